@@ -1,0 +1,1 @@
+//! The central controller: collect, decode, answer, reconfigure.

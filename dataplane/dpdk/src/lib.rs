@@ -1,0 +1,1 @@
+//! Safe Rust over DPDK: Eal, Port, queues, Mempool, Mbuf, Burst, lcores.

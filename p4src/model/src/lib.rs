@@ -1,0 +1,1 @@
+//! Runs P4_16 programs for TNA without hardware.

@@ -1,0 +1,1 @@
+//! Fabrics, workloads and scenarios to see Calumma work on.

@@ -1,0 +1,1 @@
+//! The frames between an edge switch and the controller.
