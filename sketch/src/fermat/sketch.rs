@@ -1,0 +1,252 @@
+//! The arrays of buckets: insert, encode, add, subtract, divide into parts.
+
+use super::bucket::Bucket;
+use super::{Arithmetic, Decoded, MAX_ARRAYS, decode};
+use crate::hash::{HashFamily, Hashes};
+use crate::key::FlowKey;
+use crate::layout::Part;
+
+/// What two sketches must have in common to be added or subtracted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How bucket words are summed.
+    pub arithmetic: Arithmetic,
+    /// Whether a fingerprint is summed along with the key (prime arithmetic only).
+    pub fingerprint: bool,
+    /// Bucket arrays (d), 2 to [`MAX_ARRAYS`].
+    pub arrays: usize,
+    /// Buckets an array (m).
+    pub buckets: usize,
+}
+
+impl Default for Shape {
+    /// Three arrays of 4096 buckets, prime arithmetic, with fingerprint.
+    fn default() -> Self {
+        Self { arithmetic: Arithmetic::Prime, fingerprint: true, arrays: 3, buckets: 4096 }
+    }
+}
+
+impl Shape {
+    /// The same with another number of buckets an array.
+    pub fn with_buckets(self, buckets: usize) -> Self {
+        Self { buckets, ..self }
+    }
+
+    /// All buckets of all arrays.
+    pub fn total_buckets(&self) -> usize {
+        self.arrays * self.buckets
+    }
+}
+
+/// Two sketches that can't be combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("sketches of different shapes can't be combined: {left:?} and {right:?}")]
+pub struct ShapeMismatch {
+    /// Shape of the sketch that was to change.
+    pub left: Shape,
+    /// Shape of the other one.
+    pub right: Shape,
+}
+
+/// d arrays of m buckets. See the [module](super) for what it is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FermatSketch {
+    shape: Shape,
+    /// Array after array.
+    buckets: Vec<Bucket>,
+}
+
+impl FermatSketch {
+    /// An empty sketch.
+    ///
+    /// # Panics
+    /// When the shape has fewer than two arrays, more than [`MAX_ARRAYS`], or no buckets; a
+    /// [`crate::Layout`] is checked before sketches are made from it.
+    pub fn new(shape: Shape) -> Self {
+        assert!((2..=MAX_ARRAYS).contains(&shape.arrays), "2 to {MAX_ARRAYS} arrays: {shape:?}");
+        assert!(shape.buckets > 0, "at least one bucket an array: {shape:?}");
+        Self { shape, buckets: vec![Bucket::default(); shape.total_buckets()] }
+    }
+
+    /// Arithmetic, arrays and buckets.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The part that is the whole sketch.
+    pub fn whole(&self) -> Part {
+        Part::new(0, self.shape.buckets as u32)
+    }
+
+    /// The buckets, array after array.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// Adds `packets` packets of `key` (removes them where negative), the sketch being undivided. A
+    /// bucket can tell up to 2^31 - 1 packets apart from their opposite.
+    pub fn insert(&mut self, family: &HashFamily, key: &FlowKey, packets: i32) {
+        self.insert_into(&self.whole(), key, &family.hash(key), packets);
+    }
+
+    /// Adds `packets` packets of `key` to the buckets of `part`.
+    pub fn insert_into(&mut self, part: &Part, key: &FlowKey, hashes: &Hashes, packets: i32) {
+        let arithmetic = self.shape.arithmetic;
+        let unit = arithmetic.unit(key, self.fingerprint(hashes));
+        let added = arithmetic.multiply(&unit, packets);
+        for array in 0..self.shape.arrays {
+            let at = self.at(array, part, hashes);
+            self.buckets[at] = arithmetic.add(&self.buckets[at], &added);
+        }
+    }
+
+    /// Adds one packet of `key` to the buckets of `part`: the work per packet of a flow encoder.
+    /// Touches one cache line an array.
+    #[inline]
+    pub fn encode(&mut self, part: &Part, key: &FlowKey, hashes: &Hashes) {
+        let arithmetic = self.shape.arithmetic;
+        let unit = Bucket(arithmetic.unit(key, self.fingerprint(hashes)).0);
+        for array in 0..self.shape.arrays {
+            let at = self.at(array, part, hashes);
+            self.buckets[at] = arithmetic.add(&self.buckets[at], &unit);
+        }
+    }
+
+    #[inline]
+    pub(super) fn fingerprint(&self, hashes: &Hashes) -> u32 {
+        if self.shape.fingerprint && self.shape.arithmetic.carries_fingerprint() {
+            hashes.fingerprint()
+        } else {
+            0
+        }
+    }
+
+    #[inline]
+    pub(super) fn at(&self, array: usize, part: &Part, hashes: &Hashes) -> usize {
+        array * self.shape.buckets + part.bucket(hashes.array_word(array)) as usize
+    }
+
+    /// Adds `other` bucket by bucket.
+    ///
+    /// # Errors
+    /// When the shapes differ; nothing is changed then.
+    pub fn add(&mut self, other: &Self) -> Result<(), ShapeMismatch> {
+        self.combine(other, Arithmetic::add)
+    }
+
+    /// Subtracts `other` bucket by bucket.
+    ///
+    /// # Errors
+    /// When the shapes differ; nothing is changed then.
+    pub fn subtract(&mut self, other: &Self) -> Result<(), ShapeMismatch> {
+        self.combine(other, Arithmetic::subtract)
+    }
+
+    #[inline]
+    fn combine(
+        &mut self,
+        other: &Self,
+        op: impl Fn(Arithmetic, &Bucket, &Bucket) -> Bucket,
+    ) -> Result<(), ShapeMismatch> {
+        if self.shape != other.shape {
+            return Err(ShapeMismatch { left: self.shape, right: other.shape });
+        }
+        for (a, b) in self.buckets.iter_mut().zip(&other.buckets) {
+            *a = op(self.shape.arithmetic, a, b);
+        }
+        Ok(())
+    }
+
+    /// Empties the sketch.
+    pub fn clear(&mut self) {
+        self.buckets.fill(Bucket::default());
+    }
+
+    /// The buckets of `part` as a sketch of their own.
+    ///
+    /// # Panics
+    /// When the part reaches beyond the sketch or is empty.
+    pub fn part(&self, part: &Part) -> Self {
+        let (offset, len) = (part.offset() as usize, part.len() as usize);
+        let mut divided = Self::new(self.shape.with_buckets(len));
+        for (to, from) in
+            divided.buckets.chunks_exact_mut(len).zip(self.buckets.chunks_exact(self.shape.buckets))
+        {
+            to.copy_from_slice(&from[offset..offset + len]);
+        }
+        divided
+    }
+
+    /// Packets recorded, as the first array counts them; negative where more were subtracted.
+    pub fn packets(&self) -> i64 {
+        self.buckets[..self.shape.buckets].iter().map(|bucket| i64::from(bucket.count())).sum()
+    }
+
+    /// The flows recorded and their packets. Always ends; see [`Decoded`] for what it means when
+    /// not everything came out.
+    pub fn decode(self, family: &HashFamily) -> Decoded {
+        decode::decode(self, family)
+    }
+
+    /// The words of every bucket in wire order: array after array, each bucket's fragments, then
+    /// its count. Yields `total_buckets * arithmetic.words()` words.
+    pub fn words(&self) -> impl Iterator<Item = u32> + '_ {
+        let fragments = self.shape.arithmetic.words() - 1;
+        self.buckets.iter().flat_map(move |bucket| {
+            let count = bucket.count() as u32;
+            bucket.0[..fragments].iter().copied().chain([count])
+        })
+    }
+
+    /// The sketch from words in wire order.
+    ///
+    /// # Errors
+    /// The position of the first bucket that is no sum of this arithmetic, or the number of buckets
+    /// that the words do fill where there are too few or too many.
+    pub fn from_words(
+        shape: Shape,
+        words: impl IntoIterator<Item = u32>,
+    ) -> Result<Self, WordsError> {
+        let mut sketch = Self::new(shape);
+        let fragments = shape.arithmetic.words() - 1;
+        let mut words = words.into_iter();
+        for (at, bucket) in sketch.buckets.iter_mut().enumerate() {
+            let missing = WordsError::TooFew { buckets: at };
+            for word in &mut bucket.0[..fragments] {
+                *word = words.next().ok_or(missing)?;
+            }
+            if !shape.arithmetic.in_range(&bucket.0[..fragments]) {
+                return Err(WordsError::OutOfRange { bucket: at });
+            }
+            bucket.set_count(words.next().ok_or(missing)?);
+        }
+        match words.next() {
+            None => Ok(sketch),
+            Some(_) => Err(WordsError::TooMany),
+        }
+    }
+
+    pub(super) fn buckets_mut(&mut self) -> &mut [Bucket] {
+        &mut self.buckets
+    }
+}
+
+/// Words that are no sketch of the wanted shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WordsError {
+    /// The words end early.
+    #[error("the words end after {buckets} buckets")]
+    TooFew {
+        /// Buckets that were filled.
+        buckets: usize,
+    },
+    /// Words are left over.
+    #[error("there are more words than the shape has buckets for")]
+    TooMany,
+    /// A fragment sum that is not below the prime.
+    #[error("bucket {bucket} holds a sum that is not below the prime")]
+    OutOfRange {
+        /// The bucket, counted over all arrays.
+        bucket: usize,
+    },
+}

@@ -1,0 +1,116 @@
+//! Wrapping arithmetic: seven fragments of 15 bits, summed in 32-bit words that wrap.
+//!
+//! The 104 key bits, first bit first, are cut into six fragments of 15 bits and one of 14. Division
+//! by a count with k trailing zero bits loses the k top bits of the quotient; with 15-bit fragments
+//! that is no loss up to k = 17, and the fragments' range is itself a check of purity.
+
+use super::bucket::{Bucket, COUNT, Unit};
+use crate::key::FlowKey;
+
+/// Fragments of a key.
+pub(super) const FRAGMENTS: usize = 7;
+
+const FRAGMENT_BITS: u32 = 15;
+const KEY_BITS: u32 = 104;
+
+#[inline]
+pub(super) fn unit(key: &FlowKey) -> Unit {
+    // The key at the top of 105 bits: one zero bit below it fills the last fragment.
+    let bits = (u128::from_be_bytes(*key.padded()) >> (128 - KEY_BITS)) << 1;
+    let mut words = [0; 8];
+    for (i, word) in words[..FRAGMENTS].iter_mut().enumerate() {
+        *word = (bits >> (FRAGMENT_BITS as usize * (FRAGMENTS - 1 - i))) as u32 & 0x7FFF;
+    }
+    words[COUNT] = 1;
+    Unit(words)
+}
+
+#[inline]
+fn lanes(a: &[u32; 8], op: impl Fn(usize, u32) -> u32) -> Bucket {
+    let mut words = [0; 8];
+    for lane in 0..8 {
+        words[lane] = op(lane, a[lane]);
+    }
+    Bucket(words)
+}
+
+#[inline]
+pub(super) fn add(a: &Bucket, b: &Bucket) -> Bucket {
+    lanes(&a.0, |lane, word| word.wrapping_add(b.0[lane]))
+}
+
+#[inline]
+pub(super) fn subtract(a: &Bucket, b: &Bucket) -> Bucket {
+    lanes(&a.0, |lane, word| word.wrapping_sub(b.0[lane]))
+}
+
+#[inline]
+pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
+    lanes(&unit.0, |_, word| word.wrapping_mul(packets as u32))
+}
+
+/// The key of the single flow in `bucket`. `None` where the count is zero or divisible by 2^18, or
+/// where a sum is not the count times a fragment.
+#[inline]
+pub(super) fn divide(bucket: &Bucket) -> Option<FlowKey> {
+    let count = bucket.0[COUNT];
+    let shift = count.trailing_zeros();
+    if shift > 32 - FRAGMENT_BITS {
+        return None;
+    }
+    let inverse = odd_inverse(count >> shift);
+    let mut bits = 0_u128;
+    for &sum in &bucket.0[..FRAGMENTS] {
+        let quotient = (sum >> shift).wrapping_mul(inverse) & (u32::MAX >> shift);
+        if quotient >> FRAGMENT_BITS != 0 || sum & ((1 << shift) - 1) != 0 {
+            return None;
+        }
+        bits = bits << FRAGMENT_BITS | u128::from(quotient);
+    }
+    if bits & 1 == 1 {
+        return None;
+    }
+    let bytes = ((bits >> 1) << (128 - KEY_BITS)).to_be_bytes();
+    let mut key = [0; FlowKey::LEN];
+    key.copy_from_slice(&bytes[..FlowKey::LEN]);
+    Some(FlowKey::from_bytes(key))
+}
+
+/// The inverse of an odd number modulo 2^32, by Newton's iteration: each step doubles the number of
+/// right bits, and the first guess has five.
+#[inline]
+fn odd_inverse(odd: u32) -> u32 {
+    let mut inverse = odd.wrapping_mul(3) ^ 2;
+    for _ in 0..3 {
+        inverse = inverse.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(inverse)));
+    }
+    inverse
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_odd_number_times_its_inverse_is_one(n: u32) {
+            prop_assert_eq!((n | 1).wrapping_mul(odd_inverse(n | 1)), 1);
+        }
+
+        #[test]
+        fn dividing_gives_back_what_was_multiplied(key: [u8; 13], packets: i32) {
+            prop_assume!(packets.trailing_zeros() <= 17);
+            let key = FlowKey::from_bytes(key);
+            prop_assert_eq!(divide(&multiply(&unit(&key), packets)), Some(key));
+        }
+    }
+
+    #[test]
+    fn counts_that_would_lose_key_bits_are_refused() {
+        let key = FlowKey::from_bytes([0xFF; 13]);
+        assert_eq!(divide(&multiply(&unit(&key), 1 << 17)), Some(key));
+        assert_eq!(divide(&multiply(&unit(&key), 1 << 18)), None);
+        assert_eq!(divide(&multiply(&unit(&key), 0)), None);
+    }
+}

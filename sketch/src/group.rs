@@ -1,0 +1,209 @@
+//! One epoch's sketches at an edge: what every packet entering or leaving the network goes through.
+//!
+//! A switch keeps two groups of each kind and rotates them; when, is the epoch crate's business.
+
+use crate::attention::{Attention, Hierarchy, sample_seed};
+use crate::fermat::FermatSketch;
+use crate::hash::{HashFamily, Hashes};
+use crate::key::FlowKey;
+use crate::layout::{Layout, LayoutError, Part};
+use crate::tower::TowerSketch;
+
+/// Most packets that are recorded at a time.
+pub const BURST: usize = 32;
+
+/// Flow classifier and upstream flow encoder of one epoch: the ingress role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IngressGroup {
+    classifier: TowerSketch,
+    upstream: FermatSketch,
+    attention: Attention,
+    sample_seed: u16,
+    /// Part of the encoder for each hierarchy.
+    parts: [Part; 4],
+}
+
+impl IngressGroup {
+    /// Empty sketches, about to measure `epoch` under `attention`.
+    ///
+    /// # Errors
+    /// When the layout is invalid.
+    pub fn new(layout: &Layout, attention: Attention, epoch: u64) -> Result<Self, LayoutError> {
+        layout.validate()?;
+        let mut group = Self {
+            classifier: TowerSketch::new(&layout.classifier)?,
+            upstream: FermatSketch::new(layout.upstream_shape()),
+            attention,
+            sample_seed: 0,
+            parts: [Part::new(0, 0); 4],
+        };
+        group.begin(attention, epoch);
+        Ok(group)
+    }
+
+    /// Sets the group to measure `epoch` under `attention`. The sketches must be empty: see
+    /// [`clear`](Self::clear).
+    pub fn begin(&mut self, attention: Attention, epoch: u64) {
+        let partition = attention.partition;
+        self.attention = attention;
+        self.sample_seed = sample_seed(epoch);
+        self.parts =
+            [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hh_part()];
+    }
+
+    /// Records one packet entering the network and gives its hierarchy, which must travel with it.
+    #[inline]
+    pub fn record(&mut self, key: &FlowKey, hashes: &Hashes) -> Hierarchy {
+        let size = self.classifier.insert(hashes);
+        let hierarchy = self.attention.classify(size, hashes, self.sample_seed);
+        if hierarchy != Hierarchy::NonSampledLl {
+            self.upstream.encode(&self.parts[usize::from(hierarchy.bits())], key, hashes);
+        }
+        hierarchy
+    }
+
+    /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy.
+    ///
+    /// # Panics
+    /// When the burst is longer, or `hierarchies` is not as long as `keys`.
+    #[inline]
+    pub fn record_burst(
+        &mut self,
+        family: &HashFamily,
+        keys: &[FlowKey],
+        hierarchies: &mut [Hierarchy],
+    ) {
+        assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
+        let mut hashes = [Hashes::default(); BURST];
+        let hashes = &mut hashes[..keys.len()];
+        family.hash_burst(keys, hashes);
+        for ((key, hashes), hierarchy) in keys.iter().zip(hashes).zip(hierarchies) {
+            *hierarchy = self.record(key, hashes);
+        }
+    }
+
+    /// Adds what another lcore recorded in the same epoch under the same attention.
+    ///
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    pub fn merge(&mut self, other: &Self) {
+        self.classifier.merge(&other.classifier);
+        self.upstream.add(&other.upstream).expect("groups of one switch share its layout");
+    }
+
+    /// Empties the sketches.
+    pub fn clear(&mut self) {
+        self.classifier.clear();
+        self.upstream.clear();
+    }
+
+    /// The flow classifier.
+    pub fn classifier(&self) -> &TowerSketch {
+        &self.classifier
+    }
+
+    /// The upstream flow encoder.
+    pub fn upstream(&self) -> &FermatSketch {
+        &self.upstream
+    }
+
+    /// The attention under which the group measures.
+    pub fn attention(&self) -> &Attention {
+        &self.attention
+    }
+}
+
+/// Downstream flow encoder of one epoch: the egress role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EgressGroup {
+    downstream: FermatSketch,
+    attention: Attention,
+    /// Part of the encoder for each hierarchy; heavy-hitter candidates go to the HL part.
+    parts: [Part; 4],
+}
+
+impl EgressGroup {
+    /// An empty encoder, about to measure an epoch under `attention`.
+    ///
+    /// # Errors
+    /// When the layout is invalid.
+    pub fn new(layout: &Layout, attention: Attention) -> Result<Self, LayoutError> {
+        layout.validate()?;
+        let mut group = Self {
+            downstream: FermatSketch::new(layout.downstream_shape()),
+            attention,
+            parts: [Part::new(0, 0); 4],
+        };
+        group.begin(attention);
+        Ok(group)
+    }
+
+    /// Sets the group to measure an epoch under `attention`. The encoder must be empty.
+    pub fn begin(&mut self, attention: Attention) {
+        let partition = attention.partition;
+        self.attention = attention;
+        self.parts =
+            [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hl_part()];
+    }
+
+    /// Records one packet leaving the network under the hierarchy it carries. Gives false where
+    /// that hierarchy has no buckets in this epoch, which no packet of this deployment carries.
+    #[inline]
+    pub fn record(&mut self, key: &FlowKey, hashes: &Hashes, hierarchy: Hierarchy) -> bool {
+        if hierarchy == Hierarchy::NonSampledLl {
+            return true;
+        }
+        let part = &self.parts[usize::from(hierarchy.bits())];
+        if part.is_empty() {
+            return false;
+        }
+        self.downstream.encode(part, key, hashes);
+        true
+    }
+
+    /// Records a burst of at most [`BURST`] packets under the hierarchies they carry, and gives the
+    /// number of those whose hierarchy has no buckets in this epoch.
+    ///
+    /// # Panics
+    /// When the burst is longer, or `hierarchies` is not as long as `keys`.
+    #[inline]
+    pub fn record_burst(
+        &mut self,
+        family: &HashFamily,
+        keys: &[FlowKey],
+        hierarchies: &[Hierarchy],
+    ) -> u32 {
+        assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
+        let mut hashes = [Hashes::default(); BURST];
+        let hashes = &mut hashes[..keys.len()];
+        family.hash_burst(keys, hashes);
+        let mut foreign = 0;
+        for ((key, hashes), &hierarchy) in keys.iter().zip(hashes).zip(hierarchies) {
+            foreign += u32::from(!self.record(key, hashes, hierarchy));
+        }
+        foreign
+    }
+
+    /// Adds what another lcore recorded in the same epoch under the same attention.
+    ///
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    pub fn merge(&mut self, other: &Self) {
+        self.downstream.add(&other.downstream).expect("groups of one switch share its layout");
+    }
+
+    /// Empties the encoder.
+    pub fn clear(&mut self) {
+        self.downstream.clear();
+    }
+
+    /// The downstream flow encoder.
+    pub fn downstream(&self) -> &FermatSketch {
+        &self.downstream
+    }
+
+    /// The attention under which the group measures.
+    pub fn attention(&self) -> &Attention {
+        &self.attention
+    }
+}

@@ -1,0 +1,109 @@
+//! The two CRCs of the contract, as TNA's `Hash` extern computes them.
+//!
+//! `crc32c` is `CRCPolynomial<bit<32>>(0x1EDC6F41, true, false, false, 0xFFFFFFFF, 0xFFFFFFFF)`,
+//! `crc32_iso_hdlc` is `HashAlgorithm_t.CRC32`, that is 0x04C11DB7 with the same parameters.
+//! [`bitwise`] is the definition; the tables are checked against it.
+
+/// CRC-32C (Castagnoli), generator 0x1EDC6F41, reflected.
+pub const CASTAGNOLI: u32 = 0x1EDC_6F41;
+/// CRC-32/ISO-HDLC, generator 0x04C11DB7, reflected.
+pub const ISO_HDLC: u32 = 0x04C1_1DB7;
+
+/// The definition: a reflected CRC-32 with initial value and final XOR of all ones, bit by bit.
+/// `generator` is given in normal (not reflected) notation, as P4 programs write it.
+pub const fn bitwise(generator: u32, bytes: &[u8]) -> u32 {
+    let generator = generator.reverse_bits();
+    let mut crc = u32::MAX;
+    let mut i = 0;
+    while i < bytes.len() {
+        crc ^= bytes[i] as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ (generator & (crc & 1).wrapping_neg());
+            bit += 1;
+        }
+        i += 1;
+    }
+    !crc
+}
+
+/// Tables for eight bytes at a time ("slicing by eight").
+const fn slicing_tables(generator: u32) -> [[u32; 256]; 8] {
+    let generator = generator.reverse_bits();
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ (generator & (crc & 1).wrapping_neg());
+            bit += 1;
+        }
+        tables[0][byte] = crc;
+        byte += 1;
+    }
+    let mut slice = 1;
+    while slice < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            let previous = tables[slice - 1][byte];
+            tables[slice][byte] = (previous >> 8) ^ tables[0][(previous & 0xFF) as usize];
+            byte += 1;
+        }
+        slice += 1;
+    }
+    tables
+}
+
+static CASTAGNOLI_TABLES: [[u32; 256]; 8] = slicing_tables(CASTAGNOLI);
+static ISO_HDLC_TABLES: [[u32; 256]; 8] = slicing_tables(ISO_HDLC);
+
+#[inline]
+fn sliced(tables: &[[u32; 256]; 8], bytes: &[u8; 16]) -> u32 {
+    let mut crc = u32::MAX;
+    for eight in bytes.as_chunks::<8>().0 {
+        let [a, b, c, d, e, f, g, h] = *eight;
+        let [a, b, c, d] = (u32::from_le_bytes([a, b, c, d]) ^ crc).to_le_bytes();
+        crc = tables[7][a as usize]
+            ^ tables[6][b as usize]
+            ^ tables[5][c as usize]
+            ^ tables[4][d as usize]
+            ^ tables[3][e as usize]
+            ^ tables[2][f as usize]
+            ^ tables[1][g as usize]
+            ^ tables[0][h as usize];
+    }
+    !crc
+}
+
+/// CRC-32C of a padded key.
+#[inline]
+pub fn crc32c(bytes: &[u8; 16]) -> u32 {
+    sliced(&CASTAGNOLI_TABLES, bytes)
+}
+
+/// CRC-32/ISO-HDLC of a padded key.
+#[inline]
+pub fn crc32_iso_hdlc(bytes: &[u8; 16]) -> u32 {
+    sliced(&ISO_HDLC_TABLES, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_definition_gives_the_catalogued_check_values() {
+        assert_eq!(bitwise(CASTAGNOLI, b"123456789"), 0xE306_9283);
+        assert_eq!(bitwise(ISO_HDLC, b"123456789"), 0xCBF4_3926);
+    }
+
+    proptest! {
+        #[test]
+        fn tables_equal_the_definition(bytes: [u8; 16]) {
+            prop_assert_eq!(crc32c(&bytes), bitwise(CASTAGNOLI, &bytes));
+            prop_assert_eq!(crc32_iso_hdlc(&bytes), bitwise(ISO_HDLC, &bytes));
+        }
+    }
+}

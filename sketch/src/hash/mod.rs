@@ -1,0 +1,186 @@
+//! The hash family: every index, fingerprint and sampling decision of a packet, from two CRCs and
+//! one keyed table look-up.
+//!
+//! A CRC alone is linear: structured traffic (address ranges, port sweeps) would fall into buckets
+//! in rows, and nothing would decode. So one CRC goes through secret tables (tabulation hashing)
+//! and the other is rotated in, one rotation for each array. Together the two CRCs are the key's
+//! remainder modulo the product of two coprime polynomials of degree 32, so keys that differ only
+//! within 64 neighbouring bits never agree in both.
+//!
+//! The construction is part of the contract with the hardware switches: `docs/contract.md`.
+
+pub mod crc;
+
+use std::fmt;
+
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use crate::key::FlowKey;
+
+/// Words that one table look-up yields: one for each of up to three bucket arrays, one for the
+/// flow classifier (or a fourth array).
+pub const LANES: usize = 4;
+
+/// How far the second CRC is rotated left before it is mixed into each lane. Any 12 low bits of
+/// the first three lanes together cover all 32 bits of the CRC, so that two keys with the same
+/// first CRC collide in all three arrays only where they agree in the second one as well.
+pub const ROTATIONS: [u32; LANES] = [0, 11, 21, 16];
+
+/// The secret of a deployment from which its tables are drawn; all its switches share it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HashKey([u8; 32]);
+
+impl HashKey {
+    /// The key from its 32 bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for HashKey {
+    /// Prints no secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey(..)")
+    }
+}
+
+/// What the four bytes of the first CRC are looked up in: 16 KiB, resident in the L1 cache.
+type Tables = [[[u32; LANES]; 256]; 4];
+
+/// The keyed hash functions of a deployment.
+#[derive(Clone)]
+pub struct HashFamily {
+    tables: Box<Tables>,
+}
+
+impl HashFamily {
+    /// Draws the tables from `key`: the ChaCha20 key stream (nonce 0), read as little-endian
+    /// 32-bit words, in the order byte position, byte value, lane.
+    pub fn new(key: &HashKey) -> Self {
+        let mut stream = ChaCha20Rng::from_seed(key.0);
+        let mut tables = Box::new([[[0; LANES]; 256]; 4]);
+        for word in tables.as_flattened_mut().as_flattened_mut() {
+            *word = stream.next_u32();
+        }
+        Self { tables }
+    }
+
+    /// The tables, for those who must load them into a hardware switch: byte position, byte
+    /// value, lane.
+    pub fn tables(&self) -> &[[[u32; LANES]; 256]; 4] {
+        &self.tables
+    }
+
+    /// All hashes of one key.
+    #[inline]
+    pub fn hash(&self, key: &FlowKey) -> Hashes {
+        let x = crc::crc32c(key.padded());
+        let y = crc::crc32_iso_hdlc(key.padded());
+        self.mix(x, y)
+    }
+
+    /// All hashes of a burst of keys; `out` must be as long as `keys`.
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    #[inline]
+    pub fn hash_burst(&self, keys: &[FlowKey], out: &mut [Hashes]) {
+        assert_eq!(keys.len(), out.len(), "one set of hashes for each key");
+        for (key, hashes) in keys.iter().zip(out) {
+            *hashes = self.hash(key);
+        }
+    }
+
+    #[inline]
+    fn mix(&self, x: u32, y: u32) -> Hashes {
+        let [b0, b1, b2, b3] = x.to_le_bytes();
+        let t0 = &self.tables[0][b0 as usize];
+        let t1 = &self.tables[1][b1 as usize];
+        let t2 = &self.tables[2][b2 as usize];
+        let t3 = &self.tables[3][b3 as usize];
+        let mut lanes = [0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] =
+                t0[lane] ^ t1[lane] ^ t2[lane] ^ t3[lane] ^ y.rotate_left(ROTATIONS[lane]);
+        }
+        Hashes { lanes, x, y }
+    }
+}
+
+impl fmt::Debug for HashFamily {
+    /// Prints no secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashFamily(..)")
+    }
+}
+
+/// The hashes of one key, from which every index is cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hashes {
+    lanes: [u32; LANES],
+    x: u32,
+    y: u32,
+}
+
+impl Hashes {
+    /// The word that indexes bucket array `array` of a FermatSketch (at most
+    /// [`crate::fermat::MAX_ARRAYS`]).
+    #[inline]
+    pub fn array_word(&self, array: usize) -> u32 {
+        match array {
+            0..LANES => self.lanes[array],
+            _ => self.lanes[0].rotate_left(16) ^ self.lanes[1].rotate_left(24) ^ self.x,
+        }
+    }
+
+    /// The word that indexes level `level` of a flow classifier (at most
+    /// [`crate::tower::MAX_LEVELS`]).
+    #[inline]
+    pub fn classifier_word(&self, level: usize) -> u32 {
+        let word = self.lanes[3];
+        match level {
+            0 => word,
+            1 => word.rotate_left(16) ^ self.x,
+            2 => word.rotate_left(8) ^ self.y,
+            _ => word.rotate_left(24) ^ self.x ^ self.y,
+        }
+    }
+
+    /// The 20-bit fingerprint that travels in the fourth ID fragment.
+    #[inline]
+    pub fn fingerprint(&self) -> u32 {
+        self.y >> 12
+    }
+
+    /// The 16-bit value that is compared with the sample rate's threshold.
+    #[inline]
+    pub fn sample(&self, seed: u16) -> u16 {
+        ((self.lanes[3] ^ self.y) >> 16) as u16 ^ seed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_the_chacha20_key_stream() {
+        // RFC 8439, appendix A.1, test vector 1: key and nonce of zeros.
+        let family = HashFamily::new(&HashKey::from_bytes([0; 32]));
+        assert_eq!(family.tables()[0][0], [0xade0_b876, 0x903d_f1a0, 0xe56a_5d40, 0x28bd_8653]);
+    }
+
+    #[test]
+    fn the_three_array_words_see_every_bit_of_the_second_crc() {
+        let low_bits = 0xFFF_u32;
+        let seen = ROTATIONS[..3].iter().fold(0, |seen, &r| seen | low_bits.rotate_right(r));
+        assert_eq!(seen, u32::MAX);
+    }
+}

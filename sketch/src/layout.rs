@@ -1,0 +1,235 @@
+//! What all switches of a deployment share for as long as it runs, and how an encoder's buckets
+//! are divided among its parts.
+
+use std::cmp::min;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fermat::{Arithmetic, MAX_ARRAYS, Shape};
+use crate::tower::{self, Level};
+
+/// The memory of every edge switch. Defaults are those of the ChameleMon paper, section 5.2.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Layout {
+    /// How bucket words are summed.
+    pub arithmetic: Arithmetic,
+    /// Whether a fingerprint of the key is summed along with it.
+    pub fingerprint: bool,
+    /// Bucket arrays of an encoder (d).
+    pub arrays: u32,
+    /// Buckets an array of the upstream flow encoder (m_uf).
+    pub upstream_buckets: u32,
+    /// Buckets an array of the downstream flow encoder (m_df).
+    pub downstream_buckets: u32,
+    /// Counter arrays of the flow classifier, narrowest first.
+    pub classifier: Vec<Level>,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            arithmetic: Arithmetic::Prime,
+            fingerprint: true,
+            arrays: 3,
+            upstream_buckets: 4096,
+            downstream_buckets: 3072,
+            classifier: vec![Level::new(8, 32_768), Level::new(16, 16_384)],
+        }
+    }
+}
+
+/// Why a layout can't be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// A number of bucket arrays that the hash family has no words for.
+    #[error("arrays = {0}: an encoder has 2 to {MAX_ARRAYS} bucket arrays")]
+    Arrays(u32),
+    /// A number of buckets that no index reaches.
+    #[error("{field} = {value}: must be at least 1 and at most 2^28")]
+    Buckets {
+        /// The field's name in the configuration.
+        field: &'static str,
+        /// What it was set to.
+        value: u32,
+    },
+    /// The downstream flow encoder has no heavy-hitter part, so it needs less than the upstream one.
+    #[error(
+        "downstream_buckets = {downstream} exceeds upstream_buckets = {upstream}: \
+         the upstream encoder must hold every part of the downstream one"
+    )]
+    Downstream {
+        /// Buckets an array of the downstream flow encoder.
+        downstream: u32,
+        /// Buckets an array of the upstream flow encoder.
+        upstream: u32,
+    },
+    /// Counter arrays that a TowerSketch can't be built of.
+    #[error("classifier: {0}")]
+    Classifier(#[from] tower::LevelError),
+}
+
+impl Layout {
+    /// Checks that sketches of this layout can be built.
+    ///
+    /// # Errors
+    /// Names the field, its value and what it may be.
+    pub fn validate(&self) -> Result<(), LayoutError> {
+        if !(2..=MAX_ARRAYS as u32).contains(&self.arrays) {
+            return Err(LayoutError::Arrays(self.arrays));
+        }
+        for (field, value) in [
+            ("upstream_buckets", self.upstream_buckets),
+            ("downstream_buckets", self.downstream_buckets),
+        ] {
+            if !(1..=1 << 28).contains(&value) {
+                return Err(LayoutError::Buckets { field, value });
+            }
+        }
+        if self.downstream_buckets > self.upstream_buckets {
+            return Err(LayoutError::Downstream {
+                downstream: self.downstream_buckets,
+                upstream: self.upstream_buckets,
+            });
+        }
+        Ok(tower::validate_levels(&self.classifier)?)
+    }
+
+    /// Shape of the upstream flow encoder.
+    pub fn upstream_shape(&self) -> Shape {
+        self.shape(self.upstream_buckets)
+    }
+
+    /// Shape of the downstream flow encoder.
+    pub fn downstream_shape(&self) -> Shape {
+        self.shape(self.downstream_buckets)
+    }
+
+    /// Shape of an encoder of this layout with another number of buckets an array.
+    pub fn shape(&self, buckets: u32) -> Shape {
+        Shape {
+            arithmetic: self.arithmetic,
+            fingerprint: self.fingerprint,
+            arrays: self.arrays as usize,
+            buckets: buckets as usize,
+        }
+    }
+}
+
+/// How the buckets of each array of the upstream flow encoder are divided: LL on the left, HL in
+/// the middle, HH on the right. The downstream flow encoder has the same LL and HL parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Buckets an array of the HH encoder (m_hh).
+    pub hh: u32,
+    /// Buckets an array of the HL encoder (m_hl).
+    pub hl: u32,
+    /// Buckets an array of the LL encoder (m_ll).
+    pub ll: u32,
+}
+
+impl Partition {
+    /// The LL encoder's buckets.
+    pub fn ll_part(&self) -> Part {
+        Part::new(0, self.ll)
+    }
+
+    /// The HL encoder's buckets.
+    pub fn hl_part(&self) -> Part {
+        Part::new(self.ll, self.hl)
+    }
+
+    /// The HH encoder's buckets.
+    pub fn hh_part(&self) -> Part {
+        Part::new(self.ll + self.hl, self.hh)
+    }
+}
+
+/// A run of buckets in every array of an encoder, and the way a hash word finds one of them.
+///
+/// The index is `(word AND mask) mod len`, the mask being 2^k - 1 with 4 len < 2^k <= 8 len, so
+/// that a Tofino's range-match table does the modulo in at most eight steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    offset: u32,
+    len: u32,
+    mask: u32,
+}
+
+impl Part {
+    /// The part of `len` buckets (at most 2^28) that begins at bucket `offset` of each array.
+    pub const fn new(offset: u32, len: u32) -> Self {
+        let mask = if len == 0 { 0 } else { (1 << (31 - (8 * len).leading_zeros())) - 1 };
+        Self { offset, len, mask }
+    }
+
+    /// First bucket of the part in each array.
+    #[inline]
+    pub const fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// Buckets of the part in each array.
+    #[inline]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether the part has no bucket.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What a hash word is ANDed with before the modulo.
+    #[inline]
+    pub const fn mask(&self) -> u32 {
+        self.mask
+    }
+
+    /// Bucket of the array, counted from its start, that `word` falls on. About two nanoseconds;
+    /// no division: the masked word is below 8 len, so three conditional subtractions do.
+    #[inline]
+    pub fn bucket(&self, word: u32) -> u32 {
+        let at = word & self.mask;
+        let at = min(at, at.wrapping_sub(4 * self.len));
+        let at = min(at, at.wrapping_sub(2 * self.len));
+        let at = min(at, at.wrapping_sub(self.len));
+        self.offset + at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_papers_layout_is_valid_and_a_wrong_one_says_what_is_wrong() {
+        assert_eq!(Layout::default().validate(), Ok(()));
+        let wrong = Layout { downstream_buckets: 5000, ..Layout::default() };
+        assert!(wrong.validate().unwrap_err().to_string().contains("downstream_buckets = 5000"));
+        let wrong = Layout { arrays: 9, ..Layout::default() };
+        assert!(wrong.validate().unwrap_err().to_string().contains("arrays = 9"));
+    }
+
+    #[test]
+    fn parts_lie_side_by_side_ll_first() {
+        let partition = Partition { hh: 1024, hl: 2560, ll: 512 };
+        assert_eq!(partition.ll_part().offset(), 0);
+        assert_eq!(partition.hl_part().offset(), 512);
+        assert_eq!(partition.hh_part().offset(), 3072);
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_is_the_masked_word_modulo_the_length(
+            offset in 0u32..1000, len in 1u32..=1 << 28, word: u32,
+        ) {
+            let part = Part::new(offset, len);
+            let range = u64::from(part.mask()) + 1;
+            prop_assert!(range > 4 * u64::from(len) && range <= 8 * u64::from(len));
+            prop_assert_eq!(part.bucket(word), offset + (word & part.mask()) % len);
+        }
+    }
+}

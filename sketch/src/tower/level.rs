@@ -1,0 +1,223 @@
+//! One array of equally wide counters.
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::Part;
+
+/// Most counter arrays that the hash family has words for.
+pub const MAX_LEVELS: usize = 4;
+
+/// What an overflowed counter reads as.
+pub const OVERFLOW: u32 = u32::MAX;
+
+/// Width and number of an array's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Level {
+    /// Bits of a counter: 2, 4, 8, 16 or 32.
+    pub bits: u32,
+    /// Counters of the array, at most 2^28.
+    pub counters: u32,
+}
+
+impl Level {
+    /// An array of `counters` counters of `bits` bits.
+    pub const fn new(bits: u32, counters: u32) -> Self {
+        Self { bits, counters }
+    }
+
+    /// The value at which a counter of this width has overflowed.
+    pub const fn max(&self) -> u32 {
+        u32::MAX >> (32 - self.bits)
+    }
+
+    /// Bytes that hold the array.
+    pub const fn bytes(&self) -> usize {
+        (self.counters as usize * self.bits as usize).div_ceil(8)
+    }
+}
+
+/// Counter arrays that make no TowerSketch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LevelError {
+    /// None, or more than the hash family has words for.
+    #[error("{0} counter arrays: must be 1 to {MAX_LEVELS}")]
+    Number(usize),
+    /// A width that counters don't come in.
+    #[error("counters of {0} bits: must be 2, 4, 8, 16 or 32")]
+    Bits(u32),
+    /// A number of counters that no index reaches.
+    #[error("{0} counters: must be 1 to 2^28")]
+    Counters(u32),
+    /// Widths that don't rise.
+    #[error("counters of {narrow} bits after ones of {wide}: widths must rise")]
+    Order {
+        /// Width of the earlier array.
+        wide: u32,
+        /// Width of the one after it.
+        narrow: u32,
+    },
+}
+
+/// Checks that a TowerSketch can be built of these arrays.
+///
+/// # Errors
+/// The first array that doesn't fit, and why.
+pub fn validate_levels(levels: &[Level]) -> Result<(), LevelError> {
+    if levels.is_empty() || levels.len() > MAX_LEVELS {
+        return Err(LevelError::Number(levels.len()));
+    }
+    for level in levels {
+        if !matches!(level.bits, 2 | 4 | 8 | 16 | 32) {
+            return Err(LevelError::Bits(level.bits));
+        }
+        if !(1..=1 << 28).contains(&level.counters) {
+            return Err(LevelError::Counters(level.counters));
+        }
+    }
+    for pair in levels.windows(2) {
+        if pair[0].bits >= pair[1].bits {
+            return Err(LevelError::Order { wide: pair[0].bits, narrow: pair[1].bits });
+        }
+    }
+    Ok(())
+}
+
+/// Counters packed into bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Counters {
+    level: Level,
+    /// Every counter; the index function of an encoder's part serves here as well.
+    part: Part,
+    cells: Cells,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cells {
+    /// Counters of 2 or 4 bits, the first in the low bits of its byte.
+    Packed(Vec<u8>),
+    Bits8(Vec<u8>),
+    Bits16(Vec<u16>),
+    Bits32(Vec<u32>),
+}
+
+impl Counters {
+    pub(super) fn new(level: Level) -> Self {
+        let counters = level.counters as usize;
+        let cells = match level.bits {
+            8 => Cells::Bits8(vec![0; counters]),
+            16 => Cells::Bits16(vec![0; counters]),
+            32 => Cells::Bits32(vec![0; counters]),
+            _ => Cells::Packed(vec![0; level.bytes()]),
+        };
+        Self { level, part: Part::new(0, level.counters), cells }
+    }
+
+    pub(super) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The counter that `word` falls on.
+    #[inline]
+    pub(super) fn index(&self, word: u32) -> usize {
+        self.part.bucket(word) as usize
+    }
+
+    /// Value of counter `at`, [`OVERFLOW`] at its maximum.
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> u32 {
+        let raw = self.raw(at);
+        if raw == self.level.max() { OVERFLOW } else { raw }
+    }
+
+    #[inline]
+    fn raw(&self, at: usize) -> u32 {
+        match &self.cells {
+            Cells::Bits8(cells) => u32::from(cells[at]),
+            Cells::Bits16(cells) => u32::from(cells[at]),
+            Cells::Bits32(cells) => cells[at],
+            Cells::Packed(cells) => {
+                let bit = at * self.level.bits as usize;
+                u32::from(cells[bit / 8] >> (bit % 8)) & self.level.max()
+            }
+        }
+    }
+
+    #[inline]
+    fn set_raw(&mut self, at: usize, value: u32) {
+        let max = self.level.max();
+        match &mut self.cells {
+            Cells::Bits8(cells) => cells[at] = value as u8,
+            Cells::Bits16(cells) => cells[at] = value as u16,
+            Cells::Bits32(cells) => cells[at] = value,
+            Cells::Packed(cells) => {
+                let bit = at * self.level.bits as usize;
+                let cell = &mut cells[bit / 8];
+                *cell = *cell & !((max as u8) << (bit % 8)) | (value as u8) << (bit % 8);
+            }
+        }
+    }
+
+    /// Adds `packets` to counter `at` up to its maximum, and gives its new value.
+    #[inline]
+    pub(super) fn add(&mut self, at: usize, packets: u32) -> u32 {
+        let max = self.level.max();
+        let sum = self.raw(at).saturating_add(packets).min(max);
+        self.set_raw(at, sum);
+        if sum == max { OVERFLOW } else { sum }
+    }
+
+    /// Raises counter `at` to `value` or its maximum where it is lower.
+    #[inline]
+    pub(super) fn raise(&mut self, at: usize, value: u32) {
+        let value = value.min(self.level.max());
+        if self.raw(at) < value {
+            self.set_raw(at, value);
+        }
+    }
+
+    /// Adds the counters of an array of the same level, each up to its maximum.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for at in 0..self.level.counters as usize {
+            self.add(at, other.raw(at));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        match &mut self.cells {
+            Cells::Packed(cells) | Cells::Bits8(cells) => cells.fill(0),
+            Cells::Bits16(cells) => cells.fill(0),
+            Cells::Bits32(cells) => cells.fill(0),
+        }
+    }
+
+    /// The counters' bytes, little-endian.
+    pub(super) fn write_to(&self, out: &mut Vec<u8>) {
+        match &self.cells {
+            Cells::Packed(cells) | Cells::Bits8(cells) => out.extend_from_slice(cells),
+            Cells::Bits16(cells) => {
+                cells.iter().for_each(|cell| out.extend_from_slice(&cell.to_le_bytes()));
+            }
+            Cells::Bits32(cells) => {
+                cells.iter().for_each(|cell| out.extend_from_slice(&cell.to_le_bytes()));
+            }
+        }
+    }
+
+    /// Fills the counters from exactly as many bytes as [`Level::bytes`] says.
+    pub(super) fn read_from(&mut self, bytes: &[u8]) {
+        match &mut self.cells {
+            Cells::Packed(cells) | Cells::Bits8(cells) => cells.copy_from_slice(bytes),
+            Cells::Bits16(cells) => {
+                for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
+                    *cell = u16::from_le_bytes(*bytes);
+                }
+            }
+            Cells::Bits32(cells) => {
+                for (cell, bytes) in cells.iter_mut().zip(bytes.as_chunks().0) {
+                    *cell = u32::from_le_bytes(*bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! TowerSketch: approximate flow sizes from arrays of counters of rising width (section 3.2.1 of
+//! the ChameleMon paper; SketchINT, section IV).
+//!
+//! Narrow counters are many and tell mice apart; wide ones are few and hold the elephants. A
+//! counter at its maximum has overflowed and stands for infinity. An estimate never lies below
+//! the truth.
+
+mod level;
+mod sketch;
+
+pub use level::{Level, LevelError, MAX_LEVELS, OVERFLOW, validate_levels};
+pub use sketch::TowerSketch;

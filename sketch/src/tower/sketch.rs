@@ -1,0 +1,223 @@
+//! The counter arrays together: insert, query, merge.
+
+use super::level::{Counters, Level, LevelError, OVERFLOW, validate_levels};
+use crate::hash::Hashes;
+
+/// Arrays of counters of rising width. See the [module](super).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TowerSketch {
+    levels: Vec<Counters>,
+}
+
+impl TowerSketch {
+    /// An empty sketch of these arrays, narrowest first.
+    ///
+    /// # Errors
+    /// When the arrays make no TowerSketch.
+    pub fn new(levels: &[Level]) -> Result<Self, LevelError> {
+        validate_levels(levels)?;
+        Ok(Self { levels: levels.iter().copied().map(Counters::new).collect() })
+    }
+
+    /// Widths and numbers of counters.
+    pub fn levels(&self) -> impl ExactSizeIterator<Item = Level> + '_ {
+        self.levels.iter().map(Counters::level)
+    }
+
+    /// Counts one packet in every array (CM insertion) and gives the flow's size so far, `u32::MAX`
+    /// where all its counters have overflowed. Touches one cache line an array.
+    #[inline]
+    pub fn insert(&mut self, hashes: &Hashes) -> u32 {
+        let mut size = OVERFLOW;
+        for (level, counters) in self.levels.iter_mut().enumerate() {
+            let at = counters.index(hashes.classifier_word(level));
+            size = size.min(counters.add(at, 1));
+        }
+        size
+    }
+
+    /// Counts one packet in the flow's smallest counters only (CU insertion): more exact, but a
+    /// Tofino's pipeline can't look back, and such sketches don't merge.
+    #[inline]
+    pub fn insert_conservatively(&mut self, hashes: &Hashes) -> u32 {
+        let size = self.query(hashes).saturating_add(1);
+        for (level, counters) in self.levels.iter_mut().enumerate() {
+            let at = counters.index(hashes.classifier_word(level));
+            counters.raise(at, size);
+        }
+        self.query(hashes)
+    }
+
+    /// The flow's size: at least the truth, `u32::MAX` where all its counters have overflowed.
+    #[inline]
+    pub fn query(&self, hashes: &Hashes) -> u32 {
+        self.levels
+            .iter()
+            .enumerate()
+            .map(|(level, counters)| counters.get(counters.index(hashes.classifier_word(level))))
+            .fold(OVERFLOW, u32::min)
+    }
+
+    /// Values of the counters of array `level`, `u32::MAX` where overflowed.
+    ///
+    /// # Panics
+    /// When there is no such array.
+    pub fn counters(&self, level: usize) -> impl ExactSizeIterator<Item = u32> + '_ {
+        let counters = &self.levels[level];
+        (0..counters.level().counters as usize).map(move |at| counters.get(at))
+    }
+
+    /// Adds what another sketch counted, each counter up to its maximum.
+    ///
+    /// # Panics
+    /// When the sketches have other arrays; those of one deployment never have.
+    pub fn merge(&mut self, other: &Self) {
+        assert!(self.levels().eq(other.levels()), "sketches of the same layout");
+        for (mine, theirs) in self.levels.iter_mut().zip(&other.levels) {
+            mine.merge(theirs);
+        }
+    }
+
+    /// Empties all counters.
+    pub fn clear(&mut self) {
+        self.levels.iter_mut().for_each(Counters::clear);
+    }
+
+    /// Bytes of all counters.
+    pub fn bytes(&self) -> usize {
+        self.levels().map(|level| level.bytes()).sum()
+    }
+
+    /// Appends the counters, array after array, little-endian; widths below a byte lie packed, the
+    /// first counter in the low bits.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        self.levels.iter().for_each(|counters| counters.write_to(out));
+    }
+
+    /// The sketch from the bytes that [`write_to`](Self::write_to) gave.
+    ///
+    /// # Errors
+    /// When the arrays make no TowerSketch or the bytes are not as many as they need.
+    pub fn from_bytes(levels: &[Level], bytes: &[u8]) -> Result<Self, CountersError> {
+        let mut sketch = Self::new(levels)?;
+        if bytes.len() != sketch.bytes() {
+            return Err(CountersError::Length { wanted: sketch.bytes(), got: bytes.len() });
+        }
+        let mut rest = bytes;
+        for counters in &mut sketch.levels {
+            let (these, others) = rest.split_at(counters.level().bytes());
+            counters.read_from(these);
+            rest = others;
+        }
+        Ok(sketch)
+    }
+}
+
+/// Bytes that are no TowerSketch of the wanted arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CountersError {
+    /// Arrays that make no TowerSketch.
+    #[error(transparent)]
+    Levels(#[from] LevelError),
+    /// A wrong number of bytes.
+    #[error("the counters need {wanted} bytes, got {got}")]
+    Length {
+        /// Bytes that the arrays need.
+        wanted: usize,
+        /// Bytes that were given.
+        got: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FlowKey, HashFamily, HashKey};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn flow(n: u32) -> FlowKey {
+        FlowKey::from_words(0x0A00_0000 + n, 0x0A01_0001, 0x1000_0050, 6)
+    }
+
+    fn family() -> HashFamily {
+        HashFamily::new(&HashKey::from_bytes([1; 32]))
+    }
+
+    #[test]
+    fn a_full_counter_stands_for_infinity_and_the_wider_one_answers() {
+        let family = family();
+        let mut tower = TowerSketch::new(&[Level::new(8, 64), Level::new(16, 32)]).unwrap();
+        let hashes = family.hash(&flow(1));
+        for packet in 1..70_000_u32 {
+            let size = tower.insert(&hashes);
+            assert_eq!(size, if packet < 65_535 { packet } else { OVERFLOW });
+        }
+        assert_eq!(tower.counters(0).filter(|&value| value == OVERFLOW).count(), 1);
+        assert_eq!(tower.query(&hashes), OVERFLOW);
+        tower.clear();
+        assert_eq!(tower.query(&hashes), 0);
+    }
+
+    #[test]
+    fn arrays_that_make_no_tower_are_refused() {
+        assert_eq!(TowerSketch::new(&[]), Err(LevelError::Number(0)));
+        assert_eq!(TowerSketch::new(&[Level::new(7, 64)]), Err(LevelError::Bits(7)));
+        assert_eq!(
+            TowerSketch::new(&[Level::new(16, 64), Level::new(8, 64)]),
+            Err(LevelError::Order { wide: 16, narrow: 8 })
+        );
+        let levels = [Level::new(8, 64)];
+        assert!(TowerSketch::from_bytes(&levels, &[0; 63]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn estimates_never_lie_below_the_truth(
+            packets in prop::collection::vec(0u32..200, 0..2000),
+            narrow in prop::sample::select(vec![2u32, 4, 8]),
+            conservative: bool,
+        ) {
+            let family = family();
+            let levels = [Level::new(narrow, 300), Level::new(16, 100)];
+            let mut tower = TowerSketch::new(&levels).unwrap();
+            let mut truth = HashMap::new();
+            for &n in &packets {
+                let hashes = family.hash(&flow(n));
+                let size = if conservative {
+                    tower.insert_conservatively(&hashes)
+                } else {
+                    tower.insert(&hashes)
+                };
+                let sent = truth.entry(n).or_insert(0_u32);
+                *sent += 1;
+                prop_assert!(size >= *sent);
+            }
+            for (n, sent) in truth {
+                prop_assert!(tower.query(&family.hash(&flow(n))) >= sent);
+            }
+        }
+
+        #[test]
+        fn merged_replicas_count_what_one_would_have(
+            packets in prop::collection::vec((0u32..50, any::<bool>()), 0..3000),
+        ) {
+            let family = family();
+            let levels = [Level::new(4, 30), Level::new(8, 20), Level::new(32, 10)];
+            let mut one = TowerSketch::new(&levels).unwrap();
+            let mut replicas = [one.clone(), one.clone()];
+            for (n, first) in packets {
+                let hashes = family.hash(&flow(n));
+                one.insert(&hashes);
+                replicas[usize::from(first)].insert(&hashes);
+            }
+            let [mut merged, other] = replicas;
+            merged.merge(&other);
+            prop_assert_eq!(&merged, &one);
+
+            let mut bytes = Vec::new();
+            merged.write_to(&mut bytes);
+            prop_assert_eq!(TowerSketch::from_bytes(&levels, &bytes).unwrap(), one);
+        }
+    }
+}
