@@ -1,0 +1,96 @@
+//! What an lcore counts beside the sketches, and the names under which it is reported.
+
+use std::ops::AddAssign;
+
+use crate::parse::{Malformed, Unmeasured};
+
+/// Totals since the worker started. Every packet received is transmitted, or dropped for exactly
+/// one reason: `received = transmitted + dropped()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets received from host-facing ports.
+    pub host_received: u64,
+    /// Packets received from fabric-facing ports.
+    pub fabric_received: u64,
+    /// Packets handed to a port's transmit queue.
+    pub transmitted: u64,
+    /// Packets dropped since the transmit queue stayed full.
+    pub dropped_transmit: u64,
+    /// Malformed packets dropped by policy.
+    pub dropped_malformed: u64,
+    /// Unmeasured packets dropped by policy.
+    pub dropped_unmeasured: u64,
+    /// Packets recorded by an ingress group.
+    pub ingress_recorded: u64,
+    /// Measurable packets that entered while no group was there to record them.
+    pub ingress_unrecorded: u64,
+    /// Packets recorded by an egress group, those that carry no encoding included.
+    pub egress_recorded: u64,
+    /// Marked packets that left while no epoch with their timestamp bit was open.
+    pub egress_late: u64,
+    /// Packets without an encoding that left while no epoch with their timestamp bit was open.
+    pub egress_unrecorded: u64,
+    /// Malformed packets by kind.
+    pub malformed: [u64; Malformed::ALL.len()],
+    /// Unmeasured packets by kind.
+    pub unmeasured: [u64; Unmeasured::ALL.len()],
+}
+
+impl Counters {
+    /// Packets received.
+    pub fn received(&self) -> u64 {
+        self.host_received + self.fabric_received
+    }
+
+    /// Packets dropped, whatever the reason.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_transmit + self.dropped_malformed + self.dropped_unmeasured
+    }
+
+    /// Every counter with its name.
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let plain = [
+            ("received.host", self.host_received),
+            ("received.fabric", self.fabric_received),
+            ("transmitted", self.transmitted),
+            ("dropped.transmit_queue_full", self.dropped_transmit),
+            ("dropped.malformed", self.dropped_malformed),
+            ("dropped.unmeasured", self.dropped_unmeasured),
+            ("ingress.recorded", self.ingress_recorded),
+            ("ingress.unrecorded", self.ingress_unrecorded),
+            ("egress.recorded", self.egress_recorded),
+            ("egress.late", self.egress_late),
+            ("egress.unrecorded", self.egress_unrecorded),
+        ];
+        let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let malformed = Malformed::ALL
+            .into_iter()
+            .map(|kind| (format!("malformed.{}", kind.name()), self.malformed[kind as usize]));
+        let unmeasured = Unmeasured::ALL
+            .into_iter()
+            .map(|kind| (format!("unmeasured.{}", kind.name()), self.unmeasured[kind as usize]));
+        plain.chain(malformed).chain(unmeasured).collect()
+    }
+}
+
+impl AddAssign<&Self> for Counters {
+    fn add_assign(&mut self, other: &Self) {
+        self.host_received += other.host_received;
+        self.fabric_received += other.fabric_received;
+        self.transmitted += other.transmitted;
+        self.dropped_transmit += other.dropped_transmit;
+        self.dropped_malformed += other.dropped_malformed;
+        self.dropped_unmeasured += other.dropped_unmeasured;
+        self.ingress_recorded += other.ingress_recorded;
+        self.ingress_unrecorded += other.ingress_unrecorded;
+        self.egress_recorded += other.egress_recorded;
+        self.egress_late += other.egress_late;
+        self.egress_unrecorded += other.egress_unrecorded;
+        for (mine, theirs) in self.malformed.iter_mut().zip(other.malformed) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.unmeasured.iter_mut().zip(other.unmeasured) {
+            *mine += theirs;
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! One lcore's sketches as they rotate through the epochs.
+//!
+//! A [`Measurement`] owns its groups; nothing is shared with other lcores. Empty groups and new
+//! attention come in through an inbox, finished groups go out through an outbox; both are bounded
+//! channels that are touched only when an event is due, and never waited for. A packet pays one
+//! comparison a burst ([`Measurement::tick`]).
+//!
+//! Time is whatever the caller passes in: the system clock on a switch, a capture's timestamps in a
+//! replay.
+
+use std::sync::Arc;
+
+use calumma_epoch::{Due, EpochClock, Event, Finished, Guards, Rotation, Schedule, Timeline};
+use calumma_sketch::{Attention, EgressGroup, HashFamily, IngressGroup};
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::counters::Counters;
+
+/// How often an idle measurement looks into its inbox.
+const IDLE_POLL_NS: u64 = 1_000_000;
+
+/// Longest that the taking of an egress group is put off to empty receive queues first.
+const MOST_DRAIN_NS: u64 = 2_000_000;
+
+/// An ingress group and what else is known of its epoch.
+#[derive(Clone, Debug)]
+pub struct IngressRecord {
+    /// Flow classifier and upstream flow encoder.
+    pub group: IngressGroup,
+    /// Packets recorded.
+    pub packets: u64,
+    /// By how much the flip out of this epoch came late, where that exceeds the guard for packets
+    /// in flight; else 0. Packets may then have been on their way longer than the egress edges
+    /// waited for them.
+    pub stall_ns: u64,
+}
+
+/// An egress group and what else is known of its epoch.
+#[derive(Clone, Debug)]
+pub struct EgressRecord {
+    /// Downstream flow encoder.
+    pub group: EgressGroup,
+    /// Packets recorded, those that carry no encoding included.
+    pub packets: u64,
+    /// Packets that carried a hierarchy which has no buckets in this epoch.
+    pub foreign_packets: u64,
+    /// By how much the taking of this group came too late to tell its packets from those of the
+    /// next epoch with the same bit; else 0.
+    pub stall_ns: u64,
+}
+
+/// What the control thread says to a measurement.
+#[derive(Debug)]
+pub enum ToWorker {
+    /// Measure from an epoch on, as a new session; forget what was measured before.
+    Begin(Box<Session>),
+    /// Stop measuring.
+    End,
+    /// Empty groups for an epoch to come.
+    Groups(Box<IngressRecord>, Box<EgressRecord>),
+    /// Attention that takes effect at an epoch.
+    Attend {
+        /// The epoch.
+        epoch: u64,
+        /// What holds from then on.
+        attention: Attention,
+    },
+}
+
+/// What a measurement says to the control thread.
+#[derive(Debug)]
+pub enum FromWorker {
+    /// An ingress group is finished.
+    Ingress {
+        /// Session it belongs to.
+        session: u32,
+        /// Epoch it measured.
+        epoch: u64,
+        /// The group.
+        record: Box<IngressRecord>,
+        /// The lcore's totals at this moment.
+        counters: Counters,
+    },
+    /// An egress group is finished.
+    Egress {
+        /// Session it belongs to.
+        session: u32,
+        /// Epoch it measured.
+        epoch: u64,
+        /// The group.
+        record: Box<EgressRecord>,
+    },
+    /// No packet of the epoch can be recorded any more.
+    Sealed {
+        /// Session it belongs to.
+        session: u32,
+        /// The epoch.
+        epoch: u64,
+        /// Packets of the epoch that came after its egress group was taken.
+        late_packets: u64,
+    },
+}
+
+/// What all lcores of a switch measure by, from one `Begin` to the next.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Number of the session, so that groups of an earlier one are told apart.
+    pub number: u32,
+    /// Hash functions of the deployment.
+    pub family: Arc<HashFamily>,
+    /// Epoch length and guards.
+    pub clock: EpochClock,
+    /// The first epoch to measure.
+    pub first_epoch: u64,
+    /// The attention that holds from it on.
+    pub attention: Attention,
+}
+
+/// The channels between the control thread and one measurement.
+#[derive(Debug)]
+pub struct Mailbox {
+    /// From the control thread.
+    pub inbox: Receiver<ToWorker>,
+    /// To the control thread. Where it is full, what is finished is dropped; the controller then
+    /// misses it and marks the epoch incomplete.
+    pub outbox: Sender<FromWorker>,
+}
+
+/// One lcore's measurement. See the [module](self).
+#[derive(Debug)]
+pub struct Measurement {
+    mailbox: Mailbox,
+    next_ns: u64,
+    active: Option<Active>,
+}
+
+/// A session under way.
+#[derive(Debug)]
+pub(crate) struct Active {
+    session: u32,
+    pub(crate) family: Arc<HashFamily>,
+    guards: Guards,
+    clock: EpochClock,
+    schedule: Schedule,
+    timeline: Timeline<Attention>,
+    pub(crate) rotation: Rotation<Box<IngressRecord>, Box<EgressRecord>>,
+    spare: Vec<(Box<IngressRecord>, Box<EgressRecord>)>,
+    /// When the lcore first saw that the next taking is due.
+    taking_since_ns: Option<u64>,
+}
+
+/// Most spare groups that a measurement keeps.
+const MOST_SPARE: usize = 8;
+
+impl Measurement {
+    /// A measurement that waits for its session.
+    pub fn new(mailbox: Mailbox) -> Self {
+        Self { mailbox, next_ns: 0, active: None }
+    }
+
+    /// When something is due next, in nanoseconds since the Unix epoch.
+    pub fn next_due_ns(&self) -> u64 {
+        self.next_ns
+    }
+
+    /// The session under way, if any.
+    #[inline]
+    pub(crate) fn active(&mut self) -> Option<&mut Active> {
+        self.active.as_mut()
+    }
+
+    /// Does what is due at `now_ns` (nanoseconds since the Unix epoch; must not run backwards).
+    /// `drained` says that the receive queues were found empty since the last call: an egress group
+    /// is taken only then, so that packets which arrived in time are recorded in time.
+    #[inline]
+    pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) {
+        if now_ns >= self.next_ns {
+            self.on_due(now_ns, drained, counters);
+        }
+    }
+
+    #[cold]
+    fn on_due(&mut self, now_ns: u64, drained: bool, counters: &Counters) {
+        self.read_inbox();
+        let Some(active) = &mut self.active else {
+            self.next_ns = now_ns + IDLE_POLL_NS;
+            return;
+        };
+        while active.may_go_on(now_ns, drained) {
+            match active.schedule.due(now_ns) {
+                Some(due) => active.step(due, now_ns, &self.mailbox.outbox, counters),
+                None => break,
+            }
+        }
+        self.next_ns = active.schedule.next_at_ns();
+    }
+
+    fn read_inbox(&mut self) {
+        while let Ok(message) = self.mailbox.inbox.try_recv() {
+            match (message, &mut self.active) {
+                (ToWorker::Begin(session), _) => self.active = Some(Active::new(*session)),
+                (ToWorker::End, _) => self.active = None,
+                (ToWorker::Groups(ingress, egress), Some(active)) => {
+                    if active.spare.len() < MOST_SPARE {
+                        active.spare.push((ingress, egress));
+                    }
+                }
+                (ToWorker::Attend { epoch, attention }, Some(active)) => {
+                    // Frozen already: this epoch keeps what it has, and its groups say what that
+                    // was, so a disagreement is seen by whoever merges them.
+                    let _ = active.timeline.change(epoch, attention);
+                }
+                (ToWorker::Groups(..) | ToWorker::Attend { .. }, None) => {}
+            }
+        }
+    }
+}
+
+impl Active {
+    fn new(session: Session) -> Self {
+        let Session { number, family, clock, first_epoch, attention } = session;
+        Self {
+            session: number,
+            family,
+            guards: clock.guards(),
+            clock,
+            schedule: Schedule::starting_with(clock, first_epoch),
+            timeline: Timeline::new(attention),
+            rotation: Rotation::new(first_epoch.saturating_sub(1)),
+            spare: Vec::with_capacity(MOST_SPARE),
+            taking_since_ns: None,
+        }
+    }
+
+    /// Whether the next event may happen now: taking waits for empty queues, though not for long.
+    fn may_go_on(&mut self, now_ns: u64, drained: bool) -> bool {
+        if !matches!(self.schedule.next(), Event::Take(_)) || now_ns < self.schedule.next_at_ns() {
+            return true;
+        }
+        // The queues must be seen empty after the taking fell due, not before: the lcore may have
+        // been off its CPU in between.
+        match self.taking_since_ns {
+            None => {
+                self.taking_since_ns = Some(now_ns);
+                false
+            }
+            Some(since) if drained || now_ns - since >= MOST_DRAIN_NS => {
+                self.taking_since_ns = None;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    fn step(&mut self, due: Due, now_ns: u64, outbox: &Sender<FromWorker>, counters: &Counters) {
+        let session = self.session;
+        match due.event {
+            Event::Arm(epoch) => {
+                let attention = self.timeline.freeze(epoch);
+                let groups = self.spare.pop().map(|(mut ingress, mut egress)| {
+                    ingress.group.begin(attention, epoch);
+                    egress.group.begin(attention);
+                    (ingress, egress)
+                });
+                let (closed, unfinished) = self.rotation.arm(epoch, groups);
+                debug_assert!(unfinished.is_none(), "taking comes before arming");
+                if let Some((epoch, late_packets)) = closed {
+                    let _ = outbox.try_send(FromWorker::Sealed { session, epoch, late_packets });
+                }
+            }
+            Event::Flip(epoch) => {
+                if let Some(Finished { epoch, group: mut record }) = self.rotation.flip(epoch) {
+                    let late_ns = now_ns - due.at_ns;
+                    record.stall_ns = if late_ns > self.guards.flight_ns { late_ns } else { 0 };
+                    let counters = *counters;
+                    let finished = FromWorker::Ingress { session, epoch, record, counters };
+                    let _ = outbox.try_send(finished);
+                }
+            }
+            Event::Take(epoch) => {
+                if let Some(Finished { epoch, group: mut record }) = self.rotation.take(epoch) {
+                    let too_late = now_ns >= self.clock.arm_time(epoch + 2);
+                    record.stall_ns = if too_late { now_ns - due.at_ns } else { 0 };
+                    let _ = outbox.try_send(FromWorker::Egress { session, epoch, record });
+                }
+            }
+        }
+    }
+}

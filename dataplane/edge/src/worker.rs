@@ -1,0 +1,258 @@
+//! What one lcore does to a burst of packets, whatever they came from.
+
+use calumma_epoch::timestamp_bit;
+use calumma_sketch::group::BURST;
+use calumma_sketch::{FlowKey, Hierarchy};
+
+use crate::carrier::{self, Mark};
+use crate::counters::Counters;
+use crate::measure::{Active, Measurement};
+use crate::parse::{Parsed, parse};
+
+/// A packet in memory.
+pub trait Packet {
+    /// The bytes at hand, from the Ethernet header on; the headers must lie in them in one piece.
+    fn bytes(&self) -> &[u8];
+    /// The same, to write to.
+    fn bytes_mut(&mut self) -> &mut [u8];
+    /// How long the packet is (or was) on the wire.
+    fn wire_len(&self) -> usize;
+}
+
+/// What to do with packets that can't be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Treatment {
+    /// Pass them through as they are.
+    #[default]
+    Forward,
+    /// Drop them.
+    Drop,
+}
+
+/// How a worker treats packets beyond measuring them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// Packets whose headers can't be read to the ports.
+    pub malformed: Treatment,
+    /// Well-formed packets that are not IPv4.
+    pub unmeasured: Treatment,
+    /// The DSCP whose upper three bits are given back at egress.
+    pub dscp: u8,
+}
+
+/// Packets of a burst that are to be dropped: bit i stands for the burst's i-th packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DropMask(pub u32);
+
+impl DropMask {
+    /// Whether the burst's packet `at` is to be dropped.
+    #[inline]
+    pub fn drops(self, at: usize) -> bool {
+        self.0 >> at & 1 == 1
+    }
+
+    /// Whether the whole burst goes on.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// One lcore's share of the switch: its sketches, its counters, its policy.
+#[derive(Debug)]
+pub struct Worker {
+    policy: Policy,
+    measurement: Measurement,
+    /// The lcore's totals; what happens to packets outside of the worker is counted by the lcore.
+    pub counters: Counters,
+}
+
+/// The measurable packets of a burst.
+struct Flows {
+    keys: [FlowKey; BURST],
+    /// Position in the burst and offset of the IPv4 header.
+    places: [(u8, u16); BURST],
+    len: usize,
+    drops: DropMask,
+}
+
+impl Worker {
+    /// A worker that treats packets by `policy` and measures with `measurement`.
+    pub fn new(policy: Policy, measurement: Measurement) -> Self {
+        Self { policy, measurement, counters: Counters::default() }
+    }
+
+    /// Does what is due in the measurement: see [`Measurement::tick`].
+    #[inline]
+    pub fn tick(&mut self, now_ns: u64, drained: bool) {
+        self.measurement.tick(now_ns, drained, &self.counters);
+    }
+
+    /// Lets virtual time run to `now_ns`: every event happens exactly when it is due. For replays and
+    /// simulations, whose receive queues are always empty between two packets.
+    pub fn advance_to(&mut self, now_ns: u64) {
+        loop {
+            let due_ns = self.measurement.next_due_ns();
+            self.tick(due_ns.min(now_ns), true);
+            if due_ns >= now_ns {
+                return;
+            }
+        }
+    }
+
+    /// Packets that enter the network: records and marks them. At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.host_received += packets.len() as u64;
+        let flows = self.flows(packets);
+        let mut hierarchies = [Hierarchy::NonSampledLl; BURST];
+        let hierarchies = &mut hierarchies[..flows.len];
+        let mut bit = 0;
+        if let Some(active) = self.measurement.active() {
+            bit = timestamp_bit(active.rotation.epoch());
+            let Active { family, rotation, .. } = active;
+            if let Some(record) = rotation.ingress() {
+                record.group.record_burst(family, flows.keys(), hierarchies);
+                record.packets += flows.len as u64;
+                self.counters.ingress_recorded += flows.len as u64;
+            } else {
+                self.counters.ingress_unrecorded += flows.len as u64;
+            }
+        } else {
+            self.counters.ingress_unrecorded += flows.len as u64;
+        }
+        for (&(at, ip_offset), &mut hierarchy) in flows.places().iter().zip(hierarchies) {
+            let bytes = packets[usize::from(at)].bytes_mut();
+            carrier::write(bytes, usize::from(ip_offset), Mark { bit, hierarchy });
+        }
+        flows.drops
+    }
+
+    /// Packets that leave the network: records them by the marks they carry, and takes these out.
+    /// At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.fabric_received += packets.len() as u64;
+        let flows = self.flows(packets);
+        let mut by_bit = [Marked::default(), Marked::default()];
+        for (key, &(at, ip_offset)) in flows.keys().iter().zip(flows.places()) {
+            let bytes = packets[usize::from(at)].bytes_mut();
+            if let Some(mark) = carrier::read(bytes, usize::from(ip_offset)) {
+                by_bit[mark.bit].push(*key, mark.hierarchy);
+            }
+            carrier::restore(bytes, usize::from(ip_offset), self.policy.dscp);
+        }
+        for (bit, marked) in by_bit.iter().enumerate() {
+            if marked.len > 0 {
+                self.record_egress(bit, marked);
+            }
+        }
+        flows.drops
+    }
+
+    fn record_egress(&mut self, bit: usize, marked: &Marked) {
+        let packets = marked.len as u64;
+        let Some(active) = self.measurement.active() else {
+            self.counters.egress_unrecorded += packets;
+            return;
+        };
+        let Active { family, rotation, .. } = active;
+        if let Some(record) = rotation.egress(bit) {
+            let foreign = record.group.record_burst(
+                family,
+                &marked.keys[..marked.len],
+                &marked.hierarchies[..marked.len],
+            );
+            record.packets += packets;
+            record.foreign_packets += u64::from(foreign);
+            self.counters.egress_recorded += packets;
+        } else {
+            let late = marked.hierarchies[..marked.len]
+                .iter()
+                .filter(|&&hierarchy| hierarchy != Hierarchy::NonSampledLl)
+                .count() as u64;
+            rotation.late(bit, late);
+            self.counters.egress_late += late;
+            self.counters.egress_unrecorded += packets - late;
+        }
+    }
+
+    /// Reads the headers of a burst, and counts what can't be measured.
+    #[inline]
+    fn flows<P: Packet>(&mut self, packets: &[P]) -> Flows {
+        assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
+        let mut flows = Flows {
+            keys: [FlowKey::default(); BURST],
+            places: [(0, 0); BURST],
+            len: 0,
+            drops: DropMask::default(),
+        };
+        for (at, packet) in packets.iter().enumerate() {
+            let treatment = match parse(packet.bytes(), packet.wire_len()) {
+                Parsed::Flow { key, ip_offset } => {
+                    flows.keys[flows.len] = key;
+                    flows.places[flows.len] = (at as u8, ip_offset as u16);
+                    flows.len += 1;
+                    continue;
+                }
+                Parsed::Malformed(kind) => {
+                    self.counters.malformed[kind as usize] += 1;
+                    self.counters.dropped_malformed +=
+                        u64::from(self.policy.malformed == Treatment::Drop);
+                    self.policy.malformed
+                }
+                Parsed::Unmeasured(kind) => {
+                    self.counters.unmeasured[kind as usize] += 1;
+                    self.counters.dropped_unmeasured +=
+                        u64::from(self.policy.unmeasured == Treatment::Drop);
+                    self.policy.unmeasured
+                }
+            };
+            flows.drops.0 |= u32::from(treatment == Treatment::Drop) << at;
+        }
+        flows
+    }
+}
+
+impl Flows {
+    #[inline]
+    fn keys(&self) -> &[FlowKey] {
+        &self.keys[..self.len]
+    }
+
+    #[inline]
+    fn places(&self) -> &[(u8, u16)] {
+        &self.places[..self.len]
+    }
+}
+
+/// Packets of a burst that carry the same timestamp bit.
+struct Marked {
+    keys: [FlowKey; BURST],
+    hierarchies: [Hierarchy; BURST],
+    len: usize,
+}
+
+impl Default for Marked {
+    fn default() -> Self {
+        Self {
+            keys: [FlowKey::default(); BURST],
+            hierarchies: [Hierarchy::NonSampledLl; BURST],
+            len: 0,
+        }
+    }
+}
+
+impl Marked {
+    #[inline]
+    fn push(&mut self, key: FlowKey, hierarchy: Hierarchy) {
+        self.keys[self.len] = key;
+        self.hierarchies[self.len] = hierarchy;
+        self.len += 1;
+    }
+}

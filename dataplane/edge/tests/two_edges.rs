@@ -1,0 +1,210 @@
+//! Packets through two edge switches in virtual time, with losses and reordering in between: what
+//! the ingress edge recorded minus what the egress edge recorded is exactly what was lost, epoch
+//! by epoch, whatever the number of lcores.
+
+use std::collections::BTreeMap;
+
+use calumma_edge::control::collect::{Collector, Part, SessionPlan};
+use calumma_edge::measure::Measurement;
+use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, HashKey, Layout};
+use proptest::prelude::*;
+
+const LENGTH_NS: u64 = 50_000_000;
+const FIRST_EPOCH: u64 = 100;
+
+#[derive(Clone)]
+struct Frame(Vec<u8>);
+
+impl Packet for Frame {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+    fn wire_len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A UDP packet of flow `n` without payload.
+fn frame(n: u32) -> Frame {
+    let mut bytes = vec![2; 12];
+    bytes.extend_from_slice(&[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0]);
+    bytes.extend_from_slice(&(n as u16).to_be_bytes());
+    bytes.extend_from_slice(&[10, 200, 0, 1, 0x30, 0x39, 0, 80, 0, 8, 0, 0]);
+    Frame(bytes)
+}
+
+fn flow(n: u32) -> FlowKey {
+    let [high, low] = (n as u16).to_be_bytes();
+    FlowKey::v4([10, 0, high, low].into(), [10, 200, 0, 1].into(), 12_345, 80, 17)
+}
+
+/// A switch of several lcores; a flow's packets always meet the same one, as under RSS.
+struct Switch {
+    collector: Collector,
+    lcores: Vec<Worker>,
+    upstream: BTreeMap<u64, FermatSketch>,
+    downstream: BTreeMap<u64, FermatSketch>,
+    packets: BTreeMap<u64, (u64, u64)>,
+    late_packets: u64,
+}
+
+impl Switch {
+    fn new(lcores: usize, plan: &SessionPlan) -> Self {
+        let (mut collector, mailboxes) = Collector::new(lcores);
+        collector.begin(plan).unwrap();
+        let lcores = mailboxes
+            .into_iter()
+            .map(|mailbox| Worker::new(Policy::default(), Measurement::new(mailbox)))
+            .collect();
+        let (upstream, downstream, packets) = Default::default();
+        Self { collector, lcores, upstream, downstream, packets, late_packets: 0 }
+    }
+
+    fn advance_to(&mut self, now_ns: u64) {
+        self.lcores.iter_mut().for_each(|lcore| lcore.advance_to(now_ns));
+        for part in self.collector.poll() {
+            match part {
+                Part::Ingress { epoch, record, mixed_attention, .. } => {
+                    assert!(!mixed_attention && record.stall_ns == 0);
+                    self.packets.entry(epoch).or_default().0 = record.packets;
+                    self.upstream.insert(epoch, record.group.upstream().clone());
+                    self.collector.recycle(record);
+                }
+                Part::Egress { epoch, record, mixed_attention } => {
+                    assert!(!mixed_attention && record.stall_ns == 0);
+                    assert_eq!(record.foreign_packets, 0);
+                    self.packets.entry(epoch).or_default().1 = record.packets;
+                    self.downstream.insert(epoch, record.group.downstream().clone());
+                    self.collector.recycle(record);
+                }
+                Part::Sealed { late_packets, .. } => self.late_packets += late_packets,
+            }
+        }
+    }
+
+    fn lcore_of(&mut self, n: u32) -> &mut Worker {
+        let lcores = self.lcores.len();
+        &mut self.lcores[n as usize % lcores]
+    }
+}
+
+fn plan() -> SessionPlan {
+    let layout = Layout { upstream_buckets: 512, downstream_buckets: 256, ..Layout::default() };
+    SessionPlan {
+        // Every packet into the HL encoders, so that the difference is the loss.
+        attention: Attention { t_h: u32::MAX, ..Attention::healthy(&layout, 256) },
+        layout,
+        hash_key: HashKey::from_bytes([3; 32]),
+        clock: EpochClock::new(LENGTH_NS, Guards::default()).unwrap(),
+        first_epoch: FIRST_EPOCH,
+    }
+}
+
+/// One packet: when it is sent after the start of measurement, of which flow, how long it travels
+/// (nothing where it is lost).
+type Sent = (u64, u32, Option<u64>);
+
+fn packets() -> impl Strategy<Value = Vec<Sent>> {
+    let flight = prop_oneof![9 => (0..10_000_000_u64).prop_map(Some), 1 => Just(None)];
+    prop::collection::vec((0..6 * LENGTH_NS, 0u32..300, flight), 1..2000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn upstream_minus_downstream_is_what_was_lost_in_each_epoch(
+        sent in packets(), ingress_lcores in 1usize..4, egress_lcores in 1usize..4,
+    ) {
+        let plan = plan();
+        let start = plan.clock.start_of(FIRST_EPOCH);
+        let mut entry = Switch::new(ingress_lcores, &plan);
+        let mut exit = Switch::new(egress_lcores, &plan);
+
+        let mut steps = Vec::new();
+        for (id, &(at, n, flight)) in sent.iter().enumerate() {
+            steps.push((start + at, id, n, false));
+            if let Some(flight) = flight {
+                steps.push((start + at + flight, id, n, true));
+            }
+        }
+        steps.sort_by_key(|&(at, id, _, arrives)| (at, arrives, id));
+        let mut travelling = BTreeMap::new();
+        for (at, id, n, arrives) in steps {
+            entry.advance_to(at);
+            exit.advance_to(at);
+            let mut packet = travelling.remove(&id).unwrap_or_else(|| frame(n));
+            if arrives {
+                exit.lcore_of(n).egress(std::slice::from_mut(&mut packet));
+                prop_assert_eq!(&packet.0, &frame(n).0, "the mark is taken out again");
+            } else {
+                entry.lcore_of(n).ingress(std::slice::from_mut(&mut packet));
+                travelling.insert(id, packet);
+            }
+        }
+        let end = start + 10 * LENGTH_NS;
+        entry.advance_to(end);
+        exit.advance_to(end);
+
+        let mut lost: BTreeMap<u64, BTreeMap<FlowKey, i64>> = BTreeMap::new();
+        for &(at, n, flight) in &sent {
+            let of_epoch = lost.entry(plan.clock.epoch_at(start + at)).or_default();
+            if flight.is_none() {
+                *of_epoch.entry(flow(n)).or_default() += 1;
+            }
+        }
+        let family = HashFamily::new(&plan.hash_key);
+        let hl = plan.attention.partition.hl_part();
+        for (epoch, lost) in lost {
+            let mut delta = entry.upstream[&epoch].part(&hl);
+            delta.subtract(&exit.downstream[&epoch].part(&hl)).unwrap();
+            let decoded = delta.decode(&family);
+            prop_assert!(decoded.is_complete());
+            prop_assert_eq!(decoded.into_flowset().into_iter().collect::<BTreeMap<_, _>>(), lost);
+        }
+        let entered: u64 = entry.packets.values().map(|packets| packets.0).sum();
+        let left: u64 = exit.packets.values().map(|packets| packets.1).sum();
+        prop_assert_eq!(entered, sent.len() as u64);
+        prop_assert_eq!(left, sent.iter().filter(|packet| packet.2.is_some()).count() as u64);
+        prop_assert_eq!(entry.late_packets + exit.late_packets, 0);
+    }
+}
+
+#[test]
+fn a_packet_that_travels_longer_than_the_guard_is_seen_to_be_late() {
+    let plan = plan();
+    let start = plan.clock.start_of(FIRST_EPOCH);
+    let mut entry = Switch::new(1, &plan);
+    let mut exit = Switch::new(1, &plan);
+    entry.advance_to(start + 1);
+    let mut packet = frame(1);
+    entry.lcore_of(1).ingress(std::slice::from_mut(&mut packet));
+    exit.advance_to(start + LENGTH_NS + 20_000_000);
+    exit.lcore_of(1).egress(std::slice::from_mut(&mut packet));
+    exit.advance_to(start + 3 * LENGTH_NS);
+    assert_eq!(exit.late_packets, 1);
+    assert_eq!(exit.packets[&FIRST_EPOCH], (0, 0));
+}
+
+#[test]
+fn attention_takes_effect_at_its_epoch_and_on_all_lcores() {
+    let plan = plan();
+    let mut switch = Switch::new(2, &plan);
+    let sharper = Attention { t_h: 7, ..plan.attention };
+    switch.collector.attend(FIRST_EPOCH + 2, sharper);
+    let end = plan.clock.start_of(FIRST_EPOCH + 4) + 1;
+    let mut seen = Vec::new();
+    switch.lcores.iter_mut().for_each(|lcore| lcore.advance_to(end));
+    for part in switch.collector.poll() {
+        if let Part::Ingress { epoch, record, mixed_attention, .. } = part {
+            assert!(!mixed_attention);
+            seen.push((epoch - FIRST_EPOCH, record.group.attention().t_h));
+        }
+    }
+    assert_eq!(seen, [(0, u32::MAX), (1, u32::MAX), (2, 7), (3, 7)]);
+}
