@@ -11,7 +11,7 @@
 //! controller and hands empty groups out and full ones on.
 
 pub mod carrier;
-//pub mod config;
+pub mod config;
 pub mod control;
 pub mod counters;
 //pub mod lcore;

@@ -72,6 +72,7 @@ pub struct SessionPlan {
 
 /// The other ends of all lcores' mailboxes.
 #[derive(Debug)]
+#[expect(clippy::vec_box, reason = "the boxes travel to the lcores and back as they are")]
 pub struct Collector {
     lcores: Vec<Lcore>,
     session: u32,
