@@ -1,0 +1,70 @@
+/* DPDK's inline functions and macros, given a symbol to link to, and its structures reduced to what
+ * we use of them. Releases of DPDK may lay these structures out anew: here the compiler sees the
+ * headers of the release it builds against, and Rust sees none of them.
+ *
+ * Functions here are called at most once a burst; what is needed for every packet is read in Rust,
+ * through the offsets below. */
+#ifndef CALUMMA_SHIM_H
+#define CALUMMA_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <rte_mbuf.h>
+
+/* Where the fields of an mbuf lie. */
+enum calumma_mbuf_offset {
+	CALUMMA_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
+	CALUMMA_MBUF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
+	CALUMMA_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
+	CALUMMA_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
+	CALUMMA_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
+};
+
+/* What a port can do and how it is set up. */
+struct calumma_port_info {
+	uint16_t max_rx_queues;
+	uint16_t max_tx_queues;
+	int socket;
+	uint8_t mac[6];
+};
+
+/* Totals of a port since it was started. */
+struct calumma_port_stats {
+	uint64_t rx_packets;
+	uint64_t tx_packets;
+	uint64_t rx_bytes;
+	uint64_t tx_bytes;
+	uint64_t rx_missed;
+	uint64_t rx_errors;
+	uint64_t tx_errors;
+	uint64_t rx_no_mbuf;
+};
+
+/* Packets received from a queue into `mbufs`, at most `n`. */
+uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+/* Packets of `mbufs` handed to a queue, which owns them from then on. */
+uint16_t calumma_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
+/* A fresh mbuf, or NULL where the pool is empty. */
+struct rte_mbuf *calumma_pktmbuf_alloc(struct rte_mempool *pool);
+/* Gives an mbuf and its further segments back to their pools. */
+void calumma_pktmbuf_free(struct rte_mbuf *mbuf);
+/* Room for `len` more bytes at the end of an mbuf, or NULL where there is not as much. */
+char *calumma_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len);
+/* Fills `info`; 0, or a negative error number. */
+int calumma_port_info(uint16_t port, struct calumma_port_info *info);
+/* Sets the numbers of queues, adjusts the numbers of descriptors to what the device takes, and
+ * spreads flows over several receive queues by their 5-tuples where the device can. 0, or a
+ * negative error number. */
+int calumma_port_configure(uint16_t port, uint16_t queues, uint16_t *rx_descriptors,
+			   uint16_t *tx_descriptors);
+/* Fills `stats`; 0, or a negative error number. */
+int calumma_port_stats(uint16_t port, struct calumma_port_stats *stats);
+/* The calling thread's DPDK error number. */
+int calumma_errno(void);
+/* The time stamp counter. */
+uint64_t calumma_tsc(void);
+/* The lcore that the calling thread is, or UINT32_MAX. */
+uint32_t calumma_lcore_id(void);
+
+#endif

@@ -1,0 +1,150 @@
+//! A handful of packets that are received, worked on and sent together.
+
+use std::mem::MaybeUninit;
+
+use dpdk_sys::rte_mbuf;
+
+use crate::mbuf::Mbuf;
+
+/// Packets of a burst, unless said otherwise.
+pub const BURST: usize = 32;
+
+/// Up to `N` packets, in order, without a heap. What is still in it when it is dropped is freed.
+#[derive(Debug)]
+pub struct Burst<const N: usize = BURST> {
+    /// The first `len` are initialised.
+    mbufs: [MaybeUninit<Mbuf>; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Burst<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Burst<N> {
+    /// A burst without packets.
+    pub fn new() -> Self {
+        Self { mbufs: [const { MaybeUninit::uninit() }; N], len: 0 }
+    }
+
+    /// Most packets it holds.
+    #[inline]
+    pub const fn capacity(&self) -> usize {
+        N
+    }
+
+    /// Packets in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no packet in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The packets.
+    #[inline]
+    pub fn as_slice(&self) -> &[Mbuf] {
+        // SAFETY: the first `len` are initialised, and `MaybeUninit` changes no layout.
+        unsafe { std::slice::from_raw_parts(self.mbufs.as_ptr().cast(), self.len) }
+    }
+
+    /// The packets, to write to.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [Mbuf] {
+        // SAFETY: as for `as_slice`.
+        unsafe { std::slice::from_raw_parts_mut(self.mbufs.as_mut_ptr().cast(), self.len) }
+    }
+
+    /// Adds a packet at the end; gives it back where the burst is full.
+    pub fn push(&mut self, mbuf: Mbuf) -> Result<(), Mbuf> {
+        match self.mbufs.get_mut(self.len) {
+            Some(place) => {
+                place.write(mbuf);
+                self.len += 1;
+                Ok(())
+            }
+            None => Err(mbuf),
+        }
+    }
+
+    /// Frees all packets.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.retain(|_| false);
+    }
+
+    /// Keeps the packets for which `keep` says so, in order, and frees the others.
+    #[inline]
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut Mbuf) -> bool) {
+        let len = std::mem::take(&mut self.len);
+        for at in 0..len {
+            // SAFETY: it was initialised, and is read once: `self.len` no longer covers it.
+            let mut mbuf = unsafe { self.mbufs[at].assume_init_read() };
+            if keep(&mut mbuf) {
+                self.mbufs[self.len].write(mbuf);
+                self.len += 1;
+            }
+        }
+    }
+
+    /// Asks for the first cache line of every packet's data.
+    #[inline]
+    pub fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for mbuf in self.as_slice() {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: prefetching reads nothing; any address will do.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(mbuf.data_ptr().cast()) };
+        }
+    }
+
+    /// The places behind the packets, as DPDK fills them.
+    #[inline]
+    pub(crate) fn vacant(&mut self) -> &mut [MaybeUninit<*mut rte_mbuf>] {
+        let vacant = &mut self.mbufs[self.len..];
+        // SAFETY: an `Mbuf` is a pointer to an mbuf, and nothing is said of what lies there.
+        unsafe { std::slice::from_raw_parts_mut(vacant.as_mut_ptr().cast(), vacant.len()) }
+    }
+
+    /// Counts `n` packets in that now lie in [`vacant`](Self::vacant).
+    ///
+    /// # Safety
+    /// The first `n` vacant places must hold live mbufs that nobody else owns.
+    #[inline]
+    pub(crate) unsafe fn assume_filled(&mut self, n: usize) {
+        self.len += n;
+    }
+
+    /// The packets, as DPDK takes them.
+    #[inline]
+    pub(crate) fn as_raw(&mut self) -> *mut *mut rte_mbuf {
+        self.mbufs.as_mut_ptr().cast()
+    }
+
+    /// Forgets the first `n` packets, which DPDK has taken, and moves the others up.
+    ///
+    /// # Safety
+    /// They must no longer belong to the burst, and `n` must not exceed [`len`](Self::len).
+    #[inline]
+    pub(crate) unsafe fn forget_first(&mut self, n: usize) {
+        let left = self.len - n;
+        if n > 0 && left > 0 {
+            let first = self.mbufs.as_mut_ptr();
+            // SAFETY: both ranges lie within the array, by the caller's word on `n`.
+            unsafe { std::ptr::copy(first.add(n), first, left) };
+        }
+        self.len = left;
+    }
+}
+
+impl<const N: usize> Drop for Burst<N> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

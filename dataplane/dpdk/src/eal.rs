@@ -1,0 +1,93 @@
+//! DPDK's environment abstraction layer: memory, lcores, devices.
+
+use std::ffi::{CStr, CString, c_char};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, Result, last_reason};
+
+/// The initialised library. Clones stand for the same; the last one that goes, together with all
+/// ports and pools, cleans up.
+#[derive(Clone, Debug)]
+pub struct Eal {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Set when memory is still in use that cleaning up would take away.
+    leaked: AtomicBool,
+}
+
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+
+impl Eal {
+    /// Initialises the library with EAL arguments, without a program name in front. The calling
+    /// thread becomes the main lcore and is pinned to its CPU.
+    ///
+    /// # Errors
+    /// When the EAL refuses the arguments or was initialised before in this process.
+    pub fn init<S: AsRef<str>>(arguments: &[S]) -> Result<Self> {
+        let words = std::iter::once("calumma").chain(arguments.iter().map(AsRef::as_ref));
+        let words = words
+            .map(|word| CString::new(word).map_err(|_| Error::Nul(word.to_owned())))
+            .collect::<Result<Vec<_>>>()?;
+        if INITIALISED.swap(true, Ordering::SeqCst) {
+            return Err(Error::AlreadyInitialised);
+        }
+        // The EAL may keep pointers to its arguments and reorder them: they live for good.
+        let words: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).collect();
+        let count = words.len() as i32;
+        // SAFETY: `argv` points to `count` NUL-terminated strings, none of which is ever freed.
+        let result = unsafe { dpdk_sys::rte_eal_init(count, words.leak().as_mut_ptr()) };
+        if result < 0 {
+            return Err(Error::Init {
+                arguments: arguments.iter().map(|word| word.as_ref().to_owned()).collect(),
+                reason: last_reason(),
+            });
+        }
+        Ok(Self { inner: Arc::new(Inner { leaked: AtomicBool::new(false) }) })
+    }
+
+    /// Forgoes cleaning up, since memory is still in use.
+    pub(crate) fn leak(&self) {
+        self.inner.leaked.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !*self.leaked.get_mut() {
+            // SAFETY: this is the last handle: no port and no pool is left, and none of the pools
+            // was given up with mbufs at large.
+            unsafe { dpdk_sys::rte_eal_cleanup() };
+        }
+    }
+}
+
+/// DPDK's version, as in "DPDK 22.11.11".
+pub fn version() -> String {
+    // SAFETY: gives a static NUL-terminated string.
+    unsafe { CStr::from_ptr(dpdk_sys::rte_version()) }.to_string_lossy().into_owned()
+}
+
+/// The time stamp counter: about 20 cycles.
+#[inline]
+pub fn tsc() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 CPU has the instruction.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: reads a counter.
+    unsafe {
+        dpdk_sys::calumma_tsc()
+    }
+}
+
+/// Ticks of the time stamp counter in a second; known once the EAL is initialised.
+pub fn tsc_hz() -> u64 {
+    // SAFETY: reads a number.
+    unsafe { dpdk_sys::rte_get_tsc_hz() }
+}

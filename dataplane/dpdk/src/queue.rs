@@ -1,0 +1,65 @@
+//! Receive and transmit queues.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::burst::Burst;
+use crate::port::Inner;
+
+/// A port's receive queue. One owner at a time polls it: it can move to another thread, but not be
+/// shared.
+#[derive(Debug)]
+pub struct RxQueue {
+    pub(crate) port: Arc<Inner>,
+    pub(crate) queue: u16,
+    pub(crate) not_sync: PhantomData<Cell<()>>,
+}
+
+/// A port's transmit queue, with one owner at a time.
+#[derive(Debug)]
+pub struct TxQueue {
+    pub(crate) port: Arc<Inner>,
+    pub(crate) queue: u16,
+    pub(crate) not_sync: PhantomData<Cell<()>>,
+}
+
+impl RxQueue {
+    /// Receives packets into what room `burst` has, and gives their number. Never waits; an empty
+    /// queue costs a few nanoseconds.
+    #[inline]
+    pub fn rx<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
+        let vacant = burst.vacant();
+        let room = vacant.len().min(usize::from(u16::MAX)) as u16;
+        // SAFETY: the port is started, the queue was set up and has this one owner, and there is
+        // room for as many mbufs.
+        let received = unsafe {
+            dpdk_sys::calumma_rx_burst(
+                self.port.number(),
+                self.queue,
+                vacant.as_mut_ptr().cast(),
+                room,
+            )
+        };
+        // SAFETY: DPDK has put as many mbufs there, and they are ours now.
+        unsafe { burst.assume_filled(usize::from(received)) };
+        usize::from(received)
+    }
+}
+
+impl TxQueue {
+    /// Sends packets from the front of `burst`, and gives their number; what the queue has no room
+    /// for stays in the burst. Never waits.
+    #[inline]
+    pub fn tx<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
+        let len = burst.len().min(usize::from(u16::MAX)) as u16;
+        // SAFETY: the port is started, the queue was set up and has this one owner, and the burst
+        // holds as many mbufs.
+        let sent = unsafe {
+            dpdk_sys::calumma_tx_burst(self.port.number(), self.queue, burst.as_raw(), len)
+        };
+        // SAFETY: DPDK owns the mbufs that it has taken; they are at most as many as it was given.
+        unsafe { burst.forget_first(usize::from(sent)) };
+        usize::from(sent)
+    }
+}
