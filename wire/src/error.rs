@@ -1,0 +1,66 @@
+//! What is wrong with a frame, and where.
+
+use crate::frame::{MAGIC, VERSION};
+
+/// A frame that can't be read: which kind it is, at which byte the trouble begins, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {offset} of {frame}: {problem}")]
+pub struct DecodeError {
+    /// Bytes from the start of the frame (its length field) to what can't be read.
+    pub offset: usize,
+    /// The kind of the frame with its article, as far as it is known.
+    pub frame: &'static str,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+/// What can be wrong with a frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The frame ends within a field.
+    #[error("{field} needs {needed} bytes, the frame has {left} left")]
+    Short {
+        /// The field.
+        field: &'static str,
+        /// Bytes it needs.
+        needed: usize,
+        /// Bytes that are left.
+        left: usize,
+    },
+    /// The frame goes on after its last field.
+    #[error("{0} bytes are left over after the last field")]
+    LeftOver(usize),
+    /// A length beyond what is allowed at this point of the conversation.
+    #[error(
+        "a length of {length} bytes, at most {limit} are taken here; is the peer a Calumma program?"
+    )]
+    TooLong {
+        /// The length said to follow.
+        length: usize,
+        /// The most that is taken.
+        limit: usize,
+    },
+    /// Something else than a Calumma program talks.
+    #[error("{0:#06x} instead of {MAGIC:#06x}; is the peer a Calumma program?")]
+    Magic(u16),
+    /// A program of another protocol version talks.
+    #[error(
+        "the peer speaks version {0} of the protocol, this program version {VERSION}: run the same \
+         release on both"
+    )]
+    Version(u8),
+    /// A kind of frame that this version doesn't have.
+    #[error("there is no frame of kind {0:#04x}")]
+    Kind(u8),
+    /// A sketch frame came before the layout was agreed on.
+    #[error("sketches before the layout is agreed on")]
+    NoLayout,
+    /// A field holds something that it can't.
+    #[error("{field}: {why}")]
+    Value {
+        /// The field.
+        field: &'static str,
+        /// What it holds and why that can't be.
+        why: String,
+    },
+}

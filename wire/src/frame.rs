@@ -1,0 +1,122 @@
+//! The header of frames, and taking frames out of a stream of bytes.
+
+use calumma_sketch::Layout;
+
+use crate::error::{DecodeError, Problem};
+use crate::message::Message;
+use crate::sketches::{most_fermat_bytes, most_tower_bytes};
+use crate::{MAX_COUNTERS, MAX_NAME_BYTES};
+
+/// What every frame begins with after its length.
+pub const MAGIC: u16 = 0xCA1A;
+
+/// The version of the protocol that this crate speaks. Header, `Hello` up to the edge's name and
+/// `Refused` are the same in every version, so that peers of different versions can say so.
+pub const VERSION: u8 = 1;
+
+/// Bytes before the body: length, magic, version, kind.
+pub const HEADER_BYTES: usize = 8;
+
+/// Bytes of the length field, which the length doesn't count.
+pub(crate) const LENGTH_BYTES: usize = 4;
+
+/// The longest frame, its length field included. Some two hundred times what a switch of the
+/// paper's sizes sends.
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
+
+/// Checks that sketches of `layout` can be built and that a frame has room for them.
+///
+/// # Errors
+/// What doesn't fit and what to lower.
+pub fn check_layout(layout: &Layout) -> Result<(), String> {
+    layout.validate().map_err(|error| error.to_string())?;
+    let counters = MAX_COUNTERS * (MAX_NAME_BYTES + 10);
+    let most = most_fermat_bytes(&layout.upstream_shape())
+        .saturating_add(most_tower_bytes(layout))
+        .saturating_add(counters + 1024);
+    if most > MAX_FRAME_BYTES {
+        return Err(format!(
+            "a frame with these sketches takes up to {most} bytes, at most {MAX_FRAME_BYTES} are \
+             allowed: lower upstream_buckets or the classifier's counters"
+        ));
+    }
+    Ok(())
+}
+
+/// Takes frames out of a stream of bytes, however it is cut into pieces.
+///
+/// Memory grows with the bytes that have come, never with the length that a frame claims. An error
+/// is final: where the next frame would begin is not known any more, so close the connection.
+#[derive(Debug)]
+pub struct FrameReader {
+    bytes: Vec<u8>,
+    /// Bytes that have been read as frames.
+    read: usize,
+    limit: usize,
+}
+
+impl Default for FrameReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FrameReader {
+    /// A reader that takes frames of up to [`MAX_FRAME_BYTES`].
+    pub fn new() -> Self {
+        Self { bytes: Vec::new(), read: 0, limit: MAX_FRAME_BYTES }
+    }
+
+    /// The same with another longest frame, for as long as the peer is not known: 4 KiB hold any
+    /// frame without sketches or counters.
+    pub fn with_limit(self, limit: usize) -> Self {
+        Self { limit: limit.min(MAX_FRAME_BYTES), ..self }
+    }
+
+    /// Adds bytes that have come.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.read > 0 {
+            self.bytes.drain(..self.read);
+            self.read = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next message, `None` where bytes of it are still to come. `layout` is what sketches are
+    /// read by, once it is agreed on.
+    ///
+    /// # Errors
+    /// When the bytes are no frame; see [`DecodeError`].
+    pub fn next(&mut self, layout: Option<&Layout>) -> Result<Option<Message>, DecodeError> {
+        let rest = &self.bytes[self.read..];
+        let Some(length) = frame_length(rest, self.limit)? else { return Ok(None) };
+        let Some(frame) = rest.get(..length) else { return Ok(None) };
+        let message = Message::decode(frame, layout)?;
+        self.read += length;
+        Ok(Some(message))
+    }
+
+    /// Whether a frame has begun that is not complete yet.
+    pub fn is_within_frame(&self) -> bool {
+        self.read < self.bytes.len()
+    }
+}
+
+/// Bytes of the frame that `bytes` begin with, its length field included; `None` where too few have
+/// come to tell. Checks the length against `limit` and, as soon as it is there, the magic, so that
+/// a stranger is found out at once.
+fn frame_length(bytes: &[u8], limit: usize) -> Result<Option<usize>, DecodeError> {
+    let Some(length) = bytes.first_chunk() else { return Ok(None) };
+    let length = (u32::from_le_bytes(*length) as usize).saturating_add(LENGTH_BYTES);
+    let wrong = |offset, problem| Err(DecodeError { offset, frame: "a frame", problem });
+    if length > limit {
+        return wrong(0, Problem::TooLong { length, limit });
+    }
+    if let Some([low, high]) = bytes[LENGTH_BYTES..].first_chunk() {
+        let magic = u16::from_le_bytes([*low, *high]);
+        if magic != MAGIC {
+            return wrong(LENGTH_BYTES, Problem::Magic(magic));
+        }
+    }
+    Ok(Some(length))
+}

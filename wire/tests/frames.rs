@@ -1,0 +1,303 @@
+//! What a reader of frames may rely on, whatever comes over the wire.
+
+mod samples;
+
+use calumma_sketch::{FermatSketch, FlowKey, HashFamily, Layout, TowerSketch};
+use calumma_wire::{
+    Defects, FrameReader, HEADER_BYTES, Ingress, MAX_FRAME_BYTES, Message, Outcome, Problem,
+    SwitchKind, check_layout,
+};
+use proptest::prelude::*;
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+fn sealed() -> Message {
+    Message::Sealed { epoch: 7, late_packets: 0 }
+}
+
+#[test]
+fn a_stream_cut_anywhere_gives_the_same_messages() {
+    let layout = samples::layout();
+    let messages: Vec<_> = samples::messages().into_iter().map(|(_, message)| message).collect();
+    let stream: Vec<u8> = messages.iter().flat_map(encoded).collect();
+    for piece in [1, 2, 3, 7, 8, 64, 1000, stream.len()] {
+        let mut reader = FrameReader::new();
+        let mut read = Vec::new();
+        for bytes in stream.chunks(piece) {
+            reader.push(bytes);
+            while let Some(message) = reader.next(Some(&layout)).unwrap() {
+                read.push(message);
+            }
+        }
+        assert_eq!(read, messages, "in pieces of {piece} bytes");
+        assert!(!reader.is_within_frame());
+    }
+}
+
+#[test]
+fn a_stranger_is_found_out_by_its_first_bytes() {
+    let mut reader = FrameReader::new();
+    reader.push(b"GET / HTTP/1.1\r\n");
+    let error = reader.next(None).unwrap_err();
+    assert!(matches!(error.problem, Problem::TooLong { .. }), "{error}");
+    assert!(error.to_string().contains("is the peer a Calumma program?"), "{error}");
+
+    let mut reader = FrameReader::new();
+    reader.push(&[200, 0, 0, 0, 1, 2]);
+    let error = reader.next(None).unwrap_err();
+    assert_eq!((error.offset, error.problem), (4, Problem::Magic(0x0201)));
+}
+
+#[test]
+fn a_length_bomb_is_refused_before_anything_is_allocated_for_it() {
+    let mut bomb = encoded(&sealed());
+    bomb[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut reader = FrameReader::new();
+    reader.push(&bomb);
+    let error = reader.next(None).unwrap_err();
+    let (length, limit) = (u32::MAX as usize + 4, MAX_FRAME_BYTES);
+    assert_eq!(error.problem, Problem::TooLong { length, limit });
+
+    let mut reader = FrameReader::new().with_limit(4096);
+    reader.push(&5000_u32.to_le_bytes());
+    assert_eq!(
+        reader.next(None).unwrap_err().problem,
+        Problem::TooLong { length: 5004, limit: 4096 }
+    );
+}
+
+#[test]
+fn a_peer_of_another_version_is_told_so_and_its_refusal_is_understood() {
+    let mut bytes = encoded(&sealed());
+    bytes[6] = 9;
+    let error = Message::decode(&bytes, None).unwrap_err();
+    assert_eq!((error.offset, &error.problem), (6, &Problem::Version(9)));
+    assert!(error.to_string().contains("run the same release on both"), "{error}");
+
+    let refused = Message::Refused { reason: "version 1 is not spoken here".to_owned() };
+    let mut bytes = encoded(&refused);
+    bytes[6] = 9;
+    assert_eq!(Message::decode(&bytes, None), Ok(refused));
+}
+
+#[test]
+fn sketches_are_refused_before_the_layout_is_agreed_on() {
+    for (name, message) in samples::messages() {
+        let read = Message::decode(&encoded(&message), None);
+        let is_sketch = matches!(message, Message::Ingress(_) | Message::Egress(_));
+        assert_eq!(read.is_err(), is_sketch, "{name}");
+    }
+}
+
+#[test]
+fn a_frame_cut_at_any_byte_names_the_field_that_is_cut() {
+    let layout = samples::layout();
+    for (name, message) in samples::messages() {
+        let bytes = encoded(&message);
+        for end in HEADER_BYTES..bytes.len() {
+            let mut cut = bytes[..end].to_vec();
+            let length = (end - 4) as u32;
+            cut[..4].copy_from_slice(&length.to_le_bytes());
+            let error = Message::decode(&cut, Some(&layout)).unwrap_err();
+            assert!(matches!(error.problem, Problem::Short { .. }), "{name} at {end}: {error}");
+            assert!(error.offset <= end, "{name} at {end}: {error}");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        longer[..4].copy_from_slice(&((bytes.len() - 3) as u32).to_le_bytes());
+        let error = Message::decode(&longer, Some(&layout)).unwrap_err();
+        assert_eq!(error.problem, Problem::LeftOver(1), "{name}");
+    }
+}
+
+#[test]
+fn a_bucket_that_is_no_sum_is_named_by_its_place() {
+    let layout = samples::layout();
+    let (_, message) =
+        samples::messages().into_iter().find(|(name, _)| *name == "ingress").unwrap();
+    let mut bytes = encoded(&message);
+    // The last bucket's last fragment, before its count.
+    let at = bytes.len() - 8;
+    bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let error = Message::decode(&bytes, Some(&layout)).unwrap_err();
+    assert_eq!(error.offset, bytes.len() - 20);
+    assert!(error.to_string().contains("upstream encoder"), "{error}");
+}
+
+#[test]
+fn an_attention_that_does_not_fit_the_layout_is_refused() {
+    let message = samples::messages().into_iter().find_map(|(_, message)| match message {
+        Message::Ingress(side) => Some(side),
+        _ => None,
+    });
+    let mut side = *message.unwrap();
+    side.attention.partition.hl += 1;
+    let bytes = encoded(&Message::Ingress(Box::new(side)));
+    let error = Message::decode(&bytes, Some(&samples::layout())).unwrap_err();
+    assert!(error.to_string().contains("hh + hl + ll = 13"), "{error}");
+}
+
+#[test]
+fn texts_and_lists_beyond_their_limits_are_cut_not_refused() {
+    let hello = Message::Hello {
+        edge: "ü".repeat(60),
+        kind: SwitchKind::Software,
+        program: "x".repeat(100_000),
+    };
+    let Ok(Message::Hello { edge, program, .. }) = Message::decode(&encoded(&hello), None) else {
+        panic!("a hello");
+    };
+    assert_eq!((edge, program.len()), ("ü".repeat(32), 1024));
+}
+
+#[test]
+fn a_layout_whose_sketches_fit_no_frame_is_refused() {
+    assert_eq!(check_layout(&Layout::default()), Ok(()));
+    let huge = Layout { upstream_buckets: 1 << 28, ..Layout::default() };
+    assert!(check_layout(&huge).unwrap_err().contains("lower upstream_buckets"));
+}
+
+#[test]
+fn a_quiet_epoch_of_the_papers_sizes_takes_a_small_part_of_its_memory() {
+    let layout = Layout::default();
+    let family = HashFamily::new(&samples::hash_key());
+    let mut classifier = TowerSketch::new(&layout.classifier).unwrap();
+    let mut upstream = FermatSketch::new(layout.upstream_shape());
+    for flow in 0..500 {
+        let key = FlowKey::from_words(0x0A01_0002, 0x0A02_0002, flow << 16 | 80, 6);
+        upstream.insert(&family, &key, 10);
+        (0..10).for_each(|_| {
+            classifier.insert(&family.hash(&key));
+        });
+    }
+    let raw = classifier.bytes() + layout.upstream_shape().total_buckets() * 20;
+    let message = Message::Ingress(Box::new(Ingress {
+        epoch: 1,
+        attention: calumma_sketch::Attention::healthy(&layout, 512),
+        defects: Defects::default(),
+        packets_in: 5000,
+        counters: Vec::new(),
+        classifier,
+        upstream,
+    }));
+    let bytes = encoded(&message);
+    assert!(bytes.len() * 6 < raw, "{} of {raw} bytes", bytes.len());
+    assert_eq!(Message::decode(&bytes, Some(&layout)), Ok(message));
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Accepted),
+        any::<u64>().prop_map(|earliest| Outcome::TooLate { earliest }),
+        ".{0,200}".prop_map(|reason| Outcome::Invalid { reason }),
+    ]
+}
+
+fn defects() -> impl Strategy<Value = Defects> {
+    any::<(u64, u64, u64, bool)>().prop_map(
+        |(unmeasured_packets, foreign_packets, stall_ns, mixed_attention)| Defects {
+            unmeasured_packets,
+            foreign_packets,
+            stall_ns,
+            mixed_attention,
+        },
+    )
+}
+
+fn side() -> impl Strategy<Value = Message> {
+    let flows = prop::collection::vec((any::<[u8; 13]>(), 1i32..1000), 0..30);
+    let counters = prop::collection::vec(("[a-z.]{1,30}", any::<u64>()), 0..20);
+    (any::<u64>(), defects(), any::<u64>(), counters, flows).prop_map(
+        |(epoch, defects, packets_in, counters, flows)| {
+            let layout = samples::layout();
+            let family = HashFamily::new(&samples::hash_key());
+            let mut classifier = TowerSketch::new(&layout.classifier).unwrap();
+            let mut upstream = FermatSketch::new(layout.upstream_shape());
+            for (key, packets) in flows {
+                let key = FlowKey::from_bytes(key);
+                upstream.insert(&family, &key, packets);
+                classifier.insert(&family.hash(&key));
+            }
+            let attention = samples::attention();
+            Message::Ingress(Box::new(Ingress {
+                epoch,
+                attention,
+                defects,
+                packets_in,
+                counters,
+                classifier,
+                upstream,
+            }))
+        },
+    )
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (".{0,16}", any::<bool>(), ".{0,200}").prop_map(|(edge, tofino, program)| {
+            let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
+            Message::Hello { edge, kind, program }
+        }),
+        (any::<u64>(), outcome())
+            .prop_map(|(effective_epoch, outcome)| Message::Applied { effective_epoch, outcome }),
+        any::<(u64, u64)>()
+            .prop_map(|(epoch, late_packets)| Message::Sealed { epoch, late_packets }),
+        ".{0,200}".prop_map(|reason| Message::Refused { reason }),
+        side(),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_message_comes_out_as_it_went_in(message in message()) {
+        let read = Message::decode(&encoded(&message), Some(&samples::layout()));
+        prop_assert_eq!(read, Ok(message));
+    }
+
+    #[test]
+    fn arbitrary_bytes_give_one_error_that_names_place_and_reason(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        if let Err(error) = Message::decode(&bytes, Some(&samples::layout())) {
+            prop_assert!(error.offset <= bytes.len());
+            prop_assert!(error.to_string().starts_with("byte "));
+        }
+        let mut reader = FrameReader::new();
+        reader.push(&bytes);
+        while let Ok(Some(_)) = reader.next(None) {}
+    }
+
+    #[test]
+    fn arbitrary_bodies_of_every_kind_never_panic(
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 0x81, 0x82, 0x83]),
+        body in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let mut bytes = ((body.len() + 4) as u32).to_le_bytes().to_vec();
+        bytes.extend([0x1A, 0xCA, 1, kind]);
+        bytes.extend(body);
+        if let Err(error) = Message::decode(&bytes, Some(&samples::layout())) {
+            prop_assert!(error.offset <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn a_damaged_frame_is_read_or_refused_but_never_panics(
+        which in 0..10usize,
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = encoded(&samples::messages()[which].1);
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Ok(message) = Message::decode(&bytes, Some(&samples::layout())) {
+            // What could be read says the same when written and read again.
+            let again = Message::decode(&encoded(&message), Some(&samples::layout()));
+            prop_assert_eq!(again, Ok(message));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! One message of every kind, with small sketches that really recorded packets.
+
+use calumma_epoch::Guards;
+use calumma_sketch::{
+    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Layout, Level, Partition,
+    SampleRate,
+};
+use calumma_wire::{Defects, Egress, Ingress, Message, Outcome, SwitchKind};
+
+/// A layout small enough to look at in a hex dump.
+pub(crate) fn layout() -> Layout {
+    Layout {
+        upstream_buckets: 12,
+        downstream_buckets: 8,
+        classifier: vec![Level::new(4, 30), Level::new(8, 20), Level::new(16, 10)],
+        ..Layout::default()
+    }
+}
+
+pub(crate) fn attention() -> Attention {
+    Attention {
+        t_h: 3,
+        t_l: 2,
+        sample_rate: SampleRate::new(0.5).unwrap(),
+        partition: Partition { hh: 4, hl: 5, ll: 3 },
+    }
+}
+
+pub(crate) fn hash_key() -> HashKey {
+    HashKey::from_bytes(std::array::from_fn(|at| at as u8))
+}
+
+/// The sketches of two edges between which the third packet of every flow is lost.
+pub(crate) fn groups(epoch: u64) -> (IngressGroup, EgressGroup) {
+    let family = HashFamily::new(&hash_key());
+    let mut ingress = IngressGroup::new(&layout(), attention(), epoch).unwrap();
+    let mut egress = EgressGroup::new(&layout(), attention()).unwrap();
+    for host in 1..=2 {
+        let key = FlowKey::v4([10, 1, 0, host].into(), [10, 2, 0, 1].into(), 40_000, 443, 6);
+        let hashes = family.hash(&key);
+        for packet in 1..=4 {
+            let hierarchy = ingress.record(&key, &hashes);
+            if packet != 3 {
+                egress.record(&key, &hashes, hierarchy);
+            }
+        }
+    }
+    (ingress, egress)
+}
+
+/// One message of every kind, by the name of its golden file.
+pub(crate) fn messages() -> Vec<(&'static str, Message)> {
+    let epoch = 34_000_000_001;
+    let (ingress, egress) = groups(epoch);
+    vec![
+        (
+            "hello",
+            Message::Hello {
+                edge: "e1".to_owned(),
+                kind: SwitchKind::Tofino,
+                program: "calumma-switchd 0.1.0".to_owned(),
+            },
+        ),
+        (
+            "welcome",
+            Message::Welcome {
+                layout: layout(),
+                hash_key: hash_key(),
+                epoch_length_ns: 50_000_000,
+                guards: Guards { clock_ns: 1_000_000, flight_ns: 10_000_000 },
+                attention: attention(),
+                effective_epoch: epoch,
+            },
+        ),
+        ("refused", Message::Refused { reason: "no edge is called e9".to_owned() }),
+        ("reconfigure", Message::Reconfigure { effective_epoch: epoch, attention: attention() }),
+        (
+            "applied-accepted",
+            Message::Applied { effective_epoch: epoch, outcome: Outcome::Accepted },
+        ),
+        (
+            "applied-too-late",
+            Message::Applied {
+                effective_epoch: epoch,
+                outcome: Outcome::TooLate { earliest: epoch + 1 },
+            },
+        ),
+        (
+            "applied-invalid",
+            Message::Applied {
+                effective_epoch: epoch,
+                outcome: Outcome::Invalid { reason: "t_l = 0".to_owned() },
+            },
+        ),
+        (
+            "ingress",
+            Message::Ingress(Box::new(Ingress {
+                epoch,
+                attention: *ingress.attention(),
+                defects: Defects { unmeasured_packets: 1, ..Defects::default() },
+                packets_in: 8,
+                counters: vec![("received.host".to_owned(), 9), ("transmitted".to_owned(), 8)],
+                classifier: ingress.classifier().clone(),
+                upstream: ingress.upstream().clone(),
+            })),
+        ),
+        (
+            "egress",
+            Message::Egress(Box::new(Egress {
+                epoch,
+                attention: *egress.attention(),
+                defects: Defects {
+                    foreign_packets: 2,
+                    stall_ns: 3_000_000,
+                    mixed_attention: true,
+                    ..Defects::default()
+                },
+                packets_out: 6,
+                counters: Vec::new(),
+                downstream: egress.downstream().clone(),
+            })),
+        ),
+        ("sealed", Message::Sealed { epoch, late_packets: 5 }),
+    ]
+}
