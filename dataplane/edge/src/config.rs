@@ -89,13 +89,16 @@ pub struct PollingConfig {
     /// Sleep this long, in microseconds, after a thousand empty polls in a row; 0 polls without
     /// pause. A switch on cores of its own should not sleep; one that shares them must.
     pub idle_sleep_us: u32,
+    /// The CPU that the control thread is pinned to; best none of the lcores'. Unset, it runs where
+    /// the kernel puts it.
+    pub control_cpu: Option<usize>,
     /// How often a full transmit queue is tried again before packets are dropped.
     pub transmit_retries: u32,
 }
 
 impl Default for PollingConfig {
     fn default() -> Self {
-        Self { idle_sleep_us: 0, transmit_retries: 64 }
+        Self { idle_sleep_us: 0, control_cpu: None, transmit_retries: 64 }
     }
 }
 
@@ -242,6 +245,20 @@ mod tests {
         assert_eq!(config.peers(), [1, 0]);
         assert_eq!(config.ports[0].role, Role::Host);
         assert_eq!(config.policy(), Policy::default());
+    }
+
+    #[test]
+    fn the_ready_configurations_are_valid() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dpdk-config");
+        let mut files = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                Config::load(&path).unwrap();
+                files += 1;
+            }
+        }
+        assert!(files >= 4);
     }
 
     #[test]

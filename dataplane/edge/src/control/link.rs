@@ -1,0 +1,186 @@
+//! The TCP connection to the controller, looked after in steps that never block the control thread.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use calumma_sketch::Layout;
+use calumma_wire::{FrameReader, Message};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(250);
+const RETRY_REFUSED: Duration = Duration::from_secs(5);
+
+/// Bytes that may wait for a slow controller, about a hundred epochs at the paper's sizes. What
+/// comes on top is dropped; the controller then misses those epochs and says so.
+const MOST_WAITING: usize = 64 << 20;
+
+/// The connection, or the attempts at one.
+pub(super) struct Link {
+    address: String,
+    state: State,
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// Bytes of the first waiting frame that have been sent.
+    sent: usize,
+    reader: FrameReader,
+}
+
+enum State {
+    Idle { since: Instant, retry: Duration },
+    Connecting(Receiver<io::Result<TcpStream>>),
+    Connected(TcpStream),
+}
+
+impl Link {
+    pub(super) fn new(address: String) -> Self {
+        Self {
+            address,
+            state: State::Idle { since: Instant::now(), retry: Duration::ZERO },
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            sent: 0,
+            reader: FrameReader::new(),
+        }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Moves an attempt to connect along. True once, when the connection stands.
+    pub(super) fn connect_if_due(&mut self) -> bool {
+        match &self.state {
+            State::Idle { since, retry } if since.elapsed() >= *retry => {
+                let (to, from) = channel();
+                let address = self.address.clone();
+                // Name look-up and connecting may block for long: not in the control thread.
+                std::thread::spawn(move || to.send(connect(&address)));
+                self.state = State::Connecting(from);
+                false
+            }
+            State::Connecting(attempt) => match attempt.try_recv() {
+                Ok(Ok(stream)) => {
+                    self.reader = FrameReader::new();
+                    self.waiting.clear();
+                    (self.waiting_bytes, self.sent) = (0, 0);
+                    self.state = State::Connected(stream);
+                    true
+                }
+                Ok(Err(_)) | Err(TryRecvError::Disconnected) => {
+                    self.close(RETRY);
+                    false
+                }
+                Err(TryRecvError::Empty) => false,
+            },
+            State::Idle { .. } | State::Connected(_) => false,
+        }
+    }
+
+    fn close(&mut self, retry: Duration) {
+        self.state = State::Idle { since: Instant::now(), retry };
+    }
+
+    /// Closes the connection and waits a while before the next attempt.
+    pub(super) fn back_off(&mut self) {
+        self.close(RETRY_REFUSED);
+    }
+
+    /// The messages that have arrived.
+    ///
+    /// # Errors
+    /// What ended the connection, in words; it is closed then.
+    pub(super) fn receive(&mut self, layout: Option<&Layout>) -> Result<Vec<Message>, String> {
+        let State::Connected(stream) = &mut self.state else { return Ok(Vec::new()) };
+        let mut buffer = [0; 16 << 10];
+        let ended = loop {
+            match stream.read(&mut buffer) {
+                Ok(0) => break Some("the controller closed the connection".to_owned()),
+                Ok(read) => self.reader.push(&buffer[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Some(format!("the connection broke: {error}")),
+            }
+        };
+        let mut messages = Vec::new();
+        loop {
+            match self.reader.next(layout) {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(error) => {
+                    self.close(RETRY);
+                    return Err(format!("the controller sent a frame that can't be read: {error}"));
+                }
+            }
+        }
+        match ended {
+            // What was said before the end is still heard, and the end with the next call.
+            Some(_) if !messages.is_empty() => Ok(messages),
+            Some(problem) => {
+                self.close(RETRY);
+                Err(problem)
+            }
+            None => Ok(messages),
+        }
+    }
+
+    /// Queues a message.
+    pub(super) fn send(&mut self, message: &Message) {
+        self.send_frame(|out| message.encode(out));
+    }
+
+    /// Queues the frame that `encode` appends.
+    pub(super) fn send_frame(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        if !matches!(self.state, State::Connected(_)) || self.waiting_bytes > MOST_WAITING {
+            return;
+        }
+        let mut frame = Vec::new();
+        encode(&mut frame);
+        self.waiting_bytes += frame.len();
+        self.waiting.push_back(frame);
+    }
+
+    /// Sends as much as the connection takes.
+    pub(super) fn flush(&mut self) {
+        let State::Connected(stream) = &mut self.state else { return };
+        while let Some(frame) = self.waiting.front() {
+            match stream.write(&frame[self.sent..]) {
+                Ok(written) => self.sent += written,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A broken connection shows when it is read from.
+                Err(_) => return,
+            }
+            if self.sent == frame.len() {
+                self.waiting_bytes -= frame.len();
+                self.sent = 0;
+                self.waiting.pop_front();
+            }
+        }
+    }
+
+    /// Sends what is still waiting, for a second at the most.
+    pub(super) fn finish(mut self) {
+        let since = Instant::now();
+        while !self.waiting.is_empty() && since.elapsed() < CONNECT_TIMEOUT {
+            self.flush();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut problem = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for candidate in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => problem = error,
+        }
+    }
+    Err(problem)
+}

@@ -1,0 +1,168 @@
+//! The poll loop: the only place where packets, ports and the clock meet.
+//!
+//! Per burst it reads the time stamp counter once and makes no system call; per packet it allocates
+//! nothing, takes no lock and cannot panic.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
+
+use crate::config::{PollingConfig, Role};
+use crate::control::unix_ns;
+use crate::worker::{DropMask, Packet, Worker};
+
+impl Packet for Mbuf {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.data()
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.data_mut()
+    }
+
+    #[inline]
+    fn wire_len(&self) -> usize {
+        self.pkt_len()
+    }
+}
+
+/// One port as this lcore sees it: its own queues.
+pub struct PortQueues {
+    /// Packets in.
+    pub rx: RxQueue,
+    /// Packets out.
+    pub tx: TxQueue,
+    /// What is on the other side.
+    pub role: Role,
+    /// Position of the port that packets from this one go to.
+    pub peer: usize,
+}
+
+/// Empty polls in a row after which an lcore that may sleep does.
+const IDLE_POLLS: u32 = 1000;
+
+/// Polls all ports in turn until `stop` is set, and gives worker and queues back.
+pub fn run(
+    mut worker: Worker,
+    mut ports: Vec<PortQueues>,
+    polling: PollingConfig,
+    stop: &AtomicBool,
+) -> (Worker, Vec<PortQueues>) {
+    let mut clock = TscClock::new();
+    let mut burst = Burst::new();
+    let mut drained = true;
+    let mut idle_polls = 0;
+    while !stop.load(Ordering::Relaxed) {
+        worker.tick(clock.unix_ns(), drained);
+        drained = true;
+        let mut idle = true;
+        for at in 0..ports.len() {
+            let received = ports[at].rx.rx(&mut burst);
+            if received == 0 {
+                continue;
+            }
+            idle = false;
+            drained &= received < burst.capacity();
+            let drops = match ports[at].role {
+                Role::Host => worker.ingress(burst.as_mut_slice()),
+                Role::Fabric => worker.egress(burst.as_mut_slice()),
+            };
+            discard(&mut burst, drops);
+            let peer = ports[at].peer;
+            transmit(&mut worker, &mut ports[peer].tx, &mut burst, polling.transmit_retries);
+        }
+        idle_polls = if idle { idle_polls + 1 } else { 0 };
+        if idle_polls >= IDLE_POLLS && polling.idle_sleep_us > 0 {
+            std::thread::sleep(Duration::from_micros(polling.idle_sleep_us.into()));
+        }
+    }
+    (worker, ports)
+}
+
+/// Frees the packets that `drops` names.
+#[inline]
+fn discard(burst: &mut Burst, drops: DropMask) {
+    if !drops.is_empty() {
+        let mut at = 0;
+        burst.retain(|_| {
+            at += 1;
+            !drops.drops(at - 1)
+        });
+    }
+}
+
+/// Sends the burst; what a full queue still refuses after all retries is dropped and counted.
+#[inline]
+fn transmit(worker: &mut Worker, tx: &mut TxQueue, burst: &mut Burst, retries: u32) {
+    let mut sent = tx.tx(burst);
+    for _ in 0..retries {
+        if burst.is_empty() {
+            break;
+        }
+        sent += tx.tx(burst);
+    }
+    worker.counters.transmitted += sent as u64;
+    worker.counters.dropped_transmit += burst.len() as u64;
+    burst.clear();
+}
+
+/// The system's time, read off the time stamp counter: a handful of nanoseconds instead of the tens
+/// that a call of the system's clock takes.
+///
+/// Tied to the system's clock anew every millisecond, so that its corrections are followed; never
+/// runs backwards.
+struct TscClock {
+    anchor_tsc: u64,
+    anchor_ns: u64,
+    next_anchor_tsc: u64,
+    ticks_a_ms: u64,
+    /// Nanoseconds a tick, times 2^32.
+    scale: u128,
+    last_ns: u64,
+}
+
+impl TscClock {
+    fn new() -> Self {
+        let hz = dpdk::tsc_hz().max(1);
+        let mut clock = Self {
+            anchor_tsc: 0,
+            anchor_ns: 0,
+            next_anchor_tsc: 0,
+            ticks_a_ms: hz / 1000,
+            scale: (1_000_000_000_u128 << 32) / u128::from(hz),
+            last_ns: 0,
+        };
+        while clock.anchor_ns == 0 {
+            clock.anchor();
+        }
+        clock
+    }
+
+    /// Reads both clocks. Where the lcore was off its CPU between the readings they don't belong
+    /// together, and the old anchor holds a little longer.
+    #[cold]
+    fn anchor(&mut self) {
+        let before = dpdk::tsc();
+        let now_ns = unix_ns();
+        let after = dpdk::tsc();
+        if after - before < self.ticks_a_ms / 100 {
+            self.anchor_tsc = before + (after - before) / 2;
+            self.anchor_ns = now_ns;
+            self.next_anchor_tsc = after + self.ticks_a_ms;
+        }
+    }
+
+    #[inline]
+    fn unix_ns(&mut self) -> u64 {
+        if dpdk::tsc() >= self.next_anchor_tsc {
+            self.anchor();
+        }
+        let ticks = dpdk::tsc().saturating_sub(self.anchor_tsc);
+        let now_ns = self.anchor_ns + ((u128::from(ticks) * self.scale) >> 32) as u64;
+        self.last_ns = self.last_ns.max(now_ns);
+        self.last_ns
+    }
+}
