@@ -1,1 +1,3 @@
 //! Fabrics, workloads and scenarios to see Calumma work on.
+
+pub mod capture;
