@@ -55,7 +55,7 @@ impl Pcap {
             )));
         }
         source.enter(Part::Packet);
-        source.into_buffer(buffer, captured)?;
+        source.fill_buffer(buffer, captured)?;
         Ok(Some(Header {
             timestamp_ns: seconds * 1_000_000_000 + fraction * self.unit_ns,
             original_len: self.word(&header, 12),

@@ -211,7 +211,7 @@ impl Pcapng {
             return Err(Fault::Damaged(format!("an interface description of {options} bytes")));
         }
         block.take(options, "options")?;
-        source.into_buffer(buffer, options)?;
+        source.fill_buffer(buffer, options)?;
         self.options(buffer, &mut interface)?;
         self.interfaces.push(interface);
         Ok(())
@@ -304,5 +304,5 @@ fn take_packet<R: Read>(
     }
     block.take(captured, "packet")?;
     source.enter(Part::Packet);
-    source.into_buffer(buffer, captured)
+    source.fill_buffer(buffer, captured)
 }

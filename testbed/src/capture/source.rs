@@ -53,7 +53,7 @@ impl<R: Read> Source<R> {
 
     /// Replaces what is in `buffer` by the next `len` bytes. The buffer grows with what is really there, so a length
     /// that lies costs nothing.
-    pub(super) fn into_buffer(&mut self, buffer: &mut Vec<u8>, len: u32) -> Result<(), Fault> {
+    pub(super) fn fill_buffer(&mut self, buffer: &mut Vec<u8>, len: u32) -> Result<(), Fault> {
         buffer.clear();
         let have = self.reader.by_ref().take(u64::from(len)).read_to_end(buffer);
         let have = have.map_err(Fault::Io)? as u64;
