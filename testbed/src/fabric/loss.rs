@@ -1,0 +1,175 @@
+//! The core's losses: an nftables rule that drops at random and counts every drop by its 5-tuple.
+//!
+//! Exact by construction: the rule drops a packet only after it was counted. If the set were full, the count would fail,
+//! the rule end there, and the packet pass.
+//!
+//! UDP datagrams of 4 bytes are spared: iperf3 begins a UDP transfer with one each way, never sends them again, and stands
+//! still for 30 seconds if one is lost.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::namespace::Namespace;
+
+/// Flows that can lose packets before the set is full and losing ends.
+const FLOWS: u32 = 1 << 20;
+
+/// What names an IPv4 flow, in the field names of the reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FiveTuple {
+    /// Source address.
+    pub src: Ipv4Addr,
+    /// Destination address.
+    pub dst: Ipv4Addr,
+    /// Source port.
+    pub sport: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// IP protocol number.
+    pub proto: u8,
+}
+
+/// How many packets of a flow were dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FlowLoss {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: FiveTuple,
+    /// Packets dropped.
+    pub lost: u64,
+}
+
+/// Drops `permille` of a thousand TCP and UDP packets that `namespace` forwards.
+pub(super) fn install(namespace: &Namespace, permille: u16) -> Result<()> {
+    ensure!(permille < 1000, "a loss of {permille} in 1000 leaves nothing; give 0 to 999");
+    let ruleset = format!(
+        "table ip calumma {{
+           set lost {{
+             typeof ip saddr . ip daddr . meta l4proto . th sport . th dport
+             size {FLOWS}
+             flags dynamic
+           }}
+           chain forward {{
+             type filter hook forward priority 0; policy accept;
+             udp length 12 accept
+             meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille} \
+               add @lost {{ ip saddr . ip daddr . meta l4proto . th sport . th dport counter }} counter drop
+           }}
+         }}"
+    );
+    namespace.run_with_input("nft", &["-f", "-"], &ruleset).map(drop)
+}
+
+/// Reads the drops of every flow, in the flows' order. Read it when nothing is on its way any more.
+pub(super) fn read(namespace: &Namespace) -> Result<Vec<FlowLoss>> {
+    let set = namespace.run("nft", &["-j", "list", "set", "ip", "calumma", "lost"])?;
+    let losses = parse_set(&set).with_context(|| format!("what nft printed: {set}"))?;
+    let chain = namespace.run("nft", &["-j", "list", "chain", "ip", "calumma", "forward"])?;
+    let total = parse_total(&chain).with_context(|| format!("what nft printed: {chain}"))?;
+    let sum: u64 = losses.iter().map(|l| l.lost).sum();
+    ensure!(
+        sum == total,
+        "the core's rule counted {total} drops and its set {sum}; read them when no traffic is on its way"
+    );
+    Ok(losses)
+}
+
+fn parse_set(json: &str) -> Result<Vec<FlowLoss>> {
+    let document: Value = serde_json::from_str(json)?;
+    let set = objects(&document, "set").next().context("no set in it")?;
+    let elements = match set.get("elem") {
+        Some(elements) => elements.as_array().context("elem is not a list")?.as_slice(),
+        None => &[],
+    };
+    let mut losses = elements.iter().map(parse_element).collect::<Result<Vec<_>>>()?;
+    losses.sort();
+    Ok(losses)
+}
+
+fn parse_element(element: &Value) -> Result<FlowLoss> {
+    let element = element.get("elem").context("an element without elem")?;
+    let parts = element.pointer("/val/concat").and_then(Value::as_array);
+    let Some([src, dst, proto, sport, dport]) = parts.map(Vec::as_slice) else {
+        bail!("an element that is not a 5-tuple: {element}");
+    };
+    let address = |v: &Value| v.as_str().and_then(|s| s.parse().ok());
+    let port = |v: &Value| v.as_u64().and_then(|n| u16::try_from(n).ok());
+    let proto = match (proto.as_str(), proto.as_u64()) {
+        (Some("tcp"), _) => Some(6),
+        (Some("udp"), _) => Some(17),
+        (Some(digits), _) => digits.parse().ok(),
+        (None, number) => number.and_then(|n| u8::try_from(n).ok()),
+    };
+    let flow = (|| {
+        Some(FiveTuple {
+            src: address(src)?,
+            dst: address(dst)?,
+            sport: port(sport)?,
+            dport: port(dport)?,
+            proto: proto?,
+        })
+    })()
+    .with_context(|| format!("an element that is not a 5-tuple: {element}"))?;
+    let lost = element
+        .pointer("/counter/packets")
+        .and_then(Value::as_u64)
+        .with_context(|| format!("an element without a counter: {element}"))?;
+    Ok(FlowLoss { flow, lost })
+}
+
+fn parse_total(json: &str) -> Result<u64> {
+    let document: Value = serde_json::from_str(json)?;
+    objects(&document, "rule")
+        .filter_map(|rule| rule.get("expr")?.as_array())
+        .flatten()
+        .find_map(|expression| expression.pointer("/counter/packets"))
+        .and_then(Value::as_u64)
+        .context("no rule with a counter in it")
+}
+
+/// The objects of a kind in what `nft -j` printed.
+fn objects<'a>(document: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    let all = document.get("nftables").and_then(Value::as_array);
+    all.into_iter().flatten().filter_map(move |object| object.get(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_set_means_no_losses() {
+        let json = r#"{"nftables": [{"metainfo": {}}, {"set": {"name": "lost", "handle": 2}}]}"#;
+        assert_eq!(parse_set(json).unwrap(), []);
+    }
+
+    #[test]
+    fn protocols_are_read_as_names_and_as_numbers() {
+        let element = |proto: &str| {
+            format!(
+                r#"{{"elem": {{"val": {{"concat": ["10.1.0.2", "10.2.0.2", {proto}, 40000, 53]}},
+                    "counter": {{"packets": 7, "bytes": 9000}}}}}}"#
+            )
+        };
+        let elements = [r#""tcp""#, r#""udp""#, "132", r#""33""#].map(element).join(",");
+        let json = format!(r#"{{"nftables": [{{"set": {{"elem": [{elements}]}}}}]}}"#);
+        let losses = parse_set(&json).unwrap();
+        assert_eq!(losses.iter().map(|l| l.flow.proto).collect::<Vec<_>>(), [6, 17, 33, 132]);
+        assert!(losses.iter().all(|l| l.lost == 7 && l.flow.sport == 40000 && l.flow.dport == 53));
+    }
+
+    #[test]
+    fn an_element_that_is_not_understood_is_an_error_and_not_left_out() {
+        for element in [
+            r#""10.1.0.2""#,
+            r#"{"elem": {"val": {"concat": ["10.1.0.2", "10.2.0.2"]}}}"#,
+            r#"{"elem": {"val": {"concat": ["10.1.0.2", "10.2.0.2", "tcp", 1, 2]}}}"#,
+        ] {
+            let json = format!(r#"{{"nftables": [{{"set": {{"elem": [{element}]}}}}]}}"#);
+            assert!(parse_set(&json).is_err(), "{element}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A network namespace, made and removed with `ip netns`.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::command;
+use super::run::Run;
+
+/// A network namespace with its loopback up, IPv6 off and no reverse-path filter. Dropping it kills what runs in it.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes a namespace named `<prefix of the run>-<role>`.
+    pub fn create(run: &Run, role: &str) -> Result<Self> {
+        let name = format!("{}-{role}", run.prefix());
+        command::run("ip", &["netns", "add", &name])?;
+        let namespace = Self { name };
+        // Set before any link exists, so that no interface ever sends an IPv6 packet of its own.
+        namespace.sysctl(&[
+            "net.ipv6.conf.all.disable_ipv6=1",
+            "net.ipv6.conf.default.disable_ipv6=1",
+            "net.ipv4.conf.all.rp_filter=0",
+            "net.ipv4.conf.default.rp_filter=0",
+        ])?;
+        namespace.ip(&["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Its name, as `ip netns` shows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs a command in the namespace to its end; gives its standard output.
+    pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
+        command::run("ip", &self.exec_args(program, args))
+    }
+
+    /// Runs a command in the namespace with `input` on its standard input.
+    pub(super) fn run_with_input(
+        &self,
+        program: &str,
+        args: &[&str],
+        input: &str,
+    ) -> Result<String> {
+        command::run_with_input("ip", &self.exec_args(program, args), input)
+    }
+
+    /// A command to be started in the namespace; its process id is the program's own.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command
+    }
+
+    /// Runs `ip` on the namespace's own links, addresses and routes.
+    pub(super) fn ip(&self, args: &[&str]) -> Result<String> {
+        command::run("ip", &[&["-n", &self.name], args].concat())
+    }
+
+    /// Sets kernel parameters of the namespace, each written `name=value`.
+    pub(super) fn sysctl(&self, settings: &[&str]) -> Result<()> {
+        self.run("sysctl", &[&["-qw"], settings].concat()).map(drop)
+    }
+
+    fn exec_args<'a>(&'a self, program: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+        [&["netns", "exec", &self.name, program], args].concat()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.name) {
+            eprintln!("cannot remove the network namespace {}: {error:#}", self.name);
+        }
+    }
+}
+
+/// The names of all network namespaces.
+pub(super) fn list() -> Result<Vec<String>> {
+    let names = command::run("ip", &["netns", "list"])?;
+    // A line is a name, and sometimes " (id: 3)".
+    Ok(names.lines().filter_map(|l| l.split_whitespace().next()).map(str::to_owned).collect())
+}
+
+/// Kills the processes of a namespace, without which it would live on unnamed, and deletes it with its links.
+pub(super) fn remove(name: &str) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let pids = processes(name)?;
+        if pids.is_empty() || Instant::now() > end {
+            break;
+        }
+        for pid in pids {
+            // It may have ended by itself in the meantime.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    command::run("ip", &["netns", "delete", name]).map(drop)
+}
+
+/// The processes that live in a namespace.
+fn processes(name: &str) -> Result<Vec<Pid>> {
+    let pids = command::run("ip", &["netns", "pids", name])?;
+    pids.lines()
+        .map(|line| line.trim().parse().map(Pid::from_raw))
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("process ids in {name}"))
+}
+
+/// Whether something listens on a TCP port in the network namespace of a process.
+pub(super) fn listens(pid: u32, port: u16) -> bool {
+    let hex_port = format!(":{port:04X}");
+    ["tcp", "tcp6"].iter().any(|table| {
+        std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).is_ok_and(|text| {
+            text.lines().skip(1).any(|line| {
+                let mut fields = line.split_whitespace().skip(1);
+                let local = fields.next().is_some_and(|address| address.ends_with(&hex_port));
+                // State 0A is LISTEN.
+                local && fields.nth(1) == Some("0A")
+            })
+        })
+    })
+}

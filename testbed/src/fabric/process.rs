@@ -1,0 +1,154 @@
+//! A process the testbed started: its output in files, stopped as a DPDK program wants it, never left behind.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{interrupt, namespace};
+
+/// How long a process may take to end after SIGINT when nobody waits for it in particular.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Lines of output that an error about a process shows.
+const LINES_SHOWN: usize = 12;
+
+/// A running process. Dropping it stops it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` with its output in `<logs>/<name>.out` and `<logs>/<name>.err`.
+    pub fn start(name: &str, mut command: Command, logs: &Path) -> Result<Self> {
+        let stdout = logs.join(format!("{name}.out"));
+        let stderr = logs.join(format!("{name}.err"));
+        let create = |path: &Path| {
+            File::create(path).with_context(|| format!("creating {}", path.display()))
+        };
+        let child = command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(create(&stdout)?)
+            .stderr(create(&stderr)?)
+            .spawn()
+            .with_context(|| format!("starting {name}: {command:?}"))?;
+        Ok(Self { name: name.to_owned(), child, stdout, stderr })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it ends by itself, as a client does, and gives its standard output. Another status than 0, or taking
+    /// longer than `limit`, is an error.
+    pub fn finish(mut self, limit: Duration) -> Result<String> {
+        let mut status = None;
+        wait_until(&format!("{} to end", self.name), limit, || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        if !status.is_some_and(|s| s.success()) {
+            bail!("{} failed: {}", self.name, self.last_words());
+        }
+        fs::read_to_string(&self.stdout)
+            .with_context(|| format!("reading {}", self.stdout.display()))
+    }
+
+    /// An error, with what it wrote last, if it has ended although it should run.
+    pub fn check_running(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} ended early ({status}): {}", self.name, self.last_words()),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until it listens on a TCP port.
+    pub fn wait_listening(&mut self, port: u16, limit: Duration) -> Result<()> {
+        let what = format!("{} to listen on port {port}", self.name);
+        wait_until(&what, limit, || {
+            self.check_running()?;
+            Ok(namespace::listens(self.id(), port))
+        })
+    }
+
+    /// Asks it to stop with SIGINT and waits for it. Its status is given; killing it after `limit` is an error.
+    pub fn stop(mut self, limit: Duration) -> Result<ExitStatus> {
+        match self.interrupt_and_wait(limit)? {
+            Some(status) => Ok(status),
+            None => bail!(
+                "{} did not stop within {limit:?} of SIGINT and was killed: {}",
+                self.name,
+                self.last_words()
+            ),
+        }
+    }
+
+    fn interrupt_and_wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(Some(status));
+        }
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT)
+            .with_context(|| format!("stopping {}", self.name))?;
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(None)
+    }
+
+    /// The last lines of its standard error, or of its standard output where that is empty.
+    pub(super) fn last_words(&self) -> String {
+        for path in [&self.stderr, &self.stdout] {
+            let text = fs::read(path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+            if !lines.is_empty() {
+                return lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
+            }
+        }
+        "it wrote nothing".to_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Err(error) = self.interrupt_and_wait(GRACE) {
+            eprintln!("cannot stop {}: {error:#}", self.name);
+        }
+    }
+}
+
+/// Waits until `ready` says so; an error after `limit`, naming what was waited for, and on an interrupt.
+pub fn wait_until(
+    what: &str,
+    limit: Duration,
+    mut ready: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let end = Instant::now() + limit;
+    loop {
+        interrupt::check()?;
+        if ready()? {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            bail!("waited {limit:?} for {what}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

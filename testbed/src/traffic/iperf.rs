@@ -1,0 +1,157 @@
+//! iperf3 between the hosts, its results read from its JSON.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::fabric::{H2_ADDRESS, Pair, Process};
+
+/// What iperf3 sends over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// One TCP connection.
+    Tcp,
+    /// Datagrams of 1400 bytes.
+    Udp,
+}
+
+/// One iperf3 transfer between h1 and h2, held to a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iperf {
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// The server's port on h2; no two transfers at once have the same.
+    pub port: u16,
+    /// Megabits a second.
+    pub mbit: u32,
+    /// How long, in seconds.
+    pub seconds: u32,
+    /// From h2 to h1 instead of from h1 to h2.
+    pub reverse: bool,
+}
+
+/// What iperf3 counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Totals {
+    /// Bytes the sender's application wrote.
+    pub sent_bytes: u64,
+    /// Bytes the receiver's application read.
+    pub received_bytes: u64,
+    /// TCP segments sent again; 0 for UDP.
+    pub retransmits: u64,
+    /// UDP datagrams the receiver missed, in the network or in its own full socket buffer; 0 for TCP.
+    pub lost_datagrams: u64,
+}
+
+impl Iperf {
+    fn name(&self) -> String {
+        let protocol = match self.protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        };
+        format!("iperf3-{protocol}-{}", self.port)
+    }
+
+    /// Starts the server on h2 and waits until it listens.
+    pub(super) fn serve(&self, pair: &Pair, logs: &Path) -> Result<Process> {
+        let mut command = pair.h2().command("iperf3");
+        command.args(["--server", "-4", "--bind", H2_ADDRESS, "--port", &self.port.to_string()]);
+        let mut server = Process::start(&format!("{}-server", self.name()), command, logs)
+            .context("starting iperf3 (Debian and Ubuntu package iperf3)")?;
+        server.wait_listening(self.port, Duration::from_secs(5))?;
+        Ok(server)
+    }
+
+    /// Starts the client on h1.
+    pub(super) fn start(&self, pair: &Pair, logs: &Path) -> Result<Process> {
+        let mut command = pair.h1().command("iperf3");
+        command.args(["--client", H2_ADDRESS, "--port", &self.port.to_string(), "--json"]);
+        command.args(["--time", &self.seconds.to_string()]);
+        command.args(["--bitrate", &format!("{}M", self.mbit)]);
+        if self.protocol == Protocol::Udp {
+            command.args(["--udp", "--length", "1400"]);
+        }
+        if self.reverse {
+            command.arg("--reverse");
+        }
+        Process::start(&format!("{}-client", self.name()), command, logs)
+    }
+
+    /// Waits for the client and reads what it counted.
+    pub(super) fn finish(&self, client: Process) -> Result<Totals> {
+        // Its control connection crosses the lossy core too, and may wait for retransmissions at either end.
+        let limit = Duration::from_secs(u64::from(self.seconds) + 30);
+        let json = client.finish(limit)?;
+        Totals::parse(&json).with_context(|| format!("what {} printed: {json}", self.name()))
+    }
+}
+
+impl Totals {
+    fn parse(json: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Document {
+            end: End,
+        }
+        #[derive(Deserialize)]
+        struct End {
+            sum_sent: Option<Sum>,
+            sum_received: Option<Sum>,
+            sum: Option<Sum>,
+        }
+        #[derive(Deserialize, Default, Clone, Copy)]
+        #[serde(default)]
+        struct Sum {
+            bytes: u64,
+            retransmits: u64,
+            lost_packets: u64,
+        }
+        let Document { end } = serde_json::from_str(json)?;
+        // Releases before 3.12 sum UDP in "sum" alone.
+        let sent = end.sum_sent.or(end.sum).context("no sum of what was sent")?;
+        let received = end.sum_received.or(end.sum).context("no sum of what was received")?;
+        let lost = end.sum.unwrap_or(received).lost_packets;
+        Ok(Self {
+            sent_bytes: sent.bytes,
+            received_bytes: received.bytes,
+            retransmits: sent.retransmits,
+            lost_datagrams: lost,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_totals_are_read() {
+        let json = r#"{"start": {}, "end": {
+            "sum_sent": {"bytes": 1000, "retransmits": 7, "sender": true},
+            "sum_received": {"bytes": 990, "sender": true}}}"#;
+        let expected =
+            Totals { sent_bytes: 1000, received_bytes: 990, retransmits: 7, lost_datagrams: 0 };
+        assert_eq!(Totals::parse(json).unwrap(), expected);
+    }
+
+    #[test]
+    fn udp_totals_are_read_from_old_and_new_releases() {
+        let sum = r#""sum": {"bytes": 2800, "packets": 2, "lost_packets": 1}"#;
+        let old = format!(r#"{{"end": {{{sum}}}}}"#);
+        assert_eq!(Totals::parse(&old).unwrap().lost_datagrams, 1);
+        let new = format!(
+            r#"{{"end": {{{sum}, "sum_sent": {{"bytes": 2800, "lost_packets": 0}},
+                "sum_received": {{"bytes": 1400, "lost_packets": 1}}}}}}"#
+        );
+        let expected =
+            Totals { sent_bytes: 2800, received_bytes: 1400, retransmits: 0, lost_datagrams: 1 };
+        assert_eq!(Totals::parse(&new).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_failed_client_is_an_error() {
+        let json = r#"{"start": {}, "end": {}, "error": "unable to connect to server"}"#;
+        assert!(Totals::parse(json).is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! The traffic of the demo, all at once: TCP and UDP transfers and short connections, for some seconds.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::iperf::{Iperf, Protocol, Totals};
+use super::short::Outcome;
+use crate::fabric::{H2_ADDRESS, Namespace, Pair, Process};
+
+const SHORT_PORT: u16 = 7000;
+const TCP_PORT: u16 = 5201;
+const UDP_PORT: u16 = 5202;
+const REVERSE_PORT: u16 = 5203;
+
+/// How long the edges may take until the first connection gets through them.
+const PATH_LIMIT: Duration = Duration::from_secs(20);
+
+/// What to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mix {
+    /// How long, in seconds.
+    pub seconds: u32,
+    /// Rate of the TCP transfer from h1 to h2, in megabits a second. A quarter of it goes from h2 to h1.
+    pub tcp_mbit: u32,
+    /// Rate of the UDP transfer from h1 to h2, in megabits a second.
+    pub udp_mbit: u32,
+    /// Short TCP connections from h1 to h2, spread over the time.
+    pub connections: u32,
+}
+
+/// What the applications say happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// TCP from h1 to h2.
+    pub tcp: Totals,
+    /// TCP from h2 to h1.
+    pub tcp_reverse: Totals,
+    /// UDP from h1 to h2.
+    pub udp: Totals,
+    /// The short connections.
+    pub short: Outcome,
+}
+
+impl Mix {
+    /// Waits until the edges let a connection through, sends everything, and waits until it is over. `testbed` is the
+    /// calumma-testbed program, whose hidden commands are the client and server of the short connections.
+    pub fn run(&self, pair: &Pair, testbed: &Path, logs: &Path) -> Result<Report> {
+        let transfer = |protocol, port, mbit: u32, reverse| Iperf {
+            protocol,
+            port,
+            mbit: mbit.max(1),
+            seconds: self.seconds,
+            reverse,
+        };
+        let transfers = [
+            transfer(Protocol::Tcp, TCP_PORT, self.tcp_mbit, false),
+            transfer(Protocol::Tcp, REVERSE_PORT, self.tcp_mbit / 4, true),
+            transfer(Protocol::Udp, UDP_PORT, self.udp_mbit, false),
+        ];
+        let mut servers = vec![serve_short(pair, testbed, logs)?];
+        for transfer in &transfers {
+            servers.push(transfer.serve(pair, logs)?);
+        }
+        let server = format!("{H2_ADDRESS}:{SHORT_PORT}");
+        let client = |name: &str, args: &[&str]| start(pair.h1(), testbed, name, args, logs);
+        client("short-probe", &["short-client", &server, "--wait"])?
+            .finish(PATH_LIMIT + Duration::from_secs(5))
+            .context("the edges let nothing through")?;
+
+        let connections = self.connections.to_string();
+        let seconds = self.seconds.to_string();
+        let args = ["short-client", &server, "--connections", &connections, "--seconds", &seconds];
+        let short = client("short-client", &args)?;
+        let mut clients = Vec::new();
+        for transfer in &transfers {
+            clients.push(transfer.start(pair, logs)?);
+        }
+        let mut totals = [Totals::default(); 3];
+        for ((transfer, client), total) in transfers.iter().zip(clients).zip(&mut totals) {
+            *total = transfer.finish(client)?;
+        }
+        let outcome = short.finish(Duration::from_secs(u64::from(self.seconds) + 60))?;
+        let short = serde_json::from_str(&outcome).with_context(|| {
+            format!("what the client of the short connections printed: {outcome}")
+        })?;
+        for server in servers {
+            server.stop(Duration::from_secs(5))?;
+        }
+        let [tcp, tcp_reverse, udp] = totals;
+        Ok(Report { tcp, tcp_reverse, udp, short })
+    }
+}
+
+fn serve_short(pair: &Pair, testbed: &Path, logs: &Path) -> Result<Process> {
+    let address = format!("{H2_ADDRESS}:{SHORT_PORT}");
+    let mut server = start(pair.h2(), testbed, "short-server", &["short-server", &address], logs)?;
+    server.wait_listening(SHORT_PORT, Duration::from_secs(5))?;
+    Ok(server)
+}
+
+fn start(
+    host: &Namespace,
+    testbed: &Path,
+    name: &str,
+    args: &[&str],
+    logs: &Path,
+) -> Result<Process> {
+    let testbed = testbed.to_str().context("the path of calumma-testbed is not UTF-8")?;
+    let mut command = host.command(testbed);
+    command.args(args);
+    Process::start(name, command, logs)
+}

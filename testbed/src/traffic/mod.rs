@@ -1,0 +1,9 @@
+//! Traffic between the two hosts of a [`Pair`](crate::fabric::Pair), made by real applications: iperf3 over TCP and UDP,
+//! and many short TCP connections of our own.
+
+mod iperf;
+mod mix;
+pub mod short;
+
+pub use iperf::{Iperf, Protocol, Totals};
+pub use mix::{Mix, Report};

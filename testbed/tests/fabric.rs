@@ -1,0 +1,86 @@
+//! The fabric end to end, with DPDK's own forwarder where the edge switches will be.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use calumma_testbed::baseline;
+use calumma_testbed::fabric::Run;
+use calumma_testbed::traffic::Mix;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
+
+/// The network namespaces of a testbed process.
+fn namespaces_of(pid: u32) -> Vec<String> {
+    let output = Command::new("ip").args(["netns", "list"]).output().expect("ip runs");
+    let prefix = format!("calumma-{pid}-");
+    let text = String::from_utf8(output.stdout).expect("names are text");
+    text.lines().filter(|line| line.starts_with(&prefix)).map(str::to_owned).collect()
+}
+
+/// Starts a testbed that would run for long, and waits until its network is there.
+fn long_run() -> std::process::Child {
+    let child = Command::new(TESTBED)
+        .args(["baseline", "--seconds", "60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the testbed starts");
+    let end = Instant::now() + Duration::from_secs(20);
+    while namespaces_of(child.id()).len() < 4 {
+        assert!(Instant::now() < end, "the testbed builds its network");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+#[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
+fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
+    let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100 };
+    let result = baseline::run(&mix, 20, Path::new(TESTBED)).expect("the baseline runs");
+
+    let complaints = result.passage.complaints();
+    assert!(result.passage.only_the_core_dropped(), "{}", complaints.join("\n"));
+    assert_eq!(result.traffic.short.completed, 100, "{:?}", result.traffic.short);
+
+    let lost = |wanted: &dyn Fn(u8, u16, u16) -> bool| -> u64 {
+        let flows =
+            result.losses.iter().filter(|l| wanted(l.flow.proto, l.flow.sport, l.flow.dport));
+        flows.map(|l| l.lost).sum()
+    };
+    let udp = lost(&|proto, _, dport| proto == 17 && dport == 5202);
+    assert!(udp > 0 && udp <= result.traffic.udp.lost_datagrams, "{udp} UDP packets lost");
+    assert!(lost(&|proto, _, dport| proto == 6 && dport == 5201) > 0, "TCP to h2 lost packets");
+    assert!(lost(&|proto, sport, _| proto == 6 && sport == 5203) > 0, "TCP to h1 lost packets");
+    assert!(lost(&|proto, _, dport| proto == 6 && dport == 7000) > 0, "short connections did");
+
+    assert_eq!(namespaces_of(std::process::id()), [""; 0], "nothing is left");
+}
+
+#[test]
+#[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
+fn a_run_cleans_up_after_ctrl_c_and_the_next_one_after_a_killed_run() {
+    let interrupted = long_run();
+    let killed = long_run();
+    let pid = |child: &std::process::Child| Pid::from_raw(child.id() as i32);
+
+    kill(pid(&interrupted), Signal::SIGINT).expect("it can be interrupted");
+    let interrupted_pid = interrupted.id();
+    let output = interrupted.wait_with_output().expect("it ends");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("interrupted: stopping and cleaning up"), "{said}");
+    assert_eq!(namespaces_of(interrupted_pid), [""; 0]);
+    assert_eq!(namespaces_of(killed.id()).len(), 4, "the other run's are not touched");
+
+    let killed_pid = killed.id();
+    kill(pid(&killed), Signal::SIGKILL).expect("it can be killed");
+    killed.wait_with_output().expect("it ends");
+    assert_eq!(namespaces_of(killed_pid).len(), 4, "a killed run leaves its network behind");
+    drop(Run::begin().expect("a next run begins"));
+    assert_eq!(namespaces_of(killed_pid), [""; 0]);
+    assert!(!Path::new("/run/calumma-testbed").join(format!("calumma-{killed_pid}-0")).exists());
+}
