@@ -2,11 +2,13 @@
 //!
 //! A bucket passes for pure when the key it divides into hashes back to it and carries its own
 //! fingerprint. A false positive takes a wrong flow out, which later comes out again with a negative
-//! count and cancels; but hostile contents could turn that into an endless exchange, so the number
-//! of extractions is bounded.
+//! count and cancels. Buckets are looked at first in, first out: a wrong flow that falls into an
+//! otherwise empty bucket is put back from there at once, and goes to and fro until the flows it
+//! was mistaken for come out elsewhere, to which a stack would never get. Hostile contents could
+//! keep up such an exchange for ever, so the number of extractions is bounded.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
 use super::sketch::FermatSketch;
 use crate::hash::{HashFamily, Hashes};
@@ -60,9 +62,9 @@ pub(super) fn decode(mut sketch: FermatSketch, family: &HashFamily) -> Decoded {
     let shape = sketch.shape();
     let mut decoded = Decoded::default();
     let mut budget = EXTRACTIONS_PER_BUCKET * shape.total_buckets();
-    let mut queue: Vec<usize> = (0..shape.total_buckets()).collect();
+    let mut queue: VecDeque<usize> = (0..shape.total_buckets()).collect();
     queue.retain(|&at| sketch.buckets()[at].count() != 0);
-    while let Some(at) = queue.pop() {
+    while let Some(at) = queue.pop_front() {
         let Some(pure) = verify(&sketch, family, at) else { continue };
         if budget == 0 {
             decoded.exhausted = true;
@@ -107,7 +109,7 @@ fn verify(sketch: &FermatSketch, family: &HashFamily, at: usize) -> Option<Pure>
 
 /// Takes a flow out of all its buckets and queues those that are not empty then.
 #[inline]
-fn extract(sketch: &mut FermatSketch, at: usize, pure: &Pure, queue: &mut Vec<usize>) {
+fn extract(sketch: &mut FermatSketch, at: usize, pure: &Pure, queue: &mut VecDeque<usize>) {
     let arithmetic = sketch.shape().arithmetic;
     let taken = sketch.buckets()[at];
     for array in 0..sketch.shape().arrays {
@@ -115,7 +117,7 @@ fn extract(sketch: &mut FermatSketch, at: usize, pure: &Pure, queue: &mut Vec<us
         let bucket = &mut sketch.buckets_mut()[other];
         *bucket = arithmetic.subtract(bucket, &taken);
         if bucket.count() != 0 {
-            queue.push(other);
+            queue.push_back(other);
         }
     }
 }

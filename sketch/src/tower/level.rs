@@ -176,6 +176,22 @@ impl Counters {
         }
     }
 
+    /// Distinct values, ascending, and how many counters hold each.
+    pub(super) fn histogram(&self) -> Vec<(u32, u32)> {
+        let values = (0..self.level.counters as usize).map(|at| self.get(at));
+        if self.level.bits > 16 {
+            let mut values: Vec<u32> = values.collect();
+            values.sort_unstable();
+            return values.chunk_by(u32::eq).map(|run| (run[0], run.len() as u32)).collect();
+        }
+        let max = self.level.max();
+        let mut holding = vec![0; max as usize + 1];
+        values.for_each(|value| holding[value.min(max) as usize] += 1);
+        let value = |at: usize| if at as u32 == max { OVERFLOW } else { at as u32 };
+        let holding = holding.into_iter().enumerate().filter(|&(_, counters)| counters > 0);
+        holding.map(|(at, counters)| (value(at), counters)).collect()
+    }
+
     /// Adds the counters of an array of the same level, each up to its maximum.
     pub(super) fn merge(&mut self, other: &Self) {
         for at in 0..self.level.counters as usize {

@@ -67,6 +67,15 @@ impl TowerSketch {
         (0..counters.level().counters as usize).map(move |at| counters.get(at))
     }
 
+    /// The distinct values of the counters of array `level`, ascending, each with the number of
+    /// counters that hold it; `u32::MAX` is overflow.
+    ///
+    /// # Panics
+    /// When there is no such array.
+    pub fn histogram(&self, level: usize) -> Vec<(u32, u32)> {
+        self.levels[level].histogram()
+    }
+
     /// Adds what another sketch counted, each counter up to its maximum.
     ///
     /// # Panics

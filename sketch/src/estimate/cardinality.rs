@@ -1,0 +1,97 @@
+//! Linear counting: how many flows there were, from the share of counters none of them hit.
+
+use std::cmp::Reverse;
+
+use crate::tower::TowerSketch;
+
+/// A number and how far it is to be trusted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// Its standard error, in the same unit. `None` where the sketch was out of its range and the
+    /// value is no more than a lower bound.
+    pub standard_error: Option<f64>,
+}
+
+impl Estimate {
+    /// Whether the sketch was out of its range, so that the truth is probably larger.
+    pub fn is_lower_bound(&self) -> bool {
+        self.standard_error.is_none()
+    }
+}
+
+/// Flows that the classifier saw, by linear counting on the array with most counters (section 4.2
+/// of the ChameleMon paper; Whang and others 1990).
+///
+/// With w counters of which a share V is zero, the estimate is -w ln V flows; at t = n / w flows a
+/// counter its standard error is sqrt(w (e^t - t - 1)). On the default layout that is 0.5 % of
+/// 30,000 flows and 1.1 % of 200,000.
+///
+/// An array without any zero counter says only that there were many flows; then the array with
+/// next most counters is asked. Where none has a zero counter left, the value is w ln w, the
+/// number of flows that leaves one zero counter on average, and has no standard error: a lower
+/// bound.
+pub fn cardinality(classifier: &TowerSketch) -> Estimate {
+    let mut levels: Vec<_> = classifier.levels().enumerate().collect();
+    levels.sort_by_key(|(_, level)| Reverse(level.counters));
+    let mut floor = 0.0_f64;
+    for (at, level) in levels {
+        let counters = f64::from(level.counters);
+        let zero = classifier.counters(at).filter(|&value| value == 0).count();
+        if zero > 0 {
+            let load = (counters / zero as f64).ln();
+            let variance = counters * (load.exp() - load - 1.0);
+            let value = (counters * load).max(floor);
+            return Estimate { value, standard_error: Some(variance.max(0.0).sqrt()) };
+        }
+        floor = floor.max(counters * counters.ln());
+    }
+    Estimate { value: floor, standard_error: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FlowKey, HashFamily, HashKey, Level};
+
+    fn tower(levels: &[Level], flows: u32) -> TowerSketch {
+        let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+        let mut tower = TowerSketch::new(levels).unwrap();
+        for flow in 0..flows {
+            tower.insert(&family.hash(&FlowKey::from_words(0x0A00_0000 + flow, 7, flow << 7, 17)));
+        }
+        tower
+    }
+
+    #[test]
+    fn an_empty_classifier_saw_no_flow() {
+        let none = cardinality(&tower(&[Level::new(8, 100)], 0));
+        assert_eq!(none, Estimate { value: 0.0, standard_error: Some(0.0) });
+    }
+
+    #[test]
+    fn the_truth_lies_within_four_standard_errors() {
+        let levels = [Level::new(8, 32_768), Level::new(16, 16_384)];
+        for flows in [1, 100, 3_000, 30_000, 100_000, 200_000] {
+            let estimate = cardinality(&tower(&levels, flows));
+            let error = (estimate.value - f64::from(flows)).abs();
+            let allowed = 4.0 * estimate.standard_error.unwrap() + 1e-3;
+            assert!(error <= allowed, "{flows} flows: {estimate:?}");
+        }
+    }
+
+    #[test]
+    fn the_widest_array_answers_first_wherever_it_stands() {
+        let levels = [Level::new(8, 16), Level::new(16, 4_096)];
+        let estimate = cardinality(&tower(&levels, 1_000));
+        assert!((estimate.value - 1_000.0).abs() < 4.0 * estimate.standard_error.unwrap());
+    }
+
+    #[test]
+    fn without_a_zero_counter_the_value_is_a_lower_bound_and_says_so() {
+        let estimate = cardinality(&tower(&[Level::new(8, 64), Level::new(16, 32)], 5_000));
+        assert!(estimate.is_lower_bound());
+        assert!(estimate.value > 64.0 && estimate.value < 5_000.0);
+    }
+}

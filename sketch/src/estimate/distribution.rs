@@ -1,0 +1,110 @@
+//! The flow size distribution, put together from the classifier's arrays and the flowset of the HH
+//! encoder.
+
+use super::elephants::large_flows;
+use super::mrac::{Observed, Sizes, expect_and_maximise};
+use crate::tower::TowerSketch;
+
+/// Sizes below this are told apart by full expectation maximisation, larger ones by candidates
+/// close below the counter values seen.
+const DENSE: usize = 255;
+
+/// Shares of a flow below this are not listed on their own but added to the next size.
+const SMALLEST_SHARE: f64 = 0.05;
+
+/// Number of flows by size in packets, ascending, sizes without flows left out (section 4.2 of the
+/// ChameleMon paper): array i of the classifier gives the sizes from the previous array's maximum
+/// to below its own, `hh_sizes` (of the flows in the HH flowset) those beyond the last array.
+///
+/// Numbers of flows are estimates and need not be whole. On the default classifier, for Zipf(1.1)
+/// traffic, the weighted mean relative error against the truth is about 0.06 at 10,000 flows and
+/// 0.13 at 95,000 (three flows a counter), that of the entropy below 0.5 %; it takes one to three
+/// milliseconds. Counters filled by CU insertion are no sums and give a wrong distribution.
+///
+/// Where the HH encoder decoded completely, [`size_distribution_with_known`] takes more from it.
+pub fn size_distribution(
+    classifier: &TowerSketch,
+    hh_sizes: impl IntoIterator<Item = u64>,
+) -> Vec<(u64, f64)> {
+    size_distribution_with_known(classifier, u64::MAX, hh_sizes)
+}
+
+/// The same where the sizes of all flows of at least `known_from` packets are known exactly: they
+/// are taken from `known_sizes` (smaller ones in there are ignored), and the classifier is asked
+/// only for the flows below. With `known_from` = 1 the result is exact.
+///
+/// `known_from` is T_h where the HH encoder decoded completely and few of its flows are mice that
+/// the classifier took for larger.
+pub fn size_distribution_with_known(
+    classifier: &TowerSketch,
+    known_from: u64,
+    known_sizes: impl IntoIterator<Item = u64>,
+) -> Vec<(u64, f64)> {
+    let last = classifier.levels().last().map_or(1, |level| u64::from(level.max()));
+    let known_from = known_from.max(1);
+    // Where nothing is said to be known, sizes beyond the last array are still listed.
+    let estimated_below = known_from.min(last);
+    let mut known: Vec<u64> =
+        known_sizes.into_iter().filter(|&size| size >= estimated_below).collect();
+    known.sort_unstable();
+
+    let mut list = List::default();
+    // Flows of each size below `DENSE`, from the narrowest array that tells.
+    let mut small: Vec<f64> = vec![0.0];
+    let mut lowest = 1;
+    for (at, level) in classifier.levels().enumerate() {
+        let end = u64::from(level.max()).min(estimated_below);
+        if lowest >= end {
+            break;
+        }
+        let histogram = classifier.histogram(at);
+        let ceiling = DENSE.min(level.max() as usize);
+        if small.len() < ceiling {
+            let observed = Observed::new(&histogram, level.counters, ceiling);
+            let sizes = expect_and_maximise(&observed, known_below(&known, known_from, ceiling));
+            small.extend_from_slice(&sizes.flows[small.len()..]);
+            let told = lowest..end.min(ceiling as u64);
+            list.extend(told.map(|size| (size, small[size as usize])));
+            lowest = lowest.max(ceiling as u64);
+        }
+        if lowest < end {
+            let large = large_flows(&histogram, level.counters, lowest, &small);
+            list.extend(large.into_iter().take_while(|&(size, _)| size < end));
+            lowest = end;
+        }
+    }
+    list.extend(known.chunk_by(u64::eq).map(|flows| (flows[0], flows.len() as f64)));
+    list.sizes
+}
+
+/// The known flows as an array with this ceiling sees them; `None` where all of them are beyond.
+fn known_below(known: &[u64], known_from: u64, ceiling: usize) -> Option<(usize, Sizes)> {
+    let from = usize::try_from(known_from).ok().filter(|&from| from <= ceiling)?;
+    let mut sizes = Sizes { flows: vec![0.0; ceiling], above: 0.0 };
+    for &size in known {
+        match sizes.flows.get_mut(size as usize) {
+            Some(flows) => *flows += 1.0,
+            None => sizes.above += 1.0,
+        }
+    }
+    Some((from, sizes))
+}
+
+/// The distribution as it is put together, in ascending sizes.
+#[derive(Default)]
+struct List {
+    sizes: Vec<(u64, f64)>,
+    carried: f64,
+}
+
+impl List {
+    fn extend(&mut self, sizes: impl IntoIterator<Item = (u64, f64)>) {
+        for (size, flows) in sizes {
+            self.carried += flows;
+            if self.carried >= SMALLEST_SHARE {
+                self.sizes.push((size, self.carried));
+                self.carried = 0.0;
+            }
+        }
+    }
+}
