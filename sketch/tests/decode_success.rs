@@ -53,8 +53,9 @@ fn assert_decodes(
 /// Whether exactly these flows come out.
 fn decodes(sketch: &mut FermatSketch, family: &HashFamily, keys: &[FlowKey]) -> bool {
     // One flow in 16 has many packets, the others few.
-    let packets_of =
-        |flow: usize| if flow % 16 == 0 { 1 + flow as i32 * 11 } else { 1 + flow as i32 % 7 };
+    let packets_of = |flow: usize| {
+        if flow.is_multiple_of(16) { 1 + flow as i32 * 11 } else { 1 + flow as i32 % 7 }
+    };
     sketch.clear();
     let whole = sketch.whole();
     for (flow, key) in keys.iter().enumerate() {

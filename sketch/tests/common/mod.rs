@@ -24,8 +24,11 @@ pub fn random_keys(rng: &mut impl Rng, number: usize) -> Vec<FlowKey> {
     keys.filter(|&key| seen.insert(key)).take(number).collect()
 }
 
+/// A kind of key set, and how as many keys of it as wanted are made.
+pub type Structure = (&'static str, fn(u32) -> Vec<FlowKey>);
+
 /// The kinds of structured key sets that a plain CRC fails on, each of `number` distinct keys.
-pub const STRUCTURES: [(&str, fn(u32) -> Vec<FlowKey>); 5] = [
+pub const STRUCTURES: [Structure; 5] = [
     ("consecutive source addresses", |number| {
         (0..number).map(|n| FlowKey::from_words(0x0A00_0000 + n, 0x0A80_0001, 80, 17)).collect()
     }),
