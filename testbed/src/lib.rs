@@ -2,7 +2,9 @@
 
 pub mod baseline;
 pub mod capture;
+pub mod demo;
 pub mod fabric;
 pub mod inspect;
+pub mod replay;
 mod table;
 pub mod traffic;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use calumma_testbed::traffic::{Mix, short};
-use calumma_testbed::{baseline, fabric, inspect};
+use calumma_testbed::replay::{self, Lose};
+use calumma_testbed::{baseline, demo, fabric, inspect};
 use clap::{Args, Parser, Subcommand};
 
 /// Tries Calumma, and the machine it runs on, on real and recorded traffic.
@@ -31,6 +32,49 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+
+    /// Run a capture through two edge switches in virtual time, and report every epoch
+    ///
+    /// The capture enters the network at edge e1 and leaves it at edge e2, by its own timestamps, through the code of the live
+    /// switches; the reports are those of the live controller, one JSON object a line. Reads pcap and pcapng of any size as
+    /// a stream. If the capture is cut short, damaged or foreign, what is before that place is still reported, and the exit
+    /// status is 1.
+    Replay {
+        /// The capture
+        trace: PathBuf,
+        /// Where the reports go; - is standard output
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// The controller's configuration: memory, thresholds, tasks, hash key; what else is in it does not matter here
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Length of an epoch in milliseconds, where it is not to be that of the configuration (50 without one)
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(2..=3_600_000))]
+        epoch_ms: Option<u64>,
+        /// Lose packets whose ECN field says "congestion experienced" between the edges
+        #[arg(long, conflicts_with = "drop_share")]
+        drop_ce: bool,
+        /// Lose this share of the packets (0 to 1) between the edges, at random
+        #[arg(long, value_name = "SHARE")]
+        drop_share: Option<f64>,
+        /// Which packets --drop-share loses
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+
+    /// Watch two edge switches and the controller find every packet a network loses
+    ///
+    /// Two hosts, two calumma-edge processes and between them a namespace that routes and drops packets at random. Writes
+    /// epochs.jsonl (the reports) and truth.json (the kernel's counts of what it dropped). Exits with 1 unless they are equal
+    /// for every flow. Needs root, and the programs calumma-edge and calumma-controller beside this one; cleans up after
+    /// itself, also on Ctrl-C.
+    Demo {
+        #[command(flatten)]
+        traffic: Traffic,
+        /// Where epochs.jsonl and truth.json go
+        #[arg(long, default_value = "demo-out", value_name = "DIR")]
+        out: PathBuf,
     },
 
     /// Run the demo's network and traffic with dpdk-testpmd in place of the edges
@@ -107,6 +151,22 @@ fn run(command: Command) -> Result<ExitCode> {
             let summary = inspect::summarise(&trace);
             print(json, &summary, || summary.to_text())?;
             Ok(verdict(summary.error.is_none()))
+        }
+        Command::Replay { trace, out, config, epoch_ms, drop_ce, drop_share, seed } => {
+            let lose = match drop_share {
+                _ if drop_ce => Lose::CongestionExperienced,
+                Some(share) => Lose::share(share, seed),
+                None => Lose::Nothing,
+            };
+            let setup = replay::Setup::load(config.as_deref(), epoch_ms)?;
+            replay::run(&trace, &out, setup, lose).map(verdict)
+        }
+        Command::Demo { traffic, out } => {
+            fabric::interrupt::install()?;
+            let testbed = std::env::current_exe().context("finding this program's own file")?;
+            let result = demo::run(&traffic.mix(), traffic.loss_permille, &testbed, &out)?;
+            println!("\n{}", result.to_text());
+            Ok(verdict(result.is_equal()))
         }
         Command::Baseline { traffic, json } => {
             fabric::interrupt::install()?;

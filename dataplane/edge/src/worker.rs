@@ -89,11 +89,16 @@ impl Worker {
         self.measurement.tick(now_ns, drained, &self.counters);
     }
 
+    /// When something is due next in the measurement, in nanoseconds since the Unix epoch.
+    pub fn next_due_ns(&self) -> u64 {
+        self.measurement.next_due_ns()
+    }
+
     /// Lets virtual time run to `now_ns`: every event happens exactly when it is due. For replays and
     /// simulations, whose receive queues are always empty between two packets.
     pub fn advance_to(&mut self, now_ns: u64) {
         loop {
-            let due_ns = self.measurement.next_due_ns();
+            let due_ns = self.next_due_ns();
             self.tick(due_ns.min(now_ns), true);
             if due_ns >= now_ns {
                 return;

@@ -67,6 +67,17 @@ impl Edge {
         }
     }
 
+    /// EAL arguments that make its interfaces DPDK ports: `net_af_packet0` towards the host, `net_af_packet1` towards the
+    /// core. The rings hold what arrives while the switch waits for a CPU.
+    pub fn devices(self) -> [String; 2] {
+        let device = |number: u8, interface: &str| {
+            format!(
+                "--vdev=net_af_packet{number},iface={interface},blocksz=65536,framesz=2048,framecnt=16384"
+            )
+        };
+        [device(0, self.host_port()), device(1, self.fabric_port())]
+    }
+
     /// Its interface towards the core.
     pub fn fabric_port(self) -> &'static str {
         match self {

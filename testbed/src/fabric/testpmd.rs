@@ -20,16 +20,10 @@ impl Testpmd {
     /// Starts it on one CPU, its output in `logs`.
     pub fn start(run: &Run, pair: &Pair, edge: Edge, cpu: usize, logs: &Path) -> Result<Self> {
         let mut command = pair.switches().command("dpdk-testpmd");
-        let port = |number: u8, interface: &str| {
-            format!(
-                "net_af_packet{number},iface={interface},blocksz=4096,framesz=2048,framecnt=4096"
-            )
-        };
         command.args(["--no-huge", "-m", "1024", "--no-pci", "--no-telemetry"]);
         command.args(["--file-prefix", &format!("{}-{}", run.prefix(), edge.name())]);
         command.args(["--lcores", &format!("0@{cpu},1@{cpu}")]);
-        command.args(["--vdev", &port(0, edge.host_port())]);
-        command.args(["--vdev", &port(1, edge.fabric_port())]);
+        command.args(edge.devices());
         command.args(["--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=16384"]);
         // By default it throws away what arrived before it was ready.
         command.arg("--no-flush-rx");

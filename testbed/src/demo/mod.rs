@@ -1,0 +1,111 @@
+//! The demo: the fabric with two `calumma-edge` processes and the controller in it, real traffic, and the losses the
+//! controller reported beside those the core's kernel counted.
+
+mod compare;
+mod programs;
+mod reports;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+pub use self::compare::{Comparison, Row};
+use self::programs::{Controller, Switch};
+use self::reports::Reports;
+use crate::fabric::{Edge, Pair, Passage, Run, interrupt};
+use crate::traffic::{self, Mix};
+
+/// What the demo showed.
+#[derive(Debug, Serialize)]
+pub struct Demo {
+    /// What the applications say.
+    pub traffic: traffic::Report,
+    /// Where the packets went, by the kernel's counters.
+    pub passage: Passage,
+    /// Both sides, flow by flow.
+    pub comparison: Comparison,
+}
+
+/// How long the edges and the controller may take until a first epoch is complete.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Epochs that are waited for after the last packet.
+const EPOCHS_AFTER: u32 = 3;
+
+/// Runs the demo and writes `epochs.jsonl` and `truth.json` to `out`. `testbed` is the calumma-testbed program, beside
+/// which those of the edge and the controller lie.
+pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<Demo> {
+    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let epochs = out.join("epochs.jsonl");
+    // What an earlier demo left would be taken for this one's.
+    match fs::remove_file(&epochs) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("removing {}", epochs.display()));
+        }
+        _ => {}
+    }
+
+    let run = Run::begin()?;
+    let pair = Pair::create(&run, loss_permille)?;
+    let mut controller = Controller::start(&run, &pair, testbed, &epochs)?;
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut switches = Vec::new();
+    for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {
+        switches.push(Switch::start(&run, &pair, testbed, edge, cpu % cpus)?);
+    }
+    let reports = Reports::watch(&epochs);
+    let alive = |controller: &mut Controller, switches: &mut [Switch]| -> Result<()> {
+        controller.check_running()?;
+        switches.iter_mut().try_for_each(Switch::check_running)
+    };
+    reports.wait_until("a first complete epoch", START_LIMIT, |report| report.complete, || {
+        alive(&mut controller, &mut switches)
+    })?;
+
+    let traffic = mix.run(&pair, testbed, run.directory());
+    // Without an edge no traffic gets through, but it is the edge that knows why.
+    alive(&mut controller, &mut switches)?;
+    let traffic = traffic?;
+    pair.wait_quiet(Duration::from_secs(1), Duration::from_secs(20))?;
+    let quiet_ns = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64;
+    let length_ns = programs::EPOCH.as_nanos() as u64;
+    let after_ns = quiet_ns + u64::from(EPOCHS_AFTER) * length_ns;
+    reports.wait_until(
+        "the epochs after the last packet",
+        START_LIMIT,
+        |report| report.start_unix_ns >= after_ns,
+        || alive(&mut controller, &mut switches),
+    )?;
+    interrupt::check()?;
+
+    let passage = pair.passage()?;
+    let losses = pair.losses()?;
+    switches.into_iter().try_for_each(Switch::stop)?;
+    controller.stop()?;
+    let reports = reports.finish()?;
+    ensure!(!reports.is_empty(), "the controller reported no epoch");
+
+    let truth = out.join("truth.json");
+    fs::write(&truth, serde_json::to_string_pretty(&losses)?)
+        .with_context(|| format!("writing {}", truth.display()))?;
+    Ok(Demo { traffic, passage, comparison: Comparison::new(&reports, &losses) })
+}
+
+impl Demo {
+    /// Whether the controller's reports equal the kernel's counts for every flow.
+    pub fn is_equal(&self) -> bool {
+        self.comparison.differences() == 0
+    }
+
+    /// The result for a terminal.
+    pub fn to_text(&self) -> String {
+        let mut text = self.comparison.to_text();
+        for complaint in self.passage.complaints() {
+            text += &format!("not by the core's rule: {complaint}\n");
+        }
+        text
+    }
+}

@@ -1,0 +1,143 @@
+//! One edge switch of one lcore, without ports and clock.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use calumma_controller::analyse::EdgeInput;
+use calumma_edge::control::collect::{Collector, Part, SessionPlan};
+use calumma_edge::measure::Measurement;
+use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_wire::{Defects, Egress, Ingress};
+
+/// A packet of a capture, of which the end may be missing.
+#[derive(Debug)]
+pub(super) struct Frame {
+    bytes: Vec<u8>,
+    wire_len: usize,
+}
+
+impl Frame {
+    pub(super) fn new(bytes: &[u8], wire_len: usize) -> Self {
+        Self { bytes: bytes.to_vec(), wire_len: wire_len.max(bytes.len()) }
+    }
+}
+
+impl Packet for Frame {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    fn wire_len(&self) -> usize {
+        self.wire_len
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Edge {
+    name: &'static str,
+    worker: Worker,
+    collector: Collector,
+    epochs: BTreeMap<u64, EdgeInput>,
+}
+
+impl Edge {
+    pub(super) fn new(name: &'static str) -> Self {
+        let (collector, mailboxes) = Collector::new(1);
+        let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
+        let worker = Worker::new(Policy::default(), Measurement::new(mailbox));
+        Self { name, worker, collector, epochs: BTreeMap::new() }
+    }
+
+    /// Measures anew, from the plan's first epoch on.
+    pub(super) fn begin(&mut self, plan: &SessionPlan) -> Result<()> {
+        self.epochs.clear();
+        self.collector.begin(plan)?;
+        // Idle workers look for a session once a millisecond: let that moment come.
+        self.worker.advance_to(self.worker.next_due_ns());
+        Ok(())
+    }
+
+    /// Sends a packet into the network. Gives whether it was recorded.
+    pub(super) fn enter(&mut self, frame: &mut Frame) -> bool {
+        let before = self.worker.counters.ingress_recorded;
+        self.worker.ingress(std::slice::from_mut(frame));
+        self.worker.counters.ingress_recorded > before
+    }
+
+    /// Lets a packet out of the network.
+    pub(super) fn leave(&mut self, frame: &mut Frame) {
+        self.worker.egress(std::slice::from_mut(frame));
+    }
+
+    /// Lets time run, one event after the other, so that groups come back in time for the next one.
+    pub(super) fn advance_to(&mut self, now_ns: u64) {
+        while self.worker.next_due_ns() <= now_ns {
+            self.worker.advance_to(self.worker.next_due_ns());
+            for part in self.collector.poll() {
+                self.keep(part);
+            }
+        }
+    }
+
+    fn keep(&mut self, part: Part) {
+        match part {
+            Part::Ingress { epoch, record, mixed_attention, counters } => {
+                let ingress = Ingress {
+                    epoch,
+                    attention: *record.group.attention(),
+                    defects: Defects {
+                        stall_ns: record.stall_ns,
+                        mixed_attention,
+                        ..Defects::default()
+                    },
+                    packets_in: record.packets,
+                    counters: counters.named(),
+                    classifier: record.group.classifier().clone(),
+                    upstream: record.group.upstream().clone(),
+                };
+                self.epoch(epoch).ingress = Some(Box::new(ingress));
+                self.collector.recycle(record);
+            }
+            Part::Egress { epoch, record, mixed_attention } => {
+                let egress = Egress {
+                    epoch,
+                    attention: *record.group.attention(),
+                    defects: Defects {
+                        stall_ns: record.stall_ns,
+                        foreign_packets: record.foreign_packets,
+                        mixed_attention,
+                        ..Defects::default()
+                    },
+                    packets_out: record.packets,
+                    counters: Vec::new(),
+                    downstream: record.group.downstream().clone(),
+                };
+                self.epoch(epoch).egress = Some(Box::new(egress));
+                self.collector.recycle(record);
+            }
+            Part::Sealed { epoch, late_packets } => {
+                self.epoch(epoch).late_packets = Some(late_packets);
+            }
+        }
+    }
+
+    fn epoch(&mut self, epoch: u64) -> &mut EdgeInput {
+        self.epochs.entry(epoch).or_insert_with(|| EdgeInput::nothing(self.name))
+    }
+
+    /// Whether all of an epoch is there.
+    pub(super) fn is_whole(&self, epoch: u64) -> bool {
+        self.epochs.get(&epoch).is_some_and(EdgeInput::is_whole)
+    }
+
+    /// An epoch's measurement.
+    pub(super) fn take(&mut self, epoch: u64) -> EdgeInput {
+        let later = self.epochs.split_off(&(epoch + 1));
+        let mut until = std::mem::replace(&mut self.epochs, later);
+        until.remove(&epoch).unwrap_or_else(|| EdgeInput::nothing(self.name))
+    }
+}
