@@ -1,14 +1,12 @@
 //! From real groups to reports: what is said to be lost was lost, and what is not known is not said.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::world::{World, flow, hash_key};
 use calumma_controller::report::{DecodeState, LossClass, NetworkState};
 use calumma_controller::{Analyser, EdgeInput, EpochInput, EpochReport, Tasks};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{Arithmetic, Attention, FlowKey, Layout, Partition, SampleRate};
-use common::{World, flow, hash_key};
 use proptest::prelude::*;
 
 const EDGES: [&str; 3] = ["e1", "e2", "e3"];
