@@ -1,12 +1,13 @@
 //! The program as an operator meets it.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use calumma_controller::EpochReport;
-use calumma_sketch::Layout;
+use calumma_sketch::{Attention, HashKey, Layout};
 use calumma_wire::{FrameReader, Message, SwitchKind};
 
 use crate::world::World;
@@ -79,11 +80,11 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
     let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
     assert!(ready["http"].as_str().unwrap().starts_with("127.0.0.1:"));
 
-    let mut stream = std::net::TcpStream::connect(ready["listen"].as_str().unwrap()).unwrap();
-    let mut say = |message: &Message| {
+    let stream = TcpStream::connect(ready["listen"].as_str().unwrap()).unwrap();
+    let say = |message: &Message| {
         let mut frame = Vec::new();
         message.encode(&mut frame);
-        std::io::Write::write_all(&mut stream, &frame).unwrap();
+        (&stream).write_all(&frame).unwrap();
     };
     let program = "a test".to_owned();
     say(&Message::Hello { edge: "e1".to_owned(), kind: SwitchKind::Tofino, program });
@@ -93,9 +94,9 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
     say(&Message::Ingress(input.ingress.unwrap()));
     say(&Message::Egress(input.egress.unwrap()));
     // The controller closes its side once it has read to the end of this one.
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
     let mut rest = Vec::new();
-    std::io::Read::read_to_end(&mut stream, &mut rest).unwrap();
+    (&stream).read_to_end(&mut rest).unwrap();
 
     let killed = Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(killed.success());
@@ -110,13 +111,11 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
 }
 
 /// What the controller welcomes an edge with, and an epoch that has just passed.
-fn welcome(
-    mut stream: &std::net::TcpStream,
-) -> (calumma_sketch::HashKey, calumma_sketch::Attention, u64) {
+fn welcome(mut stream: &TcpStream) -> (HashKey, Attention, u64) {
     let mut reader = FrameReader::new();
     let mut bytes = [0; 4096];
     loop {
-        let read = std::io::Read::read(&mut stream, &mut bytes).unwrap();
+        let read = stream.read(&mut bytes).unwrap();
         reader.push(&bytes[..read]);
         if let Some(Message::Welcome { hash_key, attention, effective_epoch, .. }) =
             reader.next(None).unwrap()
