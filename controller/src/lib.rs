@@ -1,1 +1,25 @@
-//! The central controller: collect, decode, answer, reconfigure.
+//! The central controller: collects every edge's sketches epoch by epoch, decodes them, and answers
+//! the operator's questions.
+//!
+//! Four parts, each usable without the next:
+//!
+//! * [`report`]: what is said about an epoch;
+//! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
+//!   uses it as the live controller does;
+//! * [`collect`]: from frames in any order to whole epochs in order. Pure; time is passed in;
+//! * [`server`]: sockets, threads, files and the terminal around them.
+//!
+//! The rule throughout: incomplete is allowed, wrong is not. What is missing, late or undecodable
+//! is carried into the report and never becomes a loss.
+
+pub mod analyse;
+pub mod collect;
+pub mod config;
+pub mod output;
+pub mod report;
+pub mod server;
+
+pub use analyse::{Analyser, EdgeInput, EpochInput, Tasks};
+pub use collect::Collector;
+pub use config::Config;
+pub use report::EpochReport;

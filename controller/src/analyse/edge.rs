@@ -1,0 +1,305 @@
+//! The six accumulation tasks, at one edge: heavy hitters, flow size, heavy changes, cardinality,
+//! flow size distribution, entropy.
+
+use std::collections::{HashMap, HashSet};
+
+use calumma_sketch::attention::sample_seed;
+use calumma_sketch::{
+    Attention, FermatSketch, FlowKey, HashFamily, Hashes, Part, SampleRate, TowerSketch, estimate,
+};
+
+use super::Tasks;
+use super::input::EdgeInput;
+use super::load::Load;
+use crate::report::{DecodeState, EdgeReport, HeavyChange, HeavyHitter};
+
+/// One edge's share of an epoch, its HH encoder decoded.
+pub(super) struct EdgeEpoch {
+    input: EdgeInput,
+    epoch: u64,
+    hh: HashMap<FlowKey, i64>,
+    hh_state: DecodeState,
+    hh_load_factor: Option<f64>,
+}
+
+impl EdgeEpoch {
+    pub(super) fn new(input: EdgeInput, epoch: u64, family: &HashFamily) -> Self {
+        let mut edge = Self {
+            input,
+            epoch,
+            hh: HashMap::new(),
+            hh_state: DecodeState::Skipped,
+            hh_load_factor: None,
+        };
+        if let Some(side) = &edge.input.ingress
+            && !side.defects.mixed_attention
+        {
+            let sketch = side.upstream.part(&side.attention.partition.hh_part());
+            let load = Load::of(&sketch);
+            let decoded = sketch.decode(family);
+            // Nothing is ever subtracted from an upstream encoder.
+            let countable = |&packets: &i64| (1..=i64::from(i32::MAX)).contains(&packets);
+            let complete = decoded.is_complete() && decoded.flowset().values().all(countable);
+            let flows = decoded.flowset().len();
+            edge.hh = decoded.into_flowset();
+            if complete {
+                edge.hh_state = DecodeState::Complete;
+                edge.hh_load_factor = Some(load.exact(flows));
+            } else {
+                edge.hh.retain(|_, packets| countable(packets));
+                edge.hh_state = DecodeState::Partial;
+                edge.hh_load_factor = Some(load.estimated());
+            }
+        }
+        edge
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.input.edge
+    }
+
+    pub(super) fn hh_state(&self) -> DecodeState {
+        self.hh_state
+    }
+
+    /// Flows of the HH flowset and their packets in it.
+    pub(super) fn hh_flows(&self) -> impl Iterator<Item = (&FlowKey, i32)> {
+        self.hh.iter().map(|(flow, &packets)| (flow, packets as i32))
+    }
+
+    pub(super) fn upstream(&self) -> Option<&FermatSketch> {
+        self.input.ingress.as_ref().map(|side| &side.upstream)
+    }
+
+    pub(super) fn downstream(&self) -> Option<&FermatSketch> {
+        self.input.egress.as_ref().map(|side| &side.downstream)
+    }
+
+    /// The edge's report, and what to remember for the next epoch where its ingress side came.
+    pub(super) fn answer(
+        self,
+        family: &HashFamily,
+        tasks: &Tasks,
+        previous: Option<&EdgeSizes>,
+    ) -> (EdgeReport, Option<EdgeSizes>) {
+        let mut report = EdgeReport {
+            edge: self.input.edge,
+            packets_in: None,
+            packets_out: self.input.egress.as_ref().map(|side| side.packets_out),
+            cardinality: None,
+            cardinality_error: None,
+            entropy: None,
+            hh_decode: self.hh_state,
+            hh_load_factor: self.hh_load_factor.map(rounded),
+            heavy_hitters: Vec::new(),
+            heavy_changes_since: None,
+            heavy_changes: Vec::new(),
+            size_distribution: Vec::new(),
+        };
+        let Some(side) = self.input.ingress else { return (report, None) };
+        report.packets_in = Some(side.packets_in);
+        let hh_complete = self.hh_state == DecodeState::Complete;
+        let own = if hh_complete {
+            OwnParts::decode(&side.upstream, &side.attention, family)
+        } else {
+            OwnParts::default()
+        };
+        let sizes = EdgeSizes {
+            epoch: self.epoch,
+            attention: side.attention,
+            hh: self.hh,
+            hh_complete,
+            whole: hh_complete && side.defects.is_none(),
+            own,
+            classifier: side.classifier,
+        };
+
+        report.heavy_hitters = sizes.heavy_hitters(family, tasks.heavy_hitter);
+        if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
+            report.heavy_changes_since = Some(previous.epoch);
+            report.heavy_changes = sizes.heavy_changes(previous, family, tasks.heavy_change);
+        }
+        let cardinality = sizes.cardinality();
+        report.cardinality = Some(rounded(cardinality.value));
+        report.cardinality_error = cardinality.standard_error.map(rounded);
+        let distribution = sizes.distribution(family);
+        report.entropy = Some(rounded(estimate::entropy(&distribution)));
+        report.size_distribution =
+            distribution.into_iter().map(|(size, flows)| (size, rounded(flows))).collect();
+        (report, Some(sizes))
+    }
+}
+
+/// Three decimals say all that an estimate does.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// The flows of the edge's own HL and LL encoders, where these decode by themselves: then sizes are
+/// exact. They are sized for losses, not for all candidates, so often they don't.
+#[derive(Clone, Debug, Default)]
+struct OwnParts {
+    hl: Option<HashMap<FlowKey, i64>>,
+    ll: Option<HashMap<FlowKey, i64>>,
+}
+
+impl OwnParts {
+    fn decode(upstream: &FermatSketch, attention: &Attention, family: &HashFamily) -> Self {
+        let decode = |part: &Part, used: bool| {
+            if !used {
+                return Some(HashMap::new());
+            }
+            let decoded = upstream.part(part).decode(family);
+            decoded.is_complete().then(|| decoded.into_flowset())
+        };
+        let partition = attention.partition;
+        let hl = decode(&partition.hl_part(), attention.t_h > attention.t_l);
+        // Without the HL part, the LL part makes no size exact.
+        let ll = hl.as_ref().and_then(|_| decode(&partition.ll_part(), attention.t_l > 1));
+        Self { hl, ll }
+    }
+}
+
+/// A flow's size in packets at the edge where it entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSize {
+    /// The size, never below the truth unless the HH encoder came out partial.
+    pub size: u64,
+    /// The least that it can have been.
+    pub size_min: u64,
+    /// Whether the size is exact.
+    pub exact: bool,
+}
+
+/// What is known of flow sizes at one edge in one epoch: HH flowset and flow classifier.
+#[derive(Clone, Debug)]
+pub struct EdgeSizes {
+    epoch: u64,
+    attention: Attention,
+    hh: HashMap<FlowKey, i64>,
+    hh_complete: bool,
+    /// Whether every packet that entered was recorded and decoded.
+    whole: bool,
+    own: OwnParts,
+    classifier: TowerSketch,
+}
+
+impl EdgeSizes {
+    /// The epoch that this is about.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The size of any flow.
+    ///
+    /// Of a flow in the HH flowset, the HH encoder holds every packet from the one that reached T_h
+    /// on, so at most T_h - 1 are not in it; fewer where the classifier took the flow for larger.
+    pub fn size_of(&self, family: &HashFamily, flow: &FlowKey) -> FlowSize {
+        let hashes = family.hash(flow);
+        let recorded = self.hh.get(flow).map_or(0, |&packets| packets as u64);
+        if let Some(before) = self.packets_before(flow, &hashes) {
+            let size = recorded + before;
+            return FlowSize { size, size_min: size, exact: true };
+        }
+        let bound = u64::from(self.classifier.query(&hashes));
+        let below_t_h = u64::from(self.attention.t_h) - 1;
+        if recorded > 0 || self.hh_complete {
+            let size = (recorded + below_t_h).min(bound);
+            let size_min = if self.hh_complete { recorded.min(size) } else { 0 };
+            FlowSize { size, size_min, exact: self.hh_complete && size == size_min }
+        } else if bound == u64::from(u32::MAX) {
+            // Larger than every counter; the HH encoder alone would know by how much.
+            let most = self.classifier.levels().map(|level| level.max()).max().unwrap_or(0);
+            FlowSize { size: most.into(), size_min: 0, exact: false }
+        } else {
+            FlowSize { size: bound, size_min: 0, exact: false }
+        }
+    }
+
+    /// Packets of the flow before it reached T_h, where they are known exactly.
+    fn packets_before(&self, flow: &FlowKey, hashes: &Hashes) -> Option<u64> {
+        if !self.hh_complete {
+            return None;
+        }
+        let hl = self.own.hl.as_ref()?.get(flow).copied().unwrap_or(0);
+        if self.attention.t_l == 1 {
+            return u64::try_from(hl).ok();
+        }
+        let ll = self.own.ll.as_ref()?.get(flow).copied().unwrap_or(0);
+        let sample = u32::from(hashes.sample(sample_seed(self.epoch)));
+        let sampled = sample < self.attention.sample_rate.threshold();
+        if sampled { u64::try_from(hl + ll).ok() } else { None }
+    }
+
+    /// Whether the sizes of all flows are known exactly.
+    fn all_exact(&self) -> bool {
+        self.hh_complete
+            && self.own.hl.is_some()
+            && self.own.ll.is_some()
+            && (self.attention.t_l == 1 || self.attention.sample_rate == SampleRate::ALL)
+    }
+
+    /// Every flow that has been decoded, in whichever part.
+    fn flows(&self) -> HashSet<&FlowKey> {
+        let own = self.own.hl.iter().chain(&self.own.ll).flat_map(HashMap::keys);
+        self.hh.keys().chain(own).collect()
+    }
+
+    fn heavy_hitters(&self, family: &HashFamily, threshold: u64) -> Vec<HeavyHitter> {
+        let mut hitters: Vec<HeavyHitter> = self
+            .flows()
+            .into_iter()
+            .map(|key| (key, self.size_of(family, key)))
+            .filter(|(_, size)| size.size > threshold)
+            .map(|(key, size)| HeavyHitter {
+                flow: key.into(),
+                size: size.size,
+                size_min: (!size.exact).then_some(size.size_min),
+            })
+            .collect();
+        hitters.sort_by(|a, b| b.size.cmp(&a.size).then(a.flow.cmp(&b.flow)));
+        hitters
+    }
+
+    fn heavy_changes(
+        &self,
+        previous: &Self,
+        family: &HashFamily,
+        threshold: u64,
+    ) -> Vec<HeavyChange> {
+        let new = self.hh.keys().filter(|flow| !previous.hh.contains_key(flow));
+        let mut changes: Vec<HeavyChange> = previous
+            .hh
+            .keys()
+            .chain(new)
+            .map(|key| HeavyChange {
+                flow: key.into(),
+                before: previous.size_of(family, key).size,
+                after: self.size_of(family, key).size,
+            })
+            .filter(|change| change.before.abs_diff(change.after) > threshold)
+            .collect();
+        let by = |change: &HeavyChange| change.before.abs_diff(change.after);
+        changes.sort_by(|a, b| by(b).cmp(&by(a)).then(a.flow.cmp(&b.flow)));
+        changes
+    }
+
+    fn cardinality(&self) -> estimate::Estimate {
+        if self.all_exact() {
+            let value = self.flows().len() as f64;
+            estimate::Estimate { value, standard_error: Some(0.0) }
+        } else {
+            estimate::cardinality(&self.classifier)
+        }
+    }
+
+    fn distribution(&self, family: &HashFamily) -> Vec<(u64, f64)> {
+        let size = |flow: &FlowKey| self.size_of(family, flow).size;
+        if self.all_exact() {
+            let sizes = self.flows().into_iter().map(size);
+            estimate::size_distribution_with_known(&self.classifier, 1, sizes)
+        } else {
+            estimate::size_distribution(&self.classifier, self.hh.keys().map(size))
+        }
+    }
+}

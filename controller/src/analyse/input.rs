@@ -1,0 +1,77 @@
+//! What an epoch is analysed from.
+
+use calumma_sketch::{Attention, EgressGroup, IngressGroup};
+use calumma_wire::{Defects, Egress, Ingress};
+
+/// An epoch, as far as it came.
+#[derive(Clone, Debug)]
+pub struct EpochInput {
+    /// Number of the epoch.
+    pub epoch: u64,
+    /// The attention that was planned for it; reported where no edge says what it measured under.
+    pub planned: Attention,
+    /// Every expected edge, whether anything came from it or not.
+    pub edges: Vec<EdgeInput>,
+}
+
+/// One edge's share of an epoch, as far as it came.
+#[derive(Clone, Debug, Default)]
+pub struct EdgeInput {
+    /// The edge's name.
+    pub edge: String,
+    /// Its ingress side.
+    pub ingress: Option<Box<Ingress>>,
+    /// Its egress side.
+    pub egress: Option<Box<Egress>>,
+    /// Packets that came after the egress group had been taken; `None` where the edge has not
+    /// sealed the epoch.
+    pub late_packets: Option<u64>,
+    /// What else the operator should know where something is missing.
+    pub note: Option<String>,
+}
+
+impl EdgeInput {
+    /// An edge of which nothing came yet.
+    pub fn nothing(edge: impl Into<String>) -> Self {
+        Self { edge: edge.into(), ..Self::default() }
+    }
+
+    /// A sound epoch of an edge, from the groups that measured it and the packets they recorded: for
+    /// replays and tests, which need no frames.
+    pub fn from_groups(
+        edge: impl Into<String>,
+        epoch: u64,
+        (ingress, packets_in): (&IngressGroup, u64),
+        (egress, packets_out): (&EgressGroup, u64),
+    ) -> Self {
+        let ingress = Ingress {
+            epoch,
+            attention: *ingress.attention(),
+            defects: Defects::default(),
+            packets_in,
+            counters: Vec::new(),
+            classifier: ingress.classifier().clone(),
+            upstream: ingress.upstream().clone(),
+        };
+        let egress = Egress {
+            epoch,
+            attention: *egress.attention(),
+            defects: Defects::default(),
+            packets_out,
+            counters: Vec::new(),
+            downstream: egress.downstream().clone(),
+        };
+        Self {
+            edge: edge.into(),
+            ingress: Some(Box::new(ingress)),
+            egress: Some(Box::new(egress)),
+            late_packets: Some(0),
+            note: None,
+        }
+    }
+
+    /// Whether all that an edge sends of an epoch is there.
+    pub fn is_whole(&self) -> bool {
+        self.ingress.is_some() && self.egress.is_some() && self.late_packets.is_some()
+    }
+}

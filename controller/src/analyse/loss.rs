@@ -1,0 +1,135 @@
+//! Packet loss detection: what entered the network minus what left it.
+//!
+//! Heavy-hitter candidates are in the HH encoder upstream but in the HL encoder downstream, so the
+//! HH flowset of every edge is put into the upstream HL encoder before the two are subtracted. That
+//! needs all HH encoders decoded completely: a flow that is missing there would look as if it had
+//! only left the network, and one too many as if it had been lost.
+
+use std::collections::HashMap;
+
+use calumma_sketch::{Attention, Decoded, FermatSketch, FlowKey, HashFamily, Layout, Part};
+
+use super::edge::EdgeEpoch;
+use super::load::Load;
+use crate::report::{DecodeReport, DecodeState, Loss, LossClass, Surplus};
+
+/// What became of the packets.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Losses {
+    pub(super) decode: DecodeReport,
+    pub(super) loss: Vec<Loss>,
+    pub(super) surplus: Vec<Surplus>,
+}
+
+impl Losses {
+    /// Nothing is known.
+    fn unknown(hl: DecodeState, ll: DecodeState) -> Self {
+        let decode = DecodeReport { hl, ll, hl_load_factor: None, ll_load_factor: None };
+        Self { decode, loss: Vec::new(), surplus: Vec::new() }
+    }
+
+    /// Nothing is known, since the epoch is unsound.
+    pub(super) fn skipped(attention: &Attention) -> Self {
+        Self::unknown(DecodeState::Skipped, or_absent(attention, DecodeState::Skipped))
+    }
+}
+
+fn or_absent(attention: &Attention, state: DecodeState) -> DecodeState {
+    if attention.partition.ll == 0 { DecodeState::Absent } else { state }
+}
+
+/// The losses of a sound epoch.
+pub(super) fn detect(
+    layout: &Layout,
+    family: &HashFamily,
+    attention: &Attention,
+    edges: &[EdgeEpoch],
+) -> Losses {
+    if edges.iter().any(|edge| edge.hh_state() != DecodeState::Complete) {
+        let ll = or_absent(attention, DecodeState::Blocked);
+        return Losses::unknown(DecodeState::Blocked, ll);
+    }
+    let partition = attention.partition;
+    let mut hl = delta(layout, &partition.hl_part(), edges);
+    let whole = hl.whole();
+    for (flow, packets) in edges.iter().flat_map(EdgeEpoch::hh_flows) {
+        hl.insert_into(&whole, flow, &family.hash(flow), packets);
+    }
+    let hl = Delta::decode(hl, family);
+    let ll = (partition.ll > 0)
+        .then(|| Delta::decode(delta(layout, &partition.ll_part(), edges), family));
+
+    let decode = DecodeReport {
+        hl: hl.state,
+        ll: ll.as_ref().map_or(DecodeState::Absent, |ll| ll.state),
+        hl_load_factor: Some(hl.load_factor),
+        ll_load_factor: ll.as_ref().map(|ll| ll.load_factor),
+    };
+    let partial = [decode.hl, decode.ll].contains(&DecodeState::Partial);
+    let ll_flowset = ll.map(|ll| ll.decoded.into_flowset()).unwrap_or_default();
+    let (loss, surplus) = classify(hl.decoded.flowset(), &ll_flowset, partial);
+    Losses { decode, loss, surplus }
+}
+
+/// Everything that entered less everything that left, in one part of the encoders.
+fn delta(layout: &Layout, part: &Part, edges: &[EdgeEpoch]) -> FermatSketch {
+    let mut delta = FermatSketch::new(layout.shape(part.len()));
+    for side in edges {
+        let same = "the frames of a deployment have its layout";
+        if let Some(upstream) = side.upstream() {
+            delta.add(&upstream.part(part)).expect(same);
+        }
+        if let Some(downstream) = side.downstream() {
+            delta.subtract(&downstream.part(part)).expect(same);
+        }
+    }
+    delta
+}
+
+/// A decoded delta encoder.
+struct Delta {
+    decoded: Decoded,
+    state: DecodeState,
+    load_factor: f64,
+}
+
+impl Delta {
+    fn decode(sketch: FermatSketch, family: &HashFamily) -> Self {
+        let load = Load::of(&sketch);
+        let decoded = sketch.decode(family);
+        if decoded.is_complete() {
+            let load_factor = load.exact(decoded.flowset().len());
+            Self { decoded, state: DecodeState::Complete, load_factor }
+        } else {
+            Self { decoded, state: DecodeState::Partial, load_factor: load.estimated() }
+        }
+    }
+}
+
+/// Victim flows and flows with packets too many. A packet keeps its hierarchy on its way, so a loss
+/// in one encoder and a surplus in the other are two events and don't cancel.
+fn classify(
+    hl: &HashMap<FlowKey, i64>,
+    ll: &HashMap<FlowKey, i64>,
+    partial: bool,
+) -> (Vec<Loss>, Vec<Surplus>) {
+    let (mut loss, mut surplus) = (Vec::new(), Vec::new());
+    let only_light = ll.iter().filter(|(flow, _)| !hl.contains_key(flow)).map(|(&flow, _)| flow);
+    for key in hl.keys().copied().chain(only_light) {
+        let heavy = hl.get(&key).copied().unwrap_or(0);
+        let light = ll.get(&key).copied().unwrap_or(0);
+        let lost = (heavy.max(0) + light.max(0)) as u64;
+        let packets = (-heavy.min(0) - light.min(0)) as u64;
+        let flow = (&key).into();
+        if lost > 0 {
+            let class = if heavy > 0 { LossClass::Heavy } else { LossClass::Light };
+            loss.push(Loss { flow, lost, class, partial });
+        }
+        if packets > 0 {
+            surplus.push(Surplus { flow, packets, partial });
+        }
+    }
+    loss.sort_by(|a, b| b.lost.cmp(&a.lost).then(a.flow.cmp(&b.flow)));
+    surplus.sort_by(|a, b| b.packets.cmp(&a.packets).then(a.flow.cmp(&b.flow)));
+    (loss, surplus)
+}

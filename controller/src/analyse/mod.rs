@@ -1,0 +1,117 @@
+//! From all edges' sketches of one epoch to its report (section 4.2 of the ChameleMon paper).
+//!
+//! No I/O, no clock, no threads: a replay of a capture uses an [`Analyser`] just as the live
+//! controller does. Whether an epoch can be trusted is decided in one place, [`soundness`]; losses
+//! are worked out in [`loss`], the six accumulation tasks in [`edge`].
+
+mod edge;
+mod input;
+mod load;
+mod loss;
+mod soundness;
+
+pub use edge::{EdgeSizes, FlowSize};
+pub use input::{EdgeInput, EpochInput};
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use calumma_epoch::EpochClock;
+use calumma_sketch::{HashFamily, HashKey, Layout};
+use serde::{Deserialize, Serialize};
+
+use self::edge::EdgeEpoch;
+use crate::report::EpochReport;
+
+/// What the operator wants to be told about, per edge and epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tasks {
+    /// Flows of more packets than this are reported as heavy hitters (delta_h).
+    pub heavy_hitter: u64,
+    /// Flows whose size changes by more packets than this are reported as heavy changes (delta_c).
+    pub heavy_change: u64,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self { heavy_hitter: 500, heavy_change: 250 }
+    }
+}
+
+/// Analyses one epoch after the other.
+#[derive(Debug)]
+pub struct Analyser {
+    layout: Layout,
+    family: Arc<HashFamily>,
+    clock: EpochClock,
+    tasks: Tasks,
+    /// What is remembered of each edge from the epoch before.
+    previous: HashMap<String, Arc<EdgeSizes>>,
+}
+
+impl Analyser {
+    /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
+    pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
+        let family = Arc::new(HashFamily::new(hash_key));
+        Self { layout, family, clock, tasks, previous: HashMap::new() }
+    }
+
+    /// The deployment's hash functions.
+    pub fn family(&self) -> &Arc<HashFamily> {
+        &self.family
+    }
+
+    /// Lets other thresholds hold from the next epoch on.
+    pub fn set_tasks(&mut self, tasks: Tasks) {
+        self.tasks = tasks;
+    }
+
+    /// Flow sizes at each edge in the last epoch that was analysed, by the edge's name.
+    pub fn sizes(&self) -> &HashMap<String, Arc<EdgeSizes>> {
+        &self.previous
+    }
+
+    /// The report on an epoch. Epochs must come in order for heavy changes to be seen.
+    pub fn analyse(&mut self, input: EpochInput) -> EpochReport {
+        let verdict = soundness::judge(&input);
+        let attention = soundness::attention_of(&input);
+        let EpochInput { epoch, edges: inputs, .. } = input;
+
+        let edges: Vec<EdgeEpoch> =
+            inputs.into_iter().map(|input| EdgeEpoch::new(input, epoch, &self.family)).collect();
+        let losses = if verdict.is_sound() {
+            loss::detect(&self.layout, &self.family, &attention, &edges)
+        } else {
+            loss::Losses::skipped(&attention)
+        };
+
+        let mut reports = Vec::with_capacity(edges.len());
+        let mut remembered = HashMap::with_capacity(edges.len());
+        for edge in edges {
+            let previous =
+                self.previous.get(edge.name()).filter(|sizes| sizes.epoch() + 1 == epoch);
+            let (report, sizes) = edge.answer(&self.family, &self.tasks, previous.map(Arc::as_ref));
+            if let Some(sizes) = sizes {
+                remembered.insert(report.edge.clone(), Arc::new(sizes));
+            }
+            reports.push(report);
+        }
+        self.previous = remembered;
+
+        EpochReport {
+            epoch,
+            start_unix_ns: self.clock.start_of(epoch),
+            length_ms: self.clock.length_ns() / 1_000_000,
+            complete: verdict.is_sound(),
+            missing_edges: verdict.missing_edges,
+            incomplete_because: verdict.reasons,
+            state: (&attention).into(),
+            config: (&attention).into(),
+            decode: losses.decode,
+            loss: losses.loss,
+            surplus: losses.surplus,
+            edges: reports,
+        }
+    }
+}

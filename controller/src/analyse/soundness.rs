@@ -1,0 +1,135 @@
+//! Whether an epoch can be trusted, and if not, why.
+//!
+//! The delta encoders hold exactly the losses only if every packet was recorded once at its ingress
+//! edge and once, if it was not lost, at its egress edge, in buckets that mean the same everywhere.
+//! One edge that fails in this makes every loss doubtful, since its packets may be anybody's.
+
+use calumma_sketch::Attention;
+use calumma_wire::Defects;
+
+use super::input::{EdgeInput, EpochInput};
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Expected edges of which something is missing.
+    pub(super) missing_edges: Vec<String>,
+    /// What is wrong, in words.
+    pub(super) reasons: Vec<String>,
+}
+
+impl Verdict {
+    /// Whether nothing is wrong.
+    pub(super) fn is_sound(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+/// Judges an epoch.
+pub(super) fn judge(input: &EpochInput) -> Verdict {
+    let mut verdict = Verdict::default();
+    if input.edges.is_empty() {
+        verdict.reasons.push("no edge is expected".to_owned());
+    }
+    for edge in &input.edges {
+        judge_edge(edge, &mut verdict);
+    }
+    let mut first: Option<(&str, &Attention)> = None;
+    for edge in &input.edges {
+        let sides = edge.ingress.iter().map(|side| ("ingress", &side.attention));
+        let sides = sides.chain(edge.egress.iter().map(|side| ("egress", &side.attention)));
+        for (side, attention) in sides {
+            match first {
+                None => first = Some((&edge.edge, attention)),
+                Some((_, agreed)) if agreed == attention => {}
+                Some((other, agreed)) => verdict.reasons.push(format!(
+                    "{}: its {side} side measured with {}, {other} with {}",
+                    edge.edge,
+                    in_words(attention),
+                    in_words(agreed),
+                )),
+            }
+        }
+    }
+    verdict
+}
+
+fn judge_edge(input: &EdgeInput, verdict: &mut Verdict) {
+    let name = &input.edge;
+    let mut missing = Vec::new();
+    if input.ingress.is_none() {
+        missing.push("ingress side");
+    }
+    if input.egress.is_none() {
+        missing.push("egress side");
+    }
+    if input.late_packets.is_none() {
+        missing.push("seal");
+    }
+    if !missing.is_empty() {
+        verdict.missing_edges.push(name.clone());
+        let what = if missing.len() == 3 {
+            "nothing came".to_owned()
+        } else {
+            format!("no {} came", missing.join(" and no "))
+        };
+        let note = input.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+        verdict.reasons.push(format!("{name}: {what} in time{note}"));
+    }
+    if let Some(side) = &input.ingress {
+        judge_defects(name, "ingress", &side.defects, &mut verdict.reasons);
+    }
+    if let Some(side) = &input.egress {
+        judge_defects(name, "egress", &side.defects, &mut verdict.reasons);
+    }
+    if let Some(late) = input.late_packets.filter(|&late| late > 0) {
+        verdict.reasons.push(format!(
+            "{name}: {late} packets left the network after their epoch was closed: the flight \
+             guard may be too short, or clocks differ"
+        ));
+    }
+}
+
+fn judge_defects(name: &str, side: &str, defects: &Defects, reasons: &mut Vec<String>) {
+    let Defects { unmeasured_packets, foreign_packets, stall_ns, mixed_attention } = *defects;
+    if unmeasured_packets > 0 {
+        reasons.push(format!(
+            "{name}: {unmeasured_packets} packets passed while no {side} group was ready"
+        ));
+    }
+    if foreign_packets > 0 {
+        reasons.push(format!(
+            "{name}: {foreign_packets} packets carried a hierarchy that has no buckets in this epoch"
+        ));
+    }
+    if stall_ns > 0 {
+        let late_ms = stall_ns as f64 / 1e6;
+        reasons.push(format!(
+            "{name}: its {side} rotation came {late_ms:.1} ms late, more than the guards allow"
+        ));
+    }
+    if mixed_attention {
+        reasons
+            .push(format!("{name}: its lcores measured the {side} side with different attention"));
+    }
+}
+
+/// The attention that the edges measured under; the planned one where none came.
+pub(super) fn attention_of(input: &EpochInput) -> Attention {
+    let mut sides = input.edges.iter().filter_map(|edge| {
+        let ingress = edge.ingress.as_ref().map(|side| side.attention);
+        ingress.or(edge.egress.as_ref().map(|side| side.attention))
+    });
+    sides.next().unwrap_or(input.planned)
+}
+
+fn in_words(attention: &Attention) -> String {
+    let Attention { t_h, t_l, sample_rate, partition } = attention;
+    format!(
+        "t_h {t_h}, t_l {t_l}, sample rate {}, hh/hl/ll {}/{}/{}",
+        sample_rate.as_f64(),
+        partition.hh,
+        partition.hl,
+        partition.ll
+    )
+}

@@ -1,0 +1,339 @@
+//! The controller's configuration: one TOML file.
+//!
+//! It holds everything that all switches of the deployment measure by; switches get it over the
+//! wire. `docs/controller.md` is the operator's page on it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::{Attention, Layout, Partition, SampleRate};
+use calumma_wire::{MAX_NAME_BYTES, check_layout};
+use serde::{Deserialize, Serialize};
+
+use crate::analyse::Tasks;
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where edges connect to.
+    #[serde(default = "default_listen")]
+    pub listen: SocketAddr,
+    /// Where the HTTP API listens; it has no authentication. None where absent.
+    #[serde(default)]
+    pub http: Option<SocketAddr>,
+    /// Names of the edges. An epoch is complete only when all of them have delivered.
+    pub edges: Vec<String>,
+    /// Where the hash key is kept from one start to the next; without it, a new key is drawn at
+    /// every start.
+    #[serde(default)]
+    pub state_dir: Option<PathBuf>,
+    /// The hash key as 64 hexadecimal digits, where it is not to be drawn at random.
+    #[serde(default)]
+    pub hash_key: Option<String>,
+    /// Epochs that the HTTP API remembers.
+    #[serde(default = "default_history")]
+    pub history: usize,
+    /// How long to wait for a missing edge after its last frame of an epoch was due.
+    #[serde(default = "default_grace")]
+    pub grace_ms: u64,
+    /// Length of epochs and guards.
+    #[serde(default)]
+    pub epoch: EpochSection,
+    /// Memory of the switches.
+    #[serde(default)]
+    pub layout: Layout,
+    /// Thresholds, sampling, division of memory.
+    #[serde(default)]
+    pub attention: AttentionSection,
+    /// What to report.
+    #[serde(default)]
+    pub tasks: Tasks,
+}
+
+fn default_listen() -> SocketAddr {
+    ([127, 0, 0, 1], 7600).into()
+}
+
+fn default_history() -> usize {
+    1200
+}
+
+fn default_grace() -> u64 {
+    1000
+}
+
+/// Length of epochs and guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EpochSection {
+    /// Length of an epoch in milliseconds.
+    pub length_ms: u64,
+    /// Most that the clocks of two switches differ, in microseconds.
+    pub clock_guard_us: u64,
+    /// Longest that a packet travels through the network, in microseconds.
+    pub flight_guard_us: u64,
+}
+
+impl Default for EpochSection {
+    fn default() -> Self {
+        let guards = Guards::default();
+        Self {
+            length_ms: 50,
+            clock_guard_us: guards.clock_ns / 1000,
+            flight_guard_us: guards.flight_ns / 1000,
+        }
+    }
+}
+
+/// Thresholds, sampling and division of memory; what the HH encoder gets is what the others leave.
+/// Also the body of `POST /api/v1/attention`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AttentionSection {
+    /// Flows of at least this many packets are heavy-hitter candidates.
+    pub t_h: u32,
+    /// Flows below this many packets are light-loss candidates.
+    pub t_l: u32,
+    /// The share of light-loss candidates that are monitored.
+    pub sample_rate: SampleRate,
+    /// Buckets an array of the HL encoder.
+    pub hl_buckets: u32,
+    /// Buckets an array of the LL encoder.
+    pub ll_buckets: u32,
+}
+
+impl Default for AttentionSection {
+    fn default() -> Self {
+        Self { t_h: 1, t_l: 1, sample_rate: SampleRate::ALL, hl_buckets: 512, ll_buckets: 0 }
+    }
+}
+
+impl AttentionSection {
+    /// The attention on switches of `layout`.
+    ///
+    /// # Errors
+    /// What doesn't fit, and the rule.
+    pub fn on(&self, layout: &Layout) -> Result<Attention, String> {
+        let Self { t_h, t_l, sample_rate, hl_buckets: hl, ll_buckets: ll } = *self;
+        let hh = u64::from(layout.upstream_buckets)
+            .checked_sub(u64::from(hl) + u64::from(ll))
+            .ok_or_else(|| {
+                format!(
+                    "hl_buckets = {hl} and ll_buckets = {ll} exceed upstream_buckets = {}: lower \
+                     one of the former or raise the latter",
+                    layout.upstream_buckets
+                )
+            })?;
+        let partition = Partition { hh: hh as u32, hl, ll };
+        let attention = Attention { t_h, t_l, sample_rate, partition };
+        attention.validate(layout).map_err(|error| error.to_string())?;
+        Ok(attention)
+    }
+}
+
+/// Why a configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("{path}: {source}; give the path of the controller's configuration with --config")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is no such configuration.
+    #[error("{path}: {source}")]
+    Parse {
+        /// The file.
+        path: String,
+        /// Line, column and what is wrong there.
+        source: Box<toml::de::Error>,
+    },
+    /// A field holds what it can't.
+    #[error("{path}: {problem}")]
+    Value {
+        /// The file.
+        path: String,
+        /// The field, its value, and the remedy.
+        problem: String,
+    },
+}
+
+impl Config {
+    /// Reads and checks a configuration file.
+    ///
+    /// # Errors
+    /// Names the file, the place in it, and the remedy.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
+    }
+
+    /// Checks the text of a configuration; `path` is named in errors.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        config.check().map_err(|problem| ConfigError::Value { path: path.to_owned(), problem })?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.edges.is_empty() {
+            return Err("edges: name at least one, as each edge's own `name` says".to_owned());
+        }
+        for (at, edge) in self.edges.iter().enumerate() {
+            if edge.is_empty() || edge.len() > MAX_NAME_BYTES {
+                return Err(format!("edges: {edge:?} must have 1 to {MAX_NAME_BYTES} bytes"));
+            }
+            if self.edges[..at].contains(edge) {
+                return Err(format!("edges: {edge:?} is named twice"));
+            }
+        }
+        if let Some(key) = &self.hash_key {
+            parse_hash_key(key).map_err(|problem| format!("hash_key: {problem}"))?;
+        }
+        if self.grace_ms > 3_600_000 {
+            return Err(format!("grace_ms = {}: at most one hour", self.grace_ms));
+        }
+        self.checked_clock().map_err(|problem| format!("[epoch]: {problem}"))?;
+        check_layout(&self.layout).map_err(|problem| format!("[layout]: {problem}"))?;
+        self.checked_attention().map_err(|problem| format!("[attention]: {problem}"))?;
+        Ok(())
+    }
+
+    fn checked_clock(&self) -> Result<EpochClock, String> {
+        let EpochSection { length_ms, clock_guard_us, flight_guard_us } = self.epoch;
+        let nanoseconds = |value: u64, factor| value.saturating_mul(factor);
+        let guards = Guards {
+            clock_ns: nanoseconds(clock_guard_us, 1000),
+            flight_ns: nanoseconds(flight_guard_us, 1000),
+        };
+        EpochClock::new(nanoseconds(length_ms, 1_000_000), guards)
+            .map_err(|error| error.to_string())
+    }
+
+    fn checked_attention(&self) -> Result<Attention, String> {
+        self.attention.on(&self.layout)
+    }
+
+    /// The epochs of the deployment.
+    ///
+    /// # Errors
+    /// When length and guards don't fit; never for a configuration that was parsed.
+    pub fn clock(&self) -> anyhow::Result<EpochClock> {
+        self.checked_clock().map_err(anyhow::Error::msg)
+    }
+
+    /// The attention that the file asks for.
+    ///
+    /// # Errors
+    /// When it doesn't fit the layout; never for a configuration that was parsed.
+    pub fn planned_attention(&self) -> anyhow::Result<Attention> {
+        self.checked_attention().map_err(anyhow::Error::msg)
+    }
+
+    /// Names of what differs from `other` and can't change while the controller runs.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("listen", self.listen != other.listen),
+            ("http", self.http != other.http),
+            ("edges", self.edges != other.edges),
+            ("state_dir", self.state_dir != other.state_dir),
+            ("hash_key", self.hash_key != other.hash_key),
+            ("history", self.history != other.history),
+            ("grace_ms", self.grace_ms != other.grace_ms),
+            ("[epoch]", self.epoch != other.epoch),
+            ("[layout]", self.layout != other.layout),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
+/// The 32 bytes of a hash key.
+///
+/// # Errors
+/// What is wrong with the text, without showing it.
+pub(crate) fn parse_hash_key(text: &str) -> Result<[u8; 32], String> {
+    let text = text.trim();
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(
+            "a key is 64 hexadecimal digits, such as `openssl rand -hex 32` prints".to_owned()
+        );
+    }
+    let mut key = [0; 32];
+    for (byte, digits) in key.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
+        let digit = |digit: u8| char::from(digit).to_digit(16).unwrap_or_default() as u8;
+        *byte = digit(digits[0]) << 4 | digit(digits[1]);
+    }
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        Config::parse(text, "controller.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_names_of_the_edges_are_enough() {
+        let config = Config::parse("edges = ['e1', 'e2']", "controller.toml").unwrap();
+        assert_eq!(config.clock().unwrap().length_ns(), 50_000_000);
+        assert_eq!(config.layout, Layout::default());
+        let attention = config.planned_attention().unwrap();
+        assert_eq!(attention, Attention::healthy(&config.layout, 512));
+    }
+
+    #[test]
+    fn the_sample_configuration_is_valid() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let config = Config::load(&folder.join("docs/controller.toml")).unwrap();
+        assert_eq!(config.planned_attention().unwrap().t_h, 1);
+    }
+
+    #[test]
+    fn errors_name_the_file_the_place_and_the_remedy() {
+        let typo = problem("edges = ['e1']\n[epoch]\nlenght_ms = 50");
+        assert!(typo.contains("controller.toml") && typo.contains("line 3"), "{typo}");
+        assert!(typo.contains("lenght_ms") && typo.contains("length_ms"), "{typo}");
+
+        let guards = problem("edges = ['e1']\n[epoch]\nflight_guard_us = 50000");
+        assert!(guards.contains("lengthen the epoch or lower the guards"), "{guards}");
+
+        let parts = problem("edges = ['e1']\n[attention]\nhl_buckets = 5000");
+        assert!(parts.contains("[attention]: hl_buckets = 5000"), "{parts}");
+
+        let twice = problem("edges = ['e1', 'e1']");
+        assert!(twice.contains("\"e1\" is named twice"), "{twice}");
+
+        let key = problem("edges = ['e1']\nhash_key = 'secret'");
+        assert!(key.contains("openssl rand -hex 32") && !key.contains("secret'"), "{key}");
+
+        let none = problem("edges = []");
+        assert!(none.contains("name at least one"), "{none}");
+
+        let layout = problem("edges = ['e1']\n[layout]\nupstream_buckets = 100000000");
+        assert!(layout.contains("lower upstream_buckets"), "{layout}");
+
+        let missing = Config::load(Path::new("/nonexistent/c.toml")).unwrap_err().to_string();
+        assert!(missing.contains("/nonexistent/c.toml") && missing.contains("--config"));
+    }
+
+    #[test]
+    fn a_hash_key_is_read_byte_by_byte() {
+        let key = parse_hash_key(&format!("{}\n", "0Aff".repeat(16))).unwrap();
+        assert_eq!(key[..4], [0x0A, 0xFF, 0x0A, 0xFF]);
+        assert!(parse_hash_key(&"é".repeat(32)).is_err());
+    }
+}

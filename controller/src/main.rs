@@ -1,0 +1,176 @@
+//! `calumma-controller`: see `--help` and `docs/controller.md`.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use calumma_controller::output::{JsonLines, LiveTable, Output, PlainLines};
+use calumma_controller::{Config, server};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+
+/// Collects every edge's sketches, epoch by epoch, and reports which flows lost how many packets,
+/// beside heavy hitters, heavy changes, flow sizes, cardinality and entropy at each edge.
+///
+/// Start it before or after the edges; they keep trying to connect. Reports go to a live table on
+/// the terminal, to a file of JSON lines with --out, and to HTTP with --http.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  calumma-controller --config docs/controller.toml
+      edges connect to the address the file gives; a live table on the terminal
+  calumma-controller --config c.toml --out epochs.jsonl --http 127.0.0.1:7601 --quiet
+      then: curl 'http://127.0.0.1:7601/api/v1/epochs?last=1'
+  calumma-controller --config c.toml --check
+      says whether the file is right, and what it means
+
+Signals:
+  SIGHUP            read the configuration again; new [attention] and [tasks] take effect
+  SIGTERM, Ctrl-C   report the epochs still pending, then end
+
+RUST_LOG=debug shows more of what goes on."
+)]
+struct Arguments {
+    /// The deployment: edges, epochs, memory, attention. docs/controller.toml shows every field
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Write one JSON object per epoch to this file, each as soon as it is known
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where edges connect to, instead of `listen` in the configuration; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Where the HTTP API listens, instead of `http` in the configuration
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// Check the configuration, say what it means, and end
+    #[arg(long)]
+    check: bool,
+    /// Show no epochs on the terminal
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Arguments {
+    fn config(&self) -> anyhow::Result<Config> {
+        let mut config = Config::load(&self.config)?;
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.http = self.http.or(config.http);
+        Ok(config)
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("calumma-controller: {problem:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let config = arguments.config()?;
+    if arguments.check {
+        return check(&config, arguments);
+    }
+    let mut outputs: Vec<Box<dyn Output>> = Vec::new();
+    if let Some(path) = &arguments.out {
+        outputs.push(Box::new(JsonLines::create(path)?));
+    }
+    if !arguments.quiet {
+        outputs.push(if stdout().is_terminal() {
+            Box::new(LiveTable::new(stdout()))
+        } else {
+            Box::new(PlainLines::new(stdout()))
+        });
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(serve(arguments, config, outputs))
+}
+
+async fn serve(
+    arguments: &Arguments,
+    config: Config,
+    outputs: Vec<Box<dyn Output>>,
+) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let edges = config.edges.clone();
+    let running = server::start(config, outputs).await?;
+    announce(&running);
+    info!("waiting for edges: {}", edges.join(", "));
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            () = running.failed() => break,
+            _ = hangup.recv() => match arguments.config() {
+                Ok(config) => running.reload(&config),
+                Err(problem) => error!("{problem:#}; the old configuration stays"),
+            },
+        }
+    }
+    running.stop().await
+}
+
+/// The line by which whoever started the controller knows that it listens, and where.
+fn announce(running: &server::Running) {
+    let http = running.http().map_or("null".to_owned(), |http| format!("\"{http}\""));
+    let mut out = stdout();
+    let _ = writeln!(out, "{{\"listen\":\"{}\",\"http\":{http}}}", running.listen());
+    let _ = out.flush();
+}
+
+fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
+    let clock = config.clock()?;
+    let attention = config.planned_attention()?;
+    let (layout, partition) = (&config.layout, attention.partition);
+    let classifier: usize = layout.classifier.iter().map(|level| level.bytes()).sum();
+    let bucket = layout.arithmetic.words() * 4;
+    let encoders =
+        layout.upstream_shape().total_buckets() + layout.downstream_shape().total_buckets();
+    println!("{}: valid", arguments.config.display());
+    println!("  edges        {} on {}", config.edges.join(", "), config.listen);
+    println!(
+        "  epochs       {} ms, reported by {} ms after their end at the latest",
+        clock.length_ns() / 1_000_000,
+        clock.length_ns() / 1_000_000 + config.grace_ms
+    );
+    println!(
+        "  memory       {} KiB a group: classifier {} KiB, encoders {} KiB",
+        (classifier + encoders * bucket) / 1024,
+        classifier / 1024,
+        encoders * bucket / 1024
+    );
+    println!(
+        "  attention    t_h {}, t_l {}, sample rate {}, hh/hl/ll {}/{}/{} buckets an array",
+        attention.t_h,
+        attention.t_l,
+        attention.sample_rate.as_f64(),
+        partition.hh,
+        partition.hl,
+        partition.ll
+    );
+    println!(
+        "  tasks        heavy hitters above {} packets, heavy changes above {}",
+        config.tasks.heavy_hitter, config.tasks.heavy_change
+    );
+    Ok(())
+}

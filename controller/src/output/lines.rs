@@ -1,0 +1,57 @@
+//! A file of JSON lines: one report a line, written out at once.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use tracing::error;
+
+use super::Output;
+use crate::report::EpochReport;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct JsonLines {
+    path: PathBuf,
+    file: File,
+    line: Vec<u8>,
+    /// Reports that could not be written.
+    lost: u64,
+}
+
+impl JsonLines {
+    /// Begins a new file at `path`; one that is there already is replaced.
+    ///
+    /// # Errors
+    /// When the file can't be created.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        let file = File::create(path)
+            .with_context(|| format!("--out {}: can't be written to", path.display()))?;
+        Ok(Self { path: path.to_owned(), file, line: Vec::new(), lost: 0 })
+    }
+}
+
+impl Output for JsonLines {
+    fn report(&mut self, _report: &EpochReport, json: &str) {
+        self.line.clear();
+        self.line.extend_from_slice(json.as_bytes());
+        self.line.push(b'\n');
+        if let Err(problem) = self.file.write_all(&self.line) {
+            if self.lost == 0 {
+                error!("--out {}: {problem}; reports are being lost", self.path.display());
+            }
+            self.lost += 1;
+        }
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.lost == 0,
+            "--out {}: {} reports could not be written",
+            self.path.display(),
+            self.lost
+        );
+        Ok(())
+    }
+}

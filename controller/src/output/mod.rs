@@ -1,0 +1,32 @@
+//! Where reports go: a file of JSON lines, the terminal, or whatever implements [`Output`].
+
+mod lines;
+mod terminal;
+
+pub use lines::JsonLines;
+pub use terminal::{LiveTable, PlainLines};
+
+use std::sync::mpsc;
+
+use crate::report::EpochReport;
+
+/// Takes every report, in order, on the analysis thread.
+pub trait Output: Send {
+    /// Takes a report; `json` is the same as one line of JSON, without a line break.
+    fn report(&mut self, report: &EpochReport, json: &str);
+
+    /// Writes out what is still held back.
+    ///
+    /// # Errors
+    /// When not everything could be written, then or earlier.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reports within the same process; those that nobody receives any more are dropped.
+impl Output for mpsc::Sender<EpochReport> {
+    fn report(&mut self, report: &EpochReport, _json: &str) {
+        let _ = self.send(report.clone());
+    }
+}

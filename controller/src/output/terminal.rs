@@ -1,0 +1,279 @@
+//! Reports for people: a table that is redrawn in place, or a line an epoch where the output is no
+//! terminal.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use super::Output;
+use crate::report::{DecodeState, EpochReport, Flow};
+
+/// Epochs that the live table shows.
+const EPOCHS_SHOWN: usize = 10;
+
+/// Flows that each of its lists shows.
+const FLOWS_SHOWN: usize = 6;
+
+/// Victim flows it adds up over the run; later ones are left out of the list.
+const MOST_VICTIMS: usize = 100_000;
+
+/// How often it is redrawn: eyes follow no more.
+const REDRAW: Duration = Duration::from_millis(200);
+
+/// One line an epoch.
+#[derive(Debug)]
+pub struct PlainLines<W> {
+    out: W,
+    headed: bool,
+}
+
+impl<W: Write + Send> PlainLines<W> {
+    /// Lines on `out`.
+    pub fn new(out: W) -> Self {
+        Self { out, headed: false }
+    }
+}
+
+impl<W: Write + Send> Output for PlainLines<W> {
+    fn report(&mut self, report: &EpochReport, _json: &str) {
+        let mut text = String::new();
+        if !self.headed {
+            text = heading() + "\n";
+            self.headed = true;
+        }
+        text += &line(report);
+        // A closed pipe must not stop the measurement.
+        let _ = writeln!(self.out, "{text}");
+    }
+}
+
+/// The live table.
+#[derive(Debug)]
+pub struct LiveTable<W> {
+    out: W,
+    lines: VecDeque<String>,
+    victims: HashMap<Flow, u64>,
+    lost: u64,
+    epochs: u64,
+    incomplete: u64,
+    last: Option<EpochReport>,
+    drawn: Option<Instant>,
+}
+
+impl<W: Write + Send> LiveTable<W> {
+    /// A table on a terminal.
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            lines: VecDeque::new(),
+            victims: HashMap::new(),
+            lost: 0,
+            epochs: 0,
+            incomplete: 0,
+            last: None,
+            drawn: None,
+        }
+    }
+
+    fn add(&mut self, report: &EpochReport) {
+        self.epochs += 1;
+        self.incomplete += u64::from(!report.complete);
+        if self.lines.len() == EPOCHS_SHOWN {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line(report));
+        for loss in report.loss.iter().filter(|loss| !loss.partial) {
+            self.lost += loss.lost;
+            if self.victims.len() < MOST_VICTIMS || self.victims.contains_key(&loss.flow) {
+                *self.victims.entry(loss.flow).or_default() += loss.lost;
+            }
+        }
+        self.last = Some(report.clone());
+    }
+
+    fn screen(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{} epochs, {} incomplete; {} packets lost of {} flows\n",
+            self.epochs,
+            self.incomplete,
+            self.lost,
+            self.victims.len()
+        );
+        let _ = writeln!(text, "{}", heading());
+        self.lines.iter().for_each(|line| {
+            let _ = writeln!(text, "{line}");
+        });
+        let mut victims: Vec<_> = self.victims.iter().collect();
+        victims.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        let _ = writeln!(text, "\nmost packets lost, whole run");
+        for (flow, lost) in victims.into_iter().take(FLOWS_SHOWN) {
+            let _ = writeln!(text, "{lost:>10}  {flow}");
+        }
+        for edge in self.last.iter().flat_map(|report| &report.edges) {
+            let _ = writeln!(text, "\nheavy hitters at {}, last epoch", edge.edge);
+            for hitter in edge.heavy_hitters.iter().take(FLOWS_SHOWN) {
+                let about = if hitter.size_min.is_some() { "~" } else { "" };
+                let size = format!("{about}{}", hitter.size);
+                let _ = writeln!(text, "{size:>10}  {}", hitter.flow);
+            }
+        }
+        if let Some(reason) = self.last.iter().find_map(|report| report.incomplete_because.first())
+        {
+            let _ = writeln!(text, "\nincomplete: {reason}");
+        }
+        text
+    }
+
+    fn draw(&mut self) {
+        // Cursor home; every line clears its own rest, the last one what is below: no flicker.
+        let screen = self.screen().replace('\n', "\x1b[K\n");
+        let _ = write!(self.out, "\x1b[H{screen}\x1b[J");
+        let _ = self.out.flush();
+        self.drawn = Some(Instant::now());
+    }
+}
+
+impl<W: Write + Send> Output for LiveTable<W> {
+    fn report(&mut self, report: &EpochReport, _json: &str) {
+        if self.drawn.is_none() {
+            let _ = write!(self.out, "\x1b[2J");
+        }
+        self.add(report);
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW) {
+            self.draw();
+        }
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        if self.last.is_some() {
+            self.draw();
+        }
+        Ok(())
+    }
+}
+
+fn heading() -> String {
+    format!(
+        "{:>12} {:<10} {:>10} {:>10} {:>8} {:>7} {:>8} {:>7} {:>6}",
+        "epoch", "state", "packets in", "out", "flows", "victims", "lost", "hitters", "load"
+    )
+}
+
+/// An epoch on one line.
+fn line(report: &EpochReport) -> String {
+    let sum = |of: fn(&crate::report::EdgeReport) -> Option<u64>| -> u64 {
+        report.edges.iter().filter_map(of).sum()
+    };
+    let state = if !report.complete {
+        "incomplete"
+    } else {
+        match report.decode.hl {
+            DecodeState::Blocked => "blocked",
+            DecodeState::Partial => "partial",
+            _ if report.decode.ll == DecodeState::Partial => "partial",
+            _ => "complete",
+        }
+    };
+    let known = state == "complete";
+    let or_dash = |text: String| if known { text } else { "-".to_owned() };
+    let lost: u64 = report.loss.iter().map(|loss| loss.lost).sum();
+    let flows: f64 = report.edges.iter().filter_map(|edge| edge.cardinality).sum();
+    let hitters: usize = report.edges.iter().map(|edge| edge.heavy_hitters.len()).sum();
+    let load = report.decode.hl_load_factor.map_or("-".to_owned(), |load| format!("{load:.3}"));
+    let mut text = format!(
+        "{:>12} {state:<10} {:>10} {:>10} {flows:>8.0} {:>7} {:>8} {hitters:>7} {load:>6}",
+        report.epoch,
+        sum(|edge| edge.packets_in),
+        sum(|edge| edge.packets_out),
+        or_dash(report.loss.len().to_string()),
+        or_dash(lost.to_string()),
+    );
+    if !report.missing_edges.is_empty() {
+        let _ = write!(text, "  missing {}", report.missing_edges.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{
+        DecodeReport, EdgeReport, EpochConfig, HeavyHitter, Loss, LossClass, NetworkState,
+    };
+
+    fn flow(n: u8) -> Flow {
+        Flow { src: [10, 1, 0, n].into(), dst: [10, 2, 0, 2].into(), sport: 7, dport: 80, proto: 6 }
+    }
+
+    fn report(epoch: u64, lost: u64) -> EpochReport {
+        EpochReport {
+            epoch,
+            start_unix_ns: 0,
+            length_ms: 50,
+            complete: true,
+            missing_edges: vec![],
+            incomplete_because: vec![],
+            state: NetworkState::Healthy,
+            config: EpochConfig {
+                t_h: 1,
+                t_l: 1,
+                sample_rate: 1.0,
+                hh_buckets: 3584,
+                hl_buckets: 512,
+                ll_buckets: 0,
+            },
+            decode: DecodeReport {
+                hl: DecodeState::Complete,
+                ll: DecodeState::Absent,
+                hl_load_factor: Some(0.25),
+                ll_load_factor: None,
+            },
+            loss: vec![Loss { flow: flow(1), lost, class: LossClass::Heavy, partial: false }],
+            surplus: vec![],
+            edges: vec![EdgeReport {
+                edge: "e1".to_owned(),
+                packets_in: Some(1000),
+                packets_out: Some(0),
+                cardinality: Some(17.0),
+                cardinality_error: Some(0.0),
+                entropy: Some(1.0),
+                hh_decode: DecodeState::Complete,
+                hh_load_factor: Some(0.1),
+                heavy_hitters: vec![HeavyHitter { flow: flow(2), size: 900, size_min: Some(800) }],
+                heavy_changes_since: None,
+                heavy_changes: vec![],
+                size_distribution: vec![],
+            }],
+        }
+    }
+
+    #[test]
+    fn the_table_adds_losses_up_and_shows_the_last_epochs() {
+        let mut table = LiveTable::new(Vec::new());
+        (0..15).for_each(|epoch| table.add(&report(epoch, 3)));
+        let screen = table.screen();
+        assert!(screen.starts_with("15 epochs, 0 incomplete; 45 packets lost of 1 flows"));
+        assert!(screen.contains("        45  10.1.0.1:7 > 10.2.0.2:80 tcp"));
+        assert!(screen.contains("      ~900  10.1.0.2:7 > 10.2.0.2:80 tcp"));
+        assert_eq!(screen.lines().filter(|line| line.contains(" complete ")).count(), EPOCHS_SHOWN);
+    }
+
+    #[test]
+    fn an_incomplete_epoch_shows_no_losses_but_who_is_missing() {
+        let mut incomplete = report(7, 3);
+        incomplete.complete = false;
+        incomplete.missing_edges = vec!["e2".to_owned()];
+        let line = line(&incomplete);
+        assert!(line.contains("incomplete") && line.ends_with("missing e2"), "{line}");
+
+        let mut lines = PlainLines::new(Vec::new());
+        lines.report(&incomplete, "");
+        lines.report(&report(8, 3), "");
+        let text = String::from_utf8(lines.out).unwrap();
+        assert_eq!(text.lines().count(), 3);
+        assert_eq!(text.matches("packets in").count(), 1);
+    }
+}

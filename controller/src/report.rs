@@ -1,0 +1,331 @@
+//! What the controller says about an epoch: one JSON object.
+//!
+//! Field names are an interface; they only ever grow in number. `docs/reports.md` explains each.
+
+use std::net::Ipv4Addr;
+
+use calumma_sketch::{Attention, FlowKey};
+use serde::{Deserialize, Serialize};
+
+/// Everything about one epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochReport {
+    /// Number of the epoch: its start in nanoseconds since the Unix epoch over its length.
+    pub epoch: u64,
+    /// Its start in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Its length in milliseconds.
+    pub length_ms: u64,
+    /// Whether every expected edge delivered a sound measurement under the same attention. Losses
+    /// are known only then.
+    pub complete: bool,
+    /// Expected edges of which something did not come in time.
+    pub missing_edges: Vec<String>,
+    /// Why the epoch is incomplete; empty where it is complete.
+    pub incomplete_because: Vec<String>,
+    /// The network state that the attention was made for.
+    pub state: NetworkState,
+    /// Thresholds, sampling and division of memory that held.
+    pub config: EpochConfig,
+    /// How decoding of the delta encoders went.
+    pub decode: DecodeReport,
+    /// Victim flows, most packets first.
+    pub loss: Vec<Loss>,
+    /// Flows that left the network with more packets than they entered it with: duplicated in the
+    /// network, or later than the guards allow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub surplus: Vec<Surplus>,
+    /// What each edge saw.
+    pub edges: Vec<EdgeReport>,
+}
+
+/// Whether attention is on accumulation or on losses (section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkState {
+    /// All victim flows can be recorded.
+    Healthy,
+    /// So many victim flows that light losses are told apart and sampled.
+    Ill,
+}
+
+/// Attention as reports give it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochConfig {
+    /// Packets that make a flow a heavy-hitter candidate.
+    pub t_h: u32,
+    /// Packets below which a flow is a light-loss candidate.
+    pub t_l: u32,
+    /// The share of light-loss candidates that were monitored.
+    pub sample_rate: f64,
+    /// Buckets an array of the HH encoder.
+    pub hh_buckets: u32,
+    /// Buckets an array of the HL encoder.
+    pub hl_buckets: u32,
+    /// Buckets an array of the LL encoder.
+    pub ll_buckets: u32,
+}
+
+impl From<&Attention> for EpochConfig {
+    fn from(attention: &Attention) -> Self {
+        Self {
+            t_h: attention.t_h,
+            t_l: attention.t_l,
+            sample_rate: attention.sample_rate.as_f64(),
+            hh_buckets: attention.partition.hh,
+            hl_buckets: attention.partition.hl,
+            ll_buckets: attention.partition.ll,
+        }
+    }
+}
+
+impl From<&Attention> for NetworkState {
+    fn from(attention: &Attention) -> Self {
+        if attention.partition.ll == 0 { Self::Healthy } else { Self::Ill }
+    }
+}
+
+/// What came out of an encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecodeState {
+    /// Every packet is accounted for.
+    Complete,
+    /// Some buckets could not be emptied: what came out is marked partial.
+    Partial,
+    /// Not decoded, since an HH encoder that it needs came out partial.
+    Blocked,
+    /// Not decoded, since the measurement is incomplete or unsound.
+    Skipped,
+    /// The encoder has no buckets in this epoch.
+    Absent,
+}
+
+/// How decoding of the delta encoders went.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecodeReport {
+    /// The delta HL encoder.
+    pub hl: DecodeState,
+    /// The delta LL encoder.
+    pub ll: DecodeState,
+    /// Flows over buckets of the delta HL encoder; estimated from its empty buckets where it came
+    /// out partial, absent where it was not looked at.
+    pub hl_load_factor: Option<f64>,
+    /// The same of the delta LL encoder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ll_load_factor: Option<f64>,
+}
+
+/// An IPv4 flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Flow {
+    /// Source address.
+    pub src: Ipv4Addr,
+    /// Destination address.
+    pub dst: Ipv4Addr,
+    /// Source port, 0 where the protocol has none.
+    pub sport: u16,
+    /// Destination port, 0 where the protocol has none.
+    pub dport: u16,
+    /// IP protocol number.
+    pub proto: u8,
+}
+
+impl From<&FlowKey> for Flow {
+    fn from(key: &FlowKey) -> Self {
+        Self {
+            src: key.src(),
+            dst: key.dst(),
+            sport: key.sport(),
+            dport: key.dport(),
+            proto: key.protocol(),
+        }
+    }
+}
+
+impl From<&Flow> for FlowKey {
+    fn from(flow: &Flow) -> Self {
+        Self::v4(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
+    }
+}
+
+impl std::fmt::Display for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let proto = match self.proto {
+            1 => "icmp",
+            6 => "tcp",
+            17 => "udp",
+            132 => "sctp",
+            other => {
+                return write!(f, "{} > {} proto {other}", self.src, self.dst);
+            }
+        };
+        write!(f, "{}:{} > {}:{} {proto}", self.src, self.sport, self.dst, self.dport)
+    }
+}
+
+/// Which encoder a victim flow was found in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LossClass {
+    /// Heavy-loss: in the HL encoder.
+    #[serde(rename = "HL")]
+    Heavy,
+    /// Light-loss: in the LL encoder only.
+    #[serde(rename = "LL")]
+    Light,
+}
+
+/// A victim flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Packets lost.
+    pub lost: u64,
+    /// Where it was found.
+    pub class: LossClass,
+    /// Whether the number, or even the flow, is uncertain since an encoder came out partial.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}
+
+/// A flow with more packets at egress than at ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surplus {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Packets too many.
+    pub packets: u64,
+    /// Whether this is uncertain since an encoder came out partial.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
+}
+
+/// What one edge saw.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeReport {
+    /// The edge's name.
+    pub edge: String,
+    /// Packets that entered the network here; absent where the ingress side did not come.
+    pub packets_in: Option<u64>,
+    /// Packets that left it here; absent where the egress side did not come.
+    pub packets_out: Option<u64>,
+    /// Flows that entered the network here.
+    pub cardinality: Option<f64>,
+    /// Standard error of the cardinality: 0 where it is exact, absent where it is a lower bound.
+    pub cardinality_error: Option<f64>,
+    /// Entropy of the flow sizes in bits.
+    pub entropy: Option<f64>,
+    /// How decoding of the HH encoder went.
+    pub hh_decode: DecodeState,
+    /// Flows over buckets of the HH encoder; estimated where it came out partial.
+    pub hh_load_factor: Option<f64>,
+    /// Flows larger than the threshold, largest first.
+    pub heavy_hitters: Vec<HeavyHitter>,
+    /// The epoch that heavy changes are seen against; absent where it was not comparable.
+    pub heavy_changes_since: Option<u64>,
+    /// Flows whose size changed by more than the threshold, largest change first.
+    pub heavy_changes: Vec<HeavyChange>,
+    /// Number of flows by size in packets, ascending; sizes without flows are left out.
+    pub size_distribution: Vec<(u64, f64)>,
+}
+
+/// A large flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeavyHitter {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Its packets; never below the truth where the HH encoder decoded completely.
+    pub size: u64,
+    /// The least that it can have been; absent where `size` is exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_min: Option<u64>,
+}
+
+/// A flow that grew or shrank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeavyChange {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Its packets in the epoch before.
+    pub before: u64,
+    /// Its packets in this epoch.
+    pub after: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_reads_as_operators_and_tools_expect() {
+        let flow = Flow {
+            src: [10, 1, 0, 2].into(),
+            dst: [10, 2, 0, 2].into(),
+            sport: 40_000,
+            dport: 5_201,
+            proto: 6,
+        };
+        let report = EpochReport {
+            epoch: 12,
+            start_unix_ns: 600_000_000,
+            length_ms: 50,
+            complete: true,
+            missing_edges: vec![],
+            incomplete_because: vec![],
+            state: NetworkState::Healthy,
+            config: EpochConfig {
+                t_h: 1,
+                t_l: 1,
+                sample_rate: 1.0,
+                hh_buckets: 3584,
+                hl_buckets: 512,
+                ll_buckets: 0,
+            },
+            decode: DecodeReport {
+                hl: DecodeState::Complete,
+                ll: DecodeState::Absent,
+                hl_load_factor: Some(0.03),
+                ll_load_factor: None,
+            },
+            loss: vec![Loss { flow, lost: 3, class: LossClass::Heavy, partial: false }],
+            surplus: vec![],
+            edges: vec![EdgeReport {
+                edge: "e1".to_owned(),
+                packets_in: Some(81_234),
+                packets_out: Some(80_991),
+                cardinality: Some(412.0),
+                cardinality_error: Some(0.0),
+                entropy: Some(5.91),
+                hh_decode: DecodeState::Complete,
+                hh_load_factor: Some(0.04),
+                heavy_hitters: vec![HeavyHitter { flow, size: 5120, size_min: None }],
+                heavy_changes_since: Some(11),
+                heavy_changes: vec![HeavyChange { flow, before: 10, after: 900 }],
+                size_distribution: vec![(1, 210.4), (2, 55.0)],
+            }],
+        };
+        let text = serde_json::to_string(&report).unwrap();
+        let wanted = [
+            r#"{"epoch":12,"start_unix_ns":600000000,"length_ms":50,"complete":true,"#,
+            r#""missing_edges":[],"incomplete_because":[],"state":"healthy","#,
+            r#""config":{"t_h":1,"t_l":1,"sample_rate":1.0,"hh_buckets":3584,"#,
+            r#""hl_buckets":512,"ll_buckets":0},"#,
+            r#""decode":{"hl":"complete","ll":"absent","hl_load_factor":0.03},"#,
+            r#""loss":[{FLOW,"lost":3,"class":"HL"}],"#,
+            r#""edges":[{"edge":"e1","packets_in":81234,"packets_out":80991,"#,
+            r#""cardinality":412.0,"cardinality_error":0.0,"entropy":5.91,"#,
+            r#""hh_decode":"complete","hh_load_factor":0.04,"#,
+            r#""heavy_hitters":[{FLOW,"size":5120}],"heavy_changes_since":11,"#,
+            r#""heavy_changes":[{FLOW,"before":10,"after":900}],"#,
+            r#""size_distribution":[[1,210.4],[2,55.0]]}]}"#,
+        ];
+        let flow = r#""src":"10.1.0.2","dst":"10.2.0.2","sport":40000,"dport":5201,"proto":6"#;
+        assert_eq!(text, wanted.concat().replace("FLOW", flow));
+        assert_eq!(serde_json::from_str::<EpochReport>(&text).unwrap(), report);
+    }
+}

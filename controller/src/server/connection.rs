@@ -1,0 +1,228 @@
+//! One edge's connection: hello, welcome, then frames in and messages out.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use calumma_sketch::Layout;
+use calumma_wire::{FrameReader, MAX_FRAME_BYTES, Message, SwitchKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::collecting::Heard;
+use super::hub::{Admission, Hub};
+use super::unix_ns;
+
+/// Time that a new connection has to introduce itself.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes that a connection may send before it is known.
+const HELLO_BYTES: usize = 4096;
+
+/// Bytes that are read from a connection at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// Time that an edge has to take a message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An edge that says nothing for this long, and for [`SILENT_EPOCHS`], is taken for gone, so that it
+/// can come back from elsewhere.
+const SILENCE: Duration = Duration::from_secs(5);
+const SILENT_EPOCHS: u32 = 20;
+
+/// Accepts connections until told to stop.
+pub(super) async fn accept(
+    listener: TcpListener,
+    hub: Arc<Hub>,
+    frames: mpsc::Sender<Heard>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.wait_for(|&stopped| stopped) => return,
+        };
+        match accepted {
+            Ok((stream, address)) => {
+                let (hub, frames, mut stopped) = (hub.clone(), frames.clone(), stopped.clone());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = serve(stream, address, &hub, frames) => {}
+                        _ = stopped.wait_for(|&stopped| stopped) => {}
+                    }
+                });
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: others must end first.
+                warn!("can't accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::Sender<Heard>) {
+    let reader = FrameReader::new().with_limit(HELLO_BYTES);
+    let mut link = Link { stream, reader, buffer: vec![0; READ_BYTES] };
+    // A frame is one write, and the next may be long in coming.
+    let _ = link.stream.set_nodelay(true);
+    let hello = match timeout(HELLO_TIMEOUT, link.receive(None)).await {
+        Ok(Ok(Some(Message::Hello { edge, kind, program }))) => Ok((edge, kind, program)),
+        Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
+        Ok(Ok(None)) => return,
+        Ok(Err(problem)) => Err(problem),
+        Err(_) => Err(format!("no hello within {HELLO_TIMEOUT:?}")),
+    };
+    let (name, kind, program) = match hello {
+        Ok(hello) => hello,
+        Err(reason) => {
+            warn!(%address, "refused: {reason}");
+            return link.refuse(reason).await;
+        }
+    };
+    let admission = match hub.admit(&name, kind, &program, address, unix_ns()) {
+        Ok(admission) => admission,
+        Err(reason) => {
+            warn!(edge = name, %address, "refused: {reason}");
+            return link.refuse(reason).await;
+        }
+    };
+    info!(edge = name, %address, kind = SwitchKind::name(kind), program, "connected");
+    let Admission { edge, connection, messages } = admission;
+    let guard = Dismissal { hub, edge, connection, problem: None };
+    let ended = converse(&mut link, hub, edge, messages, &frames).await;
+    let problem = match ended {
+        Ok(()) => {
+            info!(edge = name, %address, "disconnected");
+            None
+        }
+        Err(Ended::Broken(problem)) => {
+            warn!(edge = name, %address, "disconnected: {problem}");
+            Some(problem)
+        }
+        Err(Ended::Misspoken(problem)) => {
+            warn!(edge = name, %address, "sent what can't be read, connection closed: {problem}");
+            link.refuse(problem.clone()).await;
+            Some(problem)
+        }
+    };
+    drop(Dismissal { problem, ..guard });
+}
+
+/// Frees the edge's name when its connection ends, however that comes about.
+struct Dismissal<'a> {
+    hub: &'a Hub,
+    edge: usize,
+    connection: u64,
+    problem: Option<String>,
+}
+
+impl Drop for Dismissal<'_> {
+    fn drop(&mut self) {
+        self.hub.dismiss(self.edge, self.connection, self.problem.take());
+    }
+}
+
+/// Why a conversation ended.
+enum Ended {
+    /// The connection did.
+    Broken(String),
+    /// The edge sent what it should not.
+    Misspoken(String),
+}
+
+/// Talks with an edge until it goes.
+async fn converse(
+    link: &mut Link,
+    hub: &Hub,
+    edge: usize,
+    mut messages: mpsc::Receiver<Message>,
+    frames: &mpsc::Sender<Heard>,
+) -> Result<(), Ended> {
+    let layout = hub.config().layout.clone();
+    link.reader = std::mem::take(&mut link.reader).with_limit(MAX_FRAME_BYTES);
+    let epochs = Duration::from_nanos(hub.clock().length_ns()) * SILENT_EPOCHS;
+    let silence = SILENCE.max(epochs);
+    loop {
+        let message = tokio::select! {
+            Some(message) = messages.recv() => {
+                link.send(&message).await.map_err(Ended::Broken)?;
+                continue;
+            }
+            received = timeout(silence, link.receive(Some(&layout))) => match received {
+                Err(_) => return Err(Ended::Broken(format!("nothing heard for {silence:?}"))),
+                Ok(Err(problem)) => return Err(Ended::Misspoken(problem)),
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Ok(Some(message))) => message,
+            },
+        };
+        match message {
+            Message::Ingress(_) | Message::Egress(_) | Message::Sealed { .. } => {
+                if frames.send((edge, message)).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Message::Applied { effective_epoch, outcome } => {
+                hub.applied(edge, effective_epoch, outcome);
+            }
+            other => {
+                let problem = format!("a {} frame, which no controller expects", other.name());
+                return Err(Ended::Misspoken(problem));
+            }
+        }
+    }
+}
+
+/// A socket and the frames that come out of it.
+struct Link {
+    stream: TcpStream,
+    reader: FrameReader,
+    buffer: Vec<u8>,
+}
+
+impl Link {
+    /// The next message; `None` where the peer has closed the connection. Can be dropped at any
+    /// time without losing bytes.
+    async fn receive(&mut self, layout: Option<&Layout>) -> Result<Option<Message>, String> {
+        loop {
+            if let Some(message) = self.reader.next(layout).map_err(|error| error.to_string())? {
+                return Ok(Some(message));
+            }
+            match self.stream.read(&mut self.buffer).await {
+                Ok(0) if self.reader.is_within_frame() => {
+                    return Err("the connection was closed within a frame".to_owned());
+                }
+                Ok(0) => return Ok(None),
+                Ok(read) => self.reader.push(&self.buffer[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    async fn send(&mut self, message: &Message) -> Result<(), String> {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        match timeout(SEND_TIMEOUT, self.stream.write_all(&frame)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("it took no message within {SEND_TIMEOUT:?}")),
+        }
+    }
+
+    /// Says why and closes.
+    async fn refuse(mut self, reason: String) {
+        if self.send(&Message::Refused { reason }).await.is_ok() {
+            let _ = self.stream.shutdown().await;
+            // Unread bytes would make the kernel reset the connection, and the reason be lost.
+            let drain = async {
+                while matches!(self.stream.read(&mut self.buffer).await, Ok(read) if read > 0) {}
+            };
+            let _ = timeout(Duration::from_secs(1), drain).await;
+        }
+    }
+}

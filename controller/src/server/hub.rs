@@ -1,0 +1,357 @@
+//! What connections, collecting and the HTTP API share: who is connected, which attention is
+//! planned, and the latest reports.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use calumma_epoch::{EpochClock, Timeline};
+use calumma_sketch::{Attention, FlowKey, HashFamily, HashKey};
+use calumma_wire::{Message, Outcome, SwitchKind};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tracing::{error, info, warn};
+
+use crate::analyse::{EdgeSizes, FlowSize, Tasks};
+use crate::collect::Taken;
+use crate::config::{AttentionSection, Config};
+
+/// Time that a message gets to reach an edge before the epoch it is about is armed.
+const LEAD_NS: u64 = 20_000_000;
+
+/// Messages that may wait for an edge.
+const MESSAGES_WAITING: usize = 64;
+
+/// An edge as `GET /api/v1/edges` shows it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EdgeStatus {
+    /// The edge's name.
+    pub edge: String,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Its address, when connected last.
+    pub address: Option<SocketAddr>,
+    /// `software` or `tofino`.
+    pub kind: Option<&'static str>,
+    /// Its program and version.
+    pub program: Option<String>,
+    /// Connections since the controller started.
+    pub connections: u64,
+    /// The last epoch that it spoke of.
+    pub last_epoch: Option<u64>,
+    /// Frames about epochs that were taken in.
+    pub frames: u64,
+    /// Frames that had come before.
+    pub duplicate_frames: u64,
+    /// Frames that came after their epoch had been reported.
+    pub late_frames: u64,
+    /// Frames whose epoch lay too far from the controller's time.
+    pub astray_frames: u64,
+    /// What ended its last connection, or why it was refused.
+    pub last_problem: Option<String>,
+    /// The switch's own totals, as it sent them last.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// An edge's status and the way to it.
+#[derive(Debug, Default)]
+struct Edge {
+    status: EdgeStatus,
+    /// Number of the connection under way, and its messages.
+    link: Option<(u64, mpsc::Sender<Message>)>,
+}
+
+/// The attention of each epoch.
+#[derive(Debug)]
+struct Plan {
+    timeline: Timeline<Attention>,
+    /// The last change: its epoch and what holds from then on.
+    last: (u64, Attention),
+}
+
+/// An edge that has been let in.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Position among the expected edges.
+    pub(super) edge: usize,
+    /// Number of the connection.
+    pub(super) connection: u64,
+    /// Messages for the edge, the welcome first.
+    pub(super) messages: mpsc::Receiver<Message>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Hub {
+    config: Config,
+    clock: EpochClock,
+    hash_key: HashKey,
+    family: Arc<HashFamily>,
+    plan: Mutex<Plan>,
+    tasks: Mutex<Tasks>,
+    edges: Mutex<Vec<Edge>>,
+    history: Mutex<VecDeque<(u64, Arc<str>)>>,
+    sizes: Mutex<HashMap<String, Arc<EdgeSizes>>>,
+}
+
+/// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    pub(super) fn new(
+        config: Config,
+        hash_key: HashKey,
+        family: Arc<HashFamily>,
+    ) -> anyhow::Result<Self> {
+        let attention = config.planned_attention()?;
+        let edge = |name: &String| Edge {
+            status: EdgeStatus { edge: name.clone(), ..EdgeStatus::default() },
+            link: None,
+        };
+        Ok(Self {
+            clock: config.clock()?,
+            hash_key,
+            family,
+            plan: Mutex::new(Plan { timeline: Timeline::new(attention), last: (0, attention) }),
+            tasks: Mutex::new(config.tasks),
+            edges: Mutex::new(config.edges.iter().map(edge).collect()),
+            history: Mutex::new(VecDeque::new()),
+            sizes: Mutex::new(HashMap::new()),
+            config,
+        })
+    }
+
+    /// The configuration that the controller was started with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The deployment's epochs.
+    pub fn clock(&self) -> EpochClock {
+        self.clock
+    }
+
+    /// Every expected edge.
+    pub fn edges(&self) -> Vec<EdgeStatus> {
+        lock(&self.edges).iter().map(|edge| edge.status.clone()).collect()
+    }
+
+    pub(super) fn tasks(&self) -> Tasks {
+        *lock(&self.tasks)
+    }
+
+    pub(super) fn set_tasks(&self, tasks: Tasks) {
+        *lock(&self.tasks) = tasks;
+    }
+
+    /// The first epoch that a message sent at `now_ns` can change on every switch.
+    fn earliest_epoch(&self, now_ns: u64) -> u64 {
+        let lead = self.clock.guards().clock_ns + LEAD_NS;
+        self.clock.epoch_at(now_ns.saturating_add(lead)) + 2
+    }
+
+    /// Lets an edge in that introduced itself.
+    ///
+    /// # Errors
+    /// Why it is refused, for the edge's operator.
+    pub(super) fn admit(
+        &self,
+        name: &str,
+        kind: SwitchKind,
+        program: &str,
+        address: SocketAddr,
+        now_ns: u64,
+    ) -> Result<Admission, String> {
+        // Plan before edges, as everywhere: a change of attention either is in the welcome or finds
+        // the edge connected.
+        let plan = lock(&self.plan);
+        let mut edges = lock(&self.edges);
+        let Some(position) = edges.iter().position(|edge| edge.status.edge == name) else {
+            return Err(format!(
+                "no edge is called {name:?} here; the controller's configuration expects {:?}",
+                self.config.edges
+            ));
+        };
+        let Edge { status, link } = &mut edges[position];
+        if link.is_some() {
+            let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
+            return Err(format!(
+                "edge {name:?} is already connected from {other}: give each edge its own name"
+            ));
+        }
+        status.connected = true;
+        status.address = Some(address);
+        status.kind = Some(kind.name());
+        status.program = Some(program.to_owned());
+        status.connections += 1;
+        let connection = status.connections;
+
+        let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
+        let effective_epoch = self.earliest_epoch(now_ns);
+        let welcome = Message::Welcome {
+            layout: self.config.layout.clone(),
+            hash_key: self.hash_key,
+            epoch_length_ns: self.clock.length_ns(),
+            guards: self.clock.guards(),
+            attention: *plan.timeline.at(effective_epoch),
+            effective_epoch,
+        };
+        let (last_epoch, last) = plan.last;
+        let pending = (last_epoch > effective_epoch)
+            .then_some(Message::Reconfigure { effective_epoch: last_epoch, attention: last });
+        for message in [Some(welcome), pending].into_iter().flatten() {
+            // There is room: the channel is new.
+            let _ = sender.try_send(message);
+        }
+        *link = Some((connection, sender));
+        Ok(Admission { edge: position, connection, messages })
+    }
+
+    /// Notes that a connection has ended, and why.
+    pub(super) fn dismiss(&self, edge: usize, connection: u64, problem: Option<String>) {
+        let mut edges = lock(&self.edges);
+        let Edge { status, link } = &mut edges[edge];
+        if link.as_ref().is_some_and(|(number, _)| *number == connection) {
+            *link = None;
+            status.connected = false;
+            status.last_problem = problem;
+        }
+    }
+
+    /// Notes what a frame about an epoch says of its edge.
+    pub(super) fn heard(&self, edge: usize, message: &mut Message) {
+        let mut edges = lock(&self.edges);
+        let status = &mut edges[edge].status;
+        let (epoch, counters) = match message {
+            Message::Ingress(side) => (side.epoch, std::mem::take(&mut side.counters)),
+            Message::Egress(side) => (side.epoch, std::mem::take(&mut side.counters)),
+            Message::Sealed { epoch, .. } => (*epoch, Vec::new()),
+            _ => return,
+        };
+        status.last_epoch = Some(epoch);
+        for (name, value) in counters {
+            status.counters.insert(name, value);
+        }
+    }
+
+    /// Notes what became of a frame.
+    pub(super) fn taken(&self, edge: usize, taken: Taken) {
+        let mut edges = lock(&self.edges);
+        let status = &mut edges[edge].status;
+        match taken {
+            Taken::Kept => status.frames += 1,
+            Taken::Duplicate => status.duplicate_frames += 1,
+            Taken::Late => status.late_frames += 1,
+            Taken::Astray => {
+                status.astray_frames += 1;
+                if status.astray_frames.is_power_of_two() {
+                    let (edge, epoch) = (&status.edge, status.last_epoch.unwrap_or(0));
+                    warn!(edge, epoch, "sends epochs far from the controller's time: check clocks");
+                }
+            }
+        }
+    }
+
+    /// Lets another attention hold as soon as every switch can follow, and gives the first epoch in
+    /// which it does; `None` where it holds already.
+    ///
+    /// # Errors
+    /// What doesn't fit the switches' memory.
+    pub fn change_attention(
+        &self,
+        wanted: &AttentionSection,
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        let attention = wanted.on(&self.config.layout)?;
+        let mut plan = lock(&self.plan);
+        if plan.last.1 == attention {
+            return Ok(None);
+        }
+        let mut epoch = self.earliest_epoch(now_ns);
+        if let Err(too_late) = plan.timeline.change(epoch, attention) {
+            epoch = too_late.earliest;
+            plan.timeline.change(epoch, attention).map_err(|error| error.to_string())?;
+        }
+        plan.last = (epoch, attention);
+        for edge in lock(&self.edges).iter() {
+            if let Some((_, link)) = &edge.link
+                && link
+                    .try_send(Message::Reconfigure { effective_epoch: epoch, attention })
+                    .is_err()
+            {
+                warn!(edge = edge.status.edge, "takes no messages; its epochs will be incomplete");
+            }
+        }
+        Ok(Some(epoch))
+    }
+
+    /// What was planned for `epoch`, which is now being reported.
+    pub(super) fn planned(&self, epoch: u64) -> Attention {
+        lock(&self.plan).timeline.freeze(epoch)
+    }
+
+    /// Hears what became of a reconfiguration. An edge that was too late gets another chance.
+    pub(super) fn applied(&self, edge: usize, effective_epoch: u64, outcome: Outcome) {
+        let attention = lock(&self.plan).last.1;
+        let mut edges = lock(&self.edges);
+        let Edge { status, link } = &mut edges[edge];
+        let name = &status.edge;
+        match outcome {
+            Outcome::Accepted => info!(edge = name, effective_epoch, "attention accepted"),
+            Outcome::TooLate { earliest } => {
+                // One more epoch, so that the answer is not too late again.
+                let effective_epoch = earliest + 1;
+                warn!(edge = name, effective_epoch, "attention came too late; sent again");
+                if let Some((_, link)) = link {
+                    let _ = link.try_send(Message::Reconfigure { effective_epoch, attention });
+                }
+            }
+            Outcome::Invalid { reason } => {
+                error!(edge = name, effective_epoch, "attention not accepted: {reason}");
+                status.last_problem = Some(reason);
+            }
+        }
+    }
+
+    pub(super) fn remember(
+        &self,
+        epoch: u64,
+        line: Arc<str>,
+        sizes: &HashMap<String, Arc<EdgeSizes>>,
+    ) {
+        let mut history = lock(&self.history);
+        while history.len() >= self.config.history.max(1) {
+            history.pop_front();
+        }
+        history.push_back((epoch, line));
+        lock(&self.sizes).clone_from(sizes);
+    }
+
+    /// The last `last` reports as a JSON array, oldest first.
+    pub fn last_reports(&self, last: usize) -> String {
+        let lines: Vec<Arc<str>> = {
+            let history = lock(&self.history);
+            let skip = history.len().saturating_sub(last);
+            history.iter().skip(skip).map(|(_, line)| line.clone()).collect()
+        };
+        format!("[{}]", lines.join(",\n"))
+    }
+
+    /// The last epoch that was reported.
+    pub fn last_epoch(&self) -> Option<u64> {
+        lock(&self.history).back().map(|(epoch, _)| *epoch)
+    }
+
+    /// The size of a flow at every edge whose last epoch is known: edge, epoch, size.
+    pub fn flow_sizes(&self, flow: &FlowKey) -> Vec<(String, u64, FlowSize)> {
+        let sizes = lock(&self.sizes).clone();
+        let mut of_edges: Vec<_> = sizes
+            .into_iter()
+            .map(|(edge, sizes)| (edge, sizes.epoch(), sizes.size_of(&self.family, flow)))
+            .collect();
+        of_edges.sort_by(|a, b| a.0.cmp(&b.0));
+        of_edges
+    }
+}

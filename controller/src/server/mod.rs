@@ -1,0 +1,169 @@
+//! Sockets, threads and files around the pure parts.
+//!
+//! ```text
+//!  edge ── TCP ── connection ─┐
+//!  edge ── TCP ── connection ─┼─ frames ─▶ collecting task ─ epochs ─▶ analysis thread ─▶ outputs
+//!                             │                                                        └▶ history ─▶ HTTP
+//!                            hub: who is connected, what attention is planned
+//! ```
+//!
+//! Connections and collecting run on the async runtime and do little; decoding of sketches has a
+//! thread of its own, so that it never keeps a frame or a request waiting.
+
+mod collecting;
+mod connection;
+mod http;
+mod hub;
+mod secret;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tracing::{error, info};
+
+pub use self::hub::{EdgeStatus, Hub};
+use crate::analyse::Analyser;
+use crate::config::Config;
+use crate::output::Output;
+
+/// Frames that may wait for the collecting task.
+const FRAMES_WAITING: usize = 256;
+
+/// Epochs that may wait for analysis.
+const EPOCHS_WAITING: usize = 64;
+
+/// Nanoseconds since the Unix epoch by the system's clock.
+pub fn unix_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// A controller that is running.
+#[derive(Debug)]
+pub struct Running {
+    hub: Arc<Hub>,
+    listen: SocketAddr,
+    http: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    collecting: JoinHandle<()>,
+    analysis: std::thread::JoinHandle<anyhow::Result<()>>,
+}
+
+/// Starts a controller on the current tokio runtime. `outputs` get every report, in order.
+///
+/// # Errors
+/// When an address can't be listened on or the hash key can't be read or kept.
+pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Result<Running> {
+    let clock = config.clock()?;
+    let hash_key = secret::hash_key(&config)?;
+    let mut analyser = Analyser::new(config.layout.clone(), &hash_key, clock, config.tasks);
+    let hub = Arc::new(Hub::new(config.clone(), hash_key, analyser.family().clone())?);
+
+    let listener = bind(config.listen, "listen").await?;
+    let listen = listener.local_addr()?;
+    let (stop, stopped) = watch::channel(false);
+    let (frames, heard) = mpsc::channel(FRAMES_WAITING);
+    let (epochs, mut finished) = mpsc::channel(EPOCHS_WAITING);
+
+    let http = match config.http {
+        None => None,
+        Some(address) => {
+            let listener = bind(address, "http").await?;
+            let address = listener.local_addr()?;
+            tokio::spawn(http::serve(listener, hub.clone(), stopped.clone()));
+            Some(address)
+        }
+    };
+    tokio::spawn(connection::accept(listener, hub.clone(), frames, stopped.clone()));
+    let collecting =
+        tokio::spawn(collecting::run(hub.clone(), config.grace_ms, heard, epochs, stopped));
+
+    let analysed = hub.clone();
+    let ending = Ending(stop.clone());
+    let mut outputs = outputs;
+    let analysis = std::thread::Builder::new().name("analysis".to_owned()).spawn(move || {
+        let _ending = ending;
+        while let Some(input) = finished.blocking_recv() {
+            analyser.set_tasks(analysed.tasks());
+            let report = analyser.analyse(input);
+            let line: Arc<str> = serde_json::to_string(&report)?.into();
+            for output in &mut outputs {
+                output.report(&report, &line);
+            }
+            analysed.remember(report.epoch, line, analyser.sizes());
+        }
+        outputs.iter_mut().try_for_each(|output| output.finish())
+    })?;
+    Ok(Running { hub, listen, http, stop, collecting, analysis })
+}
+
+async fn bind(address: SocketAddr, field: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("{field} = {address}: can't listen there; is another controller running?")
+    })
+}
+
+/// Stops the controller when the analysis thread ends, though it were by a panic: without it,
+/// nothing would ever be reported again.
+struct Ending(watch::Sender<bool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // Fails only where every task has ended already.
+        let _ = self.0.send(true);
+    }
+}
+
+impl Running {
+    /// Where edges connect to.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Where the HTTP API listens.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// What is known of the edges and the plan.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// Returns when the controller has failed and should be stopped, to learn why.
+    pub async fn failed(&self) {
+        let mut stopped = self.stop.subscribe();
+        // The sender is in `self`, so this does not fail.
+        let _ = stopped.wait_for(|&stopped| stopped).await;
+    }
+
+    /// Takes over what may change in a configuration while the controller runs.
+    pub fn reload(&self, config: &Config) {
+        let fixed = self.hub.config().fixed_differences(config);
+        if !fixed.is_empty() {
+            error!("{} changed: these need a restart; the old values stay", fixed.join(", "));
+        }
+        self.hub.set_tasks(config.tasks);
+        match self.hub.change_attention(&config.attention, unix_ns()) {
+            Ok(Some(epoch)) => info!(epoch, "new attention sent to the edges"),
+            Ok(None) => info!("attention stays as it is"),
+            Err(problem) => error!("[attention]: {problem}; the old one stays"),
+        }
+    }
+
+    /// Stops: closes connections, reports the epochs that are still pending, writes everything out.
+    ///
+    /// # Errors
+    /// When an output could not be written.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        // Fails only where every task has ended already.
+        let _ = self.stop.send(true);
+        self.collecting.await.context("the collecting task failed")?;
+        let analysis = tokio::task::spawn_blocking(move || self.analysis.join()).await?;
+        analysis.map_err(|_| anyhow::anyhow!("the analysis thread panicked"))?
+    }
+}

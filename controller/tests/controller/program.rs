@@ -1,0 +1,127 @@
+//! The program as an operator meets it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use calumma_controller::EpochReport;
+use calumma_sketch::{Attention, HashKey, Layout};
+use calumma_wire::{FrameReader, Message, SwitchKind};
+
+use crate::world::World;
+
+/// A directory of one test's own, removed when it ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("calumma-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn controller(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_calumma-controller"));
+    command.args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    controller(arguments).output().unwrap()
+}
+
+#[test]
+fn check_says_what_a_configuration_means_and_what_is_wrong_with_it() {
+    let folder = Folder::new("check");
+    let right = folder.file("right.toml", "edges = ['e1', 'e2']");
+    let output = run(&["--config", &right, "--check"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("hh/hl/ll 3584/512/0"), "{text}");
+
+    let wrong = folder.file("wrong.toml", "edges = ['e1']\n[epoch]\nlength_ms = 5");
+    let output = run(&["--config", &wrong, "--check"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(text.contains("wrong.toml: [epoch]") && text.contains("lengthen the epoch"), "{text}");
+
+    let output = run(&["--config", &right, "--out", "/nonexistent/x.jsonl"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && text.contains("--out /nonexistent/x.jsonl"), "{text}");
+}
+
+#[test]
+fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
+    let folder = Folder::new("program");
+    let config = folder.file("c.toml", "edges = ['e1', 'e2']\ngrace_ms = 60000");
+    let out = folder.0.join("epochs.jsonl");
+    let mut child = controller(&["--config", &config, "--listen", "127.0.0.1:0", "--quiet"])
+        .args(["--http", "127.0.0.1:0", "--out"])
+        .arg(&out)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    assert!(ready["http"].as_str().unwrap().starts_with("127.0.0.1:"));
+
+    let stream = TcpStream::connect(ready["listen"].as_str().unwrap()).unwrap();
+    let say = |message: &Message| {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        (&stream).write_all(&frame).unwrap();
+    };
+    let program = "a test".to_owned();
+    say(&Message::Hello { edge: "e1".to_owned(), kind: SwitchKind::Tofino, program });
+    let (hash_key, attention, epoch) = welcome(&stream);
+    let world = World::new(&["e1"], &Layout::default(), &hash_key, attention, epoch);
+    let input = world.inputs().remove(0);
+    say(&Message::Ingress(input.ingress.unwrap()));
+    say(&Message::Egress(input.egress.unwrap()));
+    // The controller closes its side once it has read to the end of this one.
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    (&stream).read_to_end(&mut rest).unwrap();
+
+    let killed = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(killed.success());
+    assert!(child.wait().unwrap().success());
+    let text = fs::read_to_string(&out).unwrap();
+    let reports: Vec<EpochReport> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(reports.len(), 1);
+    assert_eq!((reports[0].epoch, reports[0].complete), (epoch, false));
+    assert_eq!(reports[0].incomplete_because.len(), 2, "{reports:?}");
+    assert_eq!(reports[0].edges[0].cardinality, Some(0.0));
+}
+
+/// What the controller welcomes an edge with, and an epoch that has just passed.
+fn welcome(mut stream: &TcpStream) -> (HashKey, Attention, u64) {
+    let mut reader = FrameReader::new();
+    let mut bytes = [0; 4096];
+    loop {
+        let read = stream.read(&mut bytes).unwrap();
+        reader.push(&bytes[..read]);
+        if let Some(Message::Welcome { hash_key, attention, effective_epoch, .. }) =
+            reader.next(None).unwrap()
+        {
+            return (hash_key, attention, effective_epoch - 4);
+        }
+        assert!(read > 0, "a welcome");
+    }
+}

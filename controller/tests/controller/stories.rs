@@ -1,0 +1,456 @@
+//! A controller and its edges over loopback TCP: real frames, real sockets, edges that come, go and
+//! misbehave.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::world::{World, flow};
+use calumma_controller::config::Config;
+use calumma_controller::report::EpochReport;
+use calumma_controller::server::{Running, start, unix_ns};
+use calumma_epoch::EpochClock;
+use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
+use calumma_wire::{FrameReader, Message, Outcome, SwitchKind};
+use tokio::runtime::Runtime;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// For stories in which every edge delivers, however slow the machine.
+const PATIENT: &str = "grace_ms = 60000";
+
+/// For stories in which something is missing.
+const IMPATIENT: &str = "grace_ms = 1000";
+
+/// A running controller and its reports.
+struct Controller {
+    runtime: Runtime,
+    running: Running,
+    reports: mpsc::Receiver<EpochReport>,
+}
+
+impl Controller {
+    fn start(extra: &str) -> Self {
+        let text =
+            format!("edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
+        let config = Config::parse(&text, "test.toml").unwrap();
+        let runtime = Runtime::new().unwrap();
+        let (sender, reports) = mpsc::channel();
+        let running = runtime.block_on(start(config, vec![Box::new(sender)])).unwrap();
+        Self { runtime, running, reports }
+    }
+
+    /// The report on `epoch`; earlier ones are passed over.
+    fn report(&self, epoch: u64) -> EpochReport {
+        loop {
+            let report = self.reports.recv_timeout(PATIENCE).expect("a report in time");
+            assert!(report.epoch <= epoch, "epoch {epoch} was never reported");
+            if report.epoch == epoch {
+                return report;
+            }
+        }
+    }
+
+    fn get(&self, path: &str) -> serde_json::Value {
+        self.request(&format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n")).1
+    }
+
+    fn request(&self, request: &str) -> (u16, serde_json::Value) {
+        let mut stream = TcpStream::connect(self.running.http().unwrap()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        (status, serde_json::from_str(body).unwrap())
+    }
+
+    /// Stops the controller and gives what it still reported.
+    fn stop(self) -> Vec<EpochReport> {
+        self.runtime.block_on(self.running.stop()).unwrap();
+        self.reports.try_iter().collect()
+    }
+}
+
+/// An edge's end of the connection.
+struct Edge {
+    stream: TcpStream,
+    reader: FrameReader,
+    layout: Layout,
+    hash_key: HashKey,
+    clock: EpochClock,
+    attention: Attention,
+}
+
+fn hello(name: &str) -> Message {
+    let program = "a test".to_owned();
+    Message::Hello { edge: name.to_owned(), kind: SwitchKind::Software, program }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn write(stream: &mut TcpStream, message: &Message) {
+    let mut frame = Vec::new();
+    message.encode(&mut frame);
+    stream.write_all(&frame).unwrap();
+}
+
+/// The next message, `None` where the controller closed the connection.
+fn read(stream: &mut TcpStream, reader: &mut FrameReader) -> Option<Message> {
+    let mut bytes = [0; 4096];
+    loop {
+        if let Some(message) = reader.next(None).unwrap() {
+            return Some(message);
+        }
+        match stream.read(&mut bytes).expect("an answer in time") {
+            0 => return None,
+            read => reader.push(&bytes[..read]),
+        }
+    }
+}
+
+impl Edge {
+    fn join(controller: &Controller, name: &str) -> Self {
+        let mut stream = connect(controller.running.listen());
+        write(&mut stream, &hello(name));
+        let mut reader = FrameReader::new();
+        match read(&mut stream, &mut reader) {
+            Some(Message::Welcome {
+                layout, hash_key, epoch_length_ns, guards, attention, ..
+            }) => {
+                let clock = EpochClock::new(epoch_length_ns, guards).unwrap();
+                Self { stream, reader, layout, hash_key, clock, attention }
+            }
+            other => panic!("{other:?} instead of a welcome"),
+        }
+    }
+
+    /// Joins as soon as the controller has noticed that the last connection is gone.
+    fn rejoin(controller: &Controller, name: &str) -> Self {
+        let gone =
+            || controller.running.hub().edges().iter().any(|e| e.edge == name && !e.connected);
+        let since = std::time::Instant::now();
+        while !gone() {
+            assert!(since.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self::join(controller, name)
+    }
+
+    /// The epoch that has just passed.
+    fn recent_epoch(&self) -> u64 {
+        self.clock.epoch_at(unix_ns()) - 1
+    }
+
+    fn world(&self, epoch: u64) -> World {
+        World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
+    }
+
+    /// Sends all that the edge at `position` of `world` has measured.
+    fn deliver(&mut self, world: &World, position: usize) {
+        frames(world, position).iter().for_each(|frame| self.say(frame));
+    }
+
+    fn say(&mut self, message: &Message) {
+        write(&mut self.stream, message);
+    }
+
+    fn hear(&mut self) -> Option<Message> {
+        read(&mut self.stream, &mut self.reader)
+    }
+}
+
+fn frames(world: &World, position: usize) -> [Message; 3] {
+    let input = world.inputs().swap_remove(position);
+    [
+        Message::Ingress(input.ingress.unwrap()),
+        Message::Egress(input.egress.unwrap()),
+        Message::Sealed { epoch: world.epoch, late_packets: 0 },
+    ]
+}
+
+fn lost(report: &EpochReport) -> BTreeMap<FlowKey, u64> {
+    report.loss.iter().map(|loss| ((&loss.flow).into(), loss.lost)).collect()
+}
+
+/// 200 flows of which every seventh loses its second packet.
+fn traffic(world: &mut World) {
+    for n in 0..200 {
+        world.send((0, 1), flow(n), 3 + u64::from(n), |position| n % 7 == 0 && position == 1);
+        world.send((1, 0), flow(1000 + n), 2, |_| false);
+    }
+}
+
+#[test]
+fn two_edges_deliver_epochs_and_every_lost_packet_is_named() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    assert_eq!((e1.hash_key, &e1.layout), (e2.hash_key, &e2.layout));
+    let first = e1.recent_epoch() - 2;
+    for epoch in first..first + 3 {
+        let mut world = e1.world(epoch);
+        traffic(&mut world);
+        e2.deliver(&world, 1);
+        e1.deliver(&world, 0);
+        let report = controller.report(epoch);
+        assert!(report.complete, "{:?}", report.incomplete_because);
+        assert_eq!(lost(&report), world.lost);
+        assert_eq!(report.edges[0].heavy_changes_since, (epoch > first).then(|| epoch - 1));
+    }
+
+    let reports = controller.get("/api/v1/epochs?last=2");
+    assert_eq!(reports.as_array().unwrap().len(), 2);
+    assert_eq!(reports[1]["epoch"], first + 2);
+    assert_eq!(reports[1]["loss"].as_array().unwrap().len(), 29);
+    let edges = controller.get("/api/v1/edges");
+    assert_eq!((&edges[0]["edge"], &edges[0]["connected"]), (&"e1".into(), &true.into()));
+    assert_eq!(edges[0]["frames"], 9);
+    let sizes =
+        controller.get("/api/v1/flows?src=10.1.0.2&dst=10.2.0.0&sport=7&dport=5201&proto=6");
+    assert_eq!((&sizes[0]["edge"], &sizes[0]["size"]), (&"e1".into(), &10.into()));
+    let health = controller.get("/healthz");
+    assert_eq!(health["edges"], serde_json::json!([2, 2]));
+}
+
+#[test]
+fn an_edge_that_is_missing_makes_epochs_incomplete_until_it_is_there() {
+    let controller = Controller::start(IMPATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    let report = controller.report(epoch);
+    assert!(!report.complete && report.loss.is_empty());
+    assert_eq!(report.missing_edges, ["e2"]);
+    assert_eq!(report.incomplete_because, ["e2: nothing came in time"]);
+
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e2.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert!(report.complete);
+    assert_eq!(lost(&report), world.lost);
+}
+
+#[test]
+fn what_comes_late_changes_no_report() {
+    let controller = Controller::start(IMPATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    let [ingress, egress, seal] = frames(&world, 1);
+    e2.say(&ingress);
+    let report = controller.report(epoch);
+    assert_eq!(report.incomplete_because, ["e2: no egress side and no seal came in time"]);
+    e2.say(&egress);
+    e2.say(&seal);
+
+    let epoch = e2.recent_epoch();
+    let world = e1.world(epoch);
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    assert!(controller.report(epoch).complete);
+    let status = &controller.running.hub().edges()[1];
+    assert_eq!((status.late_frames, status.connected), (2, true));
+}
+
+#[test]
+fn frames_sent_twice_count_once() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    for frame in &frames(&world, 0) {
+        e1.say(frame);
+        e1.say(frame);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert_eq!((report.complete, lost(&report)), (true, world.lost));
+    assert_eq!(controller.running.hub().edges()[0].duplicate_frames, 3);
+}
+
+#[test]
+fn an_edge_that_reconnects_within_an_epoch_loses_nothing_it_still_sends() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    let [ingress, egress, seal] = frames(&world, 0);
+    e1.say(&ingress);
+    drop(e1);
+    let mut e1 = Edge::rejoin(&controller, "e1");
+    e1.say(&egress);
+    e1.say(&seal);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert_eq!((report.complete, lost(&report)), (true, world.lost));
+    assert_eq!(controller.running.hub().edges()[0].connections, 2);
+}
+
+#[test]
+fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let mut rubbish = Vec::new();
+    Message::Sealed { epoch: 1, late_packets: 0 }.encode(&mut rubbish);
+    rubbish[7] = 0x77;
+    e2.stream.write_all(&rubbish).unwrap();
+    let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason") };
+    assert_eq!(reason, "byte 7 of a frame: there is no frame of kind 0x77");
+    assert_eq!(e2.hear(), None, "the connection is closed");
+
+    let mut e2 = Edge::rejoin(&controller, "e2");
+    assert_eq!(controller.running.hub().edges()[1].last_problem.as_ref(), Some(&reason));
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    assert_eq!(lost(&controller.report(epoch)), world.lost);
+}
+
+#[test]
+fn strangers_doubles_and_other_versions_are_refused_with_a_reason() {
+    let controller = Controller::start(PATIENT);
+    let _e1 = Edge::join(&controller, "e1");
+    let refusal = |bytes: &[u8]| {
+        let mut stream = connect(controller.running.listen());
+        stream.write_all(bytes).unwrap();
+        match read(&mut stream, &mut FrameReader::new()) {
+            Some(Message::Refused { reason }) => reason,
+            other => panic!("{other:?} instead of a refusal"),
+        }
+    };
+    let frame = |message: Message| {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        bytes
+    };
+    let unknown = refusal(&frame(hello("e9")));
+    assert!(unknown.contains("no edge is called \"e9\"") && unknown.contains("\"e1\", \"e2\""));
+    let double = refusal(&frame(hello("e1")));
+    assert!(double.contains("already connected from 127.0.0.1:"), "{double}");
+    let mut version = frame(hello("e2"));
+    version[6] = 2;
+    let version = refusal(&version);
+    assert!(version.contains("version 2") && version.contains("same release"), "{version}");
+    let browser = refusal(b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n");
+    assert!(browser.contains("is the peer a Calumma program?"), "{browser}");
+    let early = refusal(&frame(Message::Sealed { epoch: 1, late_packets: 0 }));
+    assert!(early.contains("a sealed frame came before hello"), "{early}");
+}
+
+#[test]
+fn edges_under_different_attention_make_an_epoch_incomplete() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let world = e1.world(epoch);
+    e1.deliver(&world, 0);
+    e2.attention = Attention::healthy(&e2.layout, 1024);
+    let world = e2.world(epoch);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert!(!report.complete && report.missing_edges.is_empty());
+    assert!(report.incomplete_because[0].contains("hh/hl/ll 3072/1024/0"), "{report:?}");
+}
+
+#[test]
+fn new_attention_reaches_every_edge_with_the_same_epoch_and_a_late_one_is_told_again() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let body = r#"{"hl_buckets": 1024}"#;
+    let post = |body: &str| {
+        controller.request(&format!(
+            "POST /api/v1/attention HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    };
+    let (status, answer) = post(body);
+    assert_eq!(status, 200);
+    let effective = answer["effective_epoch"].as_u64().unwrap();
+    assert!(effective > e1.clock.epoch_at(unix_ns()));
+    for edge in [&mut e1, &mut e2] {
+        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.hear() else {
+            panic!("a reconfiguration")
+        };
+        assert_eq!((effective_epoch, attention.partition.hl), (effective, 1024));
+    }
+    e1.say(&Message::Applied { effective_epoch: effective, outcome: Outcome::Accepted });
+    let outcome = Outcome::TooLate { earliest: effective + 5 };
+    e2.say(&Message::Applied { effective_epoch: effective, outcome });
+    let Some(Message::Reconfigure { effective_epoch, attention }) = e2.hear() else {
+        panic!("a second chance")
+    };
+    assert_eq!((effective_epoch, attention.partition.hl), (effective + 6, 1024));
+
+    assert_eq!(post(body).1["effective_epoch"], serde_json::Value::Null, "it holds already");
+    let (status, answer) = post(r#"{"hl_buckets": 4000}"#);
+    assert_eq!(status, 422);
+    assert!(answer["error"].as_str().unwrap().contains("the downstream encoder has 3072"));
+
+    drop(e1);
+    let e1 = Edge::rejoin(&controller, "e1");
+    assert_eq!(e1.attention.partition.hl, 1024, "a new connection begins with what holds now");
+}
+
+#[test]
+fn a_controller_that_stops_reports_what_is_pending_first() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let epoch = e1.recent_epoch();
+    let world = e1.world(epoch);
+    e1.deliver(&world, 0);
+    while controller.running.hub().edges()[0].frames < 3 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let reports = controller.stop();
+    assert_eq!(reports.len(), 1);
+    assert_eq!((reports[0].epoch, reports[0].complete), (epoch, false));
+    assert_eq!(reports[0].missing_edges, ["e2"]);
+    assert_eq!(e1.hear(), None, "edges see the connection close");
+}
+
+#[test]
+fn an_epoch_at_the_papers_full_load_comes_through_whole() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    // Two thirds of the HH encoders' 3 x 3584 buckets and of the HL encoder's 3 x 512.
+    for n in 0..7000 {
+        world.send((0, 1), flow(n), 20, |position| n % 14 == 0 && position < 5);
+        world.send((1, 0), flow(100_000 + n), 20, |position| n % 14 == 0 && position == 19);
+    }
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert!(report.complete, "{:?}", report.incomplete_because);
+    assert_eq!(lost(&report), world.lost);
+    assert_eq!(report.edges[0].cardinality, Some(7000.0));
+}
