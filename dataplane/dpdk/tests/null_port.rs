@@ -43,7 +43,7 @@ fn packets_are_owned_once_and_all_come_back_to_their_pool() {
     assert_eq!(port.stats().unwrap().tx_packets, 24);
 
     let mbuf = pool.alloc_with(b"hello").unwrap();
-    assert_eq!((mbuf.data(), mbuf.pkt_len(), mbuf.segments()), (&b"hello"[..], 5, 1));
+    assert_eq!((mbuf.data(), mbuf.pkt_len(), mbuf.segment_count()), (&b"hello"[..], 5, 1));
     assert!(pool.alloc_with(&[0; 4096]).is_none(), "more than an mbuf holds");
     burst.push(mbuf).unwrap();
     drop(burst);
