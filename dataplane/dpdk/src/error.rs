@@ -132,7 +132,7 @@ impl Errno {
             }
             ErrorKind::InvalidInput | ErrorKind::NotFound => "Check the arguments",
             _ => {
-                "Next to another DPDK program, pass `--file-prefix NAME` or `--in-memory`; without \
+                "Next to another DPDK program, pass `--file-prefix NAME` or `--no-shconf`; without \
                  hugepages, `--no-huge -m 1024`"
             }
         }
