@@ -1,3 +1,5 @@
+/* See shim.h. */
+
 #include <string.h>
 
 #include <rte_cycles.h>
@@ -7,6 +9,18 @@
 #include <rte_mbuf.h>
 
 #include "shim.h"
+
+/* Rust reads and writes these fields with these widths: a release that changes one stops here. */
+#define WIDTH(field, bytes)                                                                        \
+	_Static_assert(sizeof(((struct rte_mbuf *)0)->field) == (bytes), "rte_mbuf." #field)
+WIDTH(buf_addr, sizeof(void *));
+WIDTH(data_off, 2);
+WIDTH(nb_segs, 2);
+WIDTH(port, 2);
+WIDTH(pkt_len, 4);
+WIDTH(data_len, 2);
+WIDTH(buf_len, 2);
+WIDTH(next, sizeof(void *));
 
 uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
@@ -28,9 +42,9 @@ void calumma_pktmbuf_free(struct rte_mbuf *mbuf)
 	rte_pktmbuf_free(mbuf);
 }
 
-char *calumma_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len)
+int calumma_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n)
 {
-	return rte_pktmbuf_append(mbuf, len);
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, n);
 }
 
 int calumma_port_info(uint16_t port, struct calumma_port_info *info)
@@ -43,6 +57,12 @@ int calumma_port_info(uint16_t port, struct calumma_port_info *info)
 		error = rte_eth_macaddr_get(port, &mac);
 	if (error != 0)
 		return error;
+	memset(info, 0, sizeof(*info));
+	if (device.driver_name != NULL)
+		strncpy(info->driver, device.driver_name, sizeof(info->driver) - 1);
+	info->rss = device.flow_type_rss_offloads != 0;
+	info->min_mtu = device.min_mtu;
+	info->max_mtu = device.max_mtu;
 	info->max_rx_queues = device.max_rx_queues;
 	info->max_tx_queues = device.max_tx_queues;
 	info->socket = rte_eth_dev_socket_id(port);
@@ -50,25 +70,51 @@ int calumma_port_info(uint16_t port, struct calumma_port_info *info)
 	return 0;
 }
 
-int calumma_port_configure(uint16_t port, uint16_t queues, uint16_t *rx_descriptors,
-			   uint16_t *tx_descriptors)
+int calumma_port_configure(uint16_t port, struct calumma_port_config *config)
 {
 	struct rte_eth_dev_info device;
 	struct rte_eth_conf conf;
+	uint32_t frame = (config->mtu != 0 ? config->mtu : RTE_ETHER_MTU) + RTE_ETHER_HDR_LEN +
+			 2 * RTE_VLAN_HLEN;
+	uint64_t fields = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP;
 	int error = rte_eth_dev_info_get(port, &device);
 
 	if (error != 0)
 		return error;
 	memset(&conf, 0, sizeof(conf));
-	conf.rx_adv_conf.rss_conf.rss_hf =
-		(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP) &
-		device.flow_type_rss_offloads;
-	if (queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf != 0)
+	conf.rxmode.mtu = config->mtu;
+
+	/* A frame longer than an mbuf comes and goes as a chain of them, where the device can. */
+	conf.txmode.offloads = device.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	if (frame > config->data_room)
+		conf.rxmode.offloads = device.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+
+	fields &= device.flow_type_rss_offloads;
+	if (config->rss && config->queues > 1 && fields != 0) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-	error = rte_eth_dev_configure(port, queues, queues, &conf);
+		conf.rx_adv_conf.rss_conf.rss_hf = fields;
+	}
+
+	error = rte_eth_dev_configure(port, config->queues, config->queues, &conf);
 	if (error == 0)
-		error = rte_eth_dev_adjust_nb_rx_tx_desc(port, rx_descriptors, tx_descriptors);
+		error = rte_eth_dev_adjust_nb_rx_tx_desc(port, &config->rx_descriptors,
+							 &config->tx_descriptors);
 	return error;
+}
+
+int calumma_port_link(uint16_t port, struct calumma_port_link *link)
+{
+	struct rte_eth_link device;
+	int error;
+
+	memset(&device, 0, sizeof(device));
+	error = rte_eth_link_get_nowait(port, &device);
+	if (error != 0)
+		return error;
+	link->up = device.link_status == RTE_ETH_LINK_UP;
+	link->full_duplex = device.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
+	link->mbps = device.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : device.link_speed;
+	return 0;
 }
 
 int calumma_port_stats(uint16_t port, struct calumma_port_stats *stats)

@@ -7,6 +7,7 @@
 #ifndef CALUMMA_SHIM_H
 #define CALUMMA_SHIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,14 +20,47 @@ enum calumma_mbuf_offset {
 	CALUMMA_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
 	CALUMMA_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
 	CALUMMA_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
+	CALUMMA_MBUF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
+	CALUMMA_MBUF_PORT = offsetof(struct rte_mbuf, port),
+	CALUMMA_MBUF_NEXT = offsetof(struct rte_mbuf, next),
 };
 
-/* What a port can do and how it is set up. */
+/* Macros that bindgen can't evaluate by itself. */
+enum calumma_constant {
+	CALUMMA_MEMPOOL_CACHE_MAX = RTE_MEMPOOL_CACHE_MAX_SIZE,
+	CALUMMA_MBUF_PORT_INVALID = RTE_MBUF_PORT_INVALID,
+};
+
+/* What a port is and can do. */
 struct calumma_port_info {
+	char driver[64];
 	uint16_t max_rx_queues;
 	uint16_t max_tx_queues;
+	uint16_t min_mtu;
+	uint16_t max_mtu;
 	int socket;
 	uint8_t mac[6];
+	bool rss;
+};
+
+/* How a port is to be set up. */
+struct calumma_port_config {
+	uint16_t queues;
+	/* Adjusted to what the device takes. */
+	uint16_t rx_descriptors;
+	uint16_t tx_descriptors;
+	/* 0: 1500 bytes. */
+	uint16_t mtu;
+	/* Bytes of a packet that one mbuf of the port's pool holds. */
+	uint16_t data_room;
+	/* Spread flows over several receive queues by their 5-tuples where the device can. */
+	bool rss;
+};
+
+struct calumma_port_link {
+	uint32_t mbps;
+	bool up;
+	bool full_duplex;
 };
 
 /* Totals of a port since it was started. */
@@ -49,15 +83,14 @@ uint16_t calumma_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs
 struct rte_mbuf *calumma_pktmbuf_alloc(struct rte_mempool *pool);
 /* Gives an mbuf and its further segments back to their pools. */
 void calumma_pktmbuf_free(struct rte_mbuf *mbuf);
-/* Room for `len` more bytes at the end of an mbuf, or NULL where there is not as much. */
-char *calumma_pktmbuf_append(struct rte_mbuf *mbuf, uint16_t len);
+/* Fills `mbufs` with `n` fresh mbufs: 0, or an error number where the pool has fewer: none then. */
+int calumma_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
 /* Fills `info`; 0, or a negative error number. */
 int calumma_port_info(uint16_t port, struct calumma_port_info *info);
-/* Sets the numbers of queues, adjusts the numbers of descriptors to what the device takes, and
- * spreads flows over several receive queues by their 5-tuples where the device can. 0, or a
- * negative error number. */
-int calumma_port_configure(uint16_t port, uint16_t queues, uint16_t *rx_descriptors,
-			   uint16_t *tx_descriptors);
+/* Sets the port up, all but its queues' memory. 0, or a negative error number. */
+int calumma_port_configure(uint16_t port, struct calumma_port_config *config);
+/* Fills `link` without waiting; 0, or a negative error number. */
+int calumma_port_link(uint16_t port, struct calumma_port_link *link);
 /* Fills `stats`; 0, or a negative error number. */
 int calumma_port_stats(uint16_t port, struct calumma_port_stats *stats);
 /* The calling thread's DPDK error number. */

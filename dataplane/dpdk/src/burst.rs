@@ -73,35 +73,68 @@ impl<const N: usize> Burst<N> {
         }
     }
 
-    /// Frees all packets.
+    /// Takes the last packet out.
     #[inline]
-    pub fn clear(&mut self) {
-        self.retain(|_| false);
+    pub fn pop(&mut self) -> Option<Mbuf> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: it was initialised, and is read once: `self.len` no longer covers it.
+        Some(unsafe { self.mbufs[self.len].assume_init_read() })
     }
 
-    /// Keeps the packets for which `keep` says so, in order, and frees the others.
+    /// Frees all packets. One call, whatever their number; none for an empty burst.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.truncate(0);
+    }
+
+    /// Keeps the first `len` packets and frees the others, in one call.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        let Some(gone) = self.len.checked_sub(len).filter(|gone| *gone > 0) else { return };
+        self.len = len;
+        // SAFETY: the `gone` mbufs from there on are initialised and owned; nothing else knows them
+        // now that the burst ends before them.
+        unsafe {
+            let first = self.mbufs.as_mut_ptr().add(len).cast();
+            dpdk_sys::rte_pktmbuf_free_bulk(first, gone as u32);
+        }
+    }
+
+    /// Keeps the packets for which `keep` says so, in order, and frees the others in one call.
+    /// Moves a pointer for each packet behind the first one that goes.
     #[inline]
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Mbuf) -> bool) {
-        let len = std::mem::take(&mut self.len);
-        for at in 0..len {
-            // SAFETY: it was initialised, and is read once: `self.len` no longer covers it.
-            let mut mbuf = unsafe { self.mbufs[at].assume_init_read() };
-            if keep(&mut mbuf) {
-                self.mbufs[self.len].write(mbuf);
-                self.len += 1;
+        let mbufs = self.as_mut_slice();
+        let mut kept = 0;
+        for at in 0..mbufs.len() {
+            if keep(&mut mbufs[at]) {
+                mbufs.swap(kept, at);
+                kept += 1;
             }
+        }
+        self.truncate(kept);
+    }
+
+    /// Calls `work` for each packet in order, while the data of the packets behind it is on its way
+    /// to the cache.
+    #[inline]
+    pub fn for_each(&mut self, mut work: impl FnMut(&mut Mbuf)) {
+        /// Packets ahead: what a memory access takes is a few packets' work.
+        const AHEAD: usize = 4;
+        let mbufs = self.as_mut_slice();
+        mbufs.iter().take(AHEAD).for_each(Mbuf::prefetch);
+        for at in 0..mbufs.len() {
+            if let Some(ahead) = mbufs.get(at + AHEAD) {
+                ahead.prefetch();
+            }
+            work(&mut mbufs[at]);
         }
     }
 
     /// Asks for the first cache line of every packet's data.
     #[inline]
     pub fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        for mbuf in self.as_slice() {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: prefetching reads nothing; any address will do.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(mbuf.data_ptr().cast()) };
-        }
+        self.as_slice().iter().for_each(Mbuf::prefetch);
     }
 
     /// The places behind the packets, as DPDK fills them.

@@ -4,10 +4,26 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, Result, last_reason};
+use crate::error::{Error, Result, check, last_error};
+use crate::lcore::is_idle;
 
 /// The initialised library. Clones stand for the same; the last one that goes, together with all
 /// ports and pools, cleans up.
+///
+/// ```no_run
+/// use dpdk::{Burst, Eal, Mempool, Port, PortConfig};
+///
+/// let eal = Eal::init(&["--no-huge", "-m", "256", "--no-pci", "--vdev=net_null0"])?;
+/// let pool = Mempool::new(&eal, "packets", 8191, -1)?;
+/// let (port, mut queues) = Port::open(&eal, "net_null0", PortConfig::default(), &pool)?;
+/// let (mut rx, mut tx) = queues.remove(0);
+/// let mut burst = Burst::<32>::new();
+/// rx.rx(&mut burst);
+/// burst.for_each(|packet| packet.data_mut().reverse());
+/// tx.tx(&mut burst);
+/// println!("{:?}", port.stats()?);
+/// # Ok::<(), dpdk::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Eal {
     inner: Arc<Inner>,
@@ -26,7 +42,7 @@ impl Eal {
     /// thread becomes the main lcore and is pinned to its CPU.
     ///
     /// # Errors
-    /// When the EAL refuses the arguments or was initialised before in this process.
+    /// When the EAL refuses the arguments or was initialised before in this process, even if in vain.
     pub fn init<S: AsRef<str>>(arguments: &[S]) -> Result<Self> {
         let words = std::iter::once("calumma").chain(arguments.iter().map(AsRef::as_ref));
         let words = words
@@ -40,13 +56,41 @@ impl Eal {
         let count = words.len() as i32;
         // SAFETY: `argv` points to `count` NUL-terminated strings, none of which is ever freed.
         let result = unsafe { dpdk_sys::rte_eal_init(count, words.leak().as_mut_ptr()) };
+        let arguments = || arguments.iter().map(|word| word.as_ref().to_owned());
         if result < 0 {
+            let error = last_error();
             return Err(Error::Init {
-                arguments: arguments.iter().map(|word| word.as_ref().to_owned()).collect(),
-                reason: last_reason(),
+                arguments: arguments().collect(),
+                reason: error.reason(),
+                hint: error.init_hint(),
             });
         }
-        Ok(Self { inner: Arc::new(Inner { leaked: AtomicBool::new(false) }) })
+        let eal = Self { inner: Arc::new(Inner { leaked: AtomicBool::new(false) }) };
+        // The EAL stops at the first word that is no option; what follows had no effect.
+        let leftover: Vec<String> = arguments().skip(result as usize).collect();
+        if leftover.is_empty() { Ok(eal) } else { Err(Error::Leftover(leftover)) }
+    }
+
+    /// Creates a virtual device, as `--vdev NAME,ARGUMENTS` does when the EAL starts.
+    ///
+    /// # Errors
+    /// When there is no such driver, the driver refuses the arguments, or the name is taken.
+    pub fn attach_vdev(&self, name: &str, arguments: &str) -> Result<()> {
+        let text = |text: &str| CString::new(text).map_err(|_| Error::Nul(text.to_owned()));
+        let (c_name, c_arguments) = (text(name)?, text(arguments)?);
+        // SAFETY: all three are NUL-terminated and copied.
+        let code = unsafe {
+            dpdk_sys::rte_eal_hotplug_add(c"vdev".as_ptr(), c_name.as_ptr(), c_arguments.as_ptr())
+        };
+        check(code, || format!("creating the device {name} with {arguments:?}"))?;
+        Ok(())
+    }
+
+    /// Whether the calling thread is the main lcore's and no other lcore is at work. Only this
+    /// thread can give them work, so they stay at rest for as long as it does something else.
+    pub(crate) fn at_rest(&self) -> bool {
+        self.current_lcore() == Some(self.main_lcore())
+            && self.worker_lcores().into_iter().all(is_idle)
     }
 
     /// Forgoes cleaning up, since memory is still in use.

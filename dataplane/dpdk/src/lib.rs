@@ -7,7 +7,8 @@
 //!
 //! What the `unsafe` in here relies on: the EAL outlives ports and pools (they hold it), pools
 //! outlive ports (these hold them) and mbufs (a pool with mbufs at large is leaked, never freed),
-//! and a queue has one owner at a time (it is neither `Clone` nor `Sync`).
+//! a queue has one owner at a time (it is neither `Clone` nor `Sync`), and only the thread that
+//! initialised the EAL gives work to lcores and waits for them.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +24,8 @@ mod queue;
 pub use burst::{BURST, Burst};
 pub use eal::{Eal, tsc, tsc_hz, version};
 pub use error::{Error, Result};
+pub use lcore::LcoreHandle;
 pub use mbuf::Mbuf;
-pub use mempool::Mempool;
-pub use port::{Port, PortConfig, PortStats};
+pub use mempool::{Mempool, MempoolConfig};
+pub use port::{Link, Port, PortConfig, PortInfo, PortStats};
 pub use queue::{RxQueue, TxQueue};

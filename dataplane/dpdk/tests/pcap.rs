@@ -1,0 +1,81 @@
+//! Captures in and out: a port that reads one file and writes another.
+
+mod common;
+
+use std::path::Path;
+
+use dpdk::{Burst, Mempool, Port, PortConfig};
+
+const RECORD_HEADER: usize = 16;
+
+/// A capture of these packets.
+fn capture(packets: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let header: [u32; 6] = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1];
+    header.iter().for_each(|word| file.extend(word.to_le_bytes()));
+    for (at, packet) in packets.iter().enumerate() {
+        let (at, len) = (at as u32, packet.len() as u32);
+        [at, 0, len, len].iter().for_each(|word| file.extend(word.to_le_bytes()));
+        file.extend(packet);
+    }
+    file
+}
+
+/// The packets of a capture.
+fn packets(file: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(file).unwrap();
+    let mut left = &bytes[24..];
+    let mut packets = Vec::new();
+    while !left.is_empty() {
+        let len = u32::from_le_bytes(left[8..12].try_into().unwrap()) as usize;
+        packets.push(left[RECORD_HEADER..RECORD_HEADER + len].to_vec());
+        left = &left[RECORD_HEADER + len..];
+    }
+    packets
+}
+
+#[test]
+fn a_capture_goes_through_a_port_byte_by_byte() {
+    let folder = std::env::temp_dir().join(format!("dpdk-pcap-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (source, sink) = (folder.join("in.pcap"), folder.join("out.pcap"));
+    let sent: Vec<Vec<u8>> = (0..1000_usize)
+        .map(|at| (0..60 + at * 7 % 5000).map(|byte| (at + byte) as u8).collect())
+        .collect();
+    std::fs::write(&source, capture(&sent)).unwrap();
+
+    let eal = common::eal(1, &[]);
+    let arguments = format!("rx_pcap={},tx_pcap={}", source.display(), sink.display());
+    eal.attach_vdev("net_pcap0", &arguments).unwrap();
+    assert_eq!(Port::names(&eal), ["net_pcap0"]);
+    assert!(eal.attach_vdev("net_nonsense0", "").is_err());
+    let pool = Mempool::new(&eal, "packets", 2047, -1).unwrap();
+    let (port, mut queues) = Port::open(&eal, "net_pcap0", PortConfig::default(), &pool).unwrap();
+    let (mut rx, mut tx) = queues.pop().unwrap();
+
+    let mut burst = Burst::<32>::new();
+    let mut at = 0;
+    while rx.rx(&mut burst) > 0 {
+        for mbuf in burst.as_slice() {
+            assert_eq!(mbuf.port(), Some(port.number()));
+            assert_eq!(mbuf.pkt_len(), sent[at].len());
+            assert_eq!(mbuf.segment_count(), mbuf.segments().count());
+            assert_eq!(mbuf.segments().collect::<Vec<_>>().concat(), sent[at]);
+            at += 1;
+        }
+        while !burst.is_empty() {
+            tx.tx(&mut burst);
+        }
+    }
+    assert_eq!(at, sent.len());
+    let stats = port.stats().unwrap();
+    let bytes: usize = sent.iter().map(Vec::len).sum();
+    assert_eq!((stats.rx_packets, stats.tx_packets), (1000, 1000));
+    assert_eq!((stats.rx_bytes, stats.tx_bytes), (bytes as u64, bytes as u64));
+
+    // A port that closes writes its file to the end.
+    drop((port, rx, tx));
+    assert_eq!(pool.in_use(), 0);
+    assert!(packets(&sink) == sent, "the same bytes");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
