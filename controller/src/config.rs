@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, Layout, Partition, SampleRate};
+use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
 use calumma_wire::{MAX_NAME_BYTES, check_layout};
 use serde::{Deserialize, Serialize};
 
@@ -240,6 +240,12 @@ impl Config {
     /// When it doesn't fit the layout; never for a configuration that was parsed.
     pub fn planned_attention(&self) -> anyhow::Result<Attention> {
         self.checked_attention().map_err(anyhow::Error::msg)
+    }
+
+    /// The hash key, where the file has one.
+    pub fn fixed_hash_key(&self) -> Option<HashKey> {
+        let key = parse_hash_key(self.hash_key.as_ref()?).ok()?;
+        Some(HashKey::from_bytes(key))
     }
 
     /// Names of what differs from `other` and can't change while the controller runs.

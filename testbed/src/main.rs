@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use calumma_testbed::traffic::{Mix, short};
 use calumma_testbed::replay::{self, Lose};
+use calumma_testbed::traffic::{Mix, short};
 use calumma_testbed::{baseline, demo, fabric, inspect};
 use clap::{Args, Parser, Subcommand};
 

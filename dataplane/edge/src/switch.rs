@@ -95,6 +95,7 @@ fn open_ports(
             queues: u16::try_from(lcores).context("more lcores than a port has queues")?,
             rx_descriptors: port.rx_descriptors,
             tx_descriptors: port.tx_descriptors,
+            ..dpdk::PortConfig::default()
         };
         let (opened, queues) = Port::open(eal, &port.name, setup, pool)?;
         ports.push(opened);

@@ -61,9 +61,12 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
         controller.check_running()?;
         switches.iter_mut().try_for_each(Switch::check_running)
     };
-    reports.wait_until("a first complete epoch", START_LIMIT, |report| report.complete, || {
-        alive(&mut controller, &mut switches)
-    })?;
+    reports.wait_until(
+        "a first complete epoch",
+        START_LIMIT,
+        |report| report.complete,
+        || alive(&mut controller, &mut switches),
+    )?;
 
     let traffic = mix.run(&pair, testbed, run.directory());
     // Without an edge no traffic gets through, but it is the edge that knows why.

@@ -105,8 +105,8 @@ impl Replay {
         };
         let epoch = self.setup.clock.epoch_at(now_ns);
         match self.running {
-            Some((_, last_ns))
-                if epoch <= self.setup.clock.epoch_at(last_ns) + LONGEST_SILENCE => {}
+            Some((_, last_ns)) if epoch <= self.setup.clock.epoch_at(last_ns) + LONGEST_SILENCE => {
+            }
             _ => {
                 reports.extend(self.finish()?);
                 self.begin(epoch)?;
@@ -134,7 +134,11 @@ impl Replay {
         let Some((_, last_ns)) = self.running.take() else { return Ok(Vec::new()) };
         let last = self.setup.clock.epoch_at(last_ns);
         // The last epoch is sealed when its timestamp bit is armed anew.
-        Ok(self.advance_to(self.setup.clock.start_of(last + 2)).into_iter().filter(|report| report.epoch <= last).collect())
+        Ok(self
+            .advance_to(self.setup.clock.start_of(last + 2))
+            .into_iter()
+            .filter(|report| report.epoch <= last)
+            .collect())
     }
 
     /// What has become of the packets so far.
