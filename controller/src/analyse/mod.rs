@@ -1,8 +1,8 @@
 //! From all edges' sketches of one epoch to its report (section 4.2 of the ChameleMon paper).
 //!
 //! No I/O, no clock, no threads: a replay of a capture uses an [`Analyser`] just as the live
-//! controller does. Whether an epoch can be trusted is decided in one place, [`soundness`]; losses
-//! are worked out in [`loss`], the six accumulation tasks in [`edge`].
+//! controller does. Whether an epoch can be trusted is decided in one place, `soundness`; losses
+//! are worked out in `loss`, the six accumulation tasks in `edge`.
 
 mod edge;
 mod input;

@@ -10,7 +10,7 @@ use tracing::error;
 use super::Output;
 use crate::report::EpochReport;
 
-/// See the [module](self).
+/// A file that reports are appended to, each in one write.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,

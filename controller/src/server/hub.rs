@@ -80,7 +80,7 @@ pub(super) struct Admission {
     pub(super) messages: mpsc::Receiver<Message>,
 }
 
-/// See the [module](self).
+/// The shared state. Locks are taken in the order of the fields and held for moments only.
 #[derive(Debug)]
 pub struct Hub {
     config: Config,
