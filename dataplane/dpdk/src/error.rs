@@ -123,8 +123,9 @@ impl Errno {
     pub(crate) fn init_hint(self) -> &'static str {
         match self.kind() {
             ErrorKind::PermissionDenied => {
-                "Either there are no hugepages (reserve some in /proc/sys/vm/nr_hugepages, or pass \
-                 `--no-huge -m 1024`), or this user may not use them or the devices (run as root)"
+                "Either there are no hugepages (reserve some in /proc/sys/vm/nr_hugepages and mount \
+                 hugetlbfs or pass `--in-memory`; or do without: `--no-huge -m 1024`), or this user \
+                 may not use them or the devices (run as root)"
             }
             ErrorKind::OutOfMemory => {
                 "Too few hugepages are free: reserve more in /proc/sys/vm/nr_hugepages, ask for less \

@@ -9,6 +9,26 @@
 //! outlive ports (these hold them) and mbufs (a pool with mbufs at large is leaked, never freed),
 //! a queue has one owner at a time (it is neither `Clone` nor `Sync`), and only the thread that
 //! initialised the EAL gives work to lcores and waits for them.
+//!
+//! # EAL arguments that matter (DPDK 22.11)
+//!
+//! - Without hugepages: `--no-huge -m 1024`. Beside other DPDK programs add `--no-shconf`, or a
+//!   `--file-prefix` of its own; `--in-memory` can't go with `--no-huge`.
+//! - With hugepages reserved, but no hugetlbfs mounted: `--in-memory`.
+//! - `net_af_packet` works either way; its `framesz` must hold a frame and its header (2048 for
+//!   1500-byte packets).
+//! - `net_memif` works either way, but `zero-copy=yes` needs hugepages and `--single-file-segments`.
+//!   A client starts only while its server listens. Stop polling a memif port before its peer leaves:
+//!   the driver unmaps the rings from a thread of its own, and a poll at that moment can crash.
+//!
+//! # With the address sanitizer
+//!
+//! It watches Rust and the shim, not what lies in DPDK's own memory. From the workspace's root:
+//!
+//! ```text
+//! CC=clang CFLAGS=-fsanitize=address RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 \
+//!     cargo +nightly test -p dpdk --tests --target x86_64-unknown-linux-gnu --target-dir target/asan
+//! ```
 
 #![allow(unsafe_code)]
 

@@ -179,11 +179,12 @@ impl Port {
                 reason: "it has been opened before, and its queues given out".to_owned(),
             });
         }
-        check_config(name, &ask(number, name)?, &config)?;
+        let info = ask(number, name)?;
+        check_config(name, &info, &config)?;
         open_ports.insert(number);
         // From here on whatever fails closes the port, which takes the lock: after it is given back.
         let inner = Arc::new(Inner { number, _pool: pool.clone() });
-        let set_up = set_up(number, name, &config, pool);
+        let set_up = set_up(number, name, &info, &config, pool);
         drop(open_ports);
         set_up?;
 
@@ -320,7 +321,13 @@ fn check_config(name: &str, info: &PortInfo, config: &PortConfig) -> Result<()> 
 }
 
 /// Configures and starts a port that is claimed and stopped.
-fn set_up(number: u16, name: &str, config: &PortConfig, pool: &Mempool) -> Result<()> {
+fn set_up(
+    number: u16,
+    name: &str,
+    info: &PortInfo,
+    config: &PortConfig,
+    pool: &Mempool,
+) -> Result<()> {
     let mut raw = dpdk_sys::calumma_port_config {
         queues: config.queues,
         rx_descriptors: config.rx_descriptors,
@@ -363,7 +370,12 @@ fn set_up(number: u16, name: &str, config: &PortConfig, pool: &Mempool) -> Resul
     }
     // SAFETY: all queues are set up.
     let code = unsafe { dpdk_sys::rte_eth_dev_start(number) };
-    check(code, || format!("starting port {name}"))?;
+    check(code, || {
+        let memif = info.driver == "net_memif";
+        let hint =
+            if memif { " (a memif client starts only while its server listens)" } else { "" };
+        format!("starting port {name}{hint}")
+    })?;
     if config.promiscuous {
         // SAFETY: the port is started.
         let code = unsafe { dpdk_sys::rte_eth_promiscuous_enable(number) };

@@ -19,12 +19,15 @@ fn open(eal: &Eal, role: &str, socket: &str, pool: &Mempool) -> (Port, RxQueue, 
     eal.attach_vdev("net_memif0", &arguments).unwrap();
     let (port, mut queues) = Port::open(eal, "net_memif0", PortConfig::default(), pool).unwrap();
     let (rx, tx) = queues.pop().unwrap();
+    (port, rx, tx)
+}
+
+fn wait_for_the_other_side(port: &Port) {
     let deadline = Instant::now() + PATIENCE;
     while !port.link().unwrap().up {
-        assert!(Instant::now() < deadline, "the {role} meets nobody at {socket}");
+        assert!(Instant::now() < deadline, "{} meets nobody", port.name());
         std::thread::sleep(Duration::from_millis(5));
     }
-    (port, rx, tx)
 }
 
 /// Not a test by itself: what the other process runs.
@@ -34,6 +37,7 @@ fn the_peer_that_sends_everything_back() {
     let eal = common::eal(1, &[]);
     let pool = Mempool::new(&eal, "packets", 4095, -1).unwrap();
     let (port, mut rx, mut tx) = open(&eal, "client", &socket, &pool);
+    wait_for_the_other_side(&port);
     let mut burst = Burst::<32>::new();
     let mut left = PACKETS as usize;
     let deadline = Instant::now() + PATIENCE;
@@ -62,17 +66,23 @@ fn packets_cross_to_another_process_and_come_back() {
         return;
     }
     let socket = format!("dpdk-test-{}", std::process::id());
-    let peer = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_peer_that_sends_everything_back", "--nocapture"])
-        .env(SOCKET, &socket)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-
     let eal = common::eal(1, &[]);
     let pool = Mempool::new(&eal, "packets", 4095, -1).unwrap();
+    eal.attach_vdev("net_memif1", &format!("role=client,socket-abstract=yes,socket={socket}"))
+        .unwrap();
+    let early = Port::open(&eal, "net_memif1", PortConfig::default(), &pool).unwrap_err();
+    assert!(early.to_string().contains("only while its server listens"), "{early}");
     let (port, mut rx, mut tx) = open(&eal, "server", &socket, &pool);
+
+    // A client can't start before its server listens.
+    let mut peer = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_peer_that_sends_everything_back", "--nocapture"])
+        .env(SOCKET, &socket)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for_the_other_side(&port);
+
     let mut out = Burst::<32>::new();
     let mut back = Burst::<32>::new();
     let (mut sent, mut received) = (0, 0);
@@ -106,6 +116,5 @@ fn packets_cross_to_another_process_and_come_back() {
     drop((port, rx, tx));
     assert_eq!(pool.in_use(), 0);
 
-    let peer = peer.wait_with_output().unwrap();
-    assert!(peer.status.success(), "{}", String::from_utf8_lossy(&peer.stderr));
+    assert!(peer.wait().unwrap().success(), "the peer says above what is wrong");
 }
