@@ -216,5 +216,9 @@ programs! {
     headers_are_copied_with_their_validity: "headers.p4",
     tables_match_by_kind_and_priority: "tables.p4",
     actions_and_functions_copy_in_and_out: "actions.p4",
+    registers_run_what_a_stateful_alu_runs: "registers.p4",
+    hashes_have_their_published_values: "hashes.p4",
+    checksums_are_computed_and_updated: "checksums.p4",
+    packets_travel_between_the_gresses: "traffic.p4",
     controls_nest_with_state_of_their_own: "controls.p4",
 }
