@@ -1,0 +1,59 @@
+// Bucket arrays with wrapping arithmetic: seven fragments of 15 bits and the count of packets, in
+// 32-bit words that wrap, two to a register. Four stateful ALUs an array.
+
+struct fragments_t {
+    bit<32> f0;
+    bit<32> f1;
+    bit<32> f2;
+    bit<32> f3;
+    bit<32> f4;
+    bit<32> f5;
+    bit<32> f6;
+}
+
+// The 104 bits of the key and a zero bit, cut in order. There is no fingerprint.
+control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
+                  in bit<20> fingerprint, out fragments_t fragments) {
+    apply {
+        fragments.f0 = 17w0 ++ src[31:17];
+        fragments.f1 = 17w0 ++ src[16:2];
+        fragments.f2 = 17w0 ++ src[1:0] ++ dst[31:19];
+        fragments.f3 = 17w0 ++ dst[18:4];
+        fragments.f4 = 17w0 ++ dst[3:0] ++ ports[31:21];
+        fragments.f5 = 17w0 ++ ports[20:6];
+        fragments.f6 = 17w0 ++ ports[5:0] ++ protocol ++ 1w0;
+    }
+}
+
+struct pair_t {
+    bit<32> first;
+    bit<32> second;
+}
+
+control PairSum(in index_t index, in bit<32> first, in bit<32> second)(bit<32> size) {
+    Register<pair_t, index_t>(size, { 0, 0 }) sums;
+    RegisterAction<pair_t, index_t, bit<32>>(sums) encode = {
+        void apply(inout pair_t value) {
+            value.first = value.first + first;
+            value.second = value.second + second;
+        }
+    };
+
+    apply {
+        encode.execute(index);
+    }
+}
+
+control BucketArray(in index_t index, in fragments_t fragments)(bit<32> size) {
+    PairSum(size) fragments01;
+    PairSum(size) fragments23;
+    PairSum(size) fragments45;
+    PairSum(size) fragment6_count;
+
+    apply {
+        fragments01.apply(index, fragments.f0, fragments.f1);
+        fragments23.apply(index, fragments.f2, fragments.f3);
+        fragments45.apply(index, fragments.f4, fragments.f5);
+        fragment6_count.apply(index, fragments.f6, 1);
+    }
+}
