@@ -139,7 +139,7 @@ impl Machine {
         }
         let bytes = self.packet_bytes;
         let state = &mut self.tables[index as usize];
-        let found = state.lookup(&key);
+        let found = state.lookup(&mut key);
         self.key = key;
         let (action, args) = match found {
             Some(entry) => {
