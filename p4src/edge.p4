@@ -10,10 +10,13 @@
 
 #include "include/generated/contract.p4"
 #include "include/sizes.p4"
+#include "include/types.p4"
+#include "include/buckets.p4"
 #include "include/headers.p4"
 #include "include/parsing.p4"
 #include "include/readable.p4"
 #include "include/hashing.p4"
+#include "include/collection.p4"
 #include "include/classifier.p4"
 #include "include/hierarchy.p4"
 #include "include/index.p4"
@@ -30,9 +33,13 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Classifier() classifier;
     Hierarchy() classify;
     Encoder(UPSTREAM_BUCKETS) upstream;
+    Request(2) request_of;
+    CollectionPath() collection;
     Forwarding() forwarding;
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
+    request_t request;
     bit<16> size;
+    bool accepted;
     bool encoded;
 
     action host() {
@@ -62,27 +69,45 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         host_ports.apply();
         timestamp.apply();
         readable.apply(hdr, meta, ig_prsr_md.parser_err);
-        if (meta.measured) {
+        request = { false, 0, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
+        if (hdr.collect.isValid()) {
+            collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, ig_dprsr_md, ig_tm_md,
+                             accepted);
+            if (accepted) {
+                request_of.apply(hdr.collect, request);
+            }
+        } else if (meta.measured) {
             flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol, meta.hashes);
             if (meta.from_host) {
-                classifier.apply(meta.timestamp, meta.hashes, size);
-                classify.apply(meta.timestamp, size, meta.hashes.sample, meta.hierarchy);
-                if (meta.hierarchy != 0) {
-                    upstream.apply(meta.timestamp, meta.hierarchy,
-                                   meta.hashes.word0, meta.hashes.word1, meta.hashes.word2,
-                                   meta.hashes.fingerprint,
-                                   hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
-                                   encoded);
-                }
-                if (hdr.ipv4.mark != meta.timestamp ++ meta.hierarchy) {
-                    hdr.ipv4.mark = meta.timestamp ++ meta.hierarchy;
-                    meta.changed = true;
-                }
+                request.level0 = RECORD;
+                request.level1 = RECORD;
             }
         }
-        packets.count((bit<1>)meta.from_host ++ (bit<1>)meta.measured);
-        forwarding.apply(hdr, meta, ig_intr_md.ingress_port, meta.hashes.fingerprint[19:12],
-                         ig_dprsr_md, ig_tm_md);
+
+        classifier.apply(meta.timestamp, meta.hashes, request, size);
+        if (meta.measured && meta.from_host) {
+            classify.apply(meta.timestamp, size, meta.hashes.sample, meta.hierarchy);
+        }
+        upstream.apply(meta.timestamp, meta.hierarchy,
+                       meta.hashes.word0, meta.hashes.word1, meta.hashes.word2,
+                       meta.hashes.fingerprint,
+                       hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
+                       request, hdr.record, encoded);
+
+        if (hdr.collect.isValid()) {
+            if (hdr.collect.access == READ && hdr.collect.source < 2) {
+                hdr.counter = { size };
+            }
+        } else {
+            if (meta.measured && meta.from_host
+                && hdr.ipv4.mark != meta.timestamp ++ meta.hierarchy) {
+                hdr.ipv4.mark = meta.timestamp ++ meta.hierarchy;
+                meta.changed = true;
+            }
+            packets.count((bit<1>)meta.from_host ++ (bit<1>)meta.measured);
+            forwarding.apply(hdr, meta, ig_intr_md.ingress_port, meta.hashes.fingerprint[19:12],
+                             ig_dprsr_md, ig_tm_md);
+        }
         hdr.bridge = {
             7w0 ++ (bit<1>)meta.measured,
             meta.hashes.word0, meta.hashes.word1, meta.hashes.word2,
@@ -93,8 +118,12 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
                         in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     Deparsing() deparsing;
+    Mirror() mirror;
 
     apply {
+        if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
+            mirror.emit<continued_h>(meta.session, { CONTINUED });
+        }
         deparsing.apply(pkt, hdr, meta);
     }
 }
@@ -105,7 +134,10 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
                inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
     Encoder(DOWNSTREAM_BUCKETS) downstream;
+    Request(5) request_of;
+    CollectionProgress() progress;
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
+    request_t request;
     bit<3> given_back;
     bool to_host;
     bool encoded;
@@ -125,25 +157,37 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
 
     apply {
         to_host = false;
-        encoded = true;
         host_ports.apply();
-        meta.measured = hdr.bridge.measured == 1;
-        if (meta.measured && to_host) {
+        meta.measured = meta.kind == MEASURED;
+        request = { false, 0, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
+        if (hdr.collect.isValid() && meta.kind != CONTINUED) {
+            request_of.apply(hdr.collect, request);
+        } else if (meta.measured && to_host) {
             meta.timestamp = hdr.ipv4.mark[2:2];
             meta.hierarchy = hdr.ipv4.mark[1:0];
-            if (meta.hierarchy != 0) {
-                downstream.apply(meta.timestamp, meta.hierarchy,
-                                 hdr.bridge.word0, hdr.bridge.word1, hdr.bridge.word2,
-                                 hdr.bridge.fingerprint,
-                                 hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
-                                 encoded);
-            }
+        }
+
+        downstream.apply(meta.timestamp, meta.hierarchy,
+                         hdr.bridge.word0, hdr.bridge.word1, hdr.bridge.word2,
+                         hdr.bridge.fingerprint,
+                         hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
+                         request, hdr.record, encoded);
+
+        if (hdr.collect.isValid()) {
+            progress.apply(hdr.collect, meta.kind);
+        } else if (meta.measured && to_host) {
             if (hdr.ipv4.mark != given_back) {
                 hdr.ipv4.mark = given_back;
                 meta.changed = true;
             }
-            // Recorded, or of a hierarchy that has no buckets in this epoch.
-            packets.count((bit<1>)encoded ++ meta.timestamp);
+            // Of hierarchy 0, recorded, or of a hierarchy that has no buckets in this epoch.
+            if (meta.hierarchy == 0) {
+                packets.count(0);
+            } else if (encoded) {
+                packets.count(1);
+            } else {
+                packets.count(2);
+            }
         }
         hdr.bridge.setInvalid();
     }

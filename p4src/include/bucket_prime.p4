@@ -28,7 +28,17 @@ control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pr
     }
 }
 
-control ModularSum(in index_t index, in bit<32> fragment, in bit<32> inverse)(bit<32> size) {
+// One element of an array, as a collection packet takes it along: fragments, then the count.
+header record_h {
+    bit<32> w0;
+    bit<32> w1;
+    bit<32> w2;
+    bit<32> w3;
+    bit<32> w4;
+}
+
+control ModularSum(in access_t access, in index_t index, in bit<32> fragment, in bit<32> inverse,
+                   out bit<32> word)(bit<32> size) {
     Register<bit<32>, index_t>(size, 0) sums;
     RegisterAction<bit<32>, index_t, bit<32>>(sums) encode = {
         void apply(inout bit<32> value) {
@@ -39,13 +49,30 @@ control ModularSum(in index_t index, in bit<32> fragment, in bit<32> inverse)(bi
             }
         }
     };
+    RegisterAction<bit<32>, index_t, bit<32>>(sums) read = {
+        void apply(inout bit<32> value, out bit<32> rv) {
+            rv = value;
+        }
+    };
+    RegisterAction<bit<32>, index_t, bit<32>>(sums) clear = {
+        void apply(inout bit<32> value) {
+            value = 0;
+        }
+    };
 
     apply {
-        encode.execute(index);
+        if (access == RECORD) {
+            encode.execute(index);
+        } else if (access == READ) {
+            word = read.execute(index);
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
     }
 }
 
-control BucketArray(in index_t index, in fragments_t fragments)(bit<32> size) {
+control BucketArray(in access_t access, in index_t index, in fragments_t fragments,
+                    inout record_h record)(bit<32> size) {
     ModularSum(size) fragment0;
     ModularSum(size) fragment1;
     ModularSum(size) fragment2;
@@ -56,12 +83,29 @@ control BucketArray(in index_t index, in fragments_t fragments)(bit<32> size) {
             value = value + 1;
         }
     };
+    RegisterAction<bit<32>, index_t, bit<32>>(counts) read = {
+        void apply(inout bit<32> value, out bit<32> rv) {
+            rv = value;
+        }
+    };
+    RegisterAction<bit<32>, index_t, bit<32>>(counts) clear = {
+        void apply(inout bit<32> value) {
+            value = 0;
+        }
+    };
 
     apply {
-        fragment0.apply(index, fragments.f0, fragments.inverse0);
-        fragment1.apply(index, fragments.f1, fragments.inverse1);
-        fragment2.apply(index, fragments.f2, fragments.inverse2);
-        fragment3.apply(index, fragments.f3, fragments.inverse3);
-        count.execute(index);
+        fragment0.apply(access, index, fragments.f0, fragments.inverse0, record.w0);
+        fragment1.apply(access, index, fragments.f1, fragments.inverse1, record.w1);
+        fragment2.apply(access, index, fragments.f2, fragments.inverse2, record.w2);
+        fragment3.apply(access, index, fragments.f3, fragments.inverse3, record.w3);
+        if (access == RECORD) {
+            count.execute(index);
+        } else if (access == READ) {
+            record.w4 = read.execute(index);
+            record.setValid();
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
     }
 }

@@ -30,7 +30,17 @@ struct pair_t {
     bit<32> second;
 }
 
-control PairSum(in index_t index, in bit<32> first, in bit<32> second)(bit<32> size) {
+// Half an element of an array, as a collection packet takes it along: the first or the second word
+// of each pair.
+header record_h {
+    bit<32> w0;
+    bit<32> w1;
+    bit<32> w2;
+    bit<32> w3;
+}
+
+control PairSum(in access_t access, in index_t index, in bit<32> first, in bit<32> second,
+                out bit<32> word)(bit<32> size) {
     Register<pair_t, index_t>(size, { 0, 0 }) sums;
     RegisterAction<pair_t, index_t, bit<32>>(sums) encode = {
         void apply(inout pair_t value) {
@@ -38,22 +48,50 @@ control PairSum(in index_t index, in bit<32> first, in bit<32> second)(bit<32> s
             value.second = value.second + second;
         }
     };
+    RegisterAction<pair_t, index_t, bit<32>>(sums) read_first = {
+        void apply(inout pair_t value, out bit<32> rv) {
+            rv = value.first;
+        }
+    };
+    RegisterAction<pair_t, index_t, bit<32>>(sums) read_second = {
+        void apply(inout pair_t value, out bit<32> rv) {
+            rv = value.second;
+        }
+    };
+    RegisterAction<pair_t, index_t, bit<32>>(sums) clear = {
+        void apply(inout pair_t value) {
+            value.first = 0;
+            value.second = 0;
+        }
+    };
 
     apply {
-        encode.execute(index);
+        if (access == RECORD) {
+            encode.execute(index);
+        } else if (access == READ) {
+            word = read_first.execute(index);
+        } else if (access == READ_SECOND) {
+            word = read_second.execute(index);
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
     }
 }
 
-control BucketArray(in index_t index, in fragments_t fragments)(bit<32> size) {
+control BucketArray(in access_t access, in index_t index, in fragments_t fragments,
+                    inout record_h record)(bit<32> size) {
     PairSum(size) fragments01;
     PairSum(size) fragments23;
     PairSum(size) fragments45;
     PairSum(size) fragment6_count;
 
     apply {
-        fragments01.apply(index, fragments.f0, fragments.f1);
-        fragments23.apply(index, fragments.f2, fragments.f3);
-        fragments45.apply(index, fragments.f4, fragments.f5);
-        fragment6_count.apply(index, fragments.f6, 1);
+        fragments01.apply(access, index, fragments.f0, fragments.f1, record.w0);
+        fragments23.apply(access, index, fragments.f2, fragments.f3, record.w1);
+        fragments45.apply(access, index, fragments.f4, fragments.f5, record.w2);
+        fragment6_count.apply(access, index, fragments.f6, 1, record.w3);
+        if (access == READ || access == READ_SECOND) {
+            record.setValid();
+        }
     }
 }

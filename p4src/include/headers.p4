@@ -3,14 +3,10 @@
 #ifndef CALUMMA_HEADERS
 #define CALUMMA_HEADERS
 
-typedef bit<48> mac_t;
-typedef bit<16> word_t;      // hash word of a bucket array, as far as indexes need it
-typedef bit<16> index_t;     // bucket of an array that holds both groups
-typedef bit<2> hierarchy_t;  // 0 non-sampled LL, 1 sampled LL, 2 HL candidate, 3 HH candidate
-
 const bit<16> TYPE_IPV4 = 0x0800;
 const bit<16> TYPE_VLAN = 0x8100;
 const bit<16> TYPE_QINQ = 0x88A8;
+const bit<16> TYPE_COLLECT = 0x88B5;  // IEEE 802, for local use
 
 const bit<8> PROTOCOL_TCP = 6;
 const bit<8> PROTOCOL_UDP = 17;
@@ -54,9 +50,34 @@ header ports_h {
     bit<32> both;
 }
 
+// What a collection packet asks for; behind it the records come in, the newest first.
+header collect_h {
+    bit<8> source;     // counter or bucket array, see collection.p4
+    bit<5> reserved;
+    access_t access;
+    index_t next;      // element that is accessed next
+    bit<16> left;      // elements still to access
+    bit<16> room;      // records that still fit this packet
+    bit<16> limit;     // records that fit a packet
+    bit<32> request;   // the agent's own number
+}
+
+// One counter.
+header counter_h {
+    bit<16> count;
+}
+
+// First byte of what the egress gets.
+const bit<8> UNMEASURED = 0;
+const bit<8> MEASURED = 1;
+const bit<8> CONTINUED = 2;
+
+// The mirror that copies the front of a full collection packet.
+const MirrorType_t CONTINUE_MIRROR = 1;
+
 // From ingress to egress: the hashes of a measured packet.
 header bridge_h {
-    bit<8> measured;
+    bit<8> kind;
     word_t word0;
     word_t word1;
     word_t word2;
@@ -64,9 +85,17 @@ header bridge_h {
     bit<20> fingerprint;
 }
 
+// In front of the copy of a collection packet that goes on where the full one stopped.
+header continued_h {
+    bit<8> kind;
+}
+
 struct headers_t {
     bridge_h bridge;
     ethernet_h ethernet;
+    collect_h collect;
+    counter_h counter;
+    record_h record;
     vlan_h[2] vlan;
     ipv4_h ipv4;
     option_h[10] options;
@@ -85,6 +114,8 @@ struct hashes_t {
 }
 
 struct metadata_t {
+    bit<8> kind;               // what the egress got
+    MirrorId_t session;        // of the copy that goes on collecting
     bool readable;             // IPv4 with ports, as far as the parser sees
     bit<32> ports;             // 0 where there are none
     bit<16> rest;              // checksum of what does not change

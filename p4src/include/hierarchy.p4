@@ -3,7 +3,6 @@
 
 control Hierarchy(in bit<1> timestamp, in bit<16> size, in bit<16> sample_hash,
                   out hierarchy_t hierarchy) {
-    Hash<bit<16>>(HashAlgorithm_t.XOR16) with_seed;
     bit<16> seed;
     bit<16> highest;  // ceil(65536 R) - 1
     bit<16> over;
@@ -37,7 +36,7 @@ control Hierarchy(in bit<1> timestamp, in bit<16> size, in bit<16> sample_hash,
 
     apply {
         sampling.apply();
-        over = with_seed.get({ sample_hash, seed }) |-| highest;
+        over = (sample_hash ^ seed) |-| highest;
         if (!thresholds.apply().hit && over == 0) {
             hierarchy = 1;
         }

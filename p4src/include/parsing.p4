@@ -14,8 +14,14 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
             TYPE_VLAN : outer_tag;
             TYPE_QINQ : outer_tag;
             TYPE_IPV4 : ipv4;
+            TYPE_COLLECT : collect;
             default : accept;
         }
+    }
+
+    state collect {
+        pkt.extract(hdr.collect);
+        transition accept;
     }
 
     state outer_tag {
@@ -109,7 +115,24 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
 
     state start {
         pkt.extract(eg_intr_md);
+        meta.kind = pkt.lookahead<bit<8>>();
+        transition select(meta.kind) {
+            CONTINUED : continued;
+            default : bridged;
+        }
+    }
+
+    state bridged {
         pkt.extract(hdr.bridge);
+        transition packet;
+    }
+
+    state continued {
+        pkt.advance(8);
+        transition packet;
+    }
+
+    state packet {
         headers.apply(pkt, hdr, meta);
         transition accept;
     }

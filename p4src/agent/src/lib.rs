@@ -5,5 +5,6 @@
 //! switch agree bit for bit ([`program`] writes the constants that the P4 program includes,
 //! [`entries`] the table entries of a deployment and of an epoch).
 
+pub mod collection;
 pub mod entries;
 pub mod program;
