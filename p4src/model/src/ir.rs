@@ -177,6 +177,8 @@ pub(crate) enum Stmt {
         counter: u32,
         index: Expr,
     },
+    /// Counts in the direct counter of the entry whose action runs.
+    CountDirect(CounterKind),
     Extract {
         header: Slot,
         layout: u32,
@@ -356,8 +358,6 @@ pub(crate) struct Table {
     pub(crate) hit: Slot,
     /// Index of the action that ran.
     pub(crate) ran: Slot,
-    /// A direct counter.
-    pub(crate) counter: Option<CounterKind>,
 }
 
 #[derive(Debug, Clone)]
