@@ -177,6 +177,8 @@ pub(crate) enum Stmt {
         counter: u32,
         index: Expr,
     },
+    /// Counts in the direct counter of the entry whose action runs.
+    CountDirect(CounterKind),
     Extract {
         header: Slot,
         layout: u32,
@@ -225,7 +227,7 @@ pub(crate) struct Layout {
     pub(crate) bits: u32,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LayoutField {
     /// Slot, counted from the header's validity.
     pub(crate) slot: u32,
@@ -356,8 +358,6 @@ pub(crate) struct Table {
     pub(crate) hit: Slot,
     /// Index of the action that ran.
     pub(crate) ran: Slot,
-    /// A direct counter.
-    pub(crate) counter: Option<CounterKind>,
 }
 
 #[derive(Debug, Clone)]
@@ -430,8 +430,22 @@ pub(crate) struct Gress {
     pub(crate) drop_ctl: Slot,
     /// Of the ingress; the egress has no use for it.
     pub(crate) to_tm: TrafficManager,
-    /// Layout of the intrinsic header in front of each packet.
-    pub(crate) intrinsic: u32,
+    /// The intrinsic header in front of each packet.
+    pub(crate) header: IntrinsicHeader,
+}
+
+/// Bits of the intrinsic header and where the fields lie that the model fills. A field that the
+/// gress does not have is empty.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct IntrinsicHeader {
+    pub(crate) bits: u32,
+    /// `ingress_port` or `egress_port`.
+    pub(crate) port: LayoutField,
+    pub(crate) resubmit_flag: LayoutField,
+    pub(crate) mac_tstamp: LayoutField,
+    pub(crate) rid: LayoutField,
+    pub(crate) qid: LayoutField,
+    pub(crate) length: LayoutField,
 }
 
 /// Slots of what the ingress tells the traffic manager and the deparser.

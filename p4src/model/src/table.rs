@@ -1,7 +1,8 @@
 //! The entries of a table and the search among them.
 //!
 //! Exact keys of few bits index an array, others a hash map; longest prefixes are one map for
-//! each length; ternary and range keys are searched in the order of their priority.
+//! each length; ternary and range keys are searched in the order of their priority, among those
+//! entries whose exact fields agree.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -83,23 +84,70 @@ enum Search {
         width: u16,
         lengths: Vec<(u16, Map<Box<[u128]>>)>,
     },
-    /// By priority; each condition list is checked in turn.
-    Ordered(Vec<Line>),
+    /// By priority, within those entries whose exact fields agree.
+    Ordered {
+        exact: Vec<Part>,
+        bounded: Vec<usize>,
+        groups: Groups,
+    },
 }
 
-/// An entry of an ordered table: `(key & mask) - low <= span` in every field.
+/// An exact field of an ordered table: position and bits.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    field: usize,
+    width: u16,
+}
+
+/// Entries by their exact fields.
 #[derive(Debug, Clone)]
-struct Line {
-    priority: u32,
-    entry: u32,
-    fields: Vec<Bounds>,
+enum Groups {
+    /// Index is the fields' bits.
+    Direct(Vec<Lines>),
+    Mapped(HashMap<Box<[u128]>, Lines, BuildHasherDefault<Mix>>),
 }
 
+/// Entries in the order of their priority; `bounds` holds those of each bounded field in turn.
+#[derive(Debug, Clone, Default)]
+struct Lines {
+    order: Vec<(u32, u32)>,
+    bounds: Vec<Bounds>,
+}
+
+/// `low <= key & mask <= high`
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     mask: u128,
     low: u128,
     high: u128,
+}
+
+impl Lines {
+    fn find(&self, bounded: &[usize], key: &[u128]) -> Option<u32> {
+        let mut lines = self.bounds.chunks_exact(bounded.len());
+        let found = lines.position(|line| {
+            line.iter().zip(bounded).all(|(bounds, &field)| {
+                let value = key[field] & bounds.mask;
+                bounds.low <= value && value <= bounds.high
+            })
+        });
+        found.map(|at| self.order[at].1)
+    }
+
+    fn insert(&mut self, priority: u32, entry: u32, fields: impl Iterator<Item = Bounds>) {
+        let at = self.order.partition_point(|(other, _)| *other <= priority);
+        let fields: Vec<Bounds> = fields.collect();
+        let first = at * fields.len();
+        self.order.insert(at, (priority, entry));
+        self.bounds.splice(first..first, fields);
+    }
+
+    fn remove(&mut self, entry: u32, fields: usize) {
+        if let Some(at) = self.order.iter().position(|(_, other)| *other == entry) {
+            self.order.remove(at);
+            self.bounds.drain(at * fields..(at + 1) * fields);
+        }
+    }
 }
 
 impl TableState {
@@ -168,30 +216,32 @@ impl TableState {
         }
     }
 
-    /// The entry that matches the key, by the rules of the table's match kinds.
+    /// The entry that matches the key, by the rules of the table's match kinds. The key may be
+    /// changed on the way.
     #[inline]
-    pub(crate) fn lookup(&self, key: &[u128]) -> Option<u32> {
+    pub(crate) fn lookup(&self, key: &mut [u128]) -> Option<u32> {
         match &self.search {
             Search::Never => None,
             Search::Direct { widths, slots } => slots[direct(widths, key)].checked_sub(1),
             Search::Single(map) => map.get(&key[0]).copied(),
-            Search::Exact(map) => map.get(key).copied(),
-            Search::Prefix { field, width, lengths } => {
-                let mut probe = key.to_vec();
-                lengths.iter().find_map(|(length, map)| {
-                    probe[*field] = key[*field] & prefix_mask(*width, *length);
-                    map.get(&probe[..]).copied()
-                })
-            }
-            Search::Ordered(lines) => {
-                let line = lines.iter().find(|line| {
-                    line.fields.iter().zip(key).all(|(bounds, value)| {
-                        let value = value & bounds.mask;
-                        bounds.low <= value && value <= bounds.high
-                    })
-                });
-                line.map(|line| line.entry)
-            }
+            Search::Exact(map) => map.get(&*key).copied(),
+            // Each prefix is shorter than the one before, so the key may lose its bits for good.
+            Search::Prefix { field, width, lengths } => lengths.iter().find_map(|(length, map)| {
+                key[*field] &= prefix_mask(*width, *length);
+                map.get(&*key).copied()
+            }),
+            Search::Ordered { exact, bounded, groups } => match groups {
+                Groups::Direct(groups) => {
+                    let index = exact
+                        .iter()
+                        .fold(0, |index, part| index << part.width | key[part.field] as usize);
+                    groups[index].find(bounded, key)
+                }
+                Groups::Mapped(groups) => {
+                    let at: Box<[u128]> = exact.iter().map(|part| key[part.field]).collect();
+                    groups.get(&at)?.find(bounded, key)
+                }
+            },
         }
     }
 }
@@ -243,7 +293,18 @@ impl Search {
             return Search::Never;
         }
         if table.is_ordered() {
-            return Search::Ordered(Vec::new());
+            let is_exact = |field: &usize| table.keys[*field].kind == MatchKind::Exact;
+            let (exact, bounded): (Vec<usize>, Vec<usize>) =
+                (0..widths.len()).partition(|field| is_exact(field));
+            let exact: Vec<Part> =
+                exact.into_iter().map(|field| Part { field, width: widths[field] }).collect();
+            let total: u16 = exact.iter().map(|part| part.width).sum();
+            let groups = if total <= DIRECT_BITS {
+                Groups::Direct(vec![Lines::default(); 1 << total])
+            } else {
+                Groups::Mapped(HashMap::default())
+            };
+            return Search::Ordered { exact, bounded, groups };
         }
         if let Some(field) = table.keys.iter().position(|key| key.kind == MatchKind::Lpm) {
             return Search::Prefix { field, width: widths[field], lengths: Vec::new() };
@@ -277,10 +338,9 @@ impl Search {
                 }
                 lengths[at].1.insert(values(keys), entry);
             }
-            Search::Ordered(lines) => {
-                let at = lines.partition_point(|line| line.priority <= priority);
-                let fields = keys.iter().map(bounds).collect();
-                lines.insert(at, Line { priority, entry, fields });
+            Search::Ordered { exact, bounded, groups } => {
+                let fields = bounded.iter().map(|&field| bounds(&keys[field]));
+                groups.of(exact, keys).insert(priority, entry, fields);
             }
         }
     }
@@ -302,7 +362,28 @@ impl Search {
                 }
                 lengths.retain(|(_, map)| !map.is_empty());
             }
-            Search::Ordered(lines) => lines.retain(|line| line.entry != entry),
+            Search::Ordered { exact, bounded, groups } => {
+                groups.of(exact, keys).remove(entry, bounded.len());
+            }
+        }
+    }
+}
+
+impl Groups {
+    /// The entries with these exact fields.
+    fn of(&mut self, exact: &[Part], keys: &[FieldMatch]) -> &mut Lines {
+        let all = values(keys);
+        match self {
+            Groups::Direct(groups) => {
+                let index = exact
+                    .iter()
+                    .fold(0, |index, part| index << part.width | all[part.field] as usize);
+                &mut groups[index]
+            }
+            Groups::Mapped(groups) => {
+                let key = exact.iter().map(|part| all[part.field]).collect();
+                groups.entry(key).or_default()
+            }
         }
     }
 }

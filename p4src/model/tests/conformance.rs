@@ -8,7 +8,7 @@
 //!   is `5`, `5&&&7`, `5/8` or `1..4`
 //! - `default TABLE ACTION name=value ...`
 //! - `register NAME INDEX = V [V]` checks, `write NAME INDEX = V [V]` writes
-//! - `counter NAME INDEX = PACKETS BYTES`
+//! - `counter NAME INDEX = PACKETS BYTES`, `entries TABLE PACKETS` for the sum of direct counters
 //! - `set VALUE_SET HEX ...`, `mirror SESSION PORT LENGTH`, `group ID RID:PORT ...`,
 //!   `cpu PORT`, `metadata PORT HEX`, `time NS`
 //! - `digest NAME field=value ...` is the next digest
@@ -102,6 +102,11 @@ impl Bench {
                 let found = self.switch.read_counter(words[0], number(words[1]) as usize).unwrap();
                 let wanted = (number(words[3]) as u64, number(words[4]) as u64);
                 assert_eq!((found.packets, found.bytes), wanted, "{place}");
+            }
+            "entries" => {
+                let entries = self.switch.entries(words[0]).unwrap();
+                let counted: u64 = entries.iter().map(|entry| entry.count.packets).sum();
+                assert_eq!(u128::from(counted), number(words[1]), "{place}");
             }
             "set" => {
                 let members: Vec<_> =
@@ -216,5 +221,9 @@ programs! {
     headers_are_copied_with_their_validity: "headers.p4",
     tables_match_by_kind_and_priority: "tables.p4",
     actions_and_functions_copy_in_and_out: "actions.p4",
+    registers_run_what_a_stateful_alu_runs: "registers.p4",
+    hashes_have_their_published_values: "hashes.p4",
+    checksums_are_computed_and_updated: "checksums.p4",
+    packets_travel_between_the_gresses: "traffic.p4",
     controls_nest_with_state_of_their_own: "controls.p4",
 }

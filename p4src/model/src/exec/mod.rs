@@ -67,6 +67,8 @@ pub(crate) struct Machine {
     pub(crate) resubmit: Option<Vec<u8>>,
     /// Accesses to register elements that don't exist.
     pub(crate) out_of_range: u64,
+    /// Table and entry whose action runs, after a hit.
+    entry: Option<(u32, u32)>,
     checksums: Vec<u32>,
     random: u64,
     /// Buffers that keep their memory between packets.
@@ -98,6 +100,7 @@ impl Machine {
             mirror: None,
             resubmit: None,
             out_of_range: 0,
+            entry: None,
             checksums: vec![0; code.checksum_units],
             random: 0x9e37_79b9_7f4a_7c15,
             bytes: Vec::new(),

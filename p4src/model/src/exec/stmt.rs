@@ -75,6 +75,13 @@ impl Machine {
                     None => self.out_of_range += 1,
                 }
             }
+            Stmt::CountDirect(kind) => {
+                if let Some((table, entry)) = self.entry {
+                    let bytes = self.packet_bytes;
+                    let entry = self.tables[table as usize].entry_mut(entry);
+                    add(&mut entry.count, *kind, bytes);
+                }
+            }
             Stmt::Extract { header, layout } => {
                 self.extract(*header, &code.layouts[*layout as usize]);
                 return self.parser_flow();
@@ -137,16 +144,12 @@ impl Machine {
             let value = self.eval(code, &field.value);
             key.push(value);
         }
-        let bytes = self.packet_bytes;
         let state = &mut self.tables[index as usize];
-        let found = state.lookup(&key);
+        let found = state.lookup(&mut key);
         self.key = key;
         let (action, args) = match found {
             Some(entry) => {
                 let entry = state.entry_mut(entry);
-                if let Some(kind) = table.counter {
-                    add(&mut entry.count, kind, bytes);
-                }
                 (entry.action, &entry.args)
             }
             None => (state.default_action, &state.default_args),
@@ -155,6 +158,7 @@ impl Machine {
         for (param, value) in action_code.params.iter().zip(args) {
             self.frame[param.slot as usize] = *value;
         }
+        self.entry = found.map(|entry| (index, entry));
         self.frame[table.hit as usize] = u128::from(found.is_some());
         self.frame[table.ran as usize] = u128::from(action);
         self.run(code, &action_code.body)

@@ -248,7 +248,7 @@ impl Lowerer {
                 let instance = self.parser_instance(scope, &decl, &[], &decl.name, &[], span)?;
                 self.apply_parser(scope, &instance, args, span, out)
             }
-            Binding::Packet => self.packet_statement(scope, method, types, args, span, out),
+            Binding::Packet => self.packet_statement(scope, method, args, span, out),
             Binding::Extern(object) => {
                 self.extern_statement(scope, &object, method, types, args, span, out)
             }
@@ -347,7 +347,7 @@ impl Lowerer {
             return fault(span, "this can't be called");
         };
         match scope.get(name)? {
-            Binding::Packet => self.packet_value(scope, method, types, args),
+            Binding::Packet => self.packet_value(scope, method, types),
             Binding::Extern(object) => self.extern_value(scope, &object, method, args, span),
             Binding::Table(_) => {
                 fault(span, "write `table.apply().hit` or `table.apply().miss` here")
@@ -362,7 +362,6 @@ impl Lowerer {
         scope: &Rc<Scope>,
         callee: &Expr,
         types: &[TypeExpr],
-        args: &[Arg],
         name: &Name,
         span: Span,
     ) -> Res<Typed> {
@@ -376,7 +375,7 @@ impl Lowerer {
             let block = vec![Stmt::Apply(table)];
             return Ok((ir::Expr::Do(Box::new((block, value))), Type::Bool));
         }
-        self.lookahead_field(scope, callee, types, args, name, span)
+        self.lookahead_field(scope, callee, types, name, span)
     }
 
     /// `min(a, b)` and `max(a, b)`.
@@ -414,13 +413,12 @@ impl Lowerer {
         target: &Place,
         callee: &Expr,
         types: &[TypeExpr],
-        args: &[Arg],
         span: Span,
         out: &mut Block,
     ) -> Res<()> {
         match &callee.kind {
             ExprKind::Member(_, method) if &*method.text == "lookahead" => {
-                self.lookahead_into(scope, target, types, args, span, out)
+                self.lookahead_into(scope, target, types, span, out)
             }
             ExprKind::Path(name) if &*name.text == "port_metadata_unpack" => {
                 self.port_metadata(scope, target, types, span, out)

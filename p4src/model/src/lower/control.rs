@@ -6,9 +6,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::Lowerer;
 use super::call::Passing;
 use super::scope::{Applied, Binding, Instance, Scope, unknown};
+use super::{Lowerer, Stage};
 use crate::arch::EXTERNS;
 use crate::ir::{Block, Stmt};
 use crate::source::{Res, Span, fault};
@@ -111,7 +111,7 @@ impl Lowerer {
         span: Span,
         out: &mut Block,
     ) -> Res<()> {
-        self.only_in(&[super::Stage::Control], span, "applying a control")?;
+        self.only_in(&[Stage::Control, Stage::Deparser], span, "applying a control")?;
         if !self.inlining.is_empty() {
             return fault(span, "an action can't apply a control");
         }

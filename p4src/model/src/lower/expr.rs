@@ -188,8 +188,8 @@ impl Lowerer {
                 None => fault(name.span, format!("{ty} has no member `{}`", name.text)),
             };
         }
-        if let ExprKind::Call(callee, types, args) = &base.kind {
-            return self.call_member(scope, callee, types, args, name, span);
+        if let ExprKind::Call(callee, types, _) = &base.kind {
+            return self.call_member(scope, callee, types, name, span);
         }
         if let ExprKind::Member(stack, last) = &base.kind
             && &*last.text == "last"

@@ -54,6 +54,7 @@ impl Lowerer {
             },
             "Mirror" => {
                 self.only_in(&[Stage::Deparser], kind.span, "Mirror")?;
+                self.kind_number(scope, decl, &args)?;
                 Extern::Mirror
             }
             "Resubmit" => {
@@ -61,6 +62,7 @@ impl Lowerer {
                 if self.egress {
                     return fault(kind.span, "only the ingress deparser can resubmit");
                 }
+                self.kind_number(scope, decl, &args)?;
                 Extern::Resubmit
             }
             "Digest" => {
@@ -68,6 +70,7 @@ impl Lowerer {
                 if self.egress {
                     return fault(kind.span, "only the ingress deparser sends digests");
                 }
+                self.kind_number(scope, decl, &args)?;
                 let ty = self.type_arg(scope, decl, types, 0)?;
                 let name = self.control_name(&decl.annotations, &decl.name);
                 let mut fields = Vec::new();
@@ -83,6 +86,16 @@ impl Lowerer {
             other => return fault(kind.span, format!("`{other}` is not supported by the model")),
         };
         Ok(Binding::Extern(object))
+    }
+
+    /// The number that `mirror_type` and its like may have for this instance; the program compares
+    /// it itself.
+    fn kind_number(&mut self, scope: &Rc<Scope>, decl: &InstanceDecl, args: &[&Expr]) -> Res<()> {
+        match args {
+            [] => Ok(()),
+            [number] => self.constant_of(scope, number, &Type::Bit(3)).map(|_| ()),
+            _ => fault(decl.ty.span, "one number at most"),
+        }
     }
 
     pub(super) fn type_arg(
@@ -347,8 +360,12 @@ impl Lowerer {
                 }
                 out.push(Stmt::Count { counter: *counter, index });
             }
-            // The table counts by itself; the call says in which actions.
-            (Extern::DirectCounter(_), "count", []) => {}
+            (Extern::DirectCounter(kind), "count", []) => {
+                if self.inlining.is_empty() {
+                    return fault(span, "a direct counter counts in the actions of its table");
+                }
+                out.push(Stmt::CountDirect(*kind));
+            }
             (Extern::Checksum(unit), "add" | "subtract", [data]) => {
                 self.only_in(&[Stage::Parser], span, "this checksum method")?;
                 let subtract = &*method.text == "subtract";

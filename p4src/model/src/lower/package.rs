@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::scope::{Binding, Instance, Place, Scope};
 use super::{Lowerer, Stage, paths};
-use crate::ir::{Gress, TrafficManager};
+use crate::ir::{Gress, IntrinsicHeader, TrafficManager};
 use crate::source::{Res, Span, fault};
 use crate::syntax::ast::{Arg, ControlDecl, Expr, ExprKind, Name, Param, ParserDecl, TypeKind};
 use crate::types::Type;
@@ -122,11 +122,7 @@ impl Lowerer {
                 qid: field(tm, "qid"),
             }
         };
-        let header = format!("{prefix}_intrinsic_metadata_t");
-        let intrinsic = match globals.find(&header) {
-            Some((Binding::Type(ty), _)) => self.layout_of(&ty, Span::default())?,
-            _ => return fault(Span::default(), "the program does not include <tna.p4>"),
-        };
+        let header = self.intrinsic_header(&shared, prefix)?;
         Ok(Gress {
             parser,
             control,
@@ -137,7 +133,33 @@ impl Lowerer {
             global_tstamp: field(&from_parser, "global_tstamp"),
             drop_ctl: field(&for_deparser, "drop_ctl"),
             to_tm,
-            intrinsic,
+            header,
+        })
+    }
+
+    /// Where the fields of the intrinsic header lie that the switch fills.
+    fn intrinsic_header(&mut self, shared: &Shared, prefix: &str) -> Res<IntrinsicHeader> {
+        let name = format!("{prefix}_intrinsic_metadata_t");
+        let Some(place) = shared.find(&Role::Intrinsic(name.into())) else {
+            return fault(Span::default(), "the program does not include <tna.p4>");
+        };
+        let layout = self.layout_of(&place.ty, Span::default())?;
+        let layout = &self.code.layouts[layout as usize];
+        let Type::Header(fields) = &place.ty else {
+            return fault(Span::default(), "intrinsic metadata is a header");
+        };
+        let field = |name: &str| {
+            let index = fields.fields.iter().position(|f| &*f.name == name);
+            index.map(|index| layout.fields[index]).unwrap_or_default()
+        };
+        Ok(IntrinsicHeader {
+            bits: layout.bits,
+            port: field(&format!("{prefix}_port")),
+            resubmit_flag: field("resubmit_flag"),
+            mac_tstamp: field("ingress_mac_tstamp"),
+            rid: field("egress_rid"),
+            qid: field("egress_qid"),
+            length: field("pkt_length"),
         })
     }
 

@@ -175,7 +175,6 @@ impl Lowerer {
         &mut self,
         scope: &Rc<Scope>,
         method: &Name,
-        _types: &[TypeExpr],
         args: &[Arg],
         span: Span,
         out: &mut Block,
@@ -252,7 +251,6 @@ impl Lowerer {
         scope: &Rc<Scope>,
         method: &Name,
         types: &[TypeExpr],
-        _args: &[Arg],
     ) -> Res<Typed> {
         let ([ty], "lookahead") = (types, &*method.text) else {
             return no_such_method(method.span, "a packet", &method.text);
@@ -271,7 +269,6 @@ impl Lowerer {
         scope: &Rc<Scope>,
         callee: &Expr,
         types: &[TypeExpr],
-        _args: &[Arg],
         name: &Name,
         span: Span,
     ) -> Res<Typed> {
@@ -305,7 +302,6 @@ impl Lowerer {
         scope: &Rc<Scope>,
         target: &Place,
         types: &[TypeExpr],
-        _args: &[Arg],
         span: Span,
         out: &mut Block,
     ) -> Res<()> {
@@ -345,7 +341,7 @@ impl Lowerer {
         if self.egress {
             return fault(span, "only the ingress parser sees port metadata");
         }
-        self.lookahead_into(scope, target, types, &[], span, out)?;
+        self.lookahead_into(scope, target, types, span, out)?;
         let (Type::Header(fields) | Type::Struct(fields)) = &target.ty else {
             return fault(span, "port metadata is a struct or header");
         };

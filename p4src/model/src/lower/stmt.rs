@@ -139,8 +139,8 @@ impl Lowerer {
                 self.assign(scope, target, inner, out)
             }
             ExprKind::List(_) | ExprKind::Record(_) => self.assign_list(scope, target, value, out),
-            ExprKind::Call(callee, types, args) => {
-                self.composite_call(scope, target, callee, types, args, value.span, out)
+            ExprKind::Call(callee, types, _) => {
+                self.composite_call(scope, target, callee, types, value.span, out)
             }
             _ => fault(value.span, format!("expected a value of type {}", target.ty)),
         }

@@ -56,13 +56,11 @@ impl Lowerer {
         for entry in list {
             entries.push(self.entry(scope, entry, decl, &keys, &types, &mut actions)?);
         }
-        let counter = match &decl.counters {
-            None => None,
-            Some(name) => match scope.get(name)? {
-                Binding::Extern(Extern::DirectCounter(kind)) => Some(kind),
-                _ => return fault(name.span, format!("`{}` is no DirectCounter", name.text)),
-            },
-        };
+        if let Some(name) = &decl.counters
+            && !matches!(scope.get(name)?, Binding::Extern(Extern::DirectCounter(_)))
+        {
+            return fault(name.span, format!("`{}` is no DirectCounter", name.text));
+        }
         let hit = self.allocate(Type::Bool).slot;
         let ran = self.allocate(Type::Bit(32)).slot;
         self.code.tables.push(Table {
@@ -77,7 +75,6 @@ impl Lowerer {
             entries_const,
             hit,
             ran,
-            counter,
         });
         Ok(self.code.tables.len() as u32 - 1)
     }

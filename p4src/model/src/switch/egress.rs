@@ -1,12 +1,6 @@
 //! The egress pipe of a packet.
 
 use super::Switch;
-use crate::exec::bits;
-
-/// Fields of `egress_intrinsic_metadata_t` that the model fills, by their place in the header.
-const EGRESS_PORT: usize = 1;
-const EGRESS_RID: usize = 14;
-const EGRESS_QID: usize = 18;
 
 impl Switch {
     pub(super) fn egress(
@@ -20,20 +14,18 @@ impl Switch {
         let program = self.program.clone();
         let code = &*program.code;
         let gress = &code.egress;
-        let layout = &code.layouts[gress.intrinsic as usize];
+        let header = &gress.header;
         let input = &mut self.machine.input;
-        super::intrinsic_header(layout, &[], input);
-        let length = layout.fields.len().saturating_sub(1);
-        for (index, value) in [
-            (EGRESS_PORT, u128::from(port)),
-            (EGRESS_RID, u128::from(copy)),
-            (EGRESS_QID, u128::from(qid)),
-            (length, packet.len() as u128),
-        ] {
-            if let Some(field) = layout.fields.get(index) {
-                bits::write(input, field.bit as usize, field.width, value);
-            }
-        }
+        super::intrinsic_header(
+            header,
+            &[
+                (header.port, u64::from(port)),
+                (header.rid, u64::from(copy)),
+                (header.qid, u64::from(qid)),
+                (header.length, packet.len() as u64),
+            ],
+            input,
+        );
         input.extend_from_slice(&packet);
         self.machine.packet_bytes = packet.len() as u64;
         self.give_back(packet);

@@ -12,7 +12,7 @@ pub use control::{DigestRecord, Entry, EntryInfo};
 use std::collections::{HashMap, VecDeque};
 
 use crate::exec::{Machine, bits};
-use crate::ir::{Gress, Layout};
+use crate::ir::{Gress, IntrinsicHeader, LayoutField};
 use crate::program::Program;
 
 /// Ports of a Tofino pipe that lead back to its ingress.
@@ -208,17 +208,14 @@ impl Switch {
             metadata = [0; PORT_METADATA];
             metadata[..bits.len()].copy_from_slice(bits);
         }
-        let layout = &code.layouts[gress.intrinsic as usize];
+        let header = &gress.header;
         let input = &mut self.machine.input;
         intrinsic_header(
-            layout,
+            header,
             &[
-                u128::from(resubmitted.is_some()),
-                0,
-                0,
-                0,
-                u128::from(port),
-                u128::from(self.now) & 0xffff_ffff_ffff,
+                (header.resubmit_flag, u64::from(resubmitted.is_some())),
+                (header.port, u64::from(port)),
+                (header.mac_tstamp, self.now),
             ],
             input,
         );
@@ -315,11 +312,11 @@ impl Switch {
     }
 }
 
-/// Writes an intrinsic header with these values of its first fields; the others are 0.
-fn intrinsic_header(layout: &Layout, values: &[u128], out: &mut Vec<u8>) {
+/// Writes an intrinsic header with these values (their low bits, where a field is narrower).
+fn intrinsic_header(header: &IntrinsicHeader, values: &[(LayoutField, u64)], out: &mut Vec<u8>) {
     out.clear();
-    out.resize(layout.bits as usize / 8, 0);
-    for (field, value) in layout.fields.iter().zip(values) {
-        bits::write(out, field.bit as usize, field.width, *value);
+    out.resize(header.bits as usize / 8, 0);
+    for (field, value) in values {
+        bits::write(out, field.bit as usize, field.width, u128::from(*value));
     }
 }

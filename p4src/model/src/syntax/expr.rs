@@ -34,6 +34,10 @@ fn make(kind: ExprKind, span: Span) -> Expr {
 
 impl Parser<'_> {
     pub(super) fn type_expr(&mut self) -> Res<TypeExpr> {
+        self.nested(Self::any_type)
+    }
+
+    fn any_type(&mut self) -> Res<TypeExpr> {
         let span = self.span();
         let token = self.peek();
         let Kind::Ident(word) = &token.kind else {
@@ -168,6 +172,10 @@ impl Parser<'_> {
     }
 
     fn unary(&mut self) -> Res<Expr> {
+        self.nested(Self::operand)
+    }
+
+    fn operand(&mut self) -> Res<Expr> {
         let span = self.span();
         for (text, op) in [
             ("!", UnaryOp::Not),
@@ -181,18 +189,18 @@ impl Parser<'_> {
             }
         }
         if self.is("(")
-            && let Some(cast) = self.attempt(Self::cast)
+            && let Some(ty) = self.attempt(Self::cast)
         {
-            return Ok(cast);
+            let operand = self.unary()?;
+            return Ok(make(ExprKind::Cast(ty, Box::new(operand)), span));
         }
         let primary = self.primary()?;
         self.postfix(primary)
     }
 
-    /// `(type) operand`. A name in parentheses is a cast only if an operand follows that could
-    /// not continue an expression.
-    fn cast(&mut self) -> Option<Expr> {
-        let span = self.span();
+    /// `(type)` in front of an operand. A name in parentheses is a cast only if an operand follows
+    /// that could not continue an expression.
+    fn cast(&mut self) -> Option<TypeExpr> {
         self.expect("(").ok()?;
         let ty = self.type_expr().ok()?;
         self.expect(")").ok()?;
@@ -206,8 +214,7 @@ impl Parser<'_> {
                 return None;
             }
         }
-        let operand = self.unary().ok()?;
-        Some(make(ExprKind::Cast(ty, Box::new(operand)), span))
+        Some(ty)
     }
 
     fn primary(&mut self) -> Res<Expr> {

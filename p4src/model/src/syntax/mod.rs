@@ -16,7 +16,7 @@ use ast::{Annotation, Decl, Name};
 
 /// All declarations of a program.
 pub(crate) fn program(tokens: &[Token]) -> Res<Vec<Decl>> {
-    let mut parser = Parser { tokens, at: 0 };
+    let mut parser = Parser { tokens, at: 0, depth: 0 };
     let mut out = Vec::new();
     while parser.peek().kind != Kind::End {
         if parser.eat(";") {
@@ -31,7 +31,12 @@ pub(crate) fn program(tokens: &[Token]) -> Res<Vec<Decl>> {
 struct Parser<'a> {
     tokens: &'a [Token],
     at: usize,
+    /// Expressions, types and statements that are open.
+    depth: usize,
 }
+
+/// Deepest nesting, far above what people write and far below what the stack holds.
+const MAX_DEPTH: usize = 128;
 
 /// Words that can't name anything.
 const RESERVED: &[&str] = &[
@@ -168,6 +173,17 @@ impl<'a> Parser<'a> {
             }
         }
         Ok(out)
+    }
+
+    /// Runs `part` one level deeper.
+    fn nested<T>(&mut self, part: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        if self.depth == MAX_DEPTH {
+            return fault(self.span(), "this is nested too deeply");
+        }
+        self.depth += 1;
+        let result = part(self);
+        self.depth -= 1;
+        result
     }
 
     /// Runs `attempt`; if it gives nothing, the position is as before.

@@ -21,6 +21,10 @@ impl Parser<'_> {
     }
 
     pub(super) fn statement(&mut self) -> Res<Stmt> {
+        self.nested(Self::any_statement)
+    }
+
+    fn any_statement(&mut self) -> Res<Stmt> {
         let before = self.at;
         self.annotations()?;
         let span = self.span();

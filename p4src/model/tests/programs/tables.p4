@@ -50,6 +50,15 @@
 //: expect 1 05 01 0000 00000001 00000002
 //: send 1 05 02 0000 00000000 00000000
 //: expect 1 05 02 0000 00000000 00000001
+//: # a direct counter counts where the action says so
+//: entries counted 0
+//: add counted hdr.data.x=1 -> counts
+//: add counted hdr.data.x=2 -> clear
+//: send 1 07 01 0000 00000000 00000009
+//: expect 1 07 01 0000 00000000 00000009
+//: send 1 07 02 0000 00000000 00000009
+//: expect 1 07 02 0000 00000000 00000000
+//: entries counted 1
 //: # action_run
 //: send 1 06 01 0000 00000000 00000000
 //: expect 1 06 01 0000 000000aa 00000002
@@ -102,6 +111,16 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         default_action = clear;
     }
 
+    DirectCounter<bit<32>>(CounterType_t.PACKETS) hits;
+    action counts() { hits.count(); }
+    table counted {
+        key = { hdr.data.x : exact; }
+        actions = { counts; clear; @defaultonly NoAction; }
+        const default_action = NoAction;
+        counters = hits;
+        size = 4;
+    }
+
     apply {
         ig_tm_md.ucast_egress_port = ig_intr_md.ingress_port;
         if (hdr.data.op == 1) {
@@ -123,6 +142,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                 set: { hdr.data.a = 0xaa; }
                 clear: { hdr.data.a = 0xbb; }
             }
+        } else if (hdr.data.op == 7) {
+            counted.apply();
         }
     }
 }

@@ -1,0 +1,298 @@
+//! Collection through the data plane: packets that the switch's CPU sends into `p4src/edge.p4`,
+//! which go round inside the switch, read one element of a register on each pass, and come back
+//! full.
+//!
+//! A [`Gathering`] knows which elements of which source are there, sends requests for the missing
+//! ones, and takes reports in any order, lost and doubled ones included. Reading does not clear;
+//! once everything is there, [`Gathering::clear_requests`] gives the packets that do.
+
+use std::collections::BTreeMap;
+
+use calumma_sketch::{Arithmetic, Layout};
+
+/// Ethernet type of collection packets: IEEE 802, for local use.
+pub const ETHER_TYPE: u16 = 0x88B5;
+
+const ETHERNET: usize = 14;
+const HEADER: usize = 14;
+
+/// Bytes in front of the records; the mirror session of the copy that goes on must keep as many.
+pub const FRONT: usize = ETHERNET + HEADER;
+
+/// Longest collection packet, so that a report fits an Ethernet frame.
+const MTU: usize = 1514;
+
+/// What is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A counter array of the flow classifier: 0 or 1.
+    Classifier(u8),
+    /// A bucket array of the upstream flow encoder: 0 to 2.
+    Upstream(u8),
+    /// A bucket array of the downstream flow encoder: 0 to 2.
+    Downstream(u8),
+}
+
+impl Source {
+    /// Every source.
+    pub const ALL: [Source; 8] = [
+        Source::Classifier(0),
+        Source::Classifier(1),
+        Source::Upstream(0),
+        Source::Upstream(1),
+        Source::Upstream(2),
+        Source::Downstream(0),
+        Source::Downstream(1),
+        Source::Downstream(2),
+    ];
+
+    fn number(self) -> u8 {
+        match self {
+            Source::Classifier(array) => array,
+            Source::Upstream(array) => 2 + array,
+            Source::Downstream(array) => 5 + array,
+        }
+    }
+
+    fn from_number(number: u8) -> Option<Source> {
+        Source::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Elements of one group.
+    pub fn elements(self, layout: &Layout) -> u32 {
+        match self {
+            Source::Classifier(array) => layout.classifier[usize::from(array)].counters,
+            Source::Upstream(_) => layout.upstream_buckets,
+            Source::Downstream(_) => layout.downstream_buckets,
+        }
+    }
+
+    /// Bytes of a record.
+    fn record(self, arithmetic: Arithmetic) -> usize {
+        match (self, arithmetic) {
+            (Source::Classifier(_), _) => 2,
+            (_, Arithmetic::Prime) => 20,
+            (_, Arithmetic::Wrapping) => 16,
+        }
+    }
+
+    /// The accesses that together read an element.
+    fn reads(self, arithmetic: Arithmetic) -> &'static [Access] {
+        match (self, arithmetic) {
+            (Source::Classifier(_), _) | (_, Arithmetic::Prime) => &[Access::Read],
+            (_, Arithmetic::Wrapping) => &[Access::Read, Access::ReadSecond],
+        }
+    }
+}
+
+/// What a collection packet does with each element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Access {
+    Read = 2,
+    /// The second words of registers of pairs.
+    ReadSecond = 3,
+    Clear = 4,
+}
+
+/// A report that can't be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReportError {
+    /// Not a collection packet.
+    #[error("no collection packet: Ethernet type {0:#06x}")]
+    EtherType(u16),
+    /// Shorter than its headers or records say.
+    #[error("a collection packet of {0} bytes is too short for what it says it holds")]
+    Truncated(usize),
+    /// Numbers that no request has.
+    #[error("a collection packet of source {source_number} with access {access}")]
+    Unknown {
+        /// Its source.
+        source_number: u8,
+        /// Its access.
+        access: u8,
+    },
+}
+
+/// The group of one epoch as it is gathered from one source.
+#[derive(Debug)]
+pub struct Gathering {
+    source: Source,
+    arithmetic: Arithmetic,
+    /// First element of the group in the register.
+    first: u32,
+    elements: u32,
+    request: u32,
+    /// Words of each element, by access.
+    parts: BTreeMap<Access, Vec<Option<Vec<u32>>>>,
+}
+
+impl Gathering {
+    /// Gathers the group of timestamp bit `bit`; `request` tells its reports from those of others.
+    pub fn new(layout: &Layout, source: Source, bit: u32, request: u32) -> Gathering {
+        let elements = source.elements(layout);
+        let reads = source.reads(layout.arithmetic).iter();
+        Gathering {
+            source,
+            arithmetic: layout.arithmetic,
+            first: bit * elements,
+            elements,
+            request,
+            parts: reads.map(|&read| (read, vec![None; elements as usize])).collect(),
+        }
+    }
+
+    /// Packets that ask for everything that is missing. Each goes round on its own, so several keep
+    /// the switch busy at once.
+    pub fn requests(&self) -> Vec<Vec<u8>> {
+        let mut out = Vec::new();
+        for (&access, parts) in &self.parts {
+            for (first, length) in runs(parts) {
+                out.push(self.packet(access, first, length));
+            }
+        }
+        out
+    }
+
+    /// Packets that clear the group.
+    pub fn clear_requests(&self) -> Vec<Vec<u8>> {
+        vec![self.packet(Access::Clear, 0, self.elements)]
+    }
+
+    /// Takes the records of a report. True if it belongs to this gathering.
+    ///
+    /// # Errors
+    /// When the packet is no report of a collection.
+    pub fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+        let truncated = ReportError::Truncated(packet.len());
+        let front: &[u8; FRONT] = packet.first_chunk().ok_or(truncated)?;
+        let word = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);
+        let ether_type = word(12);
+        if ether_type != ETHER_TYPE {
+            return Err(ReportError::EtherType(ether_type));
+        }
+        let (source_number, access) = (front[14], front[15] & 7);
+        let unknown = ReportError::Unknown { source_number, access };
+        let source = Source::from_number(source_number).ok_or(unknown)?;
+        let access = match access {
+            2 => Access::Read,
+            3 => Access::ReadSecond,
+            4 => Access::Clear,
+            _ => return Err(unknown),
+        };
+        let next = u32::from(word(16));
+        let (room, limit) = (word(20), word(22));
+        let request = u32::from_be_bytes([front[24], front[25], front[26], front[27]]);
+        let Some(parts) = self.parts.get_mut(&access) else { return Ok(false) };
+        if (source, request) != (self.source, self.request) {
+            return Ok(false);
+        }
+        let size = source.record(self.arithmetic);
+        let count = usize::from(limit.checked_sub(room).ok_or(truncated)?);
+        let records = packet.get(FRONT..FRONT + count * size).ok_or(truncated)?;
+        // The newest record is in front: that of the element before `next`.
+        for (back, record) in (1..).zip(records.chunks_exact(size)) {
+            let element = next.wrapping_sub(back).wrapping_sub(self.first) & 0xFFFF;
+            if let Some(part) = parts.get_mut(element as usize) {
+                *part = Some(words(record));
+            }
+        }
+        Ok(true)
+    }
+
+    /// True once every element is there.
+    pub fn is_complete(&self) -> bool {
+        self.parts.values().flatten().all(Option::is_some)
+    }
+
+    /// The words of all elements in order: counters, or buckets in wire order. `None` until
+    /// complete.
+    pub fn words(&self) -> Option<Vec<u32>> {
+        let mut out = Vec::new();
+        for element in 0..self.elements as usize {
+            let mut parts = self.parts.values().map(|parts| parts[element].as_deref());
+            let first = parts.next()??;
+            match parts.next() {
+                None => out.extend_from_slice(first),
+                // First and second words of each pair in turn.
+                Some(second) => {
+                    for pair in first.iter().zip(second?) {
+                        out.extend([pair.0, pair.1]);
+                    }
+                }
+            }
+        }
+        Some(out)
+    }
+
+    /// A packet that accesses `length` elements of the group from `first` on.
+    fn packet(&self, access: Access, first: u32, length: u32) -> Vec<u8> {
+        let limit = ((MTU - FRONT) / self.source.record(self.arithmetic)) as u16;
+        let mut out = vec![0; 12];
+        out.extend_from_slice(&ETHER_TYPE.to_be_bytes());
+        out.extend_from_slice(&[self.source.number(), access as u8]);
+        // Group and element together fill the 16 bits of an index.
+        out.extend_from_slice(&((self.first + first) as u16).to_be_bytes());
+        out.extend_from_slice(&(length as u16).to_be_bytes());
+        out.extend_from_slice(&limit.to_be_bytes());
+        out.extend_from_slice(&limit.to_be_bytes());
+        out.extend_from_slice(&self.request.to_be_bytes());
+        out
+    }
+}
+
+/// Runs of missing elements: first and length.
+fn runs(parts: &[Option<Vec<u32>>]) -> Vec<(u32, u32)> {
+    let mut out: Vec<(u32, u32)> = Vec::new();
+    for (at, _) in (0..).zip(parts).filter(|(_, part)| part.is_none()) {
+        match out.last_mut() {
+            Some((first, length)) if *first + *length == at => *length += 1,
+            _ => out.push((at, 1)),
+        }
+    }
+    out
+}
+
+/// A record's words: one of 16 bits, or several of 32.
+fn words(record: &[u8]) -> Vec<u32> {
+    match *record {
+        [high, low] => vec![u32::from(u16::from_be_bytes([high, low]))],
+        _ => record.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn missing_elements_are_asked_for_in_runs() {
+        let layout = Layout::default();
+        let mut gathering = Gathering::new(&layout, Source::Upstream(1), 1, 7);
+        assert_eq!(gathering.requests().len(), 1);
+        // A report of the elements 4096 to 4098 of the register, the newest first.
+        let mut report = vec![0; 12];
+        report.extend_from_slice(&[0x88, 0xB5, 3, 2, 0x10, 0x03, 0, 0, 0, 71, 0, 74, 0, 0, 0, 7]);
+        for element in [12_u32, 11, 10] {
+            (0..5).for_each(|_| report.extend_from_slice(&element.to_be_bytes()));
+        }
+        assert_eq!(gathering.take(&report), Ok(true));
+        let [request] = &gathering.requests()[..] else { panic!("one run is missing") };
+        assert_eq!(request[16..20], [0x10, 0x03, 0x0F, 0xFD]);
+        assert_eq!(gathering.words(), None);
+        report[27] = 8;
+        assert_eq!(gathering.take(&report), Ok(false), "another request's report");
+    }
+
+    proptest! {
+        #[test]
+        fn any_report_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(place) = bytes.get_mut(12..14) {
+                place.copy_from_slice(&ETHER_TYPE.to_be_bytes());
+            }
+            let mut gathering = Gathering::new(&Layout::default(), Source::Classifier(0), 0, 0);
+            let _ = gathering.take(&bytes);
+        }
+    }
+}

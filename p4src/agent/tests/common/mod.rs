@@ -1,0 +1,191 @@
+//! A modelled switch with one host port and one fabric port, and packets for it.
+
+// Each test file is a program of its own and uses its part of this one.
+#![allow(dead_code)]
+
+use std::path::Path;
+
+use calumma_sketch::{
+    Arithmetic, Attention, FlowKey, HashFamily, HashKey, Layout, Partition, SampleRate,
+};
+use calumma_switchd::entries::{self, Match, TableEntry};
+use calumma_switchd::program;
+use calumma_tna::{Entry, FieldMatch, Program, Switch};
+
+pub(crate) const HOST: u16 = 1;
+pub(crate) const FABRIC: u16 = 2;
+
+/// A modelled switch with one host port and one fabric port, and what a software edge has.
+pub(crate) struct Pair {
+    pub(crate) layout: Layout,
+    pub(crate) family: HashFamily,
+    pub(crate) attention: Attention,
+    pub(crate) switch: Switch,
+}
+
+impl Pair {
+    pub(crate) fn new(arithmetic: Arithmetic, attention: Attention) -> Pair {
+        let layout = Layout { arithmetic, ..Layout::default() };
+        attention.validate(&layout).unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge.p4");
+        let program = Program::load(path, &program::defines(&layout)).unwrap();
+        let mut switch = Switch::new(&program);
+        let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+        for entry in entries::secrets(&family) {
+            switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
+        }
+        let port = |port: u16| Entry::new("send").exact("ingress_port", port);
+        switch.add_entry("port_pair", &port(HOST).arg("port", FABRIC)).unwrap();
+        switch.add_entry("port_pair", &port(FABRIC).arg("port", HOST)).unwrap();
+        let host = Entry::new("host").exact("ingress_port", HOST);
+        switch.add_entry("Ingress.host_ports", &host).unwrap();
+        let host = Entry::new("host").exact("egress_port", HOST).arg("dscp", 0b101u8);
+        switch.add_entry("Egress.host_ports", &host).unwrap();
+        Pair { layout, family, attention, switch }
+    }
+
+    /// Entries for the epoch, and its timestamp bit.
+    pub(crate) fn begin(&mut self, epoch: u64) {
+        for entry in entries::epoch(&self.layout, &self.attention, epoch) {
+            let entry_there = modelled(&entry);
+            if self.switch.add_entry(&entry.table, &entry_there).is_err() {
+                self.switch.modify_entry(&entry.table, &entry_there).unwrap();
+            }
+        }
+        let bit = u128::from(epoch & 1);
+        self.switch.set_default_action("timestamp", "set_timestamp", &[("value", bit)]).unwrap();
+    }
+
+    /// The words of an encoder's group, in wire order.
+    pub(crate) fn encoder(&self, name: &str, bit: usize, buckets: u32) -> Vec<u32> {
+        let registers: &[&str] = match self.layout.arithmetic {
+            Arithmetic::Prime => {
+                &["fragment0.sums", "fragment1.sums", "fragment2.sums", "fragment3.sums", "counts"]
+            }
+            Arithmetic::Wrapping => &[
+                "fragments01.sums",
+                "fragments23.sums",
+                "fragments45.sums",
+                "fragment6_count.sums",
+            ],
+        };
+        let buckets = buckets as usize;
+        let mut words = Vec::new();
+        for array in 0..3 {
+            let lanes: Vec<&[u32]> = registers
+                .iter()
+                .flat_map(|register| {
+                    let name = format!("{name}.array{array}.{register}");
+                    self.switch.read_register_lanes(&name).unwrap()
+                })
+                .collect();
+            for at in bit * buckets..(bit + 1) * buckets {
+                words.extend(lanes.iter().map(|lane| lane[at]));
+            }
+        }
+        words
+    }
+
+    pub(crate) fn counters(&self, level: usize, bit: usize) -> Vec<u32> {
+        let counters = self.layout.classifier[level].counters as usize;
+        let name = format!("classifier.level{level}.counters");
+        let lanes = self.switch.read_register_lanes(&name).unwrap();
+        lanes[0][bit * counters..(bit + 1) * counters].to_vec()
+    }
+}
+
+fn modelled(entry: &TableEntry) -> Entry {
+    let mut out = Entry::new(entry.action);
+    for (key, field) in &entry.keys {
+        out = out.field(
+            key,
+            match *field {
+                Match::Exact(value) => FieldMatch::Exact(value.into()),
+                Match::Range(low, high) => FieldMatch::Range { low: low.into(), high: high.into() },
+            },
+        );
+    }
+    for (name, value) in &entry.args {
+        out = out.arg(name, *value);
+    }
+    out
+}
+
+pub(crate) fn attention() -> Attention {
+    Attention {
+        t_h: 30,
+        t_l: 3,
+        sample_rate: SampleRate::new(0.4).unwrap(),
+        partition: Partition { hh: 1024, hl: 2500, ll: 572 },
+    }
+}
+
+/// Pseudo-random numbers that every run sees alike.
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// A packet, its flow, and where its IPv4 header begins.
+pub(crate) struct Packet {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) key: FlowKey,
+    pub(crate) ip: usize,
+}
+
+/// Any kind of IPv4 packet: tags, options, fragments, protocols.
+pub(crate) fn packet(numbers: &mut Numbers) -> Packet {
+    // Small flows are many, large ones few.
+    let flow = numbers.below(3000).min(numbers.below(3000)).min(numbers.below(3000)) as u32;
+    let (src, dst) = (0x0A00_0000 + flow, 0xC0A8_0000 + flow % 7);
+    let protocol = [6, 17, 132, 1][flow as usize % 4];
+    let ports = (0x8000_0050_u32).rotate_left(flow % 32);
+    let tags = flow as usize % 3;
+    let options = if flow.is_multiple_of(11) { flow as usize % 10 + 1 } else { 0 };
+    let fragment = if flow.is_multiple_of(13) { 5 } else { 0 };
+    let payload = 8 + numbers.below(20) as usize;
+    let mut bytes = vec![2; 12];
+    for tag in 0..tags {
+        bytes.extend_from_slice(if tag == 0 && tags == 2 { &[0x88, 0xa8] } else { &[0x81, 0] });
+        bytes.extend_from_slice(&[0, 9]);
+    }
+    bytes.extend_from_slice(&[8, 0]);
+    let ip = bytes.len();
+    let total = (20 + 4 * options + payload) as u16;
+    bytes.extend_from_slice(&[0x45 + options as u8, 0x03]);
+    bytes.extend_from_slice(&total.to_be_bytes());
+    bytes.extend_from_slice(&[0, 1, 0, fragment, 64, protocol, 0, 0]);
+    bytes.extend_from_slice(&src.to_be_bytes());
+    bytes.extend_from_slice(&dst.to_be_bytes());
+    bytes.resize(bytes.len() + 4 * options, 1);
+    let sum = checksum(&bytes[ip..]);
+    bytes[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    bytes.extend_from_slice(&ports.to_be_bytes());
+    bytes.resize(ip + usize::from(total), 0x55);
+    let ports = if fragment == 0 && protocol != 1 { ports } else { 0 };
+    Packet { bytes, key: FlowKey::from_words(src, dst, ports, protocol), ip }
+}
+
+/// The Internet checksum (RFC 1071).
+pub(crate) fn checksum(header: &[u8]) -> u16 {
+    let words = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    !((sum & 0xFFFF) + (sum >> 16)) as u16
+}
+
+/// The packet with its three mark bits set and its checksum right.
+pub(crate) fn marked(packet: &Packet, mark: u8) -> Vec<u8> {
+    let mut bytes = packet.bytes.clone();
+    let ip = packet.ip;
+    bytes[ip + 1] = bytes[ip + 1] & 0x1F | mark << 5;
+    bytes[ip + 10..ip + 12].fill(0);
+    let header = usize::from(bytes[ip] & 0xF) * 4;
+    let sum = checksum(&bytes[ip..ip + header]);
+    bytes[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}

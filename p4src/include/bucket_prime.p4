@@ -1,0 +1,111 @@
+// Bucket arrays with prime arithmetic: four fragments of 31 bits, each summed modulo PRIME in a
+// register of its own, and a count of packets. Five stateful ALUs an array.
+
+struct fragments_t {
+    bit<32> f0;
+    bit<32> f1;
+    bit<32> f2;
+    bit<32> f3;
+    // PRIME - fragment: what is subtracted where adding would reach the prime.
+    bit<32> inverse0;
+    bit<32> inverse1;
+    bit<32> inverse2;
+    bit<32> inverse3;
+}
+
+control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
+                  in bit<20> fingerprint, out fragments_t fragments) {
+    apply {
+        fragments.f0 = 1w0 ++ src[30:0];
+        fragments.f1 = 1w0 ++ dst[30:0];
+        fragments.f2 = 1w0 ++ ports[30:0];
+        fragments.f3 = 1w0 ++ src[31:31] ++ dst[31:31] ++ ports[31:31] ++ protocol
+            ++ (fingerprint & FINGERPRINT_MASK);
+        fragments.inverse0 = PRIME - fragments.f0;
+        fragments.inverse1 = PRIME - fragments.f1;
+        fragments.inverse2 = PRIME - fragments.f2;
+        fragments.inverse3 = PRIME - fragments.f3;
+    }
+}
+
+// One element of an array, as a collection packet takes it along: fragments, then the count.
+header record_h {
+    bit<32> w0;
+    bit<32> w1;
+    bit<32> w2;
+    bit<32> w3;
+    bit<32> w4;
+}
+
+control ModularSum(in access_t access, in index_t index, in bit<32> fragment, in bit<32> inverse,
+                   out bit<32> word)(bit<32> size) {
+    Register<bit<32>, index_t>(size, 0) sums;
+    RegisterAction<bit<32>, index_t, bit<32>>(sums) encode = {
+        void apply(inout bit<32> value) {
+            if (value >= inverse) {
+                value = value - inverse;
+            } else {
+                value = value + fragment;
+            }
+        }
+    };
+    RegisterAction<bit<32>, index_t, bit<32>>(sums) read = {
+        void apply(inout bit<32> value, out bit<32> rv) {
+            rv = value;
+        }
+    };
+    RegisterAction<bit<32>, index_t, bit<32>>(sums) clear = {
+        void apply(inout bit<32> value) {
+            value = 0;
+        }
+    };
+
+    apply {
+        if (access == RECORD) {
+            encode.execute(index);
+        } else if (access == READ) {
+            word = read.execute(index);
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
+    }
+}
+
+control BucketArray(in access_t access, in index_t index, in fragments_t fragments,
+                    inout record_h record)(bit<32> size) {
+    ModularSum(size) fragment0;
+    ModularSum(size) fragment1;
+    ModularSum(size) fragment2;
+    ModularSum(size) fragment3;
+    Register<bit<32>, index_t>(size, 0) counts;
+    RegisterAction<bit<32>, index_t, bit<32>>(counts) count = {
+        void apply(inout bit<32> value) {
+            value = value + 1;
+        }
+    };
+    RegisterAction<bit<32>, index_t, bit<32>>(counts) read = {
+        void apply(inout bit<32> value, out bit<32> rv) {
+            rv = value;
+        }
+    };
+    RegisterAction<bit<32>, index_t, bit<32>>(counts) clear = {
+        void apply(inout bit<32> value) {
+            value = 0;
+        }
+    };
+
+    apply {
+        fragment0.apply(access, index, fragments.f0, fragments.inverse0, record.w0);
+        fragment1.apply(access, index, fragments.f1, fragments.inverse1, record.w1);
+        fragment2.apply(access, index, fragments.f2, fragments.inverse2, record.w2);
+        fragment3.apply(access, index, fragments.f3, fragments.inverse3, record.w3);
+        if (access == RECORD) {
+            count.execute(index);
+        } else if (access == READ) {
+            record.w4 = read.execute(index);
+            record.setValid();
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// Bucket arrays with wrapping arithmetic: seven fragments of 15 bits and the count of packets, in
+// 32-bit words that wrap, two to a register. Four stateful ALUs an array.
+
+struct fragments_t {
+    bit<32> f0;
+    bit<32> f1;
+    bit<32> f2;
+    bit<32> f3;
+    bit<32> f4;
+    bit<32> f5;
+    bit<32> f6;
+}
+
+// The 104 bits of the key and a zero bit, cut in order. There is no fingerprint.
+control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
+                  in bit<20> fingerprint, out fragments_t fragments) {
+    apply {
+        fragments.f0 = 17w0 ++ src[31:17];
+        fragments.f1 = 17w0 ++ src[16:2];
+        fragments.f2 = 17w0 ++ src[1:0] ++ dst[31:19];
+        fragments.f3 = 17w0 ++ dst[18:4];
+        fragments.f4 = 17w0 ++ dst[3:0] ++ ports[31:21];
+        fragments.f5 = 17w0 ++ ports[20:6];
+        fragments.f6 = 17w0 ++ ports[5:0] ++ protocol ++ 1w0;
+    }
+}
+
+struct pair_t {
+    bit<32> first;
+    bit<32> second;
+}
+
+// Half an element of an array, as a collection packet takes it along: the first or the second word
+// of each pair.
+header record_h {
+    bit<32> w0;
+    bit<32> w1;
+    bit<32> w2;
+    bit<32> w3;
+}
+
+control PairSum(in access_t access, in index_t index, in bit<32> first, in bit<32> second,
+                out bit<32> word)(bit<32> size) {
+    Register<pair_t, index_t>(size, { 0, 0 }) sums;
+    RegisterAction<pair_t, index_t, bit<32>>(sums) encode = {
+        void apply(inout pair_t value) {
+            value.first = value.first + first;
+            value.second = value.second + second;
+        }
+    };
+    RegisterAction<pair_t, index_t, bit<32>>(sums) read_first = {
+        void apply(inout pair_t value, out bit<32> rv) {
+            rv = value.first;
+        }
+    };
+    RegisterAction<pair_t, index_t, bit<32>>(sums) read_second = {
+        void apply(inout pair_t value, out bit<32> rv) {
+            rv = value.second;
+        }
+    };
+    RegisterAction<pair_t, index_t, bit<32>>(sums) clear = {
+        void apply(inout pair_t value) {
+            value.first = 0;
+            value.second = 0;
+        }
+    };
+
+    apply {
+        if (access == RECORD) {
+            encode.execute(index);
+        } else if (access == READ) {
+            word = read_first.execute(index);
+        } else if (access == READ_SECOND) {
+            word = read_second.execute(index);
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
+    }
+}
+
+control BucketArray(in access_t access, in index_t index, in fragments_t fragments,
+                    inout record_h record)(bit<32> size) {
+    PairSum(size) fragments01;
+    PairSum(size) fragments23;
+    PairSum(size) fragments45;
+    PairSum(size) fragment6_count;
+
+    apply {
+        fragments01.apply(access, index, fragments.f0, fragments.f1, record.w0);
+        fragments23.apply(access, index, fragments.f2, fragments.f3, record.w1);
+        fragments45.apply(access, index, fragments.f4, fragments.f5, record.w2);
+        fragment6_count.apply(access, index, fragments.f6, 1, record.w3);
+        if (access == READ || access == READ_SECOND) {
+            record.setValid();
+        }
+    }
+}

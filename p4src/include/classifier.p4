@@ -1,0 +1,95 @@
+// The flow classifier: a TowerSketch of an array of 8-bit and one of 16-bit counters. Each register
+// holds both groups, that of timestamp bit 1 behind that of bit 0.
+//
+// A counter at its maximum stands for infinity.
+
+control Counters8(in access_t access, in index_t index, out bit<8> count) {
+    Register<bit<8>, index_t>(2 * CLASSIFIER_8, 0) counters;
+    RegisterAction<bit<8>, index_t, bit<8>>(counters) insert = {
+        void apply(inout bit<8> value, out bit<8> rv) {
+            value = value |+| 1;
+            rv = value;
+        }
+    };
+    RegisterAction<bit<8>, index_t, bit<8>>(counters) read = {
+        void apply(inout bit<8> value, out bit<8> rv) {
+            rv = value;
+        }
+    };
+    RegisterAction<bit<8>, index_t, bit<8>>(counters) clear = {
+        void apply(inout bit<8> value) {
+            value = 0;
+        }
+    };
+
+    apply {
+        if (access == RECORD) {
+            count = insert.execute(index);
+        } else if (access == READ) {
+            count = read.execute(index);
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
+    }
+}
+
+control Counters16(in access_t access, in index_t index, out bit<16> count) {
+    Register<bit<16>, index_t>(2 * CLASSIFIER_16, 0) counters;
+    RegisterAction<bit<16>, index_t, bit<16>>(counters) insert = {
+        void apply(inout bit<16> value, out bit<16> rv) {
+            value = value |+| 1;
+            rv = value;
+        }
+    };
+    RegisterAction<bit<16>, index_t, bit<16>>(counters) read = {
+        void apply(inout bit<16> value, out bit<16> rv) {
+            rv = value;
+        }
+    };
+    RegisterAction<bit<16>, index_t, bit<16>>(counters) clear = {
+        void apply(inout bit<16> value) {
+            value = 0;
+        }
+    };
+
+    apply {
+        if (access == RECORD) {
+            count = insert.execute(index);
+        } else if (access == READ) {
+            count = read.execute(index);
+        } else if (access == CLEAR) {
+            clear.execute(index);
+        }
+    }
+}
+
+// Counts the packet and gives the flow's size so far; or gives a collection packet a counter.
+control Classifier(in bit<1> group, in hashes_t hashes, in request_t request, out bit<16> size) {
+    Counters8() level0;
+    Counters16() level1;
+    bit<8> count8;
+    bit<16> count16;
+    index_t index0;
+    index_t index1;
+
+    apply {
+        if (request.collects) {
+            index0 = request.next;
+            index1 = request.next;
+        } else {
+            index0 = (index_t)(group ++ hashes.level0[CLASSIFIER_8_BITS - 1:0]);
+            index1 = (index_t)(group ++ hashes.level1[CLASSIFIER_16_BITS - 1:0]);
+        }
+        count8 = 0;
+        count16 = 0;
+        level0.apply(request.level0, index0, count8);
+        level1.apply(request.level1, index1, count16);
+        if (request.collects) {
+            size = count16 | (bit<16>)count8;
+        } else if (count8 == 0xFF) {
+            size = count16;
+        } else {
+            size = min((bit<16>)count8, count16);
+        }
+    }
+}

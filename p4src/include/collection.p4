@@ -1,0 +1,108 @@
+// Collection: packets from the switch's own CPU that go round through the recirculation port, take
+// an element of a register along on each pass, and leave by the report port when they are full or
+// done. Where a full packet leaves, a copy of its front goes on with the next element.
+//
+// A packet reads or clears, never both: the agent clears only what it has got whole. Elements that
+// were lost on the way are asked for again.
+//
+// Sources: 0 and 1 are the classifier's arrays, 2 to 4 the upstream encoder's, 5 to 7 the
+// downstream encoder's.
+
+// What a packet does to the registers of one gress.
+struct request_t {
+    bool collects;
+    index_t next;
+    access_t level0;
+    access_t level1;
+    access_t array0;
+    access_t array1;
+    access_t array2;
+}
+
+// Which register a collection packet means, in the gress whose first array has the number `first`.
+control Request(in collect_h collect, out request_t request)(bit<8> first) {
+    action level0() { request.level0 = collect.access; }
+    action level1() { request.level1 = collect.access; }
+    action array0() { request.array0 = collect.access; }
+    action array1() { request.array1 = collect.access; }
+    action array2() { request.array2 = collect.access; }
+
+    table source {
+        key = { collect.source : exact; }
+        actions = { level0; level1; array0; array1; array2; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            first : array0();
+            first + 1 : array1();
+            first + 2 : array2();
+            0 : level0();
+            1 : level1();
+        }
+        size = 5;
+    }
+
+    apply {
+        request.collects = true;
+        request.next = collect.next;
+        request.level0 = NOTHING;
+        request.level1 = NOTHING;
+        request.array0 = NOTHING;
+        request.array1 = NOTHING;
+        request.array2 = NOTHING;
+        source.apply();
+    }
+}
+
+// Whether the packet comes from where it may, and where it goes after this pass.
+control CollectionPath(in collect_h collect, in PortId_t ingress_port, inout metadata_t meta,
+                       inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
+                       inout ingress_intrinsic_metadata_for_tm_t ig_tm_md,
+                       out bool accepted) {
+    PortId_t report;
+    PortId_t around;
+
+    action accept(PortId_t report_port, PortId_t recirculation_port, MirrorId_t session) {
+        report = report_port;
+        around = recirculation_port;
+        meta.session = session;
+    }
+
+    action drop() {
+        ig_dprsr_md.drop_ctl = 1;
+    }
+
+    // Ports that collection packets may come from: the CPU's and that of recirculation.
+    table collectors {
+        key = { ingress_port : exact; }
+        actions = { accept; drop; }
+        const default_action = drop;
+        size = 8;
+    }
+
+    apply {
+        accepted = collectors.apply().hit;
+        if (accepted) {
+            if (collect.left == 1) {
+                ig_tm_md.ucast_egress_port = report;
+            } else if (collect.room == 1) {
+                ig_tm_md.ucast_egress_port = report;
+                ig_dprsr_md.mirror_type = CONTINUE_MIRROR;
+            } else {
+                ig_tm_md.ucast_egress_port = around;
+            }
+        }
+    }
+}
+
+// What the packet says after this pass. Packets that clear take nothing along.
+control CollectionProgress(inout collect_h collect, in bit<8> kind) {
+    apply {
+        collect.next = collect.next + 1;
+        collect.left = collect.left - 1;
+        if (kind == CONTINUED) {
+            collect.room = collect.limit;
+        } else if (collect.access != CLEAR) {
+            collect.room = collect.room - 1;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+// Where a packet leaves: by a port pair, by a route (longest prefix, with ECMP), or to the CPU.
+
+control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port,
+                   in bit<8> flow_slot,
+                   inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
+                   inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
+    bit<16> group;
+    bit<8> slot;
+
+    action send(PortId_t port) {
+        ig_tm_md.ucast_egress_port = port;
+    }
+
+    action drop() {
+        ig_dprsr_md.drop_ctl = 1;
+    }
+
+    // Ethernet types that the switch's own control plane wants: ARP, LLDP, ...
+    table punt {
+        key = { hdr.ethernet.type : exact; }
+        actions = { send; NoAction; }
+        const default_action = NoAction;
+        size = PUNTED_TYPES;
+    }
+
+    // Bump in the wire: what comes in here leaves there.
+    table port_pair {
+        key = { ingress_port : exact; }
+        actions = { send; NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
+
+    action route(PortId_t port, mac_t src, mac_t dst) {
+        ig_tm_md.ucast_egress_port = port;
+        hdr.ethernet.src = src;
+        hdr.ethernet.dst = dst;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        meta.changed = true;
+    }
+
+    // The members of a group are its slots 0 to mask; flows spread over them by a hash.
+    action spread(bit<16> to_group, bit<8> mask) {
+        group = to_group;
+        slot = flow_slot & mask;
+    }
+
+    table routes {
+        key = { hdr.ipv4.dst : lpm; }
+        actions = { route; spread; drop; }
+        const default_action = drop;
+        size = ROUTES;
+    }
+
+    table members {
+        key = { group : exact; slot : exact; }
+        actions = { route; drop; }
+        const default_action = drop;
+        size = ROUTE_MEMBERS;
+    }
+
+    apply {
+        if (!punt.apply().hit && !port_pair.apply().hit) {
+            if (!hdr.ipv4.isValid() || hdr.ipv4.ttl < 2) {
+                drop();
+            } else {
+                switch (routes.apply().action_run) {
+                    spread: { members.apply(); }
+                }
+            }
+        }
+    }
+}

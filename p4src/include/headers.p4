@@ -1,0 +1,130 @@
+// Headers on the wire, and what a packet carries through the switch.
+
+#ifndef CALUMMA_HEADERS
+#define CALUMMA_HEADERS
+
+const bit<16> TYPE_IPV4 = 0x0800;
+const bit<16> TYPE_VLAN = 0x8100;
+const bit<16> TYPE_QINQ = 0x88A8;
+const bit<16> TYPE_COLLECT = 0x88B5;  // IEEE 802, for local use
+
+const bit<8> PROTOCOL_TCP = 6;
+const bit<8> PROTOCOL_UDP = 17;
+const bit<8> PROTOCOL_SCTP = 132;
+
+header ethernet_h {
+    mac_t dst;
+    mac_t src;
+    bit<16> type;
+}
+
+header vlan_h {
+    bit<16> tag;
+    bit<16> type;
+}
+
+// The top of the ToS byte is the mark: timestamp bit and hierarchy (docs/contract.md).
+header ipv4_h {
+    bit<4> version;
+    bit<4> ihl;
+    bit<3> mark;
+    bit<5> tos_rest;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3> flags;
+    bit<13> fragment;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    bit<32> src;
+    bit<32> dst;
+}
+
+// Four bytes of IPv4 options.
+header option_h {
+    bit<32> bytes;
+}
+
+// What TCP, UDP and SCTP begin with: source and destination port.
+header ports_h {
+    bit<32> both;
+}
+
+// What a collection packet asks for; behind it the records come in, the newest first.
+header collect_h {
+    bit<8> source;     // counter or bucket array, see collection.p4
+    bit<5> reserved;
+    access_t access;
+    index_t next;      // element that is accessed next
+    bit<16> left;      // elements still to access
+    bit<16> room;      // records that still fit this packet
+    bit<16> limit;     // records that fit a packet
+    bit<32> request;   // the agent's own number
+}
+
+// One counter.
+header counter_h {
+    bit<16> count;
+}
+
+// First byte of what the egress gets.
+const bit<8> UNMEASURED = 0;
+const bit<8> MEASURED = 1;
+const bit<8> CONTINUED = 2;
+
+// The mirror that copies the front of a full collection packet.
+const MirrorType_t CONTINUE_MIRROR = 1;
+
+// From ingress to egress: the hashes of a measured packet.
+header bridge_h {
+    bit<8> kind;
+    word_t word0;
+    word_t word1;
+    word_t word2;
+    bit<12> pad;
+    bit<20> fingerprint;
+}
+
+// In front of the copy of a collection packet that goes on where the full one stopped.
+header continued_h {
+    bit<8> kind;
+}
+
+struct headers_t {
+    bridge_h bridge;
+    ethernet_h ethernet;
+    collect_h collect;
+    counter_h counter;
+    record_h record;
+    vlan_h[2] vlan;
+    ipv4_h ipv4;
+    option_h[10] options;
+    ports_h ports;
+}
+
+// What the hash functions give (docs/contract.md).
+struct hashes_t {
+    word_t word0;              // low bits of lanes 0 to 2: the bucket arrays
+    word_t word1;
+    word_t word2;
+    word_t level0;             // low bits of the classifier's two words
+    word_t level1;
+    bit<16> sample;            // sample hash before the seed
+    bit<20> fingerprint;
+}
+
+struct metadata_t {
+    bit<8> kind;               // what the egress got
+    MirrorId_t session;        // of the copy that goes on collecting
+    bool readable;             // IPv4 with ports, as far as the parser sees
+    bit<32> ports;             // 0 where there are none
+    bit<16> rest;              // checksum of what does not change
+    bool changed;              // the checksum must follow
+    bool from_host;
+    bool measured;
+    bit<1> timestamp;
+    hierarchy_t hierarchy;
+    hashes_t hashes;
+}
+
+#endif

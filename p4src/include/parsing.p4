@@ -1,0 +1,154 @@
+// From bytes to headers, the same in both gresses: Ethernet, up to two VLAN tags, IPv4 with its
+// options, the ports of TCP, UDP and SCTP in first fragments.
+//
+// What can't be read to the ports is left unreadable: it is forwarded and not measured.
+
+parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
+    Checksum() unchanged;
+
+    state start {
+        meta.readable = false;
+        meta.ports = 0;
+        pkt.extract(hdr.ethernet);
+        transition select(hdr.ethernet.type) {
+            TYPE_VLAN : outer_tag;
+            TYPE_QINQ : outer_tag;
+            TYPE_IPV4 : ipv4;
+            TYPE_COLLECT : collect;
+            default : accept;
+        }
+    }
+
+    state collect {
+        pkt.extract(hdr.collect);
+        transition accept;
+    }
+
+    state outer_tag {
+        pkt.extract(hdr.vlan[0]);
+        transition select(hdr.vlan[0].type) {
+            TYPE_VLAN : inner_tag;
+            TYPE_QINQ : inner_tag;
+            TYPE_IPV4 : ipv4;
+            default : accept;
+        }
+    }
+
+    state inner_tag {
+        pkt.extract(hdr.vlan[1]);
+        transition select(hdr.vlan[1].type) {
+            TYPE_IPV4 : ipv4;
+            default : accept;
+        }
+    }
+
+    // The checksum changes with the mark and the TTL only: what is subtracted here stays.
+    state ipv4 {
+        pkt.extract(hdr.ipv4);
+        unchanged.subtract({ hdr.ipv4.checksum });
+        unchanged.subtract({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.mark, hdr.ipv4.tos_rest });
+        unchanged.subtract({ hdr.ipv4.ttl, hdr.ipv4.protocol });
+        meta.rest = unchanged.get();
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
+            (4, 5) : transport;
+            (4, 6) : options1;
+            (4, 7) : options2;
+            (4, 8) : options3;
+            (4, 9) : options4;
+            (4, 10) : options5;
+            (4, 11) : options6;
+            (4, 12) : options7;
+            (4, 13) : options8;
+            (4, 14) : options9;
+            (4, 15) : options10;
+            default : accept;
+        }
+    }
+
+    state options10 { pkt.extract(hdr.options.next); transition options9; }
+    state options9 { pkt.extract(hdr.options.next); transition options8; }
+    state options8 { pkt.extract(hdr.options.next); transition options7; }
+    state options7 { pkt.extract(hdr.options.next); transition options6; }
+    state options6 { pkt.extract(hdr.options.next); transition options5; }
+    state options5 { pkt.extract(hdr.options.next); transition options4; }
+    state options4 { pkt.extract(hdr.options.next); transition options3; }
+    state options3 { pkt.extract(hdr.options.next); transition options2; }
+    state options2 { pkt.extract(hdr.options.next); transition options1; }
+    state options1 { pkt.extract(hdr.options.next); transition transport; }
+
+    state transport {
+        transition select(hdr.ipv4.fragment, hdr.ipv4.protocol) {
+            (0, PROTOCOL_TCP) : ports;
+            (0, PROTOCOL_UDP) : ports;
+            (0, PROTOCOL_SCTP) : ports;
+            default : readable;
+        }
+    }
+
+    state ports {
+        pkt.extract(hdr.ports);
+        meta.ports = hdr.ports.both;
+        transition readable;
+    }
+
+    state readable {
+        meta.readable = true;
+        transition accept;
+    }
+}
+
+parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
+                     out ingress_intrinsic_metadata_t ig_intr_md) {
+    HeaderParser() headers;
+
+    state start {
+        pkt.extract(ig_intr_md);
+        pkt.advance(PORT_METADATA_SIZE);
+        headers.apply(pkt, hdr, meta);
+        transition accept;
+    }
+}
+
+parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
+                    out egress_intrinsic_metadata_t eg_intr_md) {
+    HeaderParser() headers;
+
+    state start {
+        pkt.extract(eg_intr_md);
+        meta.kind = pkt.lookahead<bit<8>>();
+        transition select(meta.kind) {
+            CONTINUED : continued;
+            default : bridged;
+        }
+    }
+
+    state bridged {
+        pkt.extract(hdr.bridge);
+        transition packet;
+    }
+
+    state continued {
+        pkt.advance(8);
+        transition packet;
+    }
+
+    state packet {
+        headers.apply(pkt, hdr, meta);
+        transition accept;
+    }
+}
+
+// The mark and the TTL may have changed; the sum of all else came from the parser (RFC 1624).
+control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
+    Checksum() ipv4_checksum;
+
+    apply {
+        if (meta.changed) {
+            hdr.ipv4.checksum = ipv4_checksum.update({
+                hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.mark, hdr.ipv4.tos_rest,
+                hdr.ipv4.ttl, hdr.ipv4.protocol,
+                meta.rest });
+        }
+        pkt.emit(hdr);
+    }
+}

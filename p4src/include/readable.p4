@@ -1,0 +1,52 @@
+// Whether a packet is measured: IPv4 whose headers could be read to the ports, and whose total
+// length covers what was read (a frame may be padded).
+
+control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err) {
+    bit<16> needed;
+    bit<16> missing;
+
+    action need(bit<16> bytes) {
+        needed = bytes;
+    }
+
+    table header_length {
+        key = { hdr.ipv4.ihl : exact; hdr.ports.isValid() : exact; }
+        actions = { need; }
+        const entries = {
+            (5, false) : need(20);
+            (6, false) : need(24);
+            (7, false) : need(28);
+            (8, false) : need(32);
+            (9, false) : need(36);
+            (10, false) : need(40);
+            (11, false) : need(44);
+            (12, false) : need(48);
+            (13, false) : need(52);
+            (14, false) : need(56);
+            (15, false) : need(60);
+            (5, true) : need(24);
+            (6, true) : need(28);
+            (7, true) : need(32);
+            (8, true) : need(36);
+            (9, true) : need(40);
+            (10, true) : need(44);
+            (11, true) : need(48);
+            (12, true) : need(52);
+            (13, true) : need(56);
+            (14, true) : need(60);
+            (15, true) : need(64);
+        }
+        size = 22;
+    }
+
+    apply {
+        meta.measured = false;
+        if (meta.readable && parser_err == PARSER_ERROR_OK) {
+            header_length.apply();
+            missing = needed |-| hdr.ipv4.total_length;
+            if (missing == 0) {
+                meta.measured = true;
+            }
+        }
+    }
+}

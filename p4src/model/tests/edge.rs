@@ -1,0 +1,14 @@
+//! The edge switch's own programs load, with either arithmetic.
+
+use calumma_tna::Program;
+
+#[test]
+fn the_edge_program_loads_with_both_arithmetics() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../edge.p4");
+    let prime = Program::load(path, &[]).unwrap_or_else(|error| panic!("{error}"));
+    let define = [("WRAPPING_ARITHMETIC".to_owned(), "1".to_owned())];
+    let wrapping = Program::load(path, &define).unwrap_or_else(|error| panic!("{error}"));
+    // Stateful ALUs: two for the classifier, five or four for each of six bucket arrays.
+    assert_eq!(prime.registers().len(), 2 + 6 * 5);
+    assert_eq!(wrapping.registers().len(), 2 + 6 * 4);
+}
