@@ -1,10 +1,12 @@
 //! Fabrics, workloads and scenarios to see Calumma work on.
 
 pub mod baseline;
+mod calumma;
 pub mod capture;
 pub mod demo;
 pub mod fabric;
 pub mod inspect;
 pub mod replay;
+pub mod soak;
 mod table;
 pub mod traffic;

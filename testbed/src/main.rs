@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use calumma_testbed::replay::{self, Lose};
 use calumma_testbed::traffic::{Mix, short};
-use calumma_testbed::{baseline, demo, fabric, inspect};
+use calumma_testbed::{baseline, demo, fabric, inspect, soak};
 use clap::{Args, Parser, Subcommand};
 
 /// Tries Calumma, and the machine it runs on, on real and recorded traffic.
@@ -75,6 +75,17 @@ enum Command {
         /// Where epochs.jsonl and truth.json go
         #[arg(long, default_value = "demo-out", value_name = "DIR")]
         out: PathBuf,
+    },
+
+    /// Push packets through two edges over shared memory, and account for every one of them
+    ///
+    /// dpdk-testpmd sends 64-byte packets as fast as it can, over net_memif, through calumma-edge twice. Exits with 1 unless every
+    /// packet is recorded in exactly one epoch, sent on or dropped for a reason, and what was dropped is what the controller
+    /// reports as lost. Needs root, dpdk-testpmd, and the programs calumma-edge and calumma-controller beside this one.
+    Soak {
+        /// Packets to send, at least
+        #[arg(long, default_value_t = 100_000_000)]
+        packets: u64,
     },
 
     /// Run the demo's network and traffic with dpdk-testpmd in place of the edges
@@ -167,6 +178,15 @@ fn run(command: Command) -> Result<ExitCode> {
             let result = demo::run(&traffic.mix(), traffic.loss_permille, &testbed, &out)?;
             println!("\n{}", result.to_text());
             Ok(verdict(result.is_equal()))
+        }
+        Command::Soak { packets } => {
+            fabric::interrupt::install()?;
+            let testbed = std::env::current_exe().context("finding this program's own file")?;
+            let result = soak::run(packets, &testbed)?;
+            let complaints = result.complaints();
+            println!("{}", serde_json::to_string_pretty(&result)?);
+            complaints.iter().for_each(|complaint| println!("{complaint}"));
+            Ok(verdict(complaints.is_empty()))
         }
         Command::Baseline { traffic, json } => {
             fabric::interrupt::install()?;

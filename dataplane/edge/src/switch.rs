@@ -67,8 +67,11 @@ pub fn run(config: &Config, eal_arguments: &[String]) -> anyhow::Result<Vec<(Str
     if hand_over.send(control).is_err() {
         anyhow::bail!("the control thread has ended early");
     }
-    let finished =
-        eal.run_on_lcores(workers, |(worker, ports)| lcore::run(worker, ports, polling, &stop));
+    let finished = eal.run_on_lcores(workers, |(worker, ports)| {
+        // Where one lcore ends, even by a panic, the others must not go on without it.
+        let _stop = StopOnDrop(&stop);
+        lcore::run(worker, ports, polling, &stop)
+    });
     stop.store(true, Ordering::Relaxed);
     let _ = control_thread.join();
     let finished = finished?;
@@ -78,6 +81,15 @@ pub fn run(config: &Config, eal_arguments: &[String]) -> anyhow::Result<Vec<(Str
     let mut totals = counters.named();
     totals.extend(port_totals(&ports));
     Ok(totals)
+}
+
+/// Tells everybody to stop.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Opens all ports with a pair of queues for each lcore; gives the ports, and for each lcore its

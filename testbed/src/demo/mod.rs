@@ -2,8 +2,6 @@
 //! controller reported beside those the core's kernel counted.
 
 mod compare;
-mod programs;
-mod reports;
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
-use self::programs::{Controller, Switch};
-use self::reports::Reports;
+use crate::calumma::{Controller, EPOCH, Place, Reports, Switch, Wire};
 use crate::fabric::{Edge, Pair, Passage, Run, interrupt};
 use crate::traffic::{self, Mix};
 
@@ -28,6 +25,12 @@ pub struct Demo {
     /// Both sides, flow by flow.
     pub comparison: Comparison,
 }
+
+/// Where the controller listens, in the switches' own namespace.
+const CONTROLLER_PORT: u16 = 7600;
+
+/// Packets an epoch that make a flow a heavy hitter.
+const HEAVY_HITTER: u64 = 100;
 
 /// How long the edges and the controller may take until a first epoch is complete.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -50,13 +53,23 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
 
     let run = Run::begin()?;
     let pair = Pair::create(&run, loss_permille)?;
-    let mut controller = Controller::start(&run, &pair, testbed, &epochs)?;
+    let place =
+        Place { run: &run, namespace: Some(pair.switches()), testbed, port: CONTROLLER_PORT };
+    let mut controller = Controller::start(place, &epochs, HEAVY_HITTER)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut switches = Vec::new();
     for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {
-        switches.push(Switch::start(&run, &pair, testbed, edge, cpu % cpus)?);
+        let wire = Wire {
+            name: edge.name(),
+            cpu: cpu % cpus,
+            host: "net_af_packet0",
+            fabric: "net_af_packet1",
+            devices: edge.devices(),
+            idle_sleep_us: 50,
+        };
+        switches.push(Switch::start(place, &wire)?);
     }
-    let reports = Reports::watch(&epochs);
+    let reports = Reports::watch(&epochs, true);
     let alive = |controller: &mut Controller, switches: &mut [Switch]| -> Result<()> {
         controller.check_running()?;
         switches.iter_mut().try_for_each(Switch::check_running)
@@ -74,7 +87,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     let traffic = traffic?;
     pair.wait_quiet(Duration::from_secs(1), Duration::from_secs(20))?;
     let quiet_ns = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64;
-    let length_ns = programs::EPOCH.as_nanos() as u64;
+    let length_ns = EPOCH.as_nanos() as u64;
     let after_ns = quiet_ns + u64::from(EPOCHS_AFTER) * length_ns;
     reports.wait_until(
         "the epochs after the last packet",
@@ -86,7 +99,9 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
 
     let passage = pair.passage()?;
     let losses = pair.losses()?;
-    switches.into_iter().try_for_each(Switch::stop)?;
+    for switch in switches {
+        switch.stop()?;
+    }
     controller.stop()?;
     let reports = reports.finish()?;
     ensure!(!reports.is_empty(), "the controller reported no epoch");

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,50 +14,56 @@ use calumma_controller::report::EpochReport;
 use crate::fabric::wait_until;
 
 /// Reads a file of reports while it grows, in a thread of its own.
-pub(super) struct Reports {
+pub(crate) struct Reports {
     read: Arc<Mutex<Vec<EpochReport>>>,
     stop: Arc<AtomicBool>,
     reader: JoinHandle<Result<()>>,
 }
 
 impl Reports {
-    pub(super) fn watch(path: &Path) -> Self {
+    /// Reads the reports that appear in the file at `path`; prints a line for each where `show` says so.
+    pub(crate) fn watch(path: &Path, show: bool) -> Self {
         let read = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let reader = std::thread::spawn({
             let (path, read, stop) = (path.to_owned(), read.clone(), stop.clone());
-            move || follow(&path, &read, &stop)
+            move || follow(&path, show, &read, &stop)
         });
         Self { read, stop, reader }
     }
 
-    /// Waits for a report that is as `wanted`; `alive` says why it may never come.
-    pub(super) fn wait_until(
+    /// Waits for a report that is as `wanted`; each is asked about once, in order. `alive` says why it may never come.
+    pub(crate) fn wait_until(
         &self,
         what: &str,
         limit: Duration,
-        wanted: impl Fn(&EpochReport) -> bool,
+        mut wanted: impl FnMut(&EpochReport) -> bool,
         mut alive: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let mut seen = 0;
         wait_until(what, limit, || {
             alive()?;
             let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = read[seen..].iter().any(&wanted);
+            let found = read[seen..].iter().any(&mut wanted);
             seen = read.len();
             Ok(found)
         })
     }
 
     /// Reads what is still to be read, and gives all of it.
-    pub(super) fn finish(self) -> Result<Vec<EpochReport>> {
+    pub(crate) fn finish(self) -> Result<Vec<EpochReport>> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.join().map_err(|_| anyhow!("reading the reports ended in a panic"))??;
         Ok(std::mem::take(&mut self.read.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-fn follow(path: &PathBuf, read: &Mutex<Vec<EpochReport>>, stop: &AtomicBool) -> Result<()> {
+fn follow(
+    path: &Path,
+    show: bool,
+    read: &Mutex<Vec<EpochReport>>,
+    stop: &AtomicBool,
+) -> Result<()> {
     let context = || format!("reading {}", path.display());
     let mut file: Option<BufReader<File>> = None;
     let mut line = String::new();
@@ -75,7 +81,9 @@ fn follow(path: &PathBuf, read: &Mutex<Vec<EpochReport>>, stop: &AtomicBool) -> 
             while file.read_line(&mut line).with_context(context)? > 0 && line.ends_with('\n') {
                 let report: EpochReport = serde_json::from_str(&line)
                     .with_context(|| format!("a report in {}: {line}", path.display()))?;
-                println!("{}", show(&report));
+                if show {
+                    println!("{}", line_of(&report));
+                }
                 read.lock().unwrap_or_else(PoisonError::into_inner).push(report);
                 line.clear();
             }
@@ -88,7 +96,7 @@ fn follow(path: &PathBuf, read: &Mutex<Vec<EpochReport>>, stop: &AtomicBool) -> 
 }
 
 /// A report on one line.
-fn show(report: &EpochReport) -> String {
+fn line_of(report: &EpochReport) -> String {
     let packets: u64 = report.edges.iter().filter_map(|edge| edge.packets_in).sum();
     let flows: f64 = report.edges.iter().filter_map(|edge| edge.cardinality).sum();
     let hitters: usize = report.edges.iter().map(|edge| edge.heavy_hitters.len()).sum();

@@ -1,0 +1,171 @@
+//! Starting and stopping the controller and edge switches.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::fabric::{Namespace, Process, Run};
+
+/// Length of the epochs.
+pub(crate) const EPOCH: Duration = Duration::from_millis(50);
+
+const ADDRESS: &str = "127.0.0.1";
+
+/// The guards are wide: on a machine whose few CPUs two switches, hosts, core and applications share, a packet may wait
+/// for its turn for many milliseconds.
+const CLOCK_GUARD_US: u64 = 2_000;
+const FLIGHT_GUARD_US: u64 = 40_000;
+
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where programs are started: whose run it is, in which network, and where their files lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The run.
+    pub(crate) run: &'a Run,
+    /// The network namespace; none: the machine's own.
+    pub(crate) namespace: Option<&'a Namespace>,
+    /// The calumma-testbed program, beside which the others lie.
+    pub(crate) testbed: &'a Path,
+    /// The TCP port at which the controller listens.
+    pub(crate) port: u16,
+}
+
+impl Place<'_> {
+    /// The program `name`, to be started with some priority: switch and controller are small beside what else runs, and
+    /// everything waits for them.
+    fn command(&self, name: &str) -> Result<Command> {
+        let program = self.testbed.with_file_name(name);
+        ensure!(
+            program.exists(),
+            "{} is missing; build it with `cargo build -p {name}`",
+            program.display()
+        );
+        let mut command = match self.namespace {
+            Some(namespace) => namespace.command("nice"),
+            None => Command::new("nice"),
+        };
+        command.args(["-n", "-19"]).arg(program);
+        Ok(command)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.run.directory().join(name);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// A controller that runs.
+pub(crate) struct Controller(Process);
+
+impl Controller {
+    /// Starts it for the edges e1 and e2, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
+    /// reported.
+    pub(crate) fn start(place: Place<'_>, epochs: &Path, heavy_hitter: u64) -> Result<Self> {
+        let port = place.port;
+        let config = place.write(
+            "controller.toml",
+            &format!(
+                "listen = \"{ADDRESS}:{port}\"\n\
+                 edges = [\"e1\", \"e2\"]\n\
+                 [epoch]\n\
+                 length_ms = {}\n\
+                 clock_guard_us = {CLOCK_GUARD_US}\n\
+                 flight_guard_us = {FLIGHT_GUARD_US}\n\
+                 [tasks]\n\
+                 heavy_hitter = {heavy_hitter}\n",
+                EPOCH.as_millis()
+            ),
+        )?;
+        let mut command = place.command("calumma-controller")?;
+        command.arg("--config").arg(&config).arg("--out").arg(epochs).arg("--quiet");
+        let mut process = Process::start("controller", command, place.run.directory())?;
+        process.wait_listening(port, Duration::from_secs(10))?;
+        Ok(Self(process))
+    }
+
+    /// An error, with what it wrote last, if it has ended.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        self.0.check_running()
+    }
+
+    /// Stops it.
+    pub(crate) fn stop(self) -> Result<()> {
+        self.0.stop(STOP_LIMIT).map(drop)
+    }
+}
+
+/// An edge switch between two devices, one towards the host and one towards the fabric.
+pub(crate) struct Wire<'a> {
+    /// The edge's name.
+    pub(crate) name: &'a str,
+    /// The CPU of its lcore.
+    pub(crate) cpu: usize,
+    /// DPDK's name of the device towards the host.
+    pub(crate) host: &'a str,
+    /// DPDK's name of the device towards the fabric.
+    pub(crate) fabric: &'a str,
+    /// EAL arguments that make the devices.
+    pub(crate) devices: [String; 2],
+    /// Microseconds to sleep when there is nothing to do.
+    pub(crate) idle_sleep_us: u32,
+}
+
+/// An edge switch that runs.
+pub(crate) struct Switch {
+    process: Process,
+    stats: PathBuf,
+}
+
+impl Switch {
+    /// Starts it.
+    pub(crate) fn start(place: Place<'_>, wire: &Wire<'_>) -> Result<Self> {
+        let Wire { name, cpu, host, fabric, devices, idle_sleep_us } = wire;
+        let port = place.port;
+        let config = place.write(
+            &format!("{name}.toml"),
+            &format!(
+                "name = \"{name}\"\n\
+                 controller = \"{ADDRESS}:{port}\"\n\
+                 [polling]\n\
+                 idle_sleep_us = {idle_sleep_us}\n\
+                 [[port]]\n\
+                 name = \"{host}\"\n\
+                 role = \"host\"\n\
+                 peer = \"{fabric}\"\n\
+                 [[port]]\n\
+                 name = \"{fabric}\"\n\
+                 role = \"fabric\"\n\
+                 peer = \"{host}\"\n"
+            ),
+        )?;
+        let stats = place.run.directory().join(format!("{name}.stats.json"));
+        let mut command = place.command("calumma-edge")?;
+        command.arg("--config").arg(&config).arg("--stats").arg(&stats).arg("--");
+        command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
+        command.args(["--file-prefix", &format!("{}-{name}", place.run.prefix())]);
+        command.args(["--lcores", &format!("0@{cpu}")]);
+        command.args(devices);
+        let process = Process::start(name, command, place.run.directory())?;
+        Ok(Self { process, stats })
+    }
+
+    /// An error, with what it wrote last, if it has ended.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        self.process.check_running()
+    }
+
+    /// Stops it, and gives its totals by name.
+    pub(crate) fn stop(self) -> Result<BTreeMap<String, u64>> {
+        let status = self.process.stop(STOP_LIMIT)?;
+        ensure!(status.success(), "an edge ended with {status}");
+        let reading = || format!("reading {}", self.stats.display());
+        let text = fs::read_to_string(&self.stats).with_context(reading)?;
+        serde_json::from_str(&text).with_context(reading)
+    }
+}

@@ -1,0 +1,222 @@
+//! Many packets, as fast as they go, through two edges over shared memory: none is counted in two epochs or in none, and
+//! every one is accounted for.
+//!
+//! ```text
+//!  dpdk-testpmd txonly ---- memif ---- [edge e1] ---- memif ---- [edge e2] ---- net_null
+//! ```
+//!
+//! What e1 drops for want of room towards e2 is lost in the network, so the controller must report exactly that.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use calumma_controller::report::{DecodeState, EpochReport};
+use serde::Serialize;
+
+use crate::calumma::{Controller, EPOCH, Place, Reports, Switch, Wire};
+use crate::fabric::{Process, Run, wait_until};
+
+const CONTROLLER_PORT: u16 = 7610;
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// An end to a run that stands still; slow machines carry a fraction of a million packets a second.
+const SLOWEST_PPS: u64 = 100_000;
+
+/// What became of the packets.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Soak {
+    /// Epochs reported, from the first to the last that saw a packet.
+    pub epochs: usize,
+    /// Epochs of those that are not complete.
+    pub incomplete: usize,
+    /// Packets that e1 received.
+    pub received: u64,
+    /// Packets that e1 recorded.
+    pub recorded: u64,
+    /// Packets that the reports say entered at e1, over all epochs.
+    pub reported_in: u64,
+    /// Packets that e1's heavy-hitter encoders hold, flow by flow, over all epochs.
+    pub decoded_in: u64,
+    /// Packets that e1 sent on.
+    pub transmitted: u64,
+    /// Packets that e1 dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets that e2 received.
+    pub received_by_e2: u64,
+    /// Packets that the reports say left at e2, over all epochs.
+    pub reported_out: u64,
+    /// Packets that the reports say were lost, over all epochs.
+    pub reported_lost: u64,
+}
+
+impl Soak {
+    /// What does not add up, one line each; empty where everything does.
+    pub fn complaints(&self) -> Vec<String> {
+        let dropped: u64 = self.dropped.values().sum();
+        let equal = [
+            ("received by e1", self.received, "sent on and dropped", self.transmitted + dropped),
+            ("received by e1", self.received, "recorded", self.recorded),
+            ("recorded by e1", self.recorded, "entered by the reports", self.reported_in),
+            ("entered by the reports", self.reported_in, "decoded", self.decoded_in),
+            ("sent on by e1", self.transmitted, "received by e2", self.received_by_e2),
+            ("received by e2", self.received_by_e2, "left by the reports", self.reported_out),
+            ("dropped by e1", dropped, "lost by the reports", self.reported_lost),
+        ];
+        let mut complaints: Vec<String> = equal
+            .into_iter()
+            .filter(|(_, a, _, b)| a != b)
+            .map(|(what, a, other, b)| format!("{a} packets {what}, but {b} {other}"))
+            .collect();
+        if self.incomplete > 0 {
+            complaints
+                .push(format!("{} of {} epochs are incomplete", self.incomplete, self.epochs));
+        }
+        complaints
+    }
+}
+
+/// Sends at least `packets` 64-byte packets of 256 flows. `testbed` is the calumma-testbed program, beside which those of
+/// the edge and the controller lie.
+pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
+    let run = Run::begin()?;
+    let epochs = run.directory().join("epochs.jsonl");
+    let place = Place { run: &run, namespace: None, testbed, port: CONTROLLER_PORT };
+    let mut controller = Controller::start(place, &epochs, 0)?;
+    let socket = |name: &str| run.directory().join(name).display().to_string();
+    let (host, fabric) = (socket("host.sock"), socket("fabric.sock"));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+
+    // The side that listens on a socket must be there first.
+    let e1 = Wire {
+        name: "e1",
+        cpu: 0,
+        host: "net_memif0",
+        fabric: "net_memif1",
+        devices: [
+            format!("--vdev=net_memif0,role=server,id=0,socket-abstract=no,socket={host}"),
+            format!("--vdev=net_memif1,role=server,id=1,socket-abstract=no,socket={fabric}"),
+        ],
+        idle_sleep_us: 0,
+    };
+    let e2 = Wire {
+        name: "e2",
+        cpu: 1 % cpus,
+        host: "net_null0",
+        fabric: "net_memif0",
+        devices: [
+            "--vdev=net_null0,no-rx=1".to_owned(),
+            format!("--vdev=net_memif0,role=client,id=1,socket-abstract=no,socket={fabric}"),
+        ],
+        idle_sleep_us: 0,
+    };
+    let mut first = Switch::start(place, &e1)?;
+    wait_until("e1 to listen", START_LIMIT, || {
+        first.check_running()?;
+        Ok(Path::new(&host).exists() && Path::new(&fabric).exists())
+    })?;
+    let mut second = Switch::start(place, &e2)?;
+    let reports = Reports::watch(&epochs, false);
+    reports.wait_until(
+        "a first complete epoch",
+        START_LIMIT,
+        |report| report.complete,
+        || {
+            controller.check_running()?;
+            first.check_running()?;
+            second.check_running()
+        },
+    )?;
+
+    let mut generator = generator(&run, &host, 1 % cpus)?;
+    let limit = START_LIMIT + Duration::from_secs(packets / SLOWEST_PPS);
+    let mut entered = 0;
+    reports.wait_until(
+        &format!("{packets} packets"),
+        limit,
+        |report| {
+            entered += edge(report, 0, |edge| edge.packets_in);
+            entered >= packets
+        },
+        || {
+            first.check_running()?;
+            second.check_running()?;
+            generator.check_running()
+        },
+    )?;
+    generator.stop(Duration::from_secs(10))?;
+    let after = SystemTime::now() + 4 * EPOCH;
+    let after_ns = after.duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64;
+    reports.wait_until(
+        "the epochs after the last packet",
+        START_LIMIT,
+        |report| report.start_unix_ns >= after_ns,
+        || controller.check_running(),
+    )?;
+
+    let (first, second) = (first.stop()?, second.stop()?);
+    controller.stop()?;
+    account(&reports.finish()?, &first, &second)
+}
+
+/// testpmd as the source of packets.
+fn generator(run: &Run, socket: &str, cpu: usize) -> Result<Process> {
+    let mut command = Command::new("dpdk-testpmd");
+    command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
+    command.args(["--file-prefix", &format!("{}-generator", run.prefix())]);
+    command.args(["--lcores", &format!("0@{cpu},1@{cpu}")]);
+    command.arg(format!("--vdev=net_memif0,role=client,id=0,socket-abstract=no,socket={socket}"));
+    command.args(["--", "--forward-mode=txonly", "--txonly-multi-flow", "--auto-start"]);
+    // Without a terminal testpmd ends at once, unless it has statistics to print.
+    command.args(["--total-num-mbufs=16384", "--stats-period", "3600"]);
+    Process::start("generator", command, run.directory())
+        .context("starting dpdk-testpmd (Debian and Ubuntu package dpdk-dev)")
+}
+
+fn edge(
+    report: &EpochReport,
+    at: usize,
+    packets: impl Fn(&calumma_controller::report::EdgeReport) -> Option<u64>,
+) -> u64 {
+    report.edges.get(at).and_then(packets).unwrap_or_default()
+}
+
+fn account(
+    reports: &[EpochReport],
+    first: &BTreeMap<String, u64>,
+    second: &BTreeMap<String, u64>,
+) -> Result<Soak> {
+    let total = |totals: &BTreeMap<String, u64>, name: &str| -> Result<u64> {
+        totals.get(name).copied().with_context(|| format!("an edge counts no {name}"))
+    };
+    let busy = |report: &EpochReport| edge(report, 0, |edge| edge.packets_in) > 0;
+    let begin = reports.iter().position(busy).unwrap_or_default();
+    let end = reports.iter().rposition(busy).map_or(0, |last| last + 1);
+    let sum = |of: &dyn Fn(&EpochReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let decoded = |report: &EpochReport| {
+        let Some(edge) = report.edges.first() else { return 0 };
+        match edge.hh_decode {
+            DecodeState::Complete => edge.heavy_hitters.iter().map(|hitter| hitter.size).sum(),
+            _ => 0,
+        }
+    };
+    Ok(Soak {
+        epochs: end - begin,
+        incomplete: reports[begin..end].iter().filter(|report| !report.complete).count(),
+        received: total(first, "received.host")?,
+        recorded: total(first, "ingress.recorded")?,
+        reported_in: sum(&|report| edge(report, 0, |edge| edge.packets_in)),
+        decoded_in: sum(&decoded),
+        transmitted: total(first, "transmitted")?,
+        dropped: first
+            .iter()
+            .filter(|(name, packets)| name.starts_with("dropped.") && **packets > 0)
+            .map(|(name, packets)| (name.clone(), *packets))
+            .collect(),
+        received_by_e2: total(second, "received.fabric")?,
+        reported_out: sum(&|report| edge(report, 1, |edge| edge.packets_out)),
+        reported_lost: sum(&|report| report.loss.iter().map(|loss| loss.lost).sum()),
+    })
+}
