@@ -33,11 +33,12 @@ pub(crate) struct Place<'a> {
     pub(crate) testbed: &'a Path,
     /// The TCP port at which the controller listens.
     pub(crate) port: u16,
+    /// Whether they go before other programs when CPUs are short. Switches that never sleep would starve these.
+    pub(crate) first: bool,
 }
 
 impl Place<'_> {
-    /// The program `name`, to be started with some priority: switch and controller are small beside what else runs, and
-    /// everything waits for them.
+    /// The program `name`.
     fn command(&self, name: &str) -> Result<Command> {
         let program = self.testbed.with_file_name(name);
         ensure!(
@@ -49,7 +50,7 @@ impl Place<'_> {
             Some(namespace) => namespace.command("nice"),
             None => Command::new("nice"),
         };
-        command.args(["-n", "-19"]).arg(program);
+        command.args(["-n", if self.first { "-19" } else { "0" }]).arg(program);
         Ok(command)
     }
 

@@ -53,8 +53,13 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
 
     let run = Run::begin()?;
     let pair = Pair::create(&run, loss_permille)?;
-    let place =
-        Place { run: &run, namespace: Some(pair.switches()), testbed, port: CONTROLLER_PORT };
+    let place = Place {
+        run: &run,
+        namespace: Some(pair.switches()),
+        testbed,
+        port: CONTROLLER_PORT,
+        first: true,
+    };
     let mut controller = Controller::start(place, &epochs, HEAVY_HITTER)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut switches = Vec::new();
