@@ -64,6 +64,11 @@ pub(crate) enum Expr {
         a: Box<Expr>,
         b: Box<Expr>,
     },
+    /// A slot holds the value. Made by [`crate::optimize`] of the comparison.
+    Is {
+        slot: Slot,
+        value: u128,
+    },
     LogicAnd(Box<Expr>, Box<Expr>),
     LogicOr(Box<Expr>, Box<Expr>),
     LogicNot(Box<Expr>),

@@ -7,7 +7,7 @@ use crate::error::{ControlError, LoadError};
 use crate::ir::{Code, MatchKind};
 use crate::source::preprocess::{self, Stop};
 use crate::source::{Fault, SourceMap};
-use crate::{lower, syntax};
+use crate::{lower, optimize, syntax};
 
 /// A program that passed all checks. Cheap to clone; any number of switches can run it.
 #[derive(Debug, Clone)]
@@ -100,7 +100,8 @@ impl Program {
             Stop::Load(error) => error,
         })?;
         let decls = syntax::program(&tokens).map_err(located)?;
-        let code = lower::program(&decls).map_err(located)?;
+        let mut code = lower::program(&decls).map_err(located)?;
+        optimize::run(&mut code);
         Ok(Program { code: Arc::new(code) })
     }
 

@@ -31,6 +31,7 @@ impl Machine {
                 let b = self.eval(code, b);
                 ops::apply(*op, *width, a, b)
             }
+            Expr::Is { slot, value } => u128::from(self.frame[*slot as usize] == *value),
             Expr::LogicAnd(a, b) => {
                 if self.eval(code, a) == 0 {
                     0

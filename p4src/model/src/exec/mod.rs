@@ -67,6 +67,8 @@ pub(crate) struct Machine {
     pub(crate) resubmit: Option<Vec<u8>>,
     /// Accesses to register elements that don't exist.
     pub(crate) out_of_range: u64,
+    /// An action that an expression ran has left the control with `exit`.
+    exiting: bool,
     /// Table and entry whose action runs, after a hit.
     entry: Option<(u32, u32)>,
     checksums: Vec<u32>,
@@ -100,6 +102,7 @@ impl Machine {
             mirror: None,
             resubmit: None,
             out_of_range: 0,
+            exiting: false,
             entry: None,
             checksums: vec![0; code.checksum_units],
             random: 0x9e37_79b9_7f4a_7c15,
@@ -124,7 +127,9 @@ impl Machine {
 
     /// Runs the control and the deparser. `output` holds the headers, `payload` is what follows.
     pub(crate) fn process(&mut self, code: &Code, gress: &Gress) {
+        self.exiting = false;
         self.run(code, &gress.control);
+        self.exiting = false;
         self.output.clear();
         self.run(code, &gress.deparser);
     }

@@ -2,7 +2,7 @@
 
 use super::expr::fold;
 use super::{DigestMessage, Machine};
-use crate::ir::{Block, Code, CounterKind, Data, Slot, Stmt};
+use crate::ir::{Block, Code, CounterKind, Data, Expr, Slot, Stmt};
 use crate::types::mask;
 
 /// How a statement ended.
@@ -14,9 +14,27 @@ pub(super) enum Flow {
 }
 
 impl Machine {
+    /// Runs the statements. The two kinds that make up most of every program are handled here, so
+    /// that they cost no call of their own.
     pub(super) fn run(&mut self, code: &Code, block: &Block) -> Flow {
         for stmt in block {
-            let flow = self.step(code, stmt);
+            let flow = match stmt {
+                Stmt::Set { slot, value } => {
+                    self.frame[*slot as usize] = self.eval(code, value);
+                    Flow::Next
+                }
+                Stmt::If { condition, then, otherwise } => {
+                    let holds = match condition {
+                        Expr::Is { slot, value } => self.frame[*slot as usize] == *value,
+                        condition => self.eval(code, condition) != 0,
+                    };
+                    if self.exiting {
+                        return Flow::Exit;
+                    }
+                    self.run(code, if holds { then } else { otherwise })
+                }
+                other => self.step(code, other),
+            };
             if flow != Flow::Next {
                 return flow;
             }
@@ -26,9 +44,7 @@ impl Machine {
 
     fn step(&mut self, code: &Code, stmt: &Stmt) -> Flow {
         match stmt {
-            Stmt::Set { slot, value } => {
-                self.frame[*slot as usize] = self.eval(code, value);
-            }
+            Stmt::Set { .. } | Stmt::If { .. } => {}
             Stmt::SetBits { slot, low, width, value } => {
                 let value = self.eval(code, value);
                 let slot = &mut self.frame[*slot as usize];
@@ -38,12 +54,11 @@ impl Machine {
                 let from = *from as usize;
                 self.frame.copy_within(from..from + *count as usize, *to as usize);
             }
-            Stmt::If { condition, then, otherwise } => {
-                let chosen = if self.eval(code, condition) != 0 { then } else { otherwise };
-                return self.run(code, chosen);
-            }
             Stmt::Do(value) => {
                 self.eval(code, value);
+                if self.exiting {
+                    return Flow::Exit;
+                }
             }
             Stmt::Apply(table) => return self.apply(code, *table),
             Stmt::Switch { table, cases, blocks } => {
@@ -61,7 +76,10 @@ impl Machine {
             }
             Stmt::Call(body) => return self.run(code, &code.bodies[*body as usize]),
             Stmt::Return => return Flow::Return,
-            Stmt::Exit => return Flow::Exit,
+            Stmt::Exit => {
+                self.exiting = true;
+                return Flow::Exit;
+            }
             Stmt::Register { action, index, .. } => {
                 let index = self.eval(code, index);
                 self.register(code, *action, index);

@@ -110,6 +110,7 @@ impl Walker<'_> {
             }
             Expr::Const(_)
             | Expr::Slot(_)
+            | Expr::Is { .. }
             | Expr::Random { .. }
             | Expr::Lookahead { .. }
             | Expr::ChecksumGet(_) => {}

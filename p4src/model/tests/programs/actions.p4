@@ -14,6 +14,12 @@
 //: # exit leaves everything
 //: send 1 04 00 0000 00000001 00000002
 //: expect 1 04 00 0000 00000001 000000ee
+//: # exit in an action that a condition runs leaves the control as well
+//: add chooser hdr.data.x=1 -> leave
+//: send 1 06 01 0000 00000001 00000002
+//: expect 1 06 01 0000 00000001 000000ee
+//: send 1 06 02 0000 00000001 00000002
+//: expect 1 06 02 0000 00000001 00000063
 //: # an in parameter is a copy: writing the argument does not change it
 //: send 1 05 00 0000 00000001 00000002
 //: expect 1 05 00 0000 00000063 00000001
@@ -55,6 +61,13 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         hdr.data.b = before;
     }
 
+    table chooser {
+        key = { hdr.data.x : exact; }
+        actions = { leave; NoAction; }
+        const default_action = NoAction;
+        size = 2;
+    }
+
     apply {
         ig_tm_md.ucast_egress_port = ig_intr_md.ingress_port;
         if (hdr.data.op == 1) {
@@ -70,6 +83,11 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             hdr.data.b = 0;
         } else if (hdr.data.op == 5) {
             keep(hdr.data.a);
+        } else if (hdr.data.op == 6) {
+            if (hdr.data.y == 0 && !chooser.apply().hit) {
+                hdr.data.b = 0x62;
+            }
+            hdr.data.b = hdr.data.b + 1;
         }
     }
 }
