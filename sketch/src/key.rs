@@ -4,13 +4,14 @@
 //! is read from a packet is the data plane's business, not this module's.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::Ipv4Addr;
 
 /// The IPv4 5-tuple: 13 bytes, big-endian, in the order source address, destination address,
 /// source port, destination port, protocol.
 ///
 /// Kept padded with zeros to 16 aligned bytes, since that is what the hashes read.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(C, align(16))]
 pub struct FlowKey([u8; 16]);
 
@@ -104,6 +105,16 @@ impl FlowKey {
     #[inline]
     pub fn protocol(&self) -> u8 {
         self.0[12]
+    }
+}
+
+impl Hash for FlowKey {
+    /// Two words, which costs a third less than 16 bytes and their number.
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let words = u128::from_ne_bytes(self.0);
+        state.write_u64(words as u64);
+        state.write_u64((words >> 64) as u64);
     }
 }
 

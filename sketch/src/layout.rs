@@ -189,7 +189,7 @@ impl Part {
 
     /// Bucket of the array, counted from its start, that `word` falls on. About two nanoseconds;
     /// no division: the masked word is below 8 len, so three conditional subtractions do.
-    #[inline]
+    #[inline(always)]
     pub fn bucket(&self, word: u32) -> u32 {
         let at = word & self.mask;
         let at = min(at, at.wrapping_sub(4 * self.len));

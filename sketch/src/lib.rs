@@ -34,6 +34,7 @@ pub mod group;
 pub mod hash;
 pub mod key;
 pub mod layout;
+pub mod simd;
 pub mod tower;
 
 pub use attention::{Attention, AttentionError, Hierarchy, SampleRate};
@@ -43,4 +44,5 @@ pub use group::{EgressGroup, IngressGroup};
 pub use hash::{HashFamily, HashKey, Hashes};
 pub use key::FlowKey;
 pub use layout::{Layout, LayoutError, Part, Partition};
+pub use simd::Engine;
 pub use tower::{Level, TowerSketch};

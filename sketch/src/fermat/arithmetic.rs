@@ -28,7 +28,7 @@ impl Arithmetic {
     }
 
     /// What a packet of `key` adds to a bucket; `fingerprint` is 0 where none is summed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unit(self, key: &FlowKey, fingerprint: u32) -> Unit {
         match self {
             Self::Prime => prime::unit(key, fingerprint),
@@ -37,7 +37,7 @@ impl Arithmetic {
     }
 
     /// `a + b`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(self, a: &Bucket, b: &Bucket) -> Bucket {
         match self {
             Self::Prime => prime::add(a, b),
@@ -46,7 +46,7 @@ impl Arithmetic {
     }
 
     /// `a - b`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn subtract(self, a: &Bucket, b: &Bucket) -> Bucket {
         match self {
             Self::Prime => prime::subtract(a, b),
@@ -55,7 +55,7 @@ impl Arithmetic {
     }
 
     /// What `packets` packets add.
-    #[inline]
+    #[inline(always)]
     pub(super) fn multiply(self, unit: &Unit, packets: i32) -> Bucket {
         match self {
             Self::Prime => prime::multiply(unit, packets),
@@ -65,7 +65,7 @@ impl Arithmetic {
 
     /// The flow that fills `bucket`, if it is a single one: its key and the fingerprint summed with
     /// it. What comes out of an impure bucket is arbitrary; the caller hashes the key to verify it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn divide(self, bucket: &Bucket) -> Option<(FlowKey, u32)> {
         match self {
             Self::Prime => prime::divide(bucket),

@@ -6,118 +6,165 @@
 //! otherwise empty bucket is put back from there at once, and goes to and fro until the flows it
 //! was mistaken for come out elsewhere, to which a stack would never get. Hostile contents could
 //! keep up such an exchange for ever, so the number of extractions is bounded.
+//!
+//! Buckets are looked at in rounds, and within a round in batches: all of a batch are divided, then
+//! all keys are hashed and the cache lines of their buckets asked for, then the flows are taken
+//! out. A bucket that changes between being looked at and its turn is left to the next round.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-
+use super::MAX_ARRAYS;
+use super::bucket::Bucket;
+use super::decoded::Decoded;
 use super::sketch::FermatSketch;
-use crate::hash::{HashFamily, Hashes};
+use crate::hash::HashFamily;
 use crate::key::FlowKey;
-
-/// What came out of a sketch.
-///
-/// Only a complete decode accounts for every packet. From a partial one, the flows are those that
-/// could be peeled: each passed verification, but their counts may lack packets that remain in
-/// impure buckets, or count some twice.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Decoded {
-    flowset: HashMap<FlowKey, i64>,
-    remaining_buckets: usize,
-    exhausted: bool,
-}
-
-impl Decoded {
-    /// Whether the flowset accounts for all that the sketch recorded: every bucket came out empty,
-    /// in fragments as well as counts.
-    pub fn is_complete(&self) -> bool {
-        self.remaining_buckets == 0 && !self.exhausted
-    }
-
-    /// Buckets, over all arrays, that could not be emptied.
-    pub fn remaining_buckets(&self) -> usize {
-        self.remaining_buckets
-    }
-
-    /// The flows and their packets. A negative number means that more packets of the flow were
-    /// subtracted than added.
-    pub fn flowset(&self) -> &HashMap<FlowKey, i64> {
-        &self.flowset
-    }
-
-    /// The flows and their packets, for keeps.
-    pub fn into_flowset(self) -> HashMap<FlowKey, i64> {
-        self.flowset
-    }
-
-    /// Packets of one flow; `None` where it was not decoded.
-    pub fn packets_of(&self, key: &FlowKey) -> Option<i64> {
-        self.flowset.get(key).copied()
-    }
-}
+use crate::layout::Part;
+use crate::simd::{Isa, with_engine};
 
 /// Extractions allowed for each bucket. A decodable sketch needs fewer than one.
 const EXTRACTIONS_PER_BUCKET: usize = 4;
 
-pub(super) fn decode(mut sketch: FermatSketch, family: &HashFamily) -> Decoded {
-    let shape = sketch.shape();
-    let mut decoded = Decoded::default();
-    let mut budget = EXTRACTIONS_PER_BUCKET * shape.total_buckets();
-    let mut queue: VecDeque<usize> = (0..shape.total_buckets()).collect();
-    queue.retain(|&at| sketch.buckets()[at].count() != 0);
-    while let Some(at) = queue.pop_front() {
-        let Some(pure) = verify(&sketch, family, at) else { continue };
-        if budget == 0 {
-            decoded.exhausted = true;
-            break;
-        }
-        budget -= 1;
-        extract(&mut sketch, at, &pure, &mut queue);
-        let packets = i64::from(pure.packets);
-        match decoded.flowset.entry(pure.key) {
-            Entry::Vacant(entry) => {
-                entry.insert(packets);
-            }
-            Entry::Occupied(mut entry) => {
-                *entry.get_mut() += packets;
-                if *entry.get() == 0 {
-                    entry.remove();
-                }
-            }
-        }
-    }
-    decoded.remaining_buckets = sketch.buckets().iter().filter(|bucket| !bucket.is_zero()).count();
-    decoded
+/// Buckets looked at together.
+const BATCH: usize = 16;
+
+/// How many buckets ahead cache lines are asked for.
+const AHEAD: usize = 2 * BATCH;
+
+pub(super) fn decode(sketch: FermatSketch, family: &HashFamily) -> Decoded {
+    with_engine!(family.engine(), |isa| Peeling::new(sketch, family, isa).run())
 }
 
 /// A flow found alone in a bucket.
+#[derive(Clone, Copy, Default)]
 struct Pure {
     key: FlowKey,
-    packets: i32,
-    hashes: Hashes,
+    fingerprint: u32,
+    /// The bucket, and what it held.
+    at: usize,
+    taken: Bucket,
+    /// Its bucket in each array.
+    buckets: [usize; MAX_ARRAYS],
 }
 
-/// Rehashing and fingerprint verification (section 3.1 and Appendix A.4).
-#[inline]
-fn verify(sketch: &FermatSketch, family: &HashFamily, at: usize) -> Option<Pure> {
-    let bucket = &sketch.buckets()[at];
-    let (key, fingerprint) = sketch.shape().arithmetic.divide(bucket)?;
-    let hashes = family.hash(&key);
-    let belongs = sketch.at(at / sketch.shape().buckets, &sketch.whole(), &hashes) == at
-        && sketch.fingerprint(&hashes) == fingerprint;
-    belongs.then_some(Pure { key, packets: bucket.count(), hashes })
+struct Peeling<'a, I> {
+    sketch: FermatSketch,
+    whole: Part,
+    family: &'a HashFamily,
+    isa: I,
+    /// One bit for each bucket that waits to be looked at.
+    waiting: Vec<u64>,
+    /// Those of them that changed since they were looked at last.
+    next: Vec<u32>,
+    flows: Vec<(FlowKey, i64)>,
+    /// Extractions left.
+    budget: usize,
+    /// Whether a flow was taken out of an empty bucket. Each extraction empties the bucket it
+    /// starts from, so nothing comes out twice before that.
+    repeated: bool,
 }
 
-/// Takes a flow out of all its buckets and queues those that are not empty then.
-#[inline]
-fn extract(sketch: &mut FermatSketch, at: usize, pure: &Pure, queue: &mut VecDeque<usize>) {
-    let arithmetic = sketch.shape().arithmetic;
-    let taken = sketch.buckets()[at];
-    for array in 0..sketch.shape().arrays {
-        let other = sketch.at(array, &sketch.whole(), &pure.hashes);
-        let bucket = &mut sketch.buckets_mut()[other];
-        *bucket = arithmetic.subtract(bucket, &taken);
-        if bucket.count() != 0 {
-            queue.push_back(other);
+impl<'a, I: Isa> Peeling<'a, I> {
+    #[inline(always)]
+    fn new(sketch: FermatSketch, family: &'a HashFamily, isa: I) -> Self {
+        let total = sketch.shape().total_buckets();
+        Self {
+            whole: sketch.whole(),
+            family,
+            isa,
+            waiting: vec![u64::MAX; total.div_ceil(64)],
+            next: Vec::with_capacity(total),
+            flows: Vec::new(),
+            budget: EXTRACTIONS_PER_BUCKET * total,
+            repeated: false,
+            sketch,
         }
+    }
+
+    #[inline(always)]
+    fn run(mut self) -> Decoded {
+        let total = self.sketch.shape().total_buckets();
+        let mut exhausted = false;
+        // The first round goes through all buckets, in order.
+        for start in (0..total).step_by(BATCH) {
+            exhausted |= !self.look(start..total.min(start + BATCH));
+        }
+        let mut round = Vec::with_capacity(self.next.len());
+        while !self.next.is_empty() && !exhausted {
+            round.clear();
+            std::mem::swap(&mut round, &mut self.next);
+            for start in (0..round.len()).step_by(BATCH) {
+                let batch = &round[start..round.len().min(start + BATCH)];
+                for &at in round.iter().skip(start + AHEAD).take(BATCH) {
+                    self.isa.prefetch(self.sketch.buckets(), at as usize);
+                }
+                exhausted |= !self.look(batch.iter().map(|&at| at as usize));
+            }
+        }
+        let remaining = self.sketch.buckets().iter().filter(|bucket| !bucket.is_zero()).count();
+        Decoded::new(self.flows, self.repeated, remaining, exhausted)
+    }
+
+    /// Looks at up to [`BATCH`] buckets and takes out the flows that are alone in one. Gives false
+    /// where more came out than may.
+    #[inline(always)]
+    fn look(&mut self, batch: impl Iterator<Item = usize>) -> bool {
+        let mut pure = [Pure::default(); BATCH];
+        let mut found = 0;
+        let shape = self.sketch.shape();
+        for at in batch {
+            self.waiting[at / 64] &= !(1 << (at % 64));
+            let taken = self.sketch.buckets()[at];
+            if let Some((key, fingerprint)) = shape.arithmetic.divide(&taken) {
+                pure[found] = Pure { key, fingerprint, at, taken, buckets: [0; MAX_ARRAYS] };
+                found += 1;
+            }
+        }
+        let mut verified = 0;
+        for candidate in 0..found {
+            let mut flow = pure[candidate];
+            let belongs = self.verify(&mut flow);
+            pure[verified] = flow;
+            verified += usize::from(belongs);
+        }
+        for flow in &pure[..verified] {
+            if self.sketch.buckets()[flow.at] == flow.taken {
+                if self.budget == 0 {
+                    return false;
+                }
+                self.budget -= 1;
+                self.extract(flow);
+            }
+        }
+        true
+    }
+
+    /// Rehashing and fingerprint verification (section 3.1 and Appendix A.4).
+    #[inline(always)]
+    fn verify(&self, flow: &mut Pure) -> bool {
+        let hashes = self.family.hash_with(self.isa, &flow.key);
+        let mut belongs = false;
+        for array in 0..self.sketch.shape().arrays {
+            let at = self.sketch.at(array, &self.whole, &hashes);
+            self.isa.prefetch(self.sketch.buckets(), at);
+            flow.buckets[array] = at;
+            belongs |= at == flow.at;
+        }
+        belongs & (self.sketch.fingerprint(&hashes) == flow.fingerprint)
+    }
+
+    /// Takes a flow out of all its buckets; those that are not empty then are looked at again.
+    #[inline(always)]
+    fn extract(&mut self, flow: &Pure) {
+        let shape = self.sketch.shape();
+        for &at in &flow.buckets[..shape.arrays] {
+            let bucket = &mut self.sketch.buckets_mut()[at];
+            self.repeated |= bucket.is_zero();
+            *bucket = shape.arithmetic.subtract(bucket, &flow.taken);
+            let (waiting, bit) = (&mut self.waiting[at / 64], 1 << (at % 64));
+            if bucket.count() != 0 && *waiting & bit == 0 {
+                *waiting |= bit;
+                self.next.push(at as u32);
+            }
+        }
+        self.flows.push((flow.key, i64::from(flow.taken.count())));
     }
 }

@@ -9,13 +9,14 @@
 mod arithmetic;
 mod bucket;
 mod decode;
+mod decoded;
 mod prime;
 mod sketch;
 mod wrapping;
 
 pub use arithmetic::Arithmetic;
 pub use bucket::Bucket;
-pub use decode::Decoded;
+pub use decoded::Decoded;
 pub use prime::P;
 pub use sketch::{FermatSketch, Shape, ShapeMismatch, WordsError};
 

@@ -112,7 +112,7 @@ impl FermatSketch {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn fingerprint(&self, hashes: &Hashes) -> u32 {
         if self.shape.fingerprint && self.shape.arithmetic.carries_fingerprint() {
             hashes.fingerprint()
@@ -121,7 +121,7 @@ impl FermatSketch {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn at(&self, array: usize, part: &Part, hashes: &Hashes) -> usize {
         array * self.shape.buckets + part.bucket(hashes.array_word(array)) as usize
     }

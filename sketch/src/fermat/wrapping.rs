@@ -13,7 +13,7 @@ pub(super) const FRAGMENTS: usize = 7;
 const FRAGMENT_BITS: u32 = 15;
 const KEY_BITS: u32 = 104;
 
-#[inline]
+#[inline(always)]
 pub(super) fn unit(key: &FlowKey) -> Unit {
     // The key at the top of 105 bits: one zero bit below it fills the last fragment.
     let bits = (u128::from_be_bytes(*key.padded()) >> (128 - KEY_BITS)) << 1;
@@ -25,7 +25,7 @@ pub(super) fn unit(key: &FlowKey) -> Unit {
     Unit(words)
 }
 
-#[inline]
+#[inline(always)]
 fn lanes(a: &[u32; 8], op: impl Fn(usize, u32) -> u32) -> Bucket {
     let mut words = [0; 8];
     for lane in 0..8 {
@@ -34,24 +34,24 @@ fn lanes(a: &[u32; 8], op: impl Fn(usize, u32) -> u32) -> Bucket {
     Bucket(words)
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn add(a: &Bucket, b: &Bucket) -> Bucket {
     lanes(&a.0, |lane, word| word.wrapping_add(b.0[lane]))
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn subtract(a: &Bucket, b: &Bucket) -> Bucket {
     lanes(&a.0, |lane, word| word.wrapping_sub(b.0[lane]))
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
     lanes(&unit.0, |_, word| word.wrapping_mul(packets as u32))
 }
 
 /// The key of the single flow in `bucket`. `None` where the count is zero or divisible by 2^18, or
 /// where a sum is not the count times a fragment.
-#[inline]
+#[inline(always)]
 pub(super) fn divide(bucket: &Bucket) -> Option<FlowKey> {
     let count = bucket.0[COUNT];
     let shift = count.trailing_zeros();
@@ -59,14 +59,18 @@ pub(super) fn divide(bucket: &Bucket) -> Option<FlowKey> {
         return None;
     }
     let inverse = odd_inverse(count >> shift);
-    let mut bits = 0_u128;
-    for &sum in &bucket.0[..FRAGMENTS] {
-        let quotient = (sum >> shift).wrapping_mul(inverse) & (u32::MAX >> shift);
-        if quotient >> FRAGMENT_BITS != 0 || sum & ((1 << shift) - 1) != 0 {
-            return None;
-        }
-        bits = bits << FRAGMENT_BITS | u128::from(quotient);
+    let mut quotients = [0; FRAGMENTS];
+    let (mut too_long, mut divided_off) = (0, 0);
+    for fragment in 0..FRAGMENTS {
+        let sum = bucket.0[fragment];
+        quotients[fragment] = (sum >> shift).wrapping_mul(inverse) & (u32::MAX >> shift);
+        too_long |= quotients[fragment];
+        divided_off |= sum;
     }
+    if too_long >> FRAGMENT_BITS != 0 || divided_off & ((1 << shift) - 1) != 0 {
+        return None;
+    }
+    let bits = quotients.iter().fold(0, |bits, &q| bits << FRAGMENT_BITS | u128::from(q));
     if bits & 1 == 1 {
         return None;
     }
@@ -78,7 +82,7 @@ pub(super) fn divide(bucket: &Bucket) -> Option<FlowKey> {
 
 /// The inverse of an odd number modulo 2^32, by Newton's iteration: each step doubles the number of
 /// right bits, and the first guess has five.
-#[inline]
+#[inline(always)]
 fn odd_inverse(odd: u32) -> u32 {
     let mut inverse = odd.wrapping_mul(3) ^ 2;
     for _ in 0..3 {

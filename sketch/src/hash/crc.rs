@@ -27,6 +27,36 @@ pub const fn bitwise(generator: u32, bytes: &[u8]) -> u32 {
     !crc
 }
 
+/// x^`exponent` modulo CRC-32's generator, reflected: bit 31 stands for x^0.
+const fn power_of_x(exponent: u32) -> u64 {
+    let mut power = 1_u32 << 31;
+    let mut i = 0;
+    while i < exponent {
+        power = (power >> 1) ^ (ISO_HDLC.reverse_bits() & (power & 1).wrapping_neg());
+        i += 1;
+    }
+    power as u64
+}
+
+/// What carries the upper half of a 16-byte block down by carry-less multiplication.
+pub(crate) const FOLD_95: u64 = power_of_x(95);
+/// What carries the upper third of the rest down.
+pub(crate) const FOLD_63: u64 = power_of_x(63);
+/// CRC-32's generator with its top coefficient, reflected.
+pub(crate) const REFLECTED_33: u64 = (ISO_HDLC.reverse_bits() as u64) << 1 | 1;
+/// The quotient of x^64 by the generator, reflected: Barrett's constant.
+pub(crate) const BARRETT: u64 = {
+    // Long division, the highest coefficient first; x^64 minus x^32 times the generator.
+    let (mut quotient, mut rest, mut degree) = (1_u64, (ISO_HDLC as u64) << 32, 63);
+    while degree >= 32 {
+        let bit = rest >> degree & 1;
+        quotient |= bit << (64 - degree);
+        rest ^= (bit << 32 | (bit.wrapping_neg() & ISO_HDLC as u64)) << (degree - 32);
+        degree -= 1;
+    }
+    quotient
+};
+
 /// Tables for eight bytes at a time ("slicing by eight").
 const fn slicing_tables(generator: u32) -> [[u32; 256]; 8] {
     let generator = generator.reverse_bits();
@@ -97,6 +127,11 @@ mod tests {
     fn the_definition_gives_the_catalogued_check_values() {
         assert_eq!(bitwise(CASTAGNOLI, b"123456789"), 0xE306_9283);
         assert_eq!(bitwise(ISO_HDLC, b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn carryless_constants_are_the_published_ones() {
+        assert_eq!((REFLECTED_33, BARRETT), (0x1_DB71_0641, 0x1_F701_1641));
     }
 
     proptest! {

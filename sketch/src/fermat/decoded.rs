@@ -1,0 +1,84 @@
+//! What decoding gives.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use crate::key::FlowKey;
+
+/// What came out of a sketch.
+///
+/// Only a complete decode accounts for every packet. From a partial one, the flows are those that
+/// could be peeled: each passed verification, but their counts may lack packets that remain in
+/// impure buckets, or count some twice.
+#[derive(Clone, Debug, Default)]
+pub struct Decoded {
+    /// No key twice, no count zero.
+    flows: Vec<(FlowKey, i64)>,
+    /// The flows by key, from when they are first asked for: that costs about as much as decoding.
+    by_key: OnceLock<HashMap<FlowKey, i64>>,
+    remaining_buckets: usize,
+    exhausted: bool,
+}
+
+impl Decoded {
+    /// From flows as they were peeled; where `repeated`, a key may be among them more than once.
+    pub(super) fn new(
+        mut flows: Vec<(FlowKey, i64)>,
+        repeated: bool,
+        remaining_buckets: usize,
+        exhausted: bool,
+    ) -> Self {
+        if repeated {
+            flows.sort_by_key(|&(key, _)| key);
+            flows.dedup_by(|(key, packets), (kept, sum)| {
+                let same = key == kept;
+                *sum += if same { *packets } else { 0 };
+                same
+            });
+            flows.retain(|&(_, packets)| packets != 0);
+        }
+        Self { flows, by_key: OnceLock::new(), remaining_buckets, exhausted }
+    }
+
+    /// Whether the flowset accounts for all that the sketch recorded: every bucket came out empty,
+    /// in fragments as well as counts.
+    pub fn is_complete(&self) -> bool {
+        self.remaining_buckets == 0 && !self.exhausted
+    }
+
+    /// Buckets, over all arrays, that could not be emptied.
+    pub fn remaining_buckets(&self) -> usize {
+        self.remaining_buckets
+    }
+
+    /// The flows and their packets, each flow once, in no order. A negative number means that more
+    /// packets of the flow were subtracted than added.
+    pub fn flows(&self) -> &[(FlowKey, i64)] {
+        &self.flows
+    }
+
+    /// The flows and their packets by key; see [`flows`](Self::flows). Made when first asked for.
+    pub fn flowset(&self) -> &HashMap<FlowKey, i64> {
+        self.by_key.get_or_init(|| self.flows.iter().copied().collect())
+    }
+
+    /// The flows and their packets, for keeps.
+    pub fn into_flowset(self) -> HashMap<FlowKey, i64> {
+        self.by_key.into_inner().unwrap_or_else(|| self.flows.into_iter().collect())
+    }
+
+    /// Packets of one flow; `None` where it was not decoded.
+    pub fn packets_of(&self, key: &FlowKey) -> Option<i64> {
+        self.flowset().get(key).copied()
+    }
+}
+
+impl PartialEq for Decoded {
+    fn eq(&self, other: &Self) -> bool {
+        self.remaining_buckets == other.remaining_buckets
+            && self.exhausted == other.exhausted
+            && self.flowset() == other.flowset()
+    }
+}
+
+impl Eq for Decoded {}
