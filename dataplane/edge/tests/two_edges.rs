@@ -208,3 +208,40 @@ fn attention_takes_effect_at_its_epoch_and_on_all_lcores() {
     }
     assert_eq!(seen, [(0, u32::MAX), (1, u32::MAX), (2, 7), (3, 7)]);
 }
+
+proptest! {
+    #[test]
+    fn any_bytes_pass_through_both_roles_and_come_out_as_they_went_in(
+        mut packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 1..32),
+        ip: bool,
+    ) {
+        let plan = plan();
+        let mut entry = Switch::new(1, &plan);
+        let mut exit = Switch::new(1, &plan);
+        entry.advance_to(plan.clock.start_of(FIRST_EPOCH));
+        exit.advance_to(plan.clock.start_of(FIRST_EPOCH));
+        for bytes in packets.iter_mut().filter(|bytes| ip && bytes.len() > 33) {
+            let tos = bytes[15] & 0x1F;
+            bytes[12..16].copy_from_slice(&[8, 0, 0x45, tos]);
+            let total = (bytes.len() - 14) as u16;
+            bytes[16..18].copy_from_slice(&total.to_be_bytes());
+            // A checksum that no header has comes back as another one that stands for it.
+            bytes[24..26].copy_from_slice(&[0x12, 0x34]);
+        }
+        let mut frames: Vec<Frame> = packets.iter().cloned().map(Frame).collect();
+        entry.lcores[0].ingress(&mut frames);
+        if ip {
+            let marked = frames.iter().zip(&packets).filter(|(frame, bytes)| frame.0 != **bytes);
+            prop_assert_eq!(marked.count() as u64, entry.lcores[0].counters.ingress_recorded);
+        }
+        exit.lcores[0].egress(&mut frames);
+        let out: Vec<Vec<u8>> = frames.into_iter().map(|frame| frame.0).collect();
+        if ip {
+            prop_assert_eq!(out, packets);
+        }
+        let counters = &entry.lcores[0].counters;
+        prop_assert_eq!(counters.host_received, counters.ingress_recorded
+            + counters.malformed.iter().sum::<u64>() + counters.unmeasured.iter().sum::<u64>());
+        prop_assert_eq!(exit.lcores[0].counters.egress_recorded, counters.ingress_recorded);
+    }
+}

@@ -16,20 +16,24 @@ use crate::fabric::wait_until;
 /// Reads a file of reports while it grows, in a thread of its own.
 pub(crate) struct Reports {
     read: Arc<Mutex<Vec<EpochReport>>>,
+    show: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     reader: JoinHandle<Result<()>>,
 }
 
 impl Reports {
-    /// Reads the reports that appear in the file at `path`; prints a line for each where `show` says so.
+    /// Reads the reports that appear in the file at `path`. Where `show` says so, prints a line for each from the first
+    /// complete one on.
     pub(crate) fn watch(path: &Path, show: bool) -> Self {
         let read = Arc::new(Mutex::new(Vec::new()));
+        let show = Arc::new(AtomicBool::new(show));
         let stop = Arc::new(AtomicBool::new(false));
         let reader = std::thread::spawn({
-            let (path, read, stop) = (path.to_owned(), read.clone(), stop.clone());
-            move || follow(&path, show, &read, &stop)
+            let (path, read) = (path.to_owned(), read.clone());
+            let (show, stop) = (show.clone(), stop.clone());
+            move || follow(&path, &read, &show, &stop)
         });
-        Self { read, stop, reader }
+        Self { read, show, stop, reader }
     }
 
     /// Waits for a report that is as `wanted`; each is asked about once, in order. `alive` says why it may never come.
@@ -50,6 +54,11 @@ impl Reports {
         })
     }
 
+    /// Prints no more of them: what comes when switches stop is of no interest.
+    pub(crate) fn hush(&self) {
+        self.show.store(false, Ordering::Relaxed);
+    }
+
     /// Reads what is still to be read, and gives all of it.
     pub(crate) fn finish(self) -> Result<Vec<EpochReport>> {
         self.stop.store(true, Ordering::Relaxed);
@@ -60,13 +69,14 @@ impl Reports {
 
 fn follow(
     path: &Path,
-    show: bool,
     read: &Mutex<Vec<EpochReport>>,
+    show: &AtomicBool,
     stop: &AtomicBool,
 ) -> Result<()> {
     let context = || format!("reading {}", path.display());
     let mut file: Option<BufReader<File>> = None;
     let mut line = String::new();
+    let mut begun = false;
     loop {
         // Asked for first, so that what was written before is read.
         let last = stop.load(Ordering::Relaxed);
@@ -81,7 +91,8 @@ fn follow(
             while file.read_line(&mut line).with_context(context)? > 0 && line.ends_with('\n') {
                 let report: EpochReport = serde_json::from_str(&line)
                     .with_context(|| format!("a report in {}: {line}", path.display()))?;
-                if show {
+                begun |= report.complete;
+                if begun && show.load(Ordering::Relaxed) {
                     println!("{}", line_of(&report));
                 }
                 read.lock().unwrap_or_else(PoisonError::into_inner).push(report);
@@ -98,7 +109,7 @@ fn follow(
 /// A report on one line.
 fn line_of(report: &EpochReport) -> String {
     let packets: u64 = report.edges.iter().filter_map(|edge| edge.packets_in).sum();
-    let flows: f64 = report.edges.iter().filter_map(|edge| edge.cardinality).sum();
+    let flows = report.edges.iter().filter_map(|edge| edge.cardinality).fold(0.0, |a, b| a + b);
     let hitters: usize = report.edges.iter().map(|edge| edge.heavy_hitters.len()).sum();
     let lost: u64 = report.loss.iter().map(|loss| loss.lost).sum();
     let mut line = format!(

@@ -102,6 +102,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     )?;
     interrupt::check()?;
 
+    reports.hush();
     let passage = pair.passage()?;
     let losses = pair.losses()?;
     for switch in switches {
@@ -109,12 +110,16 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     }
     controller.stop()?;
     let reports = reports.finish()?;
-    ensure!(!reports.is_empty(), "the controller reported no epoch");
+    // While programs start and stop, epochs can't be complete, and no packet is on its way.
+    let begin = reports.iter().position(|report| report.complete).unwrap_or_default();
+    let end = reports.iter().rposition(|report| report.start_unix_ns <= after_ns);
+    let reports = &reports[begin..end.map_or(begin, |last| last + 1)];
+    ensure!(!reports.is_empty(), "the controller reported no complete epoch");
 
     let truth = out.join("truth.json");
     fs::write(&truth, serde_json::to_string_pretty(&losses)?)
         .with_context(|| format!("writing {}", truth.display()))?;
-    Ok(Demo { traffic, passage, comparison: Comparison::new(&reports, &losses) })
+    Ok(Demo { traffic, passage, comparison: Comparison::new(reports, &losses) })
 }
 
 impl Demo {
