@@ -193,15 +193,13 @@ impl Attention {
     /// classifier overflowed).
     #[inline]
     pub fn classify(&self, size: u32, hashes: &Hashes, sample_seed: u16) -> Hierarchy {
-        if size >= self.t_h {
-            Hierarchy::HhCandidate
-        } else if size >= self.t_l {
-            Hierarchy::HlCandidate
-        } else if u32::from(hashes.sample(sample_seed)) < self.sample_rate.threshold() {
-            Hierarchy::SampledLl
-        } else {
-            Hierarchy::NonSampledLl
-        }
+        // Thresholds rise with the hierarchy, so each one reached is one hierarchy more.
+        let sampled = u32::from(hashes.sample(sample_seed)) < self.sample_rate.threshold();
+        let (heavy_loss, heavy_hitter) = (size >= self.t_l, size >= self.t_h);
+        let bits = u8::from(sampled | heavy_loss | heavy_hitter)
+            + u8::from(heavy_loss | heavy_hitter)
+            + u8::from(heavy_hitter);
+        Hierarchy::from_bits(bits)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::fermat::FermatSketch;
 use crate::hash::{HashFamily, Hashes};
 use crate::key::FlowKey;
 use crate::layout::{Layout, LayoutError, Part};
+use crate::simd::{Isa, with_engine};
 use crate::tower::TowerSketch;
 
 /// Most packets that are recorded at a time.
@@ -62,11 +63,12 @@ impl IngressGroup {
         hierarchy
     }
 
-    /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy.
+    /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy. Step
+    /// by step for the whole burst, so that its cache lines are under way together: one a packet in
+    /// each array of counters and of buckets.
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
-    #[inline]
     pub fn record_burst(
         &mut self,
         family: &HashFamily,
@@ -74,12 +76,34 @@ impl IngressGroup {
         hierarchies: &mut [Hierarchy],
     ) {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
+        with_engine!(family.engine(), |isa| self.record_burst_with(isa, family, keys, hierarchies));
+    }
+
+    #[inline(always)]
+    fn record_burst_with(
+        &mut self,
+        isa: impl Isa,
+        family: &HashFamily,
+        keys: &[FlowKey],
+        hierarchies: &mut [Hierarchy],
+    ) {
         let mut hashes = [Hashes::default(); BURST];
         let hashes = &mut hashes[..keys.len()];
-        family.hash_burst(keys, hashes);
-        for ((key, hashes), hierarchy) in keys.iter().zip(hashes).zip(hierarchies) {
-            *hierarchy = self.record(key, hashes);
+        family.hash_burst_with(isa, keys, hashes);
+        let mut sizes = [0; BURST];
+        let sizes = &mut sizes[..keys.len()];
+        self.classifier.insert_burst(isa, hashes, sizes);
+        for ((hierarchy, hashes), &size) in hierarchies.iter_mut().zip(&*hashes).zip(&*sizes) {
+            *hierarchy = self.attention.classify(size, hashes, self.sample_seed);
         }
+        let parts = &self.parts;
+        let packets = keys.iter().zip(&*hashes).zip(&*hierarchies);
+        self.upstream.encode_burst(
+            isa,
+            packets
+                .filter(|&(_, &hierarchy)| hierarchy != Hierarchy::NonSampledLl)
+                .map(|((key, hashes), &h)| (&parts[usize::from(h.bits())], key, hashes)),
+        );
     }
 
     /// Adds what another lcore recorded in the same epoch under the same attention.
@@ -162,11 +186,11 @@ impl EgressGroup {
     }
 
     /// Records a burst of at most [`BURST`] packets under the hierarchies they carry, and gives the
-    /// number of those whose hierarchy has no buckets in this epoch.
+    /// number of those whose hierarchy has no buckets in this epoch. One cache line a packet in each
+    /// array of buckets.
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
-    #[inline]
     pub fn record_burst(
         &mut self,
         family: &HashFamily,
@@ -174,14 +198,34 @@ impl EgressGroup {
         hierarchies: &[Hierarchy],
     ) -> u32 {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
+        with_engine!(family.engine(), |isa| self.record_burst_with(isa, family, keys, hierarchies))
+    }
+
+    #[inline(always)]
+    fn record_burst_with(
+        &mut self,
+        isa: impl Isa,
+        family: &HashFamily,
+        keys: &[FlowKey],
+        hierarchies: &[Hierarchy],
+    ) -> u32 {
         let mut hashes = [Hashes::default(); BURST];
         let hashes = &mut hashes[..keys.len()];
-        family.hash_burst(keys, hashes);
-        let mut foreign = 0;
-        for ((key, hashes), &hierarchy) in keys.iter().zip(hashes).zip(hierarchies) {
-            foreign += u32::from(!self.record(key, hashes, hierarchy));
-        }
-        foreign
+        family.hash_burst_with(isa, keys, hashes);
+        let part = |hierarchy: Hierarchy| &self.parts[usize::from(hierarchy.bits())];
+        let foreign = hierarchies
+            .iter()
+            .filter(|&&h| h != Hierarchy::NonSampledLl && part(h).is_empty())
+            .count();
+        let packets = keys.iter().zip(&*hashes).zip(hierarchies);
+        // The part of non-sampled packets has no buckets, either.
+        self.downstream.encode_burst(
+            isa,
+            packets
+                .map(|((key, hashes), &hierarchy)| (part(hierarchy), key, hashes))
+                .filter(|(part, ..)| !part.is_empty()),
+        );
+        foreign as u32
     }
 
     /// Adds what another lcore recorded in the same epoch under the same attention.

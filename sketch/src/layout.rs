@@ -197,6 +197,12 @@ impl Part {
         let at = min(at, at.wrapping_sub(self.len));
         self.offset + at
     }
+
+    /// The buckets that four words fall on.
+    #[inline(always)]
+    pub(crate) fn buckets(&self, words: [u32; 4]) -> [u32; 4] {
+        words.map(|word| self.bucket(word))
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use super::bucket::Bucket;
 use super::{Arithmetic, Decoded, MAX_ARRAYS, decode};
-use crate::hash::{HashFamily, Hashes};
+use crate::group::BURST;
+use crate::hash::{HashFamily, Hashes, LANES};
 use crate::key::FlowKey;
 use crate::layout::Part;
+use crate::simd::{Engine, Isa, with_engine};
 
 /// What two sketches must have in common to be added or subtracted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +51,23 @@ pub struct ShapeMismatch {
 }
 
 /// d arrays of m buckets. See the [module](super) for what it is good for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct FermatSketch {
     shape: Shape,
     /// Array after array.
     buckets: Vec<Bucket>,
+}
+
+impl Clone for FermatSketch {
+    fn clone(&self) -> Self {
+        Self { shape: self.shape, buckets: self.buckets.clone() }
+    }
+
+    /// Copies at the speed of memory, into the memory that is there where it suffices.
+    fn clone_from(&mut self, source: &Self) {
+        self.shape = source.shape;
+        self.buckets.clone_from(&source.buckets);
+    }
 }
 
 impl FermatSketch {
@@ -112,6 +126,56 @@ impl FermatSketch {
         }
     }
 
+    /// Adds one packet for each of `keys`, as [`encode`](Self::encode) does, to the buckets of its
+    /// part. First all units are made and all cache lines asked for, then all buckets changed.
+    ///
+    /// # Panics
+    /// When there are more packets than [`BURST`], or a part reaches beyond the sketch.
+    #[inline(always)]
+    pub(crate) fn encode_burst<'a>(
+        &mut self,
+        isa: impl Isa,
+        packets: impl Iterator<Item = (&'a Part, &'a FlowKey, &'a Hashes)>,
+    ) {
+        match self.shape.arithmetic {
+            Arithmetic::Prime => self.encode_burst_in(Arithmetic::Prime, isa, packets),
+            Arithmetic::Wrapping => self.encode_burst_in(Arithmetic::Wrapping, isa, packets),
+        }
+    }
+
+    #[inline(always)]
+    fn encode_burst_in<'a>(
+        &mut self,
+        arithmetic: Arithmetic,
+        isa: impl Isa,
+        packets: impl Iterator<Item = (&'a Part, &'a FlowKey, &'a Hashes)>,
+    ) {
+        let arrays = self.shape.arrays;
+        let stride = self.shape.buckets;
+        let fingerprinted = self.shape.fingerprint && arithmetic.carries_fingerprint();
+        let mut units = [Bucket::default(); BURST];
+        let mut at = [[0; MAX_ARRAYS + 3]; BURST];
+        let mut number = 0;
+        for (part, key, hashes) in packets {
+            let fingerprint = if fingerprinted { hashes.fingerprint() } else { 0 };
+            units[number] = Bucket(arithmetic.unit(key, fingerprint).0);
+            at[number][..LANES].copy_from_slice(&part.buckets(hashes.array_words()));
+            if arrays > LANES {
+                at[number][LANES] = part.bucket(hashes.array_word(LANES));
+            }
+            for array in 0..arrays {
+                isa.prefetch(&self.buckets, array * stride + at[number][array] as usize);
+            }
+            number += 1;
+        }
+        for (unit, at) in units[..number].iter().zip(&at) {
+            for array in 0..arrays {
+                let bucket = &mut self.buckets[array * stride + at[array] as usize];
+                *bucket = arithmetic.add(bucket, unit);
+            }
+        }
+    }
+
     #[inline(always)]
     pub(super) fn fingerprint(&self, hashes: &Hashes) -> u32 {
         if self.shape.fingerprint && self.shape.arithmetic.carries_fingerprint() {
@@ -131,7 +195,7 @@ impl FermatSketch {
     /// # Errors
     /// When the shapes differ; nothing is changed then.
     pub fn add(&mut self, other: &Self) -> Result<(), ShapeMismatch> {
-        self.combine(other, Arithmetic::add)
+        self.combine(other, |arithmetic, a, b| arithmetic.add(a, b))
     }
 
     /// Subtracts `other` bucket by bucket.
@@ -139,7 +203,7 @@ impl FermatSketch {
     /// # Errors
     /// When the shapes differ; nothing is changed then.
     pub fn subtract(&mut self, other: &Self) -> Result<(), ShapeMismatch> {
-        self.combine(other, Arithmetic::subtract)
+        self.combine(other, |arithmetic, a, b| arithmetic.subtract(a, b))
     }
 
     #[inline]
@@ -151,9 +215,11 @@ impl FermatSketch {
         if self.shape != other.shape {
             return Err(ShapeMismatch { left: self.shape, right: other.shape });
         }
-        for (a, b) in self.buckets.iter_mut().zip(&other.buckets) {
-            *a = op(self.shape.arithmetic, a, b);
-        }
+        let pairs = self.buckets.iter_mut().zip(&other.buckets);
+        with_engine!(Engine::detect(), |_isa| match self.shape.arithmetic {
+            Arithmetic::Prime => pairs.for_each(|(a, b)| *a = op(Arithmetic::Prime, a, b)),
+            Arithmetic::Wrapping => pairs.for_each(|(a, b)| *a = op(Arithmetic::Wrapping, a, b)),
+        });
         Ok(())
     }
 

@@ -155,9 +155,15 @@ impl Hashes {
         Self { lanes, x, y }
     }
 
+    /// The words of the first four bucket arrays.
+    #[inline(always)]
+    pub(crate) fn array_words(&self) -> [u32; LANES] {
+        self.lanes
+    }
+
     /// The word that indexes bucket array `array` of a FermatSketch (at most
     /// [`crate::fermat::MAX_ARRAYS`]).
-    #[inline]
+    #[inline(always)]
     pub fn array_word(&self, array: usize) -> u32 {
         match array {
             0..LANES => self.lanes[array],
@@ -167,7 +173,7 @@ impl Hashes {
 
     /// The word that indexes level `level` of a flow classifier (at most
     /// [`crate::tower::MAX_LEVELS`]).
-    #[inline]
+    #[inline(always)]
     pub fn classifier_word(&self, level: usize) -> u32 {
         let word = self.lanes[3];
         match level {
@@ -179,13 +185,13 @@ impl Hashes {
     }
 
     /// The 20-bit fingerprint that travels in the fourth ID fragment.
-    #[inline]
+    #[inline(always)]
     pub fn fingerprint(&self) -> u32 {
         self.y >> 12
     }
 
     /// The 16-bit value that is compared with the sample rate's threshold.
-    #[inline]
+    #[inline(always)]
     pub fn sample(&self, seed: u16) -> u16 {
         ((self.lanes[3] ^ self.y) >> 16) as u16 ^ seed
     }

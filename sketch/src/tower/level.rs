@@ -1,8 +1,12 @@
 //! One array of equally wide counters.
 
+use std::cmp::min;
+
 use serde::{Deserialize, Serialize};
 
+use crate::group::BURST;
 use crate::layout::Part;
+use crate::simd::Isa;
 
 /// Most counter arrays that the hash family has words for.
 pub const MAX_LEVELS: usize = 4;
@@ -167,6 +171,45 @@ impl Counters {
         if sum == max { OVERFLOW } else { sum }
     }
 
+    /// Counts one packet for each of `words` in order, and lowers its entry in `sizes` to the
+    /// counter's new value where that is less.
+    #[inline(always)]
+    pub(super) fn count_burst(
+        &mut self,
+        isa: impl Isa,
+        words: impl Iterator<Item = u32>,
+        sizes: &mut [u32],
+    ) {
+        let mut at = [0; BURST];
+        let at = &mut at[..sizes.len()];
+        for (at, word) in at.iter_mut().zip(words) {
+            *at = self.part.bucket(word);
+        }
+        match &mut self.cells {
+            Cells::Bits8(cells) => {
+                at.iter().for_each(|&at| isa.prefetch(cells, at as usize));
+                for (&at, size) in at.iter().zip(sizes) {
+                    let sum = cells[at as usize].saturating_add(1);
+                    cells[at as usize] = sum;
+                    *size = min(*size, if sum == u8::MAX { OVERFLOW } else { sum.into() });
+                }
+            }
+            Cells::Bits16(cells) => {
+                at.iter().for_each(|&at| isa.prefetch(cells, at as usize));
+                for (&at, size) in at.iter().zip(sizes) {
+                    let sum = cells[at as usize].saturating_add(1);
+                    cells[at as usize] = sum;
+                    *size = min(*size, if sum == u16::MAX { OVERFLOW } else { sum.into() });
+                }
+            }
+            _ => {
+                for (&at, size) in at.iter().zip(sizes) {
+                    *size = min(*size, self.add(at as usize, 1));
+                }
+            }
+        }
+    }
+
     /// Raises counter `at` to `value` or its maximum where it is lower.
     #[inline]
     pub(super) fn raise(&mut self, at: usize, value: u32) {
@@ -194,8 +237,21 @@ impl Counters {
 
     /// Adds the counters of an array of the same level, each up to its maximum.
     pub(super) fn merge(&mut self, other: &Self) {
-        for at in 0..self.level.counters as usize {
-            self.add(at, other.raw(at));
+        match (&mut self.cells, &other.cells) {
+            (Cells::Bits8(mine), Cells::Bits8(theirs)) => {
+                mine.iter_mut().zip(theirs).for_each(|(a, &b)| *a = a.saturating_add(b));
+            }
+            (Cells::Bits16(mine), Cells::Bits16(theirs)) => {
+                mine.iter_mut().zip(theirs).for_each(|(a, &b)| *a = a.saturating_add(b));
+            }
+            (Cells::Bits32(mine), Cells::Bits32(theirs)) => {
+                mine.iter_mut().zip(theirs).for_each(|(a, &b)| *a = a.saturating_add(b));
+            }
+            _ => {
+                for at in 0..self.level.counters as usize {
+                    self.add(at, other.raw(at));
+                }
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::level::{Counters, Level, LevelError, OVERFLOW, validate_levels};
 use crate::hash::Hashes;
+use crate::simd::Isa;
 
 /// Arrays of counters of rising width. See the [module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,23 @@ impl TowerSketch {
             size = size.min(counters.add(at, 1));
         }
         size
+    }
+
+    /// Counts a burst of packets, as [`insert`](Self::insert) does one after another, and gives
+    /// each one's flow size in `sizes`. Goes through one array after another, so that the cache
+    /// lines of a whole burst are under way at once.
+    #[inline(always)]
+    pub(crate) fn insert_burst(&mut self, isa: impl Isa, hashes: &[Hashes], sizes: &mut [u32]) {
+        sizes.fill(OVERFLOW);
+        for (level, counters) in self.levels.iter_mut().enumerate() {
+            match level {
+                0 => counters.count_burst(isa, hashes.iter().map(|h| h.classifier_word(0)), sizes),
+                _ => {
+                    let words = hashes.iter().map(|h| h.classifier_word(level));
+                    counters.count_burst(isa, words, sizes);
+                }
+            }
+        }
     }
 
     /// Counts one packet in the flow's smallest counters only (CU insertion): more exact, but a

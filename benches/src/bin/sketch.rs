@@ -1,0 +1,79 @@
+//! Speed of the sketches on one core, as a table and as JSON.
+
+use std::io::stdout;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use calumma_benches::{cases, measure, workload};
+use calumma_sketch::{Arithmetic, Attention, HashFamily, HashKey, Layout};
+use clap::Parser;
+
+/// Speed of the sketches on one core
+///
+/// All cases take turns over the same seeded packets: 2.3 million of 63,000 flows, Zipf 1.1.
+#[derive(Parser)]
+struct Cli {
+    /// Write the figures to this file, too, as a JSON list
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Readings of each case
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let packets = workload::zipf(63_000, 2_300_000, 1.1, 1);
+    let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+    let layout = Layout::default();
+    let wrapping = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
+    let healthy = Attention::healthy(&layout, 512);
+    let plain = || family.clone().scalar();
+    eprintln!("instructions: {}", family.engine().name());
+
+    let mut all = vec![
+        cases::hash("sketch.hash.ns", family.clone(), &packets),
+        cases::hash("sketch.hash.scalar.ns", plain(), &packets),
+        cases::ingress("sketch.ingress.mpps", family.clone(), &layout, healthy, &packets),
+        cases::ingress(
+            "sketch.ingress.wrapping.mpps",
+            family.clone(),
+            &wrapping,
+            healthy,
+            &packets,
+        ),
+        cases::ingress("sketch.ingress.scalar.mpps", plain(), &layout, healthy, &packets),
+        cases::egress("sketch.egress.mpps", family.clone(), &layout, healthy, &packets),
+        cases::egress("sketch.egress.wrapping.mpps", family.clone(), &wrapping, healthy, &packets),
+        cases::egress("sketch.egress.scalar.mpps", plain(), &layout, healthy, &packets),
+        cases::em("sketch.em.ms", &family, &layout, &packets),
+    ];
+    use Arithmetic::{Prime, Wrapping};
+    for (name, arithmetic, flows, by_key) in [
+        ("sketch.decode.ns_per_flow", Prime, 8_600, false),
+        ("sketch.decode.by_key.ns_per_flow", Prime, 8_600, true),
+        ("sketch.decode.1k.ns_per_flow", Prime, 1_000, false),
+        ("sketch.decode.100k.ns_per_flow", Prime, 100_000, false),
+        ("sketch.decode.1m.ns_per_flow", Prime, 1_000_000, false),
+        ("sketch.decode.wrapping.ns_per_flow", Wrapping, 8_600, false),
+        ("sketch.decode.wrapping.1m.ns_per_flow", Wrapping, 1_000_000, false),
+    ] {
+        all.push(cases::decode(name, family.clone(), arithmetic, flows, by_key));
+    }
+    all.push(cases::decode("sketch.decode.scalar.ns_per_flow", plain(), Prime, 8_600, false));
+    for buckets in [4096, 1 << 20] {
+        all.extend(cases::algebra(Prime, buckets));
+    }
+    all.extend(cases::algebra(Wrapping, 4096));
+    all.retain(|case| case.name().contains(&cli.only));
+
+    let figures = measure::in_turns(all, cli.rounds.into());
+    measure::write_table(&figures, &mut stdout().lock())?;
+    if let Some(file) = cli.json {
+        measure::write_json(&figures, &file)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! What the benchmarks share: workloads, taking turns at measuring, and peers of the sketches.
+//!
+//! For benchmarks only; nothing that runs in a network uses it.
+
+pub mod cases;
+pub mod measure;
+pub mod workload;

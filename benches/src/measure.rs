@@ -1,0 +1,133 @@
+//! Measuring cases in turns, so that whatever slows the machine for a while slows all alike.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// A stopwatch of the time that this thread has the CPU, which other work on the machine lengthens
+/// by what it does to the caches only.
+#[derive(Debug)]
+pub struct Watch(TimeSpec);
+
+impl Watch {
+    /// Starts one.
+    pub fn start() -> Self {
+        Self(now())
+    }
+
+    /// Nanoseconds since the start.
+    pub fn nanos(&self) -> f64 {
+        let past = now() - self.0;
+        past.tv_sec() as f64 * 1e9 + past.tv_nsec() as f64
+    }
+}
+
+fn now() -> TimeSpec {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has a CPU clock for each thread")
+}
+
+/// Something to measure: each call runs it once and gives one reading in `unit`.
+pub struct Case<'a> {
+    name: String,
+    unit: &'static str,
+    run: Box<dyn FnMut() -> f64 + 'a>,
+}
+
+impl<'a> Case<'a> {
+    /// A case of this name and unit.
+    pub fn new(name: &str, unit: &'static str, run: impl FnMut() -> f64 + 'a) -> Self {
+        Self { name: name.into(), unit, run: Box::new(run) }
+    }
+
+    /// What is measured, as it will stand in the table.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The readings of a case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// What was measured, its parts separated by dots.
+    pub name: String,
+    /// Of what the numbers are.
+    pub unit: &'static str,
+    /// The middle reading.
+    pub median: f64,
+    /// The lowest reading.
+    pub min: f64,
+    /// The highest reading.
+    pub max: f64,
+}
+
+/// Runs every case once to warm up and then `rounds` times, all of them taking turns.
+///
+/// # Panics
+/// When there is no round.
+pub fn in_turns(mut cases: Vec<Case<'_>>, rounds: usize) -> Vec<Figure> {
+    assert!(rounds > 0, "at least one round");
+    let mut readings = vec![Vec::with_capacity(rounds); cases.len()];
+    for case in &mut cases {
+        (case.run)();
+    }
+    for _ in 0..rounds {
+        for (case, readings) in cases.iter_mut().zip(&mut readings) {
+            readings.push((case.run)());
+        }
+    }
+    let figure = |(case, mut readings): (Case<'_>, Vec<f64>)| {
+        readings.sort_by(f64::total_cmp);
+        Figure {
+            name: case.name,
+            unit: case.unit,
+            median: readings[readings.len() / 2],
+            min: readings[0],
+            max: readings[readings.len() - 1],
+        }
+    };
+    cases.into_iter().zip(readings).map(figure).collect()
+}
+
+/// Writes the figures as a table.
+///
+/// # Errors
+/// When `out` can't be written to.
+pub fn write_table(figures: &[Figure], out: &mut impl Write) -> std::io::Result<()> {
+    let width = figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
+    writeln!(out, "{:width$}  {:>10}  {:>10}  {:>10}  unit", "", "median", "min", "max")?;
+    for Figure { name, unit, median, min, max } in figures {
+        writeln!(out, "{name:width$}  {median:>10.2}  {min:>10.2}  {max:>10.2}  {unit}")?;
+    }
+    Ok(())
+}
+
+/// Writes the figures as a JSON list.
+///
+/// # Errors
+/// When the file can't be written.
+pub fn write_json(figures: &[Figure], file: &Path) -> Result<()> {
+    let mut json = serde_json::to_vec_pretty(figures).context("figures as JSON")?;
+    json.push(b'\n');
+    fs::write(file, json).with_context(|| format!("writing {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_the_middle_of_what_was_read_after_the_warm_up() {
+        let mut readings = [99.0, 3.0, 1.0, 2.0].into_iter();
+        let case = Case::new("a.b", "ns", || readings.next().unwrap());
+        let figures = in_turns(vec![case], 3);
+        assert_eq!((figures[0].median, figures[0].min, figures[0].max), (2.0, 1.0, 3.0));
+        let mut table = Vec::new();
+        write_table(&figures, &mut table).unwrap();
+        assert!(String::from_utf8(table).unwrap().contains("a.b"));
+    }
+}

@@ -1,0 +1,52 @@
+//! Seeded traffic.
+
+use std::collections::HashSet;
+
+use calumma_sketch::FlowKey;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// `number` distinct keys without any structure.
+pub fn keys(number: usize, seed: u64) -> Vec<FlowKey> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut seen = HashSet::with_capacity(number);
+    let keys = std::iter::repeat_with(|| FlowKey::from_bytes(rng.random()));
+    keys.filter(|&key| seen.insert(key)).take(number).collect()
+}
+
+/// The keys of `packets` packets, each one's flow drawn from a Zipf distribution over `flows`.
+pub fn zipf(flows: usize, packets: usize, exponent: f64, seed: u64) -> Vec<FlowKey> {
+    let keys = keys(flows, seed);
+    let mut rng = StdRng::seed_from_u64(!seed);
+    let mut total = 0.0;
+    let cumulated: Vec<f64> = (1..=flows)
+        .map(|rank| {
+            total += (rank as f64).powf(-exponent);
+            total
+        })
+        .collect();
+    let mut draw = || {
+        let drawn = rng.random_range(0.0..total);
+        keys[cumulated.partition_point(|&sum| sum <= drawn)]
+    };
+    (0..packets).map(|_| draw()).collect()
+}
+
+/// Losses of flow number `flow`: one in 16 has many, the others few.
+pub fn losses(flow: usize) -> i32 {
+    if flow.is_multiple_of(16) { 1 + (flow as i32 * 11) % 100_000 } else { 1 + flow as i32 % 7 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_is_the_same_for_the_same_seed_and_its_first_flow_leads() {
+        let packets = zipf(100, 10_000, 1.1, 7);
+        assert_eq!(packets, zipf(100, 10_000, 1.1, 7));
+        let first = keys(100, 7)[0];
+        let share = packets.iter().filter(|&&key| key == first).count();
+        assert!((1_500..4_000).contains(&share), "{share}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Vector instructions and bursts give, bit for bit, what plain code gives packet by packet.
+
+mod common;
+
+use calumma_sketch::group::BURST;
+use calumma_sketch::{
+    Arithmetic, Attention, EgressGroup, FermatSketch, FlowKey, Hierarchy, IngressGroup, Layout,
+    Level, Partition, SampleRate, Shape,
+};
+use common::family;
+use proptest::prelude::*;
+
+fn key(n: u32) -> FlowKey {
+    FlowKey::from_words(0x0A00_0000 | n, 0xC0A8_0001 ^ n << 7, n.wrapping_mul(0x9E37_79B9), n as u8)
+}
+
+fn arithmetic() -> impl Strategy<Value = Arithmetic> {
+    prop::sample::select(vec![Arithmetic::Prime, Arithmetic::Wrapping])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn bursts_record_what_single_packets_would(
+        arithmetic in arithmetic(),
+        fingerprint: bool,
+        arrays in 2u32..=5,
+        narrow in prop::sample::select(vec![2u32, 4, 8]),
+        packets in prop::collection::vec(0u32..40, 0..3_000),
+        burst in 1..=BURST,
+        seed: u64,
+    ) {
+        let layout = Layout {
+            arithmetic,
+            fingerprint,
+            arrays,
+            upstream_buckets: 60,
+            downstream_buckets: 50,
+            classifier: vec![Level::new(narrow, 70), Level::new(16, 30), Level::new(32, 20)],
+        };
+        let attention = Attention {
+            t_h: 60,
+            t_l: 20,
+            sample_rate: SampleRate::new(0.5).unwrap(),
+            partition: Partition { hh: 10, hl: 33, ll: 17 },
+        };
+        let fast = family(seed);
+        let plain = fast.clone().scalar();
+        let ingress = IngressGroup::new(&layout, attention, seed).unwrap();
+        let egress = EgressGroup::new(&layout, attention).unwrap();
+        let (mut ingress_one, mut egress_one) = (ingress.clone(), egress.clone());
+        let mut others = [(fast, ingress.clone(), egress.clone()), (plain.clone(), ingress, egress)];
+
+        let keys: Vec<FlowKey> = packets.iter().map(|&n| key(n * n / 3)).collect();
+        for keys in keys.chunks(burst) {
+            let expected: Vec<Hierarchy> =
+                keys.iter().map(|key| ingress_one.record(key, &plain.hash(key))).collect();
+            for (key, &hierarchy) in keys.iter().zip(&expected) {
+                prop_assert!(egress_one.record(key, &plain.hash(key), hierarchy));
+            }
+            for (family, ingress, egress) in &mut others {
+                let mut hierarchies = vec![Hierarchy::default(); keys.len()];
+                ingress.record_burst(family, keys, &mut hierarchies);
+                prop_assert_eq!(&hierarchies, &expected);
+                prop_assert_eq!(egress.record_burst(family, keys, &hierarchies), 0);
+            }
+        }
+        for (_, ingress, egress) in &others {
+            prop_assert_eq!(ingress, &ingress_one);
+            prop_assert_eq!(egress, &egress_one);
+        }
+    }
+
+    #[test]
+    fn either_engine_decodes_the_same_from_any_contents(
+        arithmetic in arithmetic(),
+        flows in 0u32..400,
+        garbage in prop::collection::vec((0usize..900, any::<u32>()), 0..3),
+        seed: u64,
+    ) {
+        let shape = Shape { arithmetic, ..Shape::default() }.with_buckets(100);
+        let fast = family(seed);
+        let mut sketch = FermatSketch::new(shape);
+        for n in 0..flows {
+            sketch.insert(&fast, &key(n), n as i32 * 5_003 - 9_000);
+        }
+        let mut words: Vec<u32> = sketch.words().collect();
+        for (at, word) in garbage {
+            words[at] = word % 4_294_967_291;
+        }
+        let sketch = FermatSketch::from_words(shape, words).unwrap();
+        prop_assert_eq!(sketch.clone().decode(&fast), sketch.decode(&fast.clone().scalar()));
+    }
+}
+
+#[test]
+fn a_packet_of_a_part_without_buckets_is_foreign_to_a_burst_as_well() {
+    let layout = Layout::default();
+    let family = family(1);
+    let mut egress = EgressGroup::new(&layout, Attention::healthy(&layout, 512)).unwrap();
+    let carried = [Hierarchy::SampledLl, Hierarchy::NonSampledLl, Hierarchy::HhCandidate];
+    let keys = [key(1), key(2), key(3)];
+    assert_eq!(egress.record_burst(&family, &keys, &carried), 1);
+    assert_eq!(egress.downstream().packets(), 1);
+}
