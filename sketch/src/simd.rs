@@ -62,6 +62,9 @@ pub(crate) trait Isa: Copy {
     /// All hashes of a padded key.
     fn hash(self, tables: &Tables, key: &[u8; 16]) -> Hashes;
 
+    /// `a + b` lane by lane, `excess` being added where a lane of `a` reaches `limit`.
+    fn add_limited(self, a: [u32; 8], b: [u32; 8], limit: [u32; 8], excess: [u32; 8]) -> [u32; 8];
+
     /// Asks for the cache line of `slice[at]`; nothing happens where there is none.
     fn prefetch<T>(self, slice: &[T], at: usize);
 }
@@ -79,6 +82,16 @@ impl Isa for Scalar {
     #[inline(always)]
     fn hash(self, tables: &Tables, key: &[u8; 16]) -> Hashes {
         Hashes::mix(tables, crc::crc32c(key), crc::crc32_iso_hdlc(key))
+    }
+
+    #[inline(always)]
+    fn add_limited(self, a: [u32; 8], b: [u32; 8], limit: [u32; 8], excess: [u32; 8]) -> [u32; 8] {
+        let mut sum = [0; 8];
+        for lane in 0..8 {
+            let excess = if a[lane] >= limit[lane] { excess[lane] } else { 0 };
+            sum[lane] = a[lane].wrapping_add(b[lane]).wrapping_add(excess);
+        }
+        sum
     }
 
     #[inline(always)]
@@ -133,12 +146,42 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn add_limited(
+            self,
+            a: [u32; 8],
+            b: [u32; 8],
+            limit: [u32; 8],
+            excess: [u32; 8],
+        ) -> [u32; 8] {
+            // SAFETY: `Avx2` exists only where `detect` found the feature that it enables.
+            unsafe { add_limited(&a, &b, &limit, &excess) }
+        }
+
+        #[inline(always)]
         fn prefetch<T>(self, slice: &[T], at: usize) {
             // A prefetch of any address is harmless; `wrapping_add` makes no claim about it.
             let line = slice.as_ptr().wrapping_add(at).cast();
             // SAFETY: prefetching reads nothing and never faults; SSE is part of x86-64.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
         }
+    }
+
+    /// Five instructions beside loads and the store; AVX2 compares unsigned by maximum and equality.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn add_limited(a: &[u32; 8], b: &[u32; 8], limit: &[u32; 8], excess: &[u32; 8]) -> [u32; 8] {
+        let load = |words: &[u32; 8]| {
+            // SAFETY: eight words are 32 readable bytes; the load needs no alignment.
+            unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+        };
+        let a = load(a);
+        let reaches = _mm256_cmpeq_epi32(_mm256_max_epu32(a, load(limit)), a);
+        let excess = _mm256_and_si256(reaches, load(excess));
+        let sum = _mm256_add_epi32(_mm256_add_epi32(a, load(b)), excess);
+        let mut words = [0; 8];
+        // SAFETY: eight words are 32 writable bytes; the store needs no alignment.
+        unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), sum) };
+        words
     }
 
     /// Two CRC32 instructions, four carry-less products, four loads of a table line: about 30

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 
 use super::bucket::{Bucket, COUNT, Unit};
 use crate::key::FlowKey;
+use crate::simd::Isa;
 
 /// The largest 32-bit prime.
 pub const P: u32 = 4_294_967_291;
@@ -55,6 +56,19 @@ pub(super) fn add(a: &Bucket, b: &Bucket) -> Bucket {
         sum[lane] = a.wrapping_add(b).wrapping_add(excess);
     }
     Bucket(sum)
+}
+
+/// Adds `unit` to `bucket`, as [`add`] does. `limit` is what [`limit_of`] gives for the unit, the
+/// same for all its buckets.
+#[inline(always)]
+pub(super) fn add_unit(isa: impl Isa, bucket: &mut Bucket, unit: &Bucket, limit: &[u32; 8]) {
+    bucket.0 = isa.add_limited(bucket.0, unit.0, *limit, EXCESS);
+}
+
+/// From where on a sum is no longer below p.
+#[inline(always)]
+pub(super) fn limit_of(unit: &Bucket) -> [u32; 8] {
+    unit.0.map(|word| P.wrapping_sub(word))
 }
 
 /// The opposite of [`add`].

@@ -137,9 +137,13 @@ impl FermatSketch {
         isa: impl Isa,
         packets: impl Iterator<Item = (&'a Part, &'a FlowKey, &'a Hashes)>,
     ) {
-        match self.shape.arithmetic {
-            Arithmetic::Prime => self.encode_burst_in(Arithmetic::Prime, isa, packets),
-            Arithmetic::Wrapping => self.encode_burst_in(Arithmetic::Wrapping, isa, packets),
+        // The usual number of arrays gets code of its own.
+        match (self.shape.arithmetic, self.shape.arrays) {
+            (Arithmetic::Prime, 3) => self.encode_burst_in(Arithmetic::Prime, 3, isa, packets),
+            (Arithmetic::Wrapping, 3) => {
+                self.encode_burst_in(Arithmetic::Wrapping, 3, isa, packets)
+            }
+            (arithmetic, arrays) => self.encode_burst_in(arithmetic, arrays, isa, packets),
         }
     }
 
@@ -147,32 +151,30 @@ impl FermatSketch {
     fn encode_burst_in<'a>(
         &mut self,
         arithmetic: Arithmetic,
+        arrays: usize,
         isa: impl Isa,
         packets: impl Iterator<Item = (&'a Part, &'a FlowKey, &'a Hashes)>,
     ) {
-        let arrays = self.shape.arrays;
         let stride = self.shape.buckets;
         let fingerprinted = self.shape.fingerprint && arithmetic.carries_fingerprint();
+        let buckets = self.buckets.as_mut_slice();
         let mut units = [Bucket::default(); BURST];
         let mut at = [[0; MAX_ARRAYS + 3]; BURST];
         let mut number = 0;
-        for (part, key, hashes) in packets {
+        for ((part, key, hashes), (unit, at)) in packets.zip(units.iter_mut().zip(&mut at)) {
             let fingerprint = if fingerprinted { hashes.fingerprint() } else { 0 };
-            units[number] = Bucket(arithmetic.unit(key, fingerprint).0);
-            at[number][..LANES].copy_from_slice(&part.buckets(hashes.array_words()));
+            *unit = Bucket(arithmetic.unit(key, fingerprint).0);
+            at[..LANES].copy_from_slice(&part.buckets(hashes.array_words()));
             if arrays > LANES {
-                at[number][LANES] = part.bucket(hashes.array_word(LANES));
+                at[LANES] = part.bucket(hashes.array_word(LANES));
             }
             for array in 0..arrays {
-                isa.prefetch(&self.buckets, array * stride + at[number][array] as usize);
+                isa.prefetch(buckets, array * stride + at[array] as usize);
             }
             number += 1;
         }
         for (unit, at) in units[..number].iter().zip(&at) {
-            for array in 0..arrays {
-                let bucket = &mut self.buckets[array * stride + at[array] as usize];
-                *bucket = arithmetic.add(bucket, unit);
-            }
+            arithmetic.add_unit(isa, buckets, unit, &at[..arrays], stride);
         }
     }
 

@@ -44,8 +44,10 @@ impl TowerSketch {
     pub(crate) fn insert_burst(&mut self, isa: impl Isa, hashes: &[Hashes], sizes: &mut [u32]) {
         sizes.fill(OVERFLOW);
         for (level, counters) in self.levels.iter_mut().enumerate() {
+            // A loop of its own for each array's word: those are vectorised.
             match level {
                 0 => counters.count_burst(isa, hashes.iter().map(|h| h.classifier_word(0)), sizes),
+                1 => counters.count_burst(isa, hashes.iter().map(|h| h.classifier_word(1)), sizes),
                 _ => {
                     let words = hashes.iter().map(|h| h.classifier_word(level));
                     counters.count_burst(isa, words, sizes);
