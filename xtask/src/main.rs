@@ -38,13 +38,27 @@ enum Command {
         #[arg(long, default_value = "demo-out", value_name = "DIR")]
         out: PathBuf,
     },
+    /// Measure how fast the sketches are on one core of this machine
+    #[command(subcommand)]
+    Bench(Bench),
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Recording, hashing, decoding and adding, all cases in turns over the same packets
+    Sketch {
+        /// Write the figures to this file, too, as a JSON list
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo { seconds, out } => demo(seconds, &out),
+        Command::Bench(Bench::Sketch { json }) => bench_sketch(json.as_deref()),
         Command::Test => checks::run(),
     };
     match result {
@@ -71,4 +85,14 @@ fn demo(seconds: u32, out: &std::path::Path) -> Result<ExitCode> {
     demo.args(["demo", "--seconds", &seconds.to_string(), "--out"]).arg(out);
     let status = demo.status().with_context(|| format!("running {demo:?}"))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn bench_sketch(json: Option<&std::path::Path>) -> Result<ExitCode> {
+    let mut bench = cargo();
+    bench.args(["run", "--release", "--package", "calumma-benches", "--bin", "sketch", "--"]);
+    if let Some(json) = json {
+        bench.arg("--json").arg(json);
+    }
+    shell::run(bench)?;
+    Ok(ExitCode::SUCCESS)
 }

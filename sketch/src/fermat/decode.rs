@@ -11,10 +11,10 @@
 //! all keys are hashed and the cache lines of their buckets asked for, then the flows are taken
 //! out. A bucket that changes between being looked at and its turn is left to the next round.
 
-use super::MAX_ARRAYS;
 use super::bucket::Bucket;
 use super::decoded::Decoded;
 use super::sketch::FermatSketch;
+use super::{Arithmetic, MAX_ARRAYS};
 use crate::hash::HashFamily;
 use crate::key::FlowKey;
 use crate::layout::Part;
@@ -30,7 +30,24 @@ const BATCH: usize = 16;
 const AHEAD: usize = 2 * BATCH;
 
 pub(super) fn decode(sketch: FermatSketch, family: &HashFamily) -> Decoded {
-    with_engine!(family.engine(), |isa| Peeling::new(sketch, family, isa).run())
+    use Arithmetic::{Prime, Wrapping};
+    // The usual number of arrays gets code of its own.
+    match (sketch.shape().arithmetic, sketch.shape().arrays) {
+        (Prime, 3) => peel::<true, 3>(sketch, family),
+        (Wrapping, 3) => peel::<false, 3>(sketch, family),
+        (Prime, _) => peel::<true, 0>(sketch, family),
+        (Wrapping, _) => peel::<false, 0>(sketch, family),
+    }
+}
+
+/// Peels in prime or wrapping arithmetic, and `ARRAYS` arrays or, where 0, as many as there are.
+fn peel<const PRIME: bool, const ARRAYS: usize>(
+    sketch: FermatSketch,
+    family: &HashFamily,
+) -> Decoded {
+    with_engine!(family.engine(), |isa| {
+        Peeling::<_, PRIME, ARRAYS>::new(sketch, family, isa).run()
+    })
 }
 
 /// A flow found alone in a bucket.
@@ -45,7 +62,7 @@ struct Pure {
     buckets: [usize; MAX_ARRAYS],
 }
 
-struct Peeling<'a, I> {
+struct Peeling<'a, I, const PRIME: bool, const ARRAYS: usize> {
     sketch: FermatSketch,
     whole: Part,
     family: &'a HashFamily,
@@ -62,7 +79,7 @@ struct Peeling<'a, I> {
     repeated: bool,
 }
 
-impl<'a, I: Isa> Peeling<'a, I> {
+impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, ARRAYS> {
     #[inline(always)]
     fn new(sketch: FermatSketch, family: &'a HashFamily, isa: I) -> Self {
         let total = sketch.shape().total_buckets();
@@ -72,11 +89,21 @@ impl<'a, I: Isa> Peeling<'a, I> {
             isa,
             waiting: vec![u64::MAX; total.div_ceil(64)],
             next: Vec::with_capacity(total),
-            flows: Vec::new(),
+            flows: Vec::with_capacity(total),
             budget: EXTRACTIONS_PER_BUCKET * total,
             repeated: false,
             sketch,
         }
+    }
+
+    #[inline(always)]
+    fn arithmetic(&self) -> Arithmetic {
+        if PRIME { Arithmetic::Prime } else { Arithmetic::Wrapping }
+    }
+
+    #[inline(always)]
+    fn arrays(&self) -> usize {
+        if ARRAYS == 0 { self.sketch.shape().arrays } else { ARRAYS }
     }
 
     #[inline(always)]
@@ -109,11 +136,11 @@ impl<'a, I: Isa> Peeling<'a, I> {
     fn look(&mut self, batch: impl Iterator<Item = usize>) -> bool {
         let mut pure = [Pure::default(); BATCH];
         let mut found = 0;
-        let shape = self.sketch.shape();
+        let arithmetic = self.arithmetic();
         for at in batch {
             self.waiting[at / 64] &= !(1 << (at % 64));
             let taken = self.sketch.buckets()[at];
-            if let Some((key, fingerprint)) = shape.arithmetic.divide(&taken) {
+            if let Some((key, fingerprint)) = arithmetic.divide(&taken) {
                 pure[found] = Pure { key, fingerprint, at, taken, buckets: [0; MAX_ARRAYS] };
                 found += 1;
             }
@@ -142,7 +169,7 @@ impl<'a, I: Isa> Peeling<'a, I> {
     fn verify(&self, flow: &mut Pure) -> bool {
         let hashes = self.family.hash_with(self.isa, &flow.key);
         let mut belongs = false;
-        for array in 0..self.sketch.shape().arrays {
+        for array in 0..self.arrays() {
             let at = self.sketch.at(array, &self.whole, &hashes);
             self.isa.prefetch(self.sketch.buckets(), at);
             flow.buckets[array] = at;
@@ -154,11 +181,11 @@ impl<'a, I: Isa> Peeling<'a, I> {
     /// Takes a flow out of all its buckets; those that are not empty then are looked at again.
     #[inline(always)]
     fn extract(&mut self, flow: &Pure) {
-        let shape = self.sketch.shape();
-        for &at in &flow.buckets[..shape.arrays] {
+        let arithmetic = self.arithmetic();
+        for &at in &flow.buckets[..self.arrays()] {
             let bucket = &mut self.sketch.buckets_mut()[at];
             self.repeated |= bucket.is_zero();
-            *bucket = shape.arithmetic.subtract(bucket, &flow.taken);
+            *bucket = arithmetic.subtract(bucket, &flow.taken);
             let (waiting, bit) = (&mut self.waiting[at / 64], 1 << (at % 64));
             if bucket.count() != 0 && *waiting & bit == 0 {
                 *waiting |= bit;
