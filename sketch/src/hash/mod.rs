@@ -90,7 +90,8 @@ impl HashFamily {
         &self.tables
     }
 
-    /// All hashes of one key. In bursts it takes about 4 ns; the tables stay in the L1 cache.
+    /// All hashes of one key: in bursts about 16 cycles with vector instructions and 36 without. The
+    /// tables stay in the L1 cache; the key's line is the only other one.
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> Hashes {
         with_engine!(self.engine, |isa| self.hash_with(isa, key))
