@@ -6,7 +6,6 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use calumma_sketch::Layout;
 use calumma_wire::{FrameReader, Message};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -92,7 +91,7 @@ impl Link {
     ///
     /// # Errors
     /// What ended the connection, in words; it is closed then.
-    pub(super) fn receive(&mut self, layout: Option<&Layout>) -> Result<Vec<Message>, String> {
+    pub(super) fn receive(&mut self) -> Result<Vec<Message>, String> {
         let State::Connected(stream) = &mut self.state else { return Ok(Vec::new()) };
         let mut buffer = [0; 16 << 10];
         let ended = loop {
@@ -106,7 +105,8 @@ impl Link {
         };
         let mut messages = Vec::new();
         loop {
-            match self.reader.next(layout) {
+            // No layout: only switches send sketches.
+            match self.reader.next(None) {
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => break,
                 Err(error) => {

@@ -77,8 +77,7 @@ impl Control {
                 program: concat!("calumma-edge ", env!("CARGO_PKG_VERSION")).to_owned(),
             });
         }
-        let layout = self.plan.as_ref().map(|plan| plan.layout.clone());
-        match self.link.receive(layout.as_ref()) {
+        match self.link.receive() {
             Ok(messages) => messages.into_iter().for_each(|message| self.hear(message, now_ns)),
             Err(problem) => {
                 warn!(
