@@ -35,8 +35,43 @@ pub struct EpochReport {
     /// network, or later than the guards allow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub surplus: Vec<Surplus>,
+    /// What was decided from this epoch; absent where attention is not the controller's to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanReport>,
+    /// When the steps from the epoch's end to this report were done; absent in a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<Timing>,
     /// What each edge saw.
     pub edges: Vec<EdgeReport>,
+}
+
+/// What the controller decided from an epoch (section 4.3).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// The first epoch that it is meant to hold for.
+    pub effective_epoch: u64,
+    /// The network state that it is made for.
+    pub state: NetworkState,
+    /// The attention itself.
+    pub config: EpochConfig,
+    /// Whether the switches were told; not in a dry run, and not where attention is frozen or
+    /// nothing changes.
+    pub applied: bool,
+    /// Why, a sentence a step, in the order of the decisions; empty where nothing changes.
+    pub reasons: Vec<String>,
+}
+
+/// When things were done, in milliseconds after the epoch's end by the controller's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// The last ingress side was received.
+    pub ingress_ms: f64,
+    /// The last egress side was received.
+    pub egress_ms: f64,
+    /// The plan was made and sent to the switches.
+    pub planned_ms: f64,
+    /// The report was published.
+    pub published_ms: f64,
 }
 
 /// Whether attention is on accumulation or on losses (section 4.3).
@@ -294,6 +329,8 @@ mod tests {
             },
             loss: vec![Loss { flow, lost: 3, class: LossClass::Heavy, partial: false }],
             surplus: vec![],
+            plan: None,
+            timing: None,
             edges: vec![EdgeReport {
                 edge: "e1".to_owned(),
                 packets_in: Some(81_234),

@@ -111,6 +111,8 @@ impl Analyser {
             decode: losses.decode,
             loss: losses.loss,
             surplus: losses.surplus,
+            plan: None,
+            timing: None,
             edges: reports,
         }
     }

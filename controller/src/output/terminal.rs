@@ -233,6 +233,8 @@ mod tests {
             },
             loss: vec![Loss { flow: flow(1), lost, class: LossClass::Heavy, partial: false }],
             surplus: vec![],
+            plan: None,
+            timing: None,
             edges: vec![EdgeReport {
                 edge: "e1".to_owned(),
                 packets_in: Some(1000),
