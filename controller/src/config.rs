@@ -10,6 +10,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
 use calumma_wire::{MAX_NAME_BYTES, check_layout};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::analyse::Tasks;
 
@@ -89,7 +90,7 @@ impl Default for EpochSection {
 
 /// Thresholds, sampling and division of memory; what the HH encoder gets is what the others leave.
 /// Also the body of `POST /api/v1/attention`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AttentionSection {
     /// Flows of at least this many packets are heavy-hitter candidates.
@@ -97,6 +98,7 @@ pub struct AttentionSection {
     /// Flows below this many packets are light-loss candidates.
     pub t_l: u32,
     /// The share of light-loss candidates that are monitored.
+    #[schema(value_type = f64, minimum = 0, maximum = 1)]
     pub sample_rate: SampleRate,
     /// Buckets an array of the HL encoder.
     pub hl_buckets: u32,

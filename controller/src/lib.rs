@@ -3,7 +3,7 @@
 //!
 //! Four parts, each usable without the next:
 //!
-//! * [`report`]: what is said about an epoch;
+//! * [`report`]: what is said about an epoch, and [`summary`], the same in few numbers;
 //! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
 //!   uses it as the live controller does;
 //! * [`collect`]: from frames in any order to whole epochs in order. Pure; time is passed in;
@@ -13,13 +13,16 @@
 //! is carried into the report and never becomes a loss.
 
 pub mod analyse;
+pub mod api;
 pub mod collect;
 pub mod config;
 pub mod output;
 pub mod report;
 pub mod server;
+pub mod summary;
 
 pub use analyse::{Analyser, EdgeInput, EpochInput, Tasks};
 pub use collect::Collector;
 pub use config::Config;
 pub use report::EpochReport;
+pub use summary::EpochSummary;

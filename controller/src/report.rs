@@ -6,9 +6,10 @@ use std::net::Ipv4Addr;
 
 use calumma_sketch::{Attention, FlowKey};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 /// Everything about one epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpochReport {
     /// Number of the epoch: its start in nanoseconds since the Unix epoch over its length.
     pub epoch: u64,
@@ -45,8 +46,23 @@ pub struct EpochReport {
     pub edges: Vec<EdgeReport>,
 }
 
+impl EpochReport {
+    /// Whether `loss` is the whole truth: of a sound measurement, out of encoders that were large
+    /// enough.
+    pub fn losses_are_certain(&self) -> bool {
+        self.complete
+            && self.decode.hl == DecodeState::Complete
+            && matches!(self.decode.ll, DecodeState::Complete | DecodeState::Absent)
+    }
+
+    /// Packets that victim flows are said to have lost, uncertain ones left out.
+    pub fn lost_packets(&self) -> u64 {
+        self.loss.iter().filter(|loss| !loss.partial).map(|loss| loss.lost).sum()
+    }
+}
+
 /// What the controller decided from an epoch (section 4.3).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanReport {
     /// The first epoch that it is meant to hold for.
     pub effective_epoch: u64,
@@ -62,7 +78,7 @@ pub struct PlanReport {
 }
 
 /// When things were done, in milliseconds after the epoch's end by the controller's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timing {
     /// The last ingress side was received.
     pub ingress_ms: f64,
@@ -75,7 +91,7 @@ pub struct Timing {
 }
 
 /// Whether attention is on accumulation or on losses (section 4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkState {
     /// All victim flows can be recorded.
@@ -85,7 +101,7 @@ pub enum NetworkState {
 }
 
 /// Attention as reports give it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpochConfig {
     /// Packets that make a flow a heavy-hitter candidate.
     pub t_h: u32,
@@ -121,7 +137,7 @@ impl From<&Attention> for NetworkState {
 }
 
 /// What came out of an encoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DecodeState {
     /// Every packet is accounted for.
@@ -137,7 +153,7 @@ pub enum DecodeState {
 }
 
 /// How decoding of the delta encoders went.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DecodeReport {
     /// The delta HL encoder.
     pub hl: DecodeState,
@@ -152,11 +168,29 @@ pub struct DecodeReport {
 }
 
 /// An IPv4 flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoParams,
+    ToSchema,
+)]
+#[into_params(parameter_in = Query)]
 pub struct Flow {
     /// Source address.
+    #[schema(value_type = String, format = Ipv4, example = "10.1.0.2")]
+    #[param(value_type = String, format = Ipv4, example = "10.1.0.2")]
     pub src: Ipv4Addr,
     /// Destination address.
+    #[schema(value_type = String, format = Ipv4, example = "10.2.0.2")]
+    #[param(value_type = String, format = Ipv4, example = "10.2.0.2")]
     pub dst: Ipv4Addr,
     /// Source port, 0 where the protocol has none.
     pub sport: u16,
@@ -200,7 +234,7 @@ impl std::fmt::Display for Flow {
 }
 
 /// Which encoder a victim flow was found in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum LossClass {
     /// Heavy-loss: in the HL encoder.
     #[serde(rename = "HL")]
@@ -211,7 +245,7 @@ pub enum LossClass {
 }
 
 /// A victim flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Loss {
     /// The flow.
     #[serde(flatten)]
@@ -226,7 +260,7 @@ pub struct Loss {
 }
 
 /// A flow with more packets at egress than at ingress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Surplus {
     /// The flow.
     #[serde(flatten)]
@@ -239,7 +273,7 @@ pub struct Surplus {
 }
 
 /// What one edge saw.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EdgeReport {
     /// The edge's name.
     pub edge: String,
@@ -268,7 +302,7 @@ pub struct EdgeReport {
 }
 
 /// A large flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeavyHitter {
     /// The flow.
     #[serde(flatten)]
@@ -281,7 +315,7 @@ pub struct HeavyHitter {
 }
 
 /// A flow that grew or shrank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeavyChange {
     /// The flow.
     #[serde(flatten)]

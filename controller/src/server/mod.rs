@@ -3,7 +3,7 @@
 //! ```text
 //!  edge ── TCP ── connection ─┐
 //!  edge ── TCP ── connection ─┼─ frames ─▶ collecting task ─ epochs ─▶ analysis thread ─▶ outputs
-//!                             │                                                        └▶ history ─▶ HTTP
+//!                             │                                                        └▶ recent ─▶ HTTP
 //!                            hub: who is connected, what attention is planned
 //! ```
 //!
@@ -14,6 +14,7 @@ mod collecting;
 mod connection;
 mod http;
 mod hub;
+mod recent;
 mod secret;
 
 use std::net::SocketAddr;
@@ -89,12 +90,12 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
         let _ending = ending;
         while let Some(input) = finished.blocking_recv() {
             analyser.set_tasks(analysed.tasks());
-            let report = analyser.analyse(input);
-            let line: Arc<str> = serde_json::to_string(&report)?.into();
+            let report = Arc::new(analyser.analyse(input));
+            analysed.recent().remember(report.clone(), analyser.sizes());
+            let line = serde_json::to_string(&*report)?;
             for output in &mut outputs {
                 output.report(&report, &line);
             }
-            analysed.remember(report.epoch, line, analyser.sizes());
         }
         outputs.iter_mut().try_for_each(|output| output.finish())
     })?;

@@ -1,6 +1,10 @@
 //! What the controller's users rely on.
 
 mod analysis;
+mod api;
+mod browser;
+mod client;
+mod dashboard;
 mod program;
 mod stories;
 mod world;

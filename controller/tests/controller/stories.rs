@@ -16,23 +16,23 @@ use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
 use calumma_wire::{FrameReader, Message, Outcome, SwitchKind};
 use tokio::runtime::Runtime;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// For stories in which every edge delivers, however slow the machine.
-const PATIENT: &str = "grace_ms = 60000";
+pub(crate) const PATIENT: &str = "grace_ms = 60000";
 
 /// For stories in which something is missing.
 const IMPATIENT: &str = "grace_ms = 1000";
 
 /// A running controller and its reports.
-struct Controller {
+pub(crate) struct Controller {
     runtime: Runtime,
-    running: Running,
+    pub(crate) running: Running,
     reports: mpsc::Receiver<EpochReport>,
 }
 
 impl Controller {
-    fn start(extra: &str) -> Self {
+    pub(crate) fn start(extra: &str) -> Self {
         let text =
             format!("edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
         let config = Config::parse(&text, "test.toml").unwrap();
@@ -43,7 +43,7 @@ impl Controller {
     }
 
     /// The report on `epoch`; earlier ones are passed over.
-    fn report(&self, epoch: u64) -> EpochReport {
+    pub(crate) fn report(&self, epoch: u64) -> EpochReport {
         loop {
             let report = self.reports.recv_timeout(PATIENCE).expect("a report in time");
             assert!(report.epoch <= epoch, "epoch {epoch} was never reported");
@@ -53,11 +53,11 @@ impl Controller {
         }
     }
 
-    fn get(&self, path: &str) -> serde_json::Value {
+    pub(crate) fn get(&self, path: &str) -> serde_json::Value {
         self.request(&format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n")).1
     }
 
-    fn request(&self, request: &str) -> (u16, serde_json::Value) {
+    pub(crate) fn request(&self, request: &str) -> (u16, serde_json::Value) {
         let mut stream = TcpStream::connect(self.running.http().unwrap()).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -68,20 +68,20 @@ impl Controller {
     }
 
     /// Stops the controller and gives what it still reported.
-    fn stop(self) -> Vec<EpochReport> {
+    pub(crate) fn stop(self) -> Vec<EpochReport> {
         self.runtime.block_on(self.running.stop()).unwrap();
         self.reports.try_iter().collect()
     }
 }
 
 /// An edge's end of the connection.
-struct Edge {
+pub(crate) struct Edge {
     stream: TcpStream,
     reader: FrameReader,
     layout: Layout,
     hash_key: HashKey,
     clock: EpochClock,
-    attention: Attention,
+    pub(crate) attention: Attention,
 }
 
 fn hello(name: &str) -> Message {
@@ -116,7 +116,7 @@ fn read(stream: &mut TcpStream, reader: &mut FrameReader) -> Option<Message> {
 }
 
 impl Edge {
-    fn join(controller: &Controller, name: &str) -> Self {
+    pub(crate) fn join(controller: &Controller, name: &str) -> Self {
         let mut stream = connect(controller.running.listen());
         write(&mut stream, &hello(name));
         let mut reader = FrameReader::new();
@@ -144,16 +144,16 @@ impl Edge {
     }
 
     /// The epoch that has just passed.
-    fn recent_epoch(&self) -> u64 {
+    pub(crate) fn recent_epoch(&self) -> u64 {
         self.clock.epoch_at(unix_ns()) - 1
     }
 
-    fn world(&self, epoch: u64) -> World {
+    pub(crate) fn world(&self, epoch: u64) -> World {
         World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
     }
 
     /// Sends all that the edge at `position` of `world` has measured.
-    fn deliver(&mut self, world: &World, position: usize) {
+    pub(crate) fn deliver(&mut self, world: &World, position: usize) {
         frames(world, position).iter().for_each(|frame| self.say(frame));
     }
 
@@ -175,12 +175,12 @@ fn frames(world: &World, position: usize) -> [Message; 3] {
     ]
 }
 
-fn lost(report: &EpochReport) -> BTreeMap<FlowKey, u64> {
+pub(crate) fn lost(report: &EpochReport) -> BTreeMap<FlowKey, u64> {
     report.loss.iter().map(|loss| ((&loss.flow).into(), loss.lost)).collect()
 }
 
 /// 200 flows of which every seventh loses its second packet.
-fn traffic(world: &mut World) {
+pub(crate) fn traffic(world: &mut World) {
     for n in 0..200 {
         world.send((0, 1), flow(n), 3 + u64::from(n), |position| n % 7 == 0 && position == 1);
         world.send((1, 0), flow(1000 + n), 2, |_| false);
