@@ -15,6 +15,18 @@ use crate::key::FlowKey;
 pub struct Run([u32; 4]);
 
 impl Run {
+    /// Packets that no group recorded, or that sampling leaves out.
+    pub fn unencoded(packets: u32) -> Self {
+        Self([packets, 0, 0, 0])
+    }
+
+    /// One packet that carries `hierarchy`.
+    pub fn single(hierarchy: Hierarchy) -> Self {
+        let mut run = Self::default();
+        run.0[usize::from(hierarchy.bits())] = 1;
+        run
+    }
+
     /// Packets of all hierarchies.
     pub fn packets(&self) -> u32 {
         self.0.iter().sum()

@@ -20,21 +20,22 @@ pub struct MarkedRun {
 
 impl Worker {
     /// `packets` packets of one flow enter the network back to back: records them and gives their
-    /// marks; none where no group was there to record them.
-    pub fn enter_run(&mut self, key: &FlowKey, packets: u32) -> Option<MarkedRun> {
+    /// marks.
+    pub fn enter_run(&mut self, key: &FlowKey, packets: u32) -> MarkedRun {
         let total = u64::from(packets);
         self.counters.host_received += total;
+        let mut bit = 0;
         if let Some(Active { family, rotation, .. }) = self.measurement.active() {
-            let bit = timestamp_bit(rotation.epoch());
+            bit = timestamp_bit(rotation.epoch());
             if let Some(record) = rotation.ingress() {
                 let run = record.group.record_run(key, &family.hash(key), packets);
                 record.packets += total;
                 self.counters.ingress_recorded += total;
-                return Some(MarkedRun { bit, run });
+                return MarkedRun { bit, run };
             }
         }
         self.counters.ingress_unrecorded += total;
-        None
+        MarkedRun { bit, run: Run::unencoded(packets) }
     }
 
     /// What is left of a run leaves the network: records it by the marks it carries.
