@@ -50,7 +50,7 @@ impl Hashed {
     /// even as a remainder and cheaper.
     #[inline]
     pub(crate) fn index(self, number: u64, len: usize) -> usize {
-        ((self.word(number) >> 32) * len as u64 >> 32) as usize
+        (((self.word(number) >> 32) * len as u64) >> 32) as usize
     }
 
     /// The hash itself.

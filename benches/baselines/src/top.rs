@@ -153,8 +153,8 @@ mod tests {
         }
         let mut kept = top.entries();
         let mut largest: Vec<u32> = truth.values().copied().collect();
-        largest.sort_unstable_by(|a, b| b.cmp(a));
-        kept.sort_unstable_by(|a, b| b.1.cmp(&a.1));
+        largest.sort_unstable_by_key(|&size| std::cmp::Reverse(size));
+        kept.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.1));
         assert_eq!(kept.iter().map(|flow| flow.1).collect::<Vec<_>>(), largest[..50]);
         assert!(kept.iter().all(|(key, count)| truth[&key.src_word()] == *count));
     }
