@@ -1,8 +1,10 @@
 //! The controller in the simulation: the live one's collector and analyser behind real frames.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
-use calumma_controller::analyse::{Analyser, EpochInput};
-use calumma_controller::collect::Collector;
+use calumma_controller::analyse::{Analyser, DecodedEpoch};
+use calumma_controller::collect::{Collector, Step};
 use calumma_controller::report::EpochReport;
 use calumma_epoch::Timeline;
 use calumma_sketch::Attention;
@@ -21,6 +23,8 @@ pub(super) struct Controller {
     readers: Vec<FrameReader>,
     collector: Collector,
     analyser: Analyser,
+    /// Epochs that are decoded, but not over yet.
+    decoded: BTreeMap<u64, DecodedEpoch>,
     timeline: Timeline<Attention>,
 }
 
@@ -35,6 +39,7 @@ impl Controller {
                 setup.clock,
                 setup.tasks,
             ),
+            decoded: BTreeMap::new(),
             timeline: Timeline::new(setup.attention),
             edges: edges.to_vec(),
             setup: setup.clone(),
@@ -81,17 +86,24 @@ impl Controller {
         Ok(answers)
     }
 
-    /// The reports on the epochs that are whole or whose time is up at `now_ns`.
+    /// The reports on the epochs that are over or whose time is up at `now_ns`. Epochs that are measured are decoded.
     pub(super) fn reports(&mut self, now_ns: u64) -> Vec<EpochReport> {
         let mut reports = Vec::new();
-        while let Some(input) = self.poll(now_ns) {
-            reports.push(self.analyser.analyse(input));
+        while let Some(step) = self.collector.step(now_ns, |epoch| self.timeline.freeze(epoch)) {
+            match step {
+                Step::Decode(input, _) => {
+                    let decoded = self.analyser.decoder().decode(input);
+                    self.decoded.insert(decoded.epoch(), decoded);
+                }
+                Step::Report(ends) => {
+                    if let Some(mut decoded) = self.decoded.remove(&ends.epoch) {
+                        decoded.end(ends.edges);
+                        reports.push(self.analyser.report(decoded));
+                    }
+                }
+            }
         }
         reports
-    }
-
-    fn poll(&mut self, now_ns: u64) -> Option<EpochInput> {
-        self.collector.poll(now_ns, |epoch| self.timeline.freeze(epoch))
     }
 
     /// When it gives up waiting for the next epoch.
