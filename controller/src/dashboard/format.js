@@ -42,7 +42,7 @@ export function ms(value) {
 
 /** The time of day when an epoch began, to the millisecond, here. */
 export function clock(unixNs) {
-  const date = new Date(unixNs / 1e6);
+  const date = new Date(Math.round(unixNs / 1e6));
   const two = (number) => String(number).padStart(2, '0');
   const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':');
   return `${time}.${String(date.getMilliseconds()).padStart(3, '0')}`;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
-use calumma_sketch::{Attention, HashFamily, HashKey};
+use calumma_sketch::{Attention, HashKey};
 use calumma_wire::{Message, Outcome, SwitchKind};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use utoipa::ToSchema;
 
 use super::recent::Recent;
-use crate::analyse::Tasks;
+use crate::analyse::{Decoder, Tasks};
 use crate::collect::Taken;
 use crate::config::{AttentionSection, Config};
 
@@ -89,6 +89,7 @@ pub struct Hub {
     config: Config,
     clock: EpochClock,
     hash_key: HashKey,
+    decoder: Decoder,
     plan: Mutex<Plan>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
@@ -101,11 +102,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    pub(super) fn new(
-        config: Config,
-        hash_key: HashKey,
-        family: Arc<HashFamily>,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(config: Config, hash_key: HashKey, decoder: Decoder) -> anyhow::Result<Self> {
         let attention = config.planned_attention()?;
         let edge = |name: &String| Edge {
             status: EdgeStatus { edge: name.clone(), ..EdgeStatus::default() },
@@ -114,10 +111,11 @@ impl Hub {
         Ok(Self {
             clock: config.clock()?,
             hash_key,
+            recent: Recent::new(config.history, decoder.family().clone()),
+            decoder,
             plan: Mutex::new(Plan { timeline: Timeline::new(attention), last: (0, attention) }),
             tasks: Mutex::new(config.tasks),
             edges: Mutex::new(config.edges.iter().map(edge).collect()),
-            recent: Recent::new(config.history, family),
             config,
         })
     }
@@ -130,6 +128,11 @@ impl Hub {
     /// The deployment's epochs.
     pub fn clock(&self) -> EpochClock {
         self.clock
+    }
+
+    /// What decodes the epochs' encoders.
+    pub(super) fn decoder(&self) -> &Decoder {
+        &self.decoder
     }
 
     /// Every expected edge.
