@@ -23,6 +23,7 @@ use super::{Arithmetic, MAX_ARRAYS, prime, wrapping};
 use crate::burst::{BURST, Column, Keys, Rows, ones};
 use crate::hash::HashFamily;
 use crate::key::FlowKey;
+use crate::memory::prefer_huge_pages;
 use crate::simd::{Isa, Work};
 
 /// Extractions allowed for each bucket. A decodable sketch needs fewer than one.
@@ -112,12 +113,14 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
     #[inline(always)]
     fn new(sketch: FermatSketch, family: &'a HashFamily, isa: I) -> Self {
         let total = sketch.shape().total_buckets();
+        let mut flows = Vec::with_capacity(total);
+        prefer_huge_pages(flows.spare_capacity_mut());
         Self {
             family,
             isa,
             waiting: vec![u64::MAX; total.div_ceil(64)],
-            changed: VecDeque::with_capacity(total),
-            flows: Vec::with_capacity(total),
+            changed: VecDeque::new(),
+            flows,
             budget: EXTRACTIONS_PER_BUCKET * total,
             repeated: false,
             sketch,
