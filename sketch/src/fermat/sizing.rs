@@ -86,9 +86,9 @@ impl Shape {
         let failure = 1.0 - (1.0 - overloaded) * (-small(&sets)).exp();
         match flows {
             // Too few for a step.
-            ..4 => sets.iter().sum::<f64>().min(1.0),
+            0..4 => sets.iter().sum::<f64>().min(1.0),
             // All sets were counted: one of them is there where a sketch fails.
-            ..=LARGEST_SET => failure.min(sets.iter().sum()),
+            4..=LARGEST_SET => failure.min(sets.iter().sum()),
             _ => failure,
         }
     }
