@@ -4,4 +4,5 @@
 
 pub mod cases;
 pub mod measure;
+pub mod peers;
 pub mod workload;
