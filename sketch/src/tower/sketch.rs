@@ -99,6 +99,13 @@ impl TowerSketch {
             .fold(OVERFLOW, u32::min)
     }
 
+    /// The flow's counter in array `level`: which one, and its value (`u32::MAX` where overflowed).
+    pub(crate) fn counter(&self, level: usize, hashes: &Hashes) -> (usize, u32) {
+        let counters = &self.levels[level];
+        let at = counters.index(hashes.classifier_word(level));
+        (at, counters.get(at))
+    }
+
     /// Values of the counters of array `level`, `u32::MAX` where overflowed.
     ///
     /// # Panics
