@@ -5,4 +5,5 @@
 pub mod cases;
 pub mod edge;
 pub mod measure;
+pub mod peers;
 pub mod workload;
