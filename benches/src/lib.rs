@@ -3,5 +3,8 @@
 //! For benchmarks only; nothing that runs in a network uses it.
 
 pub mod cases;
+pub mod controller;
+pub mod load;
 pub mod measure;
+pub mod network;
 pub mod workload;

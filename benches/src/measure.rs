@@ -65,6 +65,13 @@ pub struct Figure {
     pub max: f64,
 }
 
+impl Figure {
+    /// A figure that is the same however often it is read.
+    pub fn exact(name: &str, unit: &'static str, value: f64) -> Self {
+        Self { name: name.into(), unit, median: value, min: value, max: value }
+    }
+}
+
 /// Runs every case once to warm up and then `rounds` times, all of them taking turns.
 ///
 /// # Panics
