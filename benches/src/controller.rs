@@ -165,6 +165,11 @@ fn estimates(network: &Network) -> Case<'_> {
     })
 }
 
+/// A figure that is the same however often it is read.
+pub fn exact(name: &str, unit: &'static str, value: f64) -> Figure {
+    Figure::of(name.to_owned(), unit, vec![value])
+}
+
 /// Bytes that go over the wire in an epoch, beside those that the groups take in a switch.
 pub fn bytes(network: &Network, random: &Network) -> Vec<Figure> {
     let sent = |network: &Network| {
@@ -174,10 +179,10 @@ pub fn bytes(network: &Network, random: &Network) -> Vec<Figure> {
     let idle = sent(&Network::measure(network.len(), 0, Keys::Hosts));
     let raw = network.raw_bytes() as f64;
     vec![
-        Figure::exact("controller.frame.raw.kb", "KB/edge", raw / 1e3),
-        Figure::exact("controller.frame.kb", "KB/edge", sent(network) / 1e3),
-        Figure::exact("controller.frame.ratio", "of raw", sent(network) / raw),
-        Figure::exact("controller.frame.random_keys.ratio", "of raw", sent(random) / raw),
-        Figure::exact("controller.frame.idle.kb", "KB/edge", idle / 1e3),
+        exact("controller.frame.raw.kb", "KB/edge", raw / 1e3),
+        exact("controller.frame.kb", "KB/edge", sent(network) / 1e3),
+        exact("controller.frame.ratio", "of raw", sent(network) / raw),
+        exact("controller.frame.random_keys.ratio", "of raw", sent(random) / raw),
+        exact("controller.frame.idle.kb", "KB/edge", idle / 1e3),
     ]
 }

@@ -4,6 +4,7 @@
 
 pub mod cases;
 pub mod controller;
+pub mod edge;
 pub mod load;
 pub mod measure;
 pub mod network;

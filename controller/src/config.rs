@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use calumma_epoch::{EpochClock, Guards};
+use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
 use calumma_wire::{MAX_NAME_BYTES, check_layout};
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,26 @@ pub struct EpochSection {
 impl Default for EpochSection {
     fn default() -> Self {
         Self { length_ms: 50, clock_guard_us: None, flight_guard_us: None }
+    }
+}
+
+impl EpochSection {
+    /// The epochs.
+    ///
+    /// # Errors
+    /// When length and guards don't fit.
+    pub fn clock(&self) -> Result<EpochClock, ClockError> {
+        let Self { length_ms, clock_guard_us, flight_guard_us } = *self;
+        let length_ns = length_ms.saturating_mul(1_000_000);
+        let guard = |guard_us: Option<u64>, default_ns: u64, parts| {
+            guard_us.map_or(default_ns.min(length_ns / parts), |us| us.saturating_mul(1000))
+        };
+        let usual = Guards::default();
+        let guards = Guards {
+            clock_ns: guard(clock_guard_us, usual.clock_ns, 20),
+            flight_ns: guard(flight_guard_us, usual.flight_ns, 4),
+        };
+        EpochClock::new(length_ns, guards)
     }
 }
 
@@ -209,18 +229,7 @@ impl Config {
     }
 
     fn checked_clock(&self) -> Result<EpochClock, String> {
-        let EpochSection { length_ms, clock_guard_us, flight_guard_us } = self.epoch;
-        let nanoseconds = |value: u64, factor| value.saturating_mul(factor);
-        let length_ns = nanoseconds(length_ms, 1_000_000);
-        let guard = |guard_us: Option<u64>, default_ns: u64, parts| {
-            guard_us.map_or(default_ns.min(length_ns / parts), |us| nanoseconds(us, 1000))
-        };
-        let usual = Guards::default();
-        let guards = Guards {
-            clock_ns: guard(clock_guard_us, usual.clock_ns, 20),
-            flight_ns: guard(flight_guard_us, usual.flight_ns, 4),
-        };
-        EpochClock::new(length_ns, guards).map_err(|error| error.to_string())
+        self.epoch.clock().map_err(|error| error.to_string())
     }
 
     fn checked_attention(&self) -> Result<Attention, String> {

@@ -79,7 +79,7 @@ fn main() -> Result<()> {
 }
 
 /// A live controller under more and more edges.
-fn live(controller: &std::path::Path) -> Result<Vec<Figure>> {
+fn live(program: &std::path::Path) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (epoch_ms, flows, steps) in [
         (50, FLOWS, &[4, 16, 64, 96, 128][..]),
@@ -88,7 +88,7 @@ fn live(controller: &std::path::Path) -> Result<Vec<Figure>> {
     ] {
         let mut sustained = 0;
         for &edges in steps {
-            let controller = controller.to_path_buf();
+            let controller = program.to_path_buf();
             let load = Load { controller, edges, flows, epoch_ms, seconds: 3 };
             let outcome = load::run(&load)?;
             eprintln!("{}", serde_json::to_string(&outcome)?);
@@ -101,14 +101,14 @@ fn live(controller: &std::path::Path) -> Result<Vec<Figure>> {
                 min: median,
                 max,
             });
-            figures.push(Figure::exact(&name("cpu.us"), "us/edge", outcome.cpu_us));
+            figures.push(controller::exact(&name("cpu.us"), "us/edge", outcome.cpu_us));
             if !outcome.is_sustained() {
                 break;
             }
             sustained = edges;
         }
         let name = format!("controller.{epoch_ms}ms.{flows}_flows.edges");
-        figures.push(Figure::exact(&name, "edges", sustained as f64));
+        figures.push(controller::exact(&name, "edges", sustained as f64));
     }
     Ok(figures)
 }
