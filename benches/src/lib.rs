@@ -3,5 +3,6 @@
 //! For benchmarks only; nothing that runs in a network uses it.
 
 pub mod cases;
+pub mod edge;
 pub mod measure;
 pub mod workload;

@@ -63,6 +63,16 @@ impl FlowKey {
         &self.0
     }
 
+    /// The padded bytes as four little-endian words.
+    #[inline(always)]
+    pub(crate) fn padded_words(&self) -> [u32; 4] {
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(self.0.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        words
+    }
+
     /// Source address as a number.
     #[inline]
     pub fn src_word(&self) -> u32 {

@@ -28,6 +28,7 @@
 //! ```
 
 pub mod attention;
+mod burst;
 pub mod estimate;
 pub mod fermat;
 pub mod group;

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::bucket::{Bucket, Unit};
 use super::{prime, wrapping};
 use crate::key::FlowKey;
-use crate::simd::Isa;
 
 /// How the fragments of flow keys are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -43,27 +42,6 @@ impl Arithmetic {
         match self {
             Self::Prime => prime::add(a, b),
             Self::Wrapping => wrapping::add(a, b),
-        }
-    }
-
-    /// Adds `unit` to one bucket of each array: `at` is its index in each, and an array has `stride`
-    /// buckets.
-    #[inline(always)]
-    pub(super) fn add_unit(
-        self,
-        isa: impl Isa,
-        buckets: &mut [Bucket],
-        unit: &Bucket,
-        at: &[u32],
-        stride: usize,
-    ) {
-        let limit = prime::limit_of(unit);
-        for (array, &at) in at.iter().enumerate() {
-            let bucket = &mut buckets[array * stride + at as usize];
-            match self {
-                Self::Prime => prime::add_unit(isa, bucket, unit, &limit),
-                Self::Wrapping => *bucket = wrapping::add(bucket, unit),
-            }
         }
     }
 

@@ -18,7 +18,7 @@ use super::{Arithmetic, MAX_ARRAYS};
 use crate::hash::HashFamily;
 use crate::key::FlowKey;
 use crate::layout::Part;
-use crate::simd::{Isa, with_engine};
+use crate::simd::{Isa, Work};
 
 /// Extractions allowed for each bucket. A decodable sketch needs fewer than one.
 const EXTRACTIONS_PER_BUCKET: usize = 4;
@@ -45,9 +45,18 @@ fn peel<const PRIME: bool, const ARRAYS: usize>(
     sketch: FermatSketch,
     family: &HashFamily,
 ) -> Decoded {
-    with_engine!(family.engine(), |isa| {
-        Peeling::<_, PRIME, ARRAYS>::new(sketch, family, isa).run()
-    })
+    family.engine().run(Peel::<PRIME, ARRAYS>(sketch, family))
+}
+
+struct Peel<'a, const PRIME: bool, const ARRAYS: usize>(FermatSketch, &'a HashFamily);
+
+impl<const PRIME: bool, const ARRAYS: usize> Work for Peel<'_, PRIME, ARRAYS> {
+    type Output = Decoded;
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) -> Decoded {
+        Peeling::<_, PRIME, ARRAYS>::new(self.0, self.1, isa).run()
+    }
 }
 
 /// A flow found alone in a bucket.

@@ -11,6 +11,7 @@
 use std::sync::LazyLock;
 
 use super::bucket::{Bucket, COUNT, Unit};
+use crate::burst::{BURST, Column, Keys, Rows};
 use crate::key::FlowKey;
 use crate::simd::Isa;
 
@@ -22,15 +23,32 @@ pub(super) const FRAGMENTS: usize = 4;
 
 const LOW_31: u32 = 0x7FFF_FFFF;
 
+#[inline(always)]
+fn fragments(src: u32, dst: u32, ports: u32, protocol: u32, fingerprint: u32) -> [u32; FRAGMENTS] {
+    let rest =
+        (src >> 31) << 30 | (dst >> 31) << 29 | (ports >> 31) << 28 | protocol << 20 | fingerprint;
+    [src & LOW_31, dst & LOW_31, ports & LOW_31, rest]
+}
+
 #[inline]
 pub(super) fn unit(key: &FlowKey, fingerprint: u32) -> Unit {
     let (src, dst, ports) = (key.src_word(), key.dst_word(), key.ports_word());
-    let rest = (src >> 31) << 30
-        | (dst >> 31) << 29
-        | (ports >> 31) << 28
-        | u32::from(key.protocol()) << 20
-        | fingerprint;
-    Unit([src & LOW_31, dst & LOW_31, ports & LOW_31, rest, 0, 0, 0, 1])
+    let [a, b, c, d] = fragments(src, dst, ports, key.protocol().into(), fingerprint);
+    Unit([a, b, c, d, 0, 0, 0, 1])
+}
+
+/// The fragments of every key of a burst.
+#[inline(always)]
+pub(super) fn units(isa: impl Isa, keys: &Keys, fingerprint: impl Fn(usize) -> u32) -> Rows {
+    let mut columns = [Column::ZERO; FRAGMENTS];
+    for packet in 0..BURST {
+        let [src, dst, ports, protocol] = keys.words(packet);
+        let fragments = fragments(src, dst, ports, protocol >> 24, fingerprint(packet));
+        for (column, fragment) in columns.iter_mut().zip(fragments) {
+            column.0[packet] = fragment;
+        }
+    }
+    isa.rows(&columns)
 }
 
 /// What a sum past 2^32 or a difference below zero lacks of being one modulo p, since 2^32 = 5 mod
@@ -68,7 +86,11 @@ pub(super) fn add_unit(isa: impl Isa, bucket: &mut Bucket, unit: &Bucket, limit:
 /// From where on a sum is no longer below p.
 #[inline(always)]
 pub(super) fn limit_of(unit: &Bucket) -> [u32; 8] {
-    unit.0.map(|word| P.wrapping_sub(word))
+    let mut limit = [0; 8];
+    for lane in 0..8 {
+        limit[lane] = P.wrapping_sub(unit.0[lane]);
+    }
+    limit
 }
 
 /// The opposite of [`add`].

@@ -5,7 +5,9 @@
 //! that is no loss up to k = 17, and the fragments' range is itself a check of purity.
 
 use super::bucket::{Bucket, COUNT, Unit};
+use crate::burst::{BURST, Column, Keys, Rows};
 use crate::key::FlowKey;
+use crate::simd::Isa;
 
 /// Fragments of a key.
 pub(super) const FRAGMENTS: usize = 7;
@@ -13,16 +15,41 @@ pub(super) const FRAGMENTS: usize = 7;
 const FRAGMENT_BITS: u32 = 15;
 const KEY_BITS: u32 = 104;
 
+/// What a packet adds, from the big-endian words of its padded key.
+#[inline(always)]
+fn words([a, b, c, d]: [u32; 4]) -> [u32; 8] {
+    let mut words = [
+        a >> 17,
+        a >> 2,
+        a << 13 | b >> 19,
+        b >> 4,
+        b << 11 | c >> 21,
+        c >> 6,
+        c << 9 | d >> 24 << 1,
+        1,
+    ];
+    for word in &mut words {
+        *word &= 0x7FFF;
+    }
+    words
+}
+
 #[inline(always)]
 pub(super) fn unit(key: &FlowKey) -> Unit {
-    // The key at the top of 105 bits: one zero bit below it fills the last fragment.
-    let bits = (u128::from_be_bytes(*key.padded()) >> (128 - KEY_BITS)) << 1;
-    let mut words = [0; 8];
-    for (i, word) in words[..FRAGMENTS].iter_mut().enumerate() {
-        *word = (bits >> (FRAGMENT_BITS as usize * (FRAGMENTS - 1 - i))) as u32 & 0x7FFF;
+    Unit(words(key.padded_words().map(u32::swap_bytes)))
+}
+
+/// What every packet of a burst adds: the first four words of each, and the others.
+#[inline(always)]
+pub(super) fn units(isa: impl Isa, keys: &Keys) -> [Rows; 2] {
+    let (mut first, mut second) = ([Column::ZERO; 4], [Column::ZERO; 4]);
+    for packet in 0..BURST {
+        let words = words(keys.words(packet));
+        for (column, word) in first.iter_mut().chain(&mut second).zip(words) {
+            column.0[packet] = word;
+        }
     }
-    words[COUNT] = 1;
-    Unit(words)
+    [isa.rows(&first), isa.rows(&second)]
 }
 
 #[inline(always)]

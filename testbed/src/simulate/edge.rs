@@ -63,7 +63,9 @@ impl Edge {
         while self.worker.next_due_ns() <= shown_ns {
             match self.worker.next_due_ns() {
                 // It has just been started, and looks out for a session from now on.
-                0 => self.worker.tick(shown_ns, true),
+                0 => {
+                    self.worker.tick(shown_ns, true);
+                }
                 due_ns => self.worker.advance_to(due_ns),
             }
             for part in self.collector.poll() {
