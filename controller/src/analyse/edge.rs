@@ -11,6 +11,7 @@ use calumma_sketch::{
 use super::Tasks;
 use super::input::EdgeInput;
 use super::load::Load;
+use crate::attention::Candidates;
 use crate::report::{DecodeState, EdgeReport, HeavyChange, HeavyHitter};
 
 /// One edge's share of an epoch, its HH encoder decoded.
@@ -188,6 +189,26 @@ impl EdgeSizes {
     /// The epoch that this is about.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The attention that it was measured under.
+    pub(crate) fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// The edge's flow classifier.
+    pub(crate) fn classifier(&self) -> &TowerSketch {
+        &self.classifier
+    }
+
+    /// Flows of the HH flowset.
+    pub(crate) fn hh_flows(&self) -> impl Iterator<Item = &FlowKey> {
+        self.hh.keys()
+    }
+
+    /// How many flows would be HH candidates at other thresholds.
+    pub(crate) fn candidates(&self) -> Candidates {
+        Candidates::new(&self.classifier, self.attention.t_h, &self.hh, self.hh_complete)
     }
 
     /// The size of any flow.
