@@ -36,6 +36,7 @@ fn main() {
         .opt_level(3)
         .compile("calumma_dpdk_shim");
 
+    match_clang_to_libclang();
     let mut bindings = bindgen::Builder::default()
         .header("wrapper.h")
         .clang_args(&flags)
@@ -64,6 +65,24 @@ fn main() {
     let bindings = bindings.generate().expect("DPDK's headers can be read by libclang");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     bindings.write_to_file(out.join("bindings.rs")).expect("OUT_DIR can be written to");
+}
+
+/// Where several releases of clang are installed, libclang may be found of one and the compiler, which is asked where its
+/// own headers are, of another; those headers then make no sense to libclang. Names the compiler that belongs to it.
+#[allow(unsafe_code)]
+fn match_clang_to_libclang() {
+    let Some((major, _)) = bindgen::clang_version().parsed else { return };
+    let clang = format!("clang-{major}");
+    let there = std::process::Command::new(&clang).arg("--version").output();
+    if env::var_os("CLANG_PATH").is_some() || !there.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&paths).map(|path| path.join(&clang)).find(|path| path.exists());
+    if let Some(found) = found {
+        // SAFETY: this program has one thread.
+        unsafe { env::set_var("CLANG_PATH", found) };
+    }
 }
 
 /// Compiler flags that pkg-config gives beside include paths.

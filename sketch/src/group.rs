@@ -2,6 +2,8 @@
 //!
 //! A switch keeps two groups of each kind and rotates them; when, is the epoch crate's business.
 
+mod run;
+
 use crate::attention::{Attention, Hierarchy, sample_seed};
 use crate::fermat::FermatSketch;
 use crate::hash::{HashFamily, Hashes};
@@ -9,6 +11,8 @@ use crate::key::FlowKey;
 use crate::layout::{Layout, LayoutError, Part};
 use crate::simd::{Isa, with_engine};
 use crate::tower::TowerSketch;
+
+pub use self::run::Run;
 
 /// Most packets that are recorded at a time.
 pub const BURST: usize = 32;

@@ -3,6 +3,9 @@
 use calumma_sketch::{Attention, EgressGroup, IngressGroup};
 use calumma_wire::{Defects, Egress, Ingress};
 
+use super::decode::HhFlowset;
+use crate::report::DecodeState;
+
 /// An epoch, as far as it came.
 #[derive(Clone, Debug)]
 pub struct EpochInput {
@@ -21,6 +24,8 @@ pub struct EdgeInput {
     pub edge: String,
     /// Its ingress side.
     pub ingress: Option<Box<Ingress>>,
+    /// The HH flowset of the ingress side, where it has been decoded already.
+    pub hh: Option<Box<HhFlowset>>,
     /// Its egress side.
     pub egress: Option<Box<Egress>>,
     /// Packets that came after the egress group had been taken; `None` where the edge has not
@@ -64,14 +69,25 @@ impl EdgeInput {
         Self {
             edge: edge.into(),
             ingress: Some(Box::new(ingress)),
+            hh: None,
             egress: Some(Box::new(egress)),
             late_packets: Some(0),
             note: None,
         }
     }
 
+    /// How decoding of the HH encoder went, as far as it has been tried.
+    pub fn hh_state(&self) -> DecodeState {
+        self.hh.as_ref().map_or(DecodeState::Skipped, |hh| hh.state())
+    }
+
+    /// Whether both sides are there.
+    pub fn is_measured(&self) -> bool {
+        self.ingress.is_some() && self.egress.is_some()
+    }
+
     /// Whether all that an edge sends of an epoch is there.
     pub fn is_whole(&self) -> bool {
-        self.ingress.is_some() && self.egress.is_some() && self.late_packets.is_some()
+        self.is_measured() && self.late_packets.is_some()
     }
 }

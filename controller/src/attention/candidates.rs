@@ -8,8 +8,6 @@
 //! What shares a counter with a flow is distributed as the counters themselves are, so their
 //! histograms tell how much a flow is overestimated by.
 
-use std::collections::HashMap;
-
 use calumma_sketch::{FlowKey, TowerSketch, estimate};
 
 /// Shares of counters by what they hold, of one array of the classifier.
@@ -55,11 +53,11 @@ impl Candidates {
     pub fn new(
         classifier: &TowerSketch,
         t_h: u32,
-        hh: &HashMap<FlowKey, i64>,
+        hh: &[(FlowKey, i64)],
         hh_complete: bool,
     ) -> Self {
         let mut packets: Vec<u32> =
-            hh.values().map(|&packets| u32::try_from(packets).unwrap_or(u32::MAX)).collect();
+            hh.iter().map(|&(_, packets)| u32::try_from(packets).unwrap_or(u32::MAX)).collect();
         packets.sort_unstable();
         let beyond = packets.iter().map(|&packets| u64::from(packets) + u64::from(t_h) - 1);
         let sizes = estimate::size_distribution(classifier, beyond);
@@ -141,7 +139,7 @@ mod tests {
         }
         let hh = group.upstream().part(&partition.hh_part()).decode(&family);
         assert!(hh.is_complete());
-        Candidates::new(group.classifier(), t_h, hh.flowset(), true)
+        Candidates::new(group.classifier(), t_h, hh.flows(), true)
     }
 
     #[test]

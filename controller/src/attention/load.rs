@@ -42,7 +42,7 @@ impl Band {
         let paper = threshold / THRESHOLDS[1];
         let safe = below_threshold(layout, buckets, SAFE);
         let scale = paper.min(safe / AIM);
-        Self { low: 0.65 * scale, aim: AIM * scale, high: 0.715 * scale }
+        Self { low: 0.65 * scale, aim: AIM * scale, high: 0.725 * scale }
     }
 
     /// A band with more room on both sides: for what is foretold and has not been measured.

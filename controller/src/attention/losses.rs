@@ -7,9 +7,9 @@ use super::memory::{KnownLosses, Memory};
 use super::observation::Observation;
 use super::victims::Victims;
 
-/// Inferred numbers are raised by this, since an encoder that is too small costs an epoch and one
-/// that is too large only some memory.
-const MARGIN: f64 = 1.08;
+/// An HL encoder for an inferred number of victims is made this much larger: one that is too small
+/// costs an epoch, one that is too large only some memory.
+const MARGIN: f64 = 1.05;
 
 /// What an encoder holds at least that has hardly an empty bucket, as a share of what they tell.
 const HARDLY_COUNTED: f64 = 0.75;
@@ -24,6 +24,8 @@ pub(super) struct VictimFlows {
     pub(super) flows: f64,
     /// In words.
     pub(super) how: &'static str,
+    /// Whether they have been counted, not inferred.
+    pub(super) counted: bool,
 }
 
 /// Whether an attention is that of an ill network: light losses are told apart.
@@ -42,7 +44,8 @@ impl VictimFlows {
     ) -> Option<Self> {
         let partition = observation.attention.partition;
         let lost = observation.lost_packets.map(|lost| lost as f64);
-        let known = |flows, how| Some(Self { flows, how });
+        let counted = |flows, how| Some(Self { flows, how, counted: true });
+        let inferred = |flows, how| Some(Self { flows, how, counted: false });
         let light = observation.light_only / observation.attention.sample_rate.as_f64();
         if let Some(heavy) = observation.hl.flows(layout, partition.hl) {
             // Of an LL encoder that failed, some are counted twice: the network stays ill anyway.
@@ -51,9 +54,9 @@ impl VictimFlows {
             let rate = observation.attention.sample_rate.as_f64();
             let flows = heavy + failed.map_or(light, |sampled| sampled / rate);
             return match observation.hl.is_complete() {
-                true if partition.ll == 0 => known(flows, "decoded"),
-                true => known(flows, "decoded and sampled"),
-                false => known(flows, "counted by empty buckets"),
+                true if partition.ll == 0 => counted(flows, "decoded"),
+                true => counted(flows, "decoded and sampled"),
+                false => counted(flows, "counted by empty buckets"),
             };
         }
         let lost = lost?;
@@ -62,13 +65,20 @@ impl VictimFlows {
         if let Some(before) = &memory.losses
             && before.packets > 0.0
         {
-            let flows = (before.flows / before.packets * lost * MARGIN).min(lost);
-            return known(flows.max(at_least), "inferred from the packets lost");
+            let flows = (before.flows / before.packets * lost).min(lost);
+            return inferred(flows.max(at_least), "inferred from the packets lost");
         }
         // At most one victim for each packet. Without a better clue, the largest HL encoder that a
         // healthy network has will tell.
         let flows = lost.min(load::relieved(layout, most_for_losses));
-        known(flows.max(at_least), "at most, by the packets lost")
+        inferred(flows.max(at_least), "at most, by the packets lost")
+    }
+}
+
+impl VictimFlows {
+    /// How many an HL encoder should be made for.
+    pub(super) fn to_hold(&self) -> f64 {
+        if self.counted { self.flows } else { self.flows * MARGIN }
     }
 }
 

@@ -4,15 +4,14 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
-use calumma_sketch::{Attention, FlowKey, HashFamily, Layout};
+use calumma_sketch::{Attention, FlowKey, HashFamily, Layout, TowerSketch};
 
 use super::candidates::Candidates;
 use super::load;
 use super::victims::{Victim, Victims};
-use crate::analyse::EdgeSizes;
-use crate::report::{DecodeState, EdgeReport, EpochConfig, EpochReport, Loss, LossClass};
+use crate::analyse::{DecodedEpoch, EdgeInput, HhFlowset};
+use crate::report::{DecodeState, Loss, LossClass};
 
 /// Most victim flows whose sizes are looked up: enough to know their distribution to a few percent.
 const SAMPLE: usize = 1500;
@@ -55,7 +54,7 @@ impl Encoder {
 /// What one edge told.
 pub struct EdgeObservation<'a> {
     /// Its name.
-    pub name: String,
+    pub name: &'a str,
     /// Its HH encoder.
     pub hh: Encoder,
     /// Its HH candidates at any threshold.
@@ -103,64 +102,83 @@ impl fmt::Debug for Observation<'_> {
 }
 
 impl<'a> Observation<'a> {
-    /// What an analysed epoch told: its report, and the flow sizes at its edges. `None` where no
-    /// edge delivered its ingress side under the attention of the report.
-    pub fn of(
-        report: &'a EpochReport,
-        sizes: &'a HashMap<String, Arc<EdgeSizes>>,
-        family: &'a HashFamily,
-    ) -> Option<Self> {
-        let measured = |edge: &EdgeReport| {
-            let sizes = sizes.get(&edge.edge)?;
-            let same = EpochConfig::from(sizes.attention()) == report.config;
-            (same && edge.hh_load_factor.is_some()).then_some(sizes)
-        };
-        let sides: Vec<(&EdgeReport, &EdgeSizes)> =
-            report.edges.iter().filter_map(|edge| Some((edge, measured(edge)?.as_ref()))).collect();
-        let attention = *sides.first()?.1.attention();
-        let edges = sides.iter().map(|&(edge, sizes)| EdgeObservation {
-            name: edge.edge.clone(),
-            hh: Encoder { state: edge.hh_decode, load_factor: edge.hh_load_factor },
-            candidates: LazyCell::new(Box::new(|| sizes.candidates())),
+    /// What a decoded epoch told. `None` where no edge delivered its ingress side, measured under the
+    /// epoch's attention by all its lcores.
+    pub fn of(epoch: &'a DecodedEpoch, family: &'a HashFamily) -> Option<Self> {
+        let attention = *epoch.attention();
+        let sides: Vec<Side<'a>> =
+            epoch.edges().iter().filter_map(|edge| Side::of(edge, &attention)).collect();
+        if sides.is_empty() {
+            return None;
+        }
+        let edges = sides.iter().map(|side| {
+            let Side { name, hh, classifier } = *side;
+            let complete = hh.state() == DecodeState::Complete;
+            EdgeObservation {
+                name,
+                hh: Encoder { state: hh.state(), load_factor: hh.load_factor() },
+                candidates: LazyCell::new(Box::new(move || {
+                    Candidates::new(classifier, attention.t_h, hh.flows(), complete)
+                })),
+            }
         });
-        let decode = report.decode;
-        let packets = |of: fn(&EdgeReport) -> Option<u64>| {
-            report.edges.iter().map(of).try_fold(0u64, |sum, packets| Some(sum + packets?))
-        };
-        let lost = packets(|edge| edge.packets_in).zip(packets(|edge| edge.packets_out));
-        let light = report.loss.iter().filter(|loss| loss.class == LossClass::Light).count();
-        let all_edges = sides.len() == report.edges.len();
+        let edges = edges.collect();
+        let decode = epoch.decode();
+        let whole = decode.hl != DecodeState::Skipped;
+        let lost = epoch.edges().iter().try_fold((0, 0), |(entered, left), edge| {
+            let (ingress, egress) = (edge.ingress.as_ref()?, edge.egress.as_ref()?);
+            Some((entered + ingress.packets_in, left + egress.packets_out))
+        });
+        let light = epoch.losses().iter().filter(|loss| loss.class == LossClass::Light).count();
+        let all_edges = sides.len() == epoch.edges().len();
         Some(Self {
             attention,
-            edges: edges.collect(),
+            edges,
             all_edges,
             hl: Encoder { state: decode.hl, load_factor: decode.hl_load_factor },
             ll: Encoder { state: decode.ll, load_factor: decode.ll_load_factor },
             light_only: light as f64,
             lost_packets: lost
-                .filter(|_| report.complete)
+                .filter(|_| whole)
                 .map(|(entered, left)| entered.saturating_sub(left)),
             victims: LazyCell::new(Box::new(move || {
-                victims_of(&report.loss, &sides, attention.sample_rate.as_f64(), family)
+                victims_of(epoch.losses(), &sides, attention.sample_rate.as_f64(), family)
             })),
         })
     }
 }
 
+/// An edge's ingress side.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    name: &'a str,
+    hh: &'a HhFlowset,
+    classifier: &'a TowerSketch,
+}
+
+impl<'a> Side<'a> {
+    /// Where it came, and was measured under this attention.
+    fn of(edge: &'a EdgeInput, attention: &Attention) -> Option<Self> {
+        let (side, hh) = (edge.ingress.as_ref()?, edge.hh.as_ref()?);
+        let same = side.attention == *attention && hh.state() != DecodeState::Skipped;
+        same.then_some(Self { name: &edge.edge, hh, classifier: &side.classifier })
+    }
+}
+
 /// The victim flows and their sizes; where there are many, every so manieth.
 ///
-/// Their sizes are what the classifier of the edge where they entered says, and that edge is
-/// one where heavy-hitter candidates of the same source entered: at the others, a flow that never
-/// came there would look as large as the mice it shares its counters with.
+/// Their sizes are what the classifier of the edge where they entered says, and that edge is one
+/// where heavy-hitter candidates of the same source entered: at the others, a flow that never came
+/// there would look as large as the mice it shares its counters with.
 fn victims_of(
     losses: &[Loss],
-    edges: &[(&EdgeReport, &EdgeSizes)],
+    edges: &[Side<'_>],
     sample_rate: f64,
     family: &HashFamily,
 ) -> Victims {
     let mut entered: HashMap<Ipv4Addr, Vec<usize>> = HashMap::new();
-    for (at, (_, sizes)) in edges.iter().enumerate() {
-        for flow in sizes.hh_flows() {
+    for (at, side) in edges.iter().enumerate() {
+        for (flow, _) in side.hh.flows() {
             let edges = entered.entry(flow.src()).or_default();
             if edges.last() != Some(&at) {
                 edges.push(at);
@@ -173,7 +191,7 @@ fn victims_of(
         let key = FlowKey::from(&loss.flow);
         let hashes = family.hash(&key);
         let at = entered.get(&key.src()).unwrap_or(&everywhere);
-        let most = at.iter().map(|&at| edges[at].1.classifier().query(&hashes)).max();
+        let most = at.iter().map(|&at| edges[at].classifier.query(&hashes)).max();
         let lost = u32::try_from(loss.lost).unwrap_or(u32::MAX).max(1);
         let stands_for = match loss.class {
             LossClass::Heavy => 1.0,

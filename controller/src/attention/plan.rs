@@ -124,7 +124,7 @@ impl Planning<'_, '_> {
     fn divide(&mut self, victims: Option<&VictimFlows>, memory: &mut Memory) -> Partition {
         let standing = self.standing.partition;
         let was_ill = is_ill(self.standing);
-        let Some(&VictimFlows { flows, how }) = victims else {
+        let Some(victims @ &VictimFlows { flows, how, .. }) = victims else {
             let ill = self.bounds.ill(self.layout).filter(|_| was_ill);
             return ill.unwrap_or_else(|| self.bounds.healthy(self.layout, standing.hl));
         };
@@ -155,7 +155,7 @@ impl Planning<'_, '_> {
             }
             return ill;
         }
-        let healthy = self.healthy_division(flows);
+        let healthy = self.healthy_division(victims.to_hold());
         if was_ill {
             self.reasons.push(format!(
                 "the network is healthy again: {flows:.0} victim flows ({how}), at most {limit:.0}; \

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::collecting::Heard;
 use super::hub::{Admission, Hub};
 use super::unix_ns;
+use crate::analyse::{Decoder, HhFlowset};
 
 /// Time that a new connection has to introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -160,9 +161,11 @@ async fn converse(
                 Ok(Ok(Some(message))) => message,
             },
         };
+        let received_ns = unix_ns();
         match message {
             Message::Ingress(_) | Message::Egress(_) | Message::Sealed { .. } => {
-                if frames.send((edge, message)).await.is_err() {
+                let (message, hh) = decode(message, hub.decoder()).await;
+                if frames.send(Heard { edge, message, hh, received_ns }).await.is_err() {
                     return Ok(());
                 }
             }
@@ -175,6 +178,17 @@ async fn converse(
             }
         }
     }
+}
+
+/// Decodes the HH encoder of an ingress side, long before the epoch's last side comes in.
+async fn decode(message: Message, decoder: &Decoder) -> (Message, Option<Box<HhFlowset>>) {
+    let Message::Ingress(side) = message else { return (message, None) };
+    let decoder = decoder.clone();
+    let decoding = tokio::task::spawn_blocking(move || {
+        let hh = Box::new(decoder.hh_flowset(&side));
+        (Message::Ingress(side), Some(hh))
+    });
+    decoding.await.expect("decoding ends, whatever a frame holds")
 }
 
 /// A socket and the frames that come out of it.

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
-use calumma_sketch::{Attention, FlowKey, HashFamily, HashKey};
+use calumma_sketch::{Attention, FlowKey, HashKey};
 use calumma_wire::{Message, Outcome, SwitchKind};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use crate::analyse::{EdgeSizes, FlowSize, Tasks};
+use crate::analyse::{Decoder, EdgeSizes, FlowSize, Tasks};
 use crate::collect::Taken;
 use crate::config::{AttentionSection, Config};
 
@@ -86,7 +86,7 @@ pub struct Hub {
     config: Config,
     clock: EpochClock,
     hash_key: HashKey,
-    family: Arc<HashFamily>,
+    decoder: Decoder,
     plan: Mutex<Plan>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
@@ -100,11 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    pub(super) fn new(
-        config: Config,
-        hash_key: HashKey,
-        family: Arc<HashFamily>,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(config: Config, hash_key: HashKey, decoder: Decoder) -> anyhow::Result<Self> {
         let attention = config.planned_attention()?;
         let edge = |name: &String| Edge {
             status: EdgeStatus { edge: name.clone(), ..EdgeStatus::default() },
@@ -113,7 +109,7 @@ impl Hub {
         Ok(Self {
             clock: config.clock()?,
             hash_key,
-            family,
+            decoder,
             plan: Mutex::new(Plan { timeline: Timeline::new(attention), last: (0, attention) }),
             tasks: Mutex::new(config.tasks),
             edges: Mutex::new(config.edges.iter().map(edge).collect()),
@@ -131,6 +127,11 @@ impl Hub {
     /// The deployment's epochs.
     pub fn clock(&self) -> EpochClock {
         self.clock
+    }
+
+    /// What decodes the epochs' encoders.
+    pub(super) fn decoder(&self) -> &Decoder {
+        &self.decoder
     }
 
     /// Every expected edge.
@@ -349,7 +350,7 @@ impl Hub {
         let sizes = lock(&self.sizes).clone();
         let mut of_edges: Vec<_> = sizes
             .into_iter()
-            .map(|(edge, sizes)| (edge, sizes.epoch(), sizes.size_of(&self.family, flow)))
+            .map(|(edge, sizes)| (edge, sizes.epoch(), sizes.size_of(self.decoder.family(), flow)))
             .collect();
         of_edges.sort_by(|a, b| a.0.cmp(&b.0));
         of_edges

@@ -16,16 +16,16 @@ pub(crate) type Sizes = &'static [(u32, f64)];
 /// Flow sizes shaped like those of the DCTCP paper's web search, in fewer packets so that a test has
 /// time for them.
 pub(crate) const DCTCP: Sizes = &[
-    (1, 0.10),
-    (2, 0.20),
-    (3, 0.30),
-    (4, 0.40),
-    (6, 0.53),
-    (9, 0.60),
-    (15, 0.70),
-    (25, 0.80),
-    (40, 0.90),
-    (60, 1.00),
+    (7, 0.15),
+    (10, 0.20),
+    (14, 0.30),
+    (18, 0.40),
+    (24, 0.53),
+    (28, 0.60),
+    (34, 0.70),
+    (42, 0.80),
+    (52, 0.90),
+    (64, 1.00),
 ];
 
 /// Flow sizes of a cache: nearly all flows are mice.
@@ -97,13 +97,14 @@ impl Network {
         self.epoch += 1;
         let attention = self.timeline.freeze(epoch);
         let edges = self.measure(traffic, attention, epoch);
-        let report = self.analyser.analyse(EpochInput { epoch, planned: attention, edges });
-        assert!(report.complete, "{:?}", report.incomplete_because);
+        let decoder = self.analyser.decoder().clone();
+        let decoded = decoder.decode(EpochInput { epoch, planned: attention, edges });
         let plan = {
-            let (sizes, family) = (self.analyser.sizes(), self.analyser.family());
-            let observation = Observation::of(&report, sizes, family).unwrap();
+            let observation = Observation::of(&decoded, decoder.family()).unwrap();
             self.planner.next(&observation, &self.standing)
         };
+        let report = self.analyser.report(decoded);
+        assert!(report.complete, "{:?}", report.incomplete_because);
         assert_eq!(plan.attention.validate(&self.layout), Ok(()), "{plan:?}");
         assert_eq!(plan.reasons.is_empty(), plan.attention == self.standing, "{plan:?}");
         if plan.attention != self.standing {

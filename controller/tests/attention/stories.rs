@@ -104,7 +104,7 @@ fn a_steady_network_is_left_alone() {
     ];
     for (seed, traffic) in steady.into_iter().enumerate() {
         println!("{traffic:?}");
-        let steps = Network::new(seed as u64).run(&traffic, 22);
+        let steps = Network::new(seed as u64).run(&traffic, 18);
         show(&steps);
         let settled = &steps[8..];
         let changes = settled.iter().filter(|step| !step.plan.reasons.is_empty()).count();

@@ -33,6 +33,7 @@
 #![allow(unsafe_code)]
 
 mod burst;
+mod cache;
 mod eal;
 mod error;
 mod lcore;
@@ -42,6 +43,7 @@ mod port;
 mod queue;
 
 pub use burst::{BURST, Burst};
+pub use cache::prefetch;
 pub use eal::{Eal, tsc, tsc_hz, version};
 pub use error::{Error, Result};
 pub use lcore::LcoreHandle;

@@ -1,5 +1,7 @@
 //! What one lcore does to a burst of packets, whatever they came from.
 
+mod run;
+
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::group::BURST;
 use calumma_sketch::{FlowKey, Hierarchy};
@@ -8,6 +10,8 @@ use crate::carrier::{self, Mark};
 use crate::counters::Counters;
 use crate::measure::{Active, Measurement};
 use crate::parse::{Parsed, parse};
+
+pub use self::run::MarkedRun;
 
 /// A packet in memory.
 pub trait Packet {

@@ -37,6 +37,27 @@ impl TowerSketch {
         size
     }
 
+    /// Counts `packets` packets of one flow, as so many calls of [`insert`](Self::insert) would.
+    pub fn insert_run(&mut self, hashes: &Hashes, packets: u32) {
+        for (level, counters) in self.levels.iter_mut().enumerate() {
+            let at = counters.index(hashes.classifier_word(level));
+            counters.add(at, packets);
+        }
+    }
+
+    /// Which of the next packets of a flow would be the first for which [`insert`](Self::insert)
+    /// gives at least `size`: 1 for the very next one.
+    pub fn packets_to_reach(&self, hashes: &Hashes, size: u32) -> u32 {
+        self.levels
+            .iter()
+            .enumerate()
+            .map(|(level, counters)| {
+                let counted = counters.get(counters.index(hashes.classifier_word(level)));
+                size.min(counters.level().max()).saturating_sub(counted)
+            })
+            .fold(1, u32::max)
+    }
+
     /// Counts a burst of packets, as [`insert`](Self::insert) does one after another, and gives
     /// each one's flow size in `sizes`. Goes through one array after another, so that the cache
     /// lines of a whole burst are under way at once.
