@@ -103,6 +103,7 @@ fn report(
         for output in &mut outputs {
             output.report(&report, &line);
         }
+        hub.reported(report.epoch, unix_ns());
     }
     outputs.iter_mut().try_for_each(|output| output.finish())
 }

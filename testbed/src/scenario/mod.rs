@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::config::{AttentionSection, EpochSection};
-use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{HashKey, Layout};
 use serde::Deserialize;
 
@@ -173,11 +172,6 @@ impl Scenario {
     /// # Errors
     /// When epochs, layout or attention don't fit.
     pub fn setup(&self) -> Result<Setup> {
-        let EpochSection { length_ms, clock_guard_us, flight_guard_us } = self.epoch;
-        let guards = Guards {
-            clock_ns: clock_guard_us.saturating_mul(1000),
-            flight_ns: flight_guard_us.saturating_mul(1000),
-        };
         self.layout.validate()?;
         let mut key = [0; 32];
         for (at, bytes) in key.chunks_mut(8).enumerate() {
@@ -188,7 +182,7 @@ impl Scenario {
             attention: self.attention.on(&self.layout).map_err(anyhow::Error::msg)?,
             layout: self.layout.clone(),
             hash_key: HashKey::from_bytes(key),
-            clock: EpochClock::new(length_ms.saturating_mul(1_000_000), guards)?,
+            clock: self.epoch.clock()?,
             tasks: self.tasks,
             grace_ns: self.grace_ms.saturating_mul(1_000_000),
             detail: match self.detail {
