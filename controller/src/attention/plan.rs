@@ -155,7 +155,7 @@ impl Planning<'_, '_> {
             }
             return ill;
         }
-        let healthy = self.healthy_division(victims.to_hold());
+        let healthy = self.healthy_division(victims);
         if was_ill {
             self.reasons.push(format!(
                 "the network is healthy again: {flows:.0} victim flows ({how}), at most {limit:.0}; \
@@ -178,11 +178,13 @@ impl Planning<'_, '_> {
     }
 
     /// A healthy network's division of memory for so many victim flows.
-    fn healthy_division(&self, flows: f64) -> Partition {
+    fn healthy_division(&self, victims: &VictimFlows) -> Partition {
         let standing = self.standing.partition;
-        let wanted = self.bounds.healthy(self.layout, load::buckets_for(self.layout, flows));
+        let wanted = load::buckets_for(self.layout, victims.to_hold());
+        let wanted = self.bounds.healthy(self.layout, wanted);
         let band = self.band(standing.hl);
-        let load = self.load(standing.hl, flows);
+        let band = if victims.counted { band } else { band.wider() };
+        let load = self.load(standing.hl, victims.flows);
         let valid = standing == self.bounds.healthy(self.layout, standing.hl);
         if valid && (band.low..=band.high).contains(&load) { standing } else { wanted }
     }
