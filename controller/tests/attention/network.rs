@@ -21,16 +21,16 @@ pub(crate) const DCTCP: Sizes = &[
     (14, 0.30),
     (18, 0.40),
     (24, 0.53),
-    (28, 0.60),
-    (34, 0.70),
-    (42, 0.80),
-    (52, 0.90),
-    (64, 1.00),
+    (32, 0.60),
+    (50, 0.70),
+    (70, 0.80),
+    (100, 0.90),
+    (160, 1.00),
 ];
 
 /// Flow sizes of a cache: nearly all flows are mice.
 pub(crate) const CACHE: Sizes =
-    &[(1, 0.55), (2, 0.80), (3, 0.86), (6, 0.90), (20, 0.95), (40, 0.99), (60, 1.0)];
+    &[(1, 0.55), (2, 0.80), (3, 0.86), (6, 0.90), (20, 0.95), (60, 0.99), (300, 1.0)];
 
 /// What the network carries in an epoch.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct Step {
 }
 
 /// Flows whose packets are mixed.
-const AT_A_TIME: usize = 1000;
+const AT_A_TIME: usize = 2500;
 
 /// What a flow is to the network.
 struct Flow {
