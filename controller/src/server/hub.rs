@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
@@ -18,8 +19,13 @@ use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
 use crate::collect::Taken;
 use crate::config::{AttentionSection, Config};
 
-/// Time that a message gets to reach an edge before the epoch it is about is armed.
+/// Time that a message gets to reach an edge before the epoch it is about is armed, as long as
+/// nothing is known of the way there.
 const LEAD_NS: u64 = 20_000_000;
+
+/// The same beside twice the longest way that was measured: what edges ask for, and a few rounds of
+/// their control threads.
+const EDGE_LEAD_NS: u64 = 5_000_000;
 
 /// Messages that may wait for an edge.
 const MESSAGES_WAITING: usize = 64;
@@ -112,6 +118,8 @@ pub struct Hub {
     clock: EpochClock,
     hash_key: HashKey,
     decoder: Decoder,
+    /// Time that a message gets to reach every edge, in nanoseconds.
+    lead_ns: AtomicU64,
     plan: Mutex<Plan>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
@@ -135,6 +143,7 @@ impl Hub {
             clock: config.clock()?,
             hash_key,
             decoder,
+            lead_ns: AtomicU64::new(LEAD_NS),
             plan: Mutex::new(Plan {
                 timeline: Timeline::new(attention),
                 last: (0, attention),
@@ -185,7 +194,12 @@ impl Hub {
 
     /// Takes in an exchange of times with an edge.
     pub(super) fn exchanged(&self, edge: usize, exchange: Exchange) {
-        lock(&self.edges)[edge].clock.take(exchange);
+        let mut edges = lock(&self.edges);
+        edges[edge].clock.take(exchange);
+        let clocks = edges.iter().filter_map(|edge| edge.clock.estimate(exchange.heard_ns));
+        let slowest_ns = clocks.map(|clock| clock.delay_ns).max().unwrap_or(LEAD_NS);
+        let lead_ns = EDGE_LEAD_NS.saturating_add(slowest_ns.saturating_mul(2));
+        self.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
 
     /// For each edge, in words, by how much more than the clock guard its clock differs from another
@@ -229,8 +243,9 @@ impl Hub {
 
     /// The first epoch that a message sent at `now_ns` can change on every switch.
     fn earliest_epoch(&self, now_ns: u64) -> u64 {
-        let lead = self.clock.guards().clock_ns + LEAD_NS;
-        self.clock.epoch_at(now_ns.saturating_add(lead)) + 2
+        // An epoch is armed before it begins, by the clock guard.
+        let lead_ns = self.clock.guards().clock_ns + self.lead_ns.load(Ordering::Relaxed);
+        self.clock.epoch_at(now_ns.saturating_add(lead_ns)) + 1
     }
 
     /// Lets an edge in that introduced itself.
