@@ -8,4 +8,5 @@ pub mod edge;
 pub mod load;
 pub mod measure;
 pub mod network;
+pub mod peers;
 pub mod workload;
