@@ -127,7 +127,7 @@ impl Work for Enter<'_> {
         let Self { group, family, keys, hierarchies } = self;
         let keys = Keys::new(isa, keys);
         let hashes = family.hash_keys(isa, &keys);
-        let sizes = group.classifier.insert_burst(isa, keys.len, &hashes);
+        let sizes = group.classifier.insert_burst(keys.len, &hashes);
         let classes = Column::from_fn(|packet| {
             let sample = hashes.of(packet).sample(group.sample_seed);
             group.attention.class(sizes.0[packet], sample)
