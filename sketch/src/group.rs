@@ -2,7 +2,7 @@
 //!
 //! A switch keeps two groups of each kind and rotates them; when, is the epoch crate's business.
 
-pub use crate::burst::BURST;
+mod run;
 
 use crate::attention::{Attention, Hierarchy, sample_seed};
 use crate::burst::{Column, Keys};
@@ -12,6 +12,9 @@ use crate::key::FlowKey;
 use crate::layout::{Layout, LayoutError, Part};
 use crate::simd::{Isa, Work};
 use crate::tower::TowerSketch;
+
+pub use self::run::Run;
+pub use crate::burst::BURST;
 
 /// Flow classifier and upstream flow encoder of one epoch: the ingress role.
 #[derive(Clone, Debug, PartialEq)]

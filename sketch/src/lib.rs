@@ -41,7 +41,7 @@ pub mod tower;
 
 pub use attention::{Attention, AttentionError, Hierarchy, SampleRate};
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Shape, ShapeMismatch};
-pub use group::{EgressGroup, IngressGroup};
+pub use group::{EgressGroup, IngressGroup, Run};
 
 pub use hash::{HashFamily, HashKey, Hashes};
 pub use key::FlowKey;

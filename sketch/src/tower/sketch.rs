@@ -37,6 +37,27 @@ impl TowerSketch {
         size
     }
 
+    /// Counts `packets` packets of one flow, as so many calls of [`insert`](Self::insert) would.
+    pub fn insert_run(&mut self, hashes: &Hashes, packets: u32) {
+        for (level, counters) in self.levels.iter_mut().enumerate() {
+            let at = counters.index(hashes.classifier_word(level));
+            counters.add(at, packets);
+        }
+    }
+
+    /// Which of the next packets of a flow would be the first for which [`insert`](Self::insert)
+    /// gives at least `size`: 1 for the very next one.
+    pub fn packets_to_reach(&self, hashes: &Hashes, size: u32) -> u32 {
+        self.levels
+            .iter()
+            .enumerate()
+            .map(|(level, counters)| {
+                let counted = counters.get(counters.index(hashes.classifier_word(level)));
+                size.min(counters.level().max()).saturating_sub(counted)
+            })
+            .fold(1, u32::max)
+    }
+
     /// Counts the first `packets` of a burst, as [`insert`](Self::insert) does one after another, and
     /// gives each one's flow size. Goes through one array after another, so that the cache lines of
     /// a whole burst are under way at once.
@@ -70,6 +91,13 @@ impl TowerSketch {
             .enumerate()
             .map(|(level, counters)| counters.get(counters.index(hashes.classifier_word(level))))
             .fold(OVERFLOW, u32::min)
+    }
+
+    /// The flow's counter in array `level`: which one, and its value (`u32::MAX` where overflowed).
+    pub(crate) fn counter(&self, level: usize, hashes: &Hashes) -> (usize, u32) {
+        let counters = &self.levels[level];
+        let at = counters.index(hashes.classifier_word(level));
+        (at, counters.get(at))
     }
 
     /// Values of the counters of array `level`, `u32::MAX` where overflowed.
