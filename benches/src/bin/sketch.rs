@@ -51,6 +51,13 @@ fn main() -> Result<()> {
         cases::egress("sketch.egress.scalar.mpps", plain(), &layout, healthy, &packets),
         cases::em("sketch.em.ms", &family, &layout, &packets),
     ];
+    all.extend([
+        cases::hash("sketch.hash.ns", family.clone(), &packets).in_cycles("sketch.hash.cycles"),
+        cases::ingress("sketch.ingress.mpps", family.clone(), &layout, healthy, &packets)
+            .in_cycles("sketch.ingress.cycles"),
+        cases::egress("sketch.egress.mpps", family.clone(), &layout, healthy, &packets)
+            .in_cycles("sketch.egress.cycles"),
+    ]);
     use Arithmetic::{Prime, Wrapping};
     for (name, arithmetic, flows, by_key) in [
         ("sketch.decode.ns_per_flow", Prime, 8_600, false),
