@@ -8,6 +8,8 @@
 //! lambda_s P(v - s) / P(v) flows of size s on average: the exact E-step, in O(V^2) for values up
 //! to V. A counter at its ceiling counts as what it is: a sum at or above it.
 
+use crate::simd::{Engine, Isa, Work};
+
 /// What the counters of an array say, as far as they can tell values apart.
 pub(super) struct Observed {
     /// Number of counters (w).
@@ -54,9 +56,28 @@ impl Observed {
 }
 
 /// The most likely flow sizes behind `observed`. Where sizes are `known` from some size on (at most
-/// the ceiling), these stay as they are. About 50 us an
-/// iteration at a ceiling of 255.
+/// the ceiling), these stay as they are. About 20 us an iteration at a ceiling of 255.
 pub(super) fn expect_and_maximise(observed: &Observed, known: Option<(usize, Sizes)>) -> Sizes {
+    Engine::detect().run(Maximise { observed, known })
+}
+
+/// [`expect_and_maximise`], compiled for vectors.
+struct Maximise<'a> {
+    observed: &'a Observed,
+    known: Option<(usize, Sizes)>,
+}
+
+impl Work for Maximise<'_> {
+    type Output = Sizes;
+
+    #[inline(always)]
+    fn work(self, _isa: impl Isa) -> Sizes {
+        maximise(self.observed, self.known)
+    }
+}
+
+#[inline(always)]
+fn maximise(observed: &Observed, known: Option<(usize, Sizes)>) -> Sizes {
     let ceiling = observed.holding.len();
     let w = observed.counters;
     let free = known.as_ref().map_or(ceiling, |known| known.0);
@@ -120,6 +141,7 @@ const BACKWARDS: f64 = 0.5;
 /// Panjer's recursion: the probability of every value of a counter that flows of each size hit at
 /// `rates`, as far as `values` reaches. Rates so high that an empty counter's probability
 /// underflows give values in proportion.
+#[inline(always)]
 pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
     let load: f64 = rates.iter().sum();
     let moments: Vec<f64> = rates.iter().enumerate().map(|(s, rate)| s as f64 * rate).collect();
@@ -138,6 +160,7 @@ pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
 }
 
 /// For each size s the sum over counters of P(v - s) / P(v), v being the counter's value.
+#[inline(always)]
 fn expected_shares(observed: &Observed, values: &[f64], shares: &mut [f64]) {
     let weights: Vec<f64> = observed
         .holding
