@@ -6,6 +6,7 @@
 //! * [`report`]: what is said about an epoch;
 //! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
 //!   uses it as the live controller does;
+//! * [`attention`]: from what an epoch told to how later ones are to be measured. Pure;
 //! * [`collect`]: from frames in any order to whole epochs in order. Pure; time is passed in;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them.
@@ -14,6 +15,7 @@
 //! is carried into the report and never becomes a loss.
 
 pub mod analyse;
+pub mod attention;
 pub mod clocks;
 pub mod collect;
 pub mod config;

@@ -13,11 +13,11 @@ use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, Hashes, Layou
 use calumma_wire::Ingress;
 
 use super::edge::{self, EdgeSizes};
-use super::input::{EdgeEnd, EpochInput};
+use super::input::{EdgeEnd, EdgeInput, EpochInput};
 use super::load::Load;
 use super::loss::{self, Losses};
 use super::soundness::{self, Verdict};
-use crate::report::{DecodeState, EpochReport};
+use crate::report::{DecodeReport, DecodeState, EpochReport, Loss};
 
 /// Flows that are hashed together.
 const BURST: usize = 32;
@@ -171,6 +171,26 @@ impl DecodedEpoch {
     /// Number of the epoch.
     pub fn epoch(&self) -> u64 {
         self.input.epoch
+    }
+
+    /// The attention that the edges measured under; the planned one where no edge said.
+    pub fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// Every expected edge, as far as its sides came.
+    pub fn edges(&self) -> &[EdgeInput] {
+        &self.input.edges
+    }
+
+    /// How decoding of the delta encoders went.
+    pub fn decode(&self) -> &DecodeReport {
+        &self.losses.decode
+    }
+
+    /// Victim flows, most packets first. Packets that come too late may yet make them doubtful.
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses.loss
     }
 
     /// The report as far as decoding gives it, before the epoch is over: losses and load factors,

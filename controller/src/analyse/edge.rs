@@ -136,6 +136,11 @@ impl EdgeSizes {
         self.epoch
     }
 
+    /// The HH flowset: flows and the packets of each that the HH encoder holds.
+    pub(crate) fn hh_flows(&self) -> &HashMap<FlowKey, i64> {
+        &self.hh
+    }
+
     /// The size of any flow.
     ///
     /// Of a flow in the HH flowset, the HH encoder holds every packet from the one that reached T_h

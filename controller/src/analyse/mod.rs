@@ -17,7 +17,7 @@ pub use decode::{DecodedEpoch, DecodedIngress, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
 pub use input::{EdgeEnd, EdgeInput, EpochInput};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
@@ -49,13 +49,15 @@ pub struct Analyser {
     tasks: Tasks,
     /// What is remembered of each edge from the epoch before.
     previous: HashMap<String, Arc<EdgeSizes>>,
+    /// Edges where packets came late in the last epochs, those epochs, and how many.
+    late: VecDeque<(u64, String, u64)>,
 }
 
 impl Analyser {
     /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
     pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
         let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)), clock);
-        Self { decoder, tasks, previous: HashMap::new() }
+        Self { decoder, tasks, previous: HashMap::new(), late: VecDeque::new() }
     }
 
     /// What decodes the epochs' encoders.
@@ -88,7 +90,9 @@ impl Analyser {
     /// The report on an epoch that has been decoded and is over. Epochs must come in order for heavy
     /// changes to be seen.
     pub fn report(&mut self, decoded: DecodedEpoch) -> EpochReport {
-        let mut report = decoded.outline_by(soundness::judge(&decoded.input));
+        let mut verdict = soundness::judge(&decoded.input);
+        verdict.reasons.extend(self.came_early(&decoded.input));
+        let mut report = decoded.outline_by(verdict);
         let sizes = decoded.sizes();
         for edge in &mut report.edges {
             let Some(sizes) = sizes.get(&edge.edge) else { continue };
@@ -99,5 +103,27 @@ impl Analyser {
         }
         self.previous = sizes;
         report
+    }
+
+    /// A packet that carries a timestamp bit whose last epoch has been taken and whose next one is
+    /// not armed yet counts as late for the last one. It may as well be early for the next one, from an edge whose
+    /// clock is far ahead: then that epoch would take it for lost. So neither is trusted.
+    fn came_early(&mut self, input: &EpochInput) -> Vec<String> {
+        let epoch = input.epoch;
+        self.late.retain(|&(of, ..)| of < epoch && of + 2 >= epoch);
+        let early = self.late.iter().filter(|&&(of, ..)| of + 2 == epoch);
+        let reasons = early
+            .map(|(_, edge, packets)| {
+                format!(
+                    "{edge}: {packets} packets with its timestamp bit left the network before it \
+                     was armed, or long after epoch {}: clocks may differ",
+                    epoch - 2
+                )
+            })
+            .collect();
+        let late = input.edges.iter().filter_map(|edge| Some((edge, edge.late_packets?)));
+        let late = late.filter(|(_, packets)| *packets > 0);
+        self.late.extend(late.map(|(edge, packets)| (epoch, edge.edge.clone(), packets)));
+        reasons
     }
 }

@@ -158,6 +158,26 @@ fn a_missing_or_unsound_edge_makes_the_epoch_incomplete_and_no_loss_is_reported(
 }
 
 #[test]
+fn packets_that_came_between_two_epochs_of_a_timestamp_bit_make_both_incomplete() {
+    let layout = Layout::default();
+    let attention = Attention::healthy(&layout, 512);
+    let mut analyser = analyser(&layout, Tasks::default());
+    let complete: Vec<bool> = (9..14)
+        .map(|epoch| {
+            let mut input = input(&world(&layout, attention, epoch), attention);
+            input.edges[1].late_packets = Some(if epoch == 10 { 4 } else { 0 });
+            let report = analyser.analyse(input);
+            if epoch == 12 {
+                let reason = "e2: 4 packets with its timestamp bit left the network before";
+                assert!(report.incomplete_because[0].starts_with(reason), "{report:?}");
+            }
+            report.complete
+        })
+        .collect();
+    assert_eq!(complete, [true, false, true, false, true]);
+}
+
+#[test]
 fn an_hh_encoder_that_overflows_blocks_losses_instead_of_inventing_them() {
     let layout = Layout { upstream_buckets: 200, downstream_buckets: 150, ..Layout::default() };
     let attention = Attention::healthy(&layout, 100);
