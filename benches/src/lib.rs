@@ -7,6 +7,7 @@ pub mod controller;
 pub mod edge;
 pub mod load;
 pub mod measure;
+pub mod memory;
 pub mod network;
 pub mod peers;
 pub mod workload;

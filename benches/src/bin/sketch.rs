@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use calumma_benches::{cases, measure, peers, workload};
+use calumma_benches::{cases, measure, memory, peers, workload};
 use calumma_sketch::{Arithmetic, Attention, HashFamily, HashKey, Layout};
 use clap::Parser;
 
@@ -71,6 +71,15 @@ fn main() -> Result<()> {
         all.push(cases::decode(name, family.clone(), arithmetic, flows, by_key));
     }
     all.push(cases::decode("sketch.decode.scalar.ns_per_flow", plain(), Prime, 8_600, false));
+    for (name, arithmetic, load, hinted, stale) in [
+        ("sketch.hinted.half.ns_per_flow", Prime, 0.95, 0.5, 0.0),
+        ("sketch.hinted.most.ns_per_flow", Prime, 1.4, 0.8, 0.2),
+        ("sketch.hinted.all.ns_per_flow", Prime, 2.5, 1.0, 0.0),
+        ("sketch.hinted.wrapping.most.ns_per_flow", Wrapping, 1.4, 0.8, 0.2),
+        ("sketch.hinted.wrapping.all.ns_per_flow", Wrapping, 3.6, 1.0, 0.0),
+    ] {
+        all.push(memory::hinted(name, family.clone(), arithmetic, load, hinted, stale));
+    }
     for buckets in [4096, 1 << 20] {
         all.extend(cases::algebra(Prime, buckets));
     }
