@@ -3,6 +3,7 @@
 //! For benchmarks only; nothing that runs in a network uses it.
 
 pub mod cases;
+pub mod figures;
 pub mod measure;
 pub mod peers;
 pub mod workload;
