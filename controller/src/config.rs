@@ -6,12 +6,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use calumma_epoch::{EpochClock, Guards};
+use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
 use calumma_wire::{MAX_NAME_BYTES, check_layout};
 use serde::{Deserialize, Serialize};
 
 use crate::analyse::Tasks;
+use crate::attention::Bounds;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -47,6 +48,9 @@ pub struct Config {
     /// Thresholds, sampling, division of memory.
     #[serde(default)]
     pub attention: AttentionSection,
+    /// Whether and within which bounds attention is shifted.
+    #[serde(default)]
+    pub shifting: ShiftingSection,
     /// What to report.
     #[serde(default)]
     pub tasks: Tasks,
@@ -70,20 +74,37 @@ fn default_grace() -> u64 {
 pub struct EpochSection {
     /// Length of an epoch in milliseconds.
     pub length_ms: u64,
-    /// Most that the clocks of two switches differ, in microseconds.
-    pub clock_guard_us: u64,
-    /// Longest that a packet travels through the network, in microseconds.
-    pub flight_guard_us: u64,
+    /// Most that the clocks of two switches differ, in microseconds. Where absent: 1000, or a
+    /// twentieth of a shorter epoch.
+    pub clock_guard_us: Option<u64>,
+    /// Longest that a packet travels through the network, in microseconds. Where absent: 10,000, or
+    /// a quarter of a shorter epoch.
+    pub flight_guard_us: Option<u64>,
 }
 
 impl Default for EpochSection {
     fn default() -> Self {
-        let guards = Guards::default();
-        Self {
-            length_ms: 50,
-            clock_guard_us: guards.clock_ns / 1000,
-            flight_guard_us: guards.flight_ns / 1000,
-        }
+        Self { length_ms: 50, clock_guard_us: None, flight_guard_us: None }
+    }
+}
+
+impl EpochSection {
+    /// The epochs.
+    ///
+    /// # Errors
+    /// When length and guards don't fit.
+    pub fn clock(&self) -> Result<EpochClock, ClockError> {
+        let Self { length_ms, clock_guard_us, flight_guard_us } = *self;
+        let length_ns = length_ms.saturating_mul(1_000_000);
+        let guard = |guard_us: Option<u64>, default_ns: u64, parts| {
+            guard_us.map_or(default_ns.min(length_ns / parts), |us| us.saturating_mul(1000))
+        };
+        let usual = Guards::default();
+        let guards = Guards {
+            clock_ns: guard(clock_guard_us, usual.clock_ns, 20),
+            flight_ns: guard(flight_guard_us, usual.flight_ns, 4),
+        };
+        EpochClock::new(length_ns, guards)
     }
 }
 
@@ -130,6 +151,56 @@ impl AttentionSection {
         let attention = Attention { t_h, t_l, sample_rate, partition };
         attention.validate(layout).map_err(|error| error.to_string())?;
         Ok(attention)
+    }
+}
+
+/// What is done with the plans for later epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShiftingMode {
+    /// Attention shifts as they say.
+    #[default]
+    Shift,
+    /// They are reported and not applied.
+    DryRun,
+    /// None are made: attention stays as `[attention]` says, or as it is set by hand.
+    Static,
+}
+
+/// Whether and within which bounds attention is shifted. Buckets are those of an array; where they
+/// are left out, they are the paper's in proportion to the layout.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShiftingSection {
+    /// What is done with plans.
+    pub mode: ShiftingMode,
+    /// Least buckets of the HH encoder.
+    pub min_hh_buckets: Option<u32>,
+    /// Least buckets of the HL encoder.
+    pub min_hl_buckets: Option<u32>,
+    /// Least buckets of the LL encoder where light losses are told apart.
+    pub min_ll_buckets: Option<u32>,
+    /// T_h, where it is not to be chosen.
+    pub fixed_t_h: Option<u32>,
+    /// File that every change of attention is appended to, as a JSON object a line.
+    pub audit: Option<PathBuf>,
+}
+
+impl ShiftingSection {
+    /// Whether plans are made at all.
+    pub fn plans(&self) -> bool {
+        self.mode != ShiftingMode::Static
+    }
+
+    /// The planner's bounds on switches of `layout`.
+    pub fn bounds(&self, layout: &Layout) -> Bounds {
+        let paper = Bounds::of(layout);
+        Bounds {
+            min_hh: self.min_hh_buckets.unwrap_or(paper.min_hh),
+            min_hl: self.min_hl_buckets.unwrap_or(paper.min_hl),
+            min_ll: self.min_ll_buckets.unwrap_or(paper.min_ll),
+            fixed_t_h: self.fixed_t_h,
+        }
     }
 }
 
@@ -208,18 +279,15 @@ impl Config {
         self.checked_clock().map_err(|problem| format!("[epoch]: {problem}"))?;
         check_layout(&self.layout).map_err(|problem| format!("[layout]: {problem}"))?;
         self.checked_attention().map_err(|problem| format!("[attention]: {problem}"))?;
+        if self.shifting.plans() {
+            let bounds = self.shifting.bounds(&self.layout);
+            bounds.check(&self.layout).map_err(|problem| format!("[shifting]: {problem}"))?;
+        }
         Ok(())
     }
 
     fn checked_clock(&self) -> Result<EpochClock, String> {
-        let EpochSection { length_ms, clock_guard_us, flight_guard_us } = self.epoch;
-        let nanoseconds = |value: u64, factor| value.saturating_mul(factor);
-        let guards = Guards {
-            clock_ns: nanoseconds(clock_guard_us, 1000),
-            flight_ns: nanoseconds(flight_guard_us, 1000),
-        };
-        EpochClock::new(nanoseconds(length_ms, 1_000_000), guards)
-            .map_err(|error| error.to_string())
+        self.epoch.clock().map_err(|error| error.to_string())
     }
 
     fn checked_attention(&self) -> Result<Attention, String> {
@@ -260,6 +328,7 @@ impl Config {
             ("grace_ms", self.grace_ms != other.grace_ms),
             ("[epoch]", self.epoch != other.epoch),
             ("[layout]", self.layout != other.layout),
+            ("[shifting]", self.shifting != other.shifting),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -319,6 +388,9 @@ mod tests {
 
         let parts = problem("edges = ['e1']\n[attention]\nhl_buckets = 5000");
         assert!(parts.contains("[attention]: hl_buckets = 5000"), "{parts}");
+
+        let bounds = problem("edges = ['e1']\n[shifting]\nmin_hl_buckets = 3500");
+        assert!(bounds.contains("[shifting]: min_hl_buckets = 3500"), "{bounds}");
 
         let twice = problem("edges = ['e1', 'e1']");
         assert!(twice.contains("\"e1\" is named twice"), "{twice}");

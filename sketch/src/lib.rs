@@ -28,12 +28,14 @@
 //! ```
 
 pub mod attention;
+mod burst;
 pub mod estimate;
 pub mod fermat;
 pub mod group;
 pub mod hash;
 pub mod key;
 pub mod layout;
+mod memory;
 pub mod simd;
 pub mod tower;
 

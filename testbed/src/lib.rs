@@ -8,6 +8,7 @@ pub mod fabric;
 pub mod generator;
 pub mod inspect;
 pub mod replay;
+pub mod scenario;
 pub mod simulate;
 pub mod soak;
 mod table;

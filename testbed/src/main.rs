@@ -10,8 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use calumma_testbed::generator::{self, Pace, Popularity, Sizes};
 use calumma_testbed::replay::{self, Lose};
+use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::traffic::{Mix, short};
-use calumma_testbed::{baseline, demo, fabric, inspect, soak};
+use calumma_testbed::{baseline, demo, fabric, inspect, scenario, soak, workload};
 use clap::{Args, Parser, Subcommand};
 
 /// Tries Calumma, and the machine it runs on, on real and recorded traffic.
@@ -63,6 +64,40 @@ enum Command {
         /// Which packets --drop-share loses
         #[arg(long, default_value_t = 1)]
         seed: u64,
+    },
+
+    /// Play scenarios in a simulated network, and hold every report against what really happened
+    ///
+    /// A scenario is a file that says the network, its traffic, what changes when, and what the reports are expected to
+    /// say (docs/scenarios.md; testbed/scenarios has many). Edges, frames and controller are the live ones' code in
+    /// virtual time: the same seed gives the same reports. Exits with 1 if an expectation fails, or if any report claims
+    /// to be certain and is wrong.
+    Run {
+        /// The scenarios
+        #[arg(required = true)]
+        scenarios: Vec<PathBuf>,
+        /// How many seeds of each, from its own on
+        #[arg(long, default_value_t = 1)]
+        seeds: u64,
+        /// Where reports, truth and verdicts of each scenario's first seed go
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+
+    /// Make up traffic as a capture, with the truth about each flow
+    ///
+    /// Every flow sends all its packets in every epoch. Packets of victim flows that are to be lost carry the ECN field
+    /// "congestion experienced": `replay --drop-ce` loses them. For traffic straight into a DPDK port, see `generate`; into
+    /// a simulated network, see `run`.
+    Traffic {
+        #[command(flatten)]
+        made: MadeTraffic,
+        /// Where the capture goes
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Where the list of flows goes: packets sent, and those of them that are marked, as JSON
+        #[arg(long, value_name = "FILE")]
+        truth: Option<PathBuf>,
     },
 
     /// Watch two edge switches and the controller find every packet a network loses
@@ -198,6 +233,59 @@ impl Sending {
 }
 
 #[derive(Args)]
+struct MadeTraffic {
+    /// Flows in every epoch
+    #[arg(long, default_value_t = 1000)]
+    flows: u32,
+    /// Packets of a flow in an epoch: dctcp, vl2, hadoop, cache, constant:PACKETS or zipf:SKEW:LARGEST
+    #[arg(long, default_value = "dctcp")]
+    sizes: workload::Sizes,
+    /// Share of the flows that lose packets, each 1 to 20 % of them
+    #[arg(long, default_value_t = 0.0)]
+    victims: f64,
+    /// Share of the flows that are TCP; the others are UDP
+    #[arg(long, default_value_t = 0.0)]
+    tcp: f64,
+    /// Share of the flows that other ones take the place of in every epoch
+    #[arg(long, default_value_t = 0.0)]
+    churn: f64,
+    /// The hosts: pair, leaf-spine:LxS, fat-tree:K, or a topology's file
+    #[arg(long, default_value = "fat-tree:4x2")]
+    topology: String,
+    /// How many epochs
+    #[arg(long, default_value_t = 1)]
+    epochs: u32,
+    /// Length of an epoch in milliseconds
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    epoch_ms: u64,
+    /// Share of an epoch over which a flow spreads its packets
+    #[arg(long, default_value_t = 0.5)]
+    spread: f64,
+    /// Bytes of every packet on the wire, without its checksum
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9000))]
+    packet_bytes: u16,
+    /// The same seed makes the same traffic
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl MadeTraffic {
+    fn record(self, out: &Path, truth: Option<&Path>) -> Result<u64> {
+        let Self { flows, sizes, victims, tcp, churn, .. } = self;
+        let kind = workload::Traffic { flows, sizes, victims, tcp, churn, ..Default::default() };
+        let topology = Topology::load(&self.topology, Path::new("."), LinkQuality::default())?;
+        let recording = workload::pcap::Recording {
+            epochs: self.epochs,
+            length_ns: self.epoch_ms * 1_000_000,
+            spread: self.spread,
+            packet_bytes: self.packet_bytes,
+            seed: self.seed,
+        };
+        workload::pcap::record(kind, &topology, &recording, out, truth)
+    }
+}
+
+#[derive(Args)]
 struct Traffic {
     /// How long to send, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
@@ -248,6 +336,15 @@ fn run(command: Command) -> Result<ExitCode> {
             };
             let setup = replay::Setup::load(config.as_deref(), epoch_ms)?;
             replay::run(&trace, &out, setup, lose).map(verdict)
+        }
+        Command::Run { scenarios, seeds, out } => {
+            scenario::command::run(&scenario::command::Order { files: scenarios, seeds, out })
+                .map(verdict)
+        }
+        Command::Traffic { made, out, truth } => {
+            let packets = made.record(&out, truth.as_deref())?;
+            println!("{packets} packets in {}", out.display());
+            Ok(ExitCode::SUCCESS)
         }
         Command::Demo { traffic, out } => {
             fabric::interrupt::install()?;

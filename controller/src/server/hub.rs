@@ -7,14 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
 use calumma_sketch::{Attention, FlowKey, HashKey};
-use calumma_wire::{Message, Outcome, SwitchKind};
+use calumma_wire::{Holding, Message, Outcome, SwitchKind};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
+use super::audit::{Audit, By, Entry};
+use super::unix_ns;
 use crate::analyse::{Decoder, EdgeSizes, FlowSize, Tasks};
+use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
 use crate::collect::Taken;
-use crate::config::{AttentionSection, Config};
+use crate::config::{AttentionSection, Config, ShiftingMode};
+use crate::report::{EpochConfig, NetworkState, PlanReport};
 
 /// Time that a message gets to reach an edge before the epoch it is about is armed.
 const LEAD_NS: u64 = 20_000_000;
@@ -39,6 +43,14 @@ pub struct EdgeStatus {
     pub connections: u64,
     /// The last epoch that it spoke of.
     pub last_epoch: Option<u64>,
+    /// Its clock's time less the controller's, in milliseconds, once it has been measured.
+    pub clock_offset_ms: Option<f64>,
+    /// Most that `clock_offset_ms` is wrong.
+    pub clock_error_ms: Option<f64>,
+    /// Time that a message takes to the edge and back, in milliseconds, without what it waits there.
+    pub path_delay_ms: Option<f64>,
+    /// What is wrong with its clock; none where it keeps to the clock guard.
+    pub clock_problem: Option<String>,
     /// Frames about epochs that were taken in.
     pub frames: u64,
     /// Frames that had come before.
@@ -57,6 +69,7 @@ pub struct EdgeStatus {
 #[derive(Debug, Default)]
 struct Edge {
     status: EdgeStatus,
+    clock: ClockFilter,
     /// Number of the connection under way, and its messages.
     link: Option<(u64, mpsc::Sender<Message>)>,
 }
@@ -67,6 +80,46 @@ struct Plan {
     timeline: Timeline<Attention>,
     /// The last change: its epoch and what holds from then on.
     last: (u64, Attention),
+    /// Whether an edge has said what it measures by, or an epoch has been reported: until then,
+    /// what the configuration asks for is no more than a guess at it.
+    known: bool,
+    /// Whether what holds was taken over from the edges, and nobody has asked for it yet.
+    adopted: bool,
+    /// Whether attention was set by hand, and so stays until it is released.
+    held: bool,
+    /// `[attention]` as the configuration file had it last.
+    file: AttentionSection,
+}
+
+/// What an edge says of itself when it connects.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    pub(super) kind: SwitchKind,
+    pub(super) program: String,
+    pub(super) holding: Option<Holding>,
+    pub(super) address: SocketAddr,
+}
+
+/// Why attention changes.
+struct Decision<'a> {
+    by: By,
+    observed_epoch: Option<u64>,
+    reasons: &'a [String],
+}
+
+/// Attention as `GET /api/v1/attention` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AttentionStatus {
+    /// What is done with plans.
+    pub mode: ShiftingMode,
+    /// Whether it was set by hand and waits to be released.
+    pub held: bool,
+    /// The first epoch that it holds for; 0 since the start.
+    pub since_epoch: u64,
+    /// The network state that it is made for.
+    pub state: NetworkState,
+    /// The attention itself.
+    pub config: EpochConfig,
 }
 
 /// An edge that has been let in.
@@ -88,6 +141,7 @@ pub struct Hub {
     hash_key: HashKey,
     decoder: Decoder,
     plan: Mutex<Plan>,
+    audit: Option<Audit>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
     history: Mutex<VecDeque<(u64, Arc<str>)>>,
@@ -104,13 +158,21 @@ impl Hub {
         let attention = config.planned_attention()?;
         let edge = |name: &String| Edge {
             status: EdgeStatus { edge: name.clone(), ..EdgeStatus::default() },
-            link: None,
+            ..Edge::default()
         };
         Ok(Self {
             clock: config.clock()?,
             hash_key,
             decoder,
-            plan: Mutex::new(Plan { timeline: Timeline::new(attention), last: (0, attention) }),
+            plan: Mutex::new(Plan {
+                timeline: Timeline::new(attention),
+                last: (0, attention),
+                known: false,
+                adopted: false,
+                held: false,
+                file: config.attention,
+            }),
+            audit: config.shifting.audit.as_deref().map(Audit::open).transpose()?,
             tasks: Mutex::new(config.tasks),
             edges: Mutex::new(config.edges.iter().map(edge).collect()),
             history: Mutex::new(VecDeque::new()),
@@ -136,7 +198,57 @@ impl Hub {
 
     /// Every expected edge.
     pub fn edges(&self) -> Vec<EdgeStatus> {
-        lock(&self.edges).iter().map(|edge| edge.status.clone()).collect()
+        let now_ns = unix_ns();
+        let problems = self.clock_problems(now_ns);
+        let edges = lock(&self.edges);
+        let ms = |ns: f64| (ns / 1e3).round() / 1e3;
+        let status = |(edge, problem): (&Edge, Option<String>)| {
+            let clock = edge.clock.estimate(now_ns);
+            EdgeStatus {
+                clock_offset_ms: clock.map(|clock| ms(clock.offset_ns as f64)),
+                clock_error_ms: clock.map(|clock| ms(clock.error_ns as f64)),
+                path_delay_ms: clock.map(|clock| ms(clock.delay_ns as f64)),
+                clock_problem: problem,
+                ..edge.status.clone()
+            }
+        };
+        edges.iter().zip(problems).map(status).collect()
+    }
+
+    /// Takes in an exchange of times with an edge.
+    pub(super) fn exchanged(&self, edge: usize, exchange: Exchange) {
+        lock(&self.edges)[edge].clock.take(exchange);
+    }
+
+    /// For each edge, in words, by how much more than the clock guard its clock differs from another
+    /// edge's.
+    pub(super) fn clock_problems(&self, now_ns: u64) -> Vec<Option<String>> {
+        let mut edges = lock(&self.edges);
+        let clocks: Vec<Option<ClockEstimate>> =
+            edges.iter().map(|edge| edge.clock.estimate(now_ns)).collect();
+        let guard_ns = self.clock.guards().clock_ns;
+        let deviations = clocks::deviations(&clocks, guard_ns);
+        let name = |at: usize| self.config.edges[at].as_str();
+        let in_words = |Deviation { from, by_ns }: Deviation| {
+            let (by_ms, way) =
+                (by_ns.unsigned_abs() as f64 / 1e6, if by_ns > 0 { "ahead of" } else { "behind" });
+            let guard_ms = guard_ns as f64 / 1e6;
+            format!(
+                "its clock is {by_ms:.2} ms {way} {}'s, more than the clock guard of {guard_ms} ms: \
+                 see `chronyc tracking` on both, or raise clock_guard_us",
+                name(from)
+            )
+        };
+        let problems: Vec<_> = deviations.into_iter().map(|found| found.map(in_words)).collect();
+        for (edge, problem) in edges.iter_mut().zip(&problems) {
+            if edge.status.clock_problem.is_none()
+                && let Some(problem) = problem
+            {
+                warn!(edge = edge.status.edge, "{problem}");
+            }
+            edge.status.clock_problem.clone_from(problem);
+        }
+        problems
     }
 
     pub(super) fn tasks(&self) -> Tasks {
@@ -148,7 +260,7 @@ impl Hub {
     }
 
     /// The first epoch that a message sent at `now_ns` can change on every switch.
-    fn earliest_epoch(&self, now_ns: u64) -> u64 {
+    pub(super) fn earliest_epoch(&self, now_ns: u64) -> u64 {
         let lead = self.clock.guards().clock_ns + LEAD_NS;
         self.clock.epoch_at(now_ns.saturating_add(lead)) + 2
     }
@@ -160,14 +272,13 @@ impl Hub {
     pub(super) fn admit(
         &self,
         name: &str,
-        kind: SwitchKind,
-        program: &str,
-        address: SocketAddr,
+        introduction: Introduction,
         now_ns: u64,
     ) -> Result<Admission, String> {
+        let Introduction { kind, program, holding, address } = introduction;
         // Plan before edges, as everywhere: a change of attention either is in the welcome or finds
         // the edge connected.
-        let plan = lock(&self.plan);
+        let mut plan = lock(&self.plan);
         let mut edges = lock(&self.edges);
         let Some(position) = edges.iter().position(|edge| edge.status.edge == name) else {
             return Err(format!(
@@ -175,17 +286,23 @@ impl Hub {
                 self.config.edges
             ));
         };
-        let Edge { status, link } = &mut edges[position];
+        if edges[position].link.is_none()
+            && let Some(holding) = holding
+        {
+            self.adopt(&mut plan, &edges, &holding, now_ns);
+        }
+        let Edge { status, link, clock } = &mut edges[position];
         if link.is_some() {
             let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
             return Err(format!(
                 "edge {name:?} is already connected from {other}: give each edge its own name"
             ));
         }
+        clock.clear();
         status.connected = true;
         status.address = Some(address);
         status.kind = Some(kind.name());
-        status.program = Some(program.to_owned());
+        status.program = Some(program);
         status.connections += 1;
         let connection = status.connections;
 
@@ -210,12 +327,42 @@ impl Hub {
         Ok(Admission { edge: position, connection, messages })
     }
 
+    /// Takes over what the first edge that measures already holds, as a controller that has just
+    /// started: what the switches do changes only by decision.
+    fn adopt(&self, plan: &mut Plan, edges: &[Edge], holding: &Holding, now_ns: u64) {
+        let attention = holding.attention;
+        if std::mem::replace(&mut plan.known, true)
+            || attention == plan.last.1
+            || attention.validate(&self.config.layout).is_err()
+        {
+            return;
+        }
+        plan.timeline = Timeline::new(attention);
+        plan.last = (holding.effective_epoch, attention);
+        plan.adopted = true;
+        info!("the edges measure already; their attention is taken over");
+        // Edges that came before, and measured nothing yet, follow.
+        self.tell(edges, self.earliest_epoch(now_ns), attention);
+    }
+
+    /// Sends a change of attention to every edge that is connected.
+    fn tell(&self, edges: &[Edge], effective_epoch: u64, attention: Attention) {
+        for Edge { status, link, .. } in edges {
+            if let Some((_, link)) = link
+                && link.try_send(Message::Reconfigure { effective_epoch, attention }).is_err()
+            {
+                warn!(edge = status.edge, "takes no messages; its epochs will be incomplete");
+            }
+        }
+    }
+
     /// Notes that a connection has ended, and why.
     pub(super) fn dismiss(&self, edge: usize, connection: u64, problem: Option<String>) {
         let mut edges = lock(&self.edges);
-        let Edge { status, link } = &mut edges[edge];
+        let Edge { status, link, clock } = &mut edges[edge];
         if link.as_ref().is_some_and(|(number, _)| *number == connection) {
             *link = None;
+            clock.clear();
             status.connected = false;
             status.last_problem = problem;
         }
@@ -255,8 +402,9 @@ impl Hub {
         }
     }
 
-    /// Lets another attention hold as soon as every switch can follow, and gives the first epoch in
-    /// which it does; `None` where it holds already.
+    /// Sets attention by hand: it holds as soon as every switch can follow, and is not shifted before it
+    /// is [released](Self::release). Gives the first epoch in which it holds; `None` where it does
+    /// already.
     ///
     /// # Errors
     /// What doesn't fit the switches' memory.
@@ -267,25 +415,118 @@ impl Hub {
     ) -> Result<Option<u64>, String> {
         let attention = wanted.on(&self.config.layout)?;
         let mut plan = lock(&self.plan);
+        plan.held = true;
         if plan.last.1 == attention {
             return Ok(None);
         }
+        let decision = Decision { by: By::Operator, observed_epoch: None, reasons: &[] };
+        self.apply(&mut plan, attention, &decision, now_ns).map(Some)
+    }
+
+    /// Takes over `[attention]` of a configuration file that was read again, as set by hand, where it
+    /// differs from what the file said before.
+    ///
+    /// # Errors
+    /// What doesn't fit the switches' memory.
+    pub(super) fn reload_attention(
+        &self,
+        file: &AttentionSection,
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        if lock(&self.plan).file == *file {
+            return Ok(None);
+        }
+        let changed = self.change_attention(file, now_ns)?;
+        lock(&self.plan).file = *file;
+        Ok(changed)
+    }
+
+    /// Lets attention that was set by hand be shifted again.
+    pub fn release(&self) {
+        lock(&self.plan).held = false;
+    }
+
+    /// The attention of the epochs to come, and the first of them that it holds for.
+    pub(super) fn standing(&self) -> (u64, Attention) {
+        lock(&self.plan).last
+    }
+
+    /// What `GET /api/v1/attention` shows.
+    pub fn attention(&self) -> AttentionStatus {
+        let plan = lock(&self.plan);
+        let (since_epoch, attention) = plan.last;
+        let mode = self.config.shifting.mode;
+        let (state, config) = ((&attention).into(), (&attention).into());
+        AttentionStatus { mode, held: plan.held, since_epoch, state, config }
+    }
+
+    /// Lets the planner's attention hold as soon as every switch can follow, and gives the first epoch
+    /// in which it does; `None` where it is not the planner's to change.
+    ///
+    /// # Errors
+    /// When the timeline has no place for it.
+    pub(super) fn shift(
+        &self,
+        observed_epoch: u64,
+        attention: Attention,
+        reasons: &[String],
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        let mut plan = lock(&self.plan);
+        if plan.held || self.config.shifting.mode != ShiftingMode::Shift {
+            return Ok(None);
+        }
+        let observed_epoch = Some(observed_epoch);
+        let decision = Decision { by: By::Planner, observed_epoch, reasons };
+        self.apply(&mut plan, attention, &decision, now_ns).map(Some)
+    }
+
+    /// Notes in the audit log what the planner would have done.
+    pub(super) fn note_not_applied(&self, observed_epoch: u64, report: &PlanReport, now_ns: u64) {
+        let (_, from) = self.standing();
+        if let Some(audit) = &self.audit {
+            audit.append(&Entry {
+                unix_ns: now_ns,
+                by: By::PlannerNotApplied,
+                observed_epoch: Some(observed_epoch),
+                effective_epoch: report.effective_epoch,
+                state: report.state,
+                from: (&from).into(),
+                to: report.config,
+                reasons: &report.reasons,
+            });
+        }
+    }
+
+    fn apply(
+        &self,
+        plan: &mut Plan,
+        attention: Attention,
+        decision: &Decision<'_>,
+        now_ns: u64,
+    ) -> Result<u64, String> {
         let mut epoch = self.earliest_epoch(now_ns);
         if let Err(too_late) = plan.timeline.change(epoch, attention) {
             epoch = too_late.earliest;
             plan.timeline.change(epoch, attention).map_err(|error| error.to_string())?;
         }
-        plan.last = (epoch, attention);
-        for edge in lock(&self.edges).iter() {
-            if let Some((_, link)) = &edge.link
-                && link
-                    .try_send(Message::Reconfigure { effective_epoch: epoch, attention })
-                    .is_err()
-            {
-                warn!(edge = edge.status.edge, "takes no messages; its epochs will be incomplete");
-            }
+        let (_, from) = std::mem::replace(&mut plan.last, (epoch, attention));
+        plan.known = true;
+        plan.adopted = false;
+        self.tell(&lock(&self.edges), epoch, attention);
+        if let Some(audit) = &self.audit {
+            audit.append(&Entry {
+                unix_ns: now_ns,
+                by: decision.by,
+                observed_epoch: decision.observed_epoch,
+                effective_epoch: epoch,
+                state: (&attention).into(),
+                from: (&from).into(),
+                to: (&attention).into(),
+                reasons: decision.reasons,
+            });
         }
-        Ok(Some(epoch))
+        Ok(epoch)
     }
 
     /// What was planned for `epoch`, which is now being reported.
@@ -297,7 +538,7 @@ impl Hub {
     pub(super) fn applied(&self, edge: usize, effective_epoch: u64, outcome: Outcome) {
         let attention = lock(&self.plan).last.1;
         let mut edges = lock(&self.edges);
-        let Edge { status, link } = &mut edges[edge];
+        let Edge { status, link, .. } = &mut edges[edge];
         let name = &status.edge;
         match outcome {
             Outcome::Accepted => info!(edge = name, effective_epoch, "attention accepted"),
@@ -313,6 +554,31 @@ impl Hub {
                 error!(edge = name, effective_epoch, "attention not accepted: {reason}");
                 status.last_problem = Some(reason);
             }
+        }
+    }
+
+    /// Tells the edges that an epoch has been reported, so that they need not hold it. Once one has,
+    /// what the edges do is known, and where attention does not shift from what they do, what the
+    /// configuration asks for may hold.
+    pub(super) fn reported(&self, epoch: u64, now_ns: u64) {
+        for Edge { link, .. } in lock(&self.edges).iter() {
+            if let Some((_, link)) = link {
+                // An edge that takes no messages holds the epoch a while longer.
+                let _ = link.try_send(Message::Reported { epoch });
+            }
+        }
+        let mut plan = lock(&self.plan);
+        plan.known = true;
+        if !std::mem::take(&mut plan.adopted) || self.config.shifting.mode == ShiftingMode::Shift {
+            return;
+        }
+        let reasons =
+            ["the controller has started anew, and this is what its file says".to_owned()];
+        let decision = Decision { by: By::Operator, observed_epoch: None, reasons: &reasons };
+        let wanted = self.config.attention.on(&self.config.layout);
+        match wanted.and_then(|wanted| self.apply(&mut plan, wanted, &decision, now_ns)) {
+            Ok(epoch) => info!(epoch, "the configuration's attention sent to the edges"),
+            Err(problem) => error!("[attention]: {problem}"),
         }
     }
 

@@ -89,8 +89,8 @@ impl Worker {
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, drained: bool) {
-        self.measurement.tick(now_ns, drained, &self.counters);
+    pub fn tick(&mut self, now_ns: u64, drained: bool) -> bool {
+        self.measurement.tick(now_ns, drained, &self.counters)
     }
 
     /// When something is due next in the measurement, in nanoseconds since the Unix epoch.

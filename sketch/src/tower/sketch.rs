@@ -1,7 +1,8 @@
 //! The counter arrays together: insert, query, merge.
 
 use super::level::{Counters, Level, LevelError, OVERFLOW, validate_levels};
-use crate::hash::Hashes;
+use crate::burst::{BURST, Column};
+use crate::hash::{HashColumns, Hashes};
 use crate::simd::Isa;
 
 /// Arrays of counters of rising width. See the [module](super).
@@ -58,23 +59,22 @@ impl TowerSketch {
             .fold(1, u32::max)
     }
 
-    /// Counts a burst of packets, as [`insert`](Self::insert) does one after another, and gives
-    /// each one's flow size in `sizes`. Goes through one array after another, so that the cache
-    /// lines of a whole burst are under way at once.
+    /// Counts the first `packets` of a burst, as [`insert`](Self::insert) does one after another, and
+    /// gives each one's flow size. Goes through one array after another, so that the cache lines of
+    /// a whole burst are under way at once.
     #[inline(always)]
-    pub(crate) fn insert_burst(&mut self, isa: impl Isa, hashes: &[Hashes], sizes: &mut [u32]) {
-        sizes.fill(OVERFLOW);
+    pub(crate) fn insert_burst(
+        &mut self,
+        isa: impl Isa,
+        packets: usize,
+        hashes: &HashColumns,
+    ) -> Column {
+        let mut sizes = Column([OVERFLOW; BURST]);
         for (level, counters) in self.levels.iter_mut().enumerate() {
-            // A loop of its own for each array's word: those are vectorised.
-            match level {
-                0 => counters.count_burst(isa, hashes.iter().map(|h| h.classifier_word(0)), sizes),
-                1 => counters.count_burst(isa, hashes.iter().map(|h| h.classifier_word(1)), sizes),
-                _ => {
-                    let words = hashes.iter().map(|h| h.classifier_word(level));
-                    counters.count_burst(isa, words, sizes);
-                }
-            }
+            let words = hashes.classifier_words(level);
+            counters.count_burst(isa, packets, &words, &mut sizes);
         }
+        sizes
     }
 
     /// Counts one packet in the flow's smallest counters only (CU insertion): more exact, but a
