@@ -5,6 +5,7 @@
 pub mod cases;
 pub mod controller;
 pub mod edge;
+pub mod figures;
 pub mod load;
 pub mod measure;
 pub mod memory;
