@@ -12,7 +12,7 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::Attention;
 use calumma_wire::Message;
 
-use crate::analyse::{EdgeInput, EpochInput, HhFlowset};
+use crate::analyse::{DecodedIngress, EdgeEnd, EdgeInput, EpochInput};
 
 /// Most epochs that may have passed without anything heard of them and still be reported one by
 /// one. More than that is a controller that slept, or whose clock was set. Also how far the first
@@ -56,9 +56,8 @@ pub struct Received {
 pub struct Ends {
     /// The epoch.
     pub epoch: u64,
-    /// For each edge, packets that came too late, as far as it has sealed the epoch, and what else
-    /// the operator should know where something is missing.
-    pub edges: Vec<(Option<u64>, Option<String>)>,
+    /// Each edge's end.
+    pub edges: Vec<EdgeEnd>,
 }
 
 /// Collects frames into epochs.
@@ -141,12 +140,12 @@ impl Collector {
         self.take_with(edge, message, None, received_ns)
     }
 
-    /// The same for an ingress side whose HH flowset has been decoded already.
+    /// The same for an ingress side that has been decoded already.
     pub fn take_with(
         &mut self,
         edge: usize,
         message: Message,
-        hh: Option<Box<HhFlowset>>,
+        decoded: Option<Box<DecodedIngress>>,
         received_ns: u64,
     ) -> Taken {
         let epoch = match &message {
@@ -178,7 +177,7 @@ impl Collector {
             Message::Ingress(side) => {
                 let duplicate = put(&mut input.ingress, side);
                 if !duplicate {
-                    input.hh = hh;
+                    input.decoded = decoded;
                     received.ingress_ns = received.ingress_ns.max(received_ns);
                 }
                 duplicate
@@ -242,10 +241,9 @@ impl Collector {
         let edges = pending.edges.iter_mut().map(|input| EdgeInput {
             edge: input.edge.clone(),
             ingress: input.ingress.take(),
-            hh: input.hh.take(),
+            decoded: input.decoded.take(),
             egress: input.egress.take(),
-            late_packets: None,
-            note: None,
+            ..EdgeInput::default()
         });
         let input = EpochInput { epoch, planned: planned(epoch), edges: edges.collect() };
         Step::Decode(input, pending.received)
@@ -254,8 +252,12 @@ impl Collector {
     fn end(&mut self, epoch: u64) -> Ends {
         let edges = self.pending.remove(&epoch).map_or_else(Vec::new, |pending| pending.edges);
         let note = |other| format!("it sends epoch {other} while {epoch} is due: check its clock");
-        let ends = edges.into_iter().zip(&self.astray);
-        let edges = ends.map(|(input, astray)| (input.late_packets, astray.map(note))).collect();
+        let end = |(input, astray): (EdgeInput, &Option<u64>)| EdgeEnd {
+            late_packets: input.late_packets,
+            note: astray.map(note),
+            clock: None,
+        };
+        let edges = edges.into_iter().zip(&self.astray).map(end).collect();
         Ends { epoch, edges }
     }
 
@@ -356,9 +358,9 @@ mod tests {
             }
             Step::Report(ends) => {
                 let mut input = open.remove(&ends.epoch).expect("decoded before it is reported");
-                for (edge, (late_packets, note)) in input.edges.iter_mut().zip(ends.edges) {
-                    edge.late_packets = late_packets;
-                    edge.note = note;
+                for (edge, end) in input.edges.iter_mut().zip(ends.edges) {
+                    edge.late_packets = end.late_packets;
+                    edge.note = end.note;
                 }
                 Some(input)
             }

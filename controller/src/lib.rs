@@ -8,6 +8,7 @@
 //!   uses it as the live controller does;
 //! * [`attention`]: from what an epoch told to how later ones are to be measured. Pure;
 //! * [`collect`]: from frames in any order to whole epochs in order. Pure; time is passed in;
+//! * [`clocks`]: how far the edges' clocks are apart. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them.
 //!
 //! The rule throughout: incomplete is allowed, wrong is not. What is missing, late or undecodable
@@ -15,6 +16,7 @@
 
 pub mod analyse;
 pub mod attention;
+pub mod clocks;
 pub mod collect;
 pub mod config;
 pub mod output;

@@ -76,8 +76,14 @@ impl Keys {
         for (row, key) in rows.0[..keys.len()].iter_mut().zip(keys) {
             *row = key.padded_words();
         }
+        Self::from_rows(isa, rows, keys.len())
+    }
+
+    /// The first `len` of these padded keys, as little-endian words.
+    #[inline(always)]
+    pub(crate) fn from_rows(isa: impl Isa, rows: Rows, len: usize) -> Self {
         let columns = isa.columns(&rows);
-        Self { len: keys.len(), rows, columns }
+        Self { len, rows, columns }
     }
 
     /// The big-endian words of one of the padded keys.

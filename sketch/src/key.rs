@@ -73,6 +73,16 @@ impl FlowKey {
         words
     }
 
+    /// The key from its padded bytes as four little-endian words.
+    #[inline(always)]
+    pub(crate) fn from_padded_words(words: [u32; 4]) -> Self {
+        let mut bytes = [0; 16];
+        for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        Self(bytes)
+    }
+
     /// Source address as a number.
     #[inline]
     pub fn src_word(&self) -> u32 {

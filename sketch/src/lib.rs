@@ -35,6 +35,7 @@ pub mod group;
 pub mod hash;
 pub mod key;
 pub mod layout;
+mod memory;
 pub mod simd;
 pub mod tower;
 

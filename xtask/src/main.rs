@@ -53,6 +53,12 @@ enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// The controller's response, the bytes it is sent, and how many edges it serves
+    Controller {
+        /// Write the figures to this file, too, as a JSON list
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// What an edge switch carries, beside DPDK's own forwarder on the same link; takes 15 minutes
     Edge {
         /// Write the figures to this file, too, as a JSON list
@@ -67,7 +73,12 @@ enum Bench {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo { seconds, out } => demo(seconds, &out),
-        Command::Bench(Bench::Sketch { json }) => bench_sketch(json.as_deref()),
+        Command::Bench(Bench::Sketch { json }) => bench("sketch", json.as_deref()),
+        Command::Bench(Bench::Controller { json }) => {
+            let mut build = cargo();
+            build.args(["build", "--release", "--package", "calumma-controller"]);
+            shell::run(build).and_then(|()| bench("controller", json.as_deref()))
+        }
         Command::Bench(Bench::Edge { json, quick }) => bench_edge(json.as_deref(), quick),
         Command::Test => checks::run(),
     };
@@ -97,9 +108,9 @@ fn demo(seconds: u32, out: &std::path::Path) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn bench_sketch(json: Option<&std::path::Path>) -> Result<ExitCode> {
+fn bench(name: &str, json: Option<&std::path::Path>) -> Result<ExitCode> {
     let mut bench = cargo();
-    bench.args(["run", "--release", "--package", "calumma-benches", "--bin", "sketch", "--"]);
+    bench.args(["run", "--release", "--package", "calumma-benches", "--bin", name, "--"]);
     if let Some(json) = json {
         bench.arg("--json").arg(json);
     }

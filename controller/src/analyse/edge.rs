@@ -7,52 +7,39 @@ use calumma_sketch::attention::sample_seed;
 use calumma_sketch::{
     Attention, FermatSketch, FlowKey, HashFamily, Hashes, Part, SampleRate, TowerSketch, estimate,
 };
+use calumma_wire::Ingress;
 
 use super::Tasks;
 use super::input::EdgeInput;
-use crate::report::{DecodeState, EdgeReport, HeavyChange, HeavyHitter};
+use crate::report::{EdgeReport, HeavyChange, HeavyHitter};
 
-/// The edge's report, and what to remember for the next epoch where its ingress side came.
-pub(super) fn answer(
-    input: EdgeInput,
-    epoch: u64,
-    family: &HashFamily,
-    tasks: &Tasks,
-    previous: Option<&EdgeSizes>,
-) -> (EdgeReport, Option<EdgeSizes>) {
-    let hh_load_factor = input.hh.as_ref().and_then(|hh| hh.load_factor());
-    let mut report = EdgeReport {
-        packets_in: None,
+/// The edge's report as far as decoding gives it.
+pub(super) fn outline(input: &EdgeInput) -> EdgeReport {
+    let load_factor = input.decoded.as_ref().and_then(|decoded| decoded.hh_load_factor());
+    EdgeReport {
+        edge: input.edge.clone(),
+        packets_in: input.ingress.as_ref().map(|side| side.packets_in),
         packets_out: input.egress.as_ref().map(|side| side.packets_out),
         cardinality: None,
         cardinality_error: None,
         entropy: None,
         hh_decode: input.hh_state(),
-        hh_load_factor: hh_load_factor.map(rounded),
+        hh_load_factor: load_factor.map(rounded),
         heavy_hitters: Vec::new(),
         heavy_changes_since: None,
         heavy_changes: Vec::new(),
         size_distribution: Vec::new(),
-        edge: input.edge,
-    };
-    let (Some(side), Some(hh)) = (input.ingress, input.hh) else { return (report, None) };
-    report.packets_in = Some(side.packets_in);
-    let hh_complete = hh.state() == DecodeState::Complete;
-    let own = if hh_complete {
-        OwnParts::decode(&side.upstream, &side.attention, family)
-    } else {
-        OwnParts::default()
-    };
-    let sizes = EdgeSizes {
-        epoch,
-        attention: side.attention,
-        hh: hh.flows().iter().copied().collect(),
-        hh_complete,
-        whole: hh_complete && side.defects.is_none(),
-        own,
-        classifier: side.classifier,
-    };
+    }
+}
 
+/// Adds what the flow sizes at the edge answer.
+pub(super) fn answer(
+    report: &mut EdgeReport,
+    sizes: &EdgeSizes,
+    previous: Option<&EdgeSizes>,
+    family: &HashFamily,
+    tasks: &Tasks,
+) {
     report.heavy_hitters = sizes.heavy_hitters(family, tasks.heavy_hitter);
     if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
         report.heavy_changes_since = Some(previous.epoch);
@@ -65,7 +52,6 @@ pub(super) fn answer(
     report.entropy = Some(rounded(estimate::entropy(&distribution)));
     report.size_distribution =
         distribution.into_iter().map(|(size, flows)| (size, rounded(flows))).collect();
-    (report, Some(sizes))
 }
 
 /// Three decimals say all that an estimate does.
@@ -123,9 +109,36 @@ pub struct EdgeSizes {
 }
 
 impl EdgeSizes {
+    pub(super) fn new(
+        side: &Ingress,
+        hh: &[(FlowKey, i64)],
+        hh_complete: bool,
+        family: &HashFamily,
+    ) -> Self {
+        let own = if hh_complete {
+            OwnParts::decode(&side.upstream, &side.attention, family)
+        } else {
+            OwnParts::default()
+        };
+        Self {
+            epoch: side.epoch,
+            attention: side.attention,
+            hh: hh.iter().copied().collect(),
+            hh_complete,
+            whole: hh_complete && side.defects.is_none(),
+            own,
+            classifier: side.classifier.clone(),
+        }
+    }
+
     /// The epoch that this is about.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The HH flowset: flows and the packets of each that the HH encoder holds.
+    pub(crate) fn hh_flows(&self) -> &HashMap<FlowKey, i64> {
+        &self.hh
     }
 
     /// The size of any flow.

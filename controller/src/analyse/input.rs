@@ -3,7 +3,7 @@
 use calumma_sketch::{Attention, EgressGroup, IngressGroup};
 use calumma_wire::{Defects, Egress, Ingress};
 
-use super::decode::HhFlowset;
+use super::decode::DecodedIngress;
 use crate::report::DecodeState;
 
 /// An epoch, as far as it came.
@@ -17,6 +17,17 @@ pub struct EpochInput {
     pub edges: Vec<EdgeInput>,
 }
 
+/// How an epoch ended at an edge, after its sides had come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EdgeEnd {
+    /// As [`EdgeInput::late_packets`].
+    pub late_packets: Option<u64>,
+    /// As [`EdgeInput::note`].
+    pub note: Option<String>,
+    /// As [`EdgeInput::clock`].
+    pub clock: Option<String>,
+}
+
 /// One edge's share of an epoch, as far as it came.
 #[derive(Clone, Debug, Default)]
 pub struct EdgeInput {
@@ -24,8 +35,8 @@ pub struct EdgeInput {
     pub edge: String,
     /// Its ingress side.
     pub ingress: Option<Box<Ingress>>,
-    /// The HH flowset of the ingress side, where it has been decoded already.
-    pub hh: Option<Box<HhFlowset>>,
+    /// What is decoded of the ingress side, where that has been done already.
+    pub decoded: Option<Box<DecodedIngress>>,
     /// Its egress side.
     pub egress: Option<Box<Egress>>,
     /// Packets that came after the egress group had been taken; `None` where the edge has not
@@ -33,6 +44,8 @@ pub struct EdgeInput {
     pub late_packets: Option<u64>,
     /// What else the operator should know where something is missing.
     pub note: Option<String>,
+    /// What is wrong with its clock, where it is too far from another edge's.
+    pub clock: Option<String>,
 }
 
 impl EdgeInput {
@@ -57,6 +70,7 @@ impl EdgeInput {
             counters: Vec::new(),
             classifier: ingress.classifier().clone(),
             upstream: ingress.upstream().clone(),
+            hh_flows: None,
         };
         let egress = Egress {
             epoch,
@@ -69,16 +83,17 @@ impl EdgeInput {
         Self {
             edge: edge.into(),
             ingress: Some(Box::new(ingress)),
-            hh: None,
+            decoded: None,
             egress: Some(Box::new(egress)),
             late_packets: Some(0),
             note: None,
+            clock: None,
         }
     }
 
     /// How decoding of the HH encoder went, as far as it has been tried.
     pub fn hh_state(&self) -> DecodeState {
-        self.hh.as_ref().map_or(DecodeState::Skipped, |hh| hh.state())
+        self.decoded.as_ref().map_or(DecodeState::Skipped, |decoded| decoded.hh_state())
     }
 
     /// Whether both sides are there.

@@ -71,7 +71,7 @@ const SAME: &str = "the frames of a deployment have its layout";
 /// Everything that entered less everything that left as HL or HH candidate.
 fn delta_hl(layout: &Layout, part: &Part, edges: &[EdgeInput]) -> FermatSketch {
     let mut delta = FermatSketch::new(layout.shape(part.len()));
-    for upstream in edges.iter().filter_map(|edge| edge.hh.as_ref()?.upstream_hl()) {
+    for upstream in edges.iter().filter_map(|edge| edge.decoded.as_ref()?.upstream_hl()) {
         delta.add(upstream).expect(SAME);
     }
     subtract_downstream(&mut delta, part, edges);

@@ -13,9 +13,9 @@ mod load;
 mod loss;
 mod soundness;
 
-pub use decode::{DecodedEpoch, Decoder, HhFlowset};
+pub use decode::{DecodedEpoch, DecodedIngress, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
-pub use input::{EdgeInput, EpochInput};
+pub use input::{EdgeEnd, EdgeInput, EpochInput};
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,6 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey, Layout};
 use serde::{Deserialize, Serialize};
 
-use self::loss::Losses;
 use crate::report::EpochReport;
 
 /// What the operator wants to be told about, per edge and epoch.
@@ -47,7 +46,6 @@ impl Default for Tasks {
 #[derive(Debug)]
 pub struct Analyser {
     decoder: Decoder,
-    clock: EpochClock,
     tasks: Tasks,
     /// What is remembered of each edge from the epoch before.
     previous: HashMap<String, Arc<EdgeSizes>>,
@@ -58,8 +56,8 @@ pub struct Analyser {
 impl Analyser {
     /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
     pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
-        let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)));
-        Self { decoder, clock, tasks, previous: HashMap::new(), late: VecDeque::new() }
+        let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)), clock);
+        Self { decoder, tasks, previous: HashMap::new(), late: VecDeque::new() }
     }
 
     /// What decodes the epochs' encoders.
@@ -92,43 +90,19 @@ impl Analyser {
     /// The report on an epoch that has been decoded and is over. Epochs must come in order for heavy
     /// changes to be seen.
     pub fn report(&mut self, decoded: DecodedEpoch) -> EpochReport {
-        let DecodedEpoch { input, attention, losses } = decoded;
-        let mut verdict = soundness::judge(&input);
-        verdict.reasons.extend(self.came_early(&input));
-        let losses = if verdict.is_sound() { losses } else { Losses::skipped(&attention) };
-        let EpochInput { epoch, edges: inputs, .. } = input;
-
-        let mut reports = Vec::with_capacity(inputs.len());
-        let mut remembered = HashMap::with_capacity(inputs.len());
-        for input in inputs {
-            let previous =
-                self.previous.get(&input.edge).filter(|sizes| sizes.epoch() + 1 == epoch);
-            let family = self.decoder.family();
-            let (report, sizes) =
-                edge::answer(input, epoch, family, &self.tasks, previous.map(Arc::as_ref));
-            if let Some(sizes) = sizes {
-                remembered.insert(report.edge.clone(), Arc::new(sizes));
-            }
-            reports.push(report);
+        let mut verdict = soundness::judge(&decoded.input);
+        verdict.reasons.extend(self.came_early(&decoded.input));
+        let mut report = decoded.outline_by(verdict);
+        let sizes = decoded.sizes();
+        for edge in &mut report.edges {
+            let Some(sizes) = sizes.get(&edge.edge) else { continue };
+            let previous = self.previous.get(&edge.edge);
+            let previous = previous.filter(|previous| previous.epoch() + 1 == report.epoch);
+            let previous = previous.map(Arc::as_ref);
+            edge::answer(edge, sizes, previous, self.decoder.family(), &self.tasks);
         }
-        self.previous = remembered;
-
-        EpochReport {
-            epoch,
-            start_unix_ns: self.clock.start_of(epoch),
-            length_ms: self.clock.length_ns() / 1_000_000,
-            complete: verdict.is_sound(),
-            missing_edges: verdict.missing_edges,
-            incomplete_because: verdict.reasons,
-            state: (&attention).into(),
-            config: (&attention).into(),
-            decode: losses.decode,
-            loss: losses.loss,
-            surplus: losses.surplus,
-            plan: None,
-            timing: None,
-            edges: reports,
-        }
+        self.previous = sizes;
+        report
     }
 
     /// A packet that carries a timestamp bit whose last epoch has been taken and whose next one is

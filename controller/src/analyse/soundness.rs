@@ -92,6 +92,9 @@ fn judge_edge(input: &EdgeInput, seals: Seals, verdict: &mut Verdict) {
         let note = input.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
         verdict.reasons.push(format!("{name}: {what} in time{note}"));
     }
+    if let Some(problem) = &input.clock {
+        verdict.reasons.push(format!("{name}: {problem}"));
+    }
     if let Some(side) = &input.ingress {
         judge_defects(name, "ingress", &side.defects, &mut verdict.reasons);
     }
@@ -107,12 +110,7 @@ fn judge_edge(input: &EdgeInput, seals: Seals, verdict: &mut Verdict) {
 }
 
 fn judge_defects(name: &str, side: &str, defects: &Defects, reasons: &mut Vec<String>) {
-    let Defects { unmeasured_packets, foreign_packets, stall_ns, mixed_attention } = *defects;
-    if unmeasured_packets > 0 {
-        reasons.push(format!(
-            "{name}: {unmeasured_packets} packets passed while no {side} group was ready"
-        ));
-    }
+    let Defects { foreign_packets, stall_ns, mixed_attention } = *defects;
     if foreign_packets > 0 {
         reasons.push(format!(
             "{name}: {foreign_packets} packets carried a hierarchy that has no buckets in this epoch"

@@ -8,7 +8,7 @@
 //! What shares a counter with a flow is distributed as the counters themselves are, so their
 //! histograms tell how much a flow is overestimated by.
 
-use calumma_sketch::{FlowKey, TowerSketch, estimate};
+use calumma_sketch::{TowerSketch, estimate};
 
 /// Shares of counters by what they hold, of one array of the classifier.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,15 +49,16 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// From an edge's classifier and its HH flowset under `t_h`, which may be partial.
+    /// From an edge's classifier and the packets of each flow in its HH flowset under `t_h`, which may
+    /// be partial.
     pub fn new(
         classifier: &TowerSketch,
         t_h: u32,
-        hh: &[(FlowKey, i64)],
+        hh: impl Iterator<Item = i64>,
         hh_complete: bool,
     ) -> Self {
         let mut packets: Vec<u32> =
-            hh.iter().map(|&(_, packets)| u32::try_from(packets).unwrap_or(u32::MAX)).collect();
+            hh.map(|packets| u32::try_from(packets).unwrap_or(u32::MAX)).collect();
         packets.sort_unstable();
         let beyond = packets.iter().map(|&packets| u64::from(packets) + u64::from(t_h) - 1);
         let sizes = estimate::size_distribution(classifier, beyond);
@@ -110,7 +111,9 @@ impl Candidates {
 
 #[cfg(test)]
 mod tests {
-    use calumma_sketch::{Attention, HashFamily, HashKey, IngressGroup, Layout, Partition};
+    use calumma_sketch::{
+        Attention, FlowKey, HashFamily, HashKey, IngressGroup, Layout, Partition,
+    };
     use rand::rngs::StdRng;
     use rand::seq::SliceRandom;
     use rand::{Rng, SeedableRng};
@@ -139,7 +142,8 @@ mod tests {
         }
         let hh = group.upstream().part(&partition.hh_part()).decode(&family);
         assert!(hh.is_complete());
-        Candidates::new(group.classifier(), t_h, hh.flows(), true)
+        let packets = hh.flows().iter().map(|&(_, packets)| packets);
+        Candidates::new(group.classifier(), t_h, packets, true)
     }
 
     #[test]

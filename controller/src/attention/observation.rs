@@ -10,7 +10,7 @@ use calumma_sketch::{Attention, FlowKey, HashFamily, Layout, TowerSketch};
 use super::candidates::Candidates;
 use super::load;
 use super::victims::{Victim, Victims};
-use crate::analyse::{DecodedEpoch, EdgeInput, HhFlowset};
+use crate::analyse::{DecodedEpoch, DecodedIngress, EdgeInput};
 use crate::report::{DecodeState, Loss, LossClass};
 
 /// Most victim flows whose sizes are looked up: enough to know their distribution to a few percent.
@@ -113,12 +113,13 @@ impl<'a> Observation<'a> {
         }
         let edges = sides.iter().map(|side| {
             let Side { name, hh, classifier } = *side;
-            let complete = hh.state() == DecodeState::Complete;
+            let complete = hh.hh_state() == DecodeState::Complete;
             EdgeObservation {
                 name,
-                hh: Encoder { state: hh.state(), load_factor: hh.load_factor() },
+                hh: Encoder { state: hh.hh_state(), load_factor: hh.hh_load_factor() },
                 candidates: LazyCell::new(Box::new(move || {
-                    Candidates::new(classifier, attention.t_h, hh.flows(), complete)
+                    let packets = hh.sizes().hh_flows().values().copied();
+                    Candidates::new(classifier, attention.t_h, packets, complete)
                 })),
             }
         });
@@ -152,15 +153,15 @@ impl<'a> Observation<'a> {
 #[derive(Clone, Copy)]
 struct Side<'a> {
     name: &'a str,
-    hh: &'a HhFlowset,
+    hh: &'a DecodedIngress,
     classifier: &'a TowerSketch,
 }
 
 impl<'a> Side<'a> {
     /// Where it came, and was measured under this attention.
     fn of(edge: &'a EdgeInput, attention: &Attention) -> Option<Self> {
-        let (side, hh) = (edge.ingress.as_ref()?, edge.hh.as_ref()?);
-        let same = side.attention == *attention && hh.state() != DecodeState::Skipped;
+        let (side, hh) = (edge.ingress.as_ref()?, edge.decoded.as_ref()?);
+        let same = side.attention == *attention && hh.hh_state() != DecodeState::Skipped;
         same.then_some(Self { name: &edge.edge, hh, classifier: &side.classifier })
     }
 }
@@ -178,7 +179,7 @@ fn victims_of(
 ) -> Victims {
     let mut entered: HashMap<Ipv4Addr, Vec<usize>> = HashMap::new();
     for (at, side) in edges.iter().enumerate() {
-        for (flow, _) in side.hh.flows() {
+        for flow in side.hh.sizes().hh_flows().keys() {
             let edges = entered.entry(flow.src()).or_default();
             if edges.last() != Some(&at) {
                 edges.push(at);

@@ -102,6 +102,7 @@ fn report(
             output.report(&report, &line);
         }
         hub.remember(report.epoch, line, analyser.sizes());
+        hub.reported(report.epoch, unix_ns());
     }
     outputs.iter_mut().try_for_each(|output| output.finish())
 }

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::hub::Hub;
 use super::unix_ns;
-use crate::analyse::HhFlowset;
+use crate::analyse::DecodedIngress;
 use crate::collect::{Collector, Step};
 
 /// A frame about an epoch.
@@ -18,8 +18,8 @@ pub(super) struct Heard {
     pub(super) edge: usize,
     /// What it says.
     pub(super) message: Message,
-    /// Of an ingress side, the HH flowset.
-    pub(super) hh: Option<Box<HhFlowset>>,
+    /// Of an ingress side, what is decoded of it.
+    pub(super) decoded: Option<Box<DecodedIngress>>,
     /// When its last byte was received.
     pub(super) received_ns: u64,
 }
@@ -51,7 +51,11 @@ pub(super) async fn run(
         if !frames.is_empty() {
             continue;
         }
-        while let Some(step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
+        while let Some(mut step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
+            if let Step::Report(ends) = &mut step {
+                let problems = hub.clock_problems(unix_ns());
+                ends.edges.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
+            }
             if steps.send(step).await.is_err() {
                 return;
             }
@@ -69,8 +73,8 @@ pub(super) async fn run(
 }
 
 fn take(hub: &Hub, collector: &mut Collector, heard: Heard) {
-    let Heard { edge, mut message, hh, received_ns } = heard;
+    let Heard { edge, mut message, decoded, received_ns } = heard;
     hub.heard(edge, &mut message);
-    let taken = collector.take_with(edge, message, hh, received_ns);
+    let taken = collector.take_with(edge, message, decoded, received_ns);
     hub.taken(edge, taken);
 }

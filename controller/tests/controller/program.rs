@@ -53,7 +53,8 @@ fn check_says_what_a_configuration_means_and_what_is_wrong_with_it() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("hh/hl/ll 3584/512/0"), "{text}");
 
-    let wrong = folder.file("wrong.toml", "edges = ['e1']\n[epoch]\nlength_ms = 5");
+    let wrong = folder
+        .file("wrong.toml", "edges = ['e1']\n[epoch]\nlength_ms = 5\nflight_guard_us = 10000");
     let output = run(&["--config", &wrong, "--check"]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
@@ -87,7 +88,8 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
         (&stream).write_all(&frame).unwrap();
     };
     let program = "a test".to_owned();
-    say(&Message::Hello { edge: "e1".to_owned(), kind: SwitchKind::Tofino, program });
+    let (edge, kind) = ("e1".to_owned(), SwitchKind::Tofino);
+    say(&Message::Hello { edge, kind, program, holding: None });
     let (hash_key, attention, epoch) = welcome(&stream);
     let world = World::new(&["e1"], &Layout::default(), &hash_key, attention, epoch);
     let input = world.inputs().remove(0);

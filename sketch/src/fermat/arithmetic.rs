@@ -63,16 +63,6 @@ impl Arithmetic {
         }
     }
 
-    /// The flow that fills `bucket`, if it is a single one: its key and the fingerprint summed with
-    /// it. What comes out of an impure bucket is arbitrary; the caller hashes the key to verify it.
-    #[inline(always)]
-    pub(super) fn divide(self, bucket: &Bucket) -> Option<(FlowKey, u32)> {
-        match self {
-            Self::Prime => prime::divide(bucket),
-            Self::Wrapping => wrapping::divide(bucket).map(|key| (key, 0)),
-        }
-    }
-
     /// Whether `fragments` (a bucket's words without the count) can be a sum of this arithmetic.
     pub(super) fn in_range(self, fragments: &[u32]) -> bool {
         match self {

@@ -6,6 +6,7 @@ use crate::burst::{BURST, Column, Keys, ones, select};
 use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::FlowKey;
 use crate::layout::Part;
+use crate::memory::prefer_huge_pages;
 use crate::simd::{Engine, Isa, Work};
 
 /// What two sketches must have in common to be added or subtracted.
@@ -60,7 +61,10 @@ pub struct FermatSketch {
 
 impl Clone for FermatSketch {
     fn clone(&self) -> Self {
-        Self { shape: self.shape, buckets: self.buckets.clone() }
+        let mut buckets = Vec::with_capacity(self.buckets.len());
+        prefer_huge_pages(buckets.spare_capacity_mut());
+        buckets.extend_from_slice(&self.buckets);
+        Self { shape: self.shape, buckets }
     }
 
     /// Copies at the speed of memory, into the memory that is there where it suffices.
@@ -79,7 +83,9 @@ impl FermatSketch {
     pub fn new(shape: Shape) -> Self {
         assert!((2..=MAX_ARRAYS).contains(&shape.arrays), "2 to {MAX_ARRAYS} arrays: {shape:?}");
         assert!(shape.buckets > 0, "at least one bucket an array: {shape:?}");
-        Self { shape, buckets: vec![Bucket::default(); shape.total_buckets()] }
+        let buckets = vec![Bucket::default(); shape.total_buckets()];
+        prefer_huge_pages(&buckets);
+        Self { shape, buckets }
     }
 
     /// Arithmetic, arrays and buckets.

@@ -17,7 +17,6 @@ use anyhow::{Context, Result, ensure};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::attention::Bounds;
 use calumma_controller::config::{AttentionSection, EpochSection};
-use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{HashKey, Layout};
 use serde::Deserialize;
 
@@ -177,11 +176,6 @@ impl Scenario {
     /// # Errors
     /// When epochs, layout or attention don't fit.
     pub fn setup(&self) -> Result<Setup> {
-        let EpochSection { length_ms, clock_guard_us, flight_guard_us } = self.epoch;
-        let guards = Guards {
-            clock_ns: clock_guard_us.saturating_mul(1000),
-            flight_ns: flight_guard_us.saturating_mul(1000),
-        };
         self.layout.validate()?;
         let mut key = [0; 32];
         for (at, bytes) in key.chunks_mut(8).enumerate() {
@@ -193,7 +187,7 @@ impl Scenario {
             planner: self.planner.then(|| Bounds::of(&self.layout)),
             layout: self.layout.clone(),
             hash_key: HashKey::from_bytes(key),
-            clock: EpochClock::new(length_ms.saturating_mul(1_000_000), guards)?,
+            clock: self.epoch.clock()?,
             tasks: self.tasks,
             grace_ns: self.grace_ms.saturating_mul(1_000_000),
             detail: match self.detail {

@@ -7,7 +7,9 @@ use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::EpochClock;
 use calumma_sketch::Attention;
-use calumma_wire::{Defects, Message, Outcome, SwitchKind, encode_egress, encode_ingress};
+use calumma_wire::{
+    Defects, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
+};
 
 use super::clock::SwitchClock;
 
@@ -46,6 +48,7 @@ impl Edge {
             edge: self.name.clone(),
             kind: SwitchKind::Software,
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
+            holding: None,
         };
         encoded(&hello)
     }
@@ -134,16 +137,14 @@ impl Edge {
                 let defects =
                     Defects { stall_ns: record.stall_ns, mixed_attention, ..Defects::default() };
                 let group = &record.group;
-                encode_ingress(
-                    &mut frame,
+                let head = SideHead {
                     epoch,
-                    group.attention(),
-                    &defects,
-                    record.packets,
-                    &[],
-                    group.classifier(),
-                    group.upstream(),
-                );
+                    attention: group.attention(),
+                    defects: &defects,
+                    packets: record.packets,
+                    counters: &[],
+                };
+                encode_ingress(&mut frame, &head, group.classifier(), group.upstream(), None);
                 self.collector.recycle(record);
             }
             Part::Egress { epoch, record, mixed_attention } => {
@@ -151,18 +152,16 @@ impl Edge {
                     stall_ns: record.stall_ns,
                     foreign_packets: record.foreign_packets,
                     mixed_attention,
-                    ..Defects::default()
                 };
                 let group = &record.group;
-                encode_egress(
-                    &mut frame,
+                let head = SideHead {
                     epoch,
-                    group.attention(),
-                    &defects,
-                    record.packets,
-                    &[],
-                    group.downstream(),
-                );
+                    attention: group.attention(),
+                    defects: &defects,
+                    packets: record.packets,
+                    counters: &[],
+                };
+                encode_egress(&mut frame, &head, group.downstream());
                 self.collector.recycle(record);
             }
             Part::Sealed { epoch, late_packets } => {
