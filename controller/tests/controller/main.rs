@@ -6,5 +6,6 @@ mod browser;
 mod client;
 mod dashboard;
 mod program;
+mod shifting;
 mod stories;
 mod world;

@@ -1,4 +1,4 @@
-//! Changing attention by hand.
+//! Attention: what holds, and changing it by hand.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{Problem, Server};
 use crate::config::AttentionSection;
+use crate::server::hub::AttentionStatus;
 use crate::server::unix_ns;
 
 /// What became of a wish for other attention.
@@ -17,7 +18,21 @@ pub(super) struct Changed {
     effective_epoch: Option<u64>,
 }
 
-/// Changes attention on all switches, from one epoch on
+/// What holds, since which epoch, and whether it is held
+#[utoipa::path(get, path = "/api/v1/attention", responses((status = OK, body = AttentionStatus)))]
+pub(super) async fn attention(State(server): State<Server>) -> Json<AttentionStatus> {
+    Json(server.hub.attention())
+}
+
+/// Lets attention be shifted again
+#[utoipa::path(post, path = "/api/v1/attention/release",
+    responses((status = OK, body = AttentionStatus)))]
+pub(super) async fn release(State(server): State<Server>) -> Json<AttentionStatus> {
+    server.hub.release();
+    Json(server.hub.attention())
+}
+
+/// Sets attention on all switches, from one epoch on, and holds it
 ///
 /// Fields left out take their defaults. The HH encoder gets the buckets that HL and LL leave.
 #[utoipa::path(post, path = "/api/v1/attention", request_body = AttentionSection, responses(

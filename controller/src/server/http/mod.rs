@@ -71,7 +71,8 @@ fn router(server: Server) -> Router {
         .routes(routes!(flows::sizes))
         .routes(routes!(flows::history))
         .routes(routes!(edges::edges))
-        .routes(routes!(attention::change))
+        .routes(routes!(attention::attention, attention::change))
+        .routes(routes!(attention::release))
         .split_for_parts();
     router
         .route("/api/v1/openapi.json", get(async move || Json(description)))
