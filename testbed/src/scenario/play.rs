@@ -51,7 +51,7 @@ pub fn play(
     let mut epochs = Vec::new();
     let mut take = |outcomes: Vec<Outcome>| {
         outcomes.into_iter().try_for_each(|outcome| {
-            let summary = EpochSummary::new(&outcome.report, &outcome.truth);
+            let summary = EpochSummary::new(&outcome);
             watch(&outcome, &summary)?;
             epochs.push(summary);
             anyhow::Ok(())

@@ -8,7 +8,7 @@ use calumma_edge::worker::{MarkedRun, Packet};
 use calumma_sketch::{FlowKey, Hierarchy, Run};
 use calumma_wire::FrameReader;
 
-use super::controller::Controller;
+use super::controller::{Controller, Reported};
 use super::edge::Edge;
 use super::queue::Queue;
 use super::truth::{EpochTruth, FlowTruth};
@@ -108,7 +108,7 @@ impl Simulation {
             edges: named.map(|(name, clock)| Edge::new(name, clock, 0)).collect(),
             connections: vec![0; edges],
             last_connection: 0,
-            controller: Some(Controller::new(&setup, topology.edges())),
+            controller: Some(Controller::new(&setup, topology.edges())?),
             queue: Queue::new(),
             deadline_ns: 0,
             first_epoch,
@@ -190,7 +190,10 @@ impl Simulation {
     }
 
     /// Stops the controller, or starts one that knows nothing of the one before.
-    pub fn set_controller(&mut self, runs: bool) {
+    ///
+    /// # Errors
+    /// None but those of [`new`](Self::new).
+    pub fn set_controller(&mut self, runs: bool) -> Result<()> {
         if !runs {
             self.controller = None;
             self.connections.fill(0);
@@ -201,8 +204,9 @@ impl Simulation {
                 self.queue.push(now_ns + RETRY_NS, Event::Connect(edge, start));
             }
         } else if self.controller.is_none() {
-            self.controller = Some(Controller::new(&self.setup, self.topology.edges()));
+            self.controller = Some(Controller::new(&self.setup, self.topology.edges())?);
         }
+        Ok(())
     }
 
     /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which count
@@ -365,7 +369,9 @@ impl Simulation {
                     self.report(now_ns);
                 }
             }
-            Event::ToEdge(edge, connection, bytes) if self.connections[edge] == connection => {
+            Event::ToEdge(edge, connection, bytes)
+                if connection > 0 && self.connections[edge] == connection =>
+            {
                 let mut reader = FrameReader::new();
                 reader.push(&bytes);
                 while let Some(message) = reader.next(None)? {
@@ -403,12 +409,23 @@ impl Simulation {
     /// Lets the controller report what it can.
     fn report(&mut self, now_ns: u64) {
         let Some(controller) = &mut self.controller else { return };
-        for mut report in controller.reports(now_ns) {
+        let work = controller.work(now_ns);
+        for Reported { mut report, frame_bytes, response } in work.reports {
             let later = self.truth.split_off(&(report.epoch + 1));
             let truth = std::mem::replace(&mut self.truth, later).remove(&report.epoch);
             let Some(epoch) = report.epoch.checked_sub(self.first_epoch) else { continue };
             report.epoch = epoch;
-            self.outcomes.push(Outcome { report, truth: truth.unwrap_or_default() });
+            if let Some(plan) = &mut report.plan {
+                plan.effective_epoch -= self.first_epoch;
+            }
+            let truth = truth.unwrap_or_default();
+            self.outcomes.push(Outcome { report, truth, frame_bytes, response });
+        }
+        if let Some((at_ns, frame)) = work.reconfigure {
+            for (edge, &connection) in self.connections.iter().enumerate() {
+                let event = Event::ToEdge(edge, connection, frame.clone());
+                self.queue.push(at_ns + FRAME_NS, event);
+            }
         }
         if let Some(deadline_ns) = controller.next_deadline()
             && deadline_ns > now_ns.max(self.deadline_ns)
