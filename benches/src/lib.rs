@@ -8,6 +8,7 @@ pub mod edge;
 pub mod figures;
 pub mod load;
 pub mod measure;
+pub mod memory;
 pub mod network;
 pub mod peers;
 pub mod workload;
