@@ -202,7 +202,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
         let mut chart = Chart::new(title, Axis::linear("memory (KB)"), axis());
         let label = axis().label().to_owned();
         let mut ends = Vec::new();
-        for ((name, _), by_size) in CONTENDERS.iter().zip(&measured) {
+        for (&(name, _), by_size) in CONTENDERS.iter().zip(&measured) {
             let points = kilobytes.iter().zip(by_size).filter_map(|(&size, errors)| {
                 let told: Option<Vec<f64>> = errors.iter().map(metric).collect();
                 let told = told?;
