@@ -2,5 +2,6 @@
 
 mod analysis;
 mod program;
+mod shifting;
 mod stories;
 mod world;

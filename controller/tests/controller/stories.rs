@@ -19,20 +19,20 @@ use tokio::runtime::Runtime;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// For stories in which every edge delivers, however slow the machine.
-const PATIENT: &str = "grace_ms = 60000";
+pub(crate) const PATIENT: &str = "grace_ms = 60000";
 
 /// For stories in which something is missing.
 const IMPATIENT: &str = "grace_ms = 1000";
 
 /// A running controller and its reports.
-struct Controller {
+pub(crate) struct Controller {
     runtime: Runtime,
     running: Running,
     reports: mpsc::Receiver<EpochReport>,
 }
 
 impl Controller {
-    fn start(extra: &str) -> Self {
+    pub(crate) fn start(extra: &str) -> Self {
         let text =
             format!("edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
         let config = Config::parse(&text, "test.toml").unwrap();
@@ -43,7 +43,7 @@ impl Controller {
     }
 
     /// The report on `epoch`; earlier ones are passed over.
-    fn report(&self, epoch: u64) -> EpochReport {
+    pub(crate) fn report(&self, epoch: u64) -> EpochReport {
         loop {
             let report = self.reports.recv_timeout(PATIENCE).expect("a report in time");
             assert!(report.epoch <= epoch, "epoch {epoch} was never reported");
@@ -53,8 +53,16 @@ impl Controller {
         }
     }
 
-    fn get(&self, path: &str) -> serde_json::Value {
+    pub(crate) fn get(&self, path: &str) -> serde_json::Value {
         self.request(&format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n")).1
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> (u16, serde_json::Value) {
+        self.request(&format!(
+            "POST {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
     }
 
     fn request(&self, request: &str) -> (u16, serde_json::Value) {
@@ -68,20 +76,20 @@ impl Controller {
     }
 
     /// Stops the controller and gives what it still reported.
-    fn stop(self) -> Vec<EpochReport> {
+    pub(crate) fn stop(self) -> Vec<EpochReport> {
         self.runtime.block_on(self.running.stop()).unwrap();
         self.reports.try_iter().collect()
     }
 }
 
 /// An edge's end of the connection.
-struct Edge {
+pub(crate) struct Edge {
     stream: TcpStream,
     reader: FrameReader,
     layout: Layout,
     hash_key: HashKey,
     clock: EpochClock,
-    attention: Attention,
+    pub(crate) attention: Attention,
 }
 
 fn hello(name: &str) -> Message {
@@ -95,10 +103,14 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-fn write(stream: &mut TcpStream, message: &Message) {
+fn encoded(message: &Message) -> Vec<u8> {
     let mut frame = Vec::new();
     message.encode(&mut frame);
-    stream.write_all(&frame).unwrap();
+    frame
+}
+
+fn write(stream: &mut TcpStream, message: &Message) {
+    stream.write_all(&encoded(message)).unwrap();
 }
 
 /// The next message, `None` where the controller closed the connection.
@@ -116,7 +128,7 @@ fn read(stream: &mut TcpStream, reader: &mut FrameReader) -> Option<Message> {
 }
 
 impl Edge {
-    fn join(controller: &Controller, name: &str) -> Self {
+    pub(crate) fn join(controller: &Controller, name: &str) -> Self {
         Self::introduce(controller, hello(name))
     }
 
@@ -161,16 +173,16 @@ impl Edge {
     }
 
     /// The epoch that has just passed.
-    fn recent_epoch(&self) -> u64 {
+    pub(crate) fn recent_epoch(&self) -> u64 {
         self.clock.epoch_at(unix_ns()) - 1
     }
 
-    fn world(&self, epoch: u64) -> World {
+    pub(crate) fn world(&self, epoch: u64) -> World {
         World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
     }
 
     /// Sends all that the edge at `position` of `world` has measured.
-    fn deliver(&mut self, world: &World, position: usize) {
+    pub(crate) fn deliver(&mut self, world: &World, position: usize) {
         frames(world, position).iter().for_each(|frame| self.say(frame));
     }
 
@@ -204,7 +216,7 @@ impl Edge {
     }
 
     /// The next message but probes and notices of what has been reported.
-    fn hear(&mut self) -> Option<Message> {
+    pub(crate) fn hear(&mut self) -> Option<Message> {
         loop {
             match read(&mut self.stream, &mut self.reader) {
                 Some(Message::Probe { .. } | Message::Reported { .. }) => {}
@@ -360,8 +372,7 @@ fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
     let controller = Controller::start(PATIENT);
     let mut e1 = Edge::join(&controller, "e1");
     let mut e2 = Edge::join(&controller, "e2");
-    let mut rubbish = Vec::new();
-    Message::Sealed { epoch: 1, late_packets: 0 }.encode(&mut rubbish);
+    let mut rubbish = encoded(&Message::Sealed { epoch: 1, late_packets: 0 });
     rubbish[7] = 0x77;
     e2.stream.write_all(&rubbish).unwrap();
     let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason") };
@@ -390,11 +401,7 @@ fn strangers_doubles_and_other_versions_are_refused_with_a_reason() {
             other => panic!("{other:?} instead of a refusal"),
         }
     };
-    let frame = |message: Message| {
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        bytes
-    };
+    let frame = |message: Message| encoded(&message);
     let unknown = refusal(&frame(hello("e9")));
     assert!(unknown.contains("no edge is called \"e9\"") && unknown.contains("\"e1\", \"e2\""));
     let double = refusal(&frame(hello("e1")));
@@ -431,13 +438,7 @@ fn new_attention_reaches_every_edge_with_the_same_epoch_and_a_late_one_is_told_a
     let mut e1 = Edge::join(&controller, "e1");
     let mut e2 = Edge::join(&controller, "e2");
     let body = r#"{"hl_buckets": 1024}"#;
-    let post = |body: &str| {
-        controller.request(&format!(
-            "POST /api/v1/attention HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        ))
-    };
+    let post = |body: &str| controller.post("/api/v1/attention", body);
     let (status, answer) = post(body);
     assert_eq!(status, 200);
     let effective = answer["effective_epoch"].as_u64().unwrap();
@@ -540,7 +541,7 @@ fn an_edge_whose_clock_is_beyond_the_guard_is_named_and_its_epochs_are_incomplet
 
 #[test]
 fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_unasked() {
-    let controller = Controller::start(PATIENT);
+    let controller = Controller::start(&format!("{PATIENT}\n[shifting]\nmode = 'static'"));
     let layout = Layout::default();
     let held = Attention::healthy(&layout, 768);
     let mut e1 = Edge::join_measuring(&controller, "e1", held);
@@ -584,4 +585,73 @@ fn reports_say_when_each_step_was_done() {
     let timing = controller.report(epoch).timing.unwrap();
     assert!(timing.ingress_ms > 0.0 && timing.egress_ms >= timing.ingress_ms, "{timing:?}");
     assert!(timing.planned_ms > timing.egress_ms && timing.published_ms > timing.planned_ms);
+}
+
+#[test]
+fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
+    let controller = Controller::start(IMPATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    type Spoil = fn(&World) -> Vec<u8>;
+    let cases: [(&str, Spoil); 6] = [
+        ("byte 6 of a frame: the peer speaks version 9", |world| {
+            let mut bytes = encoded(&frames(world, 1)[0]);
+            bytes[6] = 9;
+            bytes
+        }),
+        ("an ingress frame: attention: hh + hl + ll = 2048 buckets", |world| {
+            let layout =
+                Layout { upstream_buckets: 2048, downstream_buckets: 1024, ..Layout::default() };
+            let attention = Attention::healthy(&layout, 512);
+            let edges = ["e1", "e2"];
+            let foreign =
+                World::new(&edges, &layout, &HashKey::from_bytes([3; 32]), attention, world.epoch);
+            encoded(&frames(&foreign, 1)[0])
+        }),
+        ("bytes are left over after the last field", |world| {
+            let mut bytes = encoded(&frames(world, 1)[1]);
+            bytes.push(0);
+            let length = bytes.len() as u32 - 4;
+            bytes[..4].copy_from_slice(&length.to_le_bytes());
+            bytes
+        }),
+        ("an egress frame: downstream encoder needs", |world| {
+            let mut bytes = encoded(&frames(world, 1)[1]);
+            bytes.truncate(bytes.len() - 3);
+            let length = bytes.len() as u32 - 4;
+            bytes[..4].copy_from_slice(&length.to_le_bytes());
+            bytes
+        }),
+        ("a length of 4294967295 bytes", |_| u32::MAX.to_le_bytes().repeat(2)),
+        ("a reported frame, which no controller expects", |world| {
+            encoded(&Message::Reported { epoch: world.epoch })
+        }),
+    ];
+    for (problem, spoil) in cases {
+        let mut e2 = Edge::join(&controller, "e2");
+        let epoch = e1.recent_epoch();
+        let mut world = e1.world(epoch);
+        traffic(&mut world);
+        e1.deliver(&world, 0);
+        e2.stream.write_all(&spoil(&world)).unwrap();
+        let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason: {problem}") };
+        assert!(reason.contains(problem), "{reason} for {problem}");
+        let report = controller.report(epoch);
+        assert_eq!(report.missing_edges, ["e2"], "{problem}");
+        assert_eq!(report.edges[0].packets_in, Some(world.sent[0].values().sum()));
+        let status = controller.running.hub().edges();
+        assert_eq!(status[1].last_problem.as_ref(), Some(&reason));
+        assert!(status[0].connected && status[0].last_problem.is_none());
+    }
+
+    // Frames that can be read, but of an epoch that nobody can have measured.
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e2.say(&Message::Sealed { epoch: epoch + 1_000_000, late_packets: 0 });
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert_eq!((report.complete, lost(&report)), (true, world.lost));
+    assert_eq!(controller.running.hub().edges()[1].astray_frames, 1);
 }

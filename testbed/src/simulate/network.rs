@@ -339,7 +339,7 @@ impl Simulation {
                 if worker.start == start && worker.due_ns <= now_ns {
                     let frames = worker.run_until(now_ns);
                     for bytes in frames {
-                        self.to_controller(edge, bytes, now_ns);
+                        self.send_to_controller(edge, bytes, now_ns);
                     }
                     self.schedule(edge, now_ns);
                 }
@@ -352,7 +352,7 @@ impl Simulation {
                     self.connections[edge] = self.last_connection;
                     self.controller.iter_mut().for_each(|controller| controller.connected(edge));
                     let hello = self.edges[edge].hello();
-                    self.to_controller(edge, hello, now_ns);
+                    self.send_to_controller(edge, hello, now_ns);
                 }
             }
             Event::ToController(edge, connection, bytes) => {
@@ -373,7 +373,7 @@ impl Simulation {
                 reader.push(&bytes);
                 while let Some(message) = reader.next(None)? {
                     if let Some(answer) = self.edges[edge].hear(message, now_ns)? {
-                        self.to_controller(edge, answer, now_ns);
+                        self.send_to_controller(edge, answer, now_ns);
                     }
                 }
             }
@@ -388,7 +388,7 @@ impl Simulation {
     }
 
     /// Sends bytes to the controller, where there is a connection.
-    fn to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
+    fn send_to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
         let connection = self.connections[edge];
         if connection > 0 {
             let event = Event::ToController(edge, connection, bytes);
