@@ -192,10 +192,9 @@ fn sweep(context: &Context, name: &str, (x, step): (&str, f64), papers_last: f64
             points.iter().find(|(at, _)| *at >= papers_last.min(last_healthy))
     {
         drawn = drawn.because(format!(
-            "The paper's network turns ill after {papers_last} {x}. At {at} {x}, {} flows lose a packet \
-             here; the HL encoder's {} buckets hold 6,451 at a load of 70 %. How many flows lose a \
-             packet depends on the flows' sizes and on how a loss rate becomes losses: at ours, a flow \
-             of n packets with rate r loses n r of them on average and never many more or less.",
+            "The paper's network is healthy up to {papers_last} {x}. At {at} {x}, {} flows lose a packet \
+             here, where victim flows lose at least one; the HL encoder's {} buckets hold 6,451 at the \
+             load of 70 % that is aimed at.",
             epoch.victims,
             (3072.0 * ARRAYS) as u32
         ));
