@@ -6,7 +6,7 @@ use calumma_controller::analyse::Tasks;
 use calumma_controller::report::{DecodeState, NetworkState};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
-use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation};
+use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
 
@@ -37,7 +37,7 @@ fn ill() -> Attention {
 fn network(setup: Setup, jitter_us: f64) -> Simulation {
     let quality = LinkQuality { jitter_us, ..LinkQuality::default() };
     let topology = Topology::load("fat-tree:4x2", Path::new("."), quality).unwrap();
-    let clocks = Simulation::draw_clocks(setup.seed, 4, 500.0, 20.0);
+    let clocks = SwitchClock::draw(setup.seed, 4, 500.0, 20.0);
     Simulation::new(setup, topology, clocks).unwrap()
 }
 

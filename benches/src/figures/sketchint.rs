@@ -202,7 +202,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
         let mut chart = Chart::new(title, Axis::linear("memory (KB)"), axis());
         let label = axis().label().to_owned();
         let mut ends = Vec::new();
-        for ((name, _), by_size) in CONTENDERS.iter().zip(&measured) {
+        for (&(name, _), by_size) in CONTENDERS.iter().zip(&measured) {
             let points = kilobytes.iter().zip(by_size).filter_map(|(&size, errors)| {
                 let told: Option<Vec<f64>> = errors.iter().map(metric).collect();
                 let told = told?;
@@ -212,7 +212,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
             if let (Some(first), Some(last)) = (points.first(), points.last()) {
                 ends.push(format!("{name} {:.2e} and {:.2e}", first.1, last.1));
                 let series = if name.starts_with("Tower") { Series::ours } else { Series::new };
-                chart = chart.with(series(name, points));
+                chart = chart.with(series((*name).to_owned(), points));
             }
         }
         let sizes = (kilobytes[0], kilobytes[kilobytes.len() - 1]);

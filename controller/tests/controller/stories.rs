@@ -541,7 +541,7 @@ fn an_edge_whose_clock_is_beyond_the_guard_is_named_and_its_epochs_are_incomplet
 
 #[test]
 fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_unasked() {
-    let controller = Controller::start(PATIENT);
+    let controller = Controller::start(&format!("{PATIENT}\n[shifting]\nmode = 'static'"));
     let layout = Layout::default();
     let held = Attention::healthy(&layout, 768);
     let mut e1 = Edge::join_measuring(&controller, "e1", held);

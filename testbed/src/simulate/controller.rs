@@ -49,6 +49,9 @@ struct Measured {
     response: Duration,
 }
 
+/// A change of attention: the first epoch that it holds for, and the frame that tells the edges.
+type Change = (u64, Vec<u8>);
+
 /// A controller that runs.
 #[derive(Debug)]
 pub(super) struct Controller {
@@ -184,7 +187,7 @@ impl Controller {
         &mut self,
         decoded: &DecodedEpoch,
         now_ns: u64,
-    ) -> Option<(PlanReport, Option<(u64, Vec<u8>)>)> {
+    ) -> Option<(PlanReport, Option<Change>)> {
         let observation = Observation::of(decoded, self.analyser.family())?;
         let plan = self.planner.as_mut()?.next(&observation, &self.standing);
         let applied = plan.attention != self.standing;

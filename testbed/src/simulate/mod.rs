@@ -27,6 +27,9 @@ pub use self::clock::SwitchClock;
 pub use self::network::Simulation;
 pub use self::truth::{EpochTruth, FlowTruth};
 
+/// About when simulations take place, in nanoseconds since the Unix epoch.
+const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
+
 /// What a simulation measures by.
 #[derive(Clone, Debug)]
 pub struct Setup {

@@ -12,13 +12,10 @@ use super::controller::{Controller, Reported};
 use super::edge::Edge;
 use super::queue::Queue;
 use super::truth::{EpochTruth, FlowTruth};
-use super::{Detail, Outcome, Setup, SwitchClock};
+use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
 use crate::topology::{Routes, Topology};
 use crate::workload::pcap::packets_of;
-use crate::workload::{Draw, Flow, FlowSet, Traffic, frame};
-
-/// About when simulations take place, in nanoseconds since the Unix epoch.
-const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
+use crate::workload::{Flow, FlowSet, Traffic, frame};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
@@ -342,7 +339,7 @@ impl Simulation {
                 if worker.start == start && worker.due_ns <= now_ns {
                     let frames = worker.run_until(now_ns);
                     for bytes in frames {
-                        self.to_controller(edge, bytes, now_ns);
+                        self.send_to_controller(edge, bytes, now_ns);
                     }
                     self.schedule(edge, now_ns);
                 }
@@ -355,7 +352,7 @@ impl Simulation {
                     self.connections[edge] = self.last_connection;
                     self.controller.iter_mut().for_each(|controller| controller.connected(edge));
                     let hello = self.edges[edge].hello();
-                    self.to_controller(edge, hello, now_ns);
+                    self.send_to_controller(edge, hello, now_ns);
                 }
             }
             Event::ToController(edge, connection, bytes) => {
@@ -376,7 +373,7 @@ impl Simulation {
                 reader.push(&bytes);
                 while let Some(message) = reader.next(None)? {
                     if let Some(answer) = self.edges[edge].hear(message, now_ns)? {
-                        self.to_controller(edge, answer, now_ns);
+                        self.send_to_controller(edge, answer, now_ns);
                     }
                 }
             }
@@ -391,7 +388,7 @@ impl Simulation {
     }
 
     /// Sends bytes to the controller, where there is a connection.
-    fn to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
+    fn send_to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
         let connection = self.connections[edge];
         if connection > 0 {
             let event = Event::ToController(edge, connection, bytes);
@@ -433,28 +430,5 @@ impl Simulation {
             self.deadline_ns = deadline_ns;
             self.queue.push(deadline_ns, Event::Deadline);
         }
-    }
-}
-
-impl Simulation {
-    /// Draws the clocks of `edges` switches, each at most `offset_us` microseconds and `drift_ppm`
-    /// millionths off.
-    pub fn draw_clocks(
-        seed: u64,
-        edges: usize,
-        offset_us: f64,
-        drift_ppm: f64,
-    ) -> Vec<SwitchClock> {
-        let within = |draw: Draw, bound: f64| (2.0 * draw.share() - 1.0) * bound;
-        (0..edges as u64)
-            .map(|edge| {
-                let draw = Draw::new(seed).of(u64::MAX).of(edge);
-                SwitchClock {
-                    offset_ns: within(draw.of(0), offset_us * 1e3),
-                    drift: within(draw.of(1), drift_ppm * 1e-6),
-                    since_ns: BEGIN_NS,
-                }
-            })
-            .collect()
     }
 }

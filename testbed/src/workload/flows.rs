@@ -255,6 +255,10 @@ fn make(
     let [low, high] = kind.loss;
     let victim = draw.of(purpose::VICTIM).share() < kind.victims;
     let loss = low + (high - low) * draw.of(purpose::LOSS).share();
+    let packets = kind.sizes.packets(draw.of(purpose::SIZE).share(), kind.flows);
+    // A trifle more than one packet, so that rounding does not take it away.
+    let least =
+        if kind.at_least_one { (1.000_001 / f64::from(packets.max(1))).min(1.0) } else { 0.0 };
     let mut flow = Flow {
         key: FlowKey::from_words(
             places.address(from).to_bits(),
@@ -263,10 +267,10 @@ fn make(
             protocol,
         ),
         edges: [places.hosts[from].0, places.hosts[to].0],
-        packets: kind.sizes.packets(draw.of(purpose::SIZE).share(), kind.flows),
+        packets,
         start: slot_draw.of(purpose::START).share(),
         way: None,
-        victim_loss: if victim { loss } else { 0.0 },
+        victim_loss: if victim { loss.max(least) } else { 0.0 },
         draw,
         slot,
     };
@@ -318,6 +322,23 @@ mod tests {
         assert!((1800..2200).contains(&victims), "{victims}");
         assert!((0.09..0.12).contains(&(lost / sent)), "{}", lost / sent);
         assert!(set.flows().is_sorted_by_key(|flow| flow.start));
+    }
+
+    #[test]
+    fn victims_that_lose_at_least_one_packet_do_so_in_every_epoch() {
+        let kind = Traffic {
+            flows: 3000,
+            sizes: Sizes::Hadoop,
+            victims: 1.0,
+            at_least_one: true,
+            ..Traffic::default()
+        };
+        for flow in set(kind).flows() {
+            for epoch in 0..4 {
+                let lost = flow.fate(epoch).lost_among(flow.packets);
+                assert!((1..=flow.packets).contains(&lost), "{lost} of {}", flow.packets);
+            }
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct Traffic {
     pub victims: f64,
     /// Bounds of a victim flow's loss rate, which is drawn evenly between them.
     pub loss: [f64; 2],
+    /// Whether a victim flow loses a packet in every epoch, however few it sends.
+    pub at_least_one: bool,
     /// Share of the flows that stay within their edge; without it, any two hosts are as likely.
     pub local_share: Option<f64>,
     /// The edge that all flows come from.
@@ -52,6 +54,7 @@ impl Default for Traffic {
             sizes: Sizes::Dctcp,
             victims: 0.0,
             loss: [0.01, 0.2],
+            at_least_one: false,
             local_share: None,
             from: None,
             to: None,
