@@ -11,7 +11,10 @@ use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
 use calumma_wire::{MAX_NAME_BYTES, check_layout};
 use serde::{Deserialize, Serialize};
 
+use crate::alert::AlertsSection;
 use crate::analyse::Tasks;
+use crate::archive::ArchiveSection;
+use crate::ipfix::IpfixSection;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -50,6 +53,15 @@ pub struct Config {
     /// What to report.
     #[serde(default)]
     pub tasks: Tasks,
+    /// Parquet files of all reports; none are written where absent.
+    #[serde(default)]
+    pub archive: Option<ArchiveSection>,
+    /// A collector of flow records; none are sent where absent.
+    #[serde(default)]
+    pub ipfix: Option<IpfixSection>,
+    /// Alerts; none where absent.
+    #[serde(default)]
+    pub alerts: Option<AlertsSection>,
 }
 
 fn default_listen() -> SocketAddr {
@@ -208,6 +220,10 @@ impl Config {
         self.checked_clock().map_err(|problem| format!("[epoch]: {problem}"))?;
         check_layout(&self.layout).map_err(|problem| format!("[layout]: {problem}"))?;
         self.checked_attention().map_err(|problem| format!("[attention]: {problem}"))?;
+        let archive = self.archive.as_ref().map_or(Ok(()), ArchiveSection::check);
+        archive.map_err(|problem| format!("[archive]: {problem}"))?;
+        let alerts = self.alerts.as_ref().map_or(Ok(()), AlertsSection::check);
+        alerts.map_err(|problem| format!("[alerts]: {problem}"))?;
         Ok(())
     }
 
@@ -260,6 +276,9 @@ impl Config {
             ("grace_ms", self.grace_ms != other.grace_ms),
             ("[epoch]", self.epoch != other.epoch),
             ("[layout]", self.layout != other.layout),
+            ("[archive]", self.archive != other.archive),
+            ("[ipfix]", self.ipfix != other.ipfix),
+            ("[alerts]", self.alerts != other.alerts),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

@@ -17,10 +17,11 @@ use super::unix_ns;
 use crate::config::AttentionSection;
 use crate::report::Flow;
 
-/// Answers requests until told to stop.
+/// Answers requests until told to stop; `more` are routes beside the API's.
 pub(super) async fn serve(
     listener: TcpListener,
     hub: Arc<Hub>,
+    more: Router,
     mut stopped: watch::Receiver<bool>,
 ) {
     let router = Router::new()
@@ -29,7 +30,8 @@ pub(super) async fn serve(
         .route("/api/v1/edges", get(edges))
         .route("/api/v1/flows", get(flows))
         .route("/api/v1/attention", post(attention))
-        .with_state(hub);
+        .with_state(hub)
+        .merge(more);
     let stop = async move {
         // An error means that the controller is gone, which is to stop as well.
         let _ = stopped.wait_for(|&stopped| stopped).await;

@@ -14,6 +14,7 @@ mod collecting;
 mod connection;
 mod http;
 mod hub;
+mod scrape;
 mod secret;
 
 use std::net::SocketAddr;
@@ -26,9 +27,13 @@ use tokio::task::JoinHandle;
 use tracing::{error, info};
 
 pub use self::hub::{EdgeStatus, Hub};
+use crate::alert::Alerts;
 use crate::analyse::Analyser;
+use crate::archive::Archive;
 use crate::config::Config;
-use crate::output::Output;
+use crate::ipfix::Exporter;
+use crate::metrics::Metrics;
+use crate::output::{Background, Output};
 
 /// Frames that may wait for the collecting task.
 const FRAMES_WAITING: usize = 256;
@@ -69,12 +74,16 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
     let (frames, heard) = mpsc::channel(FRAMES_WAITING);
     let (epochs, mut finished) = mpsc::channel(EPOCHS_WAITING);
 
+    let background = background(&config)?;
+    let metrics = Arc::new(Metrics::new(&config.edges, background.status())?);
+
     let http = match config.http {
         None => None,
         Some(address) => {
             let listener = bind(address, "http").await?;
             let address = listener.local_addr()?;
-            tokio::spawn(http::serve(listener, hub.clone(), stopped.clone()));
+            let scrape = scrape::router(hub.clone(), metrics.clone());
+            tokio::spawn(http::serve(listener, hub.clone(), scrape, stopped.clone()));
             Some(address)
         }
     };
@@ -85,11 +94,13 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
     let analysed = hub.clone();
     let ending = Ending(stop.clone());
     let mut outputs = outputs;
+    outputs.push(Box::new(background));
     let analysis = std::thread::Builder::new().name("analysis".to_owned()).spawn(move || {
         let _ending = ending;
         while let Some(input) = finished.blocking_recv() {
             analyser.set_tasks(analysed.tasks());
             let report = analyser.analyse(input);
+            metrics.record(&report);
             let line: Arc<str> = serde_json::to_string(&report)?.into();
             for output in &mut outputs {
                 output.report(&report, &line);
@@ -99,6 +110,21 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
         outputs.iter_mut().try_for_each(|output| output.finish())
     })?;
     Ok(Running { hub, listen, http, stop, collecting, analysis })
+}
+
+/// The outputs that the configuration asks for and that may be slow.
+fn background(config: &Config) -> anyhow::Result<Background> {
+    let mut background = Background::default();
+    if let Some(section) = &config.archive {
+        background.add(Archive::open(section)?)?;
+    }
+    if let Some(section) = &config.ipfix {
+        background.add(Exporter::start(section, &config.edges)?)?;
+    }
+    if let Some(section) = &config.alerts {
+        background.add(Alerts::start(section, &config.edges)?)?;
+    }
+    Ok(background)
 }
 
 async fn bind(address: SocketAddr, field: &str) -> anyhow::Result<TcpListener> {

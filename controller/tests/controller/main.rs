@@ -1,6 +1,11 @@
 //! What the controller's users rely on.
 
 mod analysis;
+mod any;
+mod archive;
+mod ipfix;
+mod metrics;
 mod program;
 mod stories;
+mod webhooks;
 mod world;
