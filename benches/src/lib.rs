@@ -3,5 +3,10 @@
 //! For benchmarks only; nothing that runs in a network uses it.
 
 pub mod cases;
+pub mod controller;
+pub mod edge;
+pub mod load;
 pub mod measure;
+pub mod network;
+pub mod peers;
 pub mod workload;

@@ -65,6 +65,18 @@ pub struct Figure {
     pub max: f64,
 }
 
+impl Figure {
+    /// The figure of some readings.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn of(name: String, unit: &'static str, mut readings: Vec<f64>) -> Self {
+        readings.sort_by(f64::total_cmp);
+        let (min, max) = (readings[0], readings[readings.len() - 1]);
+        Self { name, unit, median: readings[readings.len() / 2], min, max }
+    }
+}
+
 /// Runs every case once to warm up and then `rounds` times, all of them taking turns.
 ///
 /// # Panics
@@ -80,16 +92,7 @@ pub fn in_turns(mut cases: Vec<Case<'_>>, rounds: usize) -> Vec<Figure> {
             readings.push((case.run)());
         }
     }
-    let figure = |(case, mut readings): (Case<'_>, Vec<f64>)| {
-        readings.sort_by(f64::total_cmp);
-        Figure {
-            name: case.name,
-            unit: case.unit,
-            median: readings[readings.len() / 2],
-            min: readings[0],
-            max: readings[readings.len() - 1],
-        }
-    };
+    let figure = |(case, readings): (Case<'_>, _)| Figure::of(case.name, case.unit, readings);
     cases.into_iter().zip(readings).map(figure).collect()
 }
 

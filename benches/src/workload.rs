@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use anyhow::{Context, Result};
 use calumma_sketch::FlowKey;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -35,6 +36,17 @@ pub fn zipf(flows: usize, packets: usize, exponent: f64, seed: u64) -> Vec<FlowK
 /// Losses of flow number `flow`: one in 16 has many, the others few.
 pub fn losses(flow: usize) -> i32 {
     if flow.is_multiple_of(16) { 1 + (flow as i32 * 11) % 100_000 } else { 1 + flow as i32 % 7 }
+}
+
+/// The number of the first CPU that this process may run on, in a container or out of it.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn first_cpu() -> Result<String> {
+    let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let first = list.and_then(|list| list.trim().split([',', '-']).next());
+    Ok(first.context("/proc/self/status names no CPU")?.to_owned())
 }
 
 #[cfg(test)]

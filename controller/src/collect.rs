@@ -1,9 +1,10 @@
-//! From frames in any order to whole epochs in order.
+//! From frames in any order to epochs in order.
 //!
-//! A pure state machine: frames and the time are passed in, finished epochs come out. An epoch is
-//! finished when every expected edge has delivered its ingress side, its egress side and its seal,
-//! or when its deadline has passed. From the first epoch that anything is heard of, every epoch
-//! comes out exactly once and in order, whether anything came of it or not.
+//! A pure state machine: frames and the time are passed in, and it says what is to be done next. An
+//! epoch is to be decoded when both sides of every expected edge are there: attention waits for
+//! that. It is to be reported when every edge has sealed it as well; or, whatever is missing, when
+//! its deadline has passed. From the first epoch that anything is heard of, every epoch is reported
+//! exactly once and in order, whether anything came of it or not.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,11 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::Attention;
 use calumma_wire::Message;
 
-use crate::analyse::{EdgeInput, EpochInput};
+use crate::analyse::{DecodedIngress, EdgeEnd, EdgeInput, EpochInput};
 
 /// Most epochs that may have passed without anything heard of them and still be reported one by
-/// one. More than that is a controller that slept, or whose clock was set.
+/// one. More than that is a controller that slept, or whose clock was set. Also how far the first
+/// epoch that is heard of may lie back: edges hold what a restarting controller has missed.
 const MOST_SILENT: u64 = 1200;
 
 /// What became of a frame.
@@ -30,17 +32,73 @@ pub enum Taken {
     Astray,
 }
 
+/// What is to be done next.
+#[derive(Debug)]
+pub enum Step {
+    /// Decode an epoch. Not always in order: an epoch of which something is missing holds no later
+    /// one up.
+    Decode(EpochInput, Received),
+    /// Report an epoch that has been given out to be decoded; in order.
+    Report(Ends),
+}
+
+/// When the sides of an epoch were received, in nanoseconds since the Unix epoch; 0 where none was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// The last ingress side.
+    pub ingress_ns: u64,
+    /// The last egress side.
+    pub egress_ns: u64,
+}
+
+/// How an epoch ended at every expected edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The epoch.
+    pub epoch: u64,
+    /// Each edge's end.
+    pub edges: Vec<EdgeEnd>,
+}
+
 /// Collects frames into epochs.
 #[derive(Debug)]
 pub struct Collector {
     edges: Vec<String>,
     clock: EpochClock,
     grace_ns: u64,
-    /// The next epoch to come out; `None` until anything is heard.
+    /// When the first frame was heard.
+    opened_ns: u64,
+    /// The next epoch to be reported; `None` until anything is heard.
     next: Option<u64>,
-    pending: BTreeMap<u64, Vec<EdgeInput>>,
+    /// Whether an epoch has been reported.
+    reporting: bool,
+    pending: BTreeMap<u64, Pending>,
     /// For each edge, the epoch of the last frame that went astray.
     astray: Vec<Option<u64>>,
+}
+
+/// An epoch that is being collected.
+#[derive(Debug)]
+struct Pending {
+    edges: Vec<EdgeInput>,
+    received: Received,
+    /// Whether its sides have been given out.
+    decoding: bool,
+}
+
+impl Pending {
+    fn new(edges: &[String]) -> Self {
+        let edges = edges.iter().map(EdgeInput::nothing).collect();
+        Self { edges, received: Received::default(), decoding: false }
+    }
+
+    fn is_measured(&self) -> bool {
+        self.edges.iter().all(EdgeInput::is_measured)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.decoding && self.edges.iter().all(|edge| edge.late_packets.is_some())
+    }
 }
 
 impl Collector {
@@ -48,7 +106,16 @@ impl Collector {
     /// armed; `grace_ns` after that, the epoch is reported without what is still missing.
     pub fn new(edges: Vec<String>, clock: EpochClock, grace_ns: u64) -> Self {
         let astray = vec![None; edges.len()];
-        Self { edges, clock, grace_ns, next: None, pending: BTreeMap::new(), astray }
+        Self {
+            edges,
+            clock,
+            grace_ns,
+            opened_ns: 0,
+            next: None,
+            reporting: false,
+            pending: BTreeMap::new(),
+            astray,
+        }
     }
 
     /// The expected edges.
@@ -57,8 +124,9 @@ impl Collector {
     }
 
     /// When `epoch` is reported even if something is missing, in nanoseconds since the Unix epoch.
+    /// Epochs that edges held while no controller was there count from the first frame heard.
     pub fn deadline_of(&self, epoch: u64) -> u64 {
-        self.clock.start_of(epoch + 2).saturating_add(self.grace_ns)
+        self.clock.start_of(epoch + 2).max(self.opened_ns).saturating_add(self.grace_ns)
     }
 
     /// When the next epoch is due at the latest.
@@ -66,68 +134,134 @@ impl Collector {
         self.next.map(|next| self.deadline_of(next))
     }
 
-    /// Takes in a frame of the edge at position `edge` among the expected ones. Frames that are no
-    /// part of an epoch are ignored.
-    pub fn take(&mut self, edge: usize, message: Message, now_ns: u64) -> Taken {
+    /// Takes in a frame of the edge at position `edge` among the expected ones, received at
+    /// `received_ns`. Frames that are no part of an epoch are ignored.
+    pub fn take(&mut self, edge: usize, message: Message, received_ns: u64) -> Taken {
+        self.take_with(edge, message, None, received_ns)
+    }
+
+    /// The same for an ingress side that has been decoded already.
+    pub fn take_with(
+        &mut self,
+        edge: usize,
+        message: Message,
+        decoded: Option<Box<DecodedIngress>>,
+        received_ns: u64,
+    ) -> Taken {
         let epoch = match &message {
             Message::Ingress(side) => side.epoch,
             Message::Egress(side) => side.epoch,
             Message::Sealed { epoch, .. } => *epoch,
             _ => return Taken::Kept,
         };
-        if self.next.is_some_and(|next| epoch < next) {
+        if self.reporting && self.next.is_some_and(|next| epoch < next) {
             return Taken::Late;
         }
         // No side of an epoch is finished before its end by the edge's clock.
-        let current = self.clock.epoch_at(now_ns);
-        let passed = |epoch| self.next.is_none() && self.deadline_of(epoch) < now_ns;
-        if epoch > current || passed(epoch) {
+        let current = self.clock.epoch_at(received_ns);
+        if epoch > current || epoch.saturating_add(MOST_SILENT) < current {
             self.astray[edge] = Some(epoch);
             return Taken::Astray;
         }
-        self.next.get_or_insert(epoch);
+        if self.next.is_none() {
+            self.opened_ns = received_ns;
+        }
+        // Until anything has been reported, an edge may hold an earlier epoch than the others.
+        self.next = Some(self.next.map_or(epoch, |next| next.min(epoch)));
         self.astray[edge] = None;
-        let edges = self
-            .pending
-            .entry(epoch)
-            .or_insert_with(|| self.edges.iter().map(EdgeInput::nothing).collect());
+        let pending = self.pending.entry(epoch).or_insert_with(|| Pending::new(&self.edges));
+        let Pending { edges, received, decoding } = pending;
         let input = &mut edges[edge];
         let duplicate = match message {
-            Message::Ingress(side) => put(&mut input.ingress, side),
-            Message::Egress(side) => put(&mut input.egress, side),
+            Message::Ingress(_) | Message::Egress(_) if *decoding => true,
+            Message::Ingress(side) => {
+                let duplicate = put(&mut input.ingress, side);
+                if !duplicate {
+                    input.decoded = decoded;
+                    received.ingress_ns = received.ingress_ns.max(received_ns);
+                }
+                duplicate
+            }
+            Message::Egress(side) => {
+                let duplicate = put(&mut input.egress, side);
+                if !duplicate {
+                    received.egress_ns = received.egress_ns.max(received_ns);
+                }
+                duplicate
+            }
             Message::Sealed { late_packets, .. } => put(&mut input.late_packets, late_packets),
             _ => false,
         };
         if duplicate { Taken::Duplicate } else { Taken::Kept }
     }
 
-    /// The next epoch, if it is whole or its deadline has passed at `now_ns`. `planned` gives the
+    /// What is to be done at `now_ns`, if anything; ask until there is nothing. `planned` gives the
     /// attention that was planned for an epoch.
-    pub fn poll(
-        &mut self,
-        now_ns: u64,
-        planned: impl FnOnce(u64) -> Attention,
-    ) -> Option<EpochInput> {
+    pub fn step(&mut self, now_ns: u64, planned: impl FnOnce(u64) -> Attention) -> Option<Step> {
+        let measured = |(_, pending): &(&u64, &Pending)| !pending.decoding && pending.is_measured();
+        if let Some((&epoch, _)) = self.pending.iter().find(measured) {
+            return Some(self.decode(epoch, planned));
+        }
         let next = self.next?;
-        let whole =
-            self.pending.get(&next).is_some_and(|edges| edges.iter().all(EdgeInput::is_whole));
+        let whole = self.pending.get(&next).is_some_and(Pending::is_whole);
         if !whole && now_ns < self.deadline_of(next) {
             return None;
         }
-        let input = self.release(next, planned);
-        self.next = Some(self.after(next, now_ns));
-        Some(input)
+        Some(self.finish_epoch(next, now_ns, planned))
     }
 
-    /// The next epoch that anything came of, whole or not: for a controller that stops.
-    pub fn finish(&mut self, planned: impl FnOnce(u64) -> Attention) -> Option<EpochInput> {
+    /// The same for a controller that stops, and waits for nothing that is missing.
+    pub fn finish(&mut self, planned: impl FnOnce(u64) -> Attention) -> Option<Step> {
         let last = *self.pending.last_key_value()?.0;
         let next = self.next.unwrap_or(last);
-        self.next = Some(next + 1);
-        Some(self.release(next, planned))
+        Some(self.finish_epoch(next, 0, planned))
     }
 
-    /// The epoch to come out after `epoch`: the following one, unless the controller slept.
+    /// Gives out an epoch's sides, or, where that has been done, its end.
+    fn finish_epoch(
+        &mut self,
+        epoch: u64,
+        now_ns: u64,
+        planned: impl FnOnce(u64) -> Attention,
+    ) -> Step {
+        match self.pending.get(&epoch) {
+            Some(pending) if pending.decoding => {
+                let ends = self.end(epoch);
+                self.next = Some(self.after(epoch, now_ns));
+                self.reporting = true;
+                Step::Report(ends)
+            }
+            _ => self.decode(epoch, planned),
+        }
+    }
+
+    fn decode(&mut self, epoch: u64, planned: impl FnOnce(u64) -> Attention) -> Step {
+        let pending = self.pending.entry(epoch).or_insert_with(|| Pending::new(&self.edges));
+        pending.decoding = true;
+        let edges = pending.edges.iter_mut().map(|input| EdgeInput {
+            edge: input.edge.clone(),
+            ingress: input.ingress.take(),
+            decoded: input.decoded.take(),
+            egress: input.egress.take(),
+            ..EdgeInput::default()
+        });
+        let input = EpochInput { epoch, planned: planned(epoch), edges: edges.collect() };
+        Step::Decode(input, pending.received)
+    }
+
+    fn end(&mut self, epoch: u64) -> Ends {
+        let edges = self.pending.remove(&epoch).map_or_else(Vec::new, |pending| pending.edges);
+        let note = |other| format!("it sends epoch {other} while {epoch} is due: check its clock");
+        let end = |(input, astray): (EdgeInput, &Option<u64>)| EdgeEnd {
+            late_packets: input.late_packets,
+            note: astray.map(note),
+            clock: None,
+        };
+        let edges = edges.into_iter().zip(&self.astray).map(end).collect();
+        Ends { epoch, edges }
+    }
+
+    /// The epoch to come after `epoch`: the following one, unless the controller slept.
     fn after(&self, epoch: u64, now_ns: u64) -> u64 {
         let next = epoch + 1;
         if self.pending.contains_key(&next) {
@@ -136,19 +270,6 @@ impl Collector {
         let silent_from = self.clock.epoch_at(now_ns).saturating_sub(MOST_SILENT);
         let heard = self.pending.first_key_value().map_or(u64::MAX, |(&first, _)| first);
         next.max(silent_from.min(heard))
-    }
-
-    fn release(&mut self, epoch: u64, planned: impl FnOnce(u64) -> Attention) -> EpochInput {
-        let mut edges = self
-            .pending
-            .remove(&epoch)
-            .unwrap_or_else(|| self.edges.iter().map(EdgeInput::nothing).collect());
-        for (input, astray) in edges.iter_mut().zip(&self.astray) {
-            input.note = astray.filter(|_| !input.is_whole()).map(|other| {
-                format!("it sends epoch {other} while {epoch} is due: check its clock")
-            });
-        }
-        EpochInput { epoch, planned: planned(epoch), edges }
     }
 }
 
@@ -201,111 +322,190 @@ mod tests {
         ]
     }
 
-    fn drain(collector: &mut Collector, now_ns: u64) -> Vec<EpochInput> {
-        std::iter::from_fn(|| collector.poll(now_ns, |_| attention())).collect()
+    /// A collector and the epochs that it has given out and not yet ended.
+    struct Collecting(Collector, BTreeMap<u64, EpochInput>);
+
+    impl Collecting {
+        fn start() -> Self {
+            Self(collector(), BTreeMap::new())
+        }
+
+        /// The epochs that are to be reported at `now_ns`.
+        fn drain(&mut self, now_ns: u64) -> Vec<EpochInput> {
+            let Self(collector, open) = self;
+            let mut reported = Vec::new();
+            while let Some(step) = collector.step(now_ns, |_| attention()) {
+                reported.extend(follow(step, open));
+            }
+            reported
+        }
+
+        fn finish(&mut self) -> Vec<EpochInput> {
+            let Self(collector, open) = self;
+            let mut reported = Vec::new();
+            while let Some(step) = collector.finish(|_| attention()) {
+                reported.extend(follow(step, open));
+            }
+            reported
+        }
+    }
+
+    fn follow(step: Step, open: &mut BTreeMap<u64, EpochInput>) -> Option<EpochInput> {
+        match step {
+            Step::Decode(input, _) => {
+                assert!(open.insert(input.epoch, input).is_none(), "decoded once");
+                None
+            }
+            Step::Report(ends) => {
+                let mut input = open.remove(&ends.epoch).expect("decoded before it is reported");
+                for (edge, end) in input.edges.iter_mut().zip(ends.edges) {
+                    edge.late_packets = end.late_packets;
+                    edge.note = end.note;
+                }
+                Some(input)
+            }
+        }
     }
 
     #[test]
     fn an_epoch_comes_out_when_the_last_edge_has_sealed_it() {
-        let mut collector = collector();
+        let mut collecting = Collecting::start();
         let now = 103 * LENGTH;
         for message in frames(100) {
-            assert_eq!(collector.take(0, message, now), Taken::Kept);
+            assert_eq!(collecting.0.take(0, message, now), Taken::Kept);
         }
         let [ingress, egress, seal] = frames(100);
         for message in [seal, ingress] {
-            collector.take(1, message, now);
-            assert!(drain(&mut collector, now).is_empty());
+            collecting.0.take(1, message, now);
+            assert!(collecting.drain(now).is_empty());
         }
-        collector.take(1, egress, now);
-        let epochs = drain(&mut collector, now);
+        collecting.0.take(1, egress, now);
+        let epochs = collecting.drain(now);
         assert_eq!(epochs.len(), 1);
         assert!(epochs[0].epoch == 100 && epochs[0].edges.iter().all(EdgeInput::is_whole));
     }
 
     #[test]
+    fn an_epoch_is_decoded_before_it_is_sealed_and_though_an_earlier_one_waits() {
+        let mut collecting = Collecting::start();
+        let now = 103 * LENGTH;
+        let [ingress, ..] = frames(100);
+        collecting.0.take(0, ingress, now);
+        for edge in 0..2 {
+            let [ingress, egress, _] = frames(101);
+            collecting.0.take(edge, ingress, now + 1);
+            collecting.0.take(edge, egress, now + 2);
+        }
+        let step = collecting.0.step(now + 3, |_| attention());
+        let Some(Step::Decode(input, received)) = step else { panic!("{step:?}") };
+        assert!(input.epoch == 101 && input.edges.iter().all(EdgeInput::is_measured));
+        assert_eq!(received, Received { ingress_ns: now + 1, egress_ns: now + 2 });
+        assert!(collecting.0.step(now + 3, |_| attention()).is_none());
+        let [again, ..] = frames(101);
+        assert_eq!(collecting.0.take(0, again, now + 4), Taken::Duplicate);
+    }
+
+    #[test]
+    fn what_edges_held_for_a_controller_that_was_away_is_taken_in_oldest_first() {
+        let mut collecting = Collecting::start();
+        let back = 180 * LENGTH;
+        for (edge, held) in [(0, 120..=122), (1, 119..=122)] {
+            for epoch in held {
+                for message in frames(epoch) {
+                    assert_eq!(collecting.0.take(edge, message, back), Taken::Kept);
+                }
+            }
+        }
+        assert!(collecting.drain(back + GRACE - 1).is_empty(), "the first edge may have 119, too");
+        let epochs = collecting.drain(back + GRACE);
+        let numbers: Vec<_> = epochs.iter().take(4).map(|input| input.epoch).collect();
+        assert_eq!(numbers, [119, 120, 121, 122]);
+        assert!(!epochs[0].edges[0].is_whole());
+        assert!(epochs[1..4].iter().all(|input| input.edges.iter().all(EdgeInput::is_whole)));
+    }
+
+    #[test]
     fn a_missing_edge_holds_an_epoch_up_to_its_deadline_and_later_ones_behind_it() {
-        let mut collector = collector();
-        let now = 104 * LENGTH;
+        let mut collecting = Collecting::start();
+        let now = 102 * LENGTH;
         frames(100).into_iter().for_each(|message| {
-            collector.take(0, message, now);
+            collecting.0.take(0, message, now);
         });
         for edge in 0..2 {
             frames(101).into_iter().for_each(|message| {
-                collector.take(edge, message, now);
+                collecting.0.take(edge, message, now);
             });
         }
-        let deadline = collector.next_deadline().unwrap();
+        let deadline = collecting.0.next_deadline().unwrap();
         assert_eq!(deadline, 102 * LENGTH + GRACE);
-        assert!(drain(&mut collector, deadline - 1).is_empty());
-        let epochs = drain(&mut collector, deadline);
+        assert!(collecting.drain(deadline - 1).is_empty());
+        let epochs = collecting.drain(deadline);
         assert_eq!(epochs.iter().map(|input| input.epoch).collect::<Vec<_>>(), [100, 101]);
         assert!(!epochs[0].edges[1].is_whole() && epochs[1].edges[1].is_whole());
 
         let [late, ..] = frames(100);
-        assert_eq!(collector.take(1, late, deadline), Taken::Late);
+        assert_eq!(collecting.0.take(1, late, deadline), Taken::Late);
     }
 
     #[test]
     fn the_first_of_two_equal_frames_stands() {
-        let mut collector = collector();
+        let mut collecting = Collecting::start();
         let now = 103 * LENGTH;
         assert_eq!(
-            collector.take(0, Message::Sealed { epoch: 100, late_packets: 0 }, now),
+            collecting.0.take(0, Message::Sealed { epoch: 100, late_packets: 0 }, now),
             Taken::Kept
         );
         let again = Message::Sealed { epoch: 100, late_packets: 9 };
-        assert_eq!(collector.take(0, again, now), Taken::Duplicate);
-        let epoch = collector.finish(|_| attention()).unwrap();
+        assert_eq!(collecting.0.take(0, again, now), Taken::Duplicate);
+        let epoch = collecting.finish().remove(0);
         assert_eq!(epoch.edges[0].late_packets, Some(0));
     }
 
     #[test]
     fn an_edge_whose_clock_is_wrong_goes_astray_and_the_report_says_so() {
-        let mut collector = collector();
+        let mut collecting = Collecting::start();
         let now = 103 * LENGTH;
         for ahead in [104, 5_000, u64::MAX] {
             let message = Message::Sealed { epoch: ahead, late_packets: 0 };
-            assert_eq!(collector.take(1, message, now), Taken::Astray);
+            assert_eq!(collecting.0.take(1, message, now), Taken::Astray);
         }
-        let ancient = Message::Sealed { epoch: 3, late_packets: 0 };
-        assert_eq!(collector.take(1, ancient, now), Taken::Astray);
-        assert_eq!(collector.next_deadline(), None, "nothing has been heard yet");
+        let (now, ancient) = (5000 * LENGTH, Message::Sealed { epoch: 3, late_packets: 0 });
+        assert_eq!(collecting.0.take(1, ancient, now), Taken::Astray);
+        assert_eq!(collecting.0.next_deadline(), None, "nothing has been heard yet");
 
-        frames(100).into_iter().for_each(|message| {
-            collector.take(0, message, now);
+        frames(4997).into_iter().for_each(|message| {
+            collecting.0.take(0, message, now);
         });
-        let epochs = drain(&mut collector, 102 * LENGTH + GRACE);
+        let epochs = collecting.drain(now + GRACE);
         let note = epochs[0].edges[1].note.as_ref().unwrap();
-        assert_eq!(note, "it sends epoch 3 while 100 is due: check its clock");
+        assert_eq!(note, "it sends epoch 3 while 4997 is due: check its clock");
         assert_eq!(epochs[0].edges[0].note, None);
     }
 
     #[test]
     fn silence_is_reported_epoch_by_epoch_but_a_long_sleep_is_not() {
-        let mut collector = collector();
+        let mut collecting = Collecting::start();
         frames(100).into_iter().for_each(|message| {
-            collector.take(0, message, 103 * LENGTH);
+            collecting.0.take(0, message, 103 * LENGTH);
         });
-        let epochs = drain(&mut collector, 110 * LENGTH + GRACE);
+        let epochs = collecting.drain(110 * LENGTH + GRACE);
         assert_eq!(epochs.len(), 9);
 
         let woken = 1_000_000 * LENGTH;
-        let epochs = drain(&mut collector, woken);
+        let epochs = collecting.drain(woken);
         assert!(epochs.len() as u64 <= MOST_SILENT + 1, "{} epochs", epochs.len());
         assert!(epochs.is_sorted_by_key(|input| input.epoch));
     }
 
     #[test]
     fn stopping_gives_what_there_is_and_nothing_more() {
-        let mut collector = collector();
+        let mut collecting = Collecting::start();
         for epoch in [100, 102] {
             frames(epoch).into_iter().for_each(|message| {
-                collector.take(0, message, 104 * LENGTH);
+                collecting.0.take(0, message, 104 * LENGTH);
             });
         }
-        let rest: Vec<_> =
-            std::iter::from_fn(|| collector.finish(|_| attention())).map(|e| e.epoch).collect();
+        let rest: Vec<_> = collecting.finish().into_iter().map(|input| input.epoch).collect();
         assert_eq!(rest, [100, 101, 102]);
     }
 
@@ -317,21 +517,21 @@ mod tests {
             deliveries in prop::collection::vec((0u64..10, 0usize..2, 0usize..3), 0..120),
             steps in prop::collection::vec(0u64..60_000_000, 120),
         ) {
-            let mut collector = collector();
+            let mut collecting = Collecting::start();
             let mut now = 110 * LENGTH;
             let mut out = Vec::new();
             let mut kept = std::collections::HashSet::new();
             for ((epoch, edge, which), step) in deliveries.into_iter().zip(steps) {
                 now += step;
                 let message = frames(100 + epoch)[which].clone();
-                match collector.take(edge, message, now) {
+                match collecting.0.take(edge, message, now) {
                     Taken::Kept => prop_assert!(kept.insert((100 + epoch, edge, which))),
                     Taken::Duplicate => prop_assert!(kept.contains(&(100 + epoch, edge, which))),
                     Taken::Late | Taken::Astray => {}
                 }
-                out.extend(drain(&mut collector, now));
+                out.extend(collecting.drain(now));
             }
-            out.extend(drain(&mut collector, now + 20 * LENGTH + GRACE));
+            out.extend(collecting.drain(now + 20 * LENGTH + GRACE));
             for pair in out.windows(2) {
                 prop_assert_eq!(pair[0].epoch + 1, pair[1].epoch);
             }

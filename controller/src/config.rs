@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use calumma_epoch::{EpochClock, Guards};
+use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
 use calumma_wire::{MAX_NAME_BYTES, check_layout};
 use serde::{Deserialize, Serialize};
@@ -82,20 +82,37 @@ fn default_grace() -> u64 {
 pub struct EpochSection {
     /// Length of an epoch in milliseconds.
     pub length_ms: u64,
-    /// Most that the clocks of two switches differ, in microseconds.
-    pub clock_guard_us: u64,
-    /// Longest that a packet travels through the network, in microseconds.
-    pub flight_guard_us: u64,
+    /// Most that the clocks of two switches differ, in microseconds. Where absent: 1000, or a
+    /// twentieth of a shorter epoch.
+    pub clock_guard_us: Option<u64>,
+    /// Longest that a packet travels through the network, in microseconds. Where absent: 10,000, or
+    /// a quarter of a shorter epoch.
+    pub flight_guard_us: Option<u64>,
 }
 
 impl Default for EpochSection {
     fn default() -> Self {
-        let guards = Guards::default();
-        Self {
-            length_ms: 50,
-            clock_guard_us: guards.clock_ns / 1000,
-            flight_guard_us: guards.flight_ns / 1000,
-        }
+        Self { length_ms: 50, clock_guard_us: None, flight_guard_us: None }
+    }
+}
+
+impl EpochSection {
+    /// The epochs.
+    ///
+    /// # Errors
+    /// When length and guards don't fit.
+    pub fn clock(&self) -> Result<EpochClock, ClockError> {
+        let Self { length_ms, clock_guard_us, flight_guard_us } = *self;
+        let length_ns = length_ms.saturating_mul(1_000_000);
+        let guard = |guard_us: Option<u64>, default_ns: u64, parts| {
+            guard_us.map_or(default_ns.min(length_ns / parts), |us| us.saturating_mul(1000))
+        };
+        let usual = Guards::default();
+        let guards = Guards {
+            clock_ns: guard(clock_guard_us, usual.clock_ns, 20),
+            flight_ns: guard(flight_guard_us, usual.flight_ns, 4),
+        };
+        EpochClock::new(length_ns, guards)
     }
 }
 
@@ -228,14 +245,7 @@ impl Config {
     }
 
     fn checked_clock(&self) -> Result<EpochClock, String> {
-        let EpochSection { length_ms, clock_guard_us, flight_guard_us } = self.epoch;
-        let nanoseconds = |value: u64, factor| value.saturating_mul(factor);
-        let guards = Guards {
-            clock_ns: nanoseconds(clock_guard_us, 1000),
-            flight_ns: nanoseconds(flight_guard_us, 1000),
-        };
-        EpochClock::new(nanoseconds(length_ms, 1_000_000), guards)
-            .map_err(|error| error.to_string())
+        self.epoch.clock().map_err(|error| error.to_string())
     }
 
     fn checked_attention(&self) -> Result<Attention, String> {
@@ -328,6 +338,23 @@ mod tests {
     }
 
     #[test]
+    fn the_sections_that_the_sample_leaves_out_are_valid_and_show_the_defaults() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/controller.toml");
+        let text = std::fs::read_to_string(page).unwrap();
+        let wanted = |line: &str| line.strip_prefix('#').is_some_and(|rest| !rest.starts_with(' '));
+        let on: Vec<&str> =
+            text.lines().map(|line| if wanted(line) { &line[1..] } else { line }).collect();
+        let config = Config::parse(&on.join("\n"), "controller.toml").unwrap();
+
+        let bare = "[archive]\ndir = '/var/lib/calumma/archive'\n[alerts]\n\
+                    [ipfix]\ncollector = '127.0.0.1:4739'\n";
+        let bare = Config::parse(&format!("edges = ['e1', 'e2']\n{bare}"), "c.toml").unwrap();
+        assert_eq!((config.archive, config.ipfix), (bare.archive, bare.ipfix));
+        let webhooks = vec!["http://127.0.0.1:8080/calumma".to_owned()];
+        assert_eq!(config.alerts, Some(AlertsSection { webhooks, ..bare.alerts.unwrap() }));
+    }
+
+    #[test]
     fn errors_name_the_file_the_place_and_the_remedy() {
         let typo = problem("edges = ['e1']\n[epoch]\nlenght_ms = 50");
         assert!(typo.contains("controller.toml") && typo.contains("line 3"), "{typo}");
@@ -350,6 +377,12 @@ mod tests {
 
         let layout = problem("edges = ['e1']\n[layout]\nupstream_buckets = 100000000");
         assert!(layout.contains("lower upstream_buckets"), "{layout}");
+
+        let small = problem("edges = ['e1']\n[archive]\ndir = 'a'\nkeep_mib = 10");
+        assert!(small.contains("[archive]: keep_mib = 10: raise it"), "{small}");
+
+        let url = problem("edges = ['e1']\n[alerts]\nwebhooks = ['localhost:80']");
+        assert!(url.contains("[alerts]: webhooks") && url.contains("http://"), "{url}");
 
         let missing = Config::load(Path::new("/nonexistent/c.toml")).unwrap_err().to_string();
         assert!(missing.contains("/nonexistent/c.toml") && missing.contains("--config"));

@@ -1,12 +1,14 @@
 //! The central controller: collects every edge's sketches epoch by epoch, decodes them, and answers
 //! the operator's questions.
 //!
-//! Four parts, each usable without the next:
+//! Five parts, each usable without the next:
 //!
 //! * [`report`]: what is said about an epoch;
 //! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
 //!   uses it as the live controller does;
+//! * [`attention`]: from what an epoch told to how later ones are to be measured. Pure;
 //! * [`collect`]: from frames in any order to whole epochs in order. Pure; time is passed in;
+//! * [`clocks`]: how far the edges' clocks are apart. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them.
 //!
 //! The rule throughout: incomplete is allowed, wrong is not. What is missing, late or undecodable
@@ -15,6 +17,8 @@
 pub mod alert;
 pub mod analyse;
 pub mod archive;
+pub mod attention;
+pub mod clocks;
 pub mod collect;
 pub mod config;
 pub mod ipfix;

@@ -237,5 +237,16 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
         "  tasks        heavy hitters above {} packets, heavy changes above {}",
         config.tasks.heavy_hitter, config.tasks.heavy_change
     );
+    if let Some(archive) = &config.archive {
+        println!("  archive      in {}", archive.dir.display());
+    }
+    if let Some(ipfix) = &config.ipfix {
+        println!("  ipfix        to {}", ipfix.collector);
+    }
+    if let Some(alerts) = &config.alerts {
+        let to =
+            if alerts.webhooks.is_empty() { "the log only" } else { &alerts.webhooks.join(", ") };
+        println!("  alerts       to {to}");
+    }
     Ok(())
 }

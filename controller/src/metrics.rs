@@ -10,7 +10,7 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
 };
 
-use crate::output::SinkStatus;
+use crate::output::{Output, SinkStatus};
 use crate::report::{EdgeReport, EpochReport, LossClass, NetworkState};
 use crate::server::EdgeStatus;
 
@@ -220,6 +220,12 @@ impl Metrics {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         String::from_utf8(text).map_err(|problem| prometheus::Error::Msg(problem.to_string()))
+    }
+}
+
+impl Output for Arc<Metrics> {
+    fn report(&mut self, report: &EpochReport, _json: &str) {
+        self.record(report);
     }
 }
 

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 const OLDEST: &str = "22.11";
 
 /// Known by address only: their layouts change between releases, and Rust sees none of them.
-const OPAQUE: [&str; 4] = ["rte_mbuf", "rte_mempool", "rte_eth_rxconf", "rte_eth_txconf"];
+const OPAQUE: [&str; 5] =
+    ["rte_mbuf", "rte_mempool", "rte_eth_rxconf", "rte_eth_txconf", "rte_member_setsum"];
 
 fn main() {
     for input in ["wrapper.h", "shim.h", "shim.c"] {
@@ -36,6 +37,7 @@ fn main() {
         .opt_level(3)
         .compile("calumma_dpdk_shim");
 
+    match_clang_to_libclang();
     let mut bindings = bindgen::Builder::default()
         .header("wrapper.h")
         .clang_args(&flags)
@@ -48,6 +50,7 @@ fn main() {
         .allowlist_function("rte_eth_(promiscuous_enable|stats_reset)")
         .allowlist_function("rte_pktmbuf_(pool_create|free_bulk)")
         .allowlist_function("rte_mempool_(free|avail_count|in_use_count)")
+        .allowlist_function("rte_member_(add|query_count|report_heavyhitter|reset|free)")
         .allowlist_type("calumma_.*|rte_lcore_state_t")
         .allowlist_var("RTE_(MAX_LCORE|MAX_ETHPORTS|PKTMBUF_HEADROOM|ETH_NAME_MAX_LEN)")
         .allowlist_var("CALUMMA_.*")
@@ -64,6 +67,24 @@ fn main() {
     let bindings = bindings.generate().expect("DPDK's headers can be read by libclang");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     bindings.write_to_file(out.join("bindings.rs")).expect("OUT_DIR can be written to");
+}
+
+/// Where several releases of clang are installed, libclang may be found of one and the compiler, which is asked where its
+/// own headers are, of another; those headers then make no sense to libclang. Names the compiler that belongs to it.
+#[allow(unsafe_code)]
+fn match_clang_to_libclang() {
+    let Some((major, _)) = bindgen::clang_version().parsed else { return };
+    let clang = format!("clang-{major}");
+    let there = std::process::Command::new(&clang).arg("--version").output();
+    if env::var_os("CLANG_PATH").is_some() || !there.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&paths).map(|path| path.join(&clang)).find(|path| path.exists());
+    if let Some(found) = found {
+        // SAFETY: this program has one thread.
+        unsafe { env::set_var("CLANG_PATH", found) };
+    }
 }
 
 /// Compiler flags that pkg-config gives beside include paths.

@@ -7,6 +7,7 @@
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
+#include <rte_member.h>
 
 #include "shim.h"
 
@@ -148,4 +149,28 @@ uint64_t calumma_tsc(void)
 uint32_t calumma_lcore_id(void)
 {
 	return rte_lcore_id();
+}
+
+struct rte_member_setsum *calumma_member_create(const struct calumma_member_sketch *sketch)
+{
+	const struct rte_member_parameters parameters = {
+		.name = sketch->name,
+		.type = RTE_MEMBER_TYPE_SKETCH,
+		.key_len = sketch->key_len,
+		/* No sketch uses the seeds, but equal ones are refused. */
+		.prim_hash_seed = 1,
+		.sec_hash_seed = 2,
+		.error_rate = sketch->error_rate,
+		.sample_rate = sketch->sample_rate,
+		.top_k = sketch->top_k,
+		.socket_id = (int)rte_socket_id(),
+	};
+
+	return rte_member_create(&parameters);
+}
+
+size_t calumma_member_bytes(const struct rte_member_setsum *sketch)
+{
+	/* Each counter is a 64-bit word. */
+	return (size_t)sketch->num_row * sketch->num_col * sizeof(uint64_t);
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include <rte_mbuf.h>
+#include <rte_member.h>
 
 /* Where the fields of an mbuf lie. */
 enum calumma_mbuf_offset {
@@ -75,6 +76,20 @@ struct calumma_port_stats {
 	uint64_t rx_no_mbuf;
 };
 
+/* A membership library's sketch. */
+struct calumma_member_sketch {
+	/* NUL-terminated, and no other set summary's. */
+	const char *name;
+	/* Bytes of a key. */
+	uint32_t key_len;
+	/* How far a count may be off, as a share of all packets. */
+	float error_rate;
+	/* The share of packets that are counted. */
+	float sample_rate;
+	/* Heavy flows that are kept. */
+	uint32_t top_k;
+};
+
 /* Packets received from a queue into `mbufs`, at most `n`. */
 uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 /* Packets of `mbufs` handed to a queue, which owns them from then on. */
@@ -93,6 +108,10 @@ int calumma_port_configure(uint16_t port, struct calumma_port_config *config);
 int calumma_port_link(uint16_t port, struct calumma_port_link *link);
 /* Fills `stats`; 0, or a negative error number. */
 int calumma_port_stats(uint16_t port, struct calumma_port_stats *stats);
+/* A sketch made to measure, or NULL. */
+struct rte_member_setsum *calumma_member_create(const struct calumma_member_sketch *sketch);
+/* Bytes of a sketch's counters. */
+size_t calumma_member_bytes(const struct rte_member_setsum *sketch);
 /* The calling thread's DPDK error number. */
 int calumma_errno(void);
 /* The time stamp counter. */

@@ -5,6 +5,7 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
+#include <rte_member.h>
 #include <rte_mempool.h>
 #include <rte_cycles.h>
 #include <rte_version.h>

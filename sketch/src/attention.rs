@@ -193,13 +193,18 @@ impl Attention {
     /// classifier overflowed).
     #[inline]
     pub fn classify(&self, size: u32, hashes: &Hashes, sample_seed: u16) -> Hierarchy {
+        Hierarchy::from_bits(self.class(size, hashes.sample(sample_seed)) as u8)
+    }
+
+    /// The two bits of [`classify`](Self::classify)'s hierarchy.
+    #[inline(always)]
+    pub(crate) fn class(&self, size: u32, sample: u16) -> u32 {
         // Thresholds rise with the hierarchy, so each one reached is one hierarchy more.
-        let sampled = u32::from(hashes.sample(sample_seed)) < self.sample_rate.threshold();
+        let sampled = u32::from(sample) < self.sample_rate.threshold();
         let (heavy_loss, heavy_hitter) = (size >= self.t_l, size >= self.t_h);
-        let bits = u8::from(sampled | heavy_loss | heavy_hitter)
-            + u8::from(heavy_loss | heavy_hitter)
-            + u8::from(heavy_hitter);
-        Hierarchy::from_bits(bits)
+        u32::from(sampled | heavy_loss | heavy_hitter)
+            + u32::from(heavy_loss | heavy_hitter)
+            + u32::from(heavy_hitter)
     }
 }
 

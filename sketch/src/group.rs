@@ -2,16 +2,19 @@
 //!
 //! A switch keeps two groups of each kind and rotates them; when, is the epoch crate's business.
 
+mod run;
+
 use crate::attention::{Attention, Hierarchy, sample_seed};
+use crate::burst::{Column, Keys};
 use crate::fermat::FermatSketch;
 use crate::hash::{HashFamily, Hashes};
 use crate::key::FlowKey;
 use crate::layout::{Layout, LayoutError, Part};
-use crate::simd::{Isa, with_engine};
+use crate::simd::{Isa, Work};
 use crate::tower::TowerSketch;
 
-/// Most packets that are recorded at a time.
-pub const BURST: usize = 32;
+pub use self::run::Run;
+pub use crate::burst::BURST;
 
 /// Flow classifier and upstream flow encoder of one epoch: the ingress role.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,34 +80,7 @@ impl IngressGroup {
         hierarchies: &mut [Hierarchy],
     ) {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
-        with_engine!(family.engine(), |isa| self.record_burst_with(isa, family, keys, hierarchies));
-    }
-
-    #[inline(always)]
-    fn record_burst_with(
-        &mut self,
-        isa: impl Isa,
-        family: &HashFamily,
-        keys: &[FlowKey],
-        hierarchies: &mut [Hierarchy],
-    ) {
-        let mut hashes = [Hashes::default(); BURST];
-        let hashes = &mut hashes[..keys.len()];
-        family.hash_burst_with(isa, keys, hashes);
-        let mut sizes = [0; BURST];
-        let sizes = &mut sizes[..keys.len()];
-        self.classifier.insert_burst(isa, hashes, sizes);
-        for ((hierarchy, hashes), &size) in hierarchies.iter_mut().zip(&*hashes).zip(&*sizes) {
-            *hierarchy = self.attention.classify(size, hashes, self.sample_seed);
-        }
-        let parts = &self.parts;
-        let packets = keys.iter().zip(&*hashes).zip(&*hierarchies);
-        self.upstream.encode_burst(
-            isa,
-            packets
-                .filter(|&(_, &hierarchy)| hierarchy != Hierarchy::NonSampledLl)
-                .map(|((key, hashes), &h)| (&parts[usize::from(h.bits())], key, hashes)),
-        );
+        family.engine().run(Enter { group: self, family, keys, hierarchies });
     }
 
     /// Adds what another lcore recorded in the same epoch under the same attention.
@@ -135,6 +111,34 @@ impl IngressGroup {
     /// The attention under which the group measures.
     pub fn attention(&self) -> &Attention {
         &self.attention
+    }
+}
+
+/// A burst that enters the network.
+struct Enter<'a> {
+    group: &'a mut IngressGroup,
+    family: &'a HashFamily,
+    keys: &'a [FlowKey],
+    hierarchies: &'a mut [Hierarchy],
+}
+
+impl Work for Enter<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) {
+        let Self { group, family, keys, hierarchies } = self;
+        let keys = Keys::new(isa, keys);
+        let hashes = family.hash_keys(isa, &keys);
+        let sizes = group.classifier.insert_burst(isa, keys.len, &hashes);
+        let classes = Column::from_fn(|packet| {
+            let sample = hashes.of(packet).sample(group.sample_seed);
+            group.attention.class(sizes.0[packet], sample)
+        });
+        for (hierarchy, &class) in hierarchies.iter_mut().zip(&classes.0) {
+            *hierarchy = Hierarchy::from_bits(class as u8);
+        }
+        group.upstream.encode_burst(isa, &group.parts, &keys, &hashes, &classes);
     }
 }
 
@@ -199,34 +203,7 @@ impl EgressGroup {
         hierarchies: &[Hierarchy],
     ) -> u32 {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
-        with_engine!(family.engine(), |isa| self.record_burst_with(isa, family, keys, hierarchies))
-    }
-
-    #[inline(always)]
-    fn record_burst_with(
-        &mut self,
-        isa: impl Isa,
-        family: &HashFamily,
-        keys: &[FlowKey],
-        hierarchies: &[Hierarchy],
-    ) -> u32 {
-        let mut hashes = [Hashes::default(); BURST];
-        let hashes = &mut hashes[..keys.len()];
-        family.hash_burst_with(isa, keys, hashes);
-        let part = |hierarchy: Hierarchy| &self.parts[usize::from(hierarchy.bits())];
-        let foreign = hierarchies
-            .iter()
-            .filter(|&&h| h != Hierarchy::NonSampledLl && part(h).is_empty())
-            .count();
-        let packets = keys.iter().zip(&*hashes).zip(hierarchies);
-        // The part of non-sampled packets has no buckets, either.
-        self.downstream.encode_burst(
-            isa,
-            packets
-                .map(|((key, hashes), &hierarchy)| (part(hierarchy), key, hashes))
-                .filter(|(part, ..)| !part.is_empty()),
-        );
-        foreign as u32
+        family.engine().run(Leave { group: self, family, keys, hierarchies })
     }
 
     /// Adds what another lcore recorded in the same epoch under the same attention.
@@ -250,5 +227,29 @@ impl EgressGroup {
     /// The attention under which the group measures.
     pub fn attention(&self) -> &Attention {
         &self.attention
+    }
+}
+
+/// A burst that leaves the network.
+struct Leave<'a> {
+    group: &'a mut EgressGroup,
+    family: &'a HashFamily,
+    keys: &'a [FlowKey],
+    hierarchies: &'a [Hierarchy],
+}
+
+impl Work for Leave<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) -> u32 {
+        let Self { group, family, keys, hierarchies } = self;
+        let mut classes = Column::ZERO;
+        for (class, hierarchy) in classes.0[..keys.len()].iter_mut().zip(hierarchies) {
+            *class = u32::from(hierarchy.bits());
+        }
+        let keys = Keys::new(isa, keys);
+        let hashes = family.hash_keys(isa, &keys);
+        group.downstream.encode_burst(isa, &group.parts, &keys, &hashes, &classes)
     }
 }

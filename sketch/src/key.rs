@@ -63,6 +63,26 @@ impl FlowKey {
         &self.0
     }
 
+    /// The padded bytes as four little-endian words.
+    #[inline(always)]
+    pub(crate) fn padded_words(&self) -> [u32; 4] {
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(self.0.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        words
+    }
+
+    /// The key from its padded bytes as four little-endian words.
+    #[inline(always)]
+    pub(crate) fn from_padded_words(words: [u32; 4]) -> Self {
+        let mut bytes = [0; 16];
+        for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        Self(bytes)
+    }
+
     /// Source address as a number.
     #[inline]
     pub fn src_word(&self) -> u32 {

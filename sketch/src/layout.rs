@@ -5,6 +5,7 @@ use std::cmp::min;
 
 use serde::{Deserialize, Serialize};
 
+use crate::burst::{Column, select};
 use crate::fermat::{Arithmetic, MAX_ARRAYS, Shape};
 use crate::tower::{self, Level};
 
@@ -198,10 +199,38 @@ impl Part {
         self.offset + at
     }
 
-    /// The buckets that four words fall on.
+    /// For each packet of a burst the one of `parts` that its class chooses.
     #[inline(always)]
-    pub(crate) fn buckets(&self, words: [u32; 4]) -> [u32; 4] {
-        words.map(|word| self.bucket(word))
+    pub(crate) fn columns(parts: &[Self; 4], classes: &Column) -> PartColumns {
+        let column = |field: fn(&Self) -> u32| {
+            let [zero, one, two, three] = parts;
+            let entries = [field(zero), field(one), field(two), field(three)];
+            Column::from_fn(|packet| select(&entries, classes.0[packet]))
+        };
+        PartColumns {
+            offsets: column(|part| part.offset),
+            lens: column(|part| part.len),
+            masks: column(|part| part.mask),
+        }
+    }
+}
+
+/// A part for each packet of a burst.
+pub(crate) struct PartColumns {
+    offsets: Column,
+    lens: Column,
+    masks: Column,
+}
+
+impl PartColumns {
+    /// The part of one packet.
+    #[inline(always)]
+    pub(crate) fn of(&self, packet: usize) -> Part {
+        Part {
+            offset: self.offsets.0[packet],
+            len: self.lens.0[packet],
+            mask: self.masks.0[packet],
+        }
     }
 }
 

@@ -28,18 +28,20 @@
 //! ```
 
 pub mod attention;
+mod burst;
 pub mod estimate;
 pub mod fermat;
 pub mod group;
 pub mod hash;
 pub mod key;
 pub mod layout;
+mod memory;
 pub mod simd;
 pub mod tower;
 
 pub use attention::{Attention, AttentionError, Hierarchy, SampleRate};
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Shape, ShapeMismatch};
-pub use group::{EgressGroup, IngressGroup};
+pub use group::{EgressGroup, IngressGroup, Run};
 
 pub use hash::{HashFamily, HashKey, Hashes};
 pub use key::FlowKey;

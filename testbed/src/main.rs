@@ -2,14 +2,17 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use calumma_testbed::generator::{self, Pace, Popularity, Sizes};
 use calumma_testbed::replay::{self, Lose};
+use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::traffic::{Mix, short};
-use calumma_testbed::{baseline, demo, fabric, inspect, soak};
+use calumma_testbed::{baseline, demo, fabric, inspect, scenario, soak, workload};
 use clap::{Args, Parser, Subcommand};
 
 /// Tries Calumma, and the machine it runs on, on real and recorded traffic.
@@ -63,6 +66,40 @@ enum Command {
         seed: u64,
     },
 
+    /// Play scenarios in a simulated network, and hold every report against what really happened
+    ///
+    /// A scenario is a file that says the network, its traffic, what changes when, and what the reports are expected to
+    /// say (docs/scenarios.md; testbed/scenarios has many). Edges, frames and controller are the live ones' code in
+    /// virtual time: the same seed gives the same reports. Exits with 1 if an expectation fails, or if any report claims
+    /// to be certain and is wrong.
+    Run {
+        /// The scenarios
+        #[arg(required = true)]
+        scenarios: Vec<PathBuf>,
+        /// How many seeds of each, from its own on
+        #[arg(long, default_value_t = 1)]
+        seeds: u64,
+        /// Where reports, truth and verdicts of each scenario's first seed go
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+
+    /// Make up traffic as a capture, with the truth about each flow
+    ///
+    /// Every flow sends all its packets in every epoch. Packets of victim flows that are to be lost carry the ECN field
+    /// "congestion experienced": `replay --drop-ce` loses them. For traffic straight into a DPDK port, see `generate`; into
+    /// a simulated network, see `run`.
+    Traffic {
+        #[command(flatten)]
+        made: MadeTraffic,
+        /// Where the capture goes
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Where the list of flows goes: packets sent, and those of them that are marked, as JSON
+        #[arg(long, value_name = "FILE")]
+        truth: Option<PathBuf>,
+    },
+
     /// Watch two edge switches and the controller find every packet a network loses
     ///
     /// Two hosts, two calumma-edge processes and between them a namespace that routes and drops packets at random. Writes
@@ -86,6 +123,28 @@ enum Command {
         /// Packets to send, at least
         #[arg(long, default_value_t = 100_000_000)]
         packets: u64,
+    },
+
+    /// Send packets into a DPDK port at line rate
+    ///
+    /// UDP packets of many flows over IPv4, made beforehand and sent by one lcore in poll mode. Prints how many the port took,
+    /// as JSON; --truth writes how many of each flow. EAL arguments come after --, the device among them, as in
+    /// `-- --no-huge -m 512 --no-pci --lcores 0@1 --vdev=net_memif0,role=client,socket=/run/e1.sock,socket-abstract=no`.
+    Generate {
+        #[command(flatten)]
+        what: Sending,
+        /// DPDK's name of the port
+        #[arg(long, default_value = "net_memif0", value_name = "DEVICE")]
+        port: String,
+        /// Write how many packets of each flow were sent to this file, a JSON object a line
+        #[arg(long, value_name = "FILE")]
+        truth: Option<PathBuf>,
+        /// After sending, stay until SIGINT or SIGTERM: whoever polls the other side of a memif port must leave first
+        #[arg(long)]
+        stay: bool,
+        /// EAL arguments
+        #[arg(last = true)]
+        eal: Vec<String>,
     },
 
     /// Run the demo's network and traffic with dpdk-testpmd in place of the edges
@@ -118,6 +177,112 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         seconds: u64,
     },
+}
+
+#[derive(Args)]
+struct Sending {
+    /// Number of flows
+    #[arg(long, default_value_t = 100_000)]
+    flows: usize,
+    /// How often each flow is drawn: uniform, or zipf: and an exponent
+    #[arg(long, default_value = "zipf:1.1")]
+    popularity: Popularity,
+    /// Length of packets in bytes, without the frame check sequence, or imix
+    #[arg(long, default_value = "64")]
+    size: Sizes,
+    /// Millions of packets a second; without, as fast as the port takes them
+    #[arg(long, value_name = "MPPS", conflicts_with = "search")]
+    rate: Option<f64>,
+    /// Search for the highest rate at which the port refuses no packet
+    #[arg(long)]
+    search: bool,
+    /// Seconds to send; where a rate is searched for, seconds of each trial
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Seconds to send before anything is counted
+    #[arg(long, default_value_t = 0.5)]
+    warm_up: f64,
+    /// The same seed sends the same packets
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Sending {
+    fn plan(&self) -> Result<generator::Plan> {
+        let seconds = |name: &str, value: f64| {
+            Duration::try_from_secs_f64(value).with_context(|| format!("--{name} {value}"))
+        };
+        let pace = match self.rate {
+            None if self.search => Pace::Search,
+            None => Pace::Flood,
+            Some(mpps) if mpps > 0.0 => Pace::Rate(mpps * 1e6),
+            Some(mpps) => bail!("--rate {mpps}: a rate is above 0"),
+        };
+        Ok(generator::Plan {
+            mix: generator::Mix {
+                flows: self.flows,
+                popularity: self.popularity,
+                sizes: self.size,
+                seed: self.seed,
+            },
+            pace,
+            duration: seconds("seconds", self.seconds)?,
+            warm_up: seconds("warm-up", self.warm_up)?,
+        })
+    }
+}
+
+#[derive(Args)]
+struct MadeTraffic {
+    /// Flows in every epoch
+    #[arg(long, default_value_t = 1000)]
+    flows: u32,
+    /// Packets of a flow in an epoch: dctcp, vl2, hadoop, cache, constant:PACKETS or zipf:SKEW:LARGEST
+    #[arg(long, default_value = "dctcp")]
+    sizes: workload::Sizes,
+    /// Share of the flows that lose packets, each 1 to 20 % of them
+    #[arg(long, default_value_t = 0.0)]
+    victims: f64,
+    /// Share of the flows that are TCP; the others are UDP
+    #[arg(long, default_value_t = 0.0)]
+    tcp: f64,
+    /// Share of the flows that other ones take the place of in every epoch
+    #[arg(long, default_value_t = 0.0)]
+    churn: f64,
+    /// The hosts: pair, leaf-spine:LxS, fat-tree:K, or a topology's file
+    #[arg(long, default_value = "fat-tree:4x2")]
+    topology: String,
+    /// How many epochs
+    #[arg(long, default_value_t = 1)]
+    epochs: u32,
+    /// Length of an epoch in milliseconds
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    epoch_ms: u64,
+    /// Share of an epoch over which a flow spreads its packets
+    #[arg(long, default_value_t = 0.5)]
+    spread: f64,
+    /// Bytes of every packet on the wire, without its checksum
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9000))]
+    packet_bytes: u16,
+    /// The same seed makes the same traffic
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl MadeTraffic {
+    fn record(self, out: &Path, truth: Option<&Path>) -> Result<u64> {
+        let Self { flows, sizes, victims, tcp, churn, .. } = self;
+        let kind = workload::Traffic { flows, sizes, victims, tcp, churn, ..Default::default() };
+        let topology = Topology::load(&self.topology, Path::new("."), LinkQuality::default())?;
+        let recording = workload::pcap::Recording {
+            epochs: self.epochs,
+            length_ns: self.epoch_ms * 1_000_000,
+            spread: self.spread,
+            packet_bytes: self.packet_bytes,
+            seed: self.seed,
+        };
+        workload::pcap::record(kind, &topology, &recording, out, truth)
+    }
 }
 
 #[derive(Args)]
@@ -172,6 +337,15 @@ fn run(command: Command) -> Result<ExitCode> {
             let setup = replay::Setup::load(config.as_deref(), epoch_ms)?;
             replay::run(&trace, &out, setup, lose).map(verdict)
         }
+        Command::Run { scenarios, seeds, out } => {
+            scenario::command::run(&scenario::command::Order { files: scenarios, seeds, out })
+                .map(verdict)
+        }
+        Command::Traffic { made, out, truth } => {
+            let packets = made.record(&out, truth.as_deref())?;
+            println!("{packets} packets in {}", out.display());
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Demo { traffic, out } => {
             fabric::interrupt::install()?;
             let testbed = std::env::current_exe().context("finding this program's own file")?;
@@ -187,6 +361,9 @@ fn run(command: Command) -> Result<ExitCode> {
             println!("{}", serde_json::to_string_pretty(&result)?);
             complaints.iter().for_each(|complaint| println!("{complaint}"));
             Ok(verdict(complaints.is_empty()))
+        }
+        Command::Generate { what, port, truth, stay, eal } => {
+            generate(&what.plan()?, &port, truth.as_deref(), stay, &eal)
         }
         Command::Baseline { traffic, json } => {
             fabric::interrupt::install()?;
@@ -206,6 +383,33 @@ fn run(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn generate(
+    plan: &generator::Plan,
+    port: &str,
+    truth: Option<&Path>,
+    stay: bool,
+    eal: &[String],
+) -> Result<ExitCode> {
+    let (leave, left) = mpsc::channel();
+    if stay {
+        ctrlc::set_handler(move || leave.send(()).unwrap_or_default())
+            .context("a handler for SIGINT and SIGTERM")?;
+    }
+    generator::run(plan, port, eal, |outcome| {
+        if let Some(truth) = truth {
+            let lines = outcome.truth.iter().map(serde_json::to_string);
+            let lines = lines.collect::<Result<Vec<_>, _>>()?.join("\n");
+            std::fs::write(truth, lines + "\n")
+                .with_context(|| format!("writing {}", truth.display()))?;
+        }
+        print(true, outcome, String::new)?;
+        if stay {
+            left.recv().context("waiting for SIGINT")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn verdict(good: bool) -> ExitCode {

@@ -44,8 +44,6 @@ impl SwitchKind {
 /// What makes an edge's measurement of an epoch untrustworthy. All zero in a sound epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Defects {
-    /// Packets that should have been recorded, but no group was ready.
-    pub unmeasured_packets: u64,
     /// Packets that carried a hierarchy without buckets in this epoch: marked by a switch under
     /// another attention, or by no switch of this deployment.
     pub foreign_packets: u64,
@@ -62,7 +60,6 @@ impl Defects {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_u64(out, self.unmeasured_packets);
         put_u64(out, self.foreign_packets);
         put_u64(out, self.stall_ns);
         put_u8(out, self.mixed_attention.into());
@@ -70,7 +67,6 @@ impl Defects {
 
     pub(crate) fn decode(body: &mut Body) -> Result<Self, DecodeError> {
         Ok(Self {
-            unmeasured_packets: body.u64("unmeasured packets")?,
             foreign_packets: body.u64("foreign packets")?,
             stall_ns: body.u64("stall")?,
             mixed_attention: body.flag("mixed attention")?,
@@ -119,6 +115,33 @@ impl Outcome {
             other => Err(body.wrong(offset, "outcome", format_args!("{other} is unknown"))),
         }
     }
+}
+
+/// What a switch that connects measures by already, so that a controller which has just started
+/// begins with what holds instead of changing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The attention it was told last.
+    pub attention: Attention,
+    /// The epoch from which it holds.
+    pub effective_epoch: u64,
+}
+
+pub(crate) fn put_holding(out: &mut Vec<u8>, holding: Option<&Holding>) {
+    put_u8(out, holding.is_some().into());
+    if let Some(holding) = holding {
+        put_attention(out, &holding.attention);
+        put_u64(out, holding.effective_epoch);
+    }
+}
+
+/// What a switch holds, not yet checked against a layout.
+pub(crate) fn holding(body: &mut Body) -> Result<Option<Holding>, DecodeError> {
+    if !body.flag("whether it measures already")? {
+        return Ok(None);
+    }
+    let attention = attention(body)?;
+    Ok(Some(Holding { attention, effective_epoch: body.u64("effective epoch")? }))
 }
 
 pub(crate) fn put_attention(out: &mut Vec<u8>, attention: &Attention) {

@@ -19,8 +19,14 @@
 //! [`Reconfigure`](Message::Reconfigure) when attention is to move, and the switch answers
 //! [`Applied`](Message::Applied).
 //!
-//! Buckets that are zero, most of them in a quiet epoch, are not sent: a bitmap says which are
-//! there. Sketches can only be read with the [`Layout`](calumma_sketch::Layout) they were built by,
+//! All the while the controller sends [`Probe`](Message::Probe)s, which the switch answers with an
+//! [`Echo`](Message::Echo) at once, to measure how far their clocks are apart; and it says which
+//! epochs it has [`Reported`](Message::Reported), so that the switch holds those that it has not,
+//! and sends them again to the next controller should this one go.
+//!
+//! Sketches are sent byte column by byte column, without buckets and columns that are zero, and
+//! packed. An HH encoder that the switch could decode goes out as the flows that came out of it.
+//! Sketches can only be read with the [`Layout`](calumma_sketch::Layout) they were built by,
 //! so both kinds of sketch frame are refused before the layout is known.
 //!
 //! Nothing here does I/O: [`FrameReader`] takes bytes from whatever socket there is.
@@ -33,6 +39,7 @@
 //!     edge: "e1".to_owned(),
 //!     kind: SwitchKind::Software,
 //!     program: "calumma-edge 0.1.0".to_owned(),
+//!     holding: None,
 //! };
 //! hello.encode(&mut bytes);
 //!
@@ -44,6 +51,7 @@
 //! ```
 
 mod body;
+mod columns;
 mod error;
 mod fields;
 mod frame;
@@ -51,9 +59,9 @@ mod message;
 mod sketches;
 
 pub use error::{DecodeError, Problem};
-pub use fields::{Defects, Outcome, SwitchKind};
+pub use fields::{Defects, Holding, Outcome, SwitchKind};
 pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, VERSION, check_layout};
-pub use message::{Egress, Ingress, Message, encode_egress, encode_ingress};
+pub use message::{Egress, Ingress, Message, SideHead, encode_egress, encode_ingress};
 
 /// Longest name of an edge, in bytes; longer ones are cut when encoded.
 pub const MAX_NAME_BYTES: usize = 64;

@@ -1,11 +1,11 @@
 //! Every message, and how it is laid out in its frame.
 
 use calumma_epoch::Guards;
-use calumma_sketch::{Attention, FermatSketch, HashKey, Layout, TowerSketch};
+use calumma_sketch::{Attention, FermatSketch, FlowKey, HashKey, Layout, TowerSketch};
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
 use crate::error::{DecodeError, Problem};
-use crate::fields::{self, Defects, Outcome, SwitchKind};
+use crate::fields::{self, Defects, Holding, Outcome, SwitchKind};
 use crate::frame::{LENGTH_BYTES, MAGIC, VERSION};
 use crate::{MAX_NAME_BYTES, MAX_TEXT_BYTES, sketches};
 
@@ -16,9 +16,12 @@ mod kind {
     pub(super) const INGRESS: u8 = 0x03;
     pub(super) const EGRESS: u8 = 0x04;
     pub(super) const SEALED: u8 = 0x05;
+    pub(super) const ECHO: u8 = 0x06;
     pub(super) const WELCOME: u8 = 0x81;
     pub(super) const RECONFIGURE: u8 = 0x82;
     pub(super) const REFUSED: u8 = 0x83;
+    pub(super) const PROBE: u8 = 0x84;
+    pub(super) const REPORTED: u8 = 0x85;
 }
 
 /// What a switch and the controller say to each other. Epochs are numbered from the Unix epoch
@@ -33,6 +36,8 @@ pub enum Message {
         kind: SwitchKind,
         /// Its program and version, for the operator.
         program: String,
+        /// What it measures by already; none where it has just started.
+        holding: Option<Holding>,
     },
     /// Switch: what became of a reconfiguration.
     Applied {
@@ -51,6 +56,15 @@ pub enum Message {
         epoch: u64,
         /// Packets that carried its timestamp bit after its egress group had been taken.
         late_packets: u64,
+    },
+    /// Switch: the answer to a probe, at once. All times are nanoseconds since the Unix epoch.
+    Echo {
+        /// The probe's own time.
+        sent_ns: u64,
+        /// When the probe was received, by the switch's clock.
+        received_ns: u64,
+        /// When this was sent, by the switch's clock.
+        answered_ns: u64,
     },
     /// Controller: all that the switch measures by.
     Welcome {
@@ -79,6 +93,17 @@ pub enum Message {
         /// Why, and what to do about it.
         reason: String,
     },
+    /// Controller: what time is it there?
+    Probe {
+        /// When this was sent, in nanoseconds since the Unix epoch by the controller's clock.
+        sent_ns: u64,
+    },
+    /// Controller: this epoch and all before it have been reported; the switch need not hold them
+    /// for a controller to come.
+    Reported {
+        /// The epoch.
+        epoch: u64,
+    },
 }
 
 /// The ingress side of an epoch at one edge.
@@ -98,6 +123,9 @@ pub struct Ingress {
     pub classifier: TowerSketch,
     /// The upstream flow encoder.
     pub upstream: FermatSketch,
+    /// The HH flowset, ascending by key, where the switch decoded its HH encoder completely: each
+    /// flow's packets in it, 1 to 2^31 - 1. The HH part of `upstream` is empty then.
+    pub hh_flows: Option<Vec<(FlowKey, i64)>>,
 }
 
 /// The egress side of an epoch at one edge.
@@ -117,46 +145,52 @@ pub struct Egress {
     pub downstream: FermatSketch,
 }
 
-/// Appends the frame of an ingress side without copying its sketches first.
-#[expect(clippy::too_many_arguments, reason = "the fields of the frame, in its order")]
+/// What the frames of both sides begin with.
+#[derive(Clone, Copy, Debug)]
+pub struct SideHead<'a> {
+    /// The epoch.
+    pub epoch: u64,
+    /// The attention that the edge measured under.
+    pub attention: &'a Attention,
+    /// What makes the measurement untrustworthy.
+    pub defects: &'a Defects,
+    /// Packets that were recorded.
+    pub packets: u64,
+    /// The switch's totals since it started, by name; only those that changed need to be there.
+    pub counters: &'a [(String, u64)],
+}
+
+impl SideHead<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.epoch);
+        fields::put_attention(out, self.attention);
+        self.defects.encode(out);
+        put_u64(out, self.packets);
+        fields::put_counters(out, self.counters);
+    }
+}
+
+/// Appends the frame of an ingress side without copying its sketches first. With `hh_flows`, all
+/// that the HH encoder holds, its buckets are left out.
 pub fn encode_ingress(
     out: &mut Vec<u8>,
-    epoch: u64,
-    attention: &Attention,
-    defects: &Defects,
-    packets_in: u64,
-    counters: &[(String, u64)],
+    head: &SideHead,
     classifier: &TowerSketch,
     upstream: &FermatSketch,
+    hh_flows: Option<&[(FlowKey, i64)]>,
 ) {
     frame(out, kind::INGRESS, |out| {
-        put_u64(out, epoch);
-        fields::put_attention(out, attention);
-        defects.encode(out);
-        put_u64(out, packets_in);
-        fields::put_counters(out, counters);
+        head.encode(out);
         sketches::put_tower(out, classifier);
-        sketches::put_fermat(out, upstream);
+        sketches::put_upstream(out, upstream, &head.attention.partition.hh_part(), hh_flows);
     });
 }
 
 /// Appends the frame of an egress side without copying its sketch first.
-pub fn encode_egress(
-    out: &mut Vec<u8>,
-    epoch: u64,
-    attention: &Attention,
-    defects: &Defects,
-    packets_out: u64,
-    counters: &[(String, u64)],
-    downstream: &FermatSketch,
-) {
+pub fn encode_egress(out: &mut Vec<u8>, head: &SideHead, downstream: &FermatSketch) {
     frame(out, kind::EGRESS, |out| {
-        put_u64(out, epoch);
-        fields::put_attention(out, attention);
-        defects.encode(out);
-        put_u64(out, packets_out);
-        fields::put_counters(out, counters);
-        sketches::put_fermat(out, downstream);
+        head.encode(out);
+        sketches::put_buckets(out, downstream, downstream.shape().buckets);
     });
 }
 
@@ -181,43 +215,49 @@ impl Message {
             Self::Ingress(_) => "ingress",
             Self::Egress(_) => "egress",
             Self::Sealed { .. } => "sealed",
+            Self::Echo { .. } => "echo",
             Self::Welcome { .. } => "welcome",
             Self::Reconfigure { .. } => "reconfigure",
             Self::Refused { .. } => "refused",
+            Self::Probe { .. } => "probe",
+            Self::Reported { .. } => "reported",
         }
     }
 
     /// Appends the message's frame. Texts and lists beyond their limits are cut.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Hello { edge, kind, program } => frame(out, kind::HELLO, |out| {
+            Self::Hello { edge, kind, program, holding } => frame(out, kind::HELLO, |out| {
                 put_text(out, edge, MAX_NAME_BYTES);
                 kind.encode(out);
                 put_text(out, program, MAX_TEXT_BYTES);
+                fields::put_holding(out, holding.as_ref());
             }),
             Self::Applied { effective_epoch, outcome } => frame(out, kind::APPLIED, |out| {
                 put_u64(out, *effective_epoch);
                 outcome.encode(out);
             }),
-            Self::Ingress(side) => encode_ingress(
-                out,
-                side.epoch,
-                &side.attention,
-                &side.defects,
-                side.packets_in,
-                &side.counters,
-                &side.classifier,
-                &side.upstream,
-            ),
-            Self::Egress(side) => encode_egress(
-                out,
-                side.epoch,
-                &side.attention,
-                &side.defects,
-                side.packets_out,
-                &side.counters,
-                &side.downstream,
-            ),
+            Self::Ingress(side) => {
+                let head = SideHead {
+                    epoch: side.epoch,
+                    attention: &side.attention,
+                    defects: &side.defects,
+                    packets: side.packets_in,
+                    counters: &side.counters,
+                };
+                let hh_flows = side.hh_flows.as_deref();
+                encode_ingress(out, &head, &side.classifier, &side.upstream, hh_flows);
+            }
+            Self::Egress(side) => {
+                let head = SideHead {
+                    epoch: side.epoch,
+                    attention: &side.attention,
+                    defects: &side.defects,
+                    packets: side.packets_out,
+                    counters: &side.counters,
+                };
+                encode_egress(out, &head, &side.downstream);
+            }
             Self::Sealed { epoch, late_packets } => frame(out, kind::SEALED, |out| {
                 put_u64(out, *epoch);
                 put_u64(out, *late_packets);
@@ -246,6 +286,13 @@ impl Message {
             Self::Refused { reason } => {
                 frame(out, kind::REFUSED, |out| put_text(out, reason, MAX_TEXT_BYTES));
             }
+            Self::Echo { sent_ns, received_ns, answered_ns } => frame(out, kind::ECHO, |out| {
+                [sent_ns, received_ns, answered_ns]
+                    .into_iter()
+                    .for_each(|&time| put_u64(out, time));
+            }),
+            Self::Probe { sent_ns } => frame(out, kind::PROBE, |out| put_u64(out, *sent_ns)),
+            Self::Reported { epoch } => frame(out, kind::REPORTED, |out| put_u64(out, *epoch)),
         }
     }
 
@@ -290,6 +337,7 @@ impl Message {
                 edge: body.text("name of the edge", MAX_NAME_BYTES)?,
                 kind: SwitchKind::decode(body)?,
                 program: body.text("program", MAX_TEXT_BYTES)?,
+                holding: fields::holding(body)?,
             },
             kind::APPLIED => Self::Applied {
                 effective_epoch: body.u64("effective epoch")?,
@@ -297,14 +345,23 @@ impl Message {
             },
             kind::INGRESS => {
                 let layout = layout.ok_or_else(|| body.error(Problem::NoLayout))?;
+                let epoch = body.u64("epoch")?;
+                let attention = fields::attention_on(layout, body)?;
+                let defects = Defects::decode(body)?;
+                let packets_in = body.u64("packets in")?;
+                let counters = fields::counters(body)?;
+                let classifier = sketches::tower("classifier", layout, body)?;
+                let hh = attention.partition.hh_part();
+                let (upstream, hh_flows) = sketches::upstream(layout.upstream_shape(), &hh, body)?;
                 Self::Ingress(Box::new(Ingress {
-                    epoch: body.u64("epoch")?,
-                    attention: fields::attention_on(layout, body)?,
-                    defects: Defects::decode(body)?,
-                    packets_in: body.u64("packets in")?,
-                    counters: fields::counters(body)?,
-                    classifier: sketches::tower("classifier", layout, body)?,
-                    upstream: sketches::fermat("upstream encoder", layout.upstream_shape(), body)?,
+                    epoch,
+                    attention,
+                    defects,
+                    packets_in,
+                    counters,
+                    classifier,
+                    upstream,
+                    hh_flows,
                 }))
             }
             kind::EGRESS => {
@@ -316,7 +373,12 @@ impl Message {
                     defects: Defects::decode(body)?,
                     packets_out: body.u64("packets out")?,
                     counters: fields::counters(body)?,
-                    downstream: sketches::fermat("downstream encoder", shape, body)?,
+                    downstream: sketches::buckets(
+                        "downstream encoder",
+                        shape,
+                        shape.buckets,
+                        body,
+                    )?,
                 }))
             }
             kind::SEALED => {
@@ -338,6 +400,13 @@ impl Message {
                 attention: fields::attention(body)?,
             },
             kind::REFUSED => Self::Refused { reason: body.text("reason", MAX_TEXT_BYTES)? },
+            kind::ECHO => Self::Echo {
+                sent_ns: body.u64("time of the probe")?,
+                received_ns: body.u64("time of its receipt")?,
+                answered_ns: body.u64("time of the answer")?,
+            },
+            kind::PROBE => Self::Probe { sent_ns: body.u64("time of the probe")? },
+            kind::REPORTED => Self::Reported { epoch: body.u64("epoch")? },
             other => return Err(body.error(Problem::Kind(other))),
         })
     }
@@ -354,6 +423,9 @@ fn name_of(kind: u8) -> Option<&'static str> {
         kind::WELCOME => "a welcome frame",
         kind::RECONFIGURE => "a reconfigure frame",
         kind::REFUSED => "a refused frame",
+        kind::ECHO => "an echo frame",
+        kind::PROBE => "a probe frame",
+        kind::REPORTED => "a reported frame",
         _ => return None,
     })
 }

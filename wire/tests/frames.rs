@@ -2,10 +2,12 @@
 
 mod samples;
 
-use calumma_sketch::{FermatSketch, FlowKey, HashFamily, Layout, TowerSketch};
+use calumma_sketch::{
+    Attention, FermatSketch, FlowKey, HashFamily, IngressGroup, Layout, TowerSketch,
+};
 use calumma_wire::{
     Defects, FrameReader, HEADER_BYTES, Ingress, MAX_FRAME_BYTES, Message, Outcome, Problem,
-    SwitchKind, check_layout,
+    SwitchKind, VERSION, check_layout,
 };
 use proptest::prelude::*;
 
@@ -117,15 +119,23 @@ fn a_frame_cut_at_any_byte_names_the_field_that_is_cut() {
 #[test]
 fn a_bucket_that_is_no_sum_is_named_by_its_place() {
     let layout = samples::layout();
-    let (_, message) =
-        samples::messages().into_iter().find(|(name, _)| *name == "ingress").unwrap();
-    let mut bytes = encoded(&message);
-    // The last bucket's last fragment, before its count.
-    let at = bytes.len() - 8;
-    bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let (ingress, _) = samples::groups(9);
+    let mut side = samples::with_hh_flows(&ingress, 9);
+    side.hh_flows = None;
+    side.upstream.clear();
+    let key = FlowKey::from_words(0x7BCD_1234, 0x0A02_0001, 443, 6);
+    side.upstream.insert(&HashFamily::new(&samples::hash_key()), &key, 1);
+    let first = side.upstream.buckets().iter().position(|bucket| !bucket.is_zero()).unwrap();
+    let mut bytes = encoded(&Message::Ingress(Box::new(side)));
+    // The first fragment of the flow's three buckets: four columns, sent as they are.
+    let columns = [0x34, 0x12, 0xCD, 0x7B].map(|byte| [1, byte, byte, byte]).concat();
+    let start = bytes.windows(16).position(|window| window == columns).unwrap();
+    bytes[start..start + 16].copy_from_slice(&[1, 0xFF, 0xFF, 0xFF].repeat(4));
     let error = Message::decode(&bytes, Some(&layout)).unwrap_err();
-    assert_eq!(error.offset, bytes.len() - 20);
-    assert!(error.to_string().contains("upstream encoder"), "{error}");
+    let bitmap = 1 + (3 * layout.upstream_buckets as usize).div_ceil(8);
+    assert_eq!(error.offset, start - bitmap);
+    let message = error.to_string();
+    assert!(message.contains(&format!("upstream encoder: bucket {first} holds a sum")), "{error}");
 }
 
 #[test]
@@ -147,11 +157,78 @@ fn texts_and_lists_beyond_their_limits_are_cut_not_refused() {
         edge: "ü".repeat(60),
         kind: SwitchKind::Software,
         program: "x".repeat(100_000),
+        holding: None,
     };
     let Ok(Message::Hello { edge, program, .. }) = Message::decode(&encoded(&hello), None) else {
         panic!("a hello");
     };
     assert_eq!((edge, program.len()), ("ü".repeat(32), 1024));
+}
+
+/// 25,000 flows at one of four edges of the paper's sizes, as many of them heavy-hitter candidates
+/// as fill the HH encoder to `load`; keys without any structure.
+fn busy_side(load: f64) -> Ingress {
+    let layout = Layout::default();
+    let attention = Attention { t_h: 2, ..Attention::healthy(&layout, 512) };
+    let family = HashFamily::new(&samples::hash_key());
+    let mut group = IngressGroup::new(&layout, attention, 1).unwrap();
+    let candidates = (load * 3.0 * 3584.0) as u32;
+    for flow in 0..25_000_u32 {
+        let word = |salt: u32| (flow ^ salt).wrapping_mul(0x9E37_79B9).rotate_left(15) ^ salt;
+        let key = FlowKey::from_words(word(1), word(0x55AA), word(0x1234_5678), 6);
+        let hashes = family.hash(&key);
+        // Those that share counters with others become candidates by themselves.
+        let packets = if flow < candidates / 2 { 3 + flow % 40 } else { 1 };
+        (0..packets).for_each(|_| {
+            group.record(&key, &hashes);
+        });
+    }
+    let side = samples::with_hh_flows(&group, 1);
+    assert!(side.hh_flows.as_ref().unwrap().len() > candidates as usize / 2);
+    side
+}
+
+#[test]
+fn packed_sketches_come_out_as_they_went_in_and_damage_to_them_is_refused() {
+    let layout = Layout::default();
+    let side = busy_side(0.5);
+    let message = Message::Ingress(Box::new(side));
+    let bytes = encoded(&message);
+    let raw = 32_768 + 2 * 16_384 + 3 * 4096 * 20;
+    assert!(bytes.len() * 2 < raw, "{} of {raw} bytes", bytes.len());
+    assert_eq!(Message::decode(&bytes, Some(&layout)).as_ref(), Ok(&message));
+    for at in (100..bytes.len()).step_by(997) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x5A;
+        if let Err(error) = Message::decode(&damaged, Some(&layout)) {
+            assert!(error.offset <= bytes.len() && error.to_string().starts_with("byte "));
+        }
+    }
+}
+
+#[test]
+fn flows_that_no_encoder_holds_are_refused() {
+    let (ingress, _) = samples::groups(9);
+    let side = samples::with_hh_flows(&ingress, 9);
+    let refused = |change: fn(&mut Vec<(FlowKey, i64)>)| {
+        let mut side = side.clone();
+        change(side.hh_flows.as_mut().unwrap());
+        let bytes = encoded(&Message::Ingress(Box::new(side)));
+        Message::decode(&bytes, Some(&samples::layout())).unwrap_err().to_string()
+    };
+    assert!(refused(|flows| flows.push(flows[0])).contains("flow 1 is not beyond the one before"));
+    assert!(refused(|flows| flows[0].1 = -1).contains("flow 0 has 4294967295 packets"));
+    let many = refused(|flows| flows.extend((0..13).map(|n| (FlowKey::from_words(n, 0, 0, 6), 1))));
+    assert!(many.contains("at most 12 come out of the HH encoder"), "{many}");
+}
+
+#[test]
+fn an_idle_switch_sends_next_to_nothing() {
+    let layout = Layout::default();
+    let attention = Attention::healthy(&layout, 512);
+    let group = IngressGroup::new(&layout, attention, 1).unwrap();
+    let side = samples::with_hh_flows(&group, 1);
+    assert!(encoded(&Message::Ingress(Box::new(side))).len() < 128);
 }
 
 #[test]
@@ -183,6 +260,7 @@ fn a_quiet_epoch_of_the_papers_sizes_takes_a_small_part_of_its_memory() {
         counters: Vec::new(),
         classifier,
         upstream,
+        hh_flows: None,
     }));
     let bytes = encoded(&message);
     assert!(bytes.len() * 6 < raw, "{} of {raw} bytes", bytes.len());
@@ -198,28 +276,34 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn defects() -> impl Strategy<Value = Defects> {
-    any::<(u64, u64, u64, bool)>().prop_map(
-        |(unmeasured_packets, foreign_packets, stall_ns, mixed_attention)| Defects {
-            unmeasured_packets,
-            foreign_packets,
-            stall_ns,
-            mixed_attention,
-        },
-    )
+    any::<(u64, u64, bool)>().prop_map(|(foreign_packets, stall_ns, mixed_attention)| Defects {
+        foreign_packets,
+        stall_ns,
+        mixed_attention,
+    })
 }
 
 fn side() -> impl Strategy<Value = Message> {
     let flows = prop::collection::vec((any::<[u8; 13]>(), 1i32..1000), 0..30);
     let counters = prop::collection::vec(("[a-z.]{1,30}", any::<u64>()), 0..20);
-    (any::<u64>(), defects(), any::<u64>(), counters, flows).prop_map(
-        |(epoch, defects, packets_in, counters, flows)| {
+    let hh_flows = prop::option::of(prop::collection::btree_map(
+        any::<[u8; 13]>().prop_map(FlowKey::from_bytes),
+        1i64..1 << 31,
+        0..12,
+    ));
+    (any::<u64>(), defects(), any::<u64>(), counters, flows, hh_flows).prop_map(
+        |(epoch, defects, packets_in, counters, flows, hh_flows)| {
+            let hh_flows: Option<Vec<_>> = hh_flows.map(|flows| flows.into_iter().collect());
             let layout = samples::layout();
             let family = HashFamily::new(&samples::hash_key());
             let mut classifier = TowerSketch::new(&layout.classifier).unwrap();
             let mut upstream = FermatSketch::new(layout.upstream_shape());
+            // Flows of the HH encoder are sent in place of its buckets.
+            let parts = samples::attention().partition;
+            let part = if hh_flows.is_some() { parts.hl_part() } else { upstream.whole() };
             for (key, packets) in flows {
                 let key = FlowKey::from_bytes(key);
-                upstream.insert(&family, &key, packets);
+                upstream.insert_into(&part, &key, &family.hash(&key), packets);
                 classifier.insert(&family.hash(&key));
             }
             let attention = samples::attention();
@@ -231,6 +315,7 @@ fn side() -> impl Strategy<Value = Message> {
                 counters,
                 classifier,
                 upstream,
+                hh_flows,
             }))
         },
     )
@@ -240,7 +325,12 @@ fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
         (".{0,16}", any::<bool>(), ".{0,200}").prop_map(|(edge, tofino, program)| {
             let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
-            Message::Hello { edge, kind, program }
+            Message::Hello { edge, kind, program, holding: None }
+        }),
+        any::<[u64; 3]>().prop_map(|[sent_ns, received_ns, answered_ns]| Message::Echo {
+            sent_ns,
+            received_ns,
+            answered_ns,
         }),
         (any::<u64>(), outcome())
             .prop_map(|(effective_epoch, outcome)| Message::Applied { effective_epoch, outcome }),
@@ -273,11 +363,11 @@ proptest! {
 
     #[test]
     fn arbitrary_bodies_of_every_kind_never_panic(
-        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 0x81, 0x82, 0x83]),
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 0x81, 0x82, 0x83, 0x84, 0x85]),
         body in prop::collection::vec(any::<u8>(), 0..600),
     ) {
         let mut bytes = ((body.len() + 4) as u32).to_le_bytes().to_vec();
-        bytes.extend([0x1A, 0xCA, 1, kind]);
+        bytes.extend([0x1A, 0xCA, VERSION, kind]);
         bytes.extend(body);
         if let Err(error) = Message::decode(&bytes, Some(&samples::layout())) {
             prop_assert!(error.offset <= bytes.len());
@@ -286,7 +376,7 @@ proptest! {
 
     #[test]
     fn a_damaged_frame_is_read_or_refused_but_never_panics(
-        which in 0..10usize,
+        which in 0..samples::messages().len(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut bytes = encoded(&samples::messages()[which].1);

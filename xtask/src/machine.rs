@@ -23,6 +23,10 @@ const PACKAGES: [&str; 12] = [
     "libpcap-dev",
 ];
 
+/// What tests compare with: other people's readers of our metrics and flow records. Where they are missing these tests
+/// are passed over.
+const TEST_PACKAGES: [&str; 2] = ["prometheus", "nfdump"];
+
 /// Hugepages of 2 MiB the demo's two edges like to have.
 const HUGEPAGES: u64 = 512;
 
@@ -33,6 +37,14 @@ const KEEP_FREE: u64 = 3 << 20;
 pub(crate) fn prepare() -> Result<()> {
     install_packages()?;
     reserve_hugepages()
+}
+
+/// Installs what tests use besides, where the machine has apt.
+pub(crate) fn prepare_tests() -> Result<()> {
+    if !found("dpkg-query") || !found("apt-get") {
+        return Ok(());
+    }
+    install(&TEST_PACKAGES)
 }
 
 fn install_packages() -> Result<()> {
@@ -46,8 +58,12 @@ fn install_packages() -> Result<()> {
             PACKAGES.join(" ")
         );
     }
+    install(&PACKAGES)
+}
+
+fn install(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> =
-        PACKAGES.into_iter().filter(|package| !is_installed(package)).collect();
+        packages.iter().copied().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {
         return Ok(());
     }

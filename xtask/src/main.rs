@@ -38,7 +38,7 @@ enum Command {
         #[arg(long, default_value = "demo-out", value_name = "DIR")]
         out: PathBuf,
     },
-    /// Measure how fast the sketches are on one core of this machine
+    /// Measure how fast Calumma is on this machine, beside its peers
     #[command(subcommand)]
     Bench(Bench),
     /// Check the formatting, lint, and run every test, the end-to-end ones too
@@ -53,12 +53,33 @@ enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// The controller's response, the bytes it is sent, and how many edges it serves
+    Controller {
+        /// Write the figures to this file, too, as a JSON list
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// What an edge switch carries, beside DPDK's own forwarder on the same link; takes 15 minutes
+    Edge {
+        /// Write the figures to this file, too, as a JSON list
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Packets of 64 bytes and 100,000 flows only; takes two minutes
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo { seconds, out } => demo(seconds, &out),
-        Command::Bench(Bench::Sketch { json }) => bench_sketch(json.as_deref()),
+        Command::Bench(Bench::Sketch { json }) => bench("sketch", json.as_deref()),
+        Command::Bench(Bench::Controller { json }) => {
+            let mut build = cargo();
+            build.args(["build", "--release", "--package", "calumma-controller"]);
+            shell::run(build).and_then(|()| bench("controller", json.as_deref()))
+        }
+        Command::Bench(Bench::Edge { json, quick }) => bench_edge(json.as_deref(), quick),
         Command::Test => checks::run(),
     };
     match result {
@@ -87,12 +108,29 @@ fn demo(seconds: u32, out: &std::path::Path) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn bench_sketch(json: Option<&std::path::Path>) -> Result<ExitCode> {
+fn bench(name: &str, json: Option<&std::path::Path>) -> Result<ExitCode> {
     let mut bench = cargo();
-    bench.args(["run", "--release", "--package", "calumma-benches", "--bin", "sketch", "--"]);
+    bench.args(["run", "--release", "--package", "calumma-benches", "--bin", name, "--"]);
     if let Some(json) = json {
         bench.arg("--json").arg(json);
     }
+    shell::run(bench)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bench_edge(json: Option<&std::path::Path>, quick: bool) -> Result<ExitCode> {
+    machine::prepare()?;
+    shell::step("building the release");
+    let packages = ["calumma-testbed", "calumma-edge", "calumma-controller", "calumma-benches"];
+    let mut build = cargo();
+    build.args(["build", "--release"]).args(packages.iter().flat_map(|p| ["--package", p]));
+    shell::run(build)?;
+
+    let mut bench = sudo(shell::target_dir().join("release/edge"))?;
+    if let Some(json) = json {
+        bench.arg("--json").arg(json);
+    }
+    bench.args(quick.then_some("--quick"));
     shell::run(bench)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,11 +4,11 @@ use std::io::stdout;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use calumma_benches::{cases, measure, workload};
+use calumma_benches::{cases, measure, peers, workload};
 use calumma_sketch::{Arithmetic, Attention, HashFamily, HashKey, Layout};
 use clap::Parser;
 
-/// Speed of the sketches on one core
+/// Speed of the sketches on one core, beside their peers
 ///
 /// All cases take turns over the same seeded packets: 2.3 million of 63,000 flows, Zipf 1.1.
 #[derive(Parser)]
@@ -68,6 +68,8 @@ fn main() -> Result<()> {
         all.extend(cases::algebra(Prime, buckets));
     }
     all.extend(cases::algebra(Wrapping, 4096));
+    all.extend(peers::inserts(&packets)?);
+    all.extend(peers::decodes());
     all.retain(|case| case.name().contains(&cli.only));
 
     let figures = measure::in_turns(all, cli.rounds.into());

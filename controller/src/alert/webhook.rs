@@ -39,7 +39,8 @@ impl Webhook {
         let (events, waiting) = sync_channel(EVENTS_WAITING);
         let (patience, hung_up) = channel();
         let lost = Arc::new(AtomicU64::new(0));
-        let delivery = Delivery { url: url.to_owned(), hung_up, lost: lost.clone() };
+        let (name, url) = (host(url).to_owned(), url.to_owned());
+        let delivery = Delivery { url, name, hung_up, lost: lost.clone() };
         let thread = std::thread::Builder::new()
             .name("webhook".to_owned())
             .spawn(move || delivery.run(&waiting))?;
@@ -74,8 +75,17 @@ impl Webhook {
 /// The thread's side.
 struct Delivery {
     url: String,
+    /// What the log calls it.
+    name: String,
     hung_up: Receiver<()>,
     lost: Arc<AtomicU64>,
+}
+
+/// The host of an address. The rest of it is often a secret, and stays out of the log.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 /// What became of a request.
@@ -96,7 +106,7 @@ impl Delivery {
         for event in waiting {
             if let Err(problem) = self.deliver(&agent, &event) {
                 self.lost.fetch_add(1, Relaxed);
-                warn!("webhook {}: {problem}; given up: {event}", self.url);
+                warn!("webhook {}: {problem}; given up: {event}", self.name);
             }
         }
     }
@@ -111,7 +121,7 @@ impl Delivery {
                     if attempt == ATTEMPTS || !self.may_wait(wait) {
                         return Err(problem);
                     }
-                    info!("webhook {}: {problem}; trying again", self.url);
+                    info!("webhook {}: {problem}; trying again", self.name);
                     wait *= 2;
                 }
             }
@@ -136,5 +146,16 @@ impl Delivery {
     /// Waits, unless the controller is ending.
     fn may_wait(&self, wait: Duration) -> bool {
         self.hung_up.recv_timeout(wait) == Err(RecvTimeoutError::Timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_names_a_webhook_without_its_secrets() {
+        assert_eq!(host("https://hooks.example.net/services/T0/secret"), "hooks.example.net");
+        assert_eq!(host("http://user:secret@10.0.0.1:8080?token=secret"), "10.0.0.1:8080");
     }
 }

@@ -7,127 +7,51 @@ use calumma_sketch::attention::sample_seed;
 use calumma_sketch::{
     Attention, FermatSketch, FlowKey, HashFamily, Hashes, Part, SampleRate, TowerSketch, estimate,
 };
+use calumma_wire::Ingress;
 
 use super::Tasks;
 use super::input::EdgeInput;
-use super::load::Load;
-use crate::report::{DecodeState, EdgeReport, HeavyChange, HeavyHitter};
+use crate::report::{EdgeReport, HeavyChange, HeavyHitter};
 
-/// One edge's share of an epoch, its HH encoder decoded.
-pub(super) struct EdgeEpoch {
-    input: EdgeInput,
-    epoch: u64,
-    hh: HashMap<FlowKey, i64>,
-    hh_state: DecodeState,
-    hh_load_factor: Option<f64>,
+/// The edge's report as far as decoding gives it.
+pub(super) fn outline(input: &EdgeInput) -> EdgeReport {
+    let load_factor = input.decoded.as_ref().and_then(|decoded| decoded.hh_load_factor());
+    EdgeReport {
+        edge: input.edge.clone(),
+        packets_in: input.ingress.as_ref().map(|side| side.packets_in),
+        packets_out: input.egress.as_ref().map(|side| side.packets_out),
+        cardinality: None,
+        cardinality_error: None,
+        entropy: None,
+        hh_decode: input.hh_state(),
+        hh_load_factor: load_factor.map(rounded),
+        heavy_hitters: Vec::new(),
+        heavy_changes_since: None,
+        heavy_changes: Vec::new(),
+        size_distribution: Vec::new(),
+    }
 }
 
-impl EdgeEpoch {
-    pub(super) fn new(input: EdgeInput, epoch: u64, family: &HashFamily) -> Self {
-        let mut edge = Self {
-            input,
-            epoch,
-            hh: HashMap::new(),
-            hh_state: DecodeState::Skipped,
-            hh_load_factor: None,
-        };
-        if let Some(side) = &edge.input.ingress
-            && !side.defects.mixed_attention
-        {
-            let sketch = side.upstream.part(&side.attention.partition.hh_part());
-            let load = Load::of(&sketch);
-            let decoded = sketch.decode(family);
-            // Nothing is ever subtracted from an upstream encoder.
-            let countable = |&packets: &i64| (1..=i64::from(i32::MAX)).contains(&packets);
-            let complete = decoded.is_complete() && decoded.flowset().values().all(countable);
-            let flows = decoded.flowset().len();
-            edge.hh = decoded.into_flowset();
-            if complete {
-                edge.hh_state = DecodeState::Complete;
-                edge.hh_load_factor = Some(load.exact(flows));
-            } else {
-                edge.hh.retain(|_, packets| countable(packets));
-                edge.hh_state = DecodeState::Partial;
-                edge.hh_load_factor = Some(load.estimated());
-            }
-        }
-        edge
+/// Adds what the flow sizes at the edge answer.
+pub(super) fn answer(
+    report: &mut EdgeReport,
+    sizes: &EdgeSizes,
+    previous: Option<&EdgeSizes>,
+    family: &HashFamily,
+    tasks: &Tasks,
+) {
+    report.heavy_hitters = sizes.heavy_hitters(family, tasks.heavy_hitter);
+    if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
+        report.heavy_changes_since = Some(previous.epoch);
+        report.heavy_changes = sizes.heavy_changes(previous, family, tasks.heavy_change);
     }
-
-    pub(super) fn name(&self) -> &str {
-        &self.input.edge
-    }
-
-    pub(super) fn hh_state(&self) -> DecodeState {
-        self.hh_state
-    }
-
-    /// Flows of the HH flowset and their packets in it.
-    pub(super) fn hh_flows(&self) -> impl Iterator<Item = (&FlowKey, i32)> {
-        self.hh.iter().map(|(flow, &packets)| (flow, packets as i32))
-    }
-
-    pub(super) fn upstream(&self) -> Option<&FermatSketch> {
-        self.input.ingress.as_ref().map(|side| &side.upstream)
-    }
-
-    pub(super) fn downstream(&self) -> Option<&FermatSketch> {
-        self.input.egress.as_ref().map(|side| &side.downstream)
-    }
-
-    /// The edge's report, and what to remember for the next epoch where its ingress side came.
-    pub(super) fn answer(
-        self,
-        family: &HashFamily,
-        tasks: &Tasks,
-        previous: Option<&EdgeSizes>,
-    ) -> (EdgeReport, Option<EdgeSizes>) {
-        let mut report = EdgeReport {
-            edge: self.input.edge,
-            packets_in: None,
-            packets_out: self.input.egress.as_ref().map(|side| side.packets_out),
-            cardinality: None,
-            cardinality_error: None,
-            entropy: None,
-            hh_decode: self.hh_state,
-            hh_load_factor: self.hh_load_factor.map(rounded),
-            heavy_hitters: Vec::new(),
-            heavy_changes_since: None,
-            heavy_changes: Vec::new(),
-            size_distribution: Vec::new(),
-        };
-        let Some(side) = self.input.ingress else { return (report, None) };
-        report.packets_in = Some(side.packets_in);
-        let hh_complete = self.hh_state == DecodeState::Complete;
-        let own = if hh_complete {
-            OwnParts::decode(&side.upstream, &side.attention, family)
-        } else {
-            OwnParts::default()
-        };
-        let sizes = EdgeSizes {
-            epoch: self.epoch,
-            attention: side.attention,
-            hh: self.hh,
-            hh_complete,
-            whole: hh_complete && side.defects.is_none(),
-            own,
-            classifier: side.classifier,
-        };
-
-        report.heavy_hitters = sizes.heavy_hitters(family, tasks.heavy_hitter);
-        if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
-            report.heavy_changes_since = Some(previous.epoch);
-            report.heavy_changes = sizes.heavy_changes(previous, family, tasks.heavy_change);
-        }
-        let cardinality = sizes.cardinality();
-        report.cardinality = Some(rounded(cardinality.value));
-        report.cardinality_error = cardinality.standard_error.map(rounded);
-        let distribution = sizes.distribution(family);
-        report.entropy = Some(rounded(estimate::entropy(&distribution)));
-        report.size_distribution =
-            distribution.into_iter().map(|(size, flows)| (size, rounded(flows))).collect();
-        (report, Some(sizes))
-    }
+    let cardinality = sizes.cardinality();
+    report.cardinality = Some(rounded(cardinality.value));
+    report.cardinality_error = cardinality.standard_error.map(rounded);
+    let distribution = sizes.distribution(family);
+    report.entropy = Some(rounded(estimate::entropy(&distribution)));
+    report.size_distribution =
+        distribution.into_iter().map(|(size, flows)| (size, rounded(flows))).collect();
 }
 
 /// Three decimals say all that an estimate does.
@@ -185,9 +109,36 @@ pub struct EdgeSizes {
 }
 
 impl EdgeSizes {
+    pub(super) fn new(
+        side: &Ingress,
+        hh: &[(FlowKey, i64)],
+        hh_complete: bool,
+        family: &HashFamily,
+    ) -> Self {
+        let own = if hh_complete {
+            OwnParts::decode(&side.upstream, &side.attention, family)
+        } else {
+            OwnParts::default()
+        };
+        Self {
+            epoch: side.epoch,
+            attention: side.attention,
+            hh: hh.iter().copied().collect(),
+            hh_complete,
+            whole: hh_complete && side.defects.is_none(),
+            own,
+            classifier: side.classifier.clone(),
+        }
+    }
+
     /// The epoch that this is about.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The HH flowset: flows and the packets of each that the HH encoder holds.
+    pub(crate) fn hh_flows(&self) -> &HashMap<FlowKey, i64> {
+        &self.hh
     }
 
     /// The size of any flow.

@@ -3,6 +3,9 @@
 use calumma_sketch::{Attention, EgressGroup, IngressGroup};
 use calumma_wire::{Defects, Egress, Ingress};
 
+use super::decode::DecodedIngress;
+use crate::report::DecodeState;
+
 /// An epoch, as far as it came.
 #[derive(Clone, Debug)]
 pub struct EpochInput {
@@ -14,6 +17,17 @@ pub struct EpochInput {
     pub edges: Vec<EdgeInput>,
 }
 
+/// How an epoch ended at an edge, after its sides had come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EdgeEnd {
+    /// As [`EdgeInput::late_packets`].
+    pub late_packets: Option<u64>,
+    /// As [`EdgeInput::note`].
+    pub note: Option<String>,
+    /// As [`EdgeInput::clock`].
+    pub clock: Option<String>,
+}
+
 /// One edge's share of an epoch, as far as it came.
 #[derive(Clone, Debug, Default)]
 pub struct EdgeInput {
@@ -21,6 +35,8 @@ pub struct EdgeInput {
     pub edge: String,
     /// Its ingress side.
     pub ingress: Option<Box<Ingress>>,
+    /// What is decoded of the ingress side, where that has been done already.
+    pub decoded: Option<Box<DecodedIngress>>,
     /// Its egress side.
     pub egress: Option<Box<Egress>>,
     /// Packets that came after the egress group had been taken; `None` where the edge has not
@@ -28,6 +44,8 @@ pub struct EdgeInput {
     pub late_packets: Option<u64>,
     /// What else the operator should know where something is missing.
     pub note: Option<String>,
+    /// What is wrong with its clock, where it is too far from another edge's.
+    pub clock: Option<String>,
 }
 
 impl EdgeInput {
@@ -52,6 +70,7 @@ impl EdgeInput {
             counters: Vec::new(),
             classifier: ingress.classifier().clone(),
             upstream: ingress.upstream().clone(),
+            hh_flows: None,
         };
         let egress = Egress {
             epoch,
@@ -64,14 +83,26 @@ impl EdgeInput {
         Self {
             edge: edge.into(),
             ingress: Some(Box::new(ingress)),
+            decoded: None,
             egress: Some(Box::new(egress)),
             late_packets: Some(0),
             note: None,
+            clock: None,
         }
+    }
+
+    /// How decoding of the HH encoder went, as far as it has been tried.
+    pub fn hh_state(&self) -> DecodeState {
+        self.decoded.as_ref().map_or(DecodeState::Skipped, |decoded| decoded.hh_state())
+    }
+
+    /// Whether both sides are there.
+    pub fn is_measured(&self) -> bool {
+        self.ingress.is_some() && self.egress.is_some()
     }
 
     /// Whether all that an edge sends of an epoch is there.
     pub fn is_whole(&self) -> bool {
-        self.ingress.is_some() && self.egress.is_some() && self.late_packets.is_some()
+        self.is_measured() && self.late_packets.is_some()
     }
 }

@@ -1,15 +1,15 @@
 //! Packet loss detection: what entered the network minus what left it.
 //!
 //! Heavy-hitter candidates are in the HH encoder upstream but in the HL encoder downstream, so the
-//! HH flowset of every edge is put into the upstream HL encoder before the two are subtracted. That
-//! needs all HH encoders decoded completely: a flow that is missing there would look as if it had
+//! HH flowset of every edge is put into the upstream HL encoder (as it comes in, see `decode`)
+//! before the two are subtracted. That needs all HH encoders decoded completely: a flow that is missing there would look as if it had
 //! only left the network, and one too many as if it had been lost.
 
 use std::collections::HashMap;
 
 use calumma_sketch::{Attention, Decoded, FermatSketch, FlowKey, HashFamily, Layout, Part};
 
-use super::edge::EdgeEpoch;
+use super::input::EdgeInput;
 use super::load::Load;
 use crate::report::{DecodeReport, DecodeState, Loss, LossClass, Surplus};
 
@@ -43,21 +43,16 @@ pub(super) fn detect(
     layout: &Layout,
     family: &HashFamily,
     attention: &Attention,
-    edges: &[EdgeEpoch],
+    edges: &[EdgeInput],
 ) -> Losses {
     if edges.iter().any(|edge| edge.hh_state() != DecodeState::Complete) {
         let ll = or_absent(attention, DecodeState::Blocked);
         return Losses::unknown(DecodeState::Blocked, ll);
     }
     let partition = attention.partition;
-    let mut hl = delta(layout, &partition.hl_part(), edges);
-    let whole = hl.whole();
-    for (flow, packets) in edges.iter().flat_map(EdgeEpoch::hh_flows) {
-        hl.insert_into(&whole, flow, &family.hash(flow), packets);
-    }
-    let hl = Delta::decode(hl, family);
+    let hl = Delta::decode(delta_hl(layout, &partition.hl_part(), edges), family);
     let ll = (partition.ll > 0)
-        .then(|| Delta::decode(delta(layout, &partition.ll_part(), edges), family));
+        .then(|| Delta::decode(delta_ll(layout, &partition.ll_part(), edges), family));
 
     let decode = DecodeReport {
         hl: hl.state,
@@ -71,19 +66,32 @@ pub(super) fn detect(
     Losses { decode, loss, surplus }
 }
 
-/// Everything that entered less everything that left, in one part of the encoders.
-fn delta(layout: &Layout, part: &Part, edges: &[EdgeEpoch]) -> FermatSketch {
+const SAME: &str = "the frames of a deployment have its layout";
+
+/// Everything that entered less everything that left as HL or HH candidate.
+fn delta_hl(layout: &Layout, part: &Part, edges: &[EdgeInput]) -> FermatSketch {
     let mut delta = FermatSketch::new(layout.shape(part.len()));
-    for side in edges {
-        let same = "the frames of a deployment have its layout";
-        if let Some(upstream) = side.upstream() {
-            delta.add(&upstream.part(part)).expect(same);
-        }
-        if let Some(downstream) = side.downstream() {
-            delta.subtract(&downstream.part(part)).expect(same);
-        }
+    for upstream in edges.iter().filter_map(|edge| edge.decoded.as_ref()?.upstream_hl()) {
+        delta.add(upstream).expect(SAME);
     }
+    subtract_downstream(&mut delta, part, edges);
     delta
+}
+
+/// The same of LL candidates.
+fn delta_ll(layout: &Layout, part: &Part, edges: &[EdgeInput]) -> FermatSketch {
+    let mut delta = FermatSketch::new(layout.shape(part.len()));
+    for side in edges.iter().filter_map(|edge| edge.ingress.as_ref()) {
+        delta.add(&side.upstream.part(part)).expect(SAME);
+    }
+    subtract_downstream(&mut delta, part, edges);
+    delta
+}
+
+fn subtract_downstream(delta: &mut FermatSketch, part: &Part, edges: &[EdgeInput]) {
+    for side in edges.iter().filter_map(|edge| edge.egress.as_ref()) {
+        delta.subtract(&side.downstream.part(part)).expect(SAME);
+    }
 }
 
 /// A decoded delta encoder.

@@ -1,26 +1,29 @@
 //! From all edges' sketches of one epoch to its report (section 4.2 of the ChameleMon paper).
 //!
 //! No I/O, no clock, no threads: a replay of a capture uses an [`Analyser`] just as the live
-//! controller does. Whether an epoch can be trusted is decided in one place, `soundness`; losses
-//! are worked out in `loss`, the six accumulation tasks in `edge`.
+//! controller does. It goes in two steps, since attention is planned between them: a [`Decoder`]
+//! takes flows out of the encoders as soon as the sides of an epoch are in, and the [`Analyser`]
+//! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in one place,
+//! `soundness`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
 
+mod decode;
 mod edge;
 mod input;
 mod load;
 mod loss;
 mod soundness;
 
+pub use decode::{DecodedEpoch, DecodedIngress, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
-pub use input::{EdgeInput, EpochInput};
+pub use input::{EdgeEnd, EdgeInput, EpochInput};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey, Layout};
 use serde::{Deserialize, Serialize};
 
-use self::edge::EdgeEpoch;
 use crate::report::EpochReport;
 
 /// What the operator wants to be told about, per edge and epoch.
@@ -42,24 +45,29 @@ impl Default for Tasks {
 /// Analyses one epoch after the other.
 #[derive(Debug)]
 pub struct Analyser {
-    layout: Layout,
-    family: Arc<HashFamily>,
-    clock: EpochClock,
+    decoder: Decoder,
     tasks: Tasks,
     /// What is remembered of each edge from the epoch before.
     previous: HashMap<String, Arc<EdgeSizes>>,
+    /// Edges where packets came late in the last epochs, those epochs, and how many.
+    late: VecDeque<(u64, String, u64)>,
 }
 
 impl Analyser {
     /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
     pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
-        let family = Arc::new(HashFamily::new(hash_key));
-        Self { layout, family, clock, tasks, previous: HashMap::new() }
+        let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)), clock);
+        Self { decoder, tasks, previous: HashMap::new(), late: VecDeque::new() }
+    }
+
+    /// What decodes the epochs' encoders.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
     }
 
     /// The deployment's hash functions.
     pub fn family(&self) -> &Arc<HashFamily> {
-        &self.family
+        self.decoder.family()
     }
 
     /// Lets other thresholds hold from the next epoch on.
@@ -72,48 +80,50 @@ impl Analyser {
         &self.previous
     }
 
-    /// The report on an epoch. Epochs must come in order for heavy changes to be seen.
+    /// The report on an epoch, in one step: for replays. Epochs must come in order for heavy
+    /// changes to be seen.
     pub fn analyse(&mut self, input: EpochInput) -> EpochReport {
-        let verdict = soundness::judge(&input);
-        let attention = soundness::attention_of(&input);
-        let EpochInput { epoch, edges: inputs, .. } = input;
+        let decoded = self.decoder.decode(input);
+        self.report(decoded)
+    }
 
-        let edges: Vec<EdgeEpoch> =
-            inputs.into_iter().map(|input| EdgeEpoch::new(input, epoch, &self.family)).collect();
-        let losses = if verdict.is_sound() {
-            loss::detect(&self.layout, &self.family, &attention, &edges)
-        } else {
-            loss::Losses::skipped(&attention)
-        };
-
-        let mut reports = Vec::with_capacity(edges.len());
-        let mut remembered = HashMap::with_capacity(edges.len());
-        for edge in edges {
-            let previous =
-                self.previous.get(edge.name()).filter(|sizes| sizes.epoch() + 1 == epoch);
-            let (report, sizes) = edge.answer(&self.family, &self.tasks, previous.map(Arc::as_ref));
-            if let Some(sizes) = sizes {
-                remembered.insert(report.edge.clone(), Arc::new(sizes));
-            }
-            reports.push(report);
+    /// The report on an epoch that has been decoded and is over. Epochs must come in order for heavy
+    /// changes to be seen.
+    pub fn report(&mut self, decoded: DecodedEpoch) -> EpochReport {
+        let mut verdict = soundness::judge(&decoded.input);
+        verdict.reasons.extend(self.came_early(&decoded.input));
+        let mut report = decoded.outline_by(verdict);
+        let sizes = decoded.sizes();
+        for edge in &mut report.edges {
+            let Some(sizes) = sizes.get(&edge.edge) else { continue };
+            let previous = self.previous.get(&edge.edge);
+            let previous = previous.filter(|previous| previous.epoch() + 1 == report.epoch);
+            let previous = previous.map(Arc::as_ref);
+            edge::answer(edge, sizes, previous, self.decoder.family(), &self.tasks);
         }
-        self.previous = remembered;
+        self.previous = sizes;
+        report
+    }
 
-        EpochReport {
-            epoch,
-            start_unix_ns: self.clock.start_of(epoch),
-            length_ms: self.clock.length_ns() / 1_000_000,
-            complete: verdict.is_sound(),
-            missing_edges: verdict.missing_edges,
-            incomplete_because: verdict.reasons,
-            state: (&attention).into(),
-            config: (&attention).into(),
-            decode: losses.decode,
-            loss: losses.loss,
-            surplus: losses.surplus,
-            plan: None,
-            timing: None,
-            edges: reports,
-        }
+    /// A packet that carries a timestamp bit whose last epoch has been taken and whose next one is
+    /// not armed yet counts as late for the last one. It may as well be early for the next one, from an edge whose
+    /// clock is far ahead: then that epoch would take it for lost. So neither is trusted.
+    fn came_early(&mut self, input: &EpochInput) -> Vec<String> {
+        let epoch = input.epoch;
+        self.late.retain(|&(of, ..)| of < epoch && of + 2 >= epoch);
+        let early = self.late.iter().filter(|&&(of, ..)| of + 2 == epoch);
+        let reasons = early
+            .map(|(_, edge, packets)| {
+                format!(
+                    "{edge}: {packets} packets with its timestamp bit left the network before it \
+                     was armed, or long after epoch {}: clocks may differ",
+                    epoch - 2
+                )
+            })
+            .collect();
+        let late = input.edges.iter().filter_map(|edge| Some((edge, edge.late_packets?)));
+        let late = late.filter(|(_, packets)| *packets > 0);
+        self.late.extend(late.map(|(edge, packets)| (epoch, edge.edge.clone(), packets)));
+        reasons
     }
 }

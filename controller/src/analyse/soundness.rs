@@ -25,14 +25,30 @@ impl Verdict {
     }
 }
 
-/// Judges an epoch.
+/// Judges an epoch that is over.
 pub(super) fn judge(input: &EpochInput) -> Verdict {
+    judge_as(input, Seals::Wanted)
+}
+
+/// Judges an epoch by its sides, whether or not its edges have sealed it yet.
+pub(super) fn judge_sides(input: &EpochInput) -> Verdict {
+    judge_as(input, Seals::ToCome)
+}
+
+/// What a missing seal means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seals {
+    Wanted,
+    ToCome,
+}
+
+fn judge_as(input: &EpochInput, seals: Seals) -> Verdict {
     let mut verdict = Verdict::default();
     if input.edges.is_empty() {
         verdict.reasons.push("no edge is expected".to_owned());
     }
     for edge in &input.edges {
-        judge_edge(edge, &mut verdict);
+        judge_edge(edge, seals, &mut verdict);
     }
     let mut first: Option<(&str, &Attention)> = None;
     for edge in &input.edges {
@@ -54,7 +70,7 @@ pub(super) fn judge(input: &EpochInput) -> Verdict {
     verdict
 }
 
-fn judge_edge(input: &EdgeInput, verdict: &mut Verdict) {
+fn judge_edge(input: &EdgeInput, seals: Seals, verdict: &mut Verdict) {
     let name = &input.edge;
     let mut missing = Vec::new();
     if input.ingress.is_none() {
@@ -63,7 +79,7 @@ fn judge_edge(input: &EdgeInput, verdict: &mut Verdict) {
     if input.egress.is_none() {
         missing.push("egress side");
     }
-    if input.late_packets.is_none() {
+    if input.late_packets.is_none() && seals == Seals::Wanted {
         missing.push("seal");
     }
     if !missing.is_empty() {
@@ -75,6 +91,9 @@ fn judge_edge(input: &EdgeInput, verdict: &mut Verdict) {
         };
         let note = input.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
         verdict.reasons.push(format!("{name}: {what} in time{note}"));
+    }
+    if let Some(problem) = &input.clock {
+        verdict.reasons.push(format!("{name}: {problem}"));
     }
     if let Some(side) = &input.ingress {
         judge_defects(name, "ingress", &side.defects, &mut verdict.reasons);
@@ -91,12 +110,7 @@ fn judge_edge(input: &EdgeInput, verdict: &mut Verdict) {
 }
 
 fn judge_defects(name: &str, side: &str, defects: &Defects, reasons: &mut Vec<String>) {
-    let Defects { unmeasured_packets, foreign_packets, stall_ns, mixed_attention } = *defects;
-    if unmeasured_packets > 0 {
-        reasons.push(format!(
-            "{name}: {unmeasured_packets} packets passed while no {side} group was ready"
-        ));
-    }
+    let Defects { foreign_packets, stall_ns, mixed_attention } = *defects;
     if foreign_packets > 0 {
         reasons.push(format!(
             "{name}: {foreign_packets} packets carried a hierarchy that has no buckets in this epoch"

@@ -1,4 +1,4 @@
-//! The task that owns the [`Collector`]: frames and the clock in, finished epochs out.
+//! The task that owns the [`Collector`]: frames and the clock in, what is to be done out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +8,28 @@ use tokio::sync::{mpsc, watch};
 
 use super::hub::Hub;
 use super::unix_ns;
-use crate::analyse::EpochInput;
-use crate::collect::Collector;
+use crate::analyse::DecodedIngress;
+use crate::collect::{Collector, Step};
 
-/// A frame about an epoch, from the edge at a position among the expected ones.
-pub(super) type Heard = (usize, Message);
+/// A frame about an epoch.
+#[derive(Debug)]
+pub(super) struct Heard {
+    /// Position of its edge among the expected ones.
+    pub(super) edge: usize,
+    /// What it says.
+    pub(super) message: Message,
+    /// Of an ingress side, what is decoded of it.
+    pub(super) decoded: Option<Box<DecodedIngress>>,
+    /// When its last byte was received.
+    pub(super) received_ns: u64,
+}
 
 /// Runs until told to stop; then gives out what is pending and ends.
 pub(super) async fn run(
     hub: Arc<Hub>,
     grace_ms: u64,
-    mut heard: mpsc::Receiver<Heard>,
-    epochs: mpsc::Sender<EpochInput>,
+    mut frames: mpsc::Receiver<Heard>,
+    steps: mpsc::Sender<Step>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let edges = hub.config().edges.clone();
@@ -31,35 +41,40 @@ pub(super) async fn run(
         tokio::select! {
             // Frames first, so that an epoch is not given up while its last frame waits here.
             biased;
-            frame = heard.recv() => match frame {
-                Some((edge, message)) => take(&hub, &mut collector, edge, message),
+            frame = frames.recv() => match frame {
+                Some(heard) => take(&hub, &mut collector, heard),
                 None => break,
             },
             _ = stopped.wait_for(|&stopped| stopped) => break,
             () = tokio::time::sleep(wait) => {}
         }
-        if !heard.is_empty() {
+        if !frames.is_empty() {
             continue;
         }
-        while let Some(input) = collector.poll(unix_ns(), |epoch| hub.planned(epoch)) {
-            if epochs.send(input).await.is_err() {
+        while let Some(mut step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
+            if let Step::Report(ends) = &mut step {
+                let problems = hub.clock_problems(unix_ns());
+                ends.edges.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
+            }
+            if steps.send(step).await.is_err() {
                 return;
             }
         }
     }
-    heard.close();
-    while let Some((edge, message)) = heard.recv().await {
-        take(&hub, &mut collector, edge, message);
+    frames.close();
+    while let Some(heard) = frames.recv().await {
+        take(&hub, &mut collector, heard);
     }
-    while let Some(input) = collector.finish(|epoch| hub.planned(epoch)) {
-        if epochs.send(input).await.is_err() {
+    while let Some(step) = collector.finish(|epoch| hub.planned(epoch)) {
+        if steps.send(step).await.is_err() {
             return;
         }
     }
 }
 
-fn take(hub: &Hub, collector: &mut Collector, edge: usize, mut message: Message) {
+fn take(hub: &Hub, collector: &mut Collector, heard: Heard) {
+    let Heard { edge, mut message, decoded, received_ns } = heard;
     hub.heard(edge, &mut message);
-    let taken = collector.take(edge, message, unix_ns());
+    let taken = collector.take_with(edge, message, decoded, received_ns);
     hub.taken(edge, taken);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use calumma_sketch::Layout;
-use calumma_wire::{FrameReader, MAX_FRAME_BYTES, Message, SwitchKind};
+use calumma_wire::{FrameReader, MAX_FRAME_BYTES, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -14,8 +14,10 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::collecting::Heard;
-use super::hub::{Admission, Hub};
+use super::hub::{Admission, Hub, Introduction};
 use super::unix_ns;
+use crate::analyse::{DecodedIngress, Decoder};
+use crate::clocks::Exchange;
 
 /// Time that a new connection has to introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,6 +35,11 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// can come back from elsewhere.
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENT_EPOCHS: u32 = 20;
+
+/// Time between two probes of an edge's clock, at first and once [`FIRST_PROBES`] have been answered.
+const PROBE_SOON: Duration = Duration::from_millis(20);
+const PROBE_LATER: Duration = Duration::from_millis(250);
+const FIRST_PROBES: u32 = 8;
 
 /// Accepts connections until told to stop.
 pub(super) async fn accept(
@@ -71,27 +78,31 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::
     // A frame is one write, and the next may be long in coming.
     let _ = link.stream.set_nodelay(true);
     let hello = match timeout(HELLO_TIMEOUT, link.receive(None)).await {
-        Ok(Ok(Some(Message::Hello { edge, kind, program }))) => Ok((edge, kind, program)),
+        Ok(Ok(Some(Message::Hello { edge, kind, program, holding }))) => {
+            Ok((edge, Introduction { kind, program, holding, address }))
+        }
         Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
         Ok(Ok(None)) => return,
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(format!("no hello within {HELLO_TIMEOUT:?}")),
     };
-    let (name, kind, program) = match hello {
+    let (name, introduction) = match hello {
         Ok(hello) => hello,
         Err(reason) => {
             warn!(%address, "refused: {reason}");
             return link.refuse(reason).await;
         }
     };
-    let admission = match hub.admit(&name, kind, &program, address, unix_ns()) {
+    let kind = introduction.kind.name();
+    let program = introduction.program.clone();
+    let admission = match hub.admit(&name, introduction, unix_ns()) {
         Ok(admission) => admission,
         Err(reason) => {
             warn!(edge = name, %address, "refused: {reason}");
             return link.refuse(reason).await;
         }
     };
-    info!(edge = name, %address, kind = SwitchKind::name(kind), program, "connected");
+    info!(edge = name, %address, kind, program, "connected");
     let Admission { edge, connection, messages } = admission;
     let guard = Dismissal { hub, edge, connection, problem: None };
     let ended = converse(&mut link, hub, edge, messages, &frames).await;
@@ -147,10 +158,19 @@ async fn converse(
     link.reader = std::mem::take(&mut link.reader).with_limit(MAX_FRAME_BYTES);
     let epochs = Duration::from_nanos(hub.clock().length_ns()) * SILENT_EPOCHS;
     let silence = SILENCE.max(epochs);
+    let mut answered = 0;
+    let probe = tokio::time::sleep(Duration::ZERO);
+    tokio::pin!(probe);
     loop {
         let message = tokio::select! {
             Some(message) = messages.recv() => {
                 link.send(&message).await.map_err(Ended::Broken)?;
+                continue;
+            }
+            () = &mut probe => {
+                link.send(&Message::Probe { sent_ns: unix_ns() }).await.map_err(Ended::Broken)?;
+                let wait = if answered < FIRST_PROBES { PROBE_SOON } else { PROBE_LATER };
+                probe.as_mut().reset(tokio::time::Instant::now() + wait);
                 continue;
             }
             received = timeout(silence, link.receive(Some(&layout))) => match received {
@@ -160,11 +180,22 @@ async fn converse(
                 Ok(Ok(Some(message))) => message,
             },
         };
+        let received_at_ns = unix_ns();
         match message {
             Message::Ingress(_) | Message::Egress(_) | Message::Sealed { .. } => {
-                if frames.send((edge, message)).await.is_err() {
+                let (message, decoded) = decode(message, hub.decoder()).await;
+                if frames
+                    .send(Heard { edge, message, decoded, received_ns: received_at_ns })
+                    .await
+                    .is_err()
+                {
                     return Ok(());
                 }
+            }
+            Message::Echo { sent_ns, received_ns, answered_ns } => {
+                answered += 1;
+                let heard_ns = received_at_ns;
+                hub.exchanged(edge, Exchange { sent_ns, received_ns, answered_ns, heard_ns });
             }
             Message::Applied { effective_epoch, outcome } => {
                 hub.applied(edge, effective_epoch, outcome);
@@ -175,6 +206,17 @@ async fn converse(
             }
         }
     }
+}
+
+/// Decodes an ingress side, long before the epoch's last side comes in.
+async fn decode(message: Message, decoder: &Decoder) -> (Message, Option<Box<DecodedIngress>>) {
+    let Message::Ingress(side) = message else { return (message, None) };
+    let decoder = decoder.clone();
+    let decoding = tokio::task::spawn_blocking(move || {
+        let decoded = Box::new(decoder.ingress(&side));
+        (Message::Ingress(side), Some(decoded))
+    });
+    decoding.await.expect("decoding ends, whatever a frame holds")
 }
 
 /// A socket and the frames that come out of it.

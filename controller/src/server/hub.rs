@@ -6,13 +6,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
-use calumma_sketch::{Attention, FlowKey, HashFamily, HashKey};
-use calumma_wire::{Message, Outcome, SwitchKind};
+use calumma_sketch::{Attention, FlowKey, HashKey};
+use calumma_wire::{Holding, Message, Outcome, SwitchKind};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
-use crate::analyse::{EdgeSizes, FlowSize, Tasks};
+use super::unix_ns;
+use crate::analyse::{Decoder, EdgeSizes, FlowSize, Tasks};
+use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
 use crate::collect::Taken;
 use crate::config::{AttentionSection, Config};
 
@@ -39,6 +41,14 @@ pub struct EdgeStatus {
     pub connections: u64,
     /// The last epoch that it spoke of.
     pub last_epoch: Option<u64>,
+    /// Its clock's time less the controller's, in milliseconds, once it has been measured.
+    pub clock_offset_ms: Option<f64>,
+    /// Most that `clock_offset_ms` is wrong.
+    pub clock_error_ms: Option<f64>,
+    /// Time that a message takes to the edge and back, in milliseconds, without what it waits there.
+    pub path_delay_ms: Option<f64>,
+    /// What is wrong with its clock; none where it keeps to the clock guard.
+    pub clock_problem: Option<String>,
     /// Frames about epochs that were taken in.
     pub frames: u64,
     /// Frames that had come before.
@@ -57,6 +67,7 @@ pub struct EdgeStatus {
 #[derive(Debug, Default)]
 struct Edge {
     status: EdgeStatus,
+    clock: ClockFilter,
     /// Number of the connection under way, and its messages.
     link: Option<(u64, mpsc::Sender<Message>)>,
 }
@@ -67,6 +78,20 @@ struct Plan {
     timeline: Timeline<Attention>,
     /// The last change: its epoch and what holds from then on.
     last: (u64, Attention),
+    /// Whether an edge has said what it measures by, or an epoch has been reported: until then,
+    /// what the configuration asks for is no more than a guess at it.
+    known: bool,
+    /// Whether what holds was taken over from the edges, and nobody has asked for it yet.
+    adopted: bool,
+}
+
+/// What an edge says of itself when it connects.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    pub(super) kind: SwitchKind,
+    pub(super) program: String,
+    pub(super) holding: Option<Holding>,
+    pub(super) address: SocketAddr,
 }
 
 /// An edge that has been let in.
@@ -86,7 +111,7 @@ pub struct Hub {
     config: Config,
     clock: EpochClock,
     hash_key: HashKey,
-    family: Arc<HashFamily>,
+    decoder: Decoder,
     plan: Mutex<Plan>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
@@ -100,21 +125,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    pub(super) fn new(
-        config: Config,
-        hash_key: HashKey,
-        family: Arc<HashFamily>,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(config: Config, hash_key: HashKey, decoder: Decoder) -> anyhow::Result<Self> {
         let attention = config.planned_attention()?;
         let edge = |name: &String| Edge {
             status: EdgeStatus { edge: name.clone(), ..EdgeStatus::default() },
-            link: None,
+            ..Edge::default()
         };
         Ok(Self {
             clock: config.clock()?,
             hash_key,
-            family,
-            plan: Mutex::new(Plan { timeline: Timeline::new(attention), last: (0, attention) }),
+            decoder,
+            plan: Mutex::new(Plan {
+                timeline: Timeline::new(attention),
+                last: (0, attention),
+                known: false,
+                adopted: false,
+            }),
             tasks: Mutex::new(config.tasks),
             edges: Mutex::new(config.edges.iter().map(edge).collect()),
             history: Mutex::new(VecDeque::new()),
@@ -133,9 +159,64 @@ impl Hub {
         self.clock
     }
 
+    /// What decodes the epochs' encoders.
+    pub(super) fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
     /// Every expected edge.
     pub fn edges(&self) -> Vec<EdgeStatus> {
-        lock(&self.edges).iter().map(|edge| edge.status.clone()).collect()
+        let now_ns = unix_ns();
+        let problems = self.clock_problems(now_ns);
+        let edges = lock(&self.edges);
+        let ms = |ns: f64| (ns / 1e3).round() / 1e3;
+        let status = |(edge, problem): (&Edge, Option<String>)| {
+            let clock = edge.clock.estimate(now_ns);
+            EdgeStatus {
+                clock_offset_ms: clock.map(|clock| ms(clock.offset_ns as f64)),
+                clock_error_ms: clock.map(|clock| ms(clock.error_ns as f64)),
+                path_delay_ms: clock.map(|clock| ms(clock.delay_ns as f64)),
+                clock_problem: problem,
+                ..edge.status.clone()
+            }
+        };
+        edges.iter().zip(problems).map(status).collect()
+    }
+
+    /// Takes in an exchange of times with an edge.
+    pub(super) fn exchanged(&self, edge: usize, exchange: Exchange) {
+        lock(&self.edges)[edge].clock.take(exchange);
+    }
+
+    /// For each edge, in words, by how much more than the clock guard its clock differs from another
+    /// edge's.
+    pub(super) fn clock_problems(&self, now_ns: u64) -> Vec<Option<String>> {
+        let mut edges = lock(&self.edges);
+        let clocks: Vec<Option<ClockEstimate>> =
+            edges.iter().map(|edge| edge.clock.estimate(now_ns)).collect();
+        let guard_ns = self.clock.guards().clock_ns;
+        let deviations = clocks::deviations(&clocks, guard_ns);
+        let name = |at: usize| self.config.edges[at].as_str();
+        let in_words = |Deviation { from, by_ns }: Deviation| {
+            let (by_ms, way) =
+                (by_ns.unsigned_abs() as f64 / 1e6, if by_ns > 0 { "ahead of" } else { "behind" });
+            let guard_ms = guard_ns as f64 / 1e6;
+            format!(
+                "its clock is {by_ms:.2} ms {way} {}'s, more than the clock guard of {guard_ms} ms: \
+                 see `chronyc tracking` on both, or raise clock_guard_us",
+                name(from)
+            )
+        };
+        let problems: Vec<_> = deviations.into_iter().map(|found| found.map(in_words)).collect();
+        for (edge, problem) in edges.iter_mut().zip(&problems) {
+            if edge.status.clock_problem.is_none()
+                && let Some(problem) = problem
+            {
+                warn!(edge = edge.status.edge, "{problem}");
+            }
+            edge.status.clock_problem.clone_from(problem);
+        }
+        problems
     }
 
     pub(super) fn tasks(&self) -> Tasks {
@@ -159,14 +240,13 @@ impl Hub {
     pub(super) fn admit(
         &self,
         name: &str,
-        kind: SwitchKind,
-        program: &str,
-        address: SocketAddr,
+        introduction: Introduction,
         now_ns: u64,
     ) -> Result<Admission, String> {
+        let Introduction { kind, program, holding, address } = introduction;
         // Plan before edges, as everywhere: a change of attention either is in the welcome or finds
         // the edge connected.
-        let plan = lock(&self.plan);
+        let mut plan = lock(&self.plan);
         let mut edges = lock(&self.edges);
         let Some(position) = edges.iter().position(|edge| edge.status.edge == name) else {
             return Err(format!(
@@ -174,17 +254,23 @@ impl Hub {
                 self.config.edges
             ));
         };
-        let Edge { status, link } = &mut edges[position];
+        if edges[position].link.is_none()
+            && let Some(holding) = holding
+        {
+            self.adopt(&mut plan, &edges, &holding, now_ns);
+        }
+        let Edge { status, link, clock } = &mut edges[position];
         if link.is_some() {
             let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
             return Err(format!(
                 "edge {name:?} is already connected from {other}: give each edge its own name"
             ));
         }
+        clock.clear();
         status.connected = true;
         status.address = Some(address);
         status.kind = Some(kind.name());
-        status.program = Some(program.to_owned());
+        status.program = Some(program);
         status.connections += 1;
         let connection = status.connections;
 
@@ -209,12 +295,42 @@ impl Hub {
         Ok(Admission { edge: position, connection, messages })
     }
 
+    /// Takes over what the first edge that measures already holds, as a controller that has just
+    /// started: what the switches do changes only by decision.
+    fn adopt(&self, plan: &mut Plan, edges: &[Edge], holding: &Holding, now_ns: u64) {
+        let attention = holding.attention;
+        if std::mem::replace(&mut plan.known, true)
+            || attention == plan.last.1
+            || attention.validate(&self.config.layout).is_err()
+        {
+            return;
+        }
+        plan.timeline = Timeline::new(attention);
+        plan.last = (holding.effective_epoch, attention);
+        plan.adopted = true;
+        info!("the edges measure already; their attention is taken over");
+        // Edges that came before, and measured nothing yet, follow.
+        self.tell(edges, self.earliest_epoch(now_ns), attention);
+    }
+
+    /// Sends a change of attention to every edge that is connected.
+    fn tell(&self, edges: &[Edge], effective_epoch: u64, attention: Attention) {
+        for Edge { status, link, .. } in edges {
+            if let Some((_, link)) = link
+                && link.try_send(Message::Reconfigure { effective_epoch, attention }).is_err()
+            {
+                warn!(edge = status.edge, "takes no messages; its epochs will be incomplete");
+            }
+        }
+    }
+
     /// Notes that a connection has ended, and why.
     pub(super) fn dismiss(&self, edge: usize, connection: u64, problem: Option<String>) {
         let mut edges = lock(&self.edges);
-        let Edge { status, link } = &mut edges[edge];
+        let Edge { status, link, clock } = &mut edges[edge];
         if link.as_ref().is_some_and(|(number, _)| *number == connection) {
             *link = None;
+            clock.clear();
             status.connected = false;
             status.last_problem = problem;
         }
@@ -275,15 +391,9 @@ impl Hub {
             plan.timeline.change(epoch, attention).map_err(|error| error.to_string())?;
         }
         plan.last = (epoch, attention);
-        for edge in lock(&self.edges).iter() {
-            if let Some((_, link)) = &edge.link
-                && link
-                    .try_send(Message::Reconfigure { effective_epoch: epoch, attention })
-                    .is_err()
-            {
-                warn!(edge = edge.status.edge, "takes no messages; its epochs will be incomplete");
-            }
-        }
+        plan.known = true;
+        plan.adopted = false;
+        self.tell(&lock(&self.edges), epoch, attention);
         Ok(Some(epoch))
     }
 
@@ -296,7 +406,7 @@ impl Hub {
     pub(super) fn applied(&self, edge: usize, effective_epoch: u64, outcome: Outcome) {
         let attention = lock(&self.plan).last.1;
         let mut edges = lock(&self.edges);
-        let Edge { status, link } = &mut edges[edge];
+        let Edge { status, link, .. } = &mut edges[edge];
         let name = &status.edge;
         match outcome {
             Outcome::Accepted => info!(edge = name, effective_epoch, "attention accepted"),
@@ -311,6 +421,29 @@ impl Hub {
             Outcome::Invalid { reason } => {
                 error!(edge = name, effective_epoch, "attention not accepted: {reason}");
                 status.last_problem = Some(reason);
+            }
+        }
+    }
+
+    /// Tells the edges that an epoch has been reported, so that they need not hold it. Once one has,
+    /// what the edges do is known, and what the configuration asks for may hold.
+    pub(super) fn reported(&self, epoch: u64, now_ns: u64) {
+        for Edge { link, .. } in lock(&self.edges).iter() {
+            if let Some((_, link)) = link {
+                // An edge that takes no messages holds the epoch a while longer.
+                let _ = link.try_send(Message::Reported { epoch });
+            }
+        }
+        let adopted = {
+            let mut plan = lock(&self.plan);
+            plan.known = true;
+            std::mem::take(&mut plan.adopted)
+        };
+        if adopted {
+            match self.change_attention(&self.config.attention, now_ns) {
+                Ok(Some(epoch)) => info!(epoch, "the configuration's attention sent to the edges"),
+                Ok(None) => {}
+                Err(problem) => error!("[attention]: {problem}"),
             }
         }
     }
@@ -349,7 +482,7 @@ impl Hub {
         let sizes = lock(&self.sizes).clone();
         let mut of_edges: Vec<_> = sizes
             .into_iter()
-            .map(|(edge, sizes)| (edge, sizes.epoch(), sizes.size_of(&self.family, flow)))
+            .map(|(edge, sizes)| (edge, sizes.epoch(), sizes.size_of(self.decoder.family(), flow)))
             .collect();
         of_edges.sort_by(|a, b| a.0.cmp(&b.0));
         of_edges

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!  edge ── TCP ── connection ─┐
-//!  edge ── TCP ── connection ─┼─ frames ─▶ collecting task ─ epochs ─▶ analysis thread ─▶ outputs
-//!                             │                                                        └▶ history ─▶ HTTP
+//!  edge ── TCP ── connection ─┼─ frames ─▶ collecting ─ epochs ─▶ decoding ─▶ reporting ─▶ outputs
+//!                             │                                                       └▶ history ─▶ HTTP
 //!                            hub: who is connected, what attention is planned
 //! ```
 //!
-//! Connections and collecting run on the async runtime and do little; decoding of sketches has a
-//! thread of its own, so that it never keeps a frame or a request waiting.
+//! Connections and collecting run on the async runtime. Each edge's HH encoder is decoded when its
+//! ingress side comes in, on the runtime's threads for such work; what is left when the last egress
+//! side is in has a thread of its own, and so has what is worked out at leisure.
 
+mod analysing;
 mod collecting;
 mod connection;
 mod http;
@@ -38,8 +40,8 @@ use crate::output::{Background, Output};
 /// Frames that may wait for the collecting task.
 const FRAMES_WAITING: usize = 256;
 
-/// Epochs that may wait for analysis.
-const EPOCHS_WAITING: usize = 64;
+/// Steps that may wait for decoding.
+const STEPS_WAITING: usize = 128;
 
 /// Nanoseconds since the Unix epoch by the system's clock.
 pub fn unix_ns() -> u64 {
@@ -65,14 +67,14 @@ pub struct Running {
 pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Result<Running> {
     let clock = config.clock()?;
     let hash_key = secret::hash_key(&config)?;
-    let mut analyser = Analyser::new(config.layout.clone(), &hash_key, clock, config.tasks);
-    let hub = Arc::new(Hub::new(config.clone(), hash_key, analyser.family().clone())?);
+    let analyser = Analyser::new(config.layout.clone(), &hash_key, clock, config.tasks);
+    let hub = Arc::new(Hub::new(config.clone(), hash_key, analyser.decoder().clone())?);
 
     let listener = bind(config.listen, "listen").await?;
     let listen = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
     let (frames, heard) = mpsc::channel(FRAMES_WAITING);
-    let (epochs, mut finished) = mpsc::channel(EPOCHS_WAITING);
+    let (steps, measured) = mpsc::channel(STEPS_WAITING);
 
     let background = background(&config)?;
     let metrics = Arc::new(Metrics::new(&config.edges, background.status())?);
@@ -89,26 +91,12 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
     };
     tokio::spawn(connection::accept(listener, hub.clone(), frames, stopped.clone()));
     let collecting =
-        tokio::spawn(collecting::run(hub.clone(), config.grace_ms, heard, epochs, stopped));
+        tokio::spawn(collecting::run(hub.clone(), config.grace_ms, heard, steps, stopped));
 
-    let analysed = hub.clone();
-    let ending = Ending(stop.clone());
     let mut outputs = outputs;
+    outputs.push(Box::new(metrics));
     outputs.push(Box::new(background));
-    let analysis = std::thread::Builder::new().name("analysis".to_owned()).spawn(move || {
-        let _ending = ending;
-        while let Some(input) = finished.blocking_recv() {
-            analyser.set_tasks(analysed.tasks());
-            let report = analyser.analyse(input);
-            metrics.record(&report);
-            let line: Arc<str> = serde_json::to_string(&report)?.into();
-            for output in &mut outputs {
-                output.report(&report, &line);
-            }
-            analysed.remember(report.epoch, line, analyser.sizes());
-        }
-        outputs.iter_mut().try_for_each(|output| output.finish())
-    })?;
+    let analysis = analysing::start(hub.clone(), analyser, measured, outputs, stop.clone())?;
     Ok(Running { hub, listen, http, stop, collecting, analysis })
 }
 
@@ -131,17 +119,6 @@ async fn bind(address: SocketAddr, field: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("{field} = {address}: can't listen there; is another controller running?")
     })
-}
-
-/// Stops the controller when the analysis thread ends, though it were by a panic: without it,
-/// nothing would ever be reported again.
-struct Ending(watch::Sender<bool>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        // Fails only where every task has ended already.
-        let _ = self.0.send(true);
-    }
 }
 
 impl Running {
@@ -190,6 +167,6 @@ impl Running {
         let _ = self.stop.send(true);
         self.collecting.await.context("the collecting task failed")?;
         let analysis = tokio::task::spawn_blocking(move || self.analysis.join()).await?;
-        analysis.map_err(|_| anyhow::anyhow!("the analysis thread panicked"))?
+        analysis.map_err(|_| anyhow::anyhow!("the reporting thread panicked"))?
     }
 }

@@ -126,8 +126,8 @@ fn a_missing_or_unsound_edge_makes_the_epoch_incomplete_and_no_loss_is_reported(
             (edge.ingress, edge.late_packets) = (None, None);
         }),
         ("e2: 4 packets left the network after", |edge| edge.late_packets = Some(4)),
-        ("e2: 12 packets passed while no ingress group", |edge| {
-            edge.ingress.as_mut().unwrap().defects.unmeasured_packets = 12;
+        ("e2: its clock is 3 ms ahead", |edge| {
+            edge.clock = Some("its clock is 3 ms ahead".to_owned());
         }),
         ("e2: 5 packets carried a hierarchy", |edge| {
             edge.egress.as_mut().unwrap().defects.foreign_packets = 5;
@@ -155,6 +155,26 @@ fn a_missing_or_unsound_edge_makes_the_epoch_incomplete_and_no_loss_is_reported(
         // What the sound edge saw is reported all the same.
         assert_eq!(report.edges[0].heavy_hitters.len(), 1);
     }
+}
+
+#[test]
+fn packets_that_came_between_two_epochs_of_a_timestamp_bit_make_both_incomplete() {
+    let layout = Layout::default();
+    let attention = Attention::healthy(&layout, 512);
+    let mut analyser = analyser(&layout, Tasks::default());
+    let complete: Vec<bool> = (9..14)
+        .map(|epoch| {
+            let mut input = input(&world(&layout, attention, epoch), attention);
+            input.edges[1].late_packets = Some(if epoch == 10 { 4 } else { 0 });
+            let report = analyser.analyse(input);
+            if epoch == 12 {
+                let reason = "e2: 4 packets with its timestamp bit left the network before";
+                assert!(report.incomplete_because[0].starts_with(reason), "{report:?}");
+            }
+            report.complete
+        })
+        .collect();
+    assert_eq!(complete, [true, false, true, false, true]);
 }
 
 #[test]

@@ -71,7 +71,8 @@ fn check_says_what_a_configuration_means_and_what_is_wrong_with_it() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("hh/hl/ll 3584/512/0"), "{text}");
 
-    let wrong = folder.file("wrong.toml", "edges = ['e1']\n[epoch]\nlength_ms = 5");
+    let wrong = folder
+        .file("wrong.toml", "edges = ['e1']\n[epoch]\nlength_ms = 5\nflight_guard_us = 10000");
     let output = run(&["--config", &wrong, "--check"]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
@@ -105,7 +106,8 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
         (&stream).write_all(&frame).unwrap();
     };
     let program = "a test".to_owned();
-    say(&Message::Hello { edge: "e1".to_owned(), kind: SwitchKind::Tofino, program });
+    let (edge, kind) = ("e1".to_owned(), SwitchKind::Tofino);
+    say(&Message::Hello { edge, kind, program, holding: None });
     let (hash_key, attention, epoch) = welcome(&stream);
     let world = World::new(&["e1"], &Layout::default(), &hash_key, attention, epoch);
     let input = world.inputs().remove(0);
@@ -170,6 +172,24 @@ fn it_tells_systemd_when_it_is_ready_reloads_and_stops_and_logs_json_where_asked
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(line["level"].is_string() && line["fields"]["message"].is_string(), "{line}");
     }
+}
+
+#[test]
+fn systemd_finds_no_fault_with_the_unit() {
+    if !is_installed("systemd-analyze", "systemd") {
+        return;
+    }
+    let unit =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd/calumma-controller.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    // It checks that the program is there, too.
+    let unit =
+        unit.replace("/usr/local/bin/calumma-controller", env!("CARGO_BIN_EXE_calumma-controller"));
+    let folder = Folder::new("unit");
+    let path = folder.file("calumma-controller.service", &unit);
+    let output = Command::new("systemd-analyze").args(["verify", &path]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && !said.contains("calumma-controller.service:"), "{said}");
 }
 
 /// What the controller welcomes an edge with, and an epoch that has just passed.

@@ -13,7 +13,7 @@ use calumma_controller::report::EpochReport;
 use calumma_controller::server::{Running, start, unix_ns};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
-use calumma_wire::{FrameReader, Message, Outcome, SwitchKind};
+use calumma_wire::{FrameReader, Holding, Message, Outcome, SwitchKind};
 use tokio::runtime::Runtime;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ struct Edge {
 
 fn hello(name: &str) -> Message {
     let program = "a test".to_owned();
-    Message::Hello { edge: name.to_owned(), kind: SwitchKind::Software, program }
+    Message::Hello { edge: name.to_owned(), kind: SwitchKind::Software, program, holding: None }
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -117,8 +117,25 @@ fn read(stream: &mut TcpStream, reader: &mut FrameReader) -> Option<Message> {
 
 impl Edge {
     fn join(controller: &Controller, name: &str) -> Self {
+        Self::introduce(controller, hello(name))
+    }
+
+    /// Joins as an edge that measures under `attention` already.
+    fn join_measuring(controller: &Controller, name: &str, attention: Attention) -> Self {
+        Self::introduce(
+            controller,
+            Message::Hello {
+                edge: name.to_owned(),
+                kind: SwitchKind::Software,
+                program: "a test".to_owned(),
+                holding: Some(Holding { attention, effective_epoch: 1 }),
+            },
+        )
+    }
+
+    fn introduce(controller: &Controller, hello: Message) -> Self {
         let mut stream = connect(controller.running.listen());
-        write(&mut stream, &hello(name));
+        write(&mut stream, &hello);
         let mut reader = FrameReader::new();
         match read(&mut stream, &mut reader) {
             Some(Message::Welcome {
@@ -161,8 +178,39 @@ impl Edge {
         write(&mut self.stream, message);
     }
 
+    /// Answers the next probe by a clock that is `ahead_ns` ahead.
+    fn answer_probe(&mut self, ahead_ns: u64) {
+        loop {
+            let message = read(&mut self.stream, &mut self.reader).expect("a probe");
+            if let Message::Probe { sent_ns } = message {
+                let now_ns = unix_ns() + ahead_ns;
+                return self.say(&Message::Echo {
+                    sent_ns,
+                    received_ns: now_ns,
+                    answered_ns: now_ns,
+                });
+            }
+        }
+    }
+
+    /// The epoch that the controller says next it has reported.
+    fn hear_reported(&mut self) -> u64 {
+        loop {
+            let message = read(&mut self.stream, &mut self.reader).expect("a notice");
+            if let Message::Reported { epoch } = message {
+                return epoch;
+            }
+        }
+    }
+
+    /// The next message but probes and notices of what has been reported.
     fn hear(&mut self) -> Option<Message> {
-        read(&mut self.stream, &mut self.reader)
+        loop {
+            match read(&mut self.stream, &mut self.reader) {
+                Some(Message::Probe { .. } | Message::Reported { .. }) => {}
+                message => return message,
+            }
+        }
     }
 }
 
@@ -352,9 +400,9 @@ fn strangers_doubles_and_other_versions_are_refused_with_a_reason() {
     let double = refusal(&frame(hello("e1")));
     assert!(double.contains("already connected from 127.0.0.1:"), "{double}");
     let mut version = frame(hello("e2"));
-    version[6] = 2;
+    version[6] = 9;
     let version = refusal(&version);
-    assert!(version.contains("version 2") && version.contains("same release"), "{version}");
+    assert!(version.contains("version 9") && version.contains("same release"), "{version}");
     let browser = refusal(b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n");
     assert!(browser.contains("is the peer a Calumma program?"), "{browser}");
     let early = refusal(&frame(Message::Sealed { epoch: 1, late_packets: 0 }));
@@ -453,4 +501,87 @@ fn an_epoch_at_the_papers_full_load_comes_through_whole() {
     assert!(report.complete, "{:?}", report.incomplete_because);
     assert_eq!(lost(&report), world.lost);
     assert_eq!(report.edges[0].cardinality, Some(7000.0));
+}
+
+#[test]
+fn an_edge_whose_clock_is_beyond_the_guard_is_named_and_its_epochs_are_incomplete() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let status = |at: usize| controller.running.hub().edges()[at].clone();
+    for _ in 0..4 {
+        e1.answer_probe(0);
+        e2.answer_probe(4_000_000);
+    }
+    let since = std::time::Instant::now();
+    while status(1).clock_problem.is_none() {
+        assert!(since.elapsed() < PATIENCE, "{:?}", status(1));
+        e1.answer_probe(0);
+        e2.answer_probe(4_000_000);
+    }
+    let (offset, error) = (status(1).clock_offset_ms.unwrap(), status(1).clock_error_ms.unwrap());
+    assert!((offset - 4.0).abs() <= error, "{offset} +- {error}");
+    assert!(status(1).path_delay_ms.unwrap() > 0.0);
+
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert!(!report.complete && report.loss.is_empty() && report.missing_edges.is_empty());
+    let [reason] = report.incomplete_because.as_slice() else { panic!("{report:?}") };
+    assert!(
+        reason.starts_with("e2: its clock is ") && reason.contains("ahead of e1's"),
+        "{reason}"
+    );
+    assert_eq!(controller.get("/api/v1/edges")[0]["clock_problem"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_unasked() {
+    let controller = Controller::start(PATIENT);
+    let layout = Layout::default();
+    let held = Attention::healthy(&layout, 768);
+    let mut e1 = Edge::join_measuring(&controller, "e1", held);
+    let mut e2 = Edge::join_measuring(&controller, "e2", held);
+    assert_eq!((e1.attention, e2.attention), (held, held), "what they measure by already");
+    let first = e1.recent_epoch() - 40;
+    let worlds: Vec<World> = (first..first + 3)
+        .map(|epoch| {
+            let mut world = e1.world(epoch);
+            traffic(&mut world);
+            world
+        })
+        .collect();
+    worlds.iter().for_each(|world| e1.deliver(world, 0));
+    worlds.iter().for_each(|world| e2.deliver(world, 1));
+    for world in &worlds {
+        let report = controller.report(world.epoch);
+        assert!(report.complete, "{:?}", report.incomplete_because);
+        assert_eq!(lost(&report), world.lost);
+    }
+    // Once an epoch has been reported, the state of the switches is known, and what the
+    // configuration asks for is put in force.
+    assert_eq!(e1.hear_reported(), first);
+    let Some(Message::Reconfigure { effective_epoch, attention }) = e1.hear() else {
+        panic!("the configuration's attention")
+    };
+    assert!(effective_epoch > e1.clock.epoch_at(unix_ns()));
+    assert_eq!(attention, Attention::healthy(&layout, 512));
+    assert_eq!([(); 3].map(|()| e2.hear_reported()), [first, first + 1, first + 2]);
+}
+
+#[test]
+fn reports_say_when_each_step_was_done() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let world = e1.world(epoch);
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    let timing = controller.report(epoch).timing.unwrap();
+    assert!(timing.ingress_ms > 0.0 && timing.egress_ms >= timing.ingress_ms, "{timing:?}");
+    assert!(timing.planned_ms > timing.egress_ms && timing.published_ms > timing.planned_ms);
 }

@@ -33,19 +33,23 @@
 #![allow(unsafe_code)]
 
 mod burst;
+mod cache;
 mod eal;
 mod error;
 mod lcore;
 mod mbuf;
+mod member;
 mod mempool;
 mod port;
 mod queue;
 
 pub use burst::{BURST, Burst};
+pub use cache::prefetch;
 pub use eal::{Eal, tsc, tsc_hz, version};
 pub use error::{Error, Result};
 pub use lcore::LcoreHandle;
 pub use mbuf::Mbuf;
+pub use member::{MemberSketch, MemberSketchConfig};
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::{Link, Port, PortConfig, PortInfo, PortStats};
 pub use queue::{RxQueue, TxQueue};

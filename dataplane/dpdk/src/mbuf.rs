@@ -215,12 +215,7 @@ impl Mbuf {
     /// first cache line.
     #[inline]
     pub fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: prefetching reads nothing; any address will do.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.data_ptr().cast());
-        }
+        crate::cache::prefetch_at(self.data_ptr().cast());
     }
 }
 

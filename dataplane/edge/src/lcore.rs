@@ -10,6 +10,7 @@ use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
 
 use crate::config::{PollingConfig, Role};
 use crate::control::unix_ns;
+use crate::profile::{Profile, Stage};
 use crate::worker::{DropMask, Packet, Worker};
 
 impl Packet for Mbuf {
@@ -44,26 +45,47 @@ pub struct PortQueues {
 /// Empty polls in a row after which an lcore that may sleep does.
 const IDLE_POLLS: u32 = 1000;
 
-/// Polls all ports in turn until `stop` is set, and gives worker and queues back.
+/// What an lcore leaves behind.
+pub struct Finished {
+    /// Its sketches and counters.
+    pub worker: Worker,
+    /// Its queues.
+    pub ports: Vec<PortQueues>,
+    /// Where its time went.
+    pub profile: Profile,
+}
+
+/// Polls all ports in turn until `stop` is set.
 pub fn run(
     mut worker: Worker,
     mut ports: Vec<PortQueues>,
     polling: PollingConfig,
     stop: &AtomicBool,
-) -> (Worker, Vec<PortQueues>) {
+) -> Finished {
     let mut clock = TscClock::new();
+    let mut profile = Profile::new(dpdk::tsc_hz());
     let mut burst = Burst::new();
     let mut drained = true;
     let mut idle_polls = 0;
+    let mut tsc = dpdk::tsc();
     while !stop.load(Ordering::Relaxed) {
-        worker.tick(clock.unix_ns(), drained);
+        let mut began = tsc;
+        let mut event = worker.tick(clock.unix_ns(tsc), drained);
+        if event {
+            tsc = dpdk::tsc();
+            profile.spend(Stage::Work, tsc - began);
+        }
         drained = true;
         let mut idle = true;
         for at in 0..ports.len() {
             let received = ports[at].rx.rx(&mut burst);
+            let polled = dpdk::tsc();
             if received == 0 {
+                profile.spend(Stage::Idle, polled - tsc);
+                tsc = polled;
                 continue;
             }
+            profile.spend(Stage::Receive, polled - tsc);
             idle = false;
             drained &= received < burst.capacity();
             let drops = match ports[at].role {
@@ -71,15 +93,24 @@ pub fn run(
                 Role::Fabric => worker.egress(burst.as_mut_slice()),
             };
             discard(&mut burst, drops);
+            let worked = dpdk::tsc();
+            profile.spend(Stage::Work, worked - polled);
             let peer = ports[at].peer;
             transmit(&mut worker, &mut ports[peer].tx, &mut burst, polling.transmit_retries);
+            tsc = dpdk::tsc();
+            profile.spend(Stage::Transmit, tsc - worked);
+            profile.burst(tsc - began, event);
+            (began, event) = (tsc, false);
         }
         idle_polls = if idle { idle_polls + 1 } else { 0 };
         if idle_polls >= IDLE_POLLS && polling.idle_sleep_us > 0 {
             std::thread::sleep(Duration::from_micros(polling.idle_sleep_us.into()));
+            let woken = dpdk::tsc();
+            profile.spend(Stage::Idle, woken - tsc);
+            tsc = woken;
         }
     }
-    (worker, ports)
+    Finished { worker, ports, profile }
 }
 
 /// Frees the packets that `drops` names.
@@ -155,12 +186,13 @@ impl TscClock {
         }
     }
 
+    /// The time at which the counter read `tsc`, a moment ago.
     #[inline]
-    fn unix_ns(&mut self) -> u64 {
-        if dpdk::tsc() >= self.next_anchor_tsc {
+    fn unix_ns(&mut self, tsc: u64) -> u64 {
+        if tsc >= self.next_anchor_tsc {
             self.anchor();
         }
-        let ticks = dpdk::tsc().saturating_sub(self.anchor_tsc);
+        let ticks = tsc.saturating_sub(self.anchor_tsc);
         let now_ns = self.anchor_ns + ((u128::from(ticks) * self.scale) >> 32) as u64;
         self.last_ns = self.last_ns.max(now_ns);
         self.last_ns

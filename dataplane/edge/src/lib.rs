@@ -17,5 +17,6 @@ pub mod counters;
 pub mod lcore;
 pub mod measure;
 pub mod parse;
+pub mod profile;
 pub mod switch;
 pub mod worker;

@@ -171,28 +171,30 @@ impl Measurement {
 
     /// Does what is due at `now_ns` (nanoseconds since the Unix epoch; must not run backwards).
     /// `drained` says that the receive queues were found empty since the last call: an egress group
-    /// is taken only then, so that packets which arrived in time are recorded in time.
+    /// is taken only then, so that packets which arrived in time are recorded in time. Whether anything
+    /// happened to an epoch.
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) {
-        if now_ns >= self.next_ns {
-            self.on_due(now_ns, drained, counters);
-        }
+    pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> bool {
+        now_ns >= self.next_ns && self.on_due(now_ns, drained, counters)
     }
 
     #[cold]
-    fn on_due(&mut self, now_ns: u64, drained: bool, counters: &Counters) {
+    fn on_due(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> bool {
         self.read_inbox();
         let Some(active) = &mut self.active else {
             self.next_ns = now_ns + IDLE_POLL_NS;
-            return;
+            return false;
         };
+        let mut happened = false;
         while active.may_go_on(now_ns, drained) {
             match active.schedule.due(now_ns) {
                 Some(due) => active.step(due, now_ns, &self.mailbox.outbox, counters),
                 None => break,
             }
+            happened = true;
         }
         self.next_ns = active.schedule.next_at_ns();
+        happened
     }
 
     fn read_inbox(&mut self) {

@@ -13,6 +13,7 @@ use crate::control::collect::Collector;
 use crate::counters::Counters;
 use crate::lcore::{self, PortQueues};
 use crate::measure::Measurement;
+use crate::profile::Profile;
 use crate::worker::Worker;
 
 /// Mbufs beyond those that may lie in descriptors: bursts, caches, a device's own.
@@ -77,8 +78,13 @@ pub fn run(config: &Config, eal_arguments: &[String]) -> anyhow::Result<Vec<(Str
     let finished = finished?;
 
     let mut counters = Counters::default();
-    finished.iter().for_each(|(worker, _)| counters += &worker.counters);
+    let mut profile = Profile::new(dpdk::tsc_hz());
+    for lcore in &finished {
+        counters += &lcore.worker.counters;
+        profile.add(&lcore.profile);
+    }
     let mut totals = counters.named();
+    totals.extend(profile.named());
     totals.extend(port_totals(&ports));
     Ok(totals)
 }

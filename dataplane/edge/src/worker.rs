@@ -1,5 +1,7 @@
 //! What one lcore does to a burst of packets, whatever they came from.
 
+mod run;
+
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::group::BURST;
 use calumma_sketch::{FlowKey, Hierarchy};
@@ -8,6 +10,8 @@ use crate::carrier::{self, Mark};
 use crate::counters::Counters;
 use crate::measure::{Active, Measurement};
 use crate::parse::{Parsed, parse};
+
+pub use self::run::MarkedRun;
 
 /// A packet in memory.
 pub trait Packet {
@@ -85,8 +89,8 @@ impl Worker {
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, drained: bool) {
-        self.measurement.tick(now_ns, drained, &self.counters);
+    pub fn tick(&mut self, now_ns: u64, drained: bool) -> bool {
+        self.measurement.tick(now_ns, drained, &self.counters)
     }
 
     /// When something is due next in the measurement, in nanoseconds since the Unix epoch.

@@ -1,7 +1,5 @@
 //! Linear counting: how many flows there were, from the share of counters none of them hit.
 
-use std::cmp::Reverse;
-
 use crate::tower::TowerSketch;
 
 /// A number and how far it is to be trusted.
@@ -21,33 +19,37 @@ impl Estimate {
     }
 }
 
-/// Flows that the classifier saw, by linear counting on the array with most counters (section 4.2
-/// of the ChameleMon paper; Whang and others 1990).
+/// Flows that the classifier saw, by linear counting (section 4.2 of the ChameleMon paper; Whang and
+/// others 1990), all arrays taken together.
 ///
-/// With w counters of which a share V is zero, the estimate is -w ln V flows; at t = n / w flows a
-/// counter its standard error is sqrt(w (e^t - t - 1)). On the default layout that is 0.5 % of
-/// 30,000 flows and 1.1 % of 200,000.
+/// With w counters of which a share V is zero, an array's estimate is -w ln V flows; at t = n / w
+/// flows a counter its standard error is sqrt(w (e^t - t - 1)). Flows fall into each array
+/// independently of the others, so the estimates are averaged by the inverse of their variance. On
+/// the default layout that gives 0.5 % of 30,000 flows and 1.0 % of 200,000.
 ///
-/// An array without any zero counter says only that there were many flows; then the array with
-/// next most counters is asked. Where none has a zero counter left, the value is w ln w, the
-/// number of flows that leaves one zero counter on average, and has no standard error: a lower
-/// bound.
+/// An array without any zero counter says only that there were many flows and is left out. Where
+/// none has a zero counter left, the value is w ln w of the widest, the number of flows that leaves
+/// one zero counter on average, and has no standard error: a lower bound.
 pub fn cardinality(classifier: &TowerSketch) -> Estimate {
-    let mut levels: Vec<_> = classifier.levels().enumerate().collect();
-    levels.sort_by_key(|(_, level)| Reverse(level.counters));
-    let mut floor = 0.0_f64;
-    for (at, level) in levels {
+    let (mut weighted, mut weights, mut floor) = (0.0, 0.0, 0.0_f64);
+    for (at, level) in classifier.levels().enumerate() {
         let counters = f64::from(level.counters);
         let zero = classifier.counters(at).filter(|&value| value == 0).count();
-        if zero > 0 {
-            let load = (counters / zero as f64).ln();
-            let variance = counters * (load.exp() - load - 1.0);
-            let value = (counters * load).max(floor);
-            return Estimate { value, standard_error: Some(variance.max(0.0).sqrt()) };
+        if zero == level.counters as usize {
+            return Estimate { value: 0.0, standard_error: Some(0.0) };
         }
         floor = floor.max(counters * counters.ln());
+        if zero > 0 {
+            let load = (counters / zero as f64).ln();
+            let weight = 1.0 / (counters * (load.exp() - load - 1.0));
+            weighted += weight * counters * load;
+            weights += weight;
+        }
     }
-    Estimate { value: floor, standard_error: None }
+    if weights == 0.0 {
+        return Estimate { value: floor, standard_error: None };
+    }
+    Estimate { value: weighted / weights, standard_error: Some((1.0 / weights).sqrt()) }
 }
 
 #[cfg(test)]
@@ -82,10 +84,15 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_array_answers_first_wherever_it_stands() {
-        let levels = [Level::new(8, 16), Level::new(16, 4_096)];
-        let estimate = cardinality(&tower(&levels, 1_000));
-        assert!((estimate.value - 1_000.0).abs() < 4.0 * estimate.standard_error.unwrap());
+    fn arrays_are_trusted_as_far_as_their_zero_counters_tell() {
+        let full = [Level::new(8, 16), Level::new(16, 4_096)];
+        let both = [Level::new(8, 2_048), Level::new(16, 4_096)];
+        let error = |levels: &[Level]| {
+            let estimate = cardinality(&tower(levels, 1_000));
+            assert!((estimate.value - 1_000.0).abs() < 4.0 * estimate.standard_error.unwrap());
+            estimate.standard_error.unwrap()
+        };
+        assert!(error(&both) < 0.9 * error(&full));
     }
 
     #[test]

@@ -1,5 +1,17 @@
-//! Estimators over the counters of a flow classifier: cardinality, flow size distribution, entropy
-//! (section 4.2 of the ChameleMon paper).
+//! Estimators over the counters of a flow classifier and the flowset of the HH encoder: the six
+//! packet accumulation tasks of the ChameleMon paper (section 4.2).
+//!
+//! | task | |
+//! |---|---|
+//! | size of a flow | [`Accumulation::size_of`] |
+//! | heavy hitters | [`Accumulation::heavy_hitters`] |
+//! | heavy changes | [`Accumulation::heavy_changes`] |
+//! | cardinality | [`Accumulation::cardinality`], or [`cardinality()`] from the classifier alone |
+//! | flow size distribution | [`Accumulation::distribution`], or [`size_distribution`] |
+//! | entropy | [`Accumulation::entropy`], or [`entropy()`] of any distribution |
+//!
+//! [`Accumulation`] gives each task's best answer from all that an epoch left; the functions answer
+//! from what they are given.
 //!
 //! They read a [`TowerSketch`](crate::TowerSketch) filled by CM insertion, and take what is known
 //! exactly from the flowset of the HH encoder. They keep no state and decide nothing: what is done
@@ -26,12 +38,15 @@
 //! assert!((estimate::entropy(&sizes) - 9.9).abs() < 0.1);
 //! ```
 
+mod accumulation;
 mod cardinality;
 mod distribution;
 mod elephants;
 mod entropy;
 mod mrac;
+mod size;
 
+pub use accumulation::{Accumulation, FlowSize};
 pub use cardinality::{Estimate, cardinality};
 pub use distribution::{size_distribution, size_distribution_with_known};
 pub use entropy::entropy;

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::bucket::{Bucket, Unit};
 use super::{prime, wrapping};
 use crate::key::FlowKey;
-use crate::simd::Isa;
 
 /// How the fragments of flow keys are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -46,27 +45,6 @@ impl Arithmetic {
         }
     }
 
-    /// Adds `unit` to one bucket of each array: `at` is its index in each, and an array has `stride`
-    /// buckets.
-    #[inline(always)]
-    pub(super) fn add_unit(
-        self,
-        isa: impl Isa,
-        buckets: &mut [Bucket],
-        unit: &Bucket,
-        at: &[u32],
-        stride: usize,
-    ) {
-        let limit = prime::limit_of(unit);
-        for (array, &at) in at.iter().enumerate() {
-            let bucket = &mut buckets[array * stride + at as usize];
-            match self {
-                Self::Prime => prime::add_unit(isa, bucket, unit, &limit),
-                Self::Wrapping => *bucket = wrapping::add(bucket, unit),
-            }
-        }
-    }
-
     /// `a - b`.
     #[inline(always)]
     pub(super) fn subtract(self, a: &Bucket, b: &Bucket) -> Bucket {
@@ -82,16 +60,6 @@ impl Arithmetic {
         match self {
             Self::Prime => prime::multiply(unit, packets),
             Self::Wrapping => wrapping::multiply(unit, packets),
-        }
-    }
-
-    /// The flow that fills `bucket`, if it is a single one: its key and the fingerprint summed with
-    /// it. What comes out of an impure bucket is arbitrary; the caller hashes the key to verify it.
-    #[inline(always)]
-    pub(super) fn divide(self, bucket: &Bucket) -> Option<(FlowKey, u32)> {
-        match self {
-            Self::Prime => prime::divide(bucket),
-            Self::Wrapping => wrapping::divide(bucket).map(|key| (key, 0)),
         }
     }
 

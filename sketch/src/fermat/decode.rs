@@ -7,27 +7,30 @@
 //! was mistaken for come out elsewhere, to which a stack would never get. Hostile contents could
 //! keep up such an exchange for ever, so the number of extractions is bounded.
 //!
-//! Buckets are looked at in rounds, and within a round in batches: all of a batch are divided, then
-//! all keys are hashed and the cache lines of their buckets asked for, then the flows are taken
-//! out. A bucket that changes between being looked at and its turn is left to the next round.
+//! Buckets are looked at a burst at a time: all are divided, those that pass wait until they fill
+//! another burst, then their keys are hashed and the cache lines of their buckets asked for, and
+//! then the flows are taken out. A bucket that changes between being looked at and its turn is
+//! looked at again. One sweep goes through all buckets; between its bursts, those that changed
+//! behind it are looked at while they are still in the cache, but only a few bursts of them, so
+//! that no exchange holds up the sweep.
+
+use std::collections::VecDeque;
 
 use super::bucket::Bucket;
 use super::decoded::Decoded;
 use super::sketch::FermatSketch;
-use super::{Arithmetic, MAX_ARRAYS};
+use super::{Arithmetic, MAX_ARRAYS, prime, wrapping};
+use crate::burst::{BURST, Column, Keys, Rows, ones};
 use crate::hash::HashFamily;
 use crate::key::FlowKey;
-use crate::layout::Part;
-use crate::simd::{Isa, with_engine};
+use crate::memory::prefer_huge_pages;
+use crate::simd::{Isa, Work};
 
 /// Extractions allowed for each bucket. A decodable sketch needs fewer than one.
 const EXTRACTIONS_PER_BUCKET: usize = 4;
 
-/// Buckets looked at together.
-const BATCH: usize = 16;
-
-/// How many buckets ahead cache lines are asked for.
-const AHEAD: usize = 2 * BATCH;
+/// Bursts of changed buckets that are looked at for each burst of the sweep, if there are as many.
+const CHANGED_PER_SWEPT: usize = 4;
 
 pub(super) fn decode(sketch: FermatSketch, family: &HashFamily) -> Decoded {
     use Arithmetic::{Prime, Wrapping};
@@ -45,32 +48,59 @@ fn peel<const PRIME: bool, const ARRAYS: usize>(
     sketch: FermatSketch,
     family: &HashFamily,
 ) -> Decoded {
-    with_engine!(family.engine(), |isa| {
-        Peeling::<_, PRIME, ARRAYS>::new(sketch, family, isa).run()
-    })
+    family.engine().run(Peel::<PRIME, ARRAYS>(sketch, family))
 }
 
-/// A flow found alone in a bucket.
-#[derive(Clone, Copy, Default)]
-struct Pure {
-    key: FlowKey,
-    fingerprint: u32,
-    /// The bucket, and what it held.
-    at: usize,
-    taken: Bucket,
-    /// Its bucket in each array.
-    buckets: [usize; MAX_ARRAYS],
+struct Peel<'a, const PRIME: bool, const ARRAYS: usize>(FermatSketch, &'a HashFamily);
+
+impl<const PRIME: bool, const ARRAYS: usize> Work for Peel<'_, PRIME, ARRAYS> {
+    type Output = Decoded;
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) -> Decoded {
+        Peeling::<_, PRIME, ARRAYS>::new(self.0, self.1, isa).run()
+    }
+}
+
+/// What dividing a burst of buckets by their counts gives.
+pub(super) struct Quotients {
+    /// The padded keys, as little-endian words.
+    pub(super) words: [Column; 4],
+    /// The fingerprints summed along with them, 0 where none are.
+    pub(super) fingerprints: Column,
+    /// A set bit for each bucket that may hold a single flow. What comes out of others is arbitrary.
+    pub(super) plausible: u32,
+}
+
+/// Flows that may be alone in a bucket.
+struct Candidates {
+    len: usize,
+    /// Padded keys, as little-endian words.
+    keys: Rows,
+    fingerprints: Column,
+    /// The bucket of each, and what it held.
+    at: Column,
+    taken: [Bucket; BURST],
+}
+
+impl Candidates {
+    const NONE: Self = Self {
+        len: 0,
+        keys: Rows::ZERO,
+        fingerprints: Column::ZERO,
+        at: Column::ZERO,
+        taken: [Bucket([0; 8]); BURST],
+    };
 }
 
 struct Peeling<'a, I, const PRIME: bool, const ARRAYS: usize> {
     sketch: FermatSketch,
-    whole: Part,
     family: &'a HashFamily,
     isa: I,
     /// One bit for each bucket that waits to be looked at.
     waiting: Vec<u64>,
-    /// Those of them that changed since they were looked at last.
-    next: Vec<u32>,
+    /// Those of them that changed since they were looked at last, the first to change in front.
+    changed: VecDeque<u32>,
     flows: Vec<(FlowKey, i64)>,
     /// Extractions left.
     budget: usize,
@@ -83,13 +113,14 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
     #[inline(always)]
     fn new(sketch: FermatSketch, family: &'a HashFamily, isa: I) -> Self {
         let total = sketch.shape().total_buckets();
+        let mut flows = Vec::with_capacity(total);
+        prefer_huge_pages(flows.spare_capacity_mut());
         Self {
-            whole: sketch.whole(),
             family,
             isa,
             waiting: vec![u64::MAX; total.div_ceil(64)],
-            next: Vec::with_capacity(total),
-            flows: Vec::with_capacity(total),
+            changed: VecDeque::new(),
+            flows,
             budget: EXTRACTIONS_PER_BUCKET * total,
             repeated: false,
             sketch,
@@ -108,90 +139,149 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
 
     #[inline(always)]
     fn run(mut self) -> Decoded {
-        let total = self.sketch.shape().total_buckets();
+        // Candidates that wait for a burst to be filled, and those that did not fit any more.
+        let mut candidates = [Candidates::NONE; 2];
+        let mut front = 0;
+        let total = self.sketch.shape().total_buckets() as u32;
+        let mut sweep = 0..total;
         let mut exhausted = false;
-        // The first round goes through all buckets, in order.
-        for start in (0..total).step_by(BATCH) {
-            exhausted |= !self.look(start..total.min(start + BATCH));
-        }
-        let mut round = Vec::with_capacity(self.next.len());
-        while !self.next.is_empty() && !exhausted {
-            round.clear();
-            std::mem::swap(&mut round, &mut self.next);
-            for start in (0..round.len()).step_by(BATCH) {
-                let batch = &round[start..round.len().min(start + BATCH)];
-                for &at in round.iter().skip(start + AHEAD).take(BATCH) {
-                    self.isa.prefetch(self.sketch.buckets(), at as usize);
-                }
-                exhausted |= !self.look(batch.iter().map(|&at| at as usize));
+        for turn in 0.. {
+            let mut burst = [0; BURST];
+            let burst = if turn % (1 + CHANGED_PER_SWEPT) == 0 || self.changed.len() < BURST {
+                fill(&mut burst, &mut sweep)
+            } else {
+                &[]
+            };
+            let mut changed = [0; BURST];
+            let burst = if burst.is_empty() {
+                let ready = self.changed.len().min(BURST);
+                fill(&mut changed, self.changed.drain(..ready))
+            } else {
+                burst
+            };
+            let [first, second] = &mut candidates;
+            let (full, rest) = if front == 0 { (first, second) } else { (second, first) };
+            self.look(burst, full, rest);
+            if full.len == 0 && burst.is_empty() {
+                break;
+            }
+            // A burst that is not full itself will not be followed by one that is.
+            if full.len == BURST || burst.len() < BURST {
+                exhausted = !self.extract_candidates(full);
+                full.len = 0;
+                front = 1 - front;
+            }
+            if exhausted {
+                break;
             }
         }
         let remaining = self.sketch.buckets().iter().filter(|bucket| !bucket.is_zero()).count();
         Decoded::new(self.flows, self.repeated, remaining, exhausted)
     }
 
-    /// Looks at up to [`BATCH`] buckets and takes out the flows that are alone in one. Gives false
-    /// where more came out than may.
+    /// Looks at up to [`BURST`] buckets and adds to the candidates what may be alone in one.
     #[inline(always)]
-    fn look(&mut self, batch: impl Iterator<Item = usize>) -> bool {
-        let mut pure = [Pure::default(); BATCH];
-        let mut found = 0;
-        let arithmetic = self.arithmetic();
-        for at in batch {
-            self.waiting[at / 64] &= !(1 << (at % 64));
-            let taken = self.sketch.buckets()[at];
-            if let Some((key, fingerprint)) = arithmetic.divide(&taken) {
-                pure[found] = Pure { key, fingerprint, at, taken, buckets: [0; MAX_ARRAYS] };
-                found += 1;
-            }
+    fn look(&mut self, burst: &[u32], full: &mut Candidates, rest: &mut Candidates) {
+        let mut taken = [Bucket::default(); BURST];
+        for (taken, &at) in taken.iter_mut().zip(burst) {
+            *taken = self.sketch.buckets()[at as usize];
+            self.waiting[at as usize / 64] &= !(1 << (at % 64));
         }
-        let mut verified = 0;
-        for candidate in 0..found {
-            let mut flow = pure[candidate];
-            let belongs = self.verify(&mut flow);
-            pure[verified] = flow;
-            verified += usize::from(belongs);
+        let taken = &taken[..burst.len()];
+        let quotients =
+            if PRIME { prime::divide(self.isa, taken) } else { wrapping::divide(self.isa, taken) };
+        let keys = self.isa.rows(&quotients.words);
+        for found in ones(quotients.plausible) {
+            let to = if full.len < BURST { &mut *full } else { &mut *rest };
+            to.keys.0[to.len] = keys.0[found];
+            to.fingerprints.0[to.len] = quotients.fingerprints.0[found];
+            to.at.0[to.len] = burst[found];
+            to.taken[to.len] = taken[found];
+            to.len += 1;
         }
-        for flow in &pure[..verified] {
-            if self.sketch.buckets()[flow.at] == flow.taken {
+    }
+
+    /// Takes the flows out that a burst of candidates holds. Gives false where more came out than
+    /// may.
+    #[inline(always)]
+    fn extract_candidates(&mut self, candidates: &Candidates) -> bool {
+        let (pure, buckets) = self.verify(candidates);
+        for flow in ones(pure) {
+            if self.sketch.buckets()[candidates.at.0[flow] as usize] == candidates.taken[flow] {
                 if self.budget == 0 {
                     return false;
                 }
                 self.budget -= 1;
-                self.extract(flow);
+                self.extract(candidates, &buckets, flow);
             }
         }
         true
     }
 
-    /// Rehashing and fingerprint verification (section 3.1 and Appendix A.4).
+    /// Rehashing and fingerprint verification (section 3.1 and Appendix A.4): a set bit for each
+    /// flow that belongs where it was found, and the bucket of every candidate in each array.
     #[inline(always)]
-    fn verify(&self, flow: &mut Pure) -> bool {
-        let hashes = self.family.hash_with(self.isa, &flow.key);
-        let mut belongs = false;
+    fn verify(&self, candidates: &Candidates) -> (u32, [Column; MAX_ARRAYS]) {
+        let keys = Keys::from_rows(self.isa, candidates.keys, candidates.len);
+        let hashes = self.family.hash_keys(self.isa, &keys);
+        let shape = self.sketch.shape();
+        let whole = self.sketch.whole();
+        let mut buckets = [Column::ZERO; MAX_ARRAYS];
+        let mut belongs = Column::ZERO;
         for array in 0..self.arrays() {
-            let at = self.sketch.at(array, &self.whole, &hashes);
-            self.isa.prefetch(self.sketch.buckets(), at);
-            flow.buckets[array] = at;
-            belongs |= at == flow.at;
+            let words = hashes.array_words(array);
+            let start = (array * shape.buckets) as u32;
+            let at = Column::from_fn(|flow| start + whole.bucket(words.0[flow]));
+            belongs = Column::from_fn(|flow| {
+                belongs.0[flow] | u32::from(at.0[flow] == candidates.at.0[flow])
+            });
+            buckets[array] = at;
         }
-        belongs & (self.sketch.fingerprint(&hashes) == flow.fingerprint)
+        if PRIME {
+            let fingerprinted = shape.fingerprint;
+            belongs = Column::from_fn(|flow| {
+                let own = if fingerprinted { hashes.of(flow).fingerprint() } else { 0 };
+                if own == candidates.fingerprints.0[flow] { belongs.0[flow] } else { 0 }
+            });
+        }
+        let all = if keys.len < BURST { (1 << keys.len) - 1 } else { u32::MAX };
+        let pure = self.isa.nonzero(&belongs) & all;
+        for flow in ones(pure) {
+            for at in &buckets[..self.arrays()] {
+                self.isa.prefetch(self.sketch.buckets(), at.0[flow] as usize);
+            }
+        }
+        (pure, buckets)
     }
 
     /// Takes a flow out of all its buckets; those that are not empty then are looked at again.
     #[inline(always)]
-    fn extract(&mut self, flow: &Pure) {
+    fn extract(&mut self, candidates: &Candidates, buckets: &[Column; MAX_ARRAYS], flow: usize) {
         let arithmetic = self.arithmetic();
-        for &at in &flow.buckets[..self.arrays()] {
-            let bucket = &mut self.sketch.buckets_mut()[at];
+        let taken = &candidates.taken[flow];
+        for at in &buckets[..self.arrays()] {
+            let at = at.0[flow];
+            let bucket = &mut self.sketch.buckets_mut()[at as usize];
             self.repeated |= bucket.is_zero();
-            *bucket = arithmetic.subtract(bucket, &flow.taken);
-            let (waiting, bit) = (&mut self.waiting[at / 64], 1 << (at % 64));
+            *bucket = arithmetic.subtract(bucket, taken);
+            let (waiting, bit) = (&mut self.waiting[at as usize / 64], 1 << (at % 64));
             if bucket.count() != 0 && *waiting & bit == 0 {
                 *waiting |= bit;
-                self.next.push(at as u32);
+                self.changed.push_back(at);
             }
         }
-        self.flows.push((flow.key, i64::from(flow.taken.count())));
+        let key = FlowKey::from_padded_words(candidates.keys.0[flow]);
+        self.flows.push((key, i64::from(taken.count())));
     }
+}
+
+/// Fills `burst` from the front, and gives what was filled.
+#[inline(always)]
+fn fill(burst: &mut [u32; BURST], from: impl Iterator<Item = u32>) -> &[u32] {
+    let mut len = 0;
+    for (to, at) in burst.iter_mut().zip(from) {
+        *to = at;
+        len += 1;
+    }
+    &burst[..len]
 }

@@ -11,6 +11,7 @@ mod bucket;
 mod decode;
 mod decoded;
 mod prime;
+mod sizing;
 mod sketch;
 mod wrapping;
 

@@ -8,9 +8,9 @@
 //! | 2 | low 31 bits of source port, destination port |
 //! | 3 | top bits of fragments 0, 1, 2 (bits 30, 29, 28), protocol (27-20), fingerprint (19-0) |
 
-use std::sync::LazyLock;
-
 use super::bucket::{Bucket, COUNT, Unit};
+use super::decode::Quotients;
+use crate::burst::{BURST, Column, Keys, Rows};
 use crate::key::FlowKey;
 use crate::simd::Isa;
 
@@ -22,15 +22,32 @@ pub(super) const FRAGMENTS: usize = 4;
 
 const LOW_31: u32 = 0x7FFF_FFFF;
 
+#[inline(always)]
+fn fragments(src: u32, dst: u32, ports: u32, protocol: u32, fingerprint: u32) -> [u32; FRAGMENTS] {
+    let rest =
+        (src >> 31) << 30 | (dst >> 31) << 29 | (ports >> 31) << 28 | protocol << 20 | fingerprint;
+    [src & LOW_31, dst & LOW_31, ports & LOW_31, rest]
+}
+
 #[inline]
 pub(super) fn unit(key: &FlowKey, fingerprint: u32) -> Unit {
     let (src, dst, ports) = (key.src_word(), key.dst_word(), key.ports_word());
-    let rest = (src >> 31) << 30
-        | (dst >> 31) << 29
-        | (ports >> 31) << 28
-        | u32::from(key.protocol()) << 20
-        | fingerprint;
-    Unit([src & LOW_31, dst & LOW_31, ports & LOW_31, rest, 0, 0, 0, 1])
+    let [a, b, c, d] = fragments(src, dst, ports, key.protocol().into(), fingerprint);
+    Unit([a, b, c, d, 0, 0, 0, 1])
+}
+
+/// The fragments of every key of a burst.
+#[inline(always)]
+pub(super) fn units(isa: impl Isa, keys: &Keys, fingerprint: impl Fn(usize) -> u32) -> Rows {
+    let mut columns = [Column::ZERO; FRAGMENTS];
+    for packet in 0..BURST {
+        let [src, dst, ports, protocol] = keys.words(packet);
+        let fragments = fragments(src, dst, ports, protocol >> 24, fingerprint(packet));
+        for (column, fragment) in columns.iter_mut().zip(fragments) {
+            column.0[packet] = fragment;
+        }
+    }
+    isa.rows(&columns)
 }
 
 /// What a sum past 2^32 or a difference below zero lacks of being one modulo p, since 2^32 = 5 mod
@@ -39,9 +56,10 @@ const EXCESS: [u32; 8] = [5, 5, 5, 5, 0, 0, 0, 0];
 
 /// `a b mod p`. Since 2^32 = 5 mod p, the upper half of a product counts five times.
 #[inline(always)]
-fn mul_mod(a: u32, b: u32) -> u32 {
-    let fold = |wide: u64| (wide >> 32) * 5 + (wide & 0xFFFF_FFFF);
-    let folded = fold(fold(u64::from(a) * u64::from(b)));
+const fn mul_mod(a: u32, b: u32) -> u32 {
+    let product = a as u64 * b as u64;
+    let folded = (product >> 32) * 5 + (product & 0xFFFF_FFFF);
+    let folded = (folded >> 32) * 5 + (folded & 0xFFFF_FFFF);
     // Below 2^32 + 30: it reaches p exactly when five more carry.
     (folded + ((folded + 5) >> 32) * 5) as u32
 }
@@ -68,7 +86,11 @@ pub(super) fn add_unit(isa: impl Isa, bucket: &mut Bucket, unit: &Bucket, limit:
 /// From where on a sum is no longer below p.
 #[inline(always)]
 pub(super) fn limit_of(unit: &Bucket) -> [u32; 8] {
-    unit.0.map(|word| P.wrapping_sub(word))
+    let mut limit = [0; 8];
+    for lane in 0..8 {
+        limit[lane] = P.wrapping_sub(unit.0[lane]);
+    }
+    limit
 }
 
 /// The opposite of [`add`].
@@ -100,49 +122,54 @@ pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
     Bucket(product)
 }
 
-/// Fragments of an average packet in `bucket`, taken apart into key and fingerprint. `None` where
-/// the count is zero or a fragment is longer than 31 bits.
+/// Divides each of up to [`BURST`] buckets by its count: the key and fingerprint of an average
+/// packet. Implausible are counts of zero and fragments longer than 31 bits.
 #[inline(always)]
-pub(super) fn divide(bucket: &Bucket) -> Option<(FlowKey, u32)> {
-    let count = bucket.count();
-    if count == 0 {
-        return None;
+pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Quotients {
+    let (mut sums, mut inverses) = (Rows::ZERO, Column::ZERO);
+    for (bucket, (sum, inverse)) in buckets.iter().zip(sums.0.iter_mut().zip(&mut inverses.0)) {
+        sum.copy_from_slice(&bucket.0[..FRAGMENTS]);
+        *inverse = self::inverse(bucket.count());
     }
-    let inverse = inverse(count);
-    let mut fragments = [0; FRAGMENTS];
-    let mut any = 0;
-    for lane in 0..FRAGMENTS {
-        fragments[lane] = mul_mod(bucket.0[lane], inverse);
-        any |= fragments[lane];
+    let sums = isa.columns(&sums);
+    let quotient =
+        |fragment: usize| Column::from_fn(|at| mul_mod(sums[fragment].0[at], inverses.0[at]));
+    let fragments = [quotient(0), quotient(1), quotient(2), quotient(3)];
+    let [src, dst, ports, rest] = &fragments;
+    // The key's bytes are big-endian, and the three top bits wait in the last fragment.
+    let word = |fragment: &Column, top: u32| {
+        Column::from_fn(|at| (fragment.0[at] | rest.0[at] >> top << 31).swap_bytes())
+    };
+    let protocols = Column::from_fn(|at| rest.0[at] >> 20 & 0xFF);
+    // No inverse is zero but that of a count of zero.
+    let plausible = Column::from_fn(|at| {
+        let any = src.0[at] | dst.0[at] | ports.0[at] | rest.0[at];
+        if any <= LOW_31 { inverses.0[at] } else { 0 }
+    });
+    Quotients {
+        words: [word(src, 30), word(dst, 29), word(ports, 28), protocols],
+        fingerprints: Column::from_fn(|at| rest.0[at] & 0xF_FFFF),
+        plausible: isa.nonzero(&plausible),
     }
-    if any > LOW_31 {
-        return None;
-    }
-    let [src, dst, ports, rest] = fragments;
-    let key = FlowKey::from_words(
-        src | (rest >> 30) << 31,
-        dst | (rest >> 29) << 31,
-        ports | (rest >> 28) << 31,
-        (rest >> 20) as u8,
-    );
-    Some((key, rest & 0xF_FFFF))
 }
 
 /// Counts whose inverses are kept ready: most flows lose or send few packets.
 const SMALL: usize = 4096;
 
-static SMALL_INVERSES: LazyLock<Box<[u32; SMALL]>> = LazyLock::new(|| {
-    let mut inverses = Box::new([0; SMALL]);
+static SMALL_INVERSES: [u32; SMALL] = {
+    let mut inverses = [0; SMALL];
     inverses[1] = 1;
-    for n in 2..SMALL as u32 {
+    let mut n = 2;
+    while n < SMALL as u32 {
         // p = q n + r, so 1/n = -q / r.
         let below = inverses[(P % n) as usize];
         inverses[n as usize] = P - mul_mod(P / n, below);
+        n += 1;
     }
     inverses
-});
+};
 
-/// The inverse of a non-zero count modulo p. Every 32-bit count but 0 has one: p exceeds 2^31.
+/// The inverse of a count modulo p, 0 for 0. Every other 32-bit count has one: p exceeds 2^31.
 #[inline(always)]
 fn inverse(count: i32) -> u32 {
     let magnitude = count.unsigned_abs();
@@ -150,7 +177,7 @@ fn inverse(count: i32) -> u32 {
         Some(&inverse) => inverse,
         None => large_inverse(magnitude),
     };
-    if count > 0 { inverse } else { P - inverse }
+    if count >= 0 { inverse } else { P - inverse }
 }
 
 /// The inverse of a count that the table lacks, in some three divisions for one of 100,000 and at
@@ -175,6 +202,7 @@ fn large_inverse(mut n: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Scalar;
     use proptest::prelude::*;
 
     proptest! {
@@ -202,7 +230,10 @@ mod tests {
             prop_assume!(packets != 0);
             let key = FlowKey::from_words(words.0, words.1, words.2, protocol);
             let bucket = multiply(&unit(&key, fingerprint), packets);
-            prop_assert_eq!(divide(&bucket), Some((key, fingerprint)));
+            let quotients = divide(Scalar, &[Bucket::default(), bucket]);
+            prop_assert_eq!(quotients.plausible, 0b10);
+            prop_assert_eq!(quotients.words.map(|word| word.0[1]), key.padded_words());
+            prop_assert_eq!(quotients.fingerprints.0[1], fingerprint);
         }
     }
 

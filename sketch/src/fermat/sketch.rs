@@ -1,12 +1,13 @@
 //! The arrays of buckets: insert, encode, add, subtract, divide into parts.
 
 use super::bucket::Bucket;
-use super::{Arithmetic, Decoded, MAX_ARRAYS, decode};
-use crate::group::BURST;
-use crate::hash::{HashFamily, Hashes, LANES};
+use super::{Arithmetic, Decoded, MAX_ARRAYS, decode, prime, wrapping};
+use crate::burst::{BURST, Column, Keys, ones, select};
+use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::FlowKey;
 use crate::layout::Part;
-use crate::simd::{Engine, Isa, with_engine};
+use crate::memory::prefer_huge_pages;
+use crate::simd::{Engine, Isa, Work};
 
 /// What two sketches must have in common to be added or subtracted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,10 @@ pub struct FermatSketch {
 
 impl Clone for FermatSketch {
     fn clone(&self) -> Self {
-        Self { shape: self.shape, buckets: self.buckets.clone() }
+        let mut buckets = Vec::with_capacity(self.buckets.len());
+        prefer_huge_pages(buckets.spare_capacity_mut());
+        buckets.extend_from_slice(&self.buckets);
+        Self { shape: self.shape, buckets }
     }
 
     /// Copies at the speed of memory, into the memory that is there where it suffices.
@@ -79,7 +83,9 @@ impl FermatSketch {
     pub fn new(shape: Shape) -> Self {
         assert!((2..=MAX_ARRAYS).contains(&shape.arrays), "2 to {MAX_ARRAYS} arrays: {shape:?}");
         assert!(shape.buckets > 0, "at least one bucket an array: {shape:?}");
-        Self { shape, buckets: vec![Bucket::default(); shape.total_buckets()] }
+        let buckets = vec![Bucket::default(); shape.total_buckets()];
+        prefer_huge_pages(&buckets);
+        Self { shape, buckets }
     }
 
     /// Arithmetic, arrays and buckets.
@@ -126,56 +132,75 @@ impl FermatSketch {
         }
     }
 
-    /// Adds one packet for each of `keys`, as [`encode`](Self::encode) does, to the buckets of its
-    /// part. First all units are made and all cache lines asked for, then all buckets changed.
+    /// Adds one packet for each key of a burst, as [`encode`](Self::encode) does, to the buckets of
+    /// the part that its class (the two bits of its hierarchy) has among `parts`. Those whose part
+    /// has no buckets are left out, and the number of them that are not of class 0 is given. First
+    /// all units and indexes are made and all cache lines asked for, then all buckets changed.
     ///
     /// # Panics
-    /// When there are more packets than [`BURST`], or a part reaches beyond the sketch.
+    /// When a part reaches beyond the sketch.
     #[inline(always)]
-    pub(crate) fn encode_burst<'a>(
+    pub(crate) fn encode_burst(
         &mut self,
         isa: impl Isa,
-        packets: impl Iterator<Item = (&'a Part, &'a FlowKey, &'a Hashes)>,
-    ) {
+        parts: &[Part; 4],
+        keys: &Keys,
+        hashes: &HashColumns,
+        classes: &Column,
+    ) -> u32 {
+        let packets = if keys.len < BURST { (1 << keys.len) - 1 } else { u32::MAX };
+        let lengths = parts.map(|part| part.len());
+        let lengths = Column::from_fn(|packet| select(&lengths, classes.0[packet]));
+        let encoded = isa.nonzero(&lengths) & packets;
+        let (shape, buckets) = (self.shape, self.buckets.as_mut_slice());
         // The usual number of arrays gets code of its own.
         match (self.shape.arithmetic, self.shape.arrays) {
-            (Arithmetic::Prime, 3) => self.encode_burst_in(Arithmetic::Prime, 3, isa, packets),
+            (Arithmetic::Prime, 3) => {
+                isa.run(Encode::<true, 3> {
+                    buckets,
+                    shape,
+                    parts,
+                    keys,
+                    hashes,
+                    classes,
+                    encoded,
+                });
+            }
             (Arithmetic::Wrapping, 3) => {
-                self.encode_burst_in(Arithmetic::Wrapping, 3, isa, packets)
+                isa.run(Encode::<false, 3> {
+                    buckets,
+                    shape,
+                    parts,
+                    keys,
+                    hashes,
+                    classes,
+                    encoded,
+                });
             }
-            (arithmetic, arrays) => self.encode_burst_in(arithmetic, arrays, isa, packets),
-        }
-    }
-
-    #[inline(always)]
-    fn encode_burst_in<'a>(
-        &mut self,
-        arithmetic: Arithmetic,
-        arrays: usize,
-        isa: impl Isa,
-        packets: impl Iterator<Item = (&'a Part, &'a FlowKey, &'a Hashes)>,
-    ) {
-        let stride = self.shape.buckets;
-        let fingerprinted = self.shape.fingerprint && arithmetic.carries_fingerprint();
-        let buckets = self.buckets.as_mut_slice();
-        let mut units = [Bucket::default(); BURST];
-        let mut at = [[0; MAX_ARRAYS + 3]; BURST];
-        let mut number = 0;
-        for ((part, key, hashes), (unit, at)) in packets.zip(units.iter_mut().zip(&mut at)) {
-            let fingerprint = if fingerprinted { hashes.fingerprint() } else { 0 };
-            *unit = Bucket(arithmetic.unit(key, fingerprint).0);
-            at[..LANES].copy_from_slice(&part.buckets(hashes.array_words()));
-            if arrays > LANES {
-                at[LANES] = part.bucket(hashes.array_word(LANES));
+            (Arithmetic::Prime, _) => {
+                isa.run(Encode::<true, 0> {
+                    buckets,
+                    shape,
+                    parts,
+                    keys,
+                    hashes,
+                    classes,
+                    encoded,
+                });
             }
-            for array in 0..arrays {
-                isa.prefetch(buckets, array * stride + at[array] as usize);
+            (Arithmetic::Wrapping, _) => {
+                isa.run(Encode::<false, 0> {
+                    buckets,
+                    shape,
+                    parts,
+                    keys,
+                    hashes,
+                    classes,
+                    encoded,
+                });
             }
-            number += 1;
         }
-        for (unit, at) in units[..number].iter().zip(&at) {
-            arithmetic.add_unit(isa, buckets, unit, &at[..arrays], stride);
-        }
+        (isa.nonzero(classes) & packets & !encoded).count_ones()
     }
 
     #[inline(always)]
@@ -217,11 +242,7 @@ impl FermatSketch {
         if self.shape != other.shape {
             return Err(ShapeMismatch { left: self.shape, right: other.shape });
         }
-        let pairs = self.buckets.iter_mut().zip(&other.buckets);
-        with_engine!(Engine::detect(), |_isa| match self.shape.arithmetic {
-            Arithmetic::Prime => pairs.for_each(|(a, b)| *a = op(Arithmetic::Prime, a, b)),
-            Arithmetic::Wrapping => pairs.for_each(|(a, b)| *a = op(Arithmetic::Wrapping, a, b)),
-        });
+        Engine::detect().run(Combine(self, other, op));
         Ok(())
     }
 
@@ -296,6 +317,80 @@ impl FermatSketch {
 
     pub(super) fn buckets_mut(&mut self) -> &mut [Bucket] {
         &mut self.buckets
+    }
+}
+
+/// The packets of a burst whose bit is set in `encoded`, to be added in prime or wrapping arithmetic
+/// to `ARRAYS` arrays or, where 0, as many as there are.
+struct Encode<'a, const PRIME: bool, const ARRAYS: usize> {
+    buckets: &'a mut [Bucket],
+    shape: Shape,
+    parts: &'a [Part; 4],
+    keys: &'a Keys,
+    hashes: &'a HashColumns,
+    classes: &'a Column,
+    encoded: u32,
+}
+
+impl<const PRIME: bool, const ARRAYS: usize> Work for Encode<'_, PRIME, ARRAYS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) {
+        let Self { buckets, shape, parts, keys, hashes, classes, encoded } = self;
+        let arrays = if ARRAYS == 0 { shape.arrays } else { ARRAYS };
+        let part = Part::columns(parts, classes);
+        let mut at = [Column::ZERO; MAX_ARRAYS];
+        for array in 0..arrays {
+            let words = hashes.array_words(array);
+            let start = (array * shape.buckets) as u32;
+            at[array] = Column::from_fn(|packet| start + part.of(packet).bucket(words.0[packet]));
+        }
+        for packet in ones(encoded) {
+            for at in &at[..arrays] {
+                isa.prefetch(buckets, at.0[packet] as usize);
+            }
+        }
+        let fingerprinted = shape.fingerprint;
+        if PRIME {
+            let units = prime::units(isa, keys, |packet| {
+                if fingerprinted { hashes.of(packet).fingerprint() } else { 0 }
+            });
+            for packet in ones(encoded) {
+                let [a, b, c, d] = units.0[packet];
+                let unit = Bucket([a, b, c, d, 0, 0, 0, 1]);
+                let limit = prime::limit_of(&unit);
+                for at in &at[..arrays] {
+                    prime::add_unit(isa, &mut buckets[at.0[packet] as usize], &unit, &limit);
+                }
+            }
+        } else {
+            let units = wrapping::units(isa, keys);
+            for packet in ones(encoded) {
+                let ([a, b, c, d], [e, f, g, h]) = (units[0].0[packet], units[1].0[packet]);
+                let unit = Bucket([a, b, c, d, e, f, g, h]);
+                for at in &at[..arrays] {
+                    let bucket = &mut buckets[at.0[packet] as usize];
+                    *bucket = wrapping::add(bucket, &unit);
+                }
+            }
+        }
+    }
+}
+
+struct Combine<'a, F>(&'a mut FermatSketch, &'a FermatSketch, F);
+
+impl<F: Fn(Arithmetic, &Bucket, &Bucket) -> Bucket> Work for Combine<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn work(self, _: impl Isa) {
+        let Self(sketch, other, op) = self;
+        let pairs = sketch.buckets.iter_mut().zip(&other.buckets);
+        match sketch.shape.arithmetic {
+            Arithmetic::Prime => pairs.for_each(|(a, b)| *a = op(Arithmetic::Prime, a, b)),
+            Arithmetic::Wrapping => pairs.for_each(|(a, b)| *a = op(Arithmetic::Wrapping, a, b)),
+        }
     }
 }
 

@@ -4,25 +4,52 @@
 //! by a count with k trailing zero bits loses the k top bits of the quotient; with 15-bit fragments
 //! that is no loss up to k = 17, and the fragments' range is itself a check of purity.
 
-use super::bucket::{Bucket, COUNT, Unit};
+use super::bucket::{Bucket, Unit};
+use super::decode::Quotients;
+use crate::burst::{BURST, Column, Keys, Rows};
 use crate::key::FlowKey;
+use crate::simd::Isa;
 
 /// Fragments of a key.
 pub(super) const FRAGMENTS: usize = 7;
 
 const FRAGMENT_BITS: u32 = 15;
-const KEY_BITS: u32 = 104;
+
+/// What a packet adds, from the big-endian words of its padded key.
+#[inline(always)]
+fn words([a, b, c, d]: [u32; 4]) -> [u32; 8] {
+    let mut words = [
+        a >> 17,
+        a >> 2,
+        a << 13 | b >> 19,
+        b >> 4,
+        b << 11 | c >> 21,
+        c >> 6,
+        c << 9 | d >> 24 << 1,
+        1,
+    ];
+    for word in &mut words {
+        *word &= 0x7FFF;
+    }
+    words
+}
 
 #[inline(always)]
 pub(super) fn unit(key: &FlowKey) -> Unit {
-    // The key at the top of 105 bits: one zero bit below it fills the last fragment.
-    let bits = (u128::from_be_bytes(*key.padded()) >> (128 - KEY_BITS)) << 1;
-    let mut words = [0; 8];
-    for (i, word) in words[..FRAGMENTS].iter_mut().enumerate() {
-        *word = (bits >> (FRAGMENT_BITS as usize * (FRAGMENTS - 1 - i))) as u32 & 0x7FFF;
+    Unit(words(key.padded_words().map(u32::swap_bytes)))
+}
+
+/// What every packet of a burst adds: the first four words of each, and the others.
+#[inline(always)]
+pub(super) fn units(isa: impl Isa, keys: &Keys) -> [Rows; 2] {
+    let (mut first, mut second) = ([Column::ZERO; 4], [Column::ZERO; 4]);
+    for packet in 0..BURST {
+        let words = words(keys.words(packet));
+        for (column, word) in first.iter_mut().chain(&mut second).zip(words) {
+            column.0[packet] = word;
+        }
     }
-    words[COUNT] = 1;
-    Unit(words)
+    [isa.rows(&first), isa.rows(&second)]
 }
 
 #[inline(always)]
@@ -49,35 +76,51 @@ pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
     lanes(&unit.0, |_, word| word.wrapping_mul(packets as u32))
 }
 
-/// The key of the single flow in `bucket`. `None` where the count is zero or divisible by 2^18, or
-/// where a sum is not the count times a fragment.
+/// Divides each of up to [`BURST`] buckets by its count: the key of an average packet. Implausible
+/// are counts that are zero or divisible by 2^18, and sums that are not the count times a fragment.
 #[inline(always)]
-pub(super) fn divide(bucket: &Bucket) -> Option<FlowKey> {
-    let count = bucket.0[COUNT];
-    let shift = count.trailing_zeros();
-    if shift > 32 - FRAGMENT_BITS {
-        return None;
+pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Quotients {
+    let (mut first, mut second) = (Rows::ZERO, Rows::ZERO);
+    for (bucket, (first, second)) in buckets.iter().zip(first.0.iter_mut().zip(&mut second.0)) {
+        first.copy_from_slice(&bucket.0[..4]);
+        second.copy_from_slice(&bucket.0[4..]);
     }
+    let [a, b, c, d] = isa.columns(&first);
+    let [e, f, g, counts] = isa.columns(&second);
+    let mut words = [Column::ZERO; 4];
+    let mut plausible = Column::ZERO;
+    for at in 0..BURST {
+        let sums = [a.0[at], b.0[at], c.0[at], d.0[at], e.0[at], f.0[at], g.0[at]];
+        let (key, right) = divide_words(sums, counts.0[at]);
+        for (column, word) in words.iter_mut().zip(key) {
+            column.0[at] = word.swap_bytes();
+        }
+        plausible.0[at] = u32::from(right);
+    }
+    Quotients { words, fingerprints: Column::ZERO, plausible: isa.nonzero(&plausible) }
+}
+
+/// The big-endian words of a padded key, and whether they are plausible.
+#[inline(always)]
+fn divide_words(sums: [u32; FRAGMENTS], count: u32) -> ([u32; 4], bool) {
+    // The lowest bit that is set, and how far it is from the right: no CPU but the latest counts
+    // zeros in a vector.
+    let low = count & count.wrapping_neg();
+    let shift = (low.wrapping_sub(1)).count_ones() & 31;
     let inverse = odd_inverse(count >> shift);
     let mut quotients = [0; FRAGMENTS];
     let (mut too_long, mut divided_off) = (0, 0);
     for fragment in 0..FRAGMENTS {
-        let sum = bucket.0[fragment];
+        let sum = sums[fragment];
         quotients[fragment] = (sum >> shift).wrapping_mul(inverse) & (u32::MAX >> shift);
         too_long |= quotients[fragment];
         divided_off |= sum;
     }
-    if too_long >> FRAGMENT_BITS != 0 || divided_off & ((1 << shift) - 1) != 0 {
-        return None;
-    }
-    let bits = quotients.iter().fold(0, |bits, &q| bits << FRAGMENT_BITS | u128::from(q));
-    if bits & 1 == 1 {
-        return None;
-    }
-    let bytes = ((bits >> 1) << (128 - KEY_BITS)).to_be_bytes();
-    let mut key = [0; FlowKey::LEN];
-    key.copy_from_slice(&bytes[..FlowKey::LEN]);
-    Some(FlowKey::from_bytes(key))
+    let [a, b, c, d, e, f, g] = quotients;
+    let words = [a << 17 | b << 2 | c >> 13, c << 19 | d << 4 | e >> 11, e << 21 | f << 6 | g >> 9];
+    let words = [words[0], words[1], words[2], g >> 1 << 24];
+    let wrong = too_long >> FRAGMENT_BITS | divided_off & low.wrapping_sub(1) | g & 1;
+    (words, wrong == 0 && low.wrapping_sub(1) < 1 << (32 - FRAGMENT_BITS))
 }
 
 /// The inverse of an odd number modulo 2^32, by Newton's iteration: each step doubles the number of
@@ -94,6 +137,7 @@ fn odd_inverse(odd: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Scalar;
     use proptest::prelude::*;
 
     proptest! {
@@ -106,15 +150,18 @@ mod tests {
         fn dividing_gives_back_what_was_multiplied(key: [u8; 13], packets: i32) {
             prop_assume!(packets.trailing_zeros() <= 17);
             let key = FlowKey::from_bytes(key);
-            prop_assert_eq!(divide(&multiply(&unit(&key), packets)), Some(key));
+            let quotients = divide(Scalar, &[Bucket::default(), multiply(&unit(&key), packets)]);
+            prop_assert_eq!(quotients.plausible, 0b10);
+            prop_assert_eq!(quotients.words.map(|word| word.0[1]), key.padded_words());
         }
     }
 
     #[test]
     fn counts_that_would_lose_key_bits_are_refused() {
         let key = FlowKey::from_bytes([0xFF; 13]);
-        assert_eq!(divide(&multiply(&unit(&key), 1 << 17)), Some(key));
-        assert_eq!(divide(&multiply(&unit(&key), 1 << 18)), None);
-        assert_eq!(divide(&multiply(&unit(&key), 0)), None);
+        let plausible =
+            |packets: i32| divide(Scalar, &[multiply(&unit(&key), packets)]).plausible == 1;
+        assert!(plausible(1 << 17) && plausible(-1 << 17) && plausible(i32::MAX));
+        assert!(!plausible(1 << 18) && !plausible(i32::MIN) && !plausible(0));
     }
 }

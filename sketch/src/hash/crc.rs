@@ -4,6 +4,8 @@
 //! `crc32_iso_hdlc` is `HashAlgorithm_t.CRC32`, that is 0x04C11DB7 with the same parameters.
 //! [`bitwise`] is the definition; the tables are checked against it.
 
+use crate::key::FlowKey;
+
 /// CRC-32C (Castagnoli), generator 0x1EDC6F41, reflected.
 pub const CASTAGNOLI: u32 = 0x1EDC_6F41;
 /// CRC-32/ISO-HDLC, generator 0x04C11DB7, reflected.
@@ -56,6 +58,35 @@ pub(crate) const BARRETT: u64 = {
     }
     quotient
 };
+
+/// The CRC of 16 zero bytes: what an affine map by [`matrices`] adds.
+pub(crate) const fn of_zeros(generator: u32) -> u32 {
+    bitwise(generator, &[0; 16])
+}
+
+/// A CRC of 16 bytes is their linear map over GF(2) and a constant. For each byte of a key, these
+/// are the 8 x 8 bit matrices that map it to its share in each byte of the CRC, the least
+/// significant first, in the form of x86's GF2P8AFFINEQB: row after row, the last row first.
+pub(crate) const fn matrices(generator: u32) -> [[u64; 4]; FlowKey::LEN] {
+    let mut matrices = [[0; 4]; FlowKey::LEN];
+    let mut byte = 0;
+    while byte < FlowKey::LEN {
+        let mut bit = 0;
+        while bit < 8 {
+            let mut message = [0; 16];
+            message[byte] = 1 << bit;
+            let share = bitwise(generator, &message) ^ of_zeros(generator);
+            let mut to = 0;
+            while to < 32 {
+                matrices[byte][to / 8] |= ((share >> to & 1) as u64) << (8 * (7 - to % 8) + bit);
+                to += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    matrices
+}
 
 /// Tables for eight bytes at a time ("slicing by eight").
 const fn slicing_tables(generator: u32) -> [[u32; 256]; 8] {

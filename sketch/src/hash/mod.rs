@@ -17,8 +17,9 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use crate::burst::{BURST, Column, Keys, Rows};
 use crate::key::FlowKey;
-use crate::simd::{Engine, Isa, with_engine};
+use crate::simd::{Engine, Isa, Work};
 
 /// Words that one table look-up yields: one for each of up to three bucket arrays, one for the
 /// flow classifier (or a fourth array).
@@ -76,7 +77,12 @@ impl HashFamily {
 
     /// The same functions computed by plain code, to compare with.
     pub fn scalar(self) -> Self {
-        Self { engine: Engine::Scalar, ..self }
+        self.with_engine(Engine::Scalar)
+    }
+
+    /// The same functions computed with other instructions: one of [`Engine::available`].
+    pub fn with_engine(self, engine: Engine) -> Self {
+        Self { engine, ..self }
     }
 
     /// The instructions that hashing uses, and what is given this family: recording and decoding.
@@ -94,7 +100,7 @@ impl HashFamily {
     /// tables stay in the L1 cache; the key's line is the only other one.
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> Hashes {
-        with_engine!(self.engine, |isa| self.hash_with(isa, key))
+        self.engine.run(HashOne(self, key))
     }
 
     /// All hashes of a burst of keys; `out` must be as long as `keys`.
@@ -102,19 +108,95 @@ impl HashFamily {
     /// # Panics
     /// When the lengths differ.
     pub fn hash_burst(&self, keys: &[FlowKey], out: &mut [Hashes]) {
-        with_engine!(self.engine, |isa| self.hash_burst_with(isa, keys, out));
+        assert_eq!(keys.len(), out.len(), "one set of hashes for each key");
+        for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
+            self.engine.run(HashBurst(self, keys, out));
+        }
     }
 
     #[inline(always)]
     pub(crate) fn hash_with(&self, isa: impl Isa, key: &FlowKey) -> Hashes {
-        isa.hash(&self.tables, key.padded())
+        let (x, y) = isa.crc_pair(key.padded());
+        Hashes::mix(isa.look_up(&self.tables, x), x, y)
     }
 
     #[inline(always)]
-    pub(crate) fn hash_burst_with(&self, isa: impl Isa, keys: &[FlowKey], out: &mut [Hashes]) {
-        assert_eq!(keys.len(), out.len(), "one set of hashes for each key");
-        for (key, hashes) in keys.iter().zip(out) {
-            *hashes = self.hash_with(isa, key);
+    pub(crate) fn hash_keys(&self, isa: impl Isa, keys: &Keys) -> HashColumns {
+        let (x, y) = isa.crcs(keys);
+        let mut looked_up = Rows::ZERO;
+        for (row, &x) in looked_up.0[..keys.len].iter_mut().zip(&x.0) {
+            *row = isa.look_up(&self.tables, x);
+        }
+        let [a, b, c, d] = isa.columns(&looked_up);
+        let mix = |words: Column, rotation: u32| {
+            Column::from_fn(|packet| words.0[packet] ^ y.0[packet].rotate_left(rotation))
+        };
+        let [r, s, t, u] = ROTATIONS;
+        HashColumns { lanes: [mix(a, r), mix(b, s), mix(c, t), mix(d, u)], x, y }
+    }
+}
+
+struct HashOne<'a>(&'a HashFamily, &'a FlowKey);
+
+impl Work for HashOne<'_> {
+    type Output = Hashes;
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) -> Hashes {
+        self.0.hash_with(isa, self.1)
+    }
+}
+
+struct HashBurst<'a>(&'a HashFamily, &'a [FlowKey], &'a mut [Hashes]);
+
+impl Work for HashBurst<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) {
+        let hashes = self.0.hash_keys(isa, &Keys::new(isa, self.1));
+        for (packet, out) in self.2.iter_mut().take(BURST).enumerate() {
+            *out = hashes.of(packet);
+        }
+    }
+}
+
+/// The hashes of a burst of keys.
+pub(crate) struct HashColumns {
+    lanes: [Column; LANES],
+    x: Column,
+    y: Column,
+}
+
+impl HashColumns {
+    /// The hashes of one packet of the burst.
+    #[inline(always)]
+    pub(crate) fn of(&self, packet: usize) -> Hashes {
+        let mut lanes = [0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = self.lanes[lane].0[packet];
+        }
+        Hashes { lanes, x: self.x.0[packet], y: self.y.0[packet] }
+    }
+
+    /// [`Hashes::array_word`] of every packet.
+    #[inline(always)]
+    pub(crate) fn array_words(&self, array: usize) -> Column {
+        match array {
+            0..LANES => self.lanes[array],
+            _ => Column::from_fn(|packet| self.of(packet).array_word(LANES)),
+        }
+    }
+
+    /// [`Hashes::classifier_word`] of every packet.
+    #[inline(always)]
+    pub(crate) fn classifier_words(&self, level: usize) -> Column {
+        // A loop of its own for each level: only those are vectorised.
+        match level {
+            0 => Column::from_fn(|packet| self.of(packet).classifier_word(0)),
+            1 => Column::from_fn(|packet| self.of(packet).classifier_word(1)),
+            2 => Column::from_fn(|packet| self.of(packet).classifier_word(2)),
+            _ => Column::from_fn(|packet| self.of(packet).classifier_word(3)),
         }
     }
 }
@@ -137,29 +219,12 @@ pub struct Hashes {
 impl Hashes {
     /// The tables' words for the first CRC, and the second CRC rotated in.
     #[inline(always)]
-    pub(crate) fn mix(tables: &Tables, x: u32, y: u32) -> Self {
-        let [b0, b1, b2, b3] = x.to_le_bytes();
-        let t0 = &tables[0][b0 as usize];
-        let t1 = &tables[1][b1 as usize];
-        let t2 = &tables[2][b2 as usize];
-        let t3 = &tables[3][b3 as usize];
-        let mut lanes = [0; LANES];
+    pub(crate) fn mix(looked_up: [u32; LANES], x: u32, y: u32) -> Self {
+        let mut lanes = looked_up;
         for lane in 0..LANES {
-            lanes[lane] =
-                t0[lane] ^ t1[lane] ^ t2[lane] ^ t3[lane] ^ y.rotate_left(ROTATIONS[lane]);
+            lanes[lane] ^= y.rotate_left(ROTATIONS[lane]);
         }
         Self { lanes, x, y }
-    }
-
-    #[inline(always)]
-    pub(crate) fn from_parts(lanes: [u32; LANES], x: u32, y: u32) -> Self {
-        Self { lanes, x, y }
-    }
-
-    /// The words of the first four bucket arrays.
-    #[inline(always)]
-    pub(crate) fn array_words(&self) -> [u32; LANES] {
-        self.lanes
     }
 
     /// The word that indexes bucket array `array` of a FermatSketch (at most

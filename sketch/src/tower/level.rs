@@ -4,7 +4,7 @@ use std::cmp::min;
 
 use serde::{Deserialize, Serialize};
 
-use crate::group::BURST;
+use crate::burst::Column;
 use crate::layout::Part;
 use crate::simd::Isa;
 
@@ -171,43 +171,43 @@ impl Counters {
         if sum == max { OVERFLOW } else { sum }
     }
 
-    /// Counts one packet for each of `words` in order, and lowers its entry in `sizes` to the
-    /// counter's new value where that is less.
+    /// Counts one packet for each of the first `packets` of `words` in order, and lowers its entry in
+    /// `sizes` to the counter's new value where that is less.
     #[inline(always)]
     pub(super) fn count_burst(
         &mut self,
         isa: impl Isa,
-        words: impl Iterator<Item = u32>,
-        sizes: &mut [u32],
+        packets: usize,
+        words: &Column,
+        sizes: &mut Column,
     ) {
-        let mut at = [0; BURST];
-        let at = &mut at[..sizes.len()];
-        for (at, word) in at.iter_mut().zip(words) {
-            *at = self.part.bucket(word);
-        }
+        let at = Column::from_fn(|packet| self.part.bucket(words.0[packet]));
+        let at = &at.0[..packets];
+        let mut sums = Column::ZERO;
         match &mut self.cells {
             Cells::Bits8(cells) => {
                 at.iter().for_each(|&at| isa.prefetch(cells, at as usize));
-                for (&at, size) in at.iter().zip(sizes) {
-                    let sum = cells[at as usize].saturating_add(1);
-                    cells[at as usize] = sum;
-                    *size = min(*size, if sum == u8::MAX { OVERFLOW } else { sum.into() });
+                for (&at, sum) in at.iter().zip(&mut sums.0) {
+                    let cell = &mut cells[at as usize];
+                    *cell = cell.saturating_add(1);
+                    *sum = u32::from(*cell);
                 }
             }
             Cells::Bits16(cells) => {
                 at.iter().for_each(|&at| isa.prefetch(cells, at as usize));
-                for (&at, size) in at.iter().zip(sizes) {
-                    let sum = cells[at as usize].saturating_add(1);
-                    cells[at as usize] = sum;
-                    *size = min(*size, if sum == u16::MAX { OVERFLOW } else { sum.into() });
+                for (&at, sum) in at.iter().zip(&mut sums.0) {
+                    let cell = &mut cells[at as usize];
+                    *cell = cell.saturating_add(1);
+                    *sum = u32::from(*cell);
                 }
             }
-            _ => {
-                for (&at, size) in at.iter().zip(sizes) {
-                    *size = min(*size, self.add(at as usize, 1));
-                }
-            }
+            _ => at.iter().zip(&mut sums.0).for_each(|(&at, sum)| *sum = self.add(at as usize, 1)),
         }
+        let max = self.level.max();
+        *sizes = Column::from_fn(|packet| {
+            let sum = sums.0[packet];
+            min(sizes.0[packet], if sum == max { OVERFLOW } else { sum })
+        });
     }
 
     /// Raises counter `at` to `value` or its maximum where it is lower.

@@ -1,7 +1,8 @@
 //! The counter arrays together: insert, query, merge.
 
 use super::level::{Counters, Level, LevelError, OVERFLOW, validate_levels};
-use crate::hash::Hashes;
+use crate::burst::{BURST, Column};
+use crate::hash::{HashColumns, Hashes};
 use crate::simd::Isa;
 
 /// Arrays of counters of rising width. See the [module](super).
@@ -37,23 +38,43 @@ impl TowerSketch {
         size
     }
 
-    /// Counts a burst of packets, as [`insert`](Self::insert) does one after another, and gives
-    /// each one's flow size in `sizes`. Goes through one array after another, so that the cache
-    /// lines of a whole burst are under way at once.
-    #[inline(always)]
-    pub(crate) fn insert_burst(&mut self, isa: impl Isa, hashes: &[Hashes], sizes: &mut [u32]) {
-        sizes.fill(OVERFLOW);
+    /// Counts `packets` packets of one flow, as so many calls of [`insert`](Self::insert) would.
+    pub fn insert_run(&mut self, hashes: &Hashes, packets: u32) {
         for (level, counters) in self.levels.iter_mut().enumerate() {
-            // A loop of its own for each array's word: those are vectorised.
-            match level {
-                0 => counters.count_burst(isa, hashes.iter().map(|h| h.classifier_word(0)), sizes),
-                1 => counters.count_burst(isa, hashes.iter().map(|h| h.classifier_word(1)), sizes),
-                _ => {
-                    let words = hashes.iter().map(|h| h.classifier_word(level));
-                    counters.count_burst(isa, words, sizes);
-                }
-            }
+            let at = counters.index(hashes.classifier_word(level));
+            counters.add(at, packets);
         }
+    }
+
+    /// Which of the next packets of a flow would be the first for which [`insert`](Self::insert)
+    /// gives at least `size`: 1 for the very next one.
+    pub fn packets_to_reach(&self, hashes: &Hashes, size: u32) -> u32 {
+        self.levels
+            .iter()
+            .enumerate()
+            .map(|(level, counters)| {
+                let counted = counters.get(counters.index(hashes.classifier_word(level)));
+                size.min(counters.level().max()).saturating_sub(counted)
+            })
+            .fold(1, u32::max)
+    }
+
+    /// Counts the first `packets` of a burst, as [`insert`](Self::insert) does one after another, and
+    /// gives each one's flow size. Goes through one array after another, so that the cache lines of
+    /// a whole burst are under way at once.
+    #[inline(always)]
+    pub(crate) fn insert_burst(
+        &mut self,
+        isa: impl Isa,
+        packets: usize,
+        hashes: &HashColumns,
+    ) -> Column {
+        let mut sizes = Column([OVERFLOW; BURST]);
+        for (level, counters) in self.levels.iter_mut().enumerate() {
+            let words = hashes.classifier_words(level);
+            counters.count_burst(isa, packets, &words, &mut sizes);
+        }
+        sizes
     }
 
     /// Counts one packet in the flow's smallest counters only (CU insertion): more exact, but a
@@ -76,6 +97,13 @@ impl TowerSketch {
             .enumerate()
             .map(|(level, counters)| counters.get(counters.index(hashes.classifier_word(level))))
             .fold(OVERFLOW, u32::min)
+    }
+
+    /// The flow's counter in array `level`: which one, and its value (`u32::MAX` where overflowed).
+    pub(crate) fn counter(&self, level: usize, hashes: &Hashes) -> (usize, u32) {
+        let counters = &self.levels[level];
+        let at = counters.index(hashes.classifier_word(level));
+        (at, counters.get(at))
     }
 
     /// Values of the counters of array `level`, `u32::MAX` where overflowed.

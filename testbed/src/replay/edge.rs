@@ -98,6 +98,7 @@ impl Edge {
                     counters: counters.named(),
                     classifier: record.group.classifier().clone(),
                     upstream: record.group.upstream().clone(),
+                    hh_flows: None,
                 };
                 self.epoch(epoch).ingress = Some(Box::new(ingress));
                 self.collector.recycle(record);
@@ -110,7 +111,6 @@ impl Edge {
                         stall_ns: record.stall_ns,
                         foreign_packets: record.foreign_packets,
                         mixed_attention,
-                        ..Defects::default()
                     },
                     packets_out: record.packets,
                     counters: Vec::new(),

@@ -5,7 +5,7 @@ use calumma_sketch::{
     Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Layout, Level, Partition,
     SampleRate,
 };
-use calumma_wire::{Defects, Egress, Ingress, Message, Outcome, SwitchKind};
+use calumma_wire::{Defects, Egress, Holding, Ingress, Message, Outcome, SwitchKind};
 
 /// A layout small enough to look at in a hex dump.
 pub(crate) fn layout() -> Layout {
@@ -48,6 +48,30 @@ pub(crate) fn groups(epoch: u64) -> (IngressGroup, EgressGroup) {
     (ingress, egress)
 }
 
+/// The ingress side of a switch that decoded its HH encoder.
+pub(crate) fn with_hh_flows(group: &IngressGroup, epoch: u64) -> Ingress {
+    let family = HashFamily::new(&hash_key());
+    let hh = group.attention().partition.hh_part();
+    let decoded = group.upstream().part(&hh).decode(&family);
+    assert!(decoded.is_complete());
+    let mut hh_flows = decoded.flows().to_vec();
+    hh_flows.sort();
+    let mut upstream = group.upstream().clone();
+    for (key, packets) in &hh_flows {
+        upstream.insert_into(&hh, key, &family.hash(key), -*packets as i32);
+    }
+    Ingress {
+        epoch,
+        attention: *group.attention(),
+        defects: Defects::default(),
+        packets_in: 8,
+        counters: Vec::new(),
+        classifier: group.classifier().clone(),
+        upstream,
+        hh_flows: Some(hh_flows),
+    }
+}
+
 /// One message of every kind, by the name of its golden file.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     let epoch = 34_000_000_001;
@@ -59,6 +83,16 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 edge: "e1".to_owned(),
                 kind: SwitchKind::Tofino,
                 program: "calumma-switchd 0.1.0".to_owned(),
+                holding: None,
+            },
+        ),
+        (
+            "hello-again",
+            Message::Hello {
+                edge: "e1".to_owned(),
+                kind: SwitchKind::Software,
+                program: "calumma-edge 0.1.0".to_owned(),
+                holding: Some(Holding { attention: attention(), effective_epoch: epoch }),
             },
         ),
         (
@@ -97,29 +131,36 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             Message::Ingress(Box::new(Ingress {
                 epoch,
                 attention: *ingress.attention(),
-                defects: Defects { unmeasured_packets: 1, ..Defects::default() },
+                defects: Defects { stall_ns: 12_000_000, ..Defects::default() },
                 packets_in: 8,
                 counters: vec![("received.host".to_owned(), 9), ("transmitted".to_owned(), 8)],
                 classifier: ingress.classifier().clone(),
                 upstream: ingress.upstream().clone(),
+                hh_flows: None,
             })),
         ),
+        ("ingress-flows", Message::Ingress(Box::new(with_hh_flows(&ingress, epoch)))),
         (
             "egress",
             Message::Egress(Box::new(Egress {
                 epoch,
                 attention: *egress.attention(),
-                defects: Defects {
-                    foreign_packets: 2,
-                    stall_ns: 3_000_000,
-                    mixed_attention: true,
-                    ..Defects::default()
-                },
+                defects: Defects { foreign_packets: 2, stall_ns: 3_000_000, mixed_attention: true },
                 packets_out: 6,
                 counters: Vec::new(),
                 downstream: egress.downstream().clone(),
             })),
         ),
         ("sealed", Message::Sealed { epoch, late_packets: 5 }),
+        ("probe", Message::Probe { sent_ns: 1_700_000_000_000_000_000 }),
+        (
+            "echo",
+            Message::Echo {
+                sent_ns: 1_700_000_000_000_000_000,
+                received_ns: 1_700_000_000_000_300_000,
+                answered_ns: 1_700_000_000_000_310_000,
+            },
+        ),
+        ("reported", Message::Reported { epoch }),
     ]
 }

@@ -1,30 +1,32 @@
 //! The TCP connection to the controller, looked after in steps that never block the control thread.
 
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use calumma_wire::{FrameReader, Message};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::queue::Queue;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(250);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 
-/// Bytes that may wait for a slow controller, about a hundred epochs at the paper's sizes. What
-/// comes on top is dropped; the controller then misses those epochs and says so.
-const MOST_WAITING: usize = 64 << 20;
+/// Bytes that are held for a controller that is slow or away: some hundreds of epochs at the paper's
+/// sizes. Of what comes on top the oldest is given up; the controller then misses those epochs and
+/// says so.
+const MOST_HELD: usize = 64 << 20;
 
 /// The connection, or the attempts at one.
 pub(super) struct Link {
     address: String,
     state: State,
-    waiting: VecDeque<Vec<u8>>,
-    waiting_bytes: usize,
-    /// Bytes of the first waiting frame that have been sent.
-    sent: usize,
     reader: FrameReader,
+    /// What waits to be sent.
+    pub(super) queue: Queue,
 }
 
 enum State {
@@ -38,10 +40,8 @@ impl Link {
         Self {
             address,
             state: State::Idle { since: Instant::now(), retry: Duration::ZERO },
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            sent: 0,
             reader: FrameReader::new(),
+            queue: Queue::new(MOST_HELD),
         }
     }
 
@@ -63,8 +63,7 @@ impl Link {
             State::Connecting(attempt) => match attempt.try_recv() {
                 Ok(Ok(stream)) => {
                     self.reader = FrameReader::new();
-                    self.waiting.clear();
-                    (self.waiting_bytes, self.sent) = (0, 0);
+                    self.queue.reconnect();
                     self.state = State::Connected(stream);
                     true
                 }
@@ -126,44 +125,40 @@ impl Link {
         }
     }
 
-    /// Queues a message.
+    /// Queues a message that is no part of an epoch; without a connection it is dropped.
     pub(super) fn send(&mut self, message: &Message) {
-        self.send_frame(|out| message.encode(out));
-    }
-
-    /// Queues the frame that `encode` appends.
-    pub(super) fn send_frame(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
-        if !matches!(self.state, State::Connected(_)) || self.waiting_bytes > MOST_WAITING {
-            return;
+        if matches!(self.state, State::Connected(_)) {
+            let mut frame = Vec::new();
+            message.encode(&mut frame);
+            self.queue.answer(frame);
         }
-        let mut frame = Vec::new();
-        encode(&mut frame);
-        self.waiting_bytes += frame.len();
-        self.waiting.push_back(frame);
     }
 
     /// Sends as much as the connection takes.
     pub(super) fn flush(&mut self) {
         let State::Connected(stream) = &mut self.state else { return };
-        while let Some(frame) = self.waiting.front() {
-            match stream.write(&frame[self.sent..]) {
-                Ok(written) => self.sent += written,
+        while let Some(bytes) = self.queue.next() {
+            match stream.write(bytes) {
+                Ok(written) => self.queue.sent(written),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // A broken connection shows when it is read from.
                 Err(_) => return,
             }
-            if self.sent == frame.len() {
-                self.waiting_bytes -= frame.len();
-                self.sent = 0;
-                self.waiting.pop_front();
-            }
         }
+    }
+
+    /// Waits until the controller says something, for `most` at the longest.
+    pub(super) fn wait(&self, most: Duration) {
+        let State::Connected(stream) = &self.state else { return std::thread::sleep(most) };
+        let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO);
+        // Interrupted or not, the caller looks after everything next.
+        let _ = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], timeout);
     }
 
     /// Sends what is still waiting, for a second at the most.
     pub(super) fn finish(mut self) {
         let since = Instant::now();
-        while !self.waiting.is_empty() && since.elapsed() < CONNECT_TIMEOUT {
+        while self.queue.next().is_some() && since.elapsed() < CONNECT_TIMEOUT {
             self.flush();
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,17 +1,23 @@
 //! The thread beside the lcores: keeps the connection to the controller, begins and ends
 //! measurement, hands attention to the lcores and finished groups to the controller.
 //!
-//! It wakes once a millisecond, so that no lcore ever has to wake it. While the controller is away
-//! the lcores go on measuring; what they finish in that time has nobody to go to and is counted.
+//! It wakes once a millisecond, so that no lcore ever has to wake it, and at once when the controller
+//! says something, so that clocks are compared well. While the controller is away the lcores go on
+//! measuring; what they finish in that time is held for it, the newest as far as memory goes.
 
 pub mod collect;
 mod link;
+mod queue;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use calumma_epoch::EpochClock;
-use calumma_wire::{Defects, Message, Outcome, SwitchKind};
+use calumma_sketch::{Attention, FlowKey, HashFamily, IngressGroup};
+use calumma_wire::{
+    Defects, Holding, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
+};
 use tracing::{error, info, warn};
 
 use self::collect::{Collector, Part, SessionPlan};
@@ -39,9 +45,17 @@ pub struct Control {
     collector: Collector,
     link: Link,
     port_totals: Box<PortTotals>,
-    plan: Option<SessionPlan>,
-    welcome: bool,
-    undelivered: u64,
+    session: Option<Session>,
+    /// The totals that this controller was told last.
+    told: HashMap<String, u64>,
+}
+
+/// What is measured by at present.
+struct Session {
+    plan: SessionPlan,
+    family: HashFamily,
+    /// The attention accepted last.
+    holding: Holding,
 }
 
 impl Control {
@@ -52,9 +66,8 @@ impl Control {
             collector,
             link: Link::new(config.controller.clone()),
             port_totals,
-            plan: None,
-            welcome: false,
-            undelivered: 0,
+            session: None,
+            told: HashMap::new(),
         }
     }
 
@@ -62,7 +75,7 @@ impl Control {
     pub fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             self.step(unix_ns());
-            std::thread::sleep(TICK);
+            self.link.wait(TICK);
         }
         self.link.finish();
     }
@@ -70,11 +83,12 @@ impl Control {
     fn step(&mut self, now_ns: u64) {
         if self.link.connect_if_due() {
             info!(controller = self.link.address(), "connected");
-            self.welcome = false;
+            self.told.clear();
             self.link.send(&Message::Hello {
                 edge: self.name.clone(),
                 kind: SwitchKind::Software,
                 program: concat!("calumma-edge ", env!("CARGO_PKG_VERSION")).to_owned(),
+                holding: self.session.as_ref().map(|session| session.holding),
             });
         }
         match self.link.receive() {
@@ -84,9 +98,10 @@ impl Control {
                     controller = self.link.address(),
                     "{problem}; measuring goes on, trying again"
                 );
-                self.welcome = false;
             }
         }
+        // The answers, before there is work to do that the controller's clock would see.
+        self.link.flush();
         for part in self.collector.poll() {
             self.deliver(part);
         }
@@ -109,25 +124,33 @@ impl Control {
                         return error!("the controller's epochs can't be kept: {problem}");
                     }
                 };
-                self.welcome = true;
-                let same = self.plan.as_ref().is_some_and(|plan| {
+                let same = self.session.as_ref().is_some_and(|Session { plan, .. }| {
                     plan.layout == layout && plan.hash_key == hash_key && plan.clock == clock
                 });
+                self.link.queue.open();
                 if same {
                     info!("the controller is back; measuring goes on");
                     self.reconfigure(effective_epoch, attention, now_ns);
                     return;
                 }
+                self.link.queue.give_up();
                 let first_epoch = effective_epoch.max(clock.epoch_at(now_ns) + 2);
+                let family = HashFamily::new(&hash_key);
                 let plan = SessionPlan { layout, hash_key, clock, first_epoch, attention };
                 match self.collector.begin(&plan) {
                     Ok(()) => {
                         info!(first_epoch, epoch_ms = epoch_length_ns / 1_000_000, "measuring");
-                        self.plan = Some(plan);
+                        let holding = Holding { attention, effective_epoch: first_epoch };
+                        self.session = Some(Session { plan, family, holding });
                     }
                     Err(problem) => error!("the controller's layout can't be built: {problem}"),
                 }
             }
+            Message::Probe { sent_ns } => {
+                let answered_ns = unix_ns();
+                self.link.send(&Message::Echo { sent_ns, received_ns: now_ns, answered_ns });
+            }
+            Message::Reported { epoch } => self.link.queue.reported(epoch),
             Message::Reconfigure { effective_epoch, attention } => {
                 self.reconfigure(effective_epoch, attention, now_ns);
             }
@@ -139,13 +162,11 @@ impl Control {
         }
     }
 
-    fn reconfigure(
-        &mut self,
-        effective_epoch: u64,
-        attention: calumma_sketch::Attention,
-        now_ns: u64,
-    ) {
-        let Some(plan) = &self.plan else { return };
+    fn reconfigure(&mut self, effective_epoch: u64, attention: Attention, now_ns: u64) {
+        let Some(Session { plan, holding, .. }) = &mut self.session else { return };
+        if attention == holding.attention {
+            return;
+        }
         let earliest = plan.clock.epoch_at(now_ns + plan.clock.guards().clock_ns + LEAD_NS) + 1;
         let outcome = if let Err(problem) = attention.validate(&plan.layout) {
             Outcome::Invalid { reason: problem.to_string() }
@@ -153,70 +174,71 @@ impl Control {
             Outcome::TooLate { earliest }
         } else {
             self.collector.attend(effective_epoch, attention);
+            *holding = Holding { attention, effective_epoch };
             Outcome::Accepted
         };
         self.link.send(&Message::Applied { effective_epoch, outcome });
     }
 
     fn deliver(&mut self, part: Part) {
-        if !self.welcome {
-            self.undelivered += 1;
-        }
-        match part {
+        let Some(Session { family, .. }) = &self.session else { return };
+        let mut frame = Vec::new();
+        let epoch = match part {
             Part::Ingress { epoch, record, mixed_attention, counters } => {
-                if self.welcome {
-                    let defects = Defects {
+                let mut totals = counters.named();
+                totals.extend((self.port_totals)());
+                totals.push(("undelivered.frames".to_owned(), self.link.queue.given_up()));
+                // Only those that changed; an idle switch has nothing to tell.
+                totals
+                    .retain(|(name, total)| self.told.insert(name.clone(), *total) != Some(*total));
+                let head = SideHead {
+                    epoch,
+                    attention: record.group.attention(),
+                    defects: &Defects {
                         stall_ns: record.stall_ns,
                         mixed_attention,
                         ..Defects::default()
-                    };
-                    let mut totals = counters.named();
-                    totals.extend((self.port_totals)());
-                    totals.push(("undelivered.frames".to_owned(), self.undelivered));
-                    let attention = *record.group.attention();
-                    self.link.send_frame(|out| {
-                        calumma_wire::encode_ingress(
-                            out,
-                            epoch,
-                            &attention,
-                            &defects,
-                            record.packets,
-                            &totals,
-                            record.group.classifier(),
-                            record.group.upstream(),
-                        );
-                    });
-                }
+                    },
+                    packets: record.packets,
+                    counters: &totals,
+                };
+                let group = &record.group;
+                let flows = if mixed_attention { None } else { hh_flows(group, family) };
+                let flows = flows.as_deref();
+                encode_ingress(&mut frame, &head, group.classifier(), group.upstream(), flows);
                 self.collector.recycle(record);
+                epoch
             }
             Part::Egress { epoch, record, mixed_attention } => {
-                if self.welcome {
-                    let defects = Defects {
+                let head = SideHead {
+                    epoch,
+                    attention: record.group.attention(),
+                    defects: &Defects {
                         stall_ns: record.stall_ns,
                         foreign_packets: record.foreign_packets,
                         mixed_attention,
-                        ..Defects::default()
-                    };
-                    let attention = *record.group.attention();
-                    self.link.send_frame(|out| {
-                        calumma_wire::encode_egress(
-                            out,
-                            epoch,
-                            &attention,
-                            &defects,
-                            record.packets,
-                            &[],
-                            record.group.downstream(),
-                        );
-                    });
-                }
+                    },
+                    packets: record.packets,
+                    counters: &[],
+                };
+                encode_egress(&mut frame, &head, record.group.downstream());
                 self.collector.recycle(record);
+                epoch
             }
             Part::Sealed { epoch, late_packets } => {
-                if self.welcome {
-                    self.link.send(&Message::Sealed { epoch, late_packets });
-                }
+                Message::Sealed { epoch, late_packets }.encode(&mut frame);
+                epoch
             }
-        }
+        };
+        self.link.queue.hold(epoch, frame);
     }
+}
+
+/// All that the HH encoder holds, where it decodes. Flows take half the bytes of its buckets, and
+/// every edge that decodes its own saves the controller from decoding all of them.
+fn hh_flows(group: &IngressGroup, family: &HashFamily) -> Option<Vec<(FlowKey, i64)>> {
+    let decoded = group.upstream().part(&group.attention().partition.hh_part()).decode(family);
+    let countable = |&(_, packets): &(_, i64)| (1..=i64::from(i32::MAX)).contains(&packets);
+    let complete = decoded.is_complete() && decoded.flows().iter().all(countable);
+    complete.then(|| decoded.flows().to_vec())
 }

@@ -1,0 +1,83 @@
+//! The sketches that others published, each as its paper has it, to be measured beside ours on the
+//! same packets. For benchmarks only; nothing that runs in a network uses it.
+//!
+//! Parameters are those of appendix C and section 5.1 of the ChameleMon paper, but keys are 5-tuples
+//! of 13 bytes. A sketch is given the bytes it may fill and says those it does: keys count with 13
+//! bytes and counters with the width their paper gives them, whatever alignment costs in here.
+//! Where 5-tuples make the recommended number of entries too large for small sizes, the entries are
+//! cut to the share of memory that they have in that paper's smallest setting.
+//!
+//! What a sketch can be asked is a trait each. Inserting never allocates.
+
+mod coco;
+mod count_heap;
+mod count_min;
+mod elastic;
+mod fcm;
+mod flow_radar;
+mod hash;
+mod hash_pipe;
+mod heavy_part;
+mod loss_radar;
+mod mrac;
+mod sizes;
+mod top;
+mod univmon;
+
+use calumma_sketch::FlowKey;
+
+pub use coco::CocoSketch;
+pub use count_heap::CountHeap;
+pub use count_min::{ConservativeUpdate, CountMin};
+pub use elastic::Elastic;
+pub use fcm::FcmTopK;
+pub use flow_radar::FlowRadar;
+pub use hash_pipe::HashPipe;
+pub use loss_radar::LossRadar;
+pub use mrac::Mrac;
+pub use univmon::UnivMon;
+
+/// Counts packets.
+pub trait Insert {
+    /// Counts one packet of `key`.
+    fn insert(&mut self, key: &FlowKey);
+
+    /// Memory that the sketch fills on a switch, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// Tells the size of any flow.
+pub trait Query {
+    /// Packets of `key`, estimated.
+    fn query(&self, key: &FlowKey) -> u32;
+}
+
+/// Keeps the keys of large flows.
+pub trait Tracked {
+    /// The flows kept and their packets, estimated; each flow once, in no order.
+    fn tracked(&self) -> Vec<(FlowKey, u32)>;
+}
+
+/// Tells how many flows there were.
+pub trait Cardinality {
+    /// Flows, estimated.
+    fn cardinality(&self) -> f64;
+}
+
+/// Tells how many flows there were of each size.
+pub trait Sizes {
+    /// Pairs of size in packets, ascending, and number of flows, estimated and not always whole.
+    fn sizes(&self) -> Vec<(u64, f64)>;
+}
+
+/// Tells the entropy of the flow sizes.
+pub trait Entropy {
+    /// -sum (i / N) log2 (i / N) over the flows of i packets each, N in all; in bits.
+    fn entropy(&self) -> f64;
+}
+
+/// Bytes of a key on a switch.
+const KEY: usize = FlowKey::LEN;
+
+/// Bytes of a 32-bit counter.
+const WORD: usize = 4;

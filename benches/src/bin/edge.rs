@@ -1,0 +1,61 @@
+//! What a switch carries on one core, as a table, a drawing and JSON.
+
+use std::io::stdout;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use calumma_benches::{edge, measure};
+use calumma_testbed::fabric;
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What calumma-edge carries on one core, beside DPDK's own forwarder
+///
+/// A generator floods a switch over net_memif, each on a CPU of its own; the switch sends on into net_null. All switches take
+/// turns. Then what each step of an edge's work costs on its own. Needs root, two CPUs, dpdk-testpmd, and the programs
+/// calumma-edge, calumma-controller and calumma-testbed beside this one.
+#[derive(Parser)]
+struct Cli {
+    /// Write the figures to this file, too, as a JSON list
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Readings of each trial
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Seconds of each reading
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
+    /// Packets of 64 bytes and 100,000 flows only
+    #[arg(long)]
+    quick: bool,
+    /// Only trials whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    fabric::interrupt::install()?;
+    let this = std::env::current_exe().context("finding this program's own file")?;
+    let link = edge::Link::new(this.parent().context("this program's directory")?)?;
+    let mut trials = edge::trials(cli.quick);
+    trials.retain(|trial| trial.name().contains(&cli.only));
+    let rounds = usize::from(cli.rounds);
+
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}")?;
+    let bar = ProgressBar::new((rounds * trials.len()) as u64).with_style(style);
+    let duration = Duration::try_from_secs_f64(cli.seconds).context("--seconds")?;
+    let mut figures = edge::run(&link, &trials, rounds, duration, |name| {
+        bar.set_message(name.to_owned());
+        bar.inc(1);
+    })?;
+    bar.finish_and_clear();
+    figures.extend(measure::in_turns(edge::stages(), rounds));
+
+    measure::write_table(&figures, &mut stdout().lock())?;
+    if let Some(file) = cli.json {
+        measure::write_json(&figures, &file)?;
+    }
+    Ok(())
+}

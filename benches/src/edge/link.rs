@@ -1,0 +1,288 @@
+//! A generator and a switch, a process each, with a memif link between them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use calumma_testbed::fabric::{Process, Run, wait_until};
+use serde_json::Value;
+
+use super::Trial;
+use crate::measure::Figure;
+
+/// What stands in the switch's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// `dpdk-testpmd` in one of its forwarding modes.
+    Testpmd(&'static str),
+    /// `calumma-edge` that no controller tells to measure: it parses and forwards.
+    EdgeOff,
+    /// `calumma-edge` that measures.
+    Edge(Measuring),
+}
+
+/// How much of the measurement each packet meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measuring {
+    /// The flow classifier; hardly a packet goes into an encoder.
+    Classifier,
+    /// The flow classifier, and an encoder for every packet.
+    All,
+}
+
+impl Switch {
+    /// `calumma-edge` with everything on.
+    pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
+
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Testpmd("rxonly"),
+        Self::Testpmd("io"),
+        Self::Testpmd("macswap"),
+        Self::Testpmd("5tswap"),
+        Self::EdgeOff,
+        Self::Edge(Measuring::Classifier),
+        Self::EDGE_ALL,
+    ];
+
+    /// Its name among the figures.
+    pub fn name(self) -> String {
+        match self {
+            Self::Testpmd(mode) => format!("testpmd.{mode}"),
+            Self::EdgeOff => "edge.off".to_owned(),
+            Self::Edge(Measuring::Classifier) => "edge.classifier".to_owned(),
+            Self::EDGE_ALL => "edge.all".to_owned(),
+        }
+    }
+}
+
+const CONTROLLER_PORT: u16 = 7620;
+const START_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Memory of a switch and of the generator, in MiB; without hugepages, so that it runs wherever root does.
+const MEMORY: &str = "512";
+
+/// Where the programs lie, and the run that they belong to.
+pub struct Link {
+    run: Run,
+    programs: PathBuf,
+}
+
+/// What became of a trial.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    /// Millions of packets a second.
+    pub mpps: f64,
+    /// What a `calumma-edge` counted, by name.
+    pub totals: BTreeMap<String, u64>,
+}
+
+impl Link {
+    /// A link between programs that lie in the directory `programs`.
+    ///
+    /// # Errors
+    /// When the user is not root, or a program is missing.
+    pub fn new(programs: &Path) -> Result<Self> {
+        for name in ["calumma-testbed", "calumma-edge", "calumma-controller"] {
+            let program = programs.join(name);
+            ensure!(
+                program.exists(),
+                "{} is missing; build it with `cargo build --release -p {name}`",
+                program.display()
+            );
+        }
+        Ok(Self { run: Run::begin()?, programs: programs.to_owned() })
+    }
+
+    /// Sends the packets of `trial` for as long as `duration`, or searches for the rate at which none is refused.
+    ///
+    /// # Errors
+    /// When a program can't be started or ends early.
+    pub fn carry(&self, trial: &Trial, duration: Duration, search: bool) -> Result<Carried> {
+        let socket = self.run.directory().join("link.sock");
+        let _ = fs::remove_file(&socket);
+        let controller = match trial.switch {
+            Switch::Edge(measuring) => Some(self.controller(measuring)?),
+            _ => None,
+        };
+        let mut switch = self.switch(trial.switch, &socket)?;
+        wait_until("the switch to listen", START_LIMIT, || {
+            switch.check_running()?;
+            Ok(socket.exists())
+        })?;
+        // A switch listens before its lcore polls, and before it measures.
+        std::thread::sleep(Duration::from_millis(500));
+        let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
+        // Whoever polls a memif port must leave before the other side does.
+        let status = switch.stop(STOP_LIMIT)?;
+        ensure!(status.success(), "{} ended with {status}", trial.switch.name());
+        generator.stop(STOP_LIMIT)?;
+        if let Some(controller) = controller {
+            controller.stop(STOP_LIMIT)?;
+        }
+        let totals = match trial.switch {
+            Switch::Testpmd(_) => BTreeMap::new(),
+            Switch::EdgeOff | Switch::Edge(_) => self.totals(trial.switch)?,
+        };
+        Ok(Carried { mpps, totals })
+    }
+
+    /// The totals of the `calumma-edge` that ran last, after a look at whether it did what its trial is named for.
+    fn totals(&self, switch: Switch) -> Result<BTreeMap<String, u64>> {
+        let text = fs::read_to_string(self.file("edge.stats.json")).context("an edge's totals")?;
+        let totals: BTreeMap<String, u64> = serde_json::from_str(&text)?;
+        let total = |name: &str| totals.get(name).copied().unwrap_or_default();
+        let (received, recorded) = (total("received.host"), total("ingress.recorded"));
+        ensure!(received > 0, "the edge received no packet");
+        match switch {
+            Switch::Edge(_) => ensure!(
+                recorded * 100 > received * 95,
+                "the edge recorded only {recorded} of {received} packets"
+            ),
+            _ => ensure!(recorded == 0, "the edge was not to measure, but recorded {recorded}"),
+        }
+        Ok(totals)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.run.directory().join(name)
+    }
+
+    fn controller(&self, measuring: Measuring) -> Result<Process> {
+        // Thresholds so high that all flows are light-loss candidates, of which one in 65,536 is sampled.
+        let attention = match measuring {
+            Measuring::All => "",
+            Measuring::Classifier => {
+                "[attention]\nt_h = 1_000_000_000\nt_l = 1_000_000_000\nsample_rate = 0.00001\n\
+                 partition = { hh = 1024, hl = 2560, ll = 512 }\n"
+            }
+        };
+        let config = self.file("controller.toml");
+        let text =
+            format!("listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\n{attention}");
+        fs::write(&config, text).context("writing the controller's configuration")?;
+        let mut command = Command::new(self.programs.join("calumma-controller"));
+        command.arg("--config").arg(config).arg("--quiet");
+        let mut process = Process::start("controller", command, self.run.directory())?;
+        process.wait_listening(CONTROLLER_PORT, START_LIMIT)?;
+        Ok(process)
+    }
+
+    /// DPDK's arguments for a program of its own on a CPU.
+    fn eal(&self, name: &str, lcores: &str, devices: &[String]) -> Vec<String> {
+        let prefix = format!("{}-{name}", self.run.prefix());
+        let fixed = ["--no-huge", "-m", MEMORY, "--no-pci", "--no-telemetry", "--file-prefix"];
+        let mut arguments: Vec<String> = fixed.into_iter().map(str::to_owned).collect();
+        arguments.extend([prefix, "--lcores".to_owned(), lcores.to_owned()]);
+        arguments.extend_from_slice(devices);
+        arguments
+    }
+
+    fn switch(&self, switch: Switch, socket: &Path) -> Result<Process> {
+        let devices = [
+            format!(
+                "--vdev=net_memif0,role=server,id=0,socket-abstract=no,socket={}",
+                socket.display()
+            ),
+            "--vdev=net_null0,no-rx=1".to_owned(),
+        ];
+        let command = match switch {
+            Switch::Testpmd(mode) => {
+                let mut command = Command::new("dpdk-testpmd");
+                // The main lcore sleeps on the generator's CPU.
+                command.args(self.eal("switch", "0@1,1@0", &devices));
+                command.args(["--", "--auto-start", "--no-flush-rx", "--total-num-mbufs=16384"]);
+                command.arg(format!("--forward-mode={mode}"));
+                // Without a terminal testpmd ends at once, unless it has statistics to print.
+                command.args(["--stats-period", "3600"]);
+                command
+            }
+            Switch::EdgeOff | Switch::Edge(_) => {
+                let config = self.file("edge.toml");
+                let text = format!(
+                    "name = \"e1\"\ncontroller = \"127.0.0.1:{CONTROLLER_PORT}\"\n\
+                     [polling]\ncontrol_cpu = 1\n\
+                     [[port]]\nname = \"net_memif0\"\nrole = \"host\"\npeer = \"net_null0\"\n\
+                     [[port]]\nname = \"net_null0\"\nrole = \"fabric\"\npeer = \"net_memif0\"\n"
+                );
+                fs::write(&config, text).context("writing an edge's configuration")?;
+                let mut command = Command::new(self.programs.join("calumma-edge"));
+                command.arg("--config").arg(config);
+                command.arg("--stats").arg(self.file("edge.stats.json")).arg("--");
+                command.args(self.eal("switch", "0@0", &devices));
+                command
+            }
+        };
+        Process::start("switch", command, self.run.directory())
+            .with_context(|| format!("starting {}", switch.name()))
+    }
+
+    /// Starts the generator, and gives it and what it says when it has sent all.
+    fn generate(
+        &self,
+        trial: &Trial,
+        socket: &Path,
+        duration: Duration,
+        search: bool,
+        switch: &mut Process,
+    ) -> Result<(Process, f64)> {
+        let mut command = Command::new(self.programs.join("calumma-testbed"));
+        command.args(["generate", "--stay", "--size", trial.size]);
+        command.args(["--popularity", trial.popularity, "--flows", &trial.flows.to_string()]);
+        if search {
+            command.args(["--search", "--seconds", &(duration.as_secs_f64() / 4.0).to_string()]);
+        } else {
+            command.args(["--seconds", &duration.as_secs_f64().to_string()]);
+        }
+        let device = format!(
+            "--vdev=net_memif0,role=client,id=0,socket-abstract=no,socket={}",
+            socket.display()
+        );
+        command.arg("--").args(self.eal("generator", "0@1", &[device]));
+        let mut generator = Process::start("generator", command, self.run.directory())?;
+        let said = self.file("generator.out");
+        let mut mpps = None;
+        wait_until("the generator to have sent", START_LIMIT + 40 * duration, || {
+            generator.check_running()?;
+            switch.check_running()?;
+            let text = fs::read_to_string(&said).unwrap_or_default();
+            // DPDK's drivers write to the standard output as well.
+            let json = text.find("\n{").map_or(&*text, |at| &text[at..]);
+            let outcome: Option<Value> = serde_json::from_str(json).ok();
+            mpps = outcome.and_then(|outcome| outcome["mpps"].as_f64());
+            Ok(mpps.is_some())
+        })?;
+        Ok((generator, mpps.unwrap_or_default()))
+    }
+}
+
+/// Figures that the edge itself counted, from the totals of runs alike: cycles a packet by stage, and how long bursts took.
+pub(super) fn of_the_edge(runs: &[BTreeMap<String, u64>]) -> Vec<Figure> {
+    let each = |of: &dyn Fn(&BTreeMap<String, u64>) -> Option<f64>| -> Vec<f64> {
+        runs.iter().filter_map(of).collect()
+    };
+    let mut figures = Vec::new();
+    for stage in ["receive", "work", "transmit"] {
+        let readings = each(&|totals| {
+            let packets = *totals.get("received.host")? as f64;
+            Some(*totals.get(&format!("cycles.{stage}"))? as f64 / packets)
+        });
+        figures.push((format!("edge.all.64B.{stage}.cycles"), "cycles/packet", readings));
+    }
+    for burst in ["burst", "burst_at_epoch_event"] {
+        for quantile in ["p50", "p999", "max"] {
+            let readings =
+                each(&|totals| Some(*totals.get(&format!("{burst}.{quantile}_ns"))? as f64 / 1e3));
+            figures.push((format!("edge.all.64B.{burst}.{quantile}.us"), "us", readings));
+        }
+    }
+    figures
+        .into_iter()
+        .filter(|(_, _, readings)| !readings.is_empty())
+        .map(|(name, unit, readings)| Figure::of(name, unit, readings))
+        .collect()
+}

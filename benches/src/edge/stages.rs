@@ -1,0 +1,182 @@
+//! What each step of an edge's work costs on its own: the same code on frames in plain memory, a step more each time.
+
+use std::hint::black_box;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use calumma_edge::carrier::{self, Mark};
+use calumma_edge::measure::{EgressRecord, IngressRecord, Mailbox, Measurement, Session, ToWorker};
+use calumma_edge::parse::parse;
+use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::group::BURST;
+use calumma_sketch::{
+    Attention, EgressGroup, FlowKey, HashFamily, HashKey, Hashes, Hierarchy, IngressGroup, Layout,
+    Partition, SampleRate,
+};
+
+use crate::measure::{Case, Watch};
+use crate::workload;
+
+/// Packets of a reading.
+const PACKETS: usize = 2_000_000;
+
+/// Length of an epoch; no reading is as long, and none begins near its end.
+const EPOCH_NS: u64 = 3_600_000_000_000;
+
+/// A frame in memory.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Frame([u8; 64]);
+
+impl Packet for Frame {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    fn wire_len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The steps, each as nanoseconds a packet of 64 bytes of 100,000 flows, Zipf 1.1.
+pub fn stages() -> Vec<Case<'static>> {
+    let keys = workload::zipf(100_000, PACKETS, 1.1, 5);
+    let frames: Arc<Vec<Frame>> = Arc::new(keys.iter().map(frame).collect());
+    let keys = Arc::new(keys);
+    let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+    let layout = Layout::default();
+    let all = Attention::healthy(&layout, 512);
+    let classifier = Attention {
+        t_h: 1_000_000_000,
+        t_l: 1_000_000_000,
+        sample_rate: SampleRate::from_threshold(1).expect("one is a threshold"),
+        partition: Partition { hh: 1024, hl: 2560, ll: 512 },
+    };
+
+    let parse_only = {
+        let frames = frames.clone();
+        each("edge.stage.parse.ns", move |from, to| {
+            for frame in &frames[from..to] {
+                black_box(parse(&frame.0, 64));
+            }
+        })
+    };
+    let hash = {
+        let (keys, family) = (keys.clone(), family.clone());
+        let mut hashes = [Hashes::default(); BURST];
+        each("edge.stage.hash.ns", move |from, to| {
+            family.hash_burst(&keys[from..to], &mut hashes[..to - from]);
+            black_box(&hashes);
+        })
+    };
+    let record = |name, attention| {
+        let (keys, family) = (keys.clone(), family.clone());
+        let mut group = IngressGroup::new(&layout, attention, 1).expect("a valid attention");
+        let mut hierarchies = [Hierarchy::default(); BURST];
+        each(name, move |from, to| {
+            group.record_burst(&family, &keys[from..to], &mut hierarchies[..to - from]);
+            black_box(&hierarchies);
+        })
+    };
+    let mark = {
+        let mut frames = frames.to_vec();
+        each("edge.stage.mark.ns", move |from, to| {
+            for frame in &mut frames[from..to] {
+                carrier::write(
+                    &mut frame.0,
+                    14,
+                    Mark { bit: 1, hierarchy: Hierarchy::HlCandidate },
+                );
+            }
+        })
+    };
+    let whole = {
+        let mut frames = frames.to_vec();
+        let mut worker = worker(&layout, all, family.clone());
+        each("edge.stage.whole_ingress.ns", move |from, to| {
+            black_box(worker.ingress(&mut frames[from..to]));
+        })
+    };
+    vec![
+        parse_only,
+        hash,
+        record("edge.stage.hash_and_classify.ns", classifier),
+        record("edge.stage.hash_classify_and_encode.ns", all),
+        mark,
+        whole,
+    ]
+}
+
+/// A case that works on all packets, a burst at a time.
+fn each(name: &str, mut work: impl FnMut(usize, usize) + 'static) -> Case<'static> {
+    Case::new(name, "ns/packet", move || {
+        let watch = Watch::start();
+        for from in (0..PACKETS).step_by(BURST) {
+            work(from, (from + BURST).min(PACKETS));
+        }
+        watch.nanos() / PACKETS as f64
+    })
+}
+
+/// A worker in the middle of an epoch that it measures.
+fn worker(layout: &Layout, attention: Attention, family: HashFamily) -> Worker {
+    let clock = EpochClock::new(EPOCH_NS, Guards::default()).expect("a valid clock");
+    let (tell, inbox) = crossbeam_channel::bounded(4);
+    let (outbox, _) = crossbeam_channel::bounded(4);
+    let session =
+        Session { number: 1, family: Arc::new(family), clock, first_epoch: 10, attention };
+    let ingress = IngressGroup::new(layout, attention, 10).expect("a valid attention");
+    let egress = EgressGroup::new(layout, attention).expect("a valid attention");
+    let groups = ToWorker::Groups(
+        Box::new(IngressRecord { group: ingress, packets: 0, stall_ns: 0 }),
+        Box::new(EgressRecord { group: egress, packets: 0, foreign_packets: 0, stall_ns: 0 }),
+    );
+    for message in [ToWorker::Begin(Box::new(session)), groups] {
+        tell.send(message).expect("room for two");
+    }
+    let mut worker = Worker::new(Policy::default(), Measurement::new(Mailbox { inbox, outbox }));
+    worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
+    worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);
+    worker
+}
+
+/// An Ethernet frame with a UDP packet of the flow.
+fn frame(key: &FlowKey) -> Frame {
+    let mut frame = [0; 64];
+    let octets = |address: Ipv4Addr| address.octets();
+    frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&50_u16.to_be_bytes());
+    frame[22] = 64;
+    frame[23] = 17;
+    frame[26..30].copy_from_slice(&octets(key.src()));
+    frame[30..34].copy_from_slice(&octets(key.dst()));
+    frame[34..36].copy_from_slice(&key.sport().to_be_bytes());
+    frame[36..38].copy_from_slice(&key.dport().to_be_bytes());
+    frame[38..40].copy_from_slice(&30_u16.to_be_bytes());
+    Frame(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use calumma_edge::parse::Parsed;
+
+    use super::*;
+
+    #[test]
+    fn the_worker_measures_what_the_last_step_is_named_for() {
+        let layout = Layout::default();
+        let attention = Attention::healthy(&layout, 512);
+        let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+        let mut worker = worker(&layout, attention, family);
+        let mut frames: Vec<Frame> = workload::keys(20, 1).iter().map(frame).collect();
+        assert!(frames.iter().all(|frame| matches!(parse(&frame.0, 64), Parsed::Flow { .. })));
+        worker.ingress(&mut frames);
+        assert_eq!(worker.counters.ingress_recorded, 20);
+    }
+}

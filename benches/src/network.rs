@@ -1,0 +1,206 @@
+//! One epoch of a network of edges, as the groups that measured it.
+
+use calumma_sketch::{
+    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Layout, Partition,
+    SampleRate,
+};
+use calumma_wire::{Defects, Egress, Ingress, Message, SideHead, encode_egress, encode_ingress};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::workload;
+
+/// Packets of the smallest flow that is a heavy-hitter candidate where not all flows are.
+const LARGE: u32 = 8;
+
+/// The paper's load factor at its upper end.
+pub const LOAD: f64 = 0.7;
+
+/// What the hashes are drawn from.
+pub const HASH_KEY: [u8; 32] = [7; 32];
+
+/// Keys of the flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Of a data centre: 250 hosts behind each edge, sixteen services, ephemeral ports.
+    Hosts,
+    /// Without any structure: the least that can be packed.
+    Random,
+}
+
+/// A network's edges at the paper's sizes, after an epoch in which a flow in a hundred lost a
+/// packet, but no more than fill the delta HL encoder to [`LOAD`].
+#[derive(Debug)]
+pub struct Network {
+    /// Memory of the switches.
+    pub layout: Layout,
+    /// What they measured under.
+    pub attention: Attention,
+    /// Victim flows.
+    pub victims: usize,
+    edges: Vec<Edge>,
+    family: HashFamily,
+}
+
+#[derive(Debug)]
+struct Edge {
+    ingress: IngressGroup,
+    packets_in: u64,
+    egress: EgressGroup,
+    packets_out: u64,
+    hh_flows: Vec<(FlowKey, i64)>,
+}
+
+impl Network {
+    /// `flows` flows enter at each of `edges` edges. Where they are more than fill the HH encoder,
+    /// just as many of them are large, and T_h is set between the two.
+    pub fn measure(edges: usize, flows: usize, keys: Keys) -> Self {
+        let layout = Layout::default();
+        let partition = Partition { hh: layout.upstream_buckets - 512, hl: 512, ll: 0 };
+        let room = (LOAD * 3.0 * f64::from(partition.hh)) as usize;
+        let t_h = if flows <= room { 1 } else { LARGE };
+        let attention = Attention { t_h, t_l: 1, sample_rate: SampleRate::ALL, partition };
+        let family = HashFamily::new(&HashKey::from_bytes(HASH_KEY));
+        let mut network: Vec<Edge> = (0..edges)
+            .map(|_| Edge {
+                ingress: IngressGroup::new(&layout, attention, 0).expect("a valid layout"),
+                packets_in: 0,
+                egress: EgressGroup::new(&layout, attention).expect("a valid layout"),
+                packets_out: 0,
+                hh_flows: Vec::new(),
+            })
+            .collect();
+        let victims = (edges * flows / 100).min((LOAD * 3.0 * 512.0) as usize);
+        let every = edges * flows / victims.max(1);
+        let mut rng = StdRng::seed_from_u64(5);
+        let random = workload::keys(edges * flows, 6);
+        let mut seen = std::collections::HashSet::new();
+        for flow in 0..edges * flows {
+            let from = flow % edges;
+            let to = (from + 1 + rng.random_range(0..(edges - 1).max(1))) % edges;
+            let key = match keys {
+                Keys::Random => random[flow],
+                Keys::Hosts => std::iter::repeat_with(|| hosts_key(from, to, &mut rng))
+                    .find(|&key| seen.insert(key))
+                    .expect("there are more keys than flows"),
+            };
+            let large = flow / edges < room;
+            // Pareto above the threshold: most are small, some have thousands of packets.
+            let packets = if large {
+                (f64::from(LARGE) / rng.random_range(0.002..1.0)) as u32
+            } else {
+                rng.random_range(1..=3)
+            };
+            let lost = u32::from(flow % every == 0 && flow / every < victims);
+            let hashes = family.hash(&key);
+            for packet in 0..packets {
+                let hierarchy = network[from].ingress.record(&key, &hashes);
+                network[from].packets_in += 1;
+                if packet >= lost {
+                    network[to].egress.record(&key, &hashes, hierarchy);
+                    network[to].packets_out += 1;
+                }
+            }
+        }
+        for edge in &mut network {
+            let hh = edge.ingress.upstream().part(&partition.hh_part()).decode(&family);
+            assert!(hh.is_complete(), "the HH encoder is filled to {LOAD} at most");
+            edge.hh_flows = hh.flows().to_vec();
+        }
+        Self { layout, attention, victims, edges: network, family }
+    }
+
+    /// The deployment's hash functions.
+    pub fn family(&self) -> &HashFamily {
+        &self.family
+    }
+
+    /// Number of edges.
+    pub fn len(&self) -> usize {
+        self.edges.len()
+    }
+
+    /// Whether there is no edge.
+    pub fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+    }
+
+    /// An edge's HH flowset.
+    pub fn hh_flows(&self, edge: usize) -> &[(FlowKey, i64)] {
+        &self.edges[edge].hh_flows
+    }
+
+    /// An edge's ingress side as a controller has it that decodes it itself.
+    pub fn ingress(&self, edge: usize, epoch: u64) -> Ingress {
+        let Edge { ingress, packets_in, .. } = &self.edges[edge];
+        Ingress {
+            epoch,
+            attention: self.attention,
+            defects: Defects::default(),
+            packets_in: *packets_in,
+            counters: Vec::new(),
+            classifier: ingress.classifier().clone(),
+            upstream: ingress.upstream().clone(),
+            hh_flows: None,
+        }
+    }
+
+    /// An edge's egress side.
+    pub fn egress(&self, edge: usize, epoch: u64) -> Egress {
+        let Edge { egress, packets_out, .. } = &self.edges[edge];
+        Egress {
+            epoch,
+            attention: self.attention,
+            defects: Defects::default(),
+            packets_out: *packets_out,
+            counters: Vec::new(),
+            downstream: egress.downstream().clone(),
+        }
+    }
+
+    /// The frames of an edge's ingress side, egress side and seal, as the edge switch sends them.
+    pub fn frames(&self, edge: usize, epoch: u64) -> [Vec<u8>; 3] {
+        let Edge { ingress, packets_in, egress, packets_out, hh_flows } = &self.edges[edge];
+        let (attention, defects) = (&self.attention, &Defects::default());
+        let head = |packets| SideHead { epoch, attention, defects, packets, counters: &[] };
+        let mut frames = [const { Vec::new() }; 3];
+        let (classifier, upstream) = (ingress.classifier(), ingress.upstream());
+        let flows = Some(hh_flows.as_slice());
+        encode_ingress(&mut frames[0], &head(*packets_in), classifier, upstream, flows);
+        encode_egress(&mut frames[1], &head(*packets_out), egress.downstream());
+        Message::Sealed { epoch, late_packets: 0 }.encode(&mut frames[2]);
+        frames
+    }
+
+    /// Bytes of an edge's groups as they lie in a switch: counters and buckets, none left out.
+    pub fn raw_bytes(&self) -> usize {
+        let classifier: usize = self.layout.classifier.iter().map(|level| level.bytes()).sum();
+        let buckets = self.layout.upstream_shape().total_buckets()
+            + self.layout.downstream_shape().total_buckets();
+        classifier + buckets * self.layout.arithmetic.words() * 4
+    }
+}
+
+fn hosts_key(from: usize, to: usize, rng: &mut StdRng) -> FlowKey {
+    let mut host = |edge: usize| 0x0A00_0000 | (edge as u32) << 8 | rng.random_range(2..252_u32);
+    let (src, dst) = (host(from), host(to));
+    let client: u32 = rng.random_range(32_768..61_000);
+    let service: u32 = 5000 + 37 * rng.random_range(0..16);
+    let other: u32 = if rng.random_bool(0.5) { service } else { rng.random_range(32_768..61_000) };
+    let ports = if rng.random_bool(0.5) { client << 16 | other } else { other << 16 | client };
+    FlowKey::from_words(src, dst, ports, if rng.random_bool(0.9) { 6 } else { 17 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_network_is_measured_exactly_and_a_large_one_by_its_large_flows() {
+        let small = Network::measure(2, 500, Keys::Hosts);
+        assert_eq!((small.attention.t_h, small.hh_flows(0).len()), (1, 500));
+        let large = Network::measure(2, 9000, Keys::Random);
+        let load = large.hh_flows(1).len() as f64 / (3.0 * 3584.0);
+        assert!(large.attention.t_h == LARGE && (load - LOAD).abs() < 0.02, "{load}");
+    }
+}

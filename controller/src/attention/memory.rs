@@ -1,0 +1,56 @@
+//! What the planner remembers from one epoch to the next. It is little, and all of it is here: with
+//! an empty memory plans are as valid, but may take one step more.
+
+use super::victims::Victims;
+
+/// Thresholds whose correction is remembered.
+const CORRECTIONS: usize = 8;
+
+/// How far the truth was from what was foretold, at the thresholds used last. It keeps a plan from
+/// going back to a threshold that has just proved too low.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Corrections(Vec<(u32, f64)>);
+
+impl Corrections {
+    /// Truth over forecast at this threshold.
+    pub(super) fn at(&self, threshold: u32) -> Option<f64> {
+        self.0.iter().find(|&&(at, _)| at == threshold).map(|&(_, factor)| factor)
+    }
+
+    /// Remembers that `truth` flows came where `foretold` were expected.
+    pub(super) fn learn(&mut self, threshold: u32, truth: f64, foretold: f64) {
+        self.0.retain(|&(at, _)| at != threshold);
+        if truth > 0.0 && foretold > 0.0 {
+            self.0.truncate(CORRECTIONS - 1);
+            self.0.insert(0, (threshold, (truth / foretold).clamp(0.25, 4.0)));
+        }
+    }
+}
+
+/// The losses that were known last.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KnownLosses {
+    /// Victim flows.
+    pub(super) flows: f64,
+    /// Packets lost.
+    pub(super) packets: f64,
+    /// Sizes and losses of the victims, where these were looked at.
+    pub(super) victims: Option<Victims>,
+}
+
+/// What the planner remembers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Of HH candidates by T_h.
+    pub(super) hh: Corrections,
+    /// Of victims in the HL encoder by T_l.
+    pub(super) hl: Corrections,
+    /// Of victims in the LL encoder by T_l.
+    pub(super) ll: Corrections,
+    /// The losses that were known last: victims of an epoch whose encoders did not decode are
+    /// taken to lose as many packets each.
+    pub(super) losses: Option<KnownLosses>,
+    /// Victim flows at which the network was last taken for ill: it is not taken for healthy again
+    /// before they are clearly fewer.
+    pub(super) ill_since: Option<f64>,
+}

@@ -1,0 +1,205 @@
+//! What an epoch told: all that a plan is made from.
+
+use std::cell::LazyCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use calumma_sketch::{Attention, FlowKey, HashFamily, Layout, TowerSketch};
+
+use super::candidates::Candidates;
+use super::load;
+use super::victims::{Victim, Victims};
+use crate::analyse::{DecodedEpoch, DecodedIngress, EdgeInput};
+use crate::report::{DecodeState, Loss, LossClass};
+
+/// Most victim flows whose sizes are looked up: enough to know their distribution to a few percent.
+const SAMPLE: usize = 1500;
+
+/// Something that is worked out when first asked for: in most epochs it is not.
+pub type Lazy<'a, T> = LazyCell<T, Box<dyn FnOnce() -> T + 'a>>;
+
+/// How decoding of an encoder went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Encoder {
+    /// Whether it was decoded.
+    pub state: DecodeState,
+    /// Flows over buckets: exact where it is complete, else estimated from its empty buckets.
+    pub load_factor: Option<f64>,
+}
+
+impl Encoder {
+    /// One that decoded.
+    pub fn complete(load_factor: f64) -> Self {
+        Self { state: DecodeState::Complete, load_factor: Some(load_factor) }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.state == DecodeState::Complete
+    }
+
+    /// Flows in it, given its buckets an array; where it is too full to count, nothing.
+    pub(super) fn flows(&self, layout: &Layout, buckets: u32) -> Option<f64> {
+        let countable = load::countable(layout, buckets);
+        let known = self.load_factor.filter(|&load| self.is_complete() || load <= countable);
+        known.map(|load| load::flows_at(layout, buckets, load))
+    }
+
+    /// Flows that it holds at least.
+    pub(super) fn flows_at_least(&self, layout: &Layout, buckets: u32) -> Option<f64> {
+        self.load_factor.map(|load| load::flows_at(layout, buckets, load))
+    }
+}
+
+/// What one edge told.
+pub struct EdgeObservation<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its HH encoder.
+    pub hh: Encoder,
+    /// Its HH candidates at any threshold.
+    pub candidates: Lazy<'a, Candidates>,
+}
+
+impl fmt::Debug for EdgeObservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EdgeObservation").field("name", &self.name).field("hh", &self.hh).finish()
+    }
+}
+
+/// What an epoch told.
+pub struct Observation<'a> {
+    /// The attention that it was measured under.
+    pub attention: Attention,
+    /// The edges whose ingress side came, all measured under that attention.
+    pub edges: Vec<EdgeObservation<'a>>,
+    /// Whether these are all edges.
+    pub all_edges: bool,
+    /// The delta HL encoder.
+    pub hl: Encoder,
+    /// The delta LL encoder.
+    pub ll: Encoder,
+    /// Victim flows that were decoded from the LL encoder only.
+    pub light_only: f64,
+    /// Packets lost in the network: what entered less what left; absent where the measurement is
+    /// not whole.
+    pub lost_packets: Option<u64>,
+    /// The victim flows that were decoded, each for as many as it stands for; in part or none, where
+    /// decoding failed.
+    pub victims: Lazy<'a, Victims>,
+}
+
+impl fmt::Debug for Observation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observation")
+            .field("attention", &self.attention)
+            .field("edges", &self.edges)
+            .field("hl", &self.hl)
+            .field("ll", &self.ll)
+            .field("lost_packets", &self.lost_packets)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Observation<'a> {
+    /// What a decoded epoch told. `None` where no edge delivered its ingress side, measured under the
+    /// epoch's attention by all its lcores.
+    pub fn of(epoch: &'a DecodedEpoch, family: &'a HashFamily) -> Option<Self> {
+        let attention = *epoch.attention();
+        let sides: Vec<Side<'a>> =
+            epoch.edges().iter().filter_map(|edge| Side::of(edge, &attention)).collect();
+        if sides.is_empty() {
+            return None;
+        }
+        let edges = sides.iter().map(|side| {
+            let Side { name, hh, classifier } = *side;
+            let complete = hh.hh_state() == DecodeState::Complete;
+            EdgeObservation {
+                name,
+                hh: Encoder { state: hh.hh_state(), load_factor: hh.hh_load_factor() },
+                candidates: LazyCell::new(Box::new(move || {
+                    let packets = hh.sizes().hh_flows().values().copied();
+                    Candidates::new(classifier, attention.t_h, packets, complete)
+                })),
+            }
+        });
+        let edges = edges.collect();
+        let decode = epoch.decode();
+        let whole = decode.hl != DecodeState::Skipped;
+        let lost = epoch.edges().iter().try_fold((0, 0), |(entered, left), edge| {
+            let (ingress, egress) = (edge.ingress.as_ref()?, edge.egress.as_ref()?);
+            Some((entered + ingress.packets_in, left + egress.packets_out))
+        });
+        let light = epoch.losses().iter().filter(|loss| loss.class == LossClass::Light).count();
+        let all_edges = sides.len() == epoch.edges().len();
+        Some(Self {
+            attention,
+            edges,
+            all_edges,
+            hl: Encoder { state: decode.hl, load_factor: decode.hl_load_factor },
+            ll: Encoder { state: decode.ll, load_factor: decode.ll_load_factor },
+            light_only: light as f64,
+            lost_packets: lost
+                .filter(|_| whole)
+                .map(|(entered, left)| entered.saturating_sub(left)),
+            victims: LazyCell::new(Box::new(move || {
+                victims_of(epoch.losses(), &sides, attention.sample_rate.as_f64(), family)
+            })),
+        })
+    }
+}
+
+/// An edge's ingress side.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    name: &'a str,
+    hh: &'a DecodedIngress,
+    classifier: &'a TowerSketch,
+}
+
+impl<'a> Side<'a> {
+    /// Where it came, and was measured under this attention.
+    fn of(edge: &'a EdgeInput, attention: &Attention) -> Option<Self> {
+        let (side, hh) = (edge.ingress.as_ref()?, edge.decoded.as_ref()?);
+        let same = side.attention == *attention && hh.hh_state() != DecodeState::Skipped;
+        same.then_some(Self { name: &edge.edge, hh, classifier: &side.classifier })
+    }
+}
+
+/// The victim flows and their sizes; where there are many, every so manieth.
+///
+/// Their sizes are what the classifier of the edge where they entered says, and that edge is one
+/// where heavy-hitter candidates of the same source entered: at the others, a flow that never came
+/// there would look as large as the mice it shares its counters with.
+fn victims_of(
+    losses: &[Loss],
+    edges: &[Side<'_>],
+    sample_rate: f64,
+    family: &HashFamily,
+) -> Victims {
+    let mut entered: HashMap<Ipv4Addr, Vec<usize>> = HashMap::new();
+    for (at, side) in edges.iter().enumerate() {
+        for flow in side.hh.sizes().hh_flows().keys() {
+            let edges = entered.entry(flow.src()).or_default();
+            if edges.last() != Some(&at) {
+                edges.push(at);
+            }
+        }
+    }
+    let everywhere: Vec<usize> = (0..edges.len()).collect();
+    let stride = losses.len().div_ceil(SAMPLE).max(1);
+    let victims = losses.iter().step_by(stride).map(|loss| {
+        let key = FlowKey::from(&loss.flow);
+        let hashes = family.hash(&key);
+        let at = entered.get(&key.src()).unwrap_or(&everywhere);
+        let most = at.iter().map(|&at| edges[at].classifier.query(&hashes)).max();
+        let lost = u32::try_from(loss.lost).unwrap_or(u32::MAX).max(1);
+        let stands_for = match loss.class {
+            LossClass::Heavy => 1.0,
+            LossClass::Light => 1.0 / sample_rate,
+        };
+        let size = most.unwrap_or(1).max(lost);
+        Victim { size, lost, flows: stands_for * stride as f64 }
+    });
+    Victims(victims.collect())
+}

@@ -1,0 +1,108 @@
+//! The two threads that epochs are worked on by: one decodes them and is done in time for the next
+//! epoch's attention, the other answers all that nobody waits for, and publishes the reports.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, mpsc as channel};
+use std::thread::JoinHandle;
+
+use tokio::sync::{mpsc, watch};
+
+use super::hub::Hub;
+use super::unix_ns;
+use crate::analyse::{Analyser, DecodedEpoch, Decoder};
+use crate::collect::{Received, Step};
+use crate::output::Output;
+use crate::report::Timing;
+
+/// Epochs that may wait for their reports.
+const REPORTS_WAITING: usize = 64;
+
+/// An epoch that has been decoded, and when.
+struct Decoded {
+    epoch: DecodedEpoch,
+    received: Received,
+    planned_ns: u64,
+}
+
+/// Starts both threads. The second ends when the first does, which ends with `steps`; `stop` is told
+/// when either of them ends, though it were by a panic: without them nothing would be reported.
+pub(super) fn start(
+    hub: Arc<Hub>,
+    analyser: Analyser,
+    steps: mpsc::Receiver<Step>,
+    outputs: Vec<Box<dyn Output>>,
+    stop: watch::Sender<bool>,
+) -> std::io::Result<JoinHandle<anyhow::Result<()>>> {
+    let (done, decoded) = channel::sync_channel(REPORTS_WAITING);
+    let (decoder, ending) = (analyser.decoder().clone(), Ending(stop.clone()));
+    std::thread::Builder::new().name("decoding".to_owned()).spawn(move || {
+        let _ending = ending;
+        decode(&decoder, steps, &done);
+    })?;
+    let ending = Ending(stop);
+    std::thread::Builder::new().name("reporting".to_owned()).spawn(move || {
+        let _ending = ending;
+        report(&hub, analyser, decoded, outputs)
+    })
+}
+
+/// Tells the controller to stop when a thread ends.
+struct Ending(watch::Sender<bool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // Fails only where every task has ended already.
+        let _ = self.0.send(true);
+    }
+}
+
+/// Decodes epochs as soon as they are measured, and passes them on when they are over.
+fn decode(decoder: &Decoder, mut steps: mpsc::Receiver<Step>, done: &channel::SyncSender<Decoded>) {
+    let mut open = BTreeMap::new();
+    while let Some(step) = steps.blocking_recv() {
+        match step {
+            Step::Decode(input, received) => {
+                let epoch = decoder.decode(input);
+                let planned_ns = unix_ns();
+                open.insert(epoch.epoch(), Decoded { epoch, received, planned_ns });
+            }
+            Step::Report(ends) => {
+                let Some(mut decoded) = open.remove(&ends.epoch) else { continue };
+                decoded.epoch.end(ends.edges);
+                if done.send(decoded).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Answers what was asked about each epoch, and publishes its report.
+fn report(
+    hub: &Hub,
+    mut analyser: Analyser,
+    decoded: channel::Receiver<Decoded>,
+    mut outputs: Vec<Box<dyn Output>>,
+) -> anyhow::Result<()> {
+    for Decoded { epoch, received, planned_ns } in decoded {
+        analyser.set_tasks(hub.tasks());
+        let mut report = analyser.report(epoch);
+        let end_ns = hub.clock().start_of(report.epoch + 1);
+        if received.ingress_ns > 0 && received.egress_ns > 0 {
+            let after = |at_ns: u64| at_ns.saturating_sub(end_ns) as f64 / 1e6;
+            report.timing = Some(Timing {
+                ingress_ms: after(received.ingress_ns),
+                egress_ms: after(received.egress_ns),
+                planned_ms: after(planned_ns),
+                published_ms: after(unix_ns()),
+            });
+        }
+        let line: Arc<str> = serde_json::to_string(&report)?.into();
+        for output in &mut outputs {
+            output.report(&report, &line);
+        }
+        hub.remember(report.epoch, line, analyser.sizes());
+        hub.reported(report.epoch, unix_ns());
+    }
+    outputs.iter_mut().try_for_each(|output| output.finish())
+}

@@ -1,0 +1,4 @@
+//! Attention in a closed loop: measured, decoded, planned, and measured under the plan.
+
+mod network;
+mod stories;

@@ -1,0 +1,95 @@
+//! A burst of packets on its side: one field of all its packets after the other, so that plain
+//! loops over a field become vector instructions, whichever the CPU has.
+//!
+//! A column always has room for a whole burst. What stands behind the last packet of a shorter one
+//! is computed like the rest and never read.
+
+use crate::key::FlowKey;
+use crate::simd::Isa;
+
+/// Most packets that are recorded at a time.
+pub const BURST: usize = 32;
+
+/// One word for each packet of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(crate) struct Column(pub [u32; BURST]);
+
+impl Column {
+    pub(crate) const ZERO: Self = Self([0; BURST]);
+
+    /// The column of `f` of each packet's number.
+    #[inline(always)]
+    pub(crate) fn from_fn(f: impl Fn(usize) -> u32) -> Self {
+        let mut column = Self::ZERO;
+        for packet in 0..BURST {
+            column.0[packet] = f(packet);
+        }
+        column
+    }
+}
+
+/// The entry for `class`, without a look-up that vectors could not make.
+#[inline(always)]
+pub(crate) fn select(entries: &[u32; 4], class: u32) -> u32 {
+    let [zero, one, two, three] = *entries;
+    let low = if class == 0 { zero } else { one };
+    let high = if class == 3 { three } else { two };
+    if class >= 2 { high } else { low }
+}
+
+/// The numbers of the bits that are set, the lowest first.
+#[inline(always)]
+pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
+}
+
+/// Four words for each packet of a burst, packet after packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(crate) struct Rows(pub [[u32; 4]; BURST]);
+
+impl Rows {
+    pub(crate) const ZERO: Self = Self([[0; 4]; BURST]);
+}
+
+/// The keys of a burst.
+pub(crate) struct Keys {
+    /// How many there are.
+    pub(crate) len: usize,
+    /// The padded keys, as little-endian words.
+    pub(crate) rows: Rows,
+    /// The same words, each of all keys.
+    pub(crate) columns: [Column; 4],
+}
+
+impl Keys {
+    /// # Panics
+    /// When there are more than [`BURST`].
+    #[inline(always)]
+    pub(crate) fn new(isa: impl Isa, keys: &[FlowKey]) -> Self {
+        let mut rows = Rows::ZERO;
+        for (row, key) in rows.0[..keys.len()].iter_mut().zip(keys) {
+            *row = key.padded_words();
+        }
+        Self::from_rows(isa, rows, keys.len())
+    }
+
+    /// The first `len` of these padded keys, as little-endian words.
+    #[inline(always)]
+    pub(crate) fn from_rows(isa: impl Isa, rows: Rows, len: usize) -> Self {
+        let columns = isa.columns(&rows);
+        Self { len, rows, columns }
+    }
+
+    /// The big-endian words of one of the padded keys.
+    #[inline(always)]
+    pub(crate) fn words(&self, packet: usize) -> [u32; 4] {
+        let word = |at: usize| self.columns[at].0[packet].swap_bytes();
+        [word(0), word(1), word(2), word(3)]
+    }
+}

@@ -1,0 +1,196 @@
+//! The six packet accumulation tasks, each answered as well as the sketches of one epoch allow
+//! (section 4.2 and Appendix C of the ChameleMon paper).
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use super::size::Sizes;
+use super::{Estimate, cardinality, entropy, size_distribution, size_distribution_with_known};
+use crate::fermat::Decoded;
+use crate::hash::HashFamily;
+use crate::key::FlowKey;
+use crate::tower::TowerSketch;
+
+/// A flow's size in packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowSize {
+    /// The size of least expected relative error, with the root of its expected square error. Within
+    /// the bounds.
+    pub estimate: Estimate,
+    /// The least that it can be.
+    pub at_least: u64,
+    /// The most that it can be; `None` where all its counters overflowed and the flowset lacks it.
+    pub at_most: Option<u64>,
+}
+
+/// What classifier and HH flowset of one epoch say together.
+///
+/// The classifier must have been filled by CM insertion, whose counters are sums.
+/// Made in about the time of [`size_distribution`] when first asked for a size or the distribution;
+/// then a size costs some hundred nanoseconds.
+#[derive(Debug)]
+pub struct Accumulation<'a> {
+    family: &'a HashFamily,
+    classifier: &'a TowerSketch,
+    t_h: u64,
+    hh: HashMap<FlowKey, u64>,
+    complete: bool,
+    known: OnceLock<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    sizes: Sizes,
+    /// Sizes of the flows in the flowset.
+    hh: HashMap<FlowKey, Estimate>,
+    distribution: Vec<(u64, f64)>,
+}
+
+/// Rounds of taking flows of the flowset out of each other's counters.
+const ROUNDS: usize = 2;
+
+impl<'a> Accumulation<'a> {
+    /// Of an epoch under threshold `t_h` (at least 1) whose HH encoder gave `decoded`. Flows without
+    /// a positive number of packets, which only a partial decode has, are left out.
+    pub fn new(
+        family: &'a HashFamily,
+        classifier: &'a TowerSketch,
+        t_h: u32,
+        decoded: &Decoded,
+    ) -> Self {
+        let flows = decoded.flows().iter();
+        let hh = flows
+            .filter_map(|&(key, packets)| Some((key, u64::try_from(packets).ok()?)))
+            .filter(|&(_, packets)| packets > 0)
+            .collect();
+        Self {
+            family,
+            classifier,
+            t_h: u64::from(t_h.max(1)),
+            hh,
+            complete: decoded.is_complete(),
+            known: OnceLock::new(),
+        }
+    }
+
+    /// Packets that a flow alone in its counters has sent when the HH encoder begins to record it:
+    /// all below T_h, or all that the widest counter tells.
+    fn unseen(&self) -> u64 {
+        let widest = self.classifier.levels().map(|level| u64::from(level.max())).max();
+        self.t_h.min(widest.unwrap_or(1)) - 1
+    }
+
+    fn known(&self) -> &Known {
+        self.known.get_or_init(|| self.learn())
+    }
+
+    fn learn(&self) -> Known {
+        let unseen = self.unseen();
+        let hashed: Vec<_> =
+            self.hh.iter().map(|(key, &packets)| (*key, self.family.hash(key), packets)).collect();
+        let bound = |recorded: u64, hashes| {
+            (recorded + unseen).min(u64::from(self.classifier.query(hashes))).max(recorded)
+        };
+        let mut own: Vec<u64> =
+            hashed.iter().map(|(_, hashes, packets)| bound(*packets, hashes)).collect();
+
+        let others = self.distribution_of(own.iter().copied());
+        let below: Vec<_> =
+            others.into_iter().take_while(|&(size, _)| !self.complete || size <= unseen).collect();
+        let mut sizes = Sizes::new(self.classifier, &below);
+        let mut hh = Vec::new();
+        for _ in 0..ROUNDS {
+            let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
+            sizes.know(self.classifier, flows);
+            hh = hashed
+                .iter()
+                .zip(&own)
+                .map(|((_, hashes, recorded), &own)| {
+                    sizes.of_recorded(self.classifier, hashes, *recorded, unseen, own)
+                })
+                .collect();
+            own = hh.iter().map(|estimate| estimate.value.round() as u64).collect();
+        }
+        let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
+        sizes.know(self.classifier, flows);
+        Known {
+            sizes,
+            hh: hashed.iter().map(|flow| flow.0).zip(hh).collect(),
+            distribution: self.distribution_of(own.into_iter()),
+        }
+    }
+
+    fn distribution_of(&self, hh_sizes: impl Iterator<Item = u64>) -> Vec<(u64, f64)> {
+        if self.complete {
+            size_distribution_with_known(self.classifier, self.unseen() + 1, hh_sizes)
+        } else {
+            size_distribution(self.classifier, hh_sizes)
+        }
+    }
+
+    /// The size of any flow (0 where it was not seen).
+    ///
+    /// Of a flow in the HH flowset the packets are known from the one on with which its counters
+    /// reached T_h; how many of those before were its own, the counters tell. Any other flow has less
+    /// than T_h packets, if the HH encoder decoded completely.
+    pub fn size_of(&self, key: &FlowKey) -> FlowSize {
+        let known = self.known();
+        let hashes = self.family.hash(key);
+        let counted = self.classifier.query(&hashes);
+        let counted = (counted != u32::MAX).then_some(u64::from(counted));
+        let recorded = self.hh.get(key).copied().unwrap_or(0);
+        let most = (self.complete || recorded > 0).then_some(recorded + self.unseen());
+        let at_most = most.into_iter().chain(counted).min();
+        let estimate = known.hh.get(key).copied().unwrap_or_else(|| {
+            let below = if self.complete { self.unseen() + 1 } else { u64::MAX };
+            known.sizes.of_other(self.classifier, &hashes, below)
+        });
+        let at_least = if self.complete { recorded } else { 0 };
+        FlowSize { estimate, at_least: at_least.min(at_most.unwrap_or(u64::MAX)), at_most }
+    }
+
+    /// Flows of more than `threshold` packets and their sizes, the largest first. None is missed
+    /// where `threshold` is at least T_h and the HH encoder decoded completely, but for those that
+    /// the estimate puts on the wrong side of the threshold.
+    pub fn heavy_hitters(&self, threshold: u64) -> Vec<(FlowKey, u64)> {
+        let sizes = self.known().hh.iter().map(|(key, size)| (*key, size.value.round() as u64));
+        let mut hitters: Vec<_> = sizes.filter(|&(_, size)| size > threshold).collect();
+        hitters.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        hitters
+    }
+
+    /// Flows whose sizes in the epochs `before` and this one differ by more than `threshold`, with
+    /// both sizes, the greatest change first. Only a flow in the HH flowset of either epoch can be
+    /// told.
+    pub fn heavy_changes(&self, before: &Self, threshold: u64) -> Vec<(FlowKey, u64, u64)> {
+        let new = self.hh.keys().filter(|key| !before.hh.contains_key(key));
+        let size = |epoch: &Self, key| epoch.size_of(key).estimate.value.round() as u64;
+        let mut changes: Vec<_> = before
+            .hh
+            .keys()
+            .chain(new)
+            .map(|key| (*key, size(before, key), size(self, key)))
+            .filter(|&(_, before, after)| before.abs_diff(after) > threshold)
+            .collect();
+        changes.sort_by(|a, b| b.1.abs_diff(b.2).cmp(&a.1.abs_diff(a.2)).then(a.0.cmp(&b.0)));
+        changes
+    }
+
+    /// Number of flows; exact where every flow is in the flowset.
+    pub fn cardinality(&self) -> Estimate {
+        if self.complete && self.t_h == 1 {
+            return Estimate { value: self.hh.len() as f64, standard_error: Some(0.0) };
+        }
+        cardinality(self.classifier)
+    }
+
+    /// Number of flows by size in packets, ascending; see [`size_distribution`].
+    pub fn distribution(&self) -> &[(u64, f64)] {
+        &self.known().distribution
+    }
+
+    /// Entropy of the flow sizes in bits; see [`entropy()`].
+    pub fn entropy(&self) -> f64 {
+        entropy(self.distribution())
+    }
+}

@@ -1,0 +1,166 @@
+//! Runs: packets of one flow back to back, recorded at once.
+//!
+//! A simulation of a hundred thousand flows an epoch can't afford every packet. What a run leaves in
+//! the sketches is, bit for bit, what its packets would have left one by one.
+
+use super::{EgressGroup, IngressGroup};
+use crate::attention::Hierarchy;
+use crate::hash::Hashes;
+use crate::key::FlowKey;
+
+/// Packets of one flow, back to back, by the hierarchy that each carries.
+///
+/// A flow only rises in the hierarchy, so the packets of the lower ones come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Run([u32; 4]);
+
+impl Run {
+    /// Packets that no group recorded, or that sampling leaves out.
+    pub fn unencoded(packets: u32) -> Self {
+        Self([packets, 0, 0, 0])
+    }
+
+    /// One packet that carries `hierarchy`.
+    pub fn single(hierarchy: Hierarchy) -> Self {
+        let mut run = Self::default();
+        run.0[usize::from(hierarchy.bits())] = 1;
+        run
+    }
+
+    /// Packets of all hierarchies.
+    pub fn packets(&self) -> u32 {
+        self.0.iter().sum()
+    }
+
+    /// Packets that carry `hierarchy`.
+    pub fn of(&self, hierarchy: Hierarchy) -> u32 {
+        self.0[usize::from(hierarchy.bits())]
+    }
+
+    /// Packets that carry each hierarchy, lowest first.
+    pub fn by_hierarchy(&self) -> impl Iterator<Item = (Hierarchy, u32)> {
+        (0..4).map(Hierarchy::from_bits).zip(self.0)
+    }
+
+    /// The run that is left when of its first n packets `lost(n)` vanish; `lost` must not fall.
+    #[must_use]
+    pub fn without(&self, lost: impl Fn(u32) -> u32) -> Self {
+        let mut left = *self;
+        let mut before = 0;
+        for packets in &mut left.0 {
+            let after = before + *packets;
+            *packets -= (lost(after) - lost(before)).min(*packets);
+            before = after;
+        }
+        left
+    }
+}
+
+impl IngressGroup {
+    /// Records `packets` packets of one flow entering the network, as so many calls of
+    /// [`record`](Self::record) would, and gives the hierarchies that these give.
+    pub fn record_run(&mut self, key: &FlowKey, hashes: &Hashes, packets: u32) -> Run {
+        let below =
+            |size| self.classifier.packets_to_reach(hashes, size).saturating_sub(1).min(packets);
+        let (light, below_t_h) = (below(self.attention.t_l), below(self.attention.t_h));
+        let lowest = self.attention.classify(0, hashes, self.sample_seed);
+        self.classifier.insert_run(hashes, packets);
+
+        let mut run = Run([0, 0, below_t_h - light, packets - below_t_h]);
+        run.0[usize::from(lowest.bits())] += light;
+        for (part, packets) in self.parts.iter().zip(run.0).skip(1) {
+            if packets > 0 {
+                self.upstream.insert_into(part, key, hashes, packets as i32);
+            }
+        }
+        run
+    }
+}
+
+impl EgressGroup {
+    /// Records a run leaving the network, as [`record`](Self::record) would packet by packet, and
+    /// gives how many of its packets carry a hierarchy that has no buckets in this epoch.
+    pub fn record_run(&mut self, key: &FlowKey, hashes: &Hashes, run: &Run) -> u32 {
+        let mut foreign = 0;
+        for (part, packets) in self.parts.iter().zip(run.0).skip(1) {
+            if packets > 0 && part.is_empty() {
+                foreign += packets;
+            } else if packets > 0 {
+                self.downstream.insert_into(part, key, hashes, packets as i32);
+            }
+        }
+        foreign
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attention, HashFamily, HashKey, Layout, Level, Partition, SampleRate};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Flows that collide in every counter, thresholds on both sides of what counters hold, a
+        /// loss pattern of any kind: groups and hierarchies are those of single packets.
+        #[test]
+        fn a_run_leaves_what_its_packets_would_have_left(
+            t_l in 1u32..40,
+            above in 0u32..600,
+            rate in 1u32..=65_536,
+            runs in prop::collection::vec((0u32..12, 0u32..700, 1u32..9), 1..30),
+        ) {
+            let layout = Layout {
+                upstream_buckets: 40,
+                downstream_buckets: 30,
+                classifier: vec![Level::new(4, 6), Level::new(8, 4), Level::new(16, 3)],
+                ..Layout::default()
+            };
+            let attention = Attention {
+                t_h: t_l + above,
+                t_l,
+                sample_rate: SampleRate::from_threshold(rate).unwrap(),
+                partition: Partition { hh: 10, hl: 20, ll: 10 },
+            };
+            let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+            let group = || (
+                IngressGroup::new(&layout, attention, 9).unwrap(),
+                EgressGroup::new(&layout, attention).unwrap(),
+            );
+            let ((mut in_runs, mut out_runs), (mut in_packets, mut out_packets)) = (group(), group());
+            for (flow, packets, every) in runs {
+                let key = FlowKey::from_words(flow, 1, 2, 17);
+                let hashes = family.hash(&key);
+                let run = in_runs.record_run(&key, &hashes, packets);
+                prop_assert_eq!(run.packets(), packets);
+                let mut single = [0; 4];
+                for position in 0..packets {
+                    let hierarchy = in_packets.record(&key, &hashes);
+                    if position % every == every - 1 {
+                        single[usize::from(hierarchy.bits())] += 1;
+                    } else {
+                        out_packets.record(&key, &hashes, hierarchy);
+                    }
+                }
+                let left = run.without(|first| first / every);
+                for (hierarchy, packets) in left.by_hierarchy() {
+                    let lost = run.of(hierarchy) - packets;
+                    prop_assert_eq!(lost, single[usize::from(hierarchy.bits())]);
+                }
+                prop_assert_eq!(out_runs.record_run(&key, &hashes, &left), 0);
+            }
+            prop_assert_eq!(in_runs, in_packets);
+            prop_assert_eq!(out_runs, out_packets);
+        }
+    }
+
+    #[test]
+    fn a_run_for_which_a_part_has_no_buckets_is_foreign() {
+        let layout = Layout::default();
+        let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+        let key = FlowKey::from_words(1, 2, 3, 17);
+        let hashes = family.hash(&key);
+        let mut egress = EgressGroup::new(&layout, Attention::healthy(&layout, 512)).unwrap();
+        assert_eq!(egress.record_run(&key, &hashes, &Run([4, 3, 2, 1])), 3);
+        assert_eq!(egress.downstream().packets(), 3);
+    }
+}

@@ -1,0 +1,175 @@
+//! AVX2, BMI, CRC32 and PCLMULQDQ.
+
+use std::arch::x86_64::*;
+
+use super::*;
+use crate::hash::crc::{BARRETT, FOLD_63, FOLD_95, REFLECTED_33};
+
+/// Shows by its existence that the CPU has AVX2, BMI, CRC32 and PCLMULQDQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// Looks whether the CPU has them.
+    pub(super) fn detect() -> Option<Self> {
+        let all = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("sse4.2")
+            && is_x86_feature_detected!("pclmulqdq");
+        all.then_some(Self(()))
+    }
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,sse4.2,pclmulqdq")]
+fn run<W: Work>(isa: Avx2, work: W) -> W::Output {
+    work.work(isa)
+}
+
+impl Isa for Avx2 {
+    #[inline(always)]
+    fn run<W: Work>(self, work: W) -> W::Output {
+        // SAFETY: `Avx2` exists only where `detect` found every feature that `run` enables.
+        unsafe { run(self, work) }
+    }
+
+    #[inline(always)]
+    fn crc_pair(self, key: &[u8; 16]) -> (u32, u32) {
+        // SAFETY: `Avx2` exists only where `detect` found the features that `crc_pair` enables.
+        unsafe { crc_pair(key) }
+    }
+
+    #[inline(always)]
+    fn crcs(self, keys: &Keys) -> (Column, Column) {
+        each_key(self, keys)
+    }
+
+    #[inline(always)]
+    fn look_up(self, tables: &Tables, x: u32) -> [u32; LANES] {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { look_up(tables, x) }
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &Rows) -> [Column; 4] {
+        Scalar.columns(rows)
+    }
+
+    #[inline(always)]
+    fn rows(self, columns: &[Column; 4]) -> Rows {
+        Scalar.rows(columns)
+    }
+
+    #[inline(always)]
+    fn nonzero(self, column: &Column) -> u32 {
+        // SAFETY: `Avx2` exists only where `detect` found the feature that `nonzero` enables.
+        unsafe { nonzero(column) }
+    }
+
+    #[inline(always)]
+    fn add_limited(self, a: [u32; 8], b: [u32; 8], limit: [u32; 8], excess: [u32; 8]) -> [u32; 8] {
+        // SAFETY: `Avx2` exists only where `detect` found the feature that it enables.
+        unsafe { add_limited(&a, &b, &limit, &excess) }
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, slice: &[T], at: usize) {
+        prefetch(slice, at);
+    }
+}
+
+/// Asks for a cache line on any x86-64.
+#[inline(always)]
+pub(super) fn prefetch<T>(slice: &[T], at: usize) {
+    // A prefetch of any address is harmless; `wrapping_add` makes no claim about it.
+    let line = slice.as_ptr().wrapping_add(at).cast();
+    // SAFETY: prefetching reads nothing and never faults; SSE is part of x86-64.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+}
+
+/// Five instructions beside loads and the store; AVX2 compares unsigned by maximum and equality.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_limited(a: &[u32; 8], b: &[u32; 8], limit: &[u32; 8], excess: &[u32; 8]) -> [u32; 8] {
+    let load = |words: &[u32; 8]| {
+        // SAFETY: eight words are 32 readable bytes; the load needs no alignment.
+        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+    };
+    let a = load(a);
+    let reaches = _mm256_cmpeq_epi32(_mm256_max_epu32(a, load(limit)), a);
+    let excess = _mm256_and_si256(reaches, load(excess));
+    let sum = _mm256_add_epi32(_mm256_add_epi32(a, load(b)), excess);
+    let mut words = [0; 8];
+    // SAFETY: eight words are 32 writable bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), sum) };
+    words
+}
+
+/// Two CRC32 instructions and four carry-less products.
+#[inline]
+#[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
+fn crc_pair(key: &[u8; 16]) -> (u32, u32) {
+    let message = u128::from_le_bytes(*key);
+    let x = _mm_crc32_u64(u64::from(u32::MAX), message as u64);
+    let x = !(_mm_crc32_u64(x, (message >> 64) as u64) as u32);
+    // SAFETY: the key is 16 readable bytes; the load needs no alignment.
+    let block = unsafe { _mm_loadu_si128(key.as_ptr().cast()) };
+    (x, _mm_cvtsi128_si32(crc32_iso_hdlc(block)) as u32)
+}
+
+/// Four loads of a table line.
+#[inline]
+#[target_feature(enable = "sse2")]
+pub(super) fn look_up(tables: &Tables, x: u32) -> [u32; LANES] {
+    let [b0, b1, b2, b3] = x.to_le_bytes();
+    let line = |position: usize, byte: u8| {
+        let line: &[u32; LANES] = &tables[position][usize::from(byte)];
+        // SAFETY: the line is 16 readable bytes; the load needs no alignment.
+        unsafe { _mm_loadu_si128(line.as_ptr().cast()) }
+    };
+    let (low, high) = (_mm_xor_si128(line(0, b0), line(1, b1)), (line(2, b2), line(3, b3)));
+    let words = _mm_xor_si128(low, _mm_xor_si128(high.0, high.1));
+    let mut lanes = [0; LANES];
+    // SAFETY: `lanes` is 16 writable bytes; the store needs no alignment.
+    unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), words) };
+    lanes
+}
+
+/// Eight packets an instruction.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn nonzero(column: &Column) -> u32 {
+    let mut zeros = 0;
+    for (eight, words) in column.0.as_chunks::<8>().0.iter().enumerate() {
+        // SAFETY: eight words are 32 readable bytes; the load needs no alignment.
+        let words = unsafe { _mm256_loadu_si256(words.as_ptr().cast()) };
+        let zero = _mm256_cmpeq_epi32(words, _mm256_setzero_si256());
+        zeros |= (_mm256_movemask_ps(_mm256_castsi256_ps(zero)) as u32) << (8 * eight);
+    }
+    !zeros
+}
+
+/// CRC-32/ISO-HDLC of a block, in every lane. With L and H the polynomials of its halves, the
+/// remainder is that of L x^96 + H x^32: one product takes L x^96 to degree 95, a second one
+/// the upper third to degree 63, two more reduce by Barrett's method. Bits are reflected, so
+/// the product of two halves comes out multiplied by x, which the constants allow for.
+#[inline]
+#[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
+fn crc32_iso_hdlc(block: __m128i) -> __m128i {
+    let folds = _mm_set_epi64x((FOLD_63 << 32) as i64, (FOLD_95 << 32) as i64);
+    let reduction = _mm_set_epi64x(BARRETT as i64, REFLECTED_33 as i64);
+    let upper_by_32 = _mm_setr_epi8(-1, -1, -1, -1, 8, 9, 10, 11, 12, 13, 14, 15, -1, -1, -1, -1);
+
+    let block = _mm_xor_si128(block, _mm_cvtsi32_si128(-1));
+    let to_95 = _mm_clmulepi64_si128::<0x00>(block, folds);
+    let to_95 = _mm_xor_si128(to_95, _mm_shuffle_epi8(block, upper_by_32));
+    let to_63 = _mm_xor_si128(to_95, _mm_clmulepi64_si128::<0x10>(to_95, folds));
+    let top = _mm_and_si128(to_63, _mm_setr_epi32(0, 0, -1, 0));
+    let quotient = _mm_clmulepi64_si128::<0x11>(top, reduction);
+    let quotient = _mm_and_si128(quotient, _mm_setr_epi32(-1, 0, 0, 0));
+    let multiple = _mm_clmulepi64_si128::<0x00>(quotient, reduction);
+    let remainder = _mm_xor_si128(to_63, _mm_slli_si128::<8>(multiple));
+    _mm_xor_si128(_mm_shuffle_epi32::<0xFF>(remainder), _mm_set1_epi32(-1))
+}

@@ -1,0 +1,255 @@
+//! Instruction sets: what the CPU at hand has, found out when a hash family is made.
+//!
+//! Hot code is written once, over an [`Isa`]. Run through [`Isa::run`] it is compiled once more
+//! for the vector instructions, so that its plain loops over the packets of a burst or the lanes
+//! of a bucket become single ones. Only what no compiler finds by itself stands in this module as
+//! intrinsics: the CRCs, the tables' 16-byte lines, turning rows into columns, sums modulo p,
+//! prefetching. Everything else is in safe code elsewhere.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+#[cfg(target_arch = "x86_64")]
+pub use self::{avx2::Avx2, avx512::Avx512};
+
+use crate::burst::{BURST, Column, Keys, Rows};
+use crate::hash::{LANES, Tables, crc};
+
+/// The instructions that a hash family, and what is called with it, uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Any CPU.
+    Scalar,
+    /// x86-64 with AVX2, BMI, CRC32 and PCLMULQDQ.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// The same with AVX-512 (F, BW, DQ, VL, VBMI) and GFNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Engine {
+    /// The fastest that this CPU has.
+    pub fn detect() -> Self {
+        Self::available().next().unwrap_or(Self::Scalar)
+    }
+
+    /// All that this CPU has, the fastest first and plain code last.
+    pub fn available() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let vector =
+            [Avx512::detect().map(Self::Avx512), Avx2::detect().map(Self::Avx2)].into_iter();
+        #[cfg(not(target_arch = "x86_64"))]
+        let vector = std::iter::empty();
+        vector.flatten().chain([Self::Scalar])
+    }
+
+    /// Its name, as benchmarks print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(_) => "AVX-512",
+        }
+    }
+}
+
+/// Work that is compiled for each instruction set anew. A trait, since a closure could not be made
+/// part of the function that the instructions are enabled in: [`work`](Self::work) must be
+/// `#[inline(always)]`.
+pub(crate) trait Work {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the instructions of `isa`.
+    fn work(self, isa: impl Isa) -> Self::Output;
+}
+
+impl Engine {
+    /// Does `work` with these instructions.
+    #[inline(always)]
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+        match self {
+            Self::Scalar => Scalar.run(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(isa) => isa.run(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(isa) => isa.run(work),
+        }
+    }
+}
+
+/// What hot code asks of an instruction set. Implementations agree in every bit.
+pub(crate) trait Isa: Copy {
+    /// Does `work` in a function of its own, compiled for this instruction set.
+    fn run<W: Work>(self, work: W) -> W::Output;
+
+    /// Both CRCs of a padded key: CRC-32C and CRC-32/ISO-HDLC.
+    fn crc_pair(self, key: &[u8; 16]) -> (u32, u32);
+
+    /// Both CRCs of every key of a burst.
+    fn crcs(self, keys: &Keys) -> (Column, Column);
+
+    /// The exclusive or of the lines that the four bytes of `x` stand for.
+    fn look_up(self, tables: &Tables, x: u32) -> [u32; LANES];
+
+    /// Word after word what was packet after packet.
+    fn columns(self, rows: &Rows) -> [Column; 4];
+
+    /// Packet after packet what was word after word.
+    fn rows(self, columns: &[Column; 4]) -> Rows;
+
+    /// A set bit for each packet whose word is not zero, the first packet's lowest.
+    fn nonzero(self, column: &Column) -> u32;
+
+    /// `a + b` lane by lane, `excess` being added where a lane of `a` reaches `limit`.
+    fn add_limited(self, a: [u32; 8], b: [u32; 8], limit: [u32; 8], excess: [u32; 8]) -> [u32; 8];
+
+    /// Asks for the cache line of `slice[at]`; nothing happens where there is none.
+    fn prefetch<T>(self, slice: &[T], at: usize);
+}
+
+/// Plain code.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scalar;
+
+impl Isa for Scalar {
+    #[inline(always)]
+    fn run<W: Work>(self, work: W) -> W::Output {
+        work.work(self)
+    }
+
+    #[inline(always)]
+    fn crc_pair(self, key: &[u8; 16]) -> (u32, u32) {
+        (crc::crc32c(key), crc::crc32_iso_hdlc(key))
+    }
+
+    #[inline(always)]
+    fn crcs(self, keys: &Keys) -> (Column, Column) {
+        each_key(self, keys)
+    }
+
+    #[inline(always)]
+    fn look_up(self, tables: &Tables, x: u32) -> [u32; LANES] {
+        let mut words = [0; LANES];
+        for (table, byte) in tables.iter().zip(x.to_le_bytes()) {
+            for (word, entry) in words.iter_mut().zip(table[usize::from(byte)]) {
+                *word ^= entry;
+            }
+        }
+        words
+    }
+
+    #[inline(always)]
+    fn columns(self, rows: &Rows) -> [Column; 4] {
+        let mut columns = [Column::ZERO; 4];
+        for (packet, row) in rows.0.iter().enumerate() {
+            for (column, &word) in columns.iter_mut().zip(row) {
+                column.0[packet] = word;
+            }
+        }
+        columns
+    }
+
+    #[inline(always)]
+    fn rows(self, columns: &[Column; 4]) -> Rows {
+        let mut rows = Rows::ZERO;
+        for (packet, row) in rows.0.iter_mut().enumerate() {
+            for (word, column) in row.iter_mut().zip(columns) {
+                *word = column.0[packet];
+            }
+        }
+        rows
+    }
+
+    #[inline(always)]
+    fn nonzero(self, column: &Column) -> u32 {
+        (0..BURST).fold(0, |bits, packet| bits | u32::from(column.0[packet] != 0) << packet)
+    }
+
+    #[inline(always)]
+    fn add_limited(self, a: [u32; 8], b: [u32; 8], limit: [u32; 8], excess: [u32; 8]) -> [u32; 8] {
+        let mut sum = [0; 8];
+        for lane in 0..8 {
+            let excess = if a[lane] >= limit[lane] { excess[lane] } else { 0 };
+            sum[lane] = a[lane].wrapping_add(b[lane]).wrapping_add(excess);
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn prefetch<T>(self, _slice: &[T], _at: usize) {}
+}
+
+/// The CRCs of a burst, key by key.
+#[inline(always)]
+fn each_key(isa: impl Isa, keys: &Keys) -> (Column, Column) {
+    let (mut x, mut y) = (Column::ZERO, Column::ZERO);
+    for packet in 0..keys.len {
+        (x.0[packet], y.0[packet]) = isa.crc_pair(&bytes(&keys.rows.0[packet]));
+    }
+    (x, y)
+}
+
+/// The bytes of four little-endian words.
+#[inline(always)]
+fn bytes(words: &[u32; 4]) -> [u8; 16] {
+    let word = |at: usize| u128::from(words[at]) << (32 * at);
+    (word(0) | word(1) | word(2) | word(3)).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{FlowKey, HashFamily, HashKey, Hashes};
+
+    struct Turn<'a>(&'a Rows);
+
+    impl Work for Turn<'_> {
+        type Output = ([Column; 4], Rows, u32);
+
+        #[inline(always)]
+        fn work(self, isa: impl Isa) -> Self::Output {
+            let turned = isa.columns(self.0);
+            (turned, isa.rows(&turned), isa.nonzero(&turned[0]))
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_engine_hashes_as_plain_code_does(secret: [u8; 32], keys: Vec<[u8; 13]>) {
+            let family = HashFamily::new(&HashKey::from_bytes(secret));
+            let plain = family.clone().scalar();
+            prop_assert_eq!(plain.engine(), Engine::Scalar);
+            let keys: Vec<FlowKey> = keys.into_iter().map(FlowKey::from_bytes).collect();
+            let expected: Vec<Hashes> = keys.iter().map(|key| plain.hash(key)).collect();
+            for engine in Engine::available() {
+                let family = family.clone().with_engine(engine);
+                let singly: Vec<Hashes> = keys.iter().map(|key| family.hash(key)).collect();
+                prop_assert_eq!(&singly, &expected, "{}", engine.name());
+                let mut bursts = vec![Hashes::default(); keys.len()];
+                family.hash_burst(&keys, &mut bursts);
+                prop_assert_eq!(&bursts, &expected, "bursts, {}", engine.name());
+            }
+        }
+
+        #[test]
+        fn turning_rows_and_finding_zeros_is_the_same_everywhere(words: [[u32; 4]; BURST]) {
+            let rows = Rows(words.map(|row| row.map(|word| word & word << 7)));
+            let columns = Scalar.columns(&rows);
+            for engine in Engine::available() {
+                let (turned, back, bits) = engine.run(Turn(&rows));
+                prop_assert_eq!((turned, back), (columns, rows));
+                prop_assert_eq!(bits, Scalar.nonzero(&columns[0]));
+            }
+        }
+    }
+}

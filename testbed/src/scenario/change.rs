@@ -1,0 +1,142 @@
+//! What changes in the course of a scenario.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::simulate::Simulation;
+use crate::topology::{LinkQuality, Topology};
+use crate::workload::Traffic;
+
+/// Changes that happen together, at the beginning of an epoch.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// The epoch.
+    pub at: u64,
+    /// What happens, for the reader.
+    #[serde(default)]
+    pub says: String,
+    /// Fields of kinds of traffic that are other ones from now on.
+    #[serde(default)]
+    traffic: BTreeMap<String, toml::Table>,
+    /// Links that are other ones from now on.
+    #[serde(default)]
+    links: Vec<LinkChange>,
+    /// Clocks that are set.
+    #[serde(default)]
+    clocks: BTreeMap<String, ClockChange>,
+    /// Edges that are started anew.
+    #[serde(default)]
+    restart: Vec<String>,
+    /// Whether the controller goes or comes.
+    #[serde(default)]
+    controller: Option<Presence>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkChange {
+    between: [String; 2],
+    delay_us: Option<f64>,
+    jitter_us: Option<f64>,
+    loss: Option<f64>,
+    down: Option<bool>,
+}
+
+impl LinkChange {
+    fn apply(&self, topology: &mut Topology) -> Result<()> {
+        let quality = &mut topology.link_between(&self.between)?.quality;
+        *quality = LinkQuality {
+            delay_us: self.delay_us.unwrap_or(quality.delay_us),
+            jitter_us: self.jitter_us.unwrap_or(quality.jitter_us),
+            loss: self.loss.unwrap_or(quality.loss),
+            down: self.down.unwrap_or(quality.down),
+        };
+        quality.check()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClockChange {
+    offset_us: Option<f64>,
+    drift_ppm: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Presence {
+    Away,
+    Back,
+}
+
+/// The kinds of traffic that tables describe, by name.
+pub(super) fn kinds(tables: &BTreeMap<String, toml::Table>) -> Result<Vec<Traffic>> {
+    tables
+        .iter()
+        .map(|(name, table)| {
+            let named = || format!("traffic.{name}");
+            let kind: Traffic = table.clone().try_into().with_context(named)?;
+            kind.check().with_context(named)?;
+            Ok(kind)
+        })
+        .collect()
+}
+
+impl Change {
+    /// Checks that it can happen on this topology to this traffic, and does it to both.
+    pub(super) fn check(
+        &self,
+        topology: &mut Topology,
+        traffic: &mut BTreeMap<String, toml::Table>,
+    ) -> Result<()> {
+        self.merge(traffic)?;
+        kinds(traffic)?;
+        for edge in self.restart.iter().chain(self.clocks.keys()) {
+            topology.edge(edge)?;
+        }
+        self.links.iter().try_for_each(|link| link.apply(topology))
+    }
+
+    fn merge(&self, traffic: &mut BTreeMap<String, toml::Table>) -> Result<()> {
+        for (name, fields) in &self.traffic {
+            let kind = traffic
+                .get_mut(name)
+                .with_context(|| format!("no traffic is called {name:?} to begin with"))?;
+            kind.extend(fields.clone());
+        }
+        Ok(())
+    }
+
+    /// Lets it happen.
+    pub(super) fn apply(
+        &self,
+        simulation: &mut Simulation,
+        topology: &Topology,
+        traffic: &mut BTreeMap<String, toml::Table>,
+    ) -> Result<()> {
+        if !self.traffic.is_empty() {
+            self.merge(traffic)?;
+            simulation.set_traffic(kinds(traffic)?)?;
+        }
+        if !self.links.is_empty() {
+            simulation.alter_links(|topology| {
+                self.links.iter().try_for_each(|link| link.apply(topology))
+            })?;
+        }
+        for (edge, clock) in &self.clocks {
+            let offset_ns = clock.offset_us.map(|us| us * 1e3);
+            let drift = clock.drift_ppm.map(|ppm| ppm * 1e-6);
+            simulation.set_clock(topology.edge(edge)?, offset_ns, drift);
+        }
+        for edge in &self.restart {
+            simulation.restart(topology.edge(edge)?);
+        }
+        if let Some(presence) = self.controller {
+            simulation.set_controller(presence == Presence::Back);
+        }
+        Ok(())
+    }
+}

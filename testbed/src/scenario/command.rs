@@ -1,0 +1,203 @@
+//! `calumma-testbed run`: plays scenarios, one or many seeds of each, and says what became of them.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use calumma_controller::report::Flow;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::{Played, Scenario, play};
+use crate::simulate::Outcome;
+
+/// How scenarios are played.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// The scenarios' files.
+    pub files: Vec<PathBuf>,
+    /// Seeds of each, from the scenario's own on.
+    pub seeds: u64,
+    /// Where reports, truth and verdicts of the first seed go.
+    pub out: Option<PathBuf>,
+}
+
+/// What happened in an epoch, for whoever wants to check the reports.
+#[derive(Serialize)]
+struct TruthLine {
+    epoch: u64,
+    flows: usize,
+    packets: u64,
+    lost: u64,
+    losses: Vec<LossLine>,
+}
+
+#[derive(Serialize)]
+struct LossLine {
+    #[serde(flatten)]
+    flow: Flow,
+    lost: u32,
+    /// Lost packets that carried an encoding.
+    encoded: u32,
+}
+
+/// Where the files of a scenario go.
+struct Files {
+    folder: PathBuf,
+    reports: BufWriter<File>,
+    truth: BufWriter<File>,
+}
+
+impl Files {
+    fn create(folder: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let create = |name| -> Result<BufWriter<File>> {
+            let path = folder.join(name);
+            let file =
+                File::create(&path).with_context(|| format!("writing {}", path.display()))?;
+            Ok(BufWriter::new(file))
+        };
+        let (reports, truth) = (create("reports.jsonl")?, create("truth.jsonl")?);
+        Ok(Self { folder, reports, truth })
+    }
+
+    fn write(&mut self, outcome: &Outcome) -> Result<()> {
+        let truth = &outcome.truth;
+        let lossy = truth.flows.iter().filter(|flow| flow.lost > 0);
+        let line = TruthLine {
+            epoch: outcome.report.epoch,
+            flows: truth.flows.len(),
+            packets: truth.packets(),
+            lost: truth.lost(),
+            losses: lossy
+                .map(|flow| LossLine {
+                    flow: (&flow.key).into(),
+                    lost: flow.lost,
+                    encoded: flow.encoded,
+                })
+                .collect(),
+        };
+        serde_json::to_writer(&mut self.reports, &outcome.report)?;
+        serde_json::to_writer(&mut self.truth, &line)?;
+        self.reports.write_all(b"\n")?;
+        Ok(self.truth.write_all(b"\n")?)
+    }
+
+    fn finish(mut self, played: &Played) -> Result<()> {
+        self.reports.flush()?;
+        self.truth.flush()?;
+        let path = self.folder.join("played.json");
+        let file = BufWriter::new(
+            File::create(&path).with_context(|| format!("writing {}", path.display()))?,
+        );
+        Ok(serde_json::to_writer_pretty(file, played)?)
+    }
+}
+
+/// Plays what is ordered, on all CPUs, with progress on standard error, and prints a line for each
+/// scenario. Gives whether everything held.
+///
+/// # Errors
+/// When a scenario can't be read or played, or files can't be written.
+pub fn run(order: &Order) -> Result<bool> {
+    ensure!(order.seeds > 0, "--seeds 0: at least one");
+    let scenarios: Vec<(String, Scenario)> = order
+        .files
+        .iter()
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            Ok((name, Scenario::load(path)?))
+        })
+        .collect::<Result<_>>()?;
+    let epochs: u64 = scenarios.iter().map(|(_, scenario)| scenario.epochs * order.seeds).sum();
+    let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} epochs, {eta} left {msg}")?;
+    let progress = ProgressBar::new(epochs).with_style(style);
+
+    let games: Vec<(usize, u64)> =
+        (0..scenarios.len()).flat_map(|at| (0..order.seeds).map(move |seed| (at, seed))).collect();
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Result<Played>>>> =
+        Mutex::new(games.iter().map(|_| None).collect());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get).min(games.len()) {
+            scope.spawn(|| {
+                while let Some(&(at, seed)) = games.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (name, scenario) = &scenarios[at];
+                    let out = order.out.as_ref().filter(|_| seed == 0).map(|out| out.join(name));
+                    let played = one(scenario, seed, out.as_deref(), &progress);
+                    let place = at * order.seeds as usize + seed as usize;
+                    // Whoever panicked with the lock held has ended the run anyway.
+                    if let Ok(mut results) = results.lock() {
+                        results[place] = Some(played.with_context(|| name.clone()));
+                    }
+                }
+            });
+        }
+    });
+    progress.finish_and_clear();
+
+    let mut held = true;
+    let mut results = results.into_inner().context("a scenario panicked")?.into_iter();
+    for (name, scenario) in &scenarios {
+        let played: Vec<Played> = results
+            .by_ref()
+            .take(order.seeds as usize)
+            .map(|result| result.context("a scenario that was not played")?)
+            .collect::<Result<_>>()?;
+        held &= tell(name, scenario, &played);
+    }
+    Ok(held)
+}
+
+fn one(
+    scenario: &Scenario,
+    seed: u64,
+    out: Option<&Path>,
+    progress: &ProgressBar,
+) -> Result<Played> {
+    let scenario = Scenario { seed: scenario.seed + seed, ..scenario.clone() };
+    let mut files = out.map(|out| Files::create(out.to_owned())).transpose()?;
+    let mut reported = 0;
+    let played = play(&scenario, |outcome, _| {
+        progress.inc(1);
+        reported += 1;
+        files.iter_mut().try_for_each(|files| files.write(outcome))
+    })?;
+    progress.inc(scenario.epochs.saturating_sub(reported));
+    if let Some(files) = files {
+        files.finish(&played)?;
+    }
+    Ok(played)
+}
+
+/// Prints what became of a scenario. Gives whether it held for every seed.
+fn tell(name: &str, scenario: &Scenario, played: &[Played]) -> bool {
+    let epochs: usize = played.iter().map(|played| played.epochs.len()).sum();
+    let all = || played.iter().flat_map(|played| &played.epochs);
+    let complete = all().filter(|epoch| epoch.complete).count();
+    let decoded = all().filter(|epoch| epoch.decoded).count();
+    let held = played.iter().filter(|played| played.holds()).count();
+    println!(
+        "{} {name}: {} ({epochs} epochs reported, {complete} complete, {decoded} decoded)",
+        if held == played.len() { "ok    " } else { "FAILED" },
+        scenario.title,
+    );
+    for played in played {
+        for (epoch, wrong) in played.contradictions() {
+            println!("       seed {}: the report on epoch {epoch} is WRONG: {wrong}", played.seed);
+        }
+        for verdict in played.verdicts.iter().filter(|verdict| !verdict.holds) {
+            let (epoch, what) = verdict.first_failure.unwrap_or_default();
+            println!(
+                "       seed {}: \"{}\" held in {} of {} epochs; first not in {epoch}: {what}",
+                played.seed, verdict.says, verdict.epochs, verdict.of
+            );
+        }
+    }
+    held == played.len()
+}

@@ -1,0 +1,142 @@
+//! What reports are expected to say, and whether they do.
+
+use anyhow::{Result, ensure};
+use calumma_controller::report::NetworkState;
+use serde::{Deserialize, Serialize};
+
+use super::summary::EpochSummary;
+
+/// What every report of some epochs is expected to say. All that is given must hold.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// The expectation in words.
+    pub says: String,
+    /// The first of the epochs, and the one after the last.
+    epochs: [u64; 2],
+    /// Share of these epochs in which it must hold.
+    #[serde(default = "all")]
+    share: f64,
+    /// Whether there is a report at all.
+    #[serde(default = "yes")]
+    reported: bool,
+    complete: Option<bool>,
+    decoded: Option<bool>,
+    state: Option<NetworkState>,
+    /// Edges that are missing, exactly these.
+    missing: Option<Vec<String>>,
+    /// Bounds of the number of victim flows reported.
+    victims: Option<[usize; 2]>,
+    /// Bounds of the share of all lost packets that are reported.
+    seen: Option<[f64; 2]>,
+    t_h: Option<[u32; 2]>,
+    t_l: Option<[u32; 2]>,
+    /// Bounds of the buckets an array of the HL encoder.
+    hl_buckets: Option<[u32; 2]>,
+    /// Bounds of the largest number of heavy hitters at an edge.
+    heavy_hitters: Option<[usize; 2]>,
+    /// Bounds of the largest number of heavy changes at an edge.
+    heavy_changes: Option<[usize; 2]>,
+    /// Bounds of the load factor of the fullest HH encoder.
+    hh_load: Option<[f64; 2]>,
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What became of an expectation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The expectation in words.
+    pub says: String,
+    /// Whether it held.
+    pub holds: bool,
+    /// Epochs in which it held.
+    pub epochs: usize,
+    /// Epochs that it is about.
+    pub of: usize,
+    /// The first epoch in which it did not hold, and what failed.
+    pub first_failure: Option<(u64, &'static str)>,
+}
+
+fn within<T: PartialOrd>(bounds: &Option<[T; 2]>, value: Option<T>) -> bool {
+    let Some([low, high]) = bounds else { return true };
+    value.is_some_and(|value| value >= *low && value <= *high)
+}
+
+impl Expectation {
+    pub(super) fn check(&self, epochs: u64) -> Result<()> {
+        let [from, to] = self.epochs;
+        ensure!(from < to && to <= epochs, "epochs = [{from}, {to}]: within 0 to {epochs}");
+        ensure!((0.0..=1.0).contains(&self.share), "share = {}: from 0 to 1", self.share);
+        let conditions = [
+            self.complete.is_some(),
+            self.decoded.is_some(),
+            self.state.is_some(),
+            self.missing.is_some(),
+            self.victims.is_some(),
+            self.seen.is_some(),
+            self.t_h.is_some(),
+            self.t_l.is_some(),
+            self.hl_buckets.is_some(),
+            self.heavy_hitters.is_some(),
+            self.heavy_changes.is_some(),
+            self.hh_load.is_some(),
+        ];
+        let any = conditions.contains(&true);
+        ensure!(any || !self.reported, "{:?} expects nothing", self.says);
+        ensure!(!any || self.reported, "{:?}: without a report nothing else can hold", self.says);
+        Ok(())
+    }
+
+    /// What an epoch fails in; nothing where it is as expected.
+    fn failure(&self, epoch: Option<&EpochSummary>) -> Option<&'static str> {
+        let Some(epoch) = epoch else { return self.reported.then_some("no report") };
+        if !self.reported {
+            return Some("there is a report");
+        }
+        let equals = |expected: Option<bool>, value| expected.is_none_or(|is| is == value);
+        let seen = epoch.reported_lost as f64 / epoch.lost.max(1) as f64;
+        let missing = self.missing.as_ref();
+        let conditions = [
+            ("complete", equals(self.complete, epoch.complete)),
+            ("decoded", equals(self.decoded, epoch.decoded)),
+            ("state", self.state.is_none_or(|state| state == epoch.state)),
+            ("missing", missing.is_none_or(|missing| *missing == epoch.missing_edges)),
+            ("victims", within(&self.victims, Some(epoch.reported_victims))),
+            ("seen", within(&self.seen, Some(seen))),
+            ("t_h", within(&self.t_h, Some(epoch.config.t_h))),
+            ("t_l", within(&self.t_l, Some(epoch.config.t_l))),
+            ("hl_buckets", within(&self.hl_buckets, Some(epoch.config.hl_buckets))),
+            ("heavy_hitters", within(&self.heavy_hitters, Some(epoch.heavy_hitters))),
+            ("heavy_changes", within(&self.heavy_changes, Some(epoch.heavy_changes))),
+            ("hh_load", within(&self.hh_load, epoch.hh_load)),
+        ];
+        conditions.into_iter().find(|(_, holds)| !holds).map(|(name, _)| name)
+    }
+
+    /// Whether the epochs of a scenario, in order, are as expected.
+    pub fn judge(&self, epochs: &[EpochSummary]) -> Verdict {
+        let [from, to] = self.epochs;
+        let failures: Vec<(u64, &'static str)> = (from..to)
+            .filter_map(|number| {
+                let epoch = epochs.iter().find(|epoch| epoch.epoch == number);
+                Some((number, self.failure(epoch)?))
+            })
+            .collect();
+        let of = (to - from) as usize;
+        let held = of - failures.len();
+        Verdict {
+            says: self.says.clone(),
+            holds: held as f64 >= self.share * of as f64,
+            epochs: held,
+            of,
+            first_failure: failures.first().copied(),
+        }
+    }
+}

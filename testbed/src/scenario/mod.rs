@@ -1,0 +1,233 @@
+//! Scenarios: a network, its traffic, what changes when, and what the reports are expected to say.
+//!
+//! A scenario is a TOML file (`docs/scenarios.md` explains every field). Whatever it expects, every
+//! report of it is held against what really happened: one that claims to be certain and is not is a
+//! failure in any scenario.
+
+mod change;
+pub mod command;
+mod expect;
+mod play;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use calumma_controller::analyse::Tasks;
+use calumma_controller::config::{AttentionSection, EpochSection};
+use calumma_sketch::{HashKey, Layout};
+use serde::Deserialize;
+
+pub use self::change::Change;
+pub use self::expect::{Expectation, Verdict};
+pub use self::play::{Played, play};
+pub use self::summary::EpochSummary;
+
+use crate::simulate::{Detail, Setup};
+use crate::topology::{LinkQuality, Topology};
+use crate::workload::Draw;
+
+/// A scenario, as its file gives it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows, in a few words.
+    pub title: String,
+    /// Epochs that it lasts.
+    pub epochs: u64,
+    /// Where everything random is drawn from.
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    /// A topology's name, or the path of its file seen from the scenario's.
+    #[serde(default = "papers_topology")]
+    pub topology: String,
+    /// What links do to packets that no topology file and no change says otherwise.
+    #[serde(default)]
+    pub links: LinkQuality,
+    /// By how much clocks are off.
+    #[serde(default)]
+    pub clocks: Clocks,
+    /// How finely traffic is simulated.
+    #[serde(default)]
+    pub detail: DetailName,
+    /// With `detail = "packets"`, the share of an epoch over which a flow spreads its packets.
+    #[serde(default)]
+    pub spread: f64,
+    /// Length of epochs and guards, as the controller's configuration has them.
+    #[serde(default)]
+    pub epoch: EpochSection,
+    /// Memory of the switches, likewise.
+    #[serde(default)]
+    pub layout: Layout,
+    /// Attention to begin with, likewise.
+    #[serde(default)]
+    pub attention: AttentionSection,
+    /// What to report, likewise.
+    #[serde(default)]
+    pub tasks: Tasks,
+    /// How long the controller waits for what is missing, in milliseconds.
+    #[serde(default = "short_grace")]
+    pub grace_ms: u64,
+    /// Kinds of traffic by name.
+    pub traffic: BTreeMap<String, toml::Table>,
+    /// What changes, and when.
+    #[serde(default)]
+    pub change: Vec<Change>,
+    /// What reports are expected to say.
+    #[serde(default)]
+    pub expect: Vec<Expectation>,
+    /// Where the file lies.
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+fn papers_topology() -> String {
+    "fat-tree:4x2".to_owned()
+}
+
+fn short_grace() -> u64 {
+    200
+}
+
+/// By how much the clocks of switches are off, each at random within these bounds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Clocks {
+    /// Most that a clock is ahead or behind, in microseconds.
+    pub offset_us: f64,
+    /// Most that it goes fast or slow, in millionths.
+    pub drift_ppm: f64,
+}
+
+impl Default for Clocks {
+    /// NTP's precision on the ChameleMon paper's testbed (appendix D.2) from one end to the other.
+    fn default() -> Self {
+        Self { offset_us: 250.0, drift_ppm: 0.0 }
+    }
+}
+
+/// How finely traffic is simulated: see [`Detail`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DetailName {
+    /// All packets that a flow sends in an epoch leave its host at once.
+    #[default]
+    Runs,
+    /// Packet by packet.
+    Packets,
+}
+
+impl Scenario {
+    /// Reads and checks a scenario.
+    ///
+    /// # Errors
+    /// Names the file, the place in it, and what is expected there.
+    pub fn load(path: &Path) -> Result<Self> {
+        let named = || path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(named)?;
+        let mut scenario: Self = toml::from_str(&text).with_context(named)?;
+        scenario.folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        scenario.check().with_context(named)?;
+        Ok(scenario)
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(self.epochs > 0, "epochs = 0: at least one");
+        ensure!((0.0..=1.0).contains(&self.spread), "spread = {}: a share", self.spread);
+        let mut topology = self.topology()?;
+        self.setup()?;
+        let mut traffic = self.traffic.clone();
+        change::kinds(&traffic)?;
+        let mut before = 0;
+        for change in &self.change {
+            let at = change.at;
+            ensure!(
+                at >= before && at < self.epochs,
+                "changes come in order and before the end: {at}"
+            );
+            before = at;
+            change.check(&mut topology, &mut traffic).with_context(|| format!("change at {at}"))?;
+        }
+        for (at, expectation) in self.expect.iter().enumerate() {
+            expectation.check(self.epochs).with_context(|| format!("expectation {}", at + 1))?;
+        }
+        Ok(())
+    }
+
+    /// The network.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn topology(&self) -> Result<Topology> {
+        Topology::load(&self.topology, &self.folder, self.links)
+    }
+
+    /// What the simulation measures by.
+    ///
+    /// # Errors
+    /// When epochs, layout or attention don't fit.
+    pub fn setup(&self) -> Result<Setup> {
+        self.layout.validate()?;
+        let mut key = [0; 32];
+        for (at, bytes) in key.chunks_mut(8).enumerate() {
+            let drawn = Draw::new(self.seed).of(u64::MAX - 1).of(at as u64);
+            bytes.copy_from_slice(&drawn.bits().to_le_bytes());
+        }
+        Ok(Setup {
+            attention: self.attention.on(&self.layout).map_err(anyhow::Error::msg)?,
+            layout: self.layout.clone(),
+            hash_key: HashKey::from_bytes(key),
+            clock: self.epoch.clock()?,
+            tasks: self.tasks,
+            grace_ns: self.grace_ms.saturating_mul(1_000_000),
+            detail: match self.detail {
+                DetailName::Runs => Detail::Runs,
+                DetailName::Packets => Detail::Packets { spread: self.spread },
+            },
+            seed: self.seed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        let path = std::env::temp_dir().join(format!(
+            "calumma-scenario-{}-{}.toml",
+            std::process::id(),
+            text.len()
+        ));
+        std::fs::write(&path, text).unwrap();
+        let problem = Scenario::load(&path).map(|_| ()).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        format!("{problem:#}")
+    }
+
+    #[test]
+    fn a_scenario_that_can_not_be_played_says_where_and_why() {
+        let least = "title = 't'\nepochs = 9\n[traffic.web]\nflows = 10\n";
+        assert!(problem("title = 't'\nepochs = 9\n[traffic.web]\nflow = 10\n").contains("flow"));
+        let with = |rest: &str| problem(&format!("{least}{rest}"));
+        let late = with("[[change]]\nat = 9\nsays = 'too late'\n");
+        assert!(late.contains("before the end: 9"), "{late}");
+        let link = with("[[change]]\nat = 1\nlinks = [{ between = ['a1', 'e9'], loss = 0.1 }]\n");
+        assert!(link.contains("change at 1: no link between \"a1\" and \"e9\""), "{link}");
+        let kind = with("[[change]]\nat = 1\ntraffic.mail = { flows = 1 }\n");
+        assert!(kind.contains("no traffic is called \"mail\""), "{kind}");
+        let edge = with("[[change]]\nat = 1\nrestart = ['e7']\n");
+        assert!(edge.contains("no edge is called \"e7\""), "{edge}");
+        let range = with("[[expect]]\nsays = 'x'\nepochs = [4, 12]\ncomplete = true\n");
+        assert!(range.contains("expectation 1: epochs = [4, 12]"), "{range}");
+        let empty = with("[[expect]]\nsays = 'x'\nepochs = [4, 9]\n");
+        assert!(empty.contains("expects nothing"), "{empty}");
+        let shape = problem(&format!("topology = 'fat-tree:5'\n{least}"));
+        assert!(shape.contains("K = 5: must be even"), "{shape}");
+    }
+}

@@ -1,0 +1,79 @@
+//! An epoch of a scenario in a few numbers: what was said beside what happened.
+
+use calumma_controller::report::{DecodeState, EpochConfig, EpochReport, NetworkState};
+use serde::Serialize;
+
+use crate::simulate::EpochTruth;
+
+/// An epoch in numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpochSummary {
+    /// The epoch, counted from the scenario's beginning.
+    pub epoch: u64,
+    /// Whether the report claims to be whole.
+    pub complete: bool,
+    /// Edges of which something was missing.
+    pub missing_edges: Vec<String>,
+    /// Whether, besides, all that was looked for could be decoded: losses are certain then.
+    pub decoded: bool,
+    /// The state that attention was on.
+    pub state: NetworkState,
+    /// The attention itself.
+    pub config: EpochConfig,
+    /// Flows that entered the network.
+    pub flows: usize,
+    /// Packets that entered it.
+    pub packets: u64,
+    /// Flows that lost packets.
+    pub victims: usize,
+    /// Packets that were lost.
+    pub lost: u64,
+    /// Victim flows that were reported, and the packets they are said to have lost.
+    pub reported_victims: usize,
+    /// Packets that they are said to have lost.
+    pub reported_lost: u64,
+    /// Load factor of the delta HL encoder.
+    pub hl_load: Option<f64>,
+    /// Load factor of the delta LL encoder.
+    pub ll_load: Option<f64>,
+    /// Load factor of the fullest HH encoder.
+    pub hh_load: Option<f64>,
+    /// Largest number of heavy hitters at an edge.
+    pub heavy_hitters: usize,
+    /// Largest number of heavy changes at an edge.
+    pub heavy_changes: usize,
+    /// What the report says that is not so.
+    pub contradiction: Option<String>,
+}
+
+impl EpochSummary {
+    /// The summary of an epoch.
+    pub fn new(report: &EpochReport, truth: &EpochTruth) -> Self {
+        let most = |of: fn(&calumma_controller::report::EdgeReport) -> usize| {
+            report.edges.iter().map(of).max().unwrap_or(0)
+        };
+        let hh_loads = report.edges.iter().filter_map(|edge| edge.hh_load_factor);
+        Self {
+            epoch: report.epoch,
+            complete: report.complete,
+            missing_edges: report.missing_edges.clone(),
+            decoded: report.complete
+                && report.decode.hl == DecodeState::Complete
+                && [DecodeState::Complete, DecodeState::Absent].contains(&report.decode.ll),
+            state: report.state,
+            config: report.config,
+            flows: truth.flows.len(),
+            packets: truth.packets(),
+            victims: truth.victims(),
+            lost: truth.lost(),
+            reported_victims: report.loss.len(),
+            reported_lost: report.loss.iter().map(|loss| loss.lost).sum(),
+            hl_load: report.decode.hl_load_factor,
+            ll_load: report.decode.ll_load_factor,
+            hh_load: hh_loads.reduce(f64::max),
+            heavy_hitters: most(|edge| edge.heavy_hitters.len()),
+            heavy_changes: most(|edge| edge.heavy_changes.len()),
+            contradiction: truth.contradicts(report),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A whole network in one process and in virtual time.
+//!
+//! Edges, frames and controller are the live ones' own code ([`calumma_edge::worker`],
+//! [`calumma_wire`], [`calumma_controller`]); hosts, links, clocks and the connections in between are
+//! simulated. Everything is drawn from a seed: two runs are alike, to the byte.
+//!
+//! Flows travel packet by packet, as bytes through the switch's parser ([`Detail::Packets`]), or as
+//! runs of packets back to back ([`Detail::Runs`]), which leave the same sketches as those packets
+//! and make a hundred thousand flows an epoch affordable.
+
+mod clock;
+mod controller;
+mod edge;
+mod network;
+mod queue;
+mod truth;
+
+use calumma_controller::analyse::Tasks;
+use calumma_controller::report::EpochReport;
+use calumma_epoch::EpochClock;
+use calumma_sketch::{Attention, HashKey, Layout};
+
+pub use self::clock::SwitchClock;
+pub use self::network::Simulation;
+pub use self::truth::{EpochTruth, FlowTruth};
+
+/// What a simulation measures by.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Memory of the switches.
+    pub layout: Layout,
+    /// Secret from which the hash tables are drawn.
+    pub hash_key: HashKey,
+    /// Epoch length and guards.
+    pub clock: EpochClock,
+    /// Thresholds and division of memory to begin with.
+    pub attention: Attention,
+    /// What to report.
+    pub tasks: Tasks,
+    /// How long the controller waits for what is missing of an epoch, in nanoseconds.
+    pub grace_ns: u64,
+    /// How finely traffic is simulated.
+    pub detail: Detail,
+    /// Where flows, victims and delays are drawn from.
+    pub seed: u64,
+}
+
+/// How finely traffic is simulated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Detail {
+    /// All packets that a flow sends in an epoch leave its host at once.
+    Runs,
+    /// Packet by packet.
+    Packets {
+        /// Share of an epoch over which a flow spreads its packets.
+        spread: f64,
+    },
+}
+
+/// An epoch that has been reported, and what really happened in it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What the controller says.
+    pub report: EpochReport,
+    /// What it should have seen.
+    pub truth: EpochTruth,
+}

@@ -1,0 +1,443 @@
+//! The network itself: what happens when, and to which switch.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Result, ensure};
+use calumma_edge::carrier;
+use calumma_edge::worker::{MarkedRun, Packet};
+use calumma_sketch::{FlowKey, Hierarchy, Run};
+use calumma_wire::FrameReader;
+
+use super::controller::Controller;
+use super::edge::Edge;
+use super::queue::Queue;
+use super::truth::{EpochTruth, FlowTruth};
+use super::{Detail, Outcome, Setup, SwitchClock};
+use crate::topology::{Routes, Topology};
+use crate::workload::pcap::packets_of;
+use crate::workload::{Draw, Flow, FlowSet, Traffic, frame};
+
+/// About when simulations take place, in nanoseconds since the Unix epoch.
+const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
+
+/// Time that a frame takes between a switch and the controller.
+const FRAME_NS: u64 = 500_000;
+
+/// How long an edge waits before it tries again to reach the controller; the live one's own.
+const RETRY_NS: u64 = 250_000_000;
+
+/// Where a made-up packet's IPv4 header begins.
+const IP_OFFSET: usize = 14;
+
+/// What is to happen.
+#[derive(Debug)]
+enum Event {
+    /// A worker has something to do: of this edge, as often started.
+    Due(usize, u32),
+    /// An edge tries to reach the controller.
+    Connect(usize, u32),
+    /// Bytes reach the controller on this connection of an edge.
+    ToController(usize, u64, Vec<u8>),
+    /// Bytes reach an edge on this connection.
+    ToEdge(usize, u64, Vec<u8>),
+    /// The controller stops waiting for an epoch.
+    Deadline,
+    /// A run reaches its egress edge.
+    Run(usize, FlowKey, MarkedRun),
+    /// A packet does.
+    Packet(usize, Bytes),
+}
+
+/// A packet of the simulation.
+#[derive(Debug)]
+struct Bytes([u8; 60]);
+
+impl Packet for Bytes {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    fn wire_len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A network, its traffic and its controller.
+#[derive(Debug)]
+pub struct Simulation {
+    setup: Setup,
+    topology: Topology,
+    routes: Routes,
+    flows: FlowSet,
+    edges: Vec<Edge>,
+    /// Number of each edge's connection to the controller; 0 where there is none.
+    connections: Vec<u64>,
+    last_connection: u64,
+    controller: Option<Controller>,
+    queue: Queue<Event>,
+    /// When the controller stops waiting for the epoch that is next.
+    deadline_ns: u64,
+    /// The epoch that scenarios call 0.
+    first_epoch: u64,
+    /// Epochs that have passed by true time.
+    passed: u64,
+    truth: BTreeMap<u64, EpochTruth>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Simulation {
+    /// A network without traffic whose edges are about to measure their first epoch. `clocks` gives
+    /// each edge's clock.
+    ///
+    /// # Errors
+    /// When layout or attention are invalid.
+    pub fn new(setup: Setup, topology: Topology, clocks: Vec<SwitchClock>) -> Result<Self> {
+        let edges = topology.edges().len();
+        ensure!(clocks.len() == edges, "{edges} edges, but {} clocks", clocks.len());
+        setup.layout.validate()?;
+        setup.attention.validate(&setup.layout)?;
+        let routes = Routes::new(&topology);
+        let first_epoch = setup.clock.epoch_at(BEGIN_NS);
+        let named = topology.edges().iter().zip(clocks);
+        let mut simulation = Self {
+            flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
+            edges: named.map(|(name, clock)| Edge::new(name, clock, 0)).collect(),
+            connections: vec![0; edges],
+            last_connection: 0,
+            controller: Some(Controller::new(&setup, topology.edges())),
+            queue: Queue::new(),
+            deadline_ns: 0,
+            first_epoch,
+            passed: 0,
+            truth: BTreeMap::new(),
+            outcomes: Vec::new(),
+            setup,
+            topology,
+            routes,
+        };
+        // The longest that a session takes to begin: a lead of 21 ms, and two epochs.
+        let begin = simulation.setup.clock.start_of(first_epoch - 4) - 40_000_000;
+        for edge in 0..edges {
+            simulation.queue.push(begin, Event::Due(edge, 0));
+            simulation.queue.push(begin, Event::Connect(edge, 0));
+        }
+        simulation.advance_to(simulation.now_ns())?;
+        simulation.outcomes.clear();
+        Ok(simulation)
+    }
+
+    /// True time.
+    fn now_ns(&self) -> u64 {
+        self.setup.clock.start_of(self.first_epoch + self.passed)
+    }
+
+    /// Names of the edges.
+    pub fn edges(&self) -> &[String] {
+        self.topology.edges()
+    }
+
+    /// Flows that send at present.
+    pub fn flows(&self) -> &[Flow] {
+        self.flows.flows()
+    }
+
+    /// Epochs that have passed; reports count from 0 as well.
+    pub fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// Lets other traffic flow from now on.
+    ///
+    /// # Errors
+    /// When it can't flow on this topology.
+    pub fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
+        self.flows = FlowSet::new(self.setup.seed, kinds, &self.topology, &self.routes)?;
+        Ok(())
+    }
+
+    /// Changes the topology: `change` gets it to alter its links.
+    ///
+    /// # Errors
+    /// What `change` says.
+    pub fn alter_links(&mut self, change: impl FnOnce(&mut Topology) -> Result<()>) -> Result<()> {
+        change(&mut self.topology)?;
+        self.routes = Routes::new(&self.topology);
+        self.flows.reroute(&self.topology, &self.routes);
+        Ok(())
+    }
+
+    /// Sets a switch's clock: its offset, its drift, or both.
+    pub fn set_clock(&mut self, edge: usize, offset_ns: Option<f64>, drift: Option<f64>) {
+        let now_ns = self.now_ns();
+        let edge_clock = &mut self.edges[edge].clock;
+        *edge_clock = edge_clock.changed(now_ns, offset_ns, drift);
+        self.schedule(edge, now_ns);
+    }
+
+    /// Starts an edge anew: it loses what it measured.
+    pub fn restart(&mut self, edge: usize) {
+        let now_ns = self.now_ns();
+        let start = self.edges[edge].start + 1;
+        let clock = self.edges[edge].clock;
+        self.edges[edge] = Edge::new(&self.topology.edges()[edge], clock, start);
+        self.connections[edge] = 0;
+        self.schedule(edge, now_ns);
+        self.queue.push(now_ns, Event::Connect(edge, start));
+    }
+
+    /// Stops the controller, or starts one that knows nothing of the one before.
+    pub fn set_controller(&mut self, runs: bool) {
+        if !runs {
+            self.controller = None;
+            self.connections.fill(0);
+            self.edges.iter_mut().for_each(Edge::cut_off);
+            let now_ns = self.now_ns();
+            for edge in 0..self.edges.len() {
+                let start = self.edges[edge].start;
+                self.queue.push(now_ns + RETRY_NS, Event::Connect(edge, start));
+            }
+        } else if self.controller.is_none() {
+            self.controller = Some(Controller::new(&self.setup, self.topology.edges()));
+        }
+    }
+
+    /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which count
+    /// from 0.
+    ///
+    /// # Errors
+    /// When a frame can't be read or a configuration can't hold; neither ever happens.
+    pub fn run_epoch(&mut self) -> Result<Vec<Outcome>> {
+        let epoch = self.passed;
+        self.flows.renew(epoch, &self.topology, &self.routes)?;
+        match self.setup.detail {
+            Detail::Runs => self.send_runs(epoch)?,
+            Detail::Packets { spread } => self.send_packets(epoch, spread)?,
+        }
+        self.passed += 1;
+        self.advance_to(self.now_ns())?;
+        Ok(std::mem::take(&mut self.outcomes))
+    }
+
+    /// Lets time pass without traffic until every epoch so far has been reported.
+    ///
+    /// # Errors
+    /// As [`run_epoch`](Self::run_epoch).
+    pub fn finish(&mut self) -> Result<Vec<Outcome>> {
+        self.set_traffic(Vec::new())?;
+        let last = self.passed;
+        let wait_ns = 3 * self.setup.clock.length_ns() + self.setup.grace_ns;
+        let epochs = wait_ns.div_ceil(self.setup.clock.length_ns());
+        let mut outcomes = Vec::new();
+        for _ in 0..epochs {
+            outcomes.extend(self.run_epoch()?);
+            if outcomes.last().is_some_and(|outcome: &Outcome| outcome.report.epoch + 1 >= last) {
+                break;
+            }
+        }
+        outcomes.retain(|outcome| outcome.report.epoch < last);
+        Ok(outcomes)
+    }
+
+    fn send_runs(&mut self, epoch: u64) -> Result<()> {
+        let (begin, length_ns) = (self.now_ns(), self.setup.clock.length_ns());
+        for at in 0..self.flows.flows().len() {
+            let flow = &self.flows.flows()[at];
+            let now_ns = begin + (flow.start * length_ns as f64) as u64;
+            self.advance_to(now_ns)?;
+
+            let flow = &self.flows.flows()[at];
+            let [from, to] = flow.edges;
+            let fate = flow.fate(epoch);
+            let MarkedRun { bit, run } = self.edges[from].worker.enter_run(&flow.key, flow.packets);
+            let left = run.without(|first| fate.lost_among(first));
+            let mut truth = FlowTruth::new(flow.key, from, Some(fate));
+            truth.add(&run, &left);
+            if let Some(way) = flow.way
+                && left.packets() > 0
+            {
+                let late = flow.draw_of(epoch, 0).below(way.jitter_ns + 1);
+                let arrives_ns = now_ns + way.delay_ns + late;
+                let marked = MarkedRun { bit, run: left };
+                if arrives_ns < self.edges[to].due_ns {
+                    // Nothing happens at the egress edge until then.
+                    self.edges[to].worker.leave_run(&flow.key, marked);
+                } else {
+                    self.queue.push(arrives_ns, Event::Run(to, flow.key, marked));
+                }
+            }
+            let measured_in = self.epoch_shown(from, now_ns);
+            self.truth.entry(measured_in).or_default().flows.push(truth);
+        }
+        Ok(())
+    }
+
+    fn send_packets(&mut self, epoch: u64, spread: f64) -> Result<()> {
+        let (begin, length_ns) = (self.now_ns(), self.setup.clock.length_ns());
+        let packets = packets_of(self.flows.flows(), length_ns, spread);
+        // Position of a flow in the truth of an epoch.
+        let mut places: HashMap<(u32, u64), usize> = HashMap::new();
+        for (at_ns, at, number) in packets {
+            let now_ns = begin + at_ns;
+            self.advance_to(now_ns)?;
+
+            let flow = &self.flows.flows()[at as usize];
+            let [from, to] = flow.edges;
+            let fate = flow.fate(epoch);
+            let lost = fate.lost_among(number + 1) > fate.lost_among(number);
+            let mut packet = Bytes(frame(&flow.key, 60));
+            self.edges[from].worker.ingress(std::slice::from_mut(&mut packet));
+            let hierarchy = carrier::read(&packet.0, IP_OFFSET).map(|mark| mark.hierarchy);
+            let run = Run::single(hierarchy.unwrap_or(Hierarchy::NonSampledLl));
+            let left = if lost { Run::default() } else { run };
+            if let Some(way) = flow.way
+                && !lost
+            {
+                let late = flow.draw_of(epoch, number).below(way.jitter_ns + 1);
+                let arrives_ns = now_ns + way.delay_ns + late;
+                if arrives_ns < self.edges[to].due_ns {
+                    self.edges[to].worker.egress(std::slice::from_mut(&mut packet));
+                } else {
+                    self.queue.push(arrives_ns, Event::Packet(to, packet));
+                }
+            }
+            let key = flow.key;
+            let measured_in = self.epoch_shown(from, now_ns);
+            let flows = &mut self.truth.entry(measured_in).or_default().flows;
+            let place = *places.entry((at, measured_in)).or_insert_with(|| {
+                let fate = (number == 0).then_some(fate);
+                flows.push(FlowTruth::new(key, from, fate));
+                flows.len() - 1
+            });
+            flows[place].add(&run, &left);
+        }
+        Ok(())
+    }
+
+    /// The epoch that an edge's clock shows.
+    fn epoch_shown(&self, edge: usize, now_ns: u64) -> u64 {
+        self.setup.clock.epoch_at(self.edges[edge].clock.at(now_ns))
+    }
+
+    /// Lets everything happen that is to happen up to `now_ns`.
+    fn advance_to(&mut self, now_ns: u64) -> Result<()> {
+        while let Some((at_ns, event)) = self.queue.pop_before(now_ns + 1) {
+            self.handle(event, at_ns)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event, now_ns: u64) -> Result<()> {
+        match event {
+            Event::Due(edge, start) => {
+                let worker = &mut self.edges[edge];
+                // What was due before a restart, or before the clock was set, is due no more.
+                if worker.start == start && worker.due_ns <= now_ns {
+                    let frames = worker.run_until(now_ns);
+                    for bytes in frames {
+                        self.to_controller(edge, bytes, now_ns);
+                    }
+                    self.schedule(edge, now_ns);
+                }
+            }
+            Event::Connect(edge, start) if self.edges[edge].start == start => {
+                if self.controller.is_none() {
+                    self.queue.push(now_ns + RETRY_NS, Event::Connect(edge, start));
+                } else if self.connections[edge] == 0 {
+                    self.last_connection += 1;
+                    self.connections[edge] = self.last_connection;
+                    self.controller.iter_mut().for_each(|controller| controller.connected(edge));
+                    let hello = self.edges[edge].hello();
+                    self.to_controller(edge, hello, now_ns);
+                }
+            }
+            Event::ToController(edge, connection, bytes) => {
+                if let Some(controller) = &mut self.controller
+                    && self.connections[edge] == connection
+                {
+                    for answer in controller.hear(edge, &bytes, now_ns)? {
+                        let answer = Event::ToEdge(edge, connection, answer);
+                        self.queue.push(now_ns + FRAME_NS, answer);
+                    }
+                    self.report(now_ns);
+                }
+            }
+            Event::ToEdge(edge, connection, bytes) if self.connections[edge] == connection => {
+                let mut reader = FrameReader::new();
+                reader.push(&bytes);
+                while let Some(message) = reader.next(None)? {
+                    if let Some(answer) = self.edges[edge].hear(message, now_ns)? {
+                        self.to_controller(edge, answer, now_ns);
+                    }
+                }
+            }
+            Event::Deadline => self.report(now_ns),
+            Event::Run(edge, key, marked) => self.edges[edge].worker.leave_run(&key, marked),
+            Event::Packet(edge, mut packet) => {
+                self.edges[edge].worker.egress(std::slice::from_mut(&mut packet));
+            }
+            Event::Connect(..) | Event::ToEdge(..) => {}
+        }
+        Ok(())
+    }
+
+    /// Sends bytes to the controller, where there is a connection.
+    fn to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
+        let connection = self.connections[edge];
+        if connection > 0 {
+            let event = Event::ToController(edge, connection, bytes);
+            self.queue.push(now_ns + FRAME_NS, event);
+        }
+    }
+
+    /// Puts into the queue when an edge's worker has something to do next.
+    fn schedule(&mut self, edge: usize, now_ns: u64) {
+        let of = &mut self.edges[edge];
+        of.due_ns = of.clock.when(of.worker.next_due_ns(), now_ns);
+        self.queue.push(of.due_ns, Event::Due(edge, of.start));
+    }
+
+    /// Lets the controller report what it can.
+    fn report(&mut self, now_ns: u64) {
+        let Some(controller) = &mut self.controller else { return };
+        for mut report in controller.reports(now_ns) {
+            let later = self.truth.split_off(&(report.epoch + 1));
+            let truth = std::mem::replace(&mut self.truth, later).remove(&report.epoch);
+            let Some(epoch) = report.epoch.checked_sub(self.first_epoch) else { continue };
+            report.epoch = epoch;
+            self.outcomes.push(Outcome { report, truth: truth.unwrap_or_default() });
+        }
+        if let Some(deadline_ns) = controller.next_deadline()
+            && deadline_ns > now_ns.max(self.deadline_ns)
+        {
+            self.deadline_ns = deadline_ns;
+            self.queue.push(deadline_ns, Event::Deadline);
+        }
+    }
+}
+
+impl Simulation {
+    /// Draws the clocks of `edges` switches, each at most `offset_us` microseconds and `drift_ppm`
+    /// millionths off.
+    pub fn draw_clocks(
+        seed: u64,
+        edges: usize,
+        offset_us: f64,
+        drift_ppm: f64,
+    ) -> Vec<SwitchClock> {
+        let within = |draw: Draw, bound: f64| (2.0 * draw.share() - 1.0) * bound;
+        (0..edges as u64)
+            .map(|edge| {
+                let draw = Draw::new(seed).of(u64::MAX).of(edge);
+                SwitchClock {
+                    offset_ns: within(draw.of(0), offset_us * 1e3),
+                    drift: within(draw.of(1), drift_ppm * 1e-6),
+                    since_ns: BEGIN_NS,
+                }
+            })
+            .collect()
+    }
+}

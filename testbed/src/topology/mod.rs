@@ -1,0 +1,156 @@
+//! Networks for the simulation: switches, links, hosts, and the ways between them.
+//!
+//! A topology is a graph. Edges (switches with hosts, which measure) come first, inner switches after
+//! them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file.
+
+mod file;
+mod route;
+mod shapes;
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Deserialize;
+
+pub use self::route::{Routes, Way};
+
+/// What a link does to packets, in either direction.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkQuality {
+    /// Time that every packet takes, in microseconds.
+    pub delay_us: f64,
+    /// Most that a packet takes on top of it, at random; packets overtake one another then.
+    pub jitter_us: f64,
+    /// Share of the packets that are lost, 0 to 1.
+    pub loss: f64,
+    /// Whether routes avoid the link.
+    pub down: bool,
+}
+
+impl Default for LinkQuality {
+    fn default() -> Self {
+        Self { delay_us: 5.0, jitter_us: 0.0, loss: 0.0, down: false }
+    }
+}
+
+impl LinkQuality {
+    /// Checks that the numbers mean something.
+    ///
+    /// # Errors
+    /// The field, its value, and what it may be.
+    pub fn check(&self) -> Result<()> {
+        let Self { delay_us, jitter_us, loss, .. } = *self;
+        anyhow::ensure!((0.0..=1.0).contains(&loss), "loss = {loss}: a share from 0 to 1");
+        for (field, value) in [("delay_us", delay_us), ("jitter_us", jitter_us)] {
+            anyhow::ensure!((0.0..=1e6).contains(&value), "{field} = {value}: 0 to 1,000,000");
+        }
+        Ok(())
+    }
+}
+
+/// A link between two switches.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The switches at its ends, by position.
+    pub ends: [usize; 2],
+    /// What it does to packets.
+    pub quality: LinkQuality,
+}
+
+/// Switches, the links between them, and the hosts at the edges.
+#[derive(Clone, Debug, Default)]
+pub struct Topology {
+    /// Names of all switches, the edges first.
+    switches: Vec<String>,
+    /// Hosts of each edge.
+    hosts: Vec<u32>,
+    links: Vec<Link>,
+}
+
+impl Topology {
+    /// The topology of that name, or of the file at that path (seen from `folder`); links without a
+    /// quality of their own have `quality`.
+    ///
+    /// # Errors
+    /// When it is neither, or the file is wrong: the place and what is expected.
+    pub fn load(name: &str, folder: &Path, quality: LinkQuality) -> Result<Self> {
+        let topology = match shapes::named(name, quality) {
+            Some(shape) => shape?,
+            None => file::read(&folder.join(name), quality)?,
+        };
+        topology.check()?;
+        Ok(topology)
+    }
+
+    /// Names of the edges, in order.
+    pub fn edges(&self) -> &[String] {
+        &self.switches[..self.hosts.len()]
+    }
+
+    /// Switches, edges among them.
+    pub fn switches(&self) -> usize {
+        self.switches.len()
+    }
+
+    /// Hosts of each edge.
+    pub fn hosts(&self) -> &[u32] {
+        &self.hosts
+    }
+
+    /// The links.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// Position of the edge called `name`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn edge(&self, name: &str) -> Result<usize> {
+        self.edges().iter().position(|edge| edge == name).ok_or_else(|| {
+            let shown = self.edges().len().min(8);
+            anyhow::anyhow!("no edge is called {name:?}; there are {:?}...", &self.edges()[..shown])
+        })
+    }
+
+    /// The link between two switches.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn link_between(&mut self, [a, b]: &[String; 2]) -> Result<&mut Link> {
+        let ends = [a, b].map(|name| self.switches.iter().position(|switch| switch == name));
+        let [Some(a_at), Some(b_at)] = ends else {
+            anyhow::bail!("no link between {a:?} and {b:?}: no such switch");
+        };
+        self.links
+            .iter_mut()
+            .find(|link| link.ends == [a_at, b_at] || link.ends == [b_at, a_at])
+            .ok_or_else(|| anyhow::anyhow!("no link between {a:?} and {b:?}"))
+    }
+
+    fn add_edge(&mut self, name: impl Into<String>, hosts: u32) -> usize {
+        assert_eq!(self.switches.len(), self.hosts.len(), "edges come before other switches");
+        self.hosts.push(hosts);
+        self.add_switch(name)
+    }
+
+    fn add_switch(&mut self, name: impl Into<String>) -> usize {
+        self.switches.push(name.into());
+        self.switches.len() - 1
+    }
+
+    fn connect(&mut self, a: usize, b: usize, quality: LinkQuality) {
+        self.links.push(Link { ends: [a, b], quality });
+    }
+
+    fn check(&self) -> Result<()> {
+        anyhow::ensure!(self.hosts.iter().any(|&hosts| hosts > 0), "a network needs a host");
+        anyhow::ensure!(self.hosts.iter().all(|&hosts| hosts < 255), "at most 254 hosts an edge");
+        anyhow::ensure!(self.hosts.len() <= 1 << 16, "at most 65,536 edges");
+        for link in &self.links {
+            link.quality.check()?;
+        }
+        Ok(())
+    }
+}

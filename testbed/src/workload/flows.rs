@@ -1,0 +1,380 @@
+//! The flows of a network at one time.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Result, ensure};
+use calumma_sketch::FlowKey;
+
+use super::{Draw, Traffic};
+use crate::topology::{Routes, Topology, Way};
+
+/// Protocol numbers.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// What a flow's numbers are drawn for.
+mod purpose {
+    pub(super) const START: u64 = 0;
+    pub(super) const SIZE: u64 = 1;
+    pub(super) const VICTIM: u64 = 2;
+    pub(super) const LOSS: u64 = 3;
+    pub(super) const LOCAL: u64 = 4;
+    pub(super) const FROM: u64 = 5;
+    pub(super) const TO: u64 = 6;
+    pub(super) const PORTS: u64 = 7;
+    pub(super) const PROTOCOL: u64 = 8;
+    pub(super) const WAY: u64 = 9;
+    pub(super) const FATE: u64 = 10;
+    pub(super) const RENEWED: u64 = 11;
+}
+
+/// A flow of made-up traffic.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// Its 5-tuple.
+    pub key: FlowKey,
+    /// The edges where it enters and leaves the network.
+    pub edges: [usize; 2],
+    /// Packets it sends in every epoch.
+    pub packets: u32,
+    /// When in an epoch it begins to send, as a share of the epoch.
+    pub start: f64,
+    /// Its way through the network; none where no way leads there.
+    pub way: Option<Way>,
+    /// Share of its packets that are lost wherever it goes.
+    victim_loss: f64,
+    draw: Draw,
+    slot: Slot,
+}
+
+/// A flow's place in the traffic, which other flows may come to take.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    traffic: usize,
+    number: u32,
+}
+
+/// Which of a flow's packets of an epoch are lost.
+///
+/// At rate r, every (1/r)-th packet is, from a random one on: the expected number is exact for every
+/// flow, and how many of the first n are lost is told without going through them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fate {
+    rate: f64,
+    phase: f64,
+}
+
+impl Fate {
+    /// How many of the first `packets` packets are lost.
+    pub fn lost_among(&self, packets: u32) -> u32 {
+        (f64::from(packets) * self.rate + self.phase) as u32
+    }
+}
+
+impl Flow {
+    /// Which of its packets of `epoch` are lost.
+    pub fn fate(&self, epoch: u64) -> Fate {
+        let on_the_way = self.way.map_or(1.0, |way| way.loss);
+        let rate = 1.0 - (1.0 - self.victim_loss) * (1.0 - on_the_way);
+        // From a loss rate of one on, the phase must not add a packet.
+        let phase = if rate < 1.0 { self.draw.of(purpose::FATE).of(epoch).share() } else { 0.0 };
+        Fate { rate, phase }
+    }
+
+    /// A number for packet `packet` of `epoch`, from which what happens to it alone is drawn.
+    pub fn draw_of(&self, epoch: u64, packet: u32) -> Draw {
+        self.draw.of(purpose::WAY).of(epoch).of(u64::from(packet))
+    }
+
+    fn find_way(&mut self, topology: &Topology, routes: &Routes) {
+        let [from, to] = self.edges;
+        self.way = routes.way(topology, from, to, self.draw.of(purpose::WAY).bits());
+    }
+}
+
+/// All flows, in the order in which they begin to send.
+#[derive(Clone, Debug)]
+pub struct FlowSet {
+    draw: Draw,
+    kinds: Vec<Traffic>,
+    flows: Vec<Flow>,
+}
+
+impl FlowSet {
+    /// The flows of these kinds of traffic on `topology`.
+    ///
+    /// # Errors
+    /// When a kind of traffic can't be on this topology.
+    pub fn new(
+        seed: u64,
+        kinds: Vec<Traffic>,
+        topology: &Topology,
+        routes: &Routes,
+    ) -> Result<Self> {
+        let mut set = Self { draw: Draw::new(seed), kinds, flows: Vec::new() };
+        for at in 0..set.kinds.len() {
+            let kind = &set.kinds[at];
+            kind.check()?;
+            let places = Places::of(kind, topology)?;
+            for number in 0..kind.flows {
+                let slot = Slot { traffic: at, number };
+                set.flows.push(make(set.draw, kind, &places, slot, 0, topology, routes));
+            }
+        }
+        set.flows.sort_by(|a, b| a.start.total_cmp(&b.start));
+        Ok(set)
+    }
+
+    /// The flows.
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
+    }
+
+    /// Lets other flows take the place of some, as the traffic says for `epoch`.
+    ///
+    /// # Errors
+    /// None but those of [`new`](Self::new).
+    pub fn renew(&mut self, epoch: u64, topology: &Topology, routes: &Routes) -> Result<()> {
+        for at in 0..self.kinds.len() {
+            let kind = &self.kinds[at];
+            if kind.churn == 0.0 {
+                continue;
+            }
+            let places = Places::of(kind, topology)?;
+            for flow in self.flows.iter_mut().filter(|flow| flow.slot.traffic == at) {
+                let slot = slot_draw(self.draw, flow.slot);
+                if slot.of(purpose::RENEWED).of(epoch).share() < kind.churn {
+                    *flow = make(self.draw, kind, &places, flow.slot, epoch, topology, routes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends every flow on its way anew, after links have changed.
+    pub fn reroute(&mut self, topology: &Topology, routes: &Routes) {
+        self.flows.iter_mut().for_each(|flow| flow.find_way(topology, routes));
+    }
+}
+
+/// Where flows of a kind can come from and go to.
+struct Places {
+    /// Every host: its edge, and its number there.
+    hosts: Vec<(usize, u32)>,
+    /// Position in `hosts` of each edge's first host.
+    first: Vec<usize>,
+    from: Option<usize>,
+    to: Option<usize>,
+}
+
+impl Places {
+    fn of(kind: &Traffic, topology: &Topology) -> Result<Self> {
+        let edge = |name: &Option<String>| -> Result<Option<usize>> {
+            name.as_ref().map(|name| topology.edge(name)).transpose()
+        };
+        let mut places = Self {
+            hosts: Vec::new(),
+            first: Vec::new(),
+            from: edge(&kind.from)?,
+            to: edge(&kind.to)?,
+        };
+        for (edge, &hosts) in topology.hosts().iter().enumerate() {
+            places.first.push(places.hosts.len());
+            places.hosts.extend((0..hosts).map(|host| (edge, host)));
+        }
+        ensure!(places.hosts.len() >= 2, "traffic needs two hosts");
+        for edge in [places.from, places.to].into_iter().flatten() {
+            let name = &topology.edges()[edge];
+            ensure!(topology.hosts()[edge] > 0, "traffic from or to {name}: it has no hosts");
+        }
+        Ok(places)
+    }
+
+    /// The hosts of an edge, as positions in `hosts`.
+    fn at(&self, edge: usize) -> std::ops::Range<usize> {
+        let end = self.first.get(edge + 1).copied().unwrap_or(self.hosts.len());
+        self.first[edge]..end
+    }
+
+    /// The two hosts of a flow, by position.
+    fn draw(&self, kind: &Traffic, draw: Draw) -> (usize, usize) {
+        let one_of = |range: std::ops::Range<usize>, what| {
+            range.start + draw.of(what).below(range.len() as u64) as usize
+        };
+        let from = match self.from {
+            Some(edge) => one_of(self.at(edge), purpose::FROM),
+            None => one_of(0..self.hosts.len(), purpose::FROM),
+        };
+        if let Some(edge) = self.to {
+            let to = self.first[edge];
+            // The target itself sends to the host after it.
+            return (from, if to == from { (to + 1) % self.hosts.len() } else { to });
+        }
+        let own = self.at(self.hosts[from].0);
+        let others = |range: std::ops::Range<usize>| {
+            // Any of the range but the flow's own host.
+            let other = one_of(range.start..range.end - 1, purpose::TO);
+            if other >= from { other + 1 } else { other }
+        };
+        match kind.local_share {
+            Some(share) if draw.of(purpose::LOCAL).share() < share && own.len() > 1 => {
+                (from, others(own))
+            }
+            Some(_) if own.len() < self.hosts.len() => {
+                let other = one_of(0..self.hosts.len() - own.len(), purpose::TO);
+                (from, if other >= own.start { other + own.len() } else { other })
+            }
+            _ => (from, others(0..self.hosts.len())),
+        }
+    }
+
+    fn address(&self, host: usize) -> Ipv4Addr {
+        let (edge, number) = self.hosts[host];
+        Ipv4Addr::new(10, (edge >> 8) as u8, edge as u8, number as u8 + 1)
+    }
+}
+
+fn slot_draw(draw: Draw, slot: Slot) -> Draw {
+    draw.of(slot.traffic as u64).of(u64::from(slot.number))
+}
+
+fn make(
+    draw: Draw,
+    kind: &Traffic,
+    places: &Places,
+    slot: Slot,
+    generation: u64,
+    topology: &Topology,
+    routes: &Routes,
+) -> Flow {
+    let slot_draw = slot_draw(draw, slot);
+    let draw = slot_draw.of(generation);
+    let (from, to) = places.draw(kind, draw);
+    let ports = draw.of(purpose::PORTS).bits() as u32 | 0x0400_0000;
+    let protocol = if draw.of(purpose::PROTOCOL).share() < kind.tcp { TCP } else { UDP };
+    let [low, high] = kind.loss;
+    let victim = draw.of(purpose::VICTIM).share() < kind.victims;
+    let loss = low + (high - low) * draw.of(purpose::LOSS).share();
+    let mut flow = Flow {
+        key: FlowKey::from_words(
+            places.address(from).to_bits(),
+            places.address(to).to_bits(),
+            ports,
+            protocol,
+        ),
+        edges: [places.hosts[from].0, places.hosts[to].0],
+        packets: kind.sizes.packets(draw.of(purpose::SIZE).share(), kind.flows),
+        start: slot_draw.of(purpose::START).share(),
+        way: None,
+        victim_loss: if victim { loss } else { 0.0 },
+        draw,
+        slot,
+    };
+    flow.find_way(topology, routes);
+    flow
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::LinkQuality;
+    use crate::workload::Sizes;
+    use std::collections::{HashMap, HashSet};
+    use std::path::Path;
+
+    fn topology() -> (Topology, Routes) {
+        let topology =
+            Topology::load("fat-tree:4x2", Path::new("."), LinkQuality::default()).unwrap();
+        let routes = Routes::new(&topology);
+        (topology, routes)
+    }
+
+    fn set(kind: Traffic) -> FlowSet {
+        let (topology, routes) = topology();
+        FlowSet::new(1, vec![kind], &topology, &routes).unwrap()
+    }
+
+    #[test]
+    fn flows_go_between_all_hosts_alike_and_victims_lose_at_their_rates() {
+        let set = set(Traffic { flows: 20_000, victims: 0.1, ..Traffic::default() });
+        let mut from: HashMap<usize, u32> = HashMap::new();
+        let keys: HashSet<FlowKey> = set.flows().iter().map(|flow| flow.key).collect();
+        assert!(keys.len() > 19_990, "{} different flows", keys.len());
+        let (mut victims, mut lost, mut sent) = (0, 0.0, 0.0);
+        for flow in set.flows() {
+            *from.entry(flow.edges[0]).or_default() += 1;
+            assert_ne!(flow.key.src(), flow.key.dst());
+            let fate = flow.fate(3);
+            if flow.victim_loss > 0.0 {
+                victims += 1;
+                lost += f64::from(fate.lost_among(flow.packets));
+                sent += f64::from(flow.packets);
+                assert!((0.01..=0.2).contains(&flow.victim_loss));
+            } else {
+                assert_eq!(fate.lost_among(flow.packets), 0);
+            }
+        }
+        assert!(from.values().all(|flows| (4700..5300).contains(flows)), "{from:?}");
+        assert!((1800..2200).contains(&victims), "{victims}");
+        assert!((0.09..0.12).contains(&(lost / sent)), "{}", lost / sent);
+        assert!(set.flows().is_sorted_by_key(|flow| flow.start));
+    }
+
+    #[test]
+    fn what_changes_about_the_traffic_changes_nothing_else() {
+        let few = set(Traffic { flows: 1000, ..Traffic::default() });
+        let many = set(Traffic { flows: 3000, victims: 0.5, ..Traffic::default() });
+        let many: HashMap<FlowKey, u32> =
+            many.flows().iter().map(|flow| (flow.key, flow.packets)).collect();
+        assert!(few.flows().iter().all(|flow| many[&flow.key] == flow.packets));
+    }
+
+    #[test]
+    fn flows_keep_to_the_edges_they_are_told() {
+        let local = set(Traffic { flows: 4000, local_share: Some(0.75), ..Traffic::default() });
+        let stay = local.flows().iter().filter(|flow| flow.edges[0] == flow.edges[1]).count();
+        assert!((2850..3150).contains(&stay), "{stay} of 4000 stay within their edge");
+
+        let (from, to) = (Some("e2".to_owned()), Some("e3".to_owned()));
+        let told = set(Traffic { flows: 100, from, to, ..Traffic::default() });
+        assert!(told.flows().iter().all(|flow| flow.edges == [1, 2]));
+        let (topology, routes) = topology();
+        let kind = Traffic { to: Some("e9".to_owned()), ..Traffic::default() };
+        let error = FlowSet::new(1, vec![kind], &topology, &routes).unwrap_err();
+        assert!(error.to_string().contains("no edge is called \"e9\""));
+    }
+
+    #[test]
+    fn churn_puts_other_flows_in_the_place_of_some() {
+        let (topology, routes) = topology();
+        let kind = Traffic { flows: 5000, churn: 0.2, ..Traffic::default() };
+        let mut set = FlowSet::new(1, vec![kind], &topology, &routes).unwrap();
+        let before: HashSet<FlowKey> = set.flows().iter().map(|flow| flow.key).collect();
+        set.renew(8, &topology, &routes).unwrap();
+        let stayed = set.flows().iter().filter(|flow| before.contains(&flow.key)).count();
+        assert!((3850..4150).contains(&stayed), "{stayed} of 5000");
+        assert!(set.flows().is_sorted_by_key(|flow| flow.start));
+    }
+
+    #[test]
+    fn a_fate_loses_its_share_of_the_packets_one_at_a_time() {
+        let flow = |loss| {
+            let kind = Traffic {
+                flows: 1,
+                victims: 1.0,
+                loss: [loss, loss],
+                sizes: Sizes::Constant(1000),
+                ..Traffic::default()
+            };
+            set(kind).flows()[0].clone()
+        };
+        for epoch in 0..50 {
+            let fate = flow(0.1).fate(epoch);
+            let lost: Vec<u32> = (0..=1000).map(|n| fate.lost_among(n)).collect();
+            assert_eq!(lost[0], 0);
+            assert!((99..=101).contains(&lost[1000]));
+            assert!(lost.windows(2).all(|pair| pair[1] - pair[0] <= 1));
+        }
+        assert_eq!(flow(1.0).fate(1).lost_among(1000), 1000);
+    }
+}

@@ -1,0 +1,85 @@
+//! Made-up traffic: how many flows, between whom, how large, and which of them lose packets.
+//!
+//! Everything is drawn from a seed and a flow's place alone, by a hash: the same flow comes out
+//! whatever else changes, so that a phase of a scenario changes what it names and nothing more. Goes
+//! into the simulation ([`crate::simulate`]) or into a capture ([`pcap`]). Traffic of real
+//! applications is in [`crate::traffic`].
+
+mod draw;
+mod flows;
+mod frame;
+pub mod pcap;
+mod sizes;
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+
+pub use self::draw::Draw;
+pub use self::flows::{Fate, Flow, FlowSet};
+pub use self::frame::frame;
+pub use self::sizes::Sizes;
+
+/// One kind of traffic. Every one of its flows sends all its packets in every epoch.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Traffic {
+    /// Flows in every epoch.
+    pub flows: u32,
+    /// Packets of a flow in an epoch.
+    pub sizes: Sizes,
+    /// Share of the flows that lose packets wherever they go.
+    pub victims: f64,
+    /// Bounds of a victim flow's loss rate, which is drawn evenly between them.
+    pub loss: [f64; 2],
+    /// Share of the flows that stay within their edge; without it, any two hosts are as likely.
+    pub local_share: Option<f64>,
+    /// The edge that all flows come from.
+    pub from: Option<String>,
+    /// The edge that all flows go to, and there to the first host.
+    pub to: Option<String>,
+    /// Share of the flows that are TCP; the others are UDP.
+    pub tcp: f64,
+    /// Share of the flows that other ones take the place of in every epoch.
+    pub churn: f64,
+}
+
+impl Default for Traffic {
+    /// The ChameleMon paper's (section 5.2): UDP flows of sizes as in web search between any two
+    /// hosts, no losses; a victim flow's rate is 1 to 20 %.
+    fn default() -> Self {
+        Self {
+            flows: 1000,
+            sizes: Sizes::Dctcp,
+            victims: 0.0,
+            loss: [0.01, 0.2],
+            local_share: None,
+            from: None,
+            to: None,
+            tcp: 0.0,
+            churn: 0.0,
+        }
+    }
+}
+
+impl Traffic {
+    /// Checks that the numbers mean something.
+    ///
+    /// # Errors
+    /// The field, its value, and what it may be.
+    pub fn check(&self) -> Result<()> {
+        let share = |field: &str, value: f64| {
+            ensure!((0.0..=1.0).contains(&value), "{field} = {value}: a share from 0 to 1");
+            Ok(())
+        };
+        share("victims", self.victims)?;
+        share("tcp", self.tcp)?;
+        share("churn", self.churn)?;
+        share("local_share", self.local_share.unwrap_or(0.0))?;
+        let [low, high] = self.loss;
+        share("loss", low)?;
+        share("loss", high)?;
+        ensure!(low <= high, "loss = [{low}, {high}]: the lower bound comes first");
+        ensure!(self.flows <= 10_000_000, "flows = {}: at most 10,000,000", self.flows);
+        Ok(())
+    }
+}

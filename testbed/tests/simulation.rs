@@ -1,0 +1,169 @@
+//! Simulated networks: what is reported as certain is what happened.
+
+use std::path::Path;
+
+use calumma_controller::analyse::Tasks;
+use calumma_controller::report::{DecodeState, NetworkState};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
+use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation};
+use calumma_testbed::topology::{LinkQuality, Topology};
+use calumma_testbed::workload::{Sizes, Traffic};
+
+fn setup(detail: Detail, seed: u64) -> Setup {
+    let layout = Layout::default();
+    Setup {
+        attention: Attention::healthy(&layout, 512),
+        layout,
+        hash_key: HashKey::from_bytes([7; 32]),
+        clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
+        tasks: Tasks::default(),
+        grace_ns: 200_000_000,
+        detail,
+        seed,
+    }
+}
+
+fn ill() -> Attention {
+    Attention {
+        t_h: 400,
+        t_l: 20,
+        sample_rate: SampleRate::new(0.4).unwrap(),
+        partition: Partition { hh: 1024, hl: 2560, ll: 512 },
+    }
+}
+
+fn network(setup: Setup, jitter_us: f64) -> Simulation {
+    let quality = LinkQuality { jitter_us, ..LinkQuality::default() };
+    let topology = Topology::load("fat-tree:4x2", Path::new("."), quality).unwrap();
+    let clocks = Simulation::draw_clocks(setup.seed, 4, 500.0, 20.0);
+    Simulation::new(setup, topology, clocks).unwrap()
+}
+
+fn run(simulation: &mut Simulation, epochs: u64) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for _ in 0..epochs {
+        outcomes.extend(simulation.run_epoch().unwrap());
+    }
+    outcomes.extend(simulation.finish().unwrap());
+    let numbers: Vec<u64> = outcomes.iter().map(|outcome| outcome.report.epoch).collect();
+    assert_eq!(numbers, (0..epochs).collect::<Vec<_>>());
+    for Outcome { report, truth } in &outcomes {
+        assert_eq!(truth.contradicts(report), None, "epoch {}", report.epoch);
+    }
+    outcomes
+}
+
+fn traffic(flows: u32) -> Traffic {
+    Traffic {
+        flows,
+        victims: 0.1,
+        churn: 0.05,
+        tcp: 0.5,
+        sizes: Sizes::Hadoop,
+        ..Traffic::default()
+    }
+}
+
+#[test]
+fn every_loss_is_named_in_a_healthy_network_of_four_edges() {
+    let mut simulation = network(setup(Detail::Runs, 1), 0.0);
+    simulation.set_traffic(vec![traffic(10_000)]).unwrap();
+    let outcomes = run(&mut simulation, 10);
+    for Outcome { report, truth } in &outcomes {
+        assert!(report.complete, "{:?}", report.incomplete_because);
+        assert_eq!(report.decode.hl, DecodeState::Complete);
+        let lost: u64 = report.loss.iter().map(|loss| loss.lost).sum();
+        assert_eq!((lost, report.loss.len()), (truth.lost(), truth.victims()));
+        assert!(truth.victims() > 100, "{}", truth.victims());
+    }
+}
+
+#[test]
+fn what_is_sampled_and_what_is_heavy_is_named_in_an_ill_network() {
+    let mut simulation = network(Setup { attention: ill(), ..setup(Detail::Runs, 2) }, 0.0);
+    let sizes = Sizes::Dctcp;
+    let victims = 0.2;
+    simulation.set_traffic(vec![Traffic { sizes, victims, ..traffic(12_000) }]).unwrap();
+    for Outcome { report, truth } in run(&mut simulation, 5) {
+        assert!(report.complete && report.state == NetworkState::Ill);
+        assert_eq!(
+            (report.decode.hl, report.decode.ll),
+            (DecodeState::Complete, DecodeState::Complete)
+        );
+        assert!(report.loss.len() < truth.victims());
+    }
+}
+
+#[test]
+fn packets_one_by_one_and_runs_of_them_give_the_same_reports() {
+    for attention in [setup(Detail::Runs, 3).attention, ill()] {
+        let of = |detail| {
+            let setup = Setup { attention, ..setup(detail, 3) };
+            let mut simulation = network(setup, 0.0);
+            simulation.set_traffic(vec![traffic(2000)]).unwrap();
+            run(&mut simulation, 4)
+        };
+        let (runs, packets) = (of(Detail::Runs), of(Detail::Packets { spread: 0.0 }));
+        for (runs, packets) in runs.iter().zip(&packets) {
+            assert_eq!(runs.report, packets.report);
+        }
+        assert!(runs.iter().all(|outcome| outcome.report.complete));
+    }
+}
+
+#[test]
+fn packets_that_overtake_one_another_are_counted_all_the_same() {
+    let mut simulation = network(setup(Detail::Packets { spread: 0.5 }, 4), 300.0);
+    simulation.set_traffic(vec![traffic(1500)]).unwrap();
+    let outcomes = run(&mut simulation, 5);
+    assert!(outcomes.iter().all(|outcome| outcome.report.complete));
+    assert!(outcomes.iter().any(|outcome| outcome.truth.lost() > 1000));
+}
+
+#[test]
+fn clocks_too_far_apart_make_epochs_incomplete_and_not_wrong() {
+    let mut simulation = network(setup(Detail::Runs, 5), 0.0);
+    simulation.set_traffic(vec![traffic(2000)]).unwrap();
+    // Beyond the clock guard of a millisecond and the flight guard of ten, in either direction.
+    for offset_ns in [-30e6, -13e6, 13e6, 30e6] {
+        simulation.set_clock(2, Some(offset_ns), None);
+        let mut outcomes = Vec::new();
+        for _ in 0..12 {
+            outcomes.extend(simulation.run_epoch().unwrap());
+        }
+        for Outcome { report, truth } in &outcomes[6..] {
+            assert_eq!(truth.contradicts(report), None, "{offset_ns}: epoch {}", report.epoch);
+            assert!(!report.complete, "{offset_ns}: epoch {}", report.epoch);
+        }
+    }
+}
+
+#[test]
+fn a_restarted_edge_and_a_controller_that_was_away_are_missed_and_come_back() {
+    let mut simulation = network(setup(Detail::Runs, 6), 0.0);
+    simulation.set_traffic(vec![traffic(2000)]).unwrap();
+    let mut outcomes = Vec::new();
+    for epoch in 0..60 {
+        match epoch {
+            10 => simulation.restart(1),
+            30 => simulation.set_controller(false),
+            40 => simulation.set_controller(true),
+            _ => {}
+        }
+        outcomes.extend(simulation.run_epoch().unwrap());
+    }
+    outcomes.extend(simulation.finish().unwrap());
+    for Outcome { report, truth } in &outcomes {
+        assert_eq!(truth.contradicts(report), None, "epoch {}", report.epoch);
+    }
+    let complete = |from: u64, to: u64| {
+        let within = |outcome: &&Outcome| (from..to).contains(&outcome.report.epoch);
+        outcomes.iter().filter(within).filter(|outcome| outcome.report.complete).count() as u64
+    };
+    assert_eq!(complete(0, 9), 9);
+    assert_eq!(complete(10, 12), 0);
+    assert!(complete(16, 27) == 11 && complete(52, 60) == 8, "measuring goes on");
+    let reported = |epoch| outcomes.iter().any(|outcome| outcome.report.epoch == epoch);
+    assert!(!reported(33) && reported(45));
+}
