@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::alert::AlertsSection;
 use crate::analyse::Tasks;
 use crate::archive::ArchiveSection;
+use crate::attention::Bounds;
 use crate::ipfix::IpfixSection;
 
 /// The whole file.
@@ -50,6 +51,9 @@ pub struct Config {
     /// Thresholds, sampling, division of memory.
     #[serde(default)]
     pub attention: AttentionSection,
+    /// Whether and within which bounds attention is shifted.
+    #[serde(default)]
+    pub shifting: ShiftingSection,
     /// What to report.
     #[serde(default)]
     pub tasks: Tasks,
@@ -162,6 +166,56 @@ impl AttentionSection {
     }
 }
 
+/// What is done with the plans for later epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShiftingMode {
+    /// Attention shifts as they say.
+    #[default]
+    Shift,
+    /// They are reported and not applied.
+    DryRun,
+    /// None are made: attention stays as `[attention]` says, or as it is set by hand.
+    Static,
+}
+
+/// Whether and within which bounds attention is shifted. Buckets are those of an array; where they
+/// are left out, they are the paper's in proportion to the layout.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShiftingSection {
+    /// What is done with plans.
+    pub mode: ShiftingMode,
+    /// Least buckets of the HH encoder.
+    pub min_hh_buckets: Option<u32>,
+    /// Least buckets of the HL encoder.
+    pub min_hl_buckets: Option<u32>,
+    /// Least buckets of the LL encoder where light losses are told apart.
+    pub min_ll_buckets: Option<u32>,
+    /// T_h, where it is not to be chosen.
+    pub fixed_t_h: Option<u32>,
+    /// File that every change of attention is appended to, as a JSON object a line.
+    pub audit: Option<PathBuf>,
+}
+
+impl ShiftingSection {
+    /// Whether plans are made at all.
+    pub fn plans(&self) -> bool {
+        self.mode != ShiftingMode::Static
+    }
+
+    /// The planner's bounds on switches of `layout`.
+    pub fn bounds(&self, layout: &Layout) -> Bounds {
+        let paper = Bounds::of(layout);
+        Bounds {
+            min_hh: self.min_hh_buckets.unwrap_or(paper.min_hh),
+            min_hl: self.min_hl_buckets.unwrap_or(paper.min_hl),
+            min_ll: self.min_ll_buckets.unwrap_or(paper.min_ll),
+            fixed_t_h: self.fixed_t_h,
+        }
+    }
+}
+
 /// Why a configuration can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -241,6 +295,10 @@ impl Config {
         archive.map_err(|problem| format!("[archive]: {problem}"))?;
         let alerts = self.alerts.as_ref().map_or(Ok(()), AlertsSection::check);
         alerts.map_err(|problem| format!("[alerts]: {problem}"))?;
+        if self.shifting.plans() {
+            let bounds = self.shifting.bounds(&self.layout);
+            bounds.check(&self.layout).map_err(|problem| format!("[shifting]: {problem}"))?;
+        }
         Ok(())
     }
 
@@ -289,6 +347,7 @@ impl Config {
             ("[archive]", self.archive != other.archive),
             ("[ipfix]", self.ipfix != other.ipfix),
             ("[alerts]", self.alerts != other.alerts),
+            ("[shifting]", self.shifting != other.shifting),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -365,6 +424,9 @@ mod tests {
 
         let parts = problem("edges = ['e1']\n[attention]\nhl_buckets = 5000");
         assert!(parts.contains("[attention]: hl_buckets = 5000"), "{parts}");
+
+        let bounds = problem("edges = ['e1']\n[shifting]\nmin_hl_buckets = 3500");
+        assert!(bounds.contains("[shifting]: min_hl_buckets = 3500"), "{bounds}");
 
         let twice = problem("edges = ['e1', 'e1']");
         assert!(twice.contains("\"e1\" is named twice"), "{twice}");

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use calumma_controller::config::ShiftingMode;
 use calumma_controller::output::{JsonLines, LiveTable, Output, PlainLines};
 use calumma_controller::{Config, server};
 use clap::{Parser, ValueEnum};
@@ -232,6 +233,21 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
         partition.hh,
         partition.hl,
         partition.ll
+    );
+    let bounds = config.shifting.bounds(layout);
+    println!(
+        "  shifting     {}",
+        match config.shifting.mode {
+            ShiftingMode::Static => "none: attention stays as it is".to_owned(),
+            mode => format!(
+                "{}at least {}/{}/{} buckets an array{}",
+                if mode == ShiftingMode::DryRun { "dry run, " } else { "" },
+                bounds.min_hh,
+                bounds.min_hl,
+                bounds.min_ll,
+                bounds.fixed_t_h.map_or(String::new(), |t_h| format!(", t_h {t_h}")),
+            ),
+        }
     );
     println!(
         "  tasks        heavy hitters above {} packets, heavy changes above {}",

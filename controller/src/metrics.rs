@@ -252,8 +252,8 @@ impl EdgeMetrics {
             )?,
             entropy: gauges(
                 on,
-                "edge_entropy_bits",
-                "Entropy of the flow sizes at an edge in the last epoch.",
+                "edge_entropy",
+                "Entropy of the flow sizes at an edge in the last epoch, in bits.",
                 &["edge"],
             )?,
             load: gauges(

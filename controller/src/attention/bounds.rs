@@ -36,7 +36,9 @@ impl Bounds {
     pub fn check(&self, layout: &Layout) -> Result<(), String> {
         let Self { min_hh, min_hl, min_ll, fixed_t_h } = *self;
         if min_hh == 0 || min_hl == 0 || min_ll == 0 {
-            return Err("min_hh, min_hl and min_ll must be at least 1".to_owned());
+            return Err(
+                "min_hh_buckets, min_hl_buckets and min_ll_buckets must be at least 1".to_owned()
+            );
         }
         if fixed_t_h == Some(0) {
             return Err("fixed_t_h = 0: at least 1; leave it out to let it be chosen".to_owned());
@@ -45,13 +47,13 @@ impl Bounds {
         let least = u64::from(min_hh) + u64::from(min_hl);
         if least > u64::from(upstream) {
             return Err(format!(
-                "min_hh = {min_hh} and min_hl = {min_hl} exceed upstream_buckets = {upstream}: \
+                "min_hh_buckets = {min_hh} and min_hl_buckets = {min_hl} exceed upstream_buckets = {upstream}: \
                  lower one of the former or raise the latter"
             ));
         }
         if min_hl > downstream {
             return Err(format!(
-                "min_hl = {min_hl} exceeds downstream_buckets = {downstream}: lower the former or \
+                "min_hl_buckets = {min_hl} exceeds downstream_buckets = {downstream}: lower the former or \
                  raise the latter"
             ));
         }
@@ -100,7 +102,7 @@ mod tests {
         let layout = Layout::default();
         let bounds = Bounds { min_hh: 4000, ..Bounds::of(&layout) };
         let problem = bounds.check(&layout).unwrap_err();
-        assert!(problem.contains("min_hh = 4000 and min_hl = 512"), "{problem}");
+        assert!(problem.contains("min_hh_buckets = 4000 and min_hl_buckets = 512"), "{problem}");
         let bounds = Bounds { fixed_t_h: Some(1), ..Bounds::of(&layout) };
         assert_eq!(bounds.ill(&layout), None, "T_l would have to be above T_h");
     }

@@ -77,27 +77,28 @@ impl Candidates {
         &self.sizes
     }
 
-    /// Flows that are candidates at `t_h`, foretold from sizes and counters alone.
+    /// Flows that are candidates at `t_h`, foretold from sizes and counters alone: those of that size,
+    /// and smaller ones that are taken for it.
     ///
-    /// A flow's last packet comes, in the mean, when a share s / (s + k) of the k arrays' counters'
-    /// other packets have come, s being its size: a mouse is overestimated by less than the counters
-    /// say at the epoch's end. That holds for packets spread evenly; how far it is off otherwise,
-    /// the planner learns.
-    pub(super) fn foretold(&self, t_h: u32) -> f64 {
+    /// The latter need packets of others to come before their own last one. For packets spread evenly
+    /// over the epoch, a flow of s packets has seen a share of s / (s + k) of what its k counters will
+    /// hold of others, in the mean; for flows that come in bursts it is less. How much less, the planner
+    /// learns, and multiplies the second number by.
+    pub(super) fn foretold(&self, t_h: u32) -> (f64, f64) {
         let t_h = u64::from(t_h);
         let arrays = self.tails.len() as f64;
-        let mut flows = 0.0;
+        let (mut large, mut taken_for) = (0.0, 0.0);
         for &(size, number) in &self.sizes {
             if size >= t_h {
-                flows += number;
+                large += number;
             } else if !self.tails.is_empty() {
                 let missing = u32::try_from(t_h - size).unwrap_or(u32::MAX);
                 let shared: f64 = self.tails.iter().map(|tail| tail.at_least(missing)).product();
                 let size = size as f64;
-                flows += number * shared * size / (size + arrays);
+                taken_for += number * shared * size / (size + arrays);
             }
         }
-        flows
+        (large, taken_for)
     }
 
     /// Flows that would certainly have been candidates at `t_h`, where the HH flowset tells: each
@@ -152,7 +153,8 @@ mod tests {
             let truth = recorded(flows, 1);
             for t_h in [1, 2, 3, 5, 9, 20] {
                 let real = recorded(flows, t_h).certain(t_h);
-                let foretold = truth.foretold(t_h);
+                let (large, taken_for) = truth.foretold(t_h);
+                let foretold = large + taken_for;
                 let error = (foretold / real - 1.0).abs();
                 assert!(error < allowed, "{flows} flows, T_h {t_h}: {foretold:.0} for {real}");
             }

@@ -17,9 +17,16 @@ pub(super) struct HhForecast<'a, 'o> {
     t_h: u32,
     buckets: u32,
     corrections: &'a Corrections,
-    /// Truth over forecast at that T_h, edge by edge; worked out when another T_h is asked for.
-    ratios: OnceCell<Vec<Option<f64>>>,
+    /// The correction at that T_h, edge by edge; worked out when another T_h is asked for.
+    learned: OnceCell<Vec<Option<f64>>>,
 }
+
+/// The correction where nothing has been learned: traffic that is neither spread evenly nor comes flow
+/// after flow.
+const UNKNOWN: f64 = 0.7;
+
+/// Corrections beyond these are errors of the size distribution, not of how packets come.
+const PLAUSIBLE: (f64, f64) = (-1.0, 3.0);
 
 impl<'a, 'o> HhForecast<'a, 'o> {
     pub(super) fn new(
@@ -33,7 +40,7 @@ impl<'a, 'o> HhForecast<'a, 'o> {
             t_h: observation.attention.t_h,
             buckets: observation.attention.partition.hh,
             corrections,
-            ratios: OnceCell::new(),
+            learned: OnceCell::new(),
         }
     }
 
@@ -56,33 +63,29 @@ impl<'a, 'o> HhForecast<'a, 'o> {
         {
             return flows;
         }
-        let foretold = edge.candidates.foretold(t_h);
-        if t_h == 1 {
-            // Every flow is one.
-            return foretold;
-        }
-        let learned = self.corrections.at(t_h).filter(|_| t_h != self.t_h);
-        let foretold = foretold * learned.or(self.ratios()[at]).unwrap_or(1.0);
+        let (large, taken_for) = edge.candidates.foretold(t_h);
+        let before = self.corrections.at(t_h).filter(|_| t_h != self.t_h);
+        let learned = before.or(self.learned()[at]).or(self.corrections.latest());
+        let foretold = (large + taken_for * learned.unwrap_or(UNKNOWN)).max(0.0);
         if t_h > self.t_h { foretold.max(edge.candidates.certain(t_h)) } else { foretold }
     }
 
-    fn ratios(&self) -> &[Option<f64>] {
-        self.ratios.get_or_init(|| {
-            let ratio = |edge: &EdgeObservation<'_>| {
+    fn learned(&self) -> &[Option<f64>] {
+        self.learned.get_or_init(|| {
+            let correction = |edge: &EdgeObservation<'_>| {
                 let truth = edge.hh.flows(self.layout, self.buckets)?;
-                let foretold = edge.candidates.foretold(self.t_h);
-                (self.t_h > 1 && truth > 0.0 && foretold > 0.0).then(|| truth / foretold)
+                let (large, taken_for) = edge.candidates.foretold(self.t_h);
+                let tells = taken_for > 0.02 * large;
+                tells.then(|| ((truth - large) / taken_for).clamp(PLAUSIBLE.0, PLAUSIBLE.1))
             };
-            self.edges.iter().map(ratio).collect()
+            self.edges.iter().map(correction).collect()
         })
     }
 
-    /// What was learned at the T_h of the observation, where its forecast has been worked out:
-    /// the fullest edge's candidates, and how many were foretold of it.
-    pub(super) fn learned(&self) -> Option<(f64, f64)> {
-        self.ratios.get()?;
-        let (edge, flows) = self.fullest(self.t_h)?;
-        edge.hh.flows(self.layout, self.buckets)?;
-        Some((flows, edge.candidates.foretold(self.t_h)))
+    /// The mean correction at the T_h of the observation, where it has been worked out.
+    pub(super) fn correction(&self) -> Option<f64> {
+        let learned = self.learned.get()?.iter().flatten();
+        let (number, sum) = learned.fold((0.0, 0.0), |(n, sum), factor| (n + 1.0, sum + factor));
+        (number > 0.0).then(|| sum / number)
     }
 }

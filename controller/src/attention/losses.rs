@@ -169,16 +169,20 @@ impl<'a> LossForecast<'a> {
         {
             return counted;
         }
-        let here = measured.filter(|&(at, counted)| counted > 0.0 && foretold(at) > 0.0);
-        let here = here.map(|(at, counted)| (counted / foretold(at)).clamp(0.25, 4.0));
+        let here = measured.and_then(|(at, counted)| correction(counted, foretold(at)));
         foretold(t_l) * learned.or(here).unwrap_or(1.0)
     }
 
-    /// What was learned at the T_l of the observation: victims in the HL encoder and how many were
-    /// foretold, and the same of the LL encoder.
-    pub(super) fn learned(&self) -> (Option<(f64, f64)>, Option<(f64, f64)>) {
+    /// The corrections at the T_l of the observation, for the HL and the LL encoder.
+    pub(super) fn learned(&self) -> (Option<f64>, Option<f64>) {
         let Some(t_l) = self.t_l else { return (None, None) };
-        let heavy = self.heavy.map(|truth| (truth, self.victims.heavy(t_l)));
-        (heavy, self.light.map(|truth| (truth, self.victims.light(t_l))))
+        let heavy = self.heavy.and_then(|counted| correction(counted, self.victims.heavy(t_l)));
+        let light = self.light.and_then(|counted| correction(counted, self.victims.light(t_l)));
+        (heavy, light)
     }
+}
+
+/// By how much a forecast was wrong, within reason.
+fn correction(counted: f64, foretold: f64) -> Option<f64> {
+    (counted > 0.0 && foretold > 0.0).then(|| (counted / foretold).clamp(0.25, 4.0))
 }

@@ -12,18 +12,21 @@ const CORRECTIONS: usize = 8;
 pub(super) struct Corrections(Vec<(u32, f64)>);
 
 impl Corrections {
-    /// Truth over forecast at this threshold.
+    /// What was learned at this threshold.
     pub(super) fn at(&self, threshold: u32) -> Option<f64> {
         self.0.iter().find(|&&(at, _)| at == threshold).map(|&(_, factor)| factor)
     }
 
-    /// Remembers that `truth` flows came where `foretold` were expected.
-    pub(super) fn learn(&mut self, threshold: u32, truth: f64, foretold: f64) {
+    /// What was learned last, at whichever threshold.
+    pub(super) fn latest(&self) -> Option<f64> {
+        self.0.first().map(|&(_, factor)| factor)
+    }
+
+    /// Remembers a correction.
+    pub(super) fn learn(&mut self, threshold: u32, factor: f64) {
         self.0.retain(|&(at, _)| at != threshold);
-        if truth > 0.0 && foretold > 0.0 {
-            self.0.truncate(CORRECTIONS - 1);
-            self.0.insert(0, (threshold, (truth / foretold).clamp(0.25, 4.0)));
-        }
+        self.0.truncate(CORRECTIONS - 1);
+        self.0.insert(0, (threshold, factor));
     }
 }
 
@@ -41,7 +44,7 @@ pub(super) struct KnownLosses {
 /// What the planner remembers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// Of HH candidates by T_h.
+    /// Of mice taken for HH candidates, by T_h.
     pub(super) hh: Corrections,
     /// Of victims in the HL encoder by T_l.
     pub(super) hl: Corrections,

@@ -56,7 +56,7 @@ pub fn plan(
     let attention = if partition.ll > 0 {
         planning.ill(partition, t_h, victims.as_ref(), memory)
     } else {
-        Attention { t_h, t_l: 1, sample_rate: SampleRate::ALL, partition }
+        planning.healthy(partition, t_h)
     };
     let mut reasons = planning.reasons;
     if attention == *standing {
@@ -126,7 +126,12 @@ impl Planning<'_, '_> {
         let was_ill = is_ill(self.standing);
         let Some(victims @ &VictimFlows { flows, how, .. }) = victims else {
             let ill = self.bounds.ill(self.layout).filter(|_| was_ill);
-            return ill.unwrap_or_else(|| self.bounds.healthy(self.layout, standing.hl));
+            let bounded = ill.unwrap_or_else(|| self.bounds.healthy(self.layout, standing.hl));
+            if bounded != standing {
+                let (from, to) = (in_words(standing), in_words(bounded));
+                self.reasons.push(format!("HH/HL/LL {from} -> {to}: within the bounds"));
+            }
+            return bounded;
         };
         let most = self.bounds.most_for_losses(self.layout);
         let (full, relieved) = (load::full(self.layout, most), load::relieved(self.layout, most));
@@ -155,7 +160,7 @@ impl Planning<'_, '_> {
             }
             return ill;
         }
-        let healthy = self.healthy_division(victims.to_hold());
+        let healthy = self.healthy_division(victims);
         if was_ill {
             self.reasons.push(format!(
                 "the network is healthy again: {flows:.0} victim flows ({how}), at most {limit:.0}; \
@@ -178,11 +183,13 @@ impl Planning<'_, '_> {
     }
 
     /// A healthy network's division of memory for so many victim flows.
-    fn healthy_division(&self, flows: f64) -> Partition {
+    fn healthy_division(&self, victims: &VictimFlows) -> Partition {
         let standing = self.standing.partition;
-        let wanted = self.bounds.healthy(self.layout, load::buckets_for(self.layout, flows));
+        let wanted = load::buckets_for(self.layout, victims.to_hold());
+        let wanted = self.bounds.healthy(self.layout, wanted);
         let band = self.band(standing.hl);
-        let load = self.load(standing.hl, flows);
+        let band = if victims.counted { band } else { band.wider() };
+        let load = self.load(standing.hl, victims.flows);
         let valid = standing == self.bounds.healthy(self.layout, standing.hl);
         if valid && (band.low..=band.high).contains(&load) { standing } else { wanted }
     }
@@ -217,10 +224,23 @@ impl Planning<'_, '_> {
                 load(t_h)
             ));
         }
-        if let Some((truth, foretold)) = forecast.learned() {
-            memory.hh.learn(self.observation.attention.t_h, truth, foretold);
+        if let Some(correction) = forecast.correction() {
+            memory.hh.learn(self.observation.attention.t_h, correction);
         }
         t_h
+    }
+
+    /// The attention of a healthy network: every victim flow is recorded.
+    fn healthy(&mut self, partition: Partition, t_h: u32) -> Attention {
+        let (t_l, rate) = (self.standing.t_l, self.standing.sample_rate);
+        if t_l != 1 || rate != SampleRate::ALL {
+            self.reasons.push(format!(
+                "T_l {t_l} -> 1, sample rate {:.4} -> 1: without an LL encoder, every victim flow is \
+                 recorded",
+                rate.as_f64()
+            ));
+        }
+        Attention { t_h, t_l: 1, sample_rate: SampleRate::ALL, partition }
     }
 
     /// T_l and sample rate of an ill network: steps 1 to 3 of 4.3.2, and on the way there.
@@ -237,6 +257,9 @@ impl Planning<'_, '_> {
         let Some(victims) = victims else {
             // Nothing new about losses: as it was.
             let t_l = standing.t_l.clamp(2, t_h.max(2));
+            if t_l != standing.t_l {
+                self.reasons.push(format!("T_l {} -> {t_l}: 2 to T_h", standing.t_l));
+            }
             return Attention {
                 t_h: t_h.max(t_l),
                 t_l,
@@ -264,8 +287,8 @@ impl Planning<'_, '_> {
         for (corrections, learned) in
             [(&mut memory.hl, learned_heavy), (&mut memory.ll, learned_light)]
         {
-            if let Some((truth, foretold)) = learned {
-                corrections.learn(self.observation.attention.t_l, truth, foretold);
+            if let Some(correction) = learned {
+                corrections.learn(self.observation.attention.t_l, correction);
             }
         }
 

@@ -8,11 +8,12 @@ use std::thread::JoinHandle;
 use tokio::sync::{mpsc, watch};
 
 use super::hub::Hub;
+use super::shifting::Shifting;
 use super::unix_ns;
 use crate::analyse::{Analyser, DecodedEpoch, Decoder};
 use crate::collect::{Received, Step};
 use crate::output::Output;
-use crate::report::Timing;
+use crate::report::{PlanReport, Timing};
 
 /// Epochs that may wait for their reports.
 const REPORTS_WAITING: usize = 64;
@@ -21,6 +22,7 @@ const REPORTS_WAITING: usize = 64;
 struct Decoded {
     epoch: DecodedEpoch,
     received: Received,
+    plan: Option<PlanReport>,
     planned_ns: u64,
 }
 
@@ -32,18 +34,20 @@ pub(super) fn start(
     steps: mpsc::Receiver<Step>,
     outputs: Vec<Box<dyn Output>>,
     stop: watch::Sender<bool>,
-) -> std::io::Result<JoinHandle<anyhow::Result<()>>> {
+) -> anyhow::Result<JoinHandle<anyhow::Result<()>>> {
+    let mut shifting = Shifting::new(hub.clone())?;
     let (done, decoded) = channel::sync_channel(REPORTS_WAITING);
     let (decoder, ending) = (analyser.decoder().clone(), Ending(stop.clone()));
     std::thread::Builder::new().name("decoding".to_owned()).spawn(move || {
         let _ending = ending;
-        decode(&decoder, steps, &done);
+        decode(&decoder, steps, shifting.as_mut(), &done);
     })?;
     let ending = Ending(stop);
-    std::thread::Builder::new().name("reporting".to_owned()).spawn(move || {
+    let reporting = std::thread::Builder::new().name("reporting".to_owned()).spawn(move || {
         let _ending = ending;
         report(&hub, analyser, decoded, outputs)
-    })
+    })?;
+    Ok(reporting)
 }
 
 /// Tells the controller to stop when a thread ends.
@@ -56,15 +60,21 @@ impl Drop for Ending {
     }
 }
 
-/// Decodes epochs as soon as they are measured, and passes them on when they are over.
-fn decode(decoder: &Decoder, mut steps: mpsc::Receiver<Step>, done: &channel::SyncSender<Decoded>) {
+/// Decodes epochs and plans attention as soon as they are measured, and passes them on when they are over.
+fn decode(
+    decoder: &Decoder,
+    mut steps: mpsc::Receiver<Step>,
+    mut shifting: Option<&mut Shifting>,
+    done: &channel::SyncSender<Decoded>,
+) {
     let mut open = BTreeMap::new();
     while let Some(step) = steps.blocking_recv() {
         match step {
             Step::Decode(input, received) => {
                 let epoch = decoder.decode(input);
+                let plan = shifting.as_mut().and_then(|shifting| shifting.next(&epoch));
                 let planned_ns = unix_ns();
-                open.insert(epoch.epoch(), Decoded { epoch, received, planned_ns });
+                open.insert(epoch.epoch(), Decoded { epoch, received, plan, planned_ns });
             }
             Step::Report(ends) => {
                 let Some(mut decoded) = open.remove(&ends.epoch) else { continue };
@@ -84,9 +94,10 @@ fn report(
     decoded: channel::Receiver<Decoded>,
     mut outputs: Vec<Box<dyn Output>>,
 ) -> anyhow::Result<()> {
-    for Decoded { epoch, received, planned_ns } in decoded {
+    for Decoded { epoch, received, plan, planned_ns } in decoded {
         analyser.set_tasks(hub.tasks());
         let mut report = analyser.report(epoch);
+        report.plan = plan;
         let end_ns = hub.clock().start_of(report.epoch + 1);
         if received.ingress_ns > 0 && received.egress_ns > 0 {
             let after = |at_ns: u64| at_ns.saturating_sub(end_ns) as f64 / 1e6;

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::error;
 
-use super::hub::{EdgeStatus, Hub};
+use super::hub::{AttentionStatus, EdgeStatus, Hub};
 use super::unix_ns;
 use crate::config::AttentionSection;
 use crate::report::Flow;
@@ -29,7 +29,8 @@ pub(super) async fn serve(
         .route("/api/v1/epochs", get(epochs))
         .route("/api/v1/edges", get(edges))
         .route("/api/v1/flows", get(flows))
-        .route("/api/v1/attention", post(attention))
+        .route("/api/v1/attention", get(attention).post(change_attention))
+        .route("/api/v1/attention/release", post(release))
         .with_state(hub)
         .merge(more);
     let stop = async move {
@@ -106,7 +107,16 @@ struct Problem {
     error: String,
 }
 
-async fn attention(
+async fn attention(State(hub): State<Arc<Hub>>) -> Json<AttentionStatus> {
+    Json(hub.attention())
+}
+
+async fn release(State(hub): State<Arc<Hub>>) -> Json<AttentionStatus> {
+    hub.release();
+    Json(hub.attention())
+}
+
+async fn change_attention(
     State(hub): State<Arc<Hub>>,
     Json(wanted): Json<AttentionSection>,
 ) -> Result<Json<Changed>, (StatusCode, Json<Problem>)> {

@@ -12,11 +12,13 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
 
+use super::audit::{Audit, By, Entry};
 use super::unix_ns;
 use crate::analyse::{Decoder, EdgeSizes, FlowSize, Tasks};
 use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
 use crate::collect::Taken;
-use crate::config::{AttentionSection, Config};
+use crate::config::{AttentionSection, Config, ShiftingMode};
+use crate::report::{EpochConfig, NetworkState, PlanReport};
 
 /// Time that a message gets to reach an edge before the epoch it is about is armed.
 const LEAD_NS: u64 = 20_000_000;
@@ -83,6 +85,10 @@ struct Plan {
     known: bool,
     /// Whether what holds was taken over from the edges, and nobody has asked for it yet.
     adopted: bool,
+    /// Whether attention was set by hand, and so stays until it is released.
+    held: bool,
+    /// `[attention]` as the configuration file had it last.
+    file: AttentionSection,
 }
 
 /// What an edge says of itself when it connects.
@@ -92,6 +98,28 @@ pub(super) struct Introduction {
     pub(super) program: String,
     pub(super) holding: Option<Holding>,
     pub(super) address: SocketAddr,
+}
+
+/// Why attention changes.
+struct Decision<'a> {
+    by: By,
+    observed_epoch: Option<u64>,
+    reasons: &'a [String],
+}
+
+/// Attention as `GET /api/v1/attention` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AttentionStatus {
+    /// What is done with plans.
+    pub mode: ShiftingMode,
+    /// Whether it was set by hand and waits to be released.
+    pub held: bool,
+    /// The first epoch that it holds for; 0 since the start.
+    pub since_epoch: u64,
+    /// The network state that it is made for.
+    pub state: NetworkState,
+    /// The attention itself.
+    pub config: EpochConfig,
 }
 
 /// An edge that has been let in.
@@ -113,6 +141,7 @@ pub struct Hub {
     hash_key: HashKey,
     decoder: Decoder,
     plan: Mutex<Plan>,
+    audit: Option<Audit>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
     history: Mutex<VecDeque<(u64, Arc<str>)>>,
@@ -140,7 +169,10 @@ impl Hub {
                 last: (0, attention),
                 known: false,
                 adopted: false,
+                held: false,
+                file: config.attention,
             }),
+            audit: config.shifting.audit.as_deref().map(Audit::open).transpose()?,
             tasks: Mutex::new(config.tasks),
             edges: Mutex::new(config.edges.iter().map(edge).collect()),
             history: Mutex::new(VecDeque::new()),
@@ -228,7 +260,7 @@ impl Hub {
     }
 
     /// The first epoch that a message sent at `now_ns` can change on every switch.
-    fn earliest_epoch(&self, now_ns: u64) -> u64 {
+    pub(super) fn earliest_epoch(&self, now_ns: u64) -> u64 {
         let lead = self.clock.guards().clock_ns + LEAD_NS;
         self.clock.epoch_at(now_ns.saturating_add(lead)) + 2
     }
@@ -370,8 +402,9 @@ impl Hub {
         }
     }
 
-    /// Lets another attention hold as soon as every switch can follow, and gives the first epoch in
-    /// which it does; `None` where it holds already.
+    /// Sets attention by hand: it holds as soon as every switch can follow, and is not shifted before it
+    /// is [released](Self::release). Gives the first epoch in which it holds; `None` where it does
+    /// already.
     ///
     /// # Errors
     /// What doesn't fit the switches' memory.
@@ -382,19 +415,118 @@ impl Hub {
     ) -> Result<Option<u64>, String> {
         let attention = wanted.on(&self.config.layout)?;
         let mut plan = lock(&self.plan);
+        plan.held = true;
         if plan.last.1 == attention {
             return Ok(None);
         }
+        let decision = Decision { by: By::Operator, observed_epoch: None, reasons: &[] };
+        self.apply(&mut plan, attention, &decision, now_ns).map(Some)
+    }
+
+    /// Takes over `[attention]` of a configuration file that was read again, as set by hand, where it
+    /// differs from what the file said before.
+    ///
+    /// # Errors
+    /// What doesn't fit the switches' memory.
+    pub(super) fn reload_attention(
+        &self,
+        file: &AttentionSection,
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        if lock(&self.plan).file == *file {
+            return Ok(None);
+        }
+        let changed = self.change_attention(file, now_ns)?;
+        lock(&self.plan).file = *file;
+        Ok(changed)
+    }
+
+    /// Lets attention that was set by hand be shifted again.
+    pub fn release(&self) {
+        lock(&self.plan).held = false;
+    }
+
+    /// The attention of the epochs to come, and the first of them that it holds for.
+    pub(super) fn standing(&self) -> (u64, Attention) {
+        lock(&self.plan).last
+    }
+
+    /// What `GET /api/v1/attention` shows.
+    pub fn attention(&self) -> AttentionStatus {
+        let plan = lock(&self.plan);
+        let (since_epoch, attention) = plan.last;
+        let mode = self.config.shifting.mode;
+        let (state, config) = ((&attention).into(), (&attention).into());
+        AttentionStatus { mode, held: plan.held, since_epoch, state, config }
+    }
+
+    /// Lets the planner's attention hold as soon as every switch can follow, and gives the first epoch
+    /// in which it does; `None` where it is not the planner's to change.
+    ///
+    /// # Errors
+    /// When the timeline has no place for it.
+    pub(super) fn shift(
+        &self,
+        observed_epoch: u64,
+        attention: Attention,
+        reasons: &[String],
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        let mut plan = lock(&self.plan);
+        if plan.held || self.config.shifting.mode != ShiftingMode::Shift {
+            return Ok(None);
+        }
+        let observed_epoch = Some(observed_epoch);
+        let decision = Decision { by: By::Planner, observed_epoch, reasons };
+        self.apply(&mut plan, attention, &decision, now_ns).map(Some)
+    }
+
+    /// Notes in the audit log what the planner would have done.
+    pub(super) fn note_not_applied(&self, observed_epoch: u64, report: &PlanReport, now_ns: u64) {
+        let (_, from) = self.standing();
+        if let Some(audit) = &self.audit {
+            audit.append(&Entry {
+                unix_ns: now_ns,
+                by: By::PlannerNotApplied,
+                observed_epoch: Some(observed_epoch),
+                effective_epoch: report.effective_epoch,
+                state: report.state,
+                from: (&from).into(),
+                to: report.config,
+                reasons: &report.reasons,
+            });
+        }
+    }
+
+    fn apply(
+        &self,
+        plan: &mut Plan,
+        attention: Attention,
+        decision: &Decision<'_>,
+        now_ns: u64,
+    ) -> Result<u64, String> {
         let mut epoch = self.earliest_epoch(now_ns);
         if let Err(too_late) = plan.timeline.change(epoch, attention) {
             epoch = too_late.earliest;
             plan.timeline.change(epoch, attention).map_err(|error| error.to_string())?;
         }
-        plan.last = (epoch, attention);
+        let (_, from) = std::mem::replace(&mut plan.last, (epoch, attention));
         plan.known = true;
         plan.adopted = false;
         self.tell(&lock(&self.edges), epoch, attention);
-        Ok(Some(epoch))
+        if let Some(audit) = &self.audit {
+            audit.append(&Entry {
+                unix_ns: now_ns,
+                by: decision.by,
+                observed_epoch: decision.observed_epoch,
+                effective_epoch: epoch,
+                state: (&attention).into(),
+                from: (&from).into(),
+                to: (&attention).into(),
+                reasons: decision.reasons,
+            });
+        }
+        Ok(epoch)
     }
 
     /// What was planned for `epoch`, which is now being reported.
@@ -426,7 +558,8 @@ impl Hub {
     }
 
     /// Tells the edges that an epoch has been reported, so that they need not hold it. Once one has,
-    /// what the edges do is known, and what the configuration asks for may hold.
+    /// what the edges do is known, and where attention does not shift from what they do, what the
+    /// configuration asks for may hold.
     pub(super) fn reported(&self, epoch: u64, now_ns: u64) {
         for Edge { link, .. } in lock(&self.edges).iter() {
             if let Some((_, link)) = link {
@@ -434,17 +567,18 @@ impl Hub {
                 let _ = link.try_send(Message::Reported { epoch });
             }
         }
-        let adopted = {
-            let mut plan = lock(&self.plan);
-            plan.known = true;
-            std::mem::take(&mut plan.adopted)
-        };
-        if adopted {
-            match self.change_attention(&self.config.attention, now_ns) {
-                Ok(Some(epoch)) => info!(epoch, "the configuration's attention sent to the edges"),
-                Ok(None) => {}
-                Err(problem) => error!("[attention]: {problem}"),
-            }
+        let mut plan = lock(&self.plan);
+        plan.known = true;
+        if !std::mem::take(&mut plan.adopted) || self.config.shifting.mode == ShiftingMode::Shift {
+            return;
+        }
+        let reasons =
+            ["the controller has started anew, and this is what its file says".to_owned()];
+        let decision = Decision { by: By::Operator, observed_epoch: None, reasons: &reasons };
+        let wanted = self.config.attention.on(&self.config.layout);
+        match wanted.and_then(|wanted| self.apply(&mut plan, wanted, &decision, now_ns)) {
+            Ok(epoch) => info!(epoch, "the configuration's attention sent to the edges"),
+            Err(problem) => error!("[attention]: {problem}"),
         }
     }
 

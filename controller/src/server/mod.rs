@@ -12,12 +12,14 @@
 //! side is in has a thread of its own, and so has what is worked out at leisure.
 
 mod analysing;
+mod audit;
 mod collecting;
 mod connection;
 mod http;
 mod hub;
 mod scrape;
 mod secret;
+mod shifting;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info};
 
-pub use self::hub::{EdgeStatus, Hub};
+pub use self::hub::{AttentionStatus, EdgeStatus, Hub};
 use crate::alert::Alerts;
 use crate::analyse::Analyser;
 use crate::archive::Archive;
@@ -151,7 +153,7 @@ impl Running {
             error!("{} changed: these need a restart; the old values stay", fixed.join(", "));
         }
         self.hub.set_tasks(config.tasks);
-        match self.hub.change_attention(&config.attention, unix_ns()) {
+        match self.hub.reload_attention(&config.attention, unix_ns()) {
             Ok(Some(epoch)) => info!(epoch, "new attention sent to the edges"),
             Ok(None) => info!("attention stays as it is"),
             Err(problem) => error!("[attention]: {problem}; the old one stays"),

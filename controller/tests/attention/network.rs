@@ -21,16 +21,16 @@ pub(crate) const DCTCP: Sizes = &[
     (14, 0.30),
     (18, 0.40),
     (24, 0.53),
-    (28, 0.60),
-    (34, 0.70),
-    (42, 0.80),
-    (52, 0.90),
-    (64, 1.00),
+    (32, 0.60),
+    (50, 0.70),
+    (70, 0.80),
+    (100, 0.90),
+    (160, 1.00),
 ];
 
 /// Flow sizes of a cache: nearly all flows are mice.
 pub(crate) const CACHE: Sizes =
-    &[(1, 0.55), (2, 0.80), (3, 0.86), (6, 0.90), (20, 0.95), (40, 0.99), (60, 1.0)];
+    &[(1, 0.55), (2, 0.80), (3, 0.86), (6, 0.90), (20, 0.95), (60, 0.99), (300, 1.0)];
 
 /// What the network carries in an epoch.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +59,9 @@ pub(crate) struct Step {
     pub(crate) report: EpochReport,
     pub(crate) plan: Plan,
 }
+
+/// Flows whose packets are mixed.
+const AT_A_TIME: usize = 2500;
 
 /// What a flow is to the network.
 struct Flow {
@@ -122,19 +125,13 @@ impl Network {
     fn measure(&mut self, traffic: &Traffic, attention: Attention, epoch: u64) -> Vec<EdgeInput> {
         let family: &HashFamily = &self.analyser.family().clone();
         let flows = self.flows(traffic);
-        let mut order: Vec<u32> = Vec::new();
-        for (at, flow) in flows.iter().enumerate() {
-            order.extend(std::iter::repeat_n(at as u32, flow.packets as usize));
-        }
-        order.shuffle(&mut self.rng);
-
         let edges = self.edges as usize;
         let ingress = IngressGroup::new(&self.layout, attention, epoch).unwrap();
         let egress = EgressGroup::new(&self.layout, attention).unwrap();
         let mut groups = vec![((ingress, 0u64), (egress, 0u64)); edges];
         let hashes: Vec<_> = flows.iter().map(|flow| family.hash(&flow.key)).collect();
         let mut left: Vec<_> = flows.iter().map(|flow| (flow.packets, flow.lost)).collect();
-        for at in order.into_iter().map(|at| at as usize) {
+        for at in order(&flows, &mut self.rng) {
             let (flow, hashes) = (&flows[at], &hashes[at]);
             let (ingress, entered) = &mut groups[flow.from].0;
             let hierarchy = ingress.record(&flow.key, hashes);
@@ -162,8 +159,10 @@ impl Network {
         let edges = self.edges;
         let flow = |number: u32| {
             let packets = draw(traffic.sizes, rng.random());
-            // Which flows are victims has nothing to do with where they enter.
-            let victim = number < wanted;
+            // Victims are spread evenly over the epoch.
+            let share =
+                |number: u32| u64::from(number) * u64::from(wanted) / u64::from(traffic.flows);
+            let victim = share(number) < share(number + 1);
             let rate = rng.random_range(0.01..0.20);
             let lost = (f64::from(packets) * rate).round().max(1.0) as u32;
             let from = rng.random_range(0..edges);
@@ -176,6 +175,19 @@ impl Network {
         };
         (0..traffic.flows).map(flow).collect()
     }
+}
+
+/// The flows that the packets belong to, as they come: any order among those that flow at a time.
+fn order(flows: &[Flow], rng: &mut StdRng) -> Vec<usize> {
+    let mut order = Vec::new();
+    for (first, flows) in flows.chunks(AT_A_TIME).enumerate() {
+        let begin = order.len();
+        for (at, flow) in flows.iter().enumerate() {
+            order.extend(std::iter::repeat_n(first * AT_A_TIME + at, flow.packets as usize));
+        }
+        order[begin..].shuffle(rng);
+    }
+    order
 }
 
 /// The size at this share of all flows, evenly between the points given.

@@ -111,7 +111,7 @@ fn wait_for_listener(port: u16) {
 /// What nfdump reads in the files that nfcapd wrote.
 fn dumped(flows: &Path) -> Seen {
     let output = Command::new("nfdump")
-        .args(["-q", "-o", "json", "-R"])
+        .args(["-o", "json", "-R"])
         .arg(flows)
         .stderr(Stdio::inherit())
         .output()

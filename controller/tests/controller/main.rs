@@ -6,6 +6,7 @@ mod archive;
 mod ipfix;
 mod metrics;
 mod program;
+mod shifting;
 mod stories;
 mod webhooks;
 mod world;

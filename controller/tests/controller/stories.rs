@@ -19,20 +19,20 @@ use tokio::runtime::Runtime;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// For stories in which every edge delivers, however slow the machine.
-const PATIENT: &str = "grace_ms = 60000";
+pub(crate) const PATIENT: &str = "grace_ms = 60000";
 
 /// For stories in which something is missing.
 const IMPATIENT: &str = "grace_ms = 1000";
 
 /// A running controller and its reports.
-struct Controller {
+pub(crate) struct Controller {
     runtime: Runtime,
     running: Running,
     reports: mpsc::Receiver<EpochReport>,
 }
 
 impl Controller {
-    fn start(extra: &str) -> Self {
+    pub(crate) fn start(extra: &str) -> Self {
         let text =
             format!("edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
         let config = Config::parse(&text, "test.toml").unwrap();
@@ -43,7 +43,7 @@ impl Controller {
     }
 
     /// The report on `epoch`; earlier ones are passed over.
-    fn report(&self, epoch: u64) -> EpochReport {
+    pub(crate) fn report(&self, epoch: u64) -> EpochReport {
         loop {
             let report = self.reports.recv_timeout(PATIENCE).expect("a report in time");
             assert!(report.epoch <= epoch, "epoch {epoch} was never reported");
@@ -53,8 +53,16 @@ impl Controller {
         }
     }
 
-    fn get(&self, path: &str) -> serde_json::Value {
+    pub(crate) fn get(&self, path: &str) -> serde_json::Value {
         self.request(&format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n")).1
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> (u16, serde_json::Value) {
+        self.request(&format!(
+            "POST {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
     }
 
     fn request(&self, request: &str) -> (u16, serde_json::Value) {
@@ -68,20 +76,20 @@ impl Controller {
     }
 
     /// Stops the controller and gives what it still reported.
-    fn stop(self) -> Vec<EpochReport> {
+    pub(crate) fn stop(self) -> Vec<EpochReport> {
         self.runtime.block_on(self.running.stop()).unwrap();
         self.reports.try_iter().collect()
     }
 }
 
 /// An edge's end of the connection.
-struct Edge {
+pub(crate) struct Edge {
     stream: TcpStream,
     reader: FrameReader,
     layout: Layout,
     hash_key: HashKey,
     clock: EpochClock,
-    attention: Attention,
+    pub(crate) attention: Attention,
 }
 
 fn hello(name: &str) -> Message {
@@ -116,7 +124,7 @@ fn read(stream: &mut TcpStream, reader: &mut FrameReader) -> Option<Message> {
 }
 
 impl Edge {
-    fn join(controller: &Controller, name: &str) -> Self {
+    pub(crate) fn join(controller: &Controller, name: &str) -> Self {
         Self::introduce(controller, hello(name))
     }
 
@@ -161,16 +169,16 @@ impl Edge {
     }
 
     /// The epoch that has just passed.
-    fn recent_epoch(&self) -> u64 {
+    pub(crate) fn recent_epoch(&self) -> u64 {
         self.clock.epoch_at(unix_ns()) - 1
     }
 
-    fn world(&self, epoch: u64) -> World {
+    pub(crate) fn world(&self, epoch: u64) -> World {
         World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
     }
 
     /// Sends all that the edge at `position` of `world` has measured.
-    fn deliver(&mut self, world: &World, position: usize) {
+    pub(crate) fn deliver(&mut self, world: &World, position: usize) {
         frames(world, position).iter().for_each(|frame| self.say(frame));
     }
 
@@ -204,7 +212,7 @@ impl Edge {
     }
 
     /// The next message but probes and notices of what has been reported.
-    fn hear(&mut self) -> Option<Message> {
+    pub(crate) fn hear(&mut self) -> Option<Message> {
         loop {
             match read(&mut self.stream, &mut self.reader) {
                 Some(Message::Probe { .. } | Message::Reported { .. }) => {}
@@ -431,13 +439,7 @@ fn new_attention_reaches_every_edge_with_the_same_epoch_and_a_late_one_is_told_a
     let mut e1 = Edge::join(&controller, "e1");
     let mut e2 = Edge::join(&controller, "e2");
     let body = r#"{"hl_buckets": 1024}"#;
-    let post = |body: &str| {
-        controller.request(&format!(
-            "POST /api/v1/attention HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        ))
-    };
+    let post = |body: &str| controller.post("/api/v1/attention", body);
     let (status, answer) = post(body);
     assert_eq!(status, 200);
     let effective = answer["effective_epoch"].as_u64().unwrap();

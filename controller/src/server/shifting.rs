@@ -1,0 +1,76 @@
+//! Attention in the running controller: each decoded epoch goes to the planner, and what it plans to
+//! the switches, unless the operator wants it otherwise.
+
+use std::sync::Arc;
+
+use tracing::{error, info};
+
+use super::hub::Hub;
+use super::unix_ns;
+use crate::analyse::DecodedEpoch;
+use crate::attention::{Observation, Planner};
+use crate::report::PlanReport;
+
+/// Plans epoch after epoch.
+#[derive(Debug)]
+pub(super) struct Shifting {
+    hub: Arc<Hub>,
+    planner: Planner,
+    /// What was said last that would be done and was not, so that it is not said every epoch.
+    not_applied: Vec<String>,
+}
+
+impl Shifting {
+    /// `None` where the configuration leaves attention as it is.
+    ///
+    /// # Errors
+    /// When the bounds don't fit the layout; never for a configuration that was parsed.
+    pub(super) fn new(hub: Arc<Hub>) -> anyhow::Result<Option<Self>> {
+        let config = hub.config();
+        if !config.shifting.plans() {
+            return Ok(None);
+        }
+        let bounds = config.shifting.bounds(&config.layout);
+        let planner = Planner::new(config.layout.clone(), bounds).map_err(anyhow::Error::msg)?;
+        Ok(Some(Self { hub, planner, not_applied: Vec::new() }))
+    }
+
+    /// Plans from an epoch, and lets the plan hold as soon as every switch can follow. `None` where the
+    /// epoch tells nothing.
+    pub(super) fn next(&mut self, epoch: &DecodedEpoch) -> Option<PlanReport> {
+        let hub = &self.hub;
+        let observation = Observation::of(epoch, hub.decoder().family())?;
+        let (since, standing) = hub.standing();
+        let plan = self.planner.next(&observation, &standing);
+        let mut report = PlanReport {
+            effective_epoch: since,
+            state: plan.state,
+            config: (&plan.attention).into(),
+            applied: false,
+            reasons: plan.reasons,
+        };
+        if plan.attention == standing {
+            self.not_applied.clear();
+            return Some(report);
+        }
+        let now_ns = unix_ns();
+        match hub.shift(epoch.epoch(), plan.attention, &report.reasons, now_ns) {
+            Ok(Some(effective_epoch)) => {
+                report.effective_epoch = effective_epoch;
+                report.applied = true;
+                self.not_applied.clear();
+                info!(effective_epoch, "attention shifts: {}", report.reasons.join("; "));
+            }
+            Ok(None) => {
+                report.effective_epoch = hub.earliest_epoch(now_ns);
+                if self.not_applied.is_empty() {
+                    info!("attention would shift: {}", report.reasons.join("; "));
+                    hub.note_not_applied(epoch.epoch(), &report, now_ns);
+                    self.not_applied.clone_from(&report.reasons);
+                }
+            }
+            Err(problem) => error!("the plan is not applied: {problem}"),
+        }
+        Some(report)
+    }
+}
