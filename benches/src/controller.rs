@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use calumma_controller::analyse::{Analyser, Decoder, EdgeInput, EpochInput, Tasks};
+use calumma_controller::analyse::{Analyser, EdgeInput, EpochInput, Tasks};
+use calumma_controller::attention::{Bounds, Observation, Planner};
 use calumma_controller::collect::{Collector, Step};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{FermatSketch, HashKey};
@@ -88,6 +89,7 @@ pub fn steps(network: &Network) -> Vec<Case<'_>> {
             let losses = losses.clone();
             micros(|| drop(black_box(losses.decode(network.family()))))
         }),
+        plan(network),
         response(network),
         estimates(network),
     ]
@@ -108,8 +110,37 @@ fn losses(network: &Network) -> FermatSketch {
     delta
 }
 
-/// From the bytes of the last side of an epoch, all others being in, to the losses and the messages
-/// to all edges.
+fn planner(network: &Network) -> Planner {
+    let bounds = Bounds::of(&network.layout);
+    Planner::new(network.layout.clone(), bounds).expect("the paper's bounds fit its layout")
+}
+
+/// The network's epoch with all its sides.
+fn whole(network: &Network) -> EpochInput {
+    let edges = (0..network.len()).map(|edge| EdgeInput {
+        edge: format!("e{edge}"),
+        ingress: Some(Box::new(network.ingress(edge, EPOCH))),
+        egress: Some(Box::new(network.egress(edge, EPOCH))),
+        late_packets: Some(0),
+        ..EdgeInput::default()
+    });
+    EpochInput { epoch: EPOCH, planned: network.attention, edges: edges.collect() }
+}
+
+/// Planning alone, from an epoch that has been decoded.
+fn plan(network: &Network) -> Case<'_> {
+    let decoded = analyser(network).decoder().decode(whole(network));
+    Case::new("controller.plan.us", "us", move || {
+        let mut planner = planner(network);
+        micros(|| {
+            let observation = Observation::of(&decoded, network.family()).expect("sides that came");
+            black_box(planner.next(&observation, &network.attention));
+        })
+    })
+}
+
+/// From the bytes of the last side of an epoch, all others being in, to the losses, the plan and the
+/// messages to all edges.
 fn response(network: &Network) -> Case<'_> {
     let decoder = analyser(network).decoder().clone();
     let last = network.len() - 1;
@@ -127,20 +158,22 @@ fn response(network: &Network) -> Case<'_> {
                 collector.take(edge, Message::Egress(side), now_ns);
             }
         }
+        let mut planner = planner(network);
         let watch = Watch::start();
         collector.take(last, read(&frame, network), now_ns);
         let Some(Step::Decode(input, _)) = collector.step(now_ns, |_| network.attention) else {
             panic!("the epoch is measured")
         };
         let decoded = decoder.decode(input);
-        let outline = decoded.outline();
+        let observation = Observation::of(&decoded, network.family()).expect("sides that came");
+        let attention = planner.next(&observation, &network.attention).attention;
         let mut messages = Vec::new();
-        for _ in &outline.edges {
-            let attention = network.attention;
-            Message::Reconfigure { effective_epoch: EPOCH + 3, attention }.encode(&mut messages);
+        for _ in decoded.edges() {
+            Message::Reconfigure { effective_epoch: EPOCH + 2, attention }.encode(&mut messages);
         }
+        black_box(&messages);
         let response_ms = watch.nanos() / 1e6;
-        assert_eq!(outline.loss.len(), network.victims, "every victim flow is found");
+        assert_eq!(decoded.losses().len(), network.victims, "every victim flow is found");
         response_ms
     })
 }
@@ -149,16 +182,7 @@ fn response(network: &Network) -> Case<'_> {
 fn estimates(network: &Network) -> Case<'_> {
     let mut analyser = analyser(network);
     Case::new("controller.estimators.ms", "ms", move || {
-        let edges = (0..network.len()).map(|edge| EdgeInput {
-            edge: format!("e{edge}"),
-            ingress: Some(Box::new(network.ingress(edge, EPOCH))),
-            egress: Some(Box::new(network.egress(edge, EPOCH))),
-            late_packets: Some(0),
-            ..EdgeInput::default()
-        });
-        let input = EpochInput { epoch: EPOCH, planned: network.attention, edges: edges.collect() };
-        let decoder: &Decoder = analyser.decoder();
-        let decoded = decoder.decode(input);
+        let decoded = analyser.decoder().decode(whole(network));
         let watch = Watch::start();
         black_box(analyser.report(decoded));
         watch.nanos() / 1e6

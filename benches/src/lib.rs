@@ -5,8 +5,10 @@
 pub mod cases;
 pub mod controller;
 pub mod edge;
+pub mod figures;
 pub mod load;
 pub mod measure;
+pub mod memory;
 pub mod network;
 pub mod peers;
 pub mod workload;

@@ -58,7 +58,8 @@ impl Network {
         let layout = Layout::default();
         let partition = Partition { hh: layout.upstream_buckets - 512, hl: 512, ll: 0 };
         let room = (LOAD * 3.0 * f64::from(partition.hh)) as usize;
-        let t_h = if flows <= room { 1 } else { LARGE };
+        let (t_h, large) =
+            if flows <= room { (1, flows) } else { (LARGE, large(flows, room, &layout)) };
         let attention = Attention { t_h, t_l: 1, sample_rate: SampleRate::ALL, partition };
         let family = HashFamily::new(&HashKey::from_bytes(HASH_KEY));
         let mut network: Vec<Edge> = (0..edges)
@@ -84,9 +85,8 @@ impl Network {
                     .find(|&key| seen.insert(key))
                     .expect("there are more keys than flows"),
             };
-            let large = flow / edges < room;
             // Pareto above the threshold: most are small, some have thousands of packets.
-            let packets = if large {
+            let packets = if flow / edges < large {
                 (f64::from(LARGE) / rng.random_range(0.002..1.0)) as u32
             } else {
                 rng.random_range(1..=3)
@@ -181,6 +181,17 @@ impl Network {
     }
 }
 
+/// How many of `flows` flows may be large so that `room` of them are heavy-hitter candidates: a small
+/// flow is one as well where it shares its counter with a large one in every array.
+fn large(flows: usize, room: usize, layout: &Layout) -> usize {
+    let shared = |large: usize| -> f64 {
+        let arrays = layout.classifier.iter();
+        arrays.map(|level| 1.0 - (-(large as f64) / f64::from(level.counters)).exp()).product()
+    };
+    let candidates = |large: usize| large as f64 + shared(large) * (flows - large) as f64;
+    (0..room).rev().find(|&large| candidates(large) <= room as f64).unwrap_or(0)
+}
+
 fn hosts_key(from: usize, to: usize, rng: &mut StdRng) -> FlowKey {
     let mut host = |edge: usize| 0x0A00_0000 | (edge as u32) << 8 | rng.random_range(2..252_u32);
     let (src, dst) = (host(from), host(to));
@@ -202,5 +213,6 @@ mod tests {
         let large = Network::measure(2, 9000, Keys::Random);
         let load = large.hh_flows(1).len() as f64 / (3.0 * 3584.0);
         assert!(large.attention.t_h == LARGE && (load - LOAD).abs() < 0.02, "{load}");
+        assert!(large.hh_flows(0).len() > 7000);
     }
 }

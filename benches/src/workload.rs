@@ -17,10 +17,13 @@ pub fn keys(number: usize, seed: u64) -> Vec<FlowKey> {
 
 /// The keys of `packets` packets, each one's flow drawn from a Zipf distribution over `flows`.
 pub fn zipf(flows: usize, packets: usize, exponent: f64, seed: u64) -> Vec<FlowKey> {
-    let keys = keys(flows, seed);
     let mut rng = StdRng::seed_from_u64(!seed);
+    zipf_of(&keys(flows, seed), packets, exponent, &mut rng)
+}
+
+fn zipf_of(keys: &[FlowKey], packets: usize, exponent: f64, rng: &mut StdRng) -> Vec<FlowKey> {
     let mut total = 0.0;
-    let cumulated: Vec<f64> = (1..=flows)
+    let cumulated: Vec<f64> = (1..=keys.len())
         .map(|rank| {
             total += (rank as f64).powf(-exponent);
             total
@@ -31,6 +34,19 @@ pub fn zipf(flows: usize, packets: usize, exponent: f64, seed: u64) -> Vec<FlowK
         keys[cumulated.partition_point(|&sum| sum <= drawn)]
     };
     (0..packets).map(|_| draw()).collect()
+}
+
+/// Two epochs of the same `flows` flows, each with `packets` packets drawn from a Zipf distribution; in
+/// the second one flow in ten has another's place in it.
+pub fn zipf_epochs(flows: usize, packets: usize, exponent: f64, seed: u64) -> [Vec<FlowKey>; 2] {
+    let keys = keys(flows, seed);
+    let mut rng = StdRng::seed_from_u64(!seed);
+    let first = zipf_of(&keys, packets, exponent, &mut rng);
+    let mut later = keys;
+    for _ in 0..flows / 20 {
+        later.swap(rng.random_range(0..flows), rng.random_range(0..flows));
+    }
+    [first, zipf_of(&later, packets, exponent, &mut rng)]
 }
 
 /// Losses of flow number `flow`: one in 16 has many, the others few.

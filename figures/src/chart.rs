@@ -26,6 +26,11 @@ impl Axis {
     pub fn log(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Log }
     }
+
+    /// Quantity and unit.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
 }
 
 /// How the series of a chart are shown.

@@ -68,8 +68,8 @@ impl IngressGroup {
 
     /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy. Step
     /// by step for the whole burst, so that its cache lines are under way together: one a packet in
-    /// each array of counters and of buckets. About 75 cycles a packet in the default layout with
-    /// vector instructions.
+    /// each array of counters and of buckets. About 30 cycles a packet in the default layout with
+    /// AVX-512 (EPYC of family 26; `cargo xtask bench sketch` prints those of the CPU at hand).
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
@@ -130,7 +130,7 @@ impl Work for Enter<'_> {
         let Self { group, family, keys, hierarchies } = self;
         let keys = Keys::new(isa, keys);
         let hashes = family.hash_keys(isa, &keys);
-        let sizes = group.classifier.insert_burst(isa, keys.len, &hashes);
+        let sizes = group.classifier.insert_burst(keys.len, &hashes);
         let classes = Column::from_fn(|packet| {
             let sample = hashes.of(packet).sample(group.sample_seed);
             group.attention.class(sizes.0[packet], sample)
@@ -192,7 +192,8 @@ impl EgressGroup {
 
     /// Records a burst of at most [`BURST`] packets under the hierarchies they carry, and gives the
     /// number of those whose hierarchy has no buckets in this epoch. One cache line a packet in each
-    /// array of buckets; about 55 cycles a packet in the default layout with vector instructions.
+    /// array of buckets; about 22 cycles a packet in the default layout with AVX-512, as measured for
+    /// [`IngressGroup::record_burst`].
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.

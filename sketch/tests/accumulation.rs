@@ -173,3 +173,32 @@ fn a_flowset_that_lacks_flows_bounds_nothing_it_does_not_know() {
     let value = epoch.size_of(key).estimate.value;
     assert!((value - f64::from(*packets)).abs() < 0.1 * f64::from(*packets), "{value} {packets}");
 }
+
+#[test]
+fn conservative_insertion_bounds_sizes_more_closely() {
+    let family = family(5);
+    let flows = zipf(63_000, 2_300_000, 1.1, 8);
+    let mut packets: Vec<FlowKey> =
+        flows.iter().flat_map(|&(key, size)| std::iter::repeat_n(key, size as usize)).collect();
+    packets.shuffle(&mut StdRng::seed_from_u64(9));
+    for (levels, gain) in towers().iter().zip([1.3, 1.3, 1.3, 1.5]) {
+        let mut plain = TowerSketch::new(levels).unwrap();
+        let mut conservative = plain.clone();
+        for key in &packets {
+            let hashes = family.hash(key);
+            plain.insert(&hashes);
+            conservative.insert_conservatively(&hashes);
+        }
+        // Of flows below T_h, which is as much as any of them is taken for.
+        let error = |tower: &TowerSketch| -> f64 {
+            let told = flows.iter().filter(|flow| flow.1 < T_H);
+            told.map(|(key, size)| {
+                let bound = tower.query(&family.hash(key)).min(T_H);
+                f64::from(bound - size) / f64::from(*size)
+            })
+            .sum()
+        };
+        let (plain, conservative) = (error(&plain), error(&conservative));
+        assert!(gain * conservative < plain, "{levels:?}: {conservative}, not far below {plain}");
+    }
+}

@@ -5,6 +5,7 @@ mod calumma;
 pub mod capture;
 pub mod demo;
 pub mod fabric;
+pub mod figures;
 pub mod generator;
 pub mod inspect;
 pub mod replay;

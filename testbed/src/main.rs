@@ -12,7 +12,7 @@ use calumma_testbed::generator::{self, Pace, Popularity, Sizes};
 use calumma_testbed::replay::{self, Lose};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::traffic::{Mix, short};
-use calumma_testbed::{baseline, demo, fabric, inspect, scenario, soak, workload};
+use calumma_testbed::{baseline, demo, fabric, figures, inspect, scenario, soak, workload};
 use clap::{Args, Parser, Subcommand};
 
 /// Tries Calumma, and the machine it runs on, on real and recorded traffic.
@@ -82,6 +82,24 @@ enum Command {
         /// Where reports, truth and verdicts of each scenario's first seed go
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+    },
+
+    /// Draw the ChameleMon paper's figures 7-9 and 14-22 from simulated networks, each beside its claim
+    ///
+    /// Also the accuracy of every task over time on captures of real traffic. Writes NAME.svg, NAME.csv and index.html.
+    Figures {
+        /// Where they go
+        #[arg(long, default_value = "figures-out", value_name = "DIR")]
+        out: PathBuf,
+        /// Only figures whose name contains this
+        #[arg(long, default_value = "")]
+        only: String,
+        /// The folder of the scenarios
+        #[arg(long, default_value = "testbed/scenarios", value_name = "DIR")]
+        scenarios: PathBuf,
+        /// The folder of mixed-captures.pcap and backbone-65k.pcap
+        #[arg(long, default_value = "../shared/data", value_name = "DIR")]
+        captures: PathBuf,
     },
 
     /// Make up traffic as a capture, with the truth about each flow
@@ -340,6 +358,12 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run { scenarios, seeds, out } => {
             scenario::command::run(&scenario::command::Order { files: scenarios, seeds, out })
                 .map(verdict)
+        }
+        Command::Figures { out, only, scenarios, captures } => {
+            let context = figures::Context { scenarios, captures };
+            calumma_figures::produce(&figures::table(), &context, &only, &out)?;
+            println!("{}", out.join("index.html").display());
+            Ok(ExitCode::SUCCESS)
         }
         Command::Traffic { made, out, truth } => {
             let packets = made.record(&out, truth.as_deref())?;

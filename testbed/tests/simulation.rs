@@ -6,7 +6,7 @@ use calumma_controller::analyse::Tasks;
 use calumma_controller::report::{DecodeState, NetworkState};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
-use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation};
+use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
 
@@ -15,6 +15,7 @@ fn setup(detail: Detail, seed: u64) -> Setup {
     Setup {
         attention: Attention::healthy(&layout, 512),
         layout,
+        planner: None,
         hash_key: HashKey::from_bytes([7; 32]),
         clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
         tasks: Tasks::default(),
@@ -36,7 +37,7 @@ fn ill() -> Attention {
 fn network(setup: Setup, jitter_us: f64) -> Simulation {
     let quality = LinkQuality { jitter_us, ..LinkQuality::default() };
     let topology = Topology::load("fat-tree:4x2", Path::new("."), quality).unwrap();
-    let clocks = Simulation::draw_clocks(setup.seed, 4, 500.0, 20.0);
+    let clocks = SwitchClock::draw(setup.seed, 4, 500.0, 20.0);
     Simulation::new(setup, topology, clocks).unwrap()
 }
 
@@ -48,7 +49,7 @@ fn run(simulation: &mut Simulation, epochs: u64) -> Vec<Outcome> {
     outcomes.extend(simulation.finish().unwrap());
     let numbers: Vec<u64> = outcomes.iter().map(|outcome| outcome.report.epoch).collect();
     assert_eq!(numbers, (0..epochs).collect::<Vec<_>>());
-    for Outcome { report, truth } in &outcomes {
+    for Outcome { report, truth, .. } in &outcomes {
         assert_eq!(truth.contradicts(report), None, "epoch {}", report.epoch);
     }
     outcomes
@@ -70,7 +71,7 @@ fn every_loss_is_named_in_a_healthy_network_of_four_edges() {
     let mut simulation = network(setup(Detail::Runs, 1), 0.0);
     simulation.set_traffic(vec![traffic(10_000)]).unwrap();
     let outcomes = run(&mut simulation, 10);
-    for Outcome { report, truth } in &outcomes {
+    for Outcome { report, truth, .. } in &outcomes {
         assert!(report.complete, "{:?}", report.incomplete_because);
         assert_eq!(report.decode.hl, DecodeState::Complete);
         let lost: u64 = report.loss.iter().map(|loss| loss.lost).sum();
@@ -85,7 +86,7 @@ fn what_is_sampled_and_what_is_heavy_is_named_in_an_ill_network() {
     let sizes = Sizes::Dctcp;
     let victims = 0.2;
     simulation.set_traffic(vec![Traffic { sizes, victims, ..traffic(12_000) }]).unwrap();
-    for Outcome { report, truth } in run(&mut simulation, 5) {
+    for Outcome { report, truth, .. } in run(&mut simulation, 5) {
         assert!(report.complete && report.state == NetworkState::Ill);
         assert_eq!(
             (report.decode.hl, report.decode.ll),
@@ -132,7 +133,7 @@ fn clocks_too_far_apart_make_epochs_incomplete_and_not_wrong() {
         for _ in 0..12 {
             outcomes.extend(simulation.run_epoch().unwrap());
         }
-        for Outcome { report, truth } in &outcomes[6..] {
+        for Outcome { report, truth, .. } in &outcomes[6..] {
             assert_eq!(truth.contradicts(report), None, "{offset_ns}: epoch {}", report.epoch);
             assert!(!report.complete, "{offset_ns}: epoch {}", report.epoch);
         }
@@ -147,14 +148,14 @@ fn a_restarted_edge_and_a_controller_that_was_away_are_missed_and_come_back() {
     for epoch in 0..60 {
         match epoch {
             10 => simulation.restart(1),
-            30 => simulation.set_controller(false),
-            40 => simulation.set_controller(true),
+            30 => simulation.set_controller(false).unwrap(),
+            40 => simulation.set_controller(true).unwrap(),
             _ => {}
         }
         outcomes.extend(simulation.run_epoch().unwrap());
     }
     outcomes.extend(simulation.finish().unwrap());
-    for Outcome { report, truth } in &outcomes {
+    for Outcome { report, truth, .. } in &outcomes {
         assert_eq!(truth.contradicts(report), None, "epoch {}", report.epoch);
     }
     let complete = |from: u64, to: u64| {

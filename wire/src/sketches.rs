@@ -72,19 +72,14 @@ pub(crate) fn buckets(
     let words = shape.arithmetic.words();
     let columns: Vec<Vec<u32>> =
         (0..words).map(|_| read_words(body, field, 4, present)).collect::<Result<_, _>>()?;
-    let has = |at: usize| bitmap[at / 8] >> (at % 8) & 1 == 1;
-    let mut read = 0;
-    let all = (0..shape.total_buckets()).flat_map(|at| {
-        let (array, within) = (at / shape.buckets, at % shape.buckets);
-        let mut bucket = [0; 8];
-        if within < end && has(array * end + within) {
-            for (word, column) in bucket.iter_mut().zip(&columns) {
-                *word = column[read];
-            }
-            read += 1;
+    let mut all = vec![0; shape.total_buckets() * words];
+    let set = (0..span).filter(|at| bitmap[at / 8] >> (at % 8) & 1 == 1);
+    for (read, at) in set.enumerate() {
+        let bucket = at / end * shape.buckets + at % end;
+        for (word, column) in all[bucket * words..][..words].iter_mut().zip(&columns) {
+            *word = column[read];
         }
-        bucket.into_iter().take(words)
-    });
+    }
     FermatSketch::from_words(shape, all).map_err(|error| body.wrong(start, field, error))
 }
 

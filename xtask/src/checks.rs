@@ -1,5 +1,5 @@
-//! `cargo xtask test`: formatting, lints, the tests, and the end-to-end tests, which are marked `#[ignore]` because they
-//! need root or take long. Goes through all of it, and sums up at the end.
+//! `cargo xtask test`: formatting, lints, the tests, the end-to-end tests, which are marked `#[ignore]` because they
+//! need root or take long, and the sketches under AddressSanitizer. Goes through all of it, and sums up at the end.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -32,6 +32,12 @@ pub(crate) fn run() -> Result<ExitCode> {
     step("testing end to end");
     let tests = ["test", "--workspace", "--no-fail-fast", "--tests", "--", "--ignored"];
     score.tests(as_root(&mut cargo())?.args(tests))?;
+    if let Some(mut sanitized) = sanitized()? {
+        step("testing the vector instructions with AddressSanitizer");
+        score.tests(&mut sanitized)?;
+    } else {
+        println!("skipped: AddressSanitizer needs `rustup toolchain install nightly`");
+    }
 
     println!("{} passed, {} failed", score.passed, score.failed);
     Ok(if score.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -75,16 +81,42 @@ impl Score {
     }
 }
 
+/// The tests that go through the sketches' vector instructions, built to check every access to
+/// memory; `None` where there is no nightly toolchain, which alone can build so.
+fn sanitized() -> Result<Option<Command>> {
+    let nightly = || {
+        let mut rustup = Command::new("rustup");
+        rustup.args(["run", "nightly"]).current_dir(shell::root()).env_remove("CARGO");
+        rustup
+    };
+    if !shell::found("rustup") || !shell::succeeds(nightly().args(["cargo", "--version"])) {
+        return Ok(None);
+    }
+    let mut cargo = nightly();
+    // Naming the target keeps build scripts and procedural macros free of the sanitizer.
+    cargo
+        .args(["cargo", "test", "--package", "calumma-sketch", "--target", &host()?])
+        .args(["--lib", "--test", "engines", "--test", "algebra", "--test", "allocation"])
+        .env("RUSTFLAGS", "-Zsanitizer=address")
+        .env("CARGO_TARGET_DIR", shell::target_dir().join("sanitize"));
+    Ok(Some(cargo))
+}
+
 /// Lets cargo run test programs through sudo, while what it builds stays the user's own.
 fn as_root(cargo: &mut Command) -> Result<&mut Command> {
     if is_root()? {
         return Ok(cargo);
     }
-    let version = shell::output(Command::new("rustc").arg("-vV"))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.context("`rustc -vV` names no host")?;
+    let host = host()?;
     let variable = format!("CARGO_TARGET_{}_RUNNER", host.replace('-', "_").to_uppercase());
     Ok(cargo.env(variable, "sudo --preserve-env"))
+}
+
+/// The target that cargo builds for on this machine.
+fn host() -> Result<String> {
+    let version = shell::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("`rustc -vV` names no host")?.into())
 }
 
 /// Reads `test result: ok. 13 passed; 0 failed; ...`.

@@ -41,13 +41,30 @@ enum Command {
     /// Measure how fast Calumma is on this machine, beside its peers
     #[command(subcommand)]
     Bench(Bench),
+    /// Measure and draw the papers' figures, each beside its paper's claim, on one page
+    ///
+    /// Takes about a quarter of an hour; a few seconds with --quick.
+    Figures {
+        /// Where drawings (SVG), numbers (CSV) and the page (index.html) go
+        #[arg(long, value_name = "DIR", default_value = "figures-out")]
+        out: PathBuf,
+        /// Only figures whose name contains this
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
+        /// A few points and small workloads only
+        #[arg(long)]
+        quick: bool,
+        /// Where real captures are, as in CALUMMA_DATA; figures of captures that are not there are skipped
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
 }
 
 #[derive(Subcommand)]
 enum Bench {
-    /// Recording, hashing, decoding and adding, all cases in turns over the same packets
+    /// Recording, hashing, decoding and adding, beside the peers, all in turns over the same packets
     Sketch {
         /// Write the figures to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
@@ -80,6 +97,9 @@ fn main() -> ExitCode {
             shell::run(build).and_then(|()| bench("controller", json.as_deref()))
         }
         Command::Bench(Bench::Edge { json, quick }) => bench_edge(json.as_deref(), quick),
+        Command::Figures { out, only, quick, data } => {
+            figures(&out, only.as_deref(), quick, data.as_deref())
+        }
         Command::Test => checks::run(),
     };
     match result {
@@ -108,7 +128,31 @@ fn demo(seconds: u32, out: &std::path::Path) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn figures(
+    out: &std::path::Path,
+    only: Option<&str>,
+    quick: bool,
+    data: Option<&std::path::Path>,
+) -> Result<ExitCode> {
+    machine::prepare()?;
+    let mut figures = cargo();
+    figures.args(["run", "--release", "--package", "calumma-benches", "--bin", "figures", "--"]);
+    figures.arg("--out").arg(std::path::absolute(out).context("where to put the figures")?);
+    if let Some(only) = only {
+        figures.args(["--only", only]);
+    }
+    if quick {
+        figures.arg("--quick");
+    }
+    if let Some(data) = data {
+        figures.arg("--data").arg(std::path::absolute(data).context("where the captures are")?);
+    }
+    shell::run(figures)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn bench(name: &str, json: Option<&std::path::Path>) -> Result<ExitCode> {
+    machine::prepare()?;
     let mut bench = cargo();
     bench.args(["run", "--release", "--package", "calumma-benches", "--bin", name, "--"]);
     if let Some(json) = json {

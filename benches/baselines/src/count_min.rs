@@ -4,7 +4,8 @@
 use calumma_sketch::FlowKey;
 
 use crate::hash::Hash;
-use crate::{Insert, Query, WORD};
+use crate::sizes::{Counters, entropy_of, linear_counting, sizes_behind};
+use crate::{Cardinality, Entropy, Insert, Query, Sizes, WORD};
 
 /// Rows, as recommended.
 const ROWS: usize = 3;
@@ -31,6 +32,12 @@ impl Rows {
     #[inline]
     fn smallest(&self, places: &[usize; ROWS]) -> u32 {
         places.iter().fold(u32::MAX, |least, &at| least.min(self.counters[at]))
+    }
+
+    /// Flows that the first row says there were.
+    fn cardinality(&self) -> f64 {
+        let row = &self.counters[..self.width];
+        linear_counting(row.iter().filter(|&&counter| counter == 0).count() as f64, self.width)
     }
 }
 
@@ -95,5 +102,31 @@ impl Query for ConservativeUpdate {
     #[inline]
     fn query(&self, key: &FlowKey) -> u32 {
         self.0.smallest(&self.0.places(key))
+    }
+}
+
+impl Cardinality for CountMin {
+    fn cardinality(&self) -> f64 {
+        self.0.cardinality()
+    }
+}
+
+impl Cardinality for ConservativeUpdate {
+    fn cardinality(&self) -> f64 {
+        self.0.cardinality()
+    }
+}
+
+impl Sizes for CountMin {
+    /// From the first row, whose counters are sums; those of conservative update are none.
+    fn sizes(&self) -> Vec<(u64, f64)> {
+        let values = self.0.counters[..self.0.width].to_vec();
+        sizes_behind(&[Counters { leaves: 1, values }], self.0.width)
+    }
+}
+
+impl Entropy for CountMin {
+    fn entropy(&self) -> f64 {
+        entropy_of(&self.sizes())
     }
 }

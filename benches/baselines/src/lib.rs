@@ -42,6 +42,11 @@ pub trait Insert {
     /// Counts one packet of `key`.
     fn insert(&mut self, key: &FlowKey);
 
+    /// Counts many packets, one after another.
+    fn insert_all(&mut self, packets: &[FlowKey]) {
+        packets.iter().for_each(|key| self.insert(key));
+    }
+
     /// Memory that the sketch fills on a switch, in bytes.
     fn bytes(&self) -> usize;
 }

@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use calumma_benches::{cases, measure, peers, workload};
+use calumma_benches::{cases, measure, memory, peers, workload};
 use calumma_sketch::{Arithmetic, Attention, HashFamily, HashKey, Layout};
 use clap::Parser;
 
@@ -51,6 +51,13 @@ fn main() -> Result<()> {
         cases::egress("sketch.egress.scalar.mpps", plain(), &layout, healthy, &packets),
         cases::em("sketch.em.ms", &family, &layout, &packets),
     ];
+    all.extend([
+        cases::hash("sketch.hash.ns", family.clone(), &packets).in_cycles("sketch.hash.cycles"),
+        cases::ingress("sketch.ingress.mpps", family.clone(), &layout, healthy, &packets)
+            .in_cycles("sketch.ingress.cycles"),
+        cases::egress("sketch.egress.mpps", family.clone(), &layout, healthy, &packets)
+            .in_cycles("sketch.egress.cycles"),
+    ]);
     use Arithmetic::{Prime, Wrapping};
     for (name, arithmetic, flows, by_key) in [
         ("sketch.decode.ns_per_flow", Prime, 8_600, false),
@@ -64,6 +71,15 @@ fn main() -> Result<()> {
         all.push(cases::decode(name, family.clone(), arithmetic, flows, by_key));
     }
     all.push(cases::decode("sketch.decode.scalar.ns_per_flow", plain(), Prime, 8_600, false));
+    for (name, arithmetic, load, hinted, stale) in [
+        ("sketch.hinted.half.ns_per_flow", Prime, 0.95, 0.5, 0.0),
+        ("sketch.hinted.most.ns_per_flow", Prime, 1.4, 0.8, 0.2),
+        ("sketch.hinted.all.ns_per_flow", Prime, 2.5, 1.0, 0.0),
+        ("sketch.hinted.wrapping.most.ns_per_flow", Wrapping, 1.4, 0.8, 0.2),
+        ("sketch.hinted.wrapping.all.ns_per_flow", Wrapping, 3.6, 1.0, 0.0),
+    ] {
+        all.push(memory::hinted(name, family.clone(), arithmetic, load, hinted, stale));
+    }
     for buckets in [4096, 1 << 20] {
         all.extend(cases::algebra(Prime, buckets));
     }

@@ -193,14 +193,9 @@ impl DecodedEpoch {
         &self.losses.loss
     }
 
-    /// The report as far as decoding gives it, before the epoch is over: losses and load factors,
-    /// but none of the accumulation tasks' estimates. Packets that come too late may yet make the
-    /// epoch incomplete.
-    pub fn outline(&self) -> EpochReport {
-        self.outline_by(soundness::judge_sides(&self.input))
-    }
-
-    pub(super) fn outline_by(&self, verdict: Verdict) -> EpochReport {
+    /// The report as far as decoding gives it: losses and load factors, but none of the accumulation
+    /// tasks' estimates.
+    pub(super) fn outline(&self, verdict: Verdict) -> EpochReport {
         let losses =
             if verdict.is_sound() { self.losses.clone() } else { Losses::skipped(&self.attention) };
         EpochReport {

@@ -92,7 +92,7 @@ impl Analyser {
     pub fn report(&mut self, decoded: DecodedEpoch) -> EpochReport {
         let mut verdict = soundness::judge(&decoded.input);
         verdict.reasons.extend(self.came_early(&decoded.input));
-        let mut report = decoded.outline_by(verdict);
+        let mut report = decoded.outline(verdict);
         let sizes = decoded.sizes();
         for edge in &mut report.edges {
             let Some(sizes) = sizes.get(&edge.edge) else { continue };

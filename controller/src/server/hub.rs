@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
@@ -20,8 +21,13 @@ use crate::collect::Taken;
 use crate::config::{AttentionSection, Config, ShiftingMode};
 use crate::report::{EpochConfig, NetworkState, PlanReport};
 
-/// Time that a message gets to reach an edge before the epoch it is about is armed.
+/// Time that a message gets to reach an edge before the epoch it is about is armed, as long as
+/// nothing is known of the way there.
 const LEAD_NS: u64 = 20_000_000;
+
+/// The same beside twice the longest way that was measured: what edges ask for, and a few rounds of
+/// their control threads.
+const EDGE_LEAD_NS: u64 = 5_000_000;
 
 /// Messages that may wait for an edge.
 const MESSAGES_WAITING: usize = 64;
@@ -80,24 +86,15 @@ struct Plan {
     timeline: Timeline<Attention>,
     /// The last change: its epoch and what holds from then on.
     last: (u64, Attention),
+    /// Whether attention was set by hand, and so stays until it is released.
+    held: bool,
+    /// `[attention]` as the configuration file had it last.
+    file: AttentionSection,
     /// Whether an edge has said what it measures by, or an epoch has been reported: until then,
     /// what the configuration asks for is no more than a guess at it.
     known: bool,
     /// Whether what holds was taken over from the edges, and nobody has asked for it yet.
     adopted: bool,
-    /// Whether attention was set by hand, and so stays until it is released.
-    held: bool,
-    /// `[attention]` as the configuration file had it last.
-    file: AttentionSection,
-}
-
-/// What an edge says of itself when it connects.
-#[derive(Debug)]
-pub(super) struct Introduction {
-    pub(super) kind: SwitchKind,
-    pub(super) program: String,
-    pub(super) holding: Option<Holding>,
-    pub(super) address: SocketAddr,
 }
 
 /// Why attention changes.
@@ -122,6 +119,15 @@ pub struct AttentionStatus {
     pub config: EpochConfig,
 }
 
+/// What an edge says of itself when it connects.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    pub(super) kind: SwitchKind,
+    pub(super) program: String,
+    pub(super) holding: Option<Holding>,
+    pub(super) address: SocketAddr,
+}
+
 /// An edge that has been let in.
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -140,6 +146,8 @@ pub struct Hub {
     clock: EpochClock,
     hash_key: HashKey,
     decoder: Decoder,
+    /// Time that a message gets to reach every edge, in nanoseconds.
+    lead_ns: AtomicU64,
     plan: Mutex<Plan>,
     audit: Option<Audit>,
     tasks: Mutex<Tasks>,
@@ -164,13 +172,14 @@ impl Hub {
             clock: config.clock()?,
             hash_key,
             decoder,
+            lead_ns: AtomicU64::new(LEAD_NS),
             plan: Mutex::new(Plan {
                 timeline: Timeline::new(attention),
                 last: (0, attention),
-                known: false,
-                adopted: false,
                 held: false,
                 file: config.attention,
+                known: false,
+                adopted: false,
             }),
             audit: config.shifting.audit.as_deref().map(Audit::open).transpose()?,
             tasks: Mutex::new(config.tasks),
@@ -217,7 +226,12 @@ impl Hub {
 
     /// Takes in an exchange of times with an edge.
     pub(super) fn exchanged(&self, edge: usize, exchange: Exchange) {
-        lock(&self.edges)[edge].clock.take(exchange);
+        let mut edges = lock(&self.edges);
+        edges[edge].clock.take(exchange);
+        let clocks = edges.iter().filter_map(|edge| edge.clock.estimate(exchange.heard_ns));
+        let slowest_ns = clocks.map(|clock| clock.delay_ns).max().unwrap_or(LEAD_NS);
+        let lead_ns = EDGE_LEAD_NS.saturating_add(slowest_ns.saturating_mul(2));
+        self.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
 
     /// For each edge, in words, by how much more than the clock guard its clock differs from another
@@ -261,8 +275,9 @@ impl Hub {
 
     /// The first epoch that a message sent at `now_ns` can change on every switch.
     pub(super) fn earliest_epoch(&self, now_ns: u64) -> u64 {
-        let lead = self.clock.guards().clock_ns + LEAD_NS;
-        self.clock.epoch_at(now_ns.saturating_add(lead)) + 2
+        // An epoch is armed before it begins, by the clock guard.
+        let lead_ns = self.clock.guards().clock_ns + self.lead_ns.load(Ordering::Relaxed);
+        self.clock.epoch_at(now_ns.saturating_add(lead_ns)) + 1
     }
 
     /// Lets an edge in that introduced itself.
@@ -415,7 +430,7 @@ impl Hub {
     ) -> Result<Option<u64>, String> {
         let attention = wanted.on(&self.config.layout)?;
         let mut plan = lock(&self.plan);
-        plan.held = true;
+        plan.held = self.config.shifting.plans();
         if plan.last.1 == attention {
             return Ok(None);
         }
@@ -558,8 +573,7 @@ impl Hub {
     }
 
     /// Tells the edges that an epoch has been reported, so that they need not hold it. Once one has,
-    /// what the edges do is known, and where attention does not shift from what they do, what the
-    /// configuration asks for may hold.
+    /// what the edges do is known, and what the configuration asks for may hold.
     pub(super) fn reported(&self, epoch: u64, now_ns: u64) {
         for Edge { link, .. } in lock(&self.edges).iter() {
             if let Some((_, link)) = link {
@@ -567,18 +581,18 @@ impl Hub {
                 let _ = link.try_send(Message::Reported { epoch });
             }
         }
-        let mut plan = lock(&self.plan);
-        plan.known = true;
-        if !std::mem::take(&mut plan.adopted) || self.config.shifting.mode == ShiftingMode::Shift {
-            return;
-        }
-        let reasons =
-            ["the controller has started anew, and this is what its file says".to_owned()];
-        let decision = Decision { by: By::Operator, observed_epoch: None, reasons: &reasons };
-        let wanted = self.config.attention.on(&self.config.layout);
-        match wanted.and_then(|wanted| self.apply(&mut plan, wanted, &decision, now_ns)) {
-            Ok(epoch) => info!(epoch, "the configuration's attention sent to the edges"),
-            Err(problem) => error!("[attention]: {problem}"),
+        let adopted = {
+            let mut plan = lock(&self.plan);
+            plan.known = true;
+            std::mem::take(&mut plan.adopted)
+        };
+        // Where attention is shifted, what the configuration asks for is no more than a start.
+        if adopted && !self.config.shifting.plans() {
+            match self.change_attention(&self.config.attention, now_ns) {
+                Ok(Some(epoch)) => info!(epoch, "the configuration's attention sent to the edges"),
+                Ok(None) => {}
+                Err(problem) => error!("[attention]: {problem}"),
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Shifting {
     planner: Planner,
     /// What was said last that would be done and was not, so that it is not said every epoch.
     not_applied: Vec<String>,
+    /// The newest epoch that was planned from.
+    newest: u64,
 }
 
 impl Shifting {
@@ -32,12 +34,17 @@ impl Shifting {
         }
         let bounds = config.shifting.bounds(&config.layout);
         let planner = Planner::new(config.layout.clone(), bounds).map_err(anyhow::Error::msg)?;
-        Ok(Some(Self { hub, planner, not_applied: Vec::new() }))
+        Ok(Some(Self { hub, planner, not_applied: Vec::new(), newest: 0 }))
     }
 
     /// Plans from an epoch, and lets the plan hold as soon as every switch can follow. `None` where the
     /// epoch tells nothing.
     pub(super) fn next(&mut self, epoch: &DecodedEpoch) -> Option<PlanReport> {
+        // An epoch that waited for a missing edge comes after later ones, which know more.
+        if epoch.epoch() < self.newest {
+            return None;
+        }
+        self.newest = epoch.epoch();
         let hub = &self.hub;
         let observation = Observation::of(epoch, hub.decoder().family())?;
         let (since, standing) = hub.standing();

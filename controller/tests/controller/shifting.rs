@@ -14,15 +14,10 @@ fn lossy(world: &mut World) {
     }
 }
 
-/// Lets both edges measure the epoch that has just passed, and gives what was planned from it.
-fn measure(
-    controller: &Controller,
-    edges: &mut [Edge; 2],
-    fill: impl Fn(&mut World),
-) -> PlanReport {
-    let epoch = edges[0].recent_epoch();
+/// Lets both edges measure an epoch, and gives what was planned from it.
+fn measure(controller: &Controller, edges: &mut [Edge; 2], epoch: u64) -> PlanReport {
     let mut world = edges[0].world(epoch);
-    fill(&mut world);
+    lossy(&mut world);
     edges[0].deliver(&world, 0);
     edges[1].deliver(&world, 1);
     let report = controller.report(epoch);
@@ -47,8 +42,9 @@ fn attention_shifts_is_held_by_hand_and_released() {
     let controller =
         Controller::start(&format!("{PATIENT}\n[shifting]\naudit = '{}'", audit.display()));
     let mut edges = join(&controller);
+    let first = edges[0].recent_epoch() - 8;
 
-    let plan = measure(&controller, &mut edges, lossy);
+    let plan = measure(&controller, &mut edges, first);
     assert!(plan.applied && plan.config.hl_buckets > 512, "{plan:?}");
     assert!(plan.reasons[0].contains("expanded from 512"), "{plan:?}");
     for edge in &mut edges {
@@ -59,7 +55,7 @@ fn attention_shifts_is_held_by_hand_and_released() {
         assert_eq!(attention.partition.hl, plan.config.hl_buckets);
         edge.attention = attention;
     }
-    let settled = measure(&controller, &mut edges, lossy);
+    let settled = measure(&controller, &mut edges, first + 1);
     assert_eq!((settled.config, settled.applied), (plan.config, false));
     assert!(settled.reasons.is_empty());
 
@@ -70,11 +66,11 @@ fn attention_shifts_is_held_by_hand_and_released() {
         let Some(Message::Reconfigure { attention, .. }) = edge.hear() else { panic!("by hand") };
         edge.attention = attention;
     }
-    let wished = measure(&controller, &mut edges, lossy);
+    let wished = measure(&controller, &mut edges, first + 2);
     assert!(!wished.applied && wished.reasons[0].contains("compressed from 2048"), "{wished:?}");
 
     controller.post("/api/v1/attention/release", "");
-    let released = measure(&controller, &mut edges, lossy);
+    let released = measure(&controller, &mut edges, first + 3);
     assert!(released.applied, "{released:?}");
     let status = controller.get("/api/v1/attention");
     assert_eq!((&status["held"], &status["mode"]), (&false.into(), &"shift".into()));
@@ -93,8 +89,9 @@ fn attention_shifts_is_held_by_hand_and_released() {
 fn a_dry_run_says_what_it_would_do_and_a_static_controller_plans_nothing() {
     let controller = Controller::start(&format!("{PATIENT}\n[shifting]\nmode = 'dry-run'"));
     let mut edges = join(&controller);
-    for _ in 0..2 {
-        let plan = measure(&controller, &mut edges, lossy);
+    let first = edges[0].recent_epoch() - 1;
+    for epoch in [first, first + 1] {
+        let plan = measure(&controller, &mut edges, epoch);
         assert!(!plan.applied && plan.config.hl_buckets > 512, "{plan:?}");
     }
     assert_eq!(controller.get("/api/v1/attention")["config"]["hl_buckets"], 512);

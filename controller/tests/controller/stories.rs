@@ -103,10 +103,14 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-fn write(stream: &mut TcpStream, message: &Message) {
+fn encoded(message: &Message) -> Vec<u8> {
     let mut frame = Vec::new();
     message.encode(&mut frame);
-    stream.write_all(&frame).unwrap();
+    frame
+}
+
+fn write(stream: &mut TcpStream, message: &Message) {
+    stream.write_all(&encoded(message)).unwrap();
 }
 
 /// The next message, `None` where the controller closed the connection.
@@ -368,8 +372,7 @@ fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
     let controller = Controller::start(PATIENT);
     let mut e1 = Edge::join(&controller, "e1");
     let mut e2 = Edge::join(&controller, "e2");
-    let mut rubbish = Vec::new();
-    Message::Sealed { epoch: 1, late_packets: 0 }.encode(&mut rubbish);
+    let mut rubbish = encoded(&Message::Sealed { epoch: 1, late_packets: 0 });
     rubbish[7] = 0x77;
     e2.stream.write_all(&rubbish).unwrap();
     let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason") };
@@ -398,11 +401,7 @@ fn strangers_doubles_and_other_versions_are_refused_with_a_reason() {
             other => panic!("{other:?} instead of a refusal"),
         }
     };
-    let frame = |message: Message| {
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        bytes
-    };
+    let frame = |message: Message| encoded(&message);
     let unknown = refusal(&frame(hello("e9")));
     assert!(unknown.contains("no edge is called \"e9\"") && unknown.contains("\"e1\", \"e2\""));
     let double = refusal(&frame(hello("e1")));
@@ -542,7 +541,7 @@ fn an_edge_whose_clock_is_beyond_the_guard_is_named_and_its_epochs_are_incomplet
 
 #[test]
 fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_unasked() {
-    let controller = Controller::start(PATIENT);
+    let controller = Controller::start(&format!("{PATIENT}\n[shifting]\nmode = 'static'"));
     let layout = Layout::default();
     let held = Attention::healthy(&layout, 768);
     let mut e1 = Edge::join_measuring(&controller, "e1", held);
@@ -586,4 +585,73 @@ fn reports_say_when_each_step_was_done() {
     let timing = controller.report(epoch).timing.unwrap();
     assert!(timing.ingress_ms > 0.0 && timing.egress_ms >= timing.ingress_ms, "{timing:?}");
     assert!(timing.planned_ms > timing.egress_ms && timing.published_ms > timing.planned_ms);
+}
+
+#[test]
+fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
+    let controller = Controller::start(IMPATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    type Spoil = fn(&World) -> Vec<u8>;
+    let cases: [(&str, Spoil); 6] = [
+        ("byte 6 of a frame: the peer speaks version 9", |world| {
+            let mut bytes = encoded(&frames(world, 1)[0]);
+            bytes[6] = 9;
+            bytes
+        }),
+        ("an ingress frame: attention: hh + hl + ll = 2048 buckets", |world| {
+            let layout =
+                Layout { upstream_buckets: 2048, downstream_buckets: 1024, ..Layout::default() };
+            let attention = Attention::healthy(&layout, 512);
+            let edges = ["e1", "e2"];
+            let foreign =
+                World::new(&edges, &layout, &HashKey::from_bytes([3; 32]), attention, world.epoch);
+            encoded(&frames(&foreign, 1)[0])
+        }),
+        ("bytes are left over after the last field", |world| {
+            let mut bytes = encoded(&frames(world, 1)[1]);
+            bytes.push(0);
+            let length = bytes.len() as u32 - 4;
+            bytes[..4].copy_from_slice(&length.to_le_bytes());
+            bytes
+        }),
+        ("an egress frame: downstream encoder needs", |world| {
+            let mut bytes = encoded(&frames(world, 1)[1]);
+            bytes.truncate(bytes.len() - 3);
+            let length = bytes.len() as u32 - 4;
+            bytes[..4].copy_from_slice(&length.to_le_bytes());
+            bytes
+        }),
+        ("a length of 4294967295 bytes", |_| u32::MAX.to_le_bytes().repeat(2)),
+        ("a reported frame, which no controller expects", |world| {
+            encoded(&Message::Reported { epoch: world.epoch })
+        }),
+    ];
+    for (problem, spoil) in cases {
+        let mut e2 = Edge::join(&controller, "e2");
+        let epoch = e1.recent_epoch();
+        let mut world = e1.world(epoch);
+        traffic(&mut world);
+        e1.deliver(&world, 0);
+        e2.stream.write_all(&spoil(&world)).unwrap();
+        let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason: {problem}") };
+        assert!(reason.contains(problem), "{reason} for {problem}");
+        let report = controller.report(epoch);
+        assert_eq!(report.missing_edges, ["e2"], "{problem}");
+        assert_eq!(report.edges[0].packets_in, Some(world.sent[0].values().sum()));
+        let status = controller.running.hub().edges();
+        assert_eq!(status[1].last_problem.as_ref(), Some(&reason));
+        assert!(status[0].connected && status[0].last_problem.is_none());
+    }
+
+    // Frames that can be read, but of an epoch that nobody can have measured.
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e2.say(&Message::Sealed { epoch: epoch + 1_000_000, late_packets: 0 });
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert_eq!((report.complete, lost(&report)), (true, world.lost));
+    assert_eq!(controller.running.hub().edges()[1].astray_frames, 1);
 }

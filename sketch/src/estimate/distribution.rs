@@ -18,8 +18,8 @@ const SMALLEST_SHARE: f64 = 0.05;
 ///
 /// Numbers of flows are estimates and need not be whole. On the default classifier, for Zipf(1.1)
 /// traffic, the weighted mean relative error against the truth is about 0.06 at 10,000 flows and
-/// 0.13 at 95,000 (three flows a counter), that of the entropy below 0.5 %; it takes one to three
-/// milliseconds. Counters filled by CU insertion are no sums and give a wrong distribution.
+/// 0.13 at 95,000 (three flows a counter), that of the entropy below 0.5 %; it takes half a
+/// millisecond to two. Counters filled by CU insertion are no sums and give a wrong distribution.
 ///
 /// Where the HH encoder decoded completely, [`size_distribution_with_known`] takes more from it.
 pub fn size_distribution(

@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use super::mrac::compound_poisson;
+use crate::simd::{Engine, Isa, Work};
 
 /// The sum of the small flows in a counter is followed up to this many packets.
 const LONGEST_SUM: usize = 8192;
@@ -28,6 +29,28 @@ pub(super) fn large_flows(
     lowest: u64,
     small: &[f64],
 ) -> Vec<(u64, f64)> {
+    Engine::detect().run(Search { histogram, counters, lowest, small })
+}
+
+/// [`large_flows`], compiled for vectors.
+struct Search<'a> {
+    histogram: &'a [(u32, u32)],
+    counters: u32,
+    lowest: u64,
+    small: &'a [f64],
+}
+
+impl Work for Search<'_> {
+    type Output = Vec<(u64, f64)>;
+
+    #[inline(always)]
+    fn work(self, _isa: impl Isa) -> Vec<(u64, f64)> {
+        search(self.histogram, self.counters, self.lowest, self.small)
+    }
+}
+
+#[inline(always)]
+fn search(histogram: &[(u32, u32)], counters: u32, lowest: u64, small: &[f64]) -> Vec<(u64, f64)> {
     let w = f64::from(counters);
     let seen: Vec<(u64, f64)> = histogram
         .iter()
@@ -74,6 +97,7 @@ struct Sums {
 impl Sums {
     /// The sums of small flows in one of `w` counters, without the unlikely ones on either side, at
     /// most `room` of them.
+    #[inline(always)]
     fn new(small: &[f64], w: f64, room: usize) -> Self {
         let rates: Vec<f64> = small.iter().map(|flows| flows / w).collect();
         let moment = |power| {
@@ -138,12 +162,13 @@ fn candidates(seen: &[(u64, f64)], lowest: u64, sums: &Sums) -> (Vec<u64>, Vec<R
     (sizes, windows)
 }
 
-/// Four sums side by side, so that the loop is bound by multiplications and not by their latency.
+/// Sixteen sums side by side, so that the loop is bound by multiplications and not by their latency.
+#[inline(always)]
 fn dot(a: &[f64], b: &[f64]) -> f64 {
-    let ((a4, a_rest), (b4, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
-    let mut sums = [0.0; 4];
-    for (a, b) in a4.iter().zip(b4) {
-        for lane in 0..4 {
+    let ((a16, a_rest), (b16, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    let mut sums = [0.0; 16];
+    for (a, b) in a16.iter().zip(b16) {
+        for lane in 0..16 {
             sums[lane] += a[lane] * b[lane];
         }
     }

@@ -8,6 +8,8 @@
 //! lambda_s P(v - s) / P(v) flows of size s on average: the exact E-step, in O(V^2) for values up
 //! to V. A counter at its ceiling counts as what it is: a sum at or above it.
 
+use crate::simd::{Engine, Isa, Work};
+
 /// What the counters of an array say, as far as they can tell values apart.
 pub(super) struct Observed {
     /// Number of counters (w).
@@ -54,9 +56,29 @@ impl Observed {
 }
 
 /// The most likely flow sizes behind `observed`. Where sizes are `known` from some size on (at most
-/// the ceiling), these stay as they are. About 50 us an
+/// the ceiling), these stay as they are. Some 10 us an
 /// iteration at a ceiling of 255.
 pub(super) fn expect_and_maximise(observed: &Observed, known: Option<(usize, Sizes)>) -> Sizes {
+    Engine::detect().run(Maximise { observed, known })
+}
+
+/// [`expect_and_maximise`], compiled for vectors.
+struct Maximise<'a> {
+    observed: &'a Observed,
+    known: Option<(usize, Sizes)>,
+}
+
+impl Work for Maximise<'_> {
+    type Output = Sizes;
+
+    #[inline(always)]
+    fn work(self, _isa: impl Isa) -> Sizes {
+        maximise(self.observed, self.known)
+    }
+}
+
+#[inline(always)]
+fn maximise(observed: &Observed, known: Option<(usize, Sizes)>) -> Sizes {
     let ceiling = observed.holding.len();
     let w = observed.counters;
     let free = known.as_ref().map_or(ceiling, |known| known.0);
@@ -120,6 +142,7 @@ const BACKWARDS: f64 = 0.5;
 /// Panjer's recursion: the probability of every value of a counter that flows of each size hit at
 /// `rates`, as far as `values` reaches. Rates so high that an empty counter's probability
 /// underflows give values in proportion.
+#[inline(always)]
 pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
     let load: f64 = rates.iter().sum();
     let moments: Vec<f64> = rates.iter().enumerate().map(|(s, rate)| s as f64 * rate).collect();
@@ -138,6 +161,7 @@ pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
 }
 
 /// For each size s the sum over counters of P(v - s) / P(v), v being the counter's value.
+#[inline(always)]
 fn expected_shares(observed: &Observed, values: &[f64], shares: &mut [f64]) {
     let weights: Vec<f64> = observed
         .holding
@@ -165,6 +189,50 @@ mod tests {
         for (value, probability) in values.iter().enumerate() {
             assert!((probability - poisson).abs() < 1e-15);
             poisson *= 2.0 / (value + 1) as f64;
+        }
+    }
+
+    /// The E-step as MRAC has it: every way in which flows of up to `largest` packets make up `value`,
+    /// with its weight, the product of rate^n / n! over its sizes. Adds its flows, weighted, to
+    /// `shares`, and gives the sum of weights.
+    fn enumerate(value: usize, largest: usize, rates: &[f64], shares: &mut [f64]) -> f64 {
+        if value == 0 || largest == 0 {
+            return if value == 0 { 1.0 } else { 0.0 };
+        }
+        let (mut total, mut weight) = (0.0, 1.0);
+        for number in 0..=value / largest {
+            if number > 0 {
+                weight *= rates[largest] / number as f64;
+            }
+            let mut below = vec![0.0; shares.len()];
+            let ways = enumerate(value - number * largest, largest - 1, rates, &mut below);
+            total += weight * ways;
+            shares[largest] += weight * ways * number as f64;
+            shares.iter_mut().zip(below).for_each(|(share, below)| *share += weight * below);
+        }
+        total
+    }
+
+    #[test]
+    fn panjers_recursion_finds_what_enumerating_finds() {
+        let holding = [310.0, 260.0, 150.0, 90.0, 70.0, 41.0, 30.0, 14.0, 16.0, 9.0, 3.0, 7.0, 0.0];
+        let counters = holding.iter().sum();
+        let observed = Observed { counters, holding: holding.to_vec(), above: 0.0 };
+        let mut rates = first_guess(&observed, holding.len());
+        for _ in 0..observed.iterations() {
+            let mut flows = vec![0.0; holding.len()];
+            for (value, &holding) in holding.iter().enumerate().skip(1) {
+                let mut shares = vec![0.0; rates.len()];
+                let total = enumerate(value, value, &rates, &mut shares);
+                let weights = shares.iter().map(|share| holding * share / total);
+                flows.iter_mut().zip(weights).for_each(|(flows, more)| *flows += more);
+            }
+            rates = flows.iter().map(|flows| flows / counters).collect();
+        }
+        let sizes = expect_and_maximise(&observed, None);
+        for (size, rate) in rates.iter().enumerate().skip(1) {
+            let enumerated = rate * counters;
+            assert!((sizes.flows[size] - enumerated).abs() < 1e-6, "{size}: {enumerated}");
         }
     }
 

@@ -4,12 +4,15 @@
 //! d arrays of m buckets; every bucket sums the key fragments of its packets beside their number.
 //! Sketches of the same [`Shape`] add and subtract, so that what entered the network minus what
 //! left it is a sketch of the losses alone. A bucket that holds a single flow gives its key away by
-//! one division, and taking that flow out makes other buckets pure: [`FermatSketch::decode`].
+//! one division, and taking that flow out makes other buckets pure: [`FermatSketch::decode`]. Where
+//! flows are known from elsewhere, [`FermatSketch::decode_with_hints`] goes on where that stops.
 
 mod arithmetic;
 mod bucket;
 mod decode;
 mod decoded;
+mod hinted;
+mod linear;
 mod prime;
 mod sizing;
 mod sketch;

@@ -111,6 +111,21 @@ fn reduce(packets: i32) -> u32 {
     if packets >= 0 { packets as u32 } else { P - packets.unsigned_abs() }
 }
 
+/// `a b - c d` modulo p.
+#[inline]
+pub(super) fn cross(a: u32, b: u32, c: u32, d: u32) -> u32 {
+    let (plus, minus) = (mul_mod(a, b), mul_mod(c, d));
+    if plus >= minus { plus - minus } else { plus + (P - minus) }
+}
+
+/// `a / b` modulo p; `b` is not 0.
+#[inline]
+pub(super) fn quotient(a: u32, b: u32) -> u32 {
+    // What lies above 2^31 is a small negative number modulo p.
+    let b = if b > i32::MAX as u32 { b.wrapping_sub(P) as i32 } else { b as i32 };
+    mul_mod(a, inverse(b))
+}
+
 #[inline]
 pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
     let factor = reduce(packets);
@@ -215,6 +230,9 @@ mod tests {
             prop_assert_eq!(u64::from(difference[0]), (u64::from(a) + p - u64::from(b)) % p);
             prop_assert_eq!((sum[COUNT], difference[COUNT]), (a.wrapping_add(b), a.wrapping_sub(b)));
             prop_assert_eq!(u64::from(mul_mod(a, b)), u64::from(a) * u64::from(b) % p);
+            prop_assert_eq!(mul_mod(quotient(a, b.max(1)), b.max(1)), a);
+            let (x, y, square) = (u128::from(a), u128::from(b), u128::from(p) * u128::from(p));
+            prop_assert_eq!(u128::from(cross(a, a, b, b)), (x * x + square - y * y) % u128::from(p));
         }
 
         #[test]

@@ -71,6 +71,14 @@ pub(super) fn subtract(a: &Bucket, b: &Bucket) -> Bucket {
     lanes(&a.0, |lane, word| word.wrapping_sub(b.0[lane]))
 }
 
+/// The smallest number whose product with `b` is `a`; `b` is not 0, and `a` ends in at least as many
+/// zero bits.
+#[inline]
+pub(super) fn quotient(a: u32, b: u32) -> u32 {
+    let shift = b.trailing_zeros();
+    (a >> shift).wrapping_mul(odd_inverse(b >> shift)) & (u32::MAX >> shift)
+}
+
 #[inline(always)]
 pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
     lanes(&unit.0, |_, word| word.wrapping_mul(packets as u32))
@@ -141,6 +149,12 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn a_quotient_times_its_divisor_is_what_was_divided(a: u32, b: u32, zeros in 0_u32..31) {
+            let (a, b) = (a << zeros, (b | 1) << (zeros / 2));
+            prop_assert_eq!(quotient(a, b).wrapping_mul(b), a);
+        }
+
         #[test]
         fn an_odd_number_times_its_inverse_is_one(n: u32) {
             prop_assert_eq!((n | 1).wrapping_mul(odd_inverse(n | 1)), 1);

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::burst::Column;
 use crate::layout::Part;
-use crate::simd::Isa;
 
 /// Most counter arrays that the hash family has words for.
 pub const MAX_LEVELS: usize = 4;
@@ -172,21 +171,16 @@ impl Counters {
     }
 
     /// Counts one packet for each of the first `packets` of `words` in order, and lowers its entry in
-    /// `sizes` to the counter's new value where that is less.
+    /// `sizes` to the counter's new value where that is less. So few instructions a packet that the
+    /// CPU has the counters of a whole burst under way at once: asking for them first costs more
+    /// than it brings.
     #[inline(always)]
-    pub(super) fn count_burst(
-        &mut self,
-        isa: impl Isa,
-        packets: usize,
-        words: &Column,
-        sizes: &mut Column,
-    ) {
+    pub(super) fn count_burst(&mut self, packets: usize, words: &Column, sizes: &mut Column) {
         let at = Column::from_fn(|packet| self.part.bucket(words.0[packet]));
         let at = &at.0[..packets];
         let mut sums = Column::ZERO;
         match &mut self.cells {
             Cells::Bits8(cells) => {
-                at.iter().for_each(|&at| isa.prefetch(cells, at as usize));
                 for (&at, sum) in at.iter().zip(&mut sums.0) {
                     let cell = &mut cells[at as usize];
                     *cell = cell.saturating_add(1);
@@ -194,7 +188,6 @@ impl Counters {
                 }
             }
             Cells::Bits16(cells) => {
-                at.iter().for_each(|&at| isa.prefetch(cells, at as usize));
                 for (&at, sum) in at.iter().zip(&mut sums.0) {
                     let cell = &mut cells[at as usize];
                     *cell = cell.saturating_add(1);

@@ -3,7 +3,6 @@
 use super::level::{Counters, Level, LevelError, OVERFLOW, validate_levels};
 use crate::burst::{BURST, Column};
 use crate::hash::{HashColumns, Hashes};
-use crate::simd::Isa;
 
 /// Arrays of counters of rising width. See the [module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,16 +62,11 @@ impl TowerSketch {
     /// gives each one's flow size. Goes through one array after another, so that the cache lines of
     /// a whole burst are under way at once.
     #[inline(always)]
-    pub(crate) fn insert_burst(
-        &mut self,
-        isa: impl Isa,
-        packets: usize,
-        hashes: &HashColumns,
-    ) -> Column {
+    pub(crate) fn insert_burst(&mut self, packets: usize, hashes: &HashColumns) -> Column {
         let mut sizes = Column([OVERFLOW; BURST]);
         for (level, counters) in self.levels.iter_mut().enumerate() {
             let words = hashes.classifier_words(level);
-            counters.count_burst(isa, packets, &words, &mut sizes);
+            counters.count_burst(packets, &words, &mut sizes);
         }
         sizes
     }

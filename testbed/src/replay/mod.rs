@@ -13,7 +13,7 @@ use calumma_controller::analyse::{Analyser, EpochInput, Tasks};
 use calumma_controller::report::EpochReport;
 use calumma_edge::control::collect::SessionPlan;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, HashKey, Layout};
+use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
 
 use self::edge::Edge;
 pub use self::file::run;
@@ -139,6 +139,12 @@ impl Replay {
             .into_iter()
             .filter(|report| report.epoch <= last)
             .collect())
+    }
+
+    /// The size of a flow in the last epoch that was reported, where the ingress edge knows it.
+    pub fn size_of(&self, flow: &FlowKey) -> Option<u64> {
+        let sizes = self.analyser.sizes().get("e1")?;
+        Some(sizes.size_of(self.analyser.family(), flow).size)
     }
 
     /// What has become of the packets so far.

@@ -135,7 +135,7 @@ impl Change {
             simulation.restart(topology.edge(edge)?);
         }
         if let Some(presence) = self.controller {
-            simulation.set_controller(presence == Presence::Back);
+            simulation.set_controller(presence == Presence::Back)?;
         }
         Ok(())
     }

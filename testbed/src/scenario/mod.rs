@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use calumma_controller::analyse::Tasks;
+use calumma_controller::attention::Bounds;
 use calumma_controller::config::{AttentionSection, EpochSection};
 use calumma_sketch::{HashKey, Layout};
 use serde::Deserialize;
@@ -63,6 +64,9 @@ pub struct Scenario {
     /// Attention to begin with, likewise.
     #[serde(default)]
     pub attention: AttentionSection,
+    /// Whether the controller moves attention, within the bounds that go with the layout.
+    #[serde(default)]
+    pub planner: bool,
     /// What to report, likewise.
     #[serde(default)]
     pub tasks: Tasks,
@@ -180,6 +184,7 @@ impl Scenario {
         }
         Ok(Setup {
             attention: self.attention.on(&self.layout).map_err(anyhow::Error::msg)?,
+            planner: self.planner.then(|| Bounds::of(&self.layout)),
             layout: self.layout.clone(),
             hash_key: HashKey::from_bytes(key),
             clock: self.epoch.clock()?,

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{EpochSummary, Scenario, Verdict, change};
-use crate::simulate::{Outcome, Simulation};
+use crate::simulate::{Outcome, Simulation, SwitchClock};
 
 /// A scenario that has been played.
 #[derive(Clone, Debug, Serialize)]
@@ -38,7 +38,7 @@ pub fn play(
     mut watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
 ) -> Result<Played> {
     let topology = scenario.topology()?;
-    let clocks = Simulation::draw_clocks(
+    let clocks = SwitchClock::draw(
         scenario.seed,
         topology.edges().len(),
         scenario.clocks.offset_us,
@@ -51,7 +51,7 @@ pub fn play(
     let mut epochs = Vec::new();
     let mut take = |outcomes: Vec<Outcome>| {
         outcomes.into_iter().try_for_each(|outcome| {
-            let summary = EpochSummary::new(&outcome.report, &outcome.truth);
+            let summary = EpochSummary::new(&outcome);
             watch(&outcome, &summary)?;
             epochs.push(summary);
             anyhow::Ok(())

@@ -1,9 +1,9 @@
 //! An epoch of a scenario in a few numbers: what was said beside what happened.
 
-use calumma_controller::report::{DecodeState, EpochConfig, EpochReport, NetworkState};
+use calumma_controller::report::{DecodeState, EpochConfig, NetworkState};
 use serde::Serialize;
 
-use crate::simulate::EpochTruth;
+use crate::simulate::Outcome;
 
 /// An epoch in numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -42,13 +42,21 @@ pub struct EpochSummary {
     pub heavy_hitters: usize,
     /// Largest number of heavy changes at an edge.
     pub heavy_changes: usize,
+    /// Bytes of the frames that all edges sent.
+    pub frame_bytes: u64,
+    /// From the last side to the plan, in milliseconds by this machine's clock; the one number here
+    /// that differs from run to run.
+    pub response_ms: f64,
+    /// Why attention was moved; empty where it was not.
+    pub reasons: Vec<String>,
     /// What the report says that is not so.
     pub contradiction: Option<String>,
 }
 
 impl EpochSummary {
     /// The summary of an epoch.
-    pub fn new(report: &EpochReport, truth: &EpochTruth) -> Self {
+    pub fn new(outcome: &Outcome) -> Self {
+        let Outcome { report, truth, .. } = outcome;
         let most = |of: fn(&calumma_controller::report::EdgeReport) -> usize| {
             report.edges.iter().map(of).max().unwrap_or(0)
         };
@@ -73,6 +81,9 @@ impl EpochSummary {
             hh_load: hh_loads.reduce(f64::max),
             heavy_hitters: most(|edge| edge.heavy_hitters.len()),
             heavy_changes: most(|edge| edge.heavy_changes.len()),
+            frame_bytes: outcome.frame_bytes,
+            response_ms: outcome.response.as_secs_f64() * 1e3,
+            reasons: report.plan.as_ref().map_or(Vec::new(), |plan| plan.reasons.clone()),
             contradiction: truth.contradicts(report),
         }
     }

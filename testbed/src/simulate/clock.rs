@@ -1,5 +1,8 @@
 //! The clocks of switches, which never quite agree.
 
+use super::BEGIN_NS;
+use crate::workload::Draw;
+
 /// A switch's clock against true time: it shows `offset` more, and that grows by `drift`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SwitchClock {
@@ -12,6 +15,22 @@ pub struct SwitchClock {
 }
 
 impl SwitchClock {
+    /// The clocks of `edges` switches, each at most `offset_us` microseconds and `drift_ppm`
+    /// millionths off.
+    pub fn draw(seed: u64, edges: usize, offset_us: f64, drift_ppm: f64) -> Vec<Self> {
+        let within = |draw: Draw, bound: f64| (2.0 * draw.share() - 1.0) * bound;
+        (0..edges as u64)
+            .map(|edge| {
+                let draw = Draw::new(seed).of(u64::MAX).of(edge);
+                Self {
+                    offset_ns: within(draw.of(0), offset_us * 1e3),
+                    drift: within(draw.of(1), drift_ppm * 1e-6),
+                    since_ns: BEGIN_NS,
+                }
+            })
+            .collect()
+    }
+
     /// What the clock shows at true time `true_ns`.
     pub fn at(&self, true_ns: u64) -> u64 {
         true_ns.saturating_add_signed(self.ahead(true_ns).round() as i64)

@@ -15,7 +15,10 @@ mod network;
 mod queue;
 mod truth;
 
+use std::time::Duration;
+
 use calumma_controller::analyse::Tasks;
+use calumma_controller::attention::Bounds;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{Attention, HashKey, Layout};
@@ -23,6 +26,9 @@ use calumma_sketch::{Attention, HashKey, Layout};
 pub use self::clock::SwitchClock;
 pub use self::network::Simulation;
 pub use self::truth::{EpochTruth, FlowTruth};
+
+/// About when simulations take place, in nanoseconds since the Unix epoch.
+const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
 /// What a simulation measures by.
 #[derive(Clone, Debug)]
@@ -35,6 +41,8 @@ pub struct Setup {
     pub clock: EpochClock,
     /// Thresholds and division of memory to begin with.
     pub attention: Attention,
+    /// Within which bounds the controller moves attention; it leaves it alone where absent.
+    pub planner: Option<Bounds>,
     /// What to report.
     pub tasks: Tasks,
     /// How long the controller waits for what is missing of an epoch, in nanoseconds.
@@ -64,4 +72,8 @@ pub struct Outcome {
     pub report: EpochReport,
     /// What it should have seen.
     pub truth: EpochTruth,
+    /// Bytes of the frames that all edges sent of it.
+    pub frame_bytes: u64,
+    /// From its last side to what was planned from it, by this machine's clock.
+    pub response: Duration,
 }

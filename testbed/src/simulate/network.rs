@@ -8,17 +8,14 @@ use calumma_edge::worker::{MarkedRun, Packet};
 use calumma_sketch::{FlowKey, Hierarchy, Run};
 use calumma_wire::FrameReader;
 
-use super::controller::Controller;
+use super::controller::{Controller, Reported};
 use super::edge::Edge;
 use super::queue::Queue;
 use super::truth::{EpochTruth, FlowTruth};
-use super::{Detail, Outcome, Setup, SwitchClock};
+use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
 use crate::topology::{Routes, Topology};
 use crate::workload::pcap::packets_of;
-use crate::workload::{Draw, Flow, FlowSet, Traffic, frame};
-
-/// About when simulations take place, in nanoseconds since the Unix epoch.
-const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
+use crate::workload::{Flow, FlowSet, Traffic, frame};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
@@ -108,7 +105,7 @@ impl Simulation {
             edges: named.map(|(name, clock)| Edge::new(name, clock, 0)).collect(),
             connections: vec![0; edges],
             last_connection: 0,
-            controller: Some(Controller::new(&setup, topology.edges())),
+            controller: Some(Controller::new(&setup, topology.edges())?),
             queue: Queue::new(),
             deadline_ns: 0,
             first_epoch,
@@ -190,7 +187,10 @@ impl Simulation {
     }
 
     /// Stops the controller, or starts one that knows nothing of the one before.
-    pub fn set_controller(&mut self, runs: bool) {
+    ///
+    /// # Errors
+    /// None but those of [`new`](Self::new).
+    pub fn set_controller(&mut self, runs: bool) -> Result<()> {
         if !runs {
             self.controller = None;
             self.connections.fill(0);
@@ -201,8 +201,9 @@ impl Simulation {
                 self.queue.push(now_ns + RETRY_NS, Event::Connect(edge, start));
             }
         } else if self.controller.is_none() {
-            self.controller = Some(Controller::new(&self.setup, self.topology.edges()));
+            self.controller = Some(Controller::new(&self.setup, self.topology.edges())?);
         }
+        Ok(())
     }
 
     /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which count
@@ -338,7 +339,7 @@ impl Simulation {
                 if worker.start == start && worker.due_ns <= now_ns {
                     let frames = worker.run_until(now_ns);
                     for bytes in frames {
-                        self.to_controller(edge, bytes, now_ns);
+                        self.send_to_controller(edge, bytes, now_ns);
                     }
                     self.schedule(edge, now_ns);
                 }
@@ -351,7 +352,7 @@ impl Simulation {
                     self.connections[edge] = self.last_connection;
                     self.controller.iter_mut().for_each(|controller| controller.connected(edge));
                     let hello = self.edges[edge].hello();
-                    self.to_controller(edge, hello, now_ns);
+                    self.send_to_controller(edge, hello, now_ns);
                 }
             }
             Event::ToController(edge, connection, bytes) => {
@@ -365,12 +366,14 @@ impl Simulation {
                     self.report(now_ns);
                 }
             }
-            Event::ToEdge(edge, connection, bytes) if self.connections[edge] == connection => {
+            Event::ToEdge(edge, connection, bytes)
+                if connection > 0 && self.connections[edge] == connection =>
+            {
                 let mut reader = FrameReader::new();
                 reader.push(&bytes);
                 while let Some(message) = reader.next(None)? {
                     if let Some(answer) = self.edges[edge].hear(message, now_ns)? {
-                        self.to_controller(edge, answer, now_ns);
+                        self.send_to_controller(edge, answer, now_ns);
                     }
                 }
             }
@@ -385,7 +388,7 @@ impl Simulation {
     }
 
     /// Sends bytes to the controller, where there is a connection.
-    fn to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
+    fn send_to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
         let connection = self.connections[edge];
         if connection > 0 {
             let event = Event::ToController(edge, connection, bytes);
@@ -403,12 +406,23 @@ impl Simulation {
     /// Lets the controller report what it can.
     fn report(&mut self, now_ns: u64) {
         let Some(controller) = &mut self.controller else { return };
-        for mut report in controller.reports(now_ns) {
+        let work = controller.work(now_ns);
+        for Reported { mut report, frame_bytes, response } in work.reports {
             let later = self.truth.split_off(&(report.epoch + 1));
             let truth = std::mem::replace(&mut self.truth, later).remove(&report.epoch);
             let Some(epoch) = report.epoch.checked_sub(self.first_epoch) else { continue };
             report.epoch = epoch;
-            self.outcomes.push(Outcome { report, truth: truth.unwrap_or_default() });
+            if let Some(plan) = &mut report.plan {
+                plan.effective_epoch -= self.first_epoch;
+            }
+            let truth = truth.unwrap_or_default();
+            self.outcomes.push(Outcome { report, truth, frame_bytes, response });
+        }
+        if let Some((at_ns, frame)) = work.reconfigure {
+            for (edge, &connection) in self.connections.iter().enumerate() {
+                let event = Event::ToEdge(edge, connection, frame.clone());
+                self.queue.push(at_ns + FRAME_NS, event);
+            }
         }
         if let Some(deadline_ns) = controller.next_deadline()
             && deadline_ns > now_ns.max(self.deadline_ns)
@@ -416,28 +430,5 @@ impl Simulation {
             self.deadline_ns = deadline_ns;
             self.queue.push(deadline_ns, Event::Deadline);
         }
-    }
-}
-
-impl Simulation {
-    /// Draws the clocks of `edges` switches, each at most `offset_us` microseconds and `drift_ppm`
-    /// millionths off.
-    pub fn draw_clocks(
-        seed: u64,
-        edges: usize,
-        offset_us: f64,
-        drift_ppm: f64,
-    ) -> Vec<SwitchClock> {
-        let within = |draw: Draw, bound: f64| (2.0 * draw.share() - 1.0) * bound;
-        (0..edges as u64)
-            .map(|edge| {
-                let draw = Draw::new(seed).of(u64::MAX).of(edge);
-                SwitchClock {
-                    offset_ns: within(draw.of(0), offset_us * 1e3),
-                    drift: within(draw.of(1), drift_ppm * 1e-6),
-                    since_ns: BEGIN_NS,
-                }
-            })
-            .collect()
     }
 }

@@ -32,7 +32,7 @@ impl Draw {
 
     /// A number below `n`, which must not be 0.
     pub fn below(self, n: u64) -> u64 {
-        (u128::from(self.0) * u128::from(n) >> 64) as u64
+        ((u128::from(self.0) * u128::from(n)) >> 64) as u64
     }
 }
 

@@ -63,7 +63,6 @@ impl Link {
             State::Connecting(attempt) => match attempt.try_recv() {
                 Ok(Ok(stream)) => {
                     self.reader = FrameReader::new();
-                    self.queue.reconnect();
                     self.state = State::Connected(stream);
                     true
                 }
@@ -78,6 +77,7 @@ impl Link {
     }
 
     fn close(&mut self, retry: Duration) {
+        self.queue.disconnect();
         self.state = State::Idle { since: Instant::now(), retry };
     }
 

@@ -40,8 +40,9 @@ impl Queue {
         }
     }
 
-    /// Begins a connection: nothing has been sent on it, and frames about epochs wait.
-    pub(super) fn reconnect(&mut self) {
+    /// The connection is gone: nothing has been sent on the next one, and frames about epochs wait
+    /// until it is open.
+    pub(super) fn disconnect(&mut self) {
         self.answers.clear();
         self.current = None;
         self.begun = 0;
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn what_a_controller_has_not_reported_goes_to_the_next_one_again() {
         let mut queue = Queue::new(100);
-        queue.reconnect();
+        queue.disconnect();
         queue.answer(b"hello".to_vec());
         queue.hold(1, b"one-".to_vec());
         assert_eq!(drain(&mut queue), b"hello", "not before the controller's welcome");
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(drain(&mut queue), b"one-two-three");
         queue.reported(1);
 
-        queue.reconnect();
+        queue.disconnect();
         assert!(queue.next().is_none());
         queue.open();
         assert_eq!(queue.next(), Some(&b"two-"[..]));
@@ -167,7 +168,7 @@ mod tests {
         for epoch in 1..=5 {
             queue.hold(epoch, vec![b'0' + epoch as u8; 4]);
         }
-        queue.reconnect();
+        queue.disconnect();
         queue.open();
         assert_eq!(drain(&mut queue), b"44445555");
         assert_eq!(queue.given_up(), 3);

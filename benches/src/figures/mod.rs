@@ -1,0 +1,38 @@
+//! The figures of the papers that are about sketches alone, measured. [`table`] lists them.
+
+mod answers;
+mod decode_success;
+mod epochs;
+mod loss;
+mod sketchint;
+mod speed;
+mod tasks;
+
+use std::path::PathBuf;
+
+use calumma_figures::Figure;
+
+/// What all figures are made from.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where the captures are.
+    pub data: PathBuf,
+    /// A few points and small workloads only: to see that all of it works.
+    pub quick: bool,
+}
+
+impl Setup {
+    /// `full`, or `quick` where only a look is wanted.
+    fn choose<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// All figures that this crate measures.
+pub fn table() -> Vec<Figure<Setup>> {
+    vec![loss::VICTIMS, loss::LOSS_RATE, loss::FLOWS]
+        .into_iter()
+        .chain([decode_success::FIGURE, tasks::ZIPF, tasks::BACKBONE, tasks::MIXED])
+        .chain([sketchint::FIGURE, speed::FIGURE])
+        .collect()
+}

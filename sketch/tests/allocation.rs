@@ -1,0 +1,107 @@
+//! Nothing that runs once a packet, and nothing that runs while an lcore waits, takes memory.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::cell::Cell;
+
+use calumma_sketch::group::BURST;
+use calumma_sketch::{
+    Arithmetic, Attention, EgressGroup, Engine, FermatSketch, FlowKey, Hashes, Hierarchy,
+    IngressGroup, Layout, Shape,
+};
+use common::family;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts for each thread how often it is asked for memory.
+struct Counting;
+
+// SAFETY: every call goes on to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(memory) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, memory: Memory) {
+        // SAFETY: the caller keeps the contract of `dealloc`; all memory is the system's.
+        unsafe { System.dealloc(start, memory) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// How often `work` asks for memory.
+fn allocations(work: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+fn keys() -> Vec<FlowKey> {
+    (0..200).map(|n| FlowKey::from_words(0x0A00_0000 + n % 70, n, 443, 6)).collect()
+}
+
+#[test]
+fn bursts_take_no_memory() {
+    let layout = Layout::default();
+    let attention = Attention::healthy(&layout, 512);
+    for engine in Engine::available() {
+        let family = family(1).with_engine(engine);
+        let mut ingress = IngressGroup::new(&layout, attention, 1).unwrap();
+        let mut egress = EgressGroup::new(&layout, attention).unwrap();
+        let keys = keys();
+        let mut hierarchies = [Hierarchy::default(); BURST];
+        let taken = allocations(|| {
+            for keys in keys.chunks(BURST) {
+                let hierarchies = &mut hierarchies[..keys.len()];
+                ingress.record_burst(&family, keys, hierarchies);
+                egress.record_burst(&family, keys, hierarchies);
+            }
+        });
+        assert_eq!(taken, 0, "{}", engine.name());
+        assert!(egress.downstream().packets() > 0);
+    }
+}
+
+#[test]
+fn single_packets_and_the_algebra_take_no_memory() {
+    for arithmetic in [Arithmetic::Prime, Arithmetic::Wrapping] {
+        let family = family(2);
+        let shape = Shape { arithmetic, ..Shape::default() };
+        let (mut one, other) = (FermatSketch::new(shape), FermatSketch::new(shape));
+        let mut copy = FermatSketch::new(shape);
+        let layout = Layout { arithmetic, ..Layout::default() };
+        let attention = Attention::healthy(&layout, 512);
+        let mut ingress = IngressGroup::new(&layout, attention, 1).unwrap();
+        let keys = keys();
+        let mut hashes = vec![Hashes::default(); keys.len()];
+        let taken = allocations(|| {
+            family.hash_burst(&keys, &mut hashes);
+            for (key, hashes) in keys.iter().zip(&hashes) {
+                one.insert(&family, key, 3);
+                one.encode(&one.whole(), key, hashes);
+                ingress.record(key, hashes);
+                assert!(ingress.classifier().query(hashes) > 0);
+            }
+            one.add(&other).unwrap();
+            copy.clone_from(&one);
+            one.subtract(&copy).unwrap();
+            copy.clear();
+        });
+        assert_eq!(taken, 0, "{arithmetic:?}");
+        assert_eq!(one, copy);
+    }
+}
+
+#[test]
+fn the_count_sees_what_does_take_memory() {
+    assert!(allocations(|| drop(FermatSketch::new(Shape::default()))) > 0);
+}
