@@ -14,12 +14,16 @@
 //! The rule throughout: incomplete is allowed, wrong is not. What is missing, late or undecodable
 //! is carried into the report and never becomes a loss.
 
+pub mod alert;
 pub mod analyse;
 pub mod api;
+pub mod archive;
 pub mod attention;
 pub mod clocks;
 pub mod collect;
 pub mod config;
+pub mod ipfix;
+pub mod metrics;
 pub mod output;
 pub mod report;
 pub mod server;

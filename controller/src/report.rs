@@ -100,6 +100,16 @@ pub enum NetworkState {
     Ill,
 }
 
+impl NetworkState {
+    /// As reports and metrics write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Ill => "ill",
+        }
+    }
+}
+
 /// Attention as reports give it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpochConfig {
@@ -150,6 +160,19 @@ pub enum DecodeState {
     Skipped,
     /// The encoder has no buckets in this epoch.
     Absent,
+}
+
+impl DecodeState {
+    /// As reports and metrics write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Partial => "partial",
+            Self::Blocked => "blocked",
+            Self::Skipped => "skipped",
+            Self::Absent => "absent",
+        }
+    }
 }
 
 /// How decoding of the delta encoders went.
@@ -244,6 +267,16 @@ pub enum LossClass {
     Light,
 }
 
+impl LossClass {
+    /// As reports and metrics write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Heavy => "HL",
+            Self::Light => "LL",
+        }
+    }
+}
+
 /// A victim flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Loss {
@@ -326,60 +359,66 @@ pub struct HeavyChange {
     pub after: u64,
 }
 
+/// A small healthy epoch, for tests.
+#[cfg(test)]
+pub(crate) fn sample() -> EpochReport {
+    let flow = Flow {
+        src: [10, 1, 0, 2].into(),
+        dst: [10, 2, 0, 2].into(),
+        sport: 40_000,
+        dport: 5_201,
+        proto: 6,
+    };
+    EpochReport {
+        epoch: 12,
+        start_unix_ns: 600_000_000,
+        length_ms: 50,
+        complete: true,
+        missing_edges: vec![],
+        incomplete_because: vec![],
+        state: NetworkState::Healthy,
+        config: EpochConfig {
+            t_h: 1,
+            t_l: 1,
+            sample_rate: 1.0,
+            hh_buckets: 3584,
+            hl_buckets: 512,
+            ll_buckets: 0,
+        },
+        decode: DecodeReport {
+            hl: DecodeState::Complete,
+            ll: DecodeState::Absent,
+            hl_load_factor: Some(0.03),
+            ll_load_factor: None,
+        },
+        loss: vec![Loss { flow, lost: 3, class: LossClass::Heavy, partial: false }],
+        surplus: vec![],
+        plan: None,
+        timing: None,
+        edges: vec![EdgeReport {
+            edge: "e1".to_owned(),
+            packets_in: Some(81_234),
+            packets_out: Some(80_991),
+            cardinality: Some(412.0),
+            cardinality_error: Some(0.0),
+            entropy: Some(5.91),
+            hh_decode: DecodeState::Complete,
+            hh_load_factor: Some(0.04),
+            heavy_hitters: vec![HeavyHitter { flow, size: 5120, size_min: None }],
+            heavy_changes_since: Some(11),
+            heavy_changes: vec![HeavyChange { flow, before: 10, after: 900 }],
+            size_distribution: vec![(1, 210.4), (2, 55.0)],
+        }],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_report_reads_as_operators_and_tools_expect() {
-        let flow = Flow {
-            src: [10, 1, 0, 2].into(),
-            dst: [10, 2, 0, 2].into(),
-            sport: 40_000,
-            dport: 5_201,
-            proto: 6,
-        };
-        let report = EpochReport {
-            epoch: 12,
-            start_unix_ns: 600_000_000,
-            length_ms: 50,
-            complete: true,
-            missing_edges: vec![],
-            incomplete_because: vec![],
-            state: NetworkState::Healthy,
-            config: EpochConfig {
-                t_h: 1,
-                t_l: 1,
-                sample_rate: 1.0,
-                hh_buckets: 3584,
-                hl_buckets: 512,
-                ll_buckets: 0,
-            },
-            decode: DecodeReport {
-                hl: DecodeState::Complete,
-                ll: DecodeState::Absent,
-                hl_load_factor: Some(0.03),
-                ll_load_factor: None,
-            },
-            loss: vec![Loss { flow, lost: 3, class: LossClass::Heavy, partial: false }],
-            surplus: vec![],
-            plan: None,
-            timing: None,
-            edges: vec![EdgeReport {
-                edge: "e1".to_owned(),
-                packets_in: Some(81_234),
-                packets_out: Some(80_991),
-                cardinality: Some(412.0),
-                cardinality_error: Some(0.0),
-                entropy: Some(5.91),
-                hh_decode: DecodeState::Complete,
-                hh_load_factor: Some(0.04),
-                heavy_hitters: vec![HeavyHitter { flow, size: 5120, size_min: None }],
-                heavy_changes_since: Some(11),
-                heavy_changes: vec![HeavyChange { flow, before: 10, after: 900 }],
-                size_distribution: vec![(1, 210.4), (2, 55.0)],
-            }],
-        };
+        let report = sample();
         let text = serde_json::to_string(&report).unwrap();
         let wanted = [
             r#"{"epoch":12,"start_unix_ns":600000000,"length_ms":50,"complete":true,"#,

@@ -36,13 +36,14 @@ struct Server {
     stopped: watch::Receiver<bool>,
 }
 
-/// Answers requests until told to stop.
+/// Answers requests until told to stop; `more` are routes beside the API's.
 pub(super) async fn serve(
     listener: TcpListener,
     hub: Arc<Hub>,
+    more: Router,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let router = router(Server { hub, stopped: stopped.clone() });
+    let router = router(Server { hub, stopped: stopped.clone() }).merge(more);
     let stop = async move {
         // An error means that the controller is gone, which is to stop as well.
         let _ = stopped.wait_for(|&stopped| stopped).await;
