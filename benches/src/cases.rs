@@ -36,6 +36,30 @@ pub fn hash<'a>(name: &str, family: HashFamily, packets: &'a [FlowKey]) -> Case<
     })
 }
 
+/// Hashing and one way of inserting into the classifier of the layout.
+pub fn classify<'a>(
+    name: &str,
+    family: HashFamily,
+    layout: &Layout,
+    packets: &'a [FlowKey],
+    insert: fn(&mut TowerSketch, &Hashes) -> u32,
+) -> Case<'a> {
+    let mut tower = TowerSketch::new(&layout.classifier).expect("a valid classifier");
+    Case::new(name, "Mpps", move || {
+        tower.clear();
+        let mut hashes = [Hashes::default(); BURST];
+        mpps(packets.len(), || {
+            for burst in packets.chunks(BURST) {
+                let hashes = &mut hashes[..burst.len()];
+                family.hash_burst(burst, hashes);
+                for hashes in hashes {
+                    black_box(insert(&mut tower, hashes));
+                }
+            }
+        })
+    })
+}
+
 /// All the ingress work of a switch under the layout and attention given.
 pub fn ingress<'a>(
     name: &str,

@@ -160,6 +160,7 @@ fn a_flowset_that_lacks_flows_bounds_nothing_it_does_not_know() {
     let (classifier, decoded) = measure(&family, &towers()[0], 50, 20, &flows);
     assert!(!decoded.is_complete());
     let epoch = Accumulation::new(&family, &classifier, 20, &decoded);
+    assert!(!epoch.tells_distribution(), "counters overflowed");
     let known: HashSet<FlowKey> = decoded.flows().iter().map(|flow| flow.0).collect();
     for (key, packets) in flows.iter().filter(|(key, _)| !known.contains(key)) {
         let size = epoch.size_of(key);

@@ -69,6 +69,9 @@ enum Bench {
         /// Write the figures to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+        /// Instructions to use: scalar, avx2 or avx512; the fastest of the CPU when left out
+        #[arg(long, value_name = "NAME")]
+        engine: Option<String>,
     },
     /// The controller's response, the bytes it is sent, and how many edges it serves
     Controller {
@@ -90,11 +93,14 @@ enum Bench {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo { seconds, out } => demo(seconds, &out),
-        Command::Bench(Bench::Sketch { json }) => bench("sketch", json.as_deref()),
+        Command::Bench(Bench::Sketch { json, engine }) => {
+            let engine = engine.as_deref().map(|name| ["--engine", name]);
+            bench("sketch", json.as_deref(), engine.as_ref().map_or(&[], |words| &words[..]))
+        }
         Command::Bench(Bench::Controller { json }) => {
             let mut build = cargo();
             build.args(["build", "--release", "--package", "calumma-controller"]);
-            shell::run(build).and_then(|()| bench("controller", json.as_deref()))
+            shell::run(build).and_then(|()| bench("controller", json.as_deref(), &[]))
         }
         Command::Bench(Bench::Edge { json, quick }) => bench_edge(json.as_deref(), quick),
         Command::Figures { out, only, quick, data } => {
@@ -151,13 +157,14 @@ fn figures(
     Ok(ExitCode::SUCCESS)
 }
 
-fn bench(name: &str, json: Option<&std::path::Path>) -> Result<ExitCode> {
+fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<ExitCode> {
     machine::prepare()?;
     let mut bench = cargo();
     bench.args(["run", "--release", "--package", "calumma-benches", "--bin", name, "--"]);
     if let Some(json) = json {
         bench.arg("--json").arg(json);
     }
+    bench.args(more);
     shell::run(bench)?;
     Ok(ExitCode::SUCCESS)
 }

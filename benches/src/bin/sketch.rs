@@ -3,9 +3,9 @@
 use std::io::stdout;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use calumma_benches::{cases, measure, memory, peers, workload};
-use calumma_sketch::{Arithmetic, Attention, HashFamily, HashKey, Layout};
+use calumma_sketch::{Arithmetic, Attention, Engine, HashFamily, HashKey, Layout, TowerSketch};
 use clap::Parser;
 
 /// Speed of the sketches on one core, beside their peers
@@ -22,12 +22,27 @@ struct Cli {
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// Instructions to hash, record and decode with: scalar, avx2 or avx512, whichever the CPU has;
+    /// the fastest when left out
+    #[arg(long, value_name = "NAME", value_parser = engine)]
+    engine: Option<Engine>,
+}
+
+/// The engine of this name, where the CPU has it.
+fn engine(name: &str) -> Result<Engine> {
+    let plain = |name: &str| name.replace('-', "").to_lowercase();
+    let mut available = Engine::available();
+    available.find(|engine| plain(engine.name()) == plain(name)).with_context(|| {
+        let names: Vec<_> = Engine::available().map(|engine| plain(engine.name())).collect();
+        format!("this CPU has {}", names.join(", "))
+    })
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
     let packets = workload::zipf(63_000, 2_300_000, 1.1, 1);
     let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+    let family = cli.engine.into_iter().fold(family, HashFamily::with_engine);
     let layout = Layout::default();
     let wrapping = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
     let healthy = Attention::healthy(&layout, 512);
@@ -58,6 +73,13 @@ fn main() -> Result<()> {
         cases::egress("sketch.egress.mpps", family.clone(), &layout, healthy, &packets)
             .in_cycles("sketch.egress.cycles"),
     ]);
+    for (mpps, cycles, insert) in [
+        ("sketch.tower.mpps", "sketch.tower.cycles", TowerSketch::insert as fn(&mut _, &_) -> u32),
+        ("sketch.tower.cu.mpps", "sketch.tower.cu.cycles", TowerSketch::insert_conservatively),
+    ] {
+        let case = || cases::classify(mpps, family.clone(), &layout, &packets, insert);
+        all.extend([case(), case().in_cycles(cycles)]);
+    }
     use Arithmetic::{Prime, Wrapping};
     for (name, arithmetic, flows, by_key) in [
         ("sketch.decode.ns_per_flow", Prime, 8_600, false),

@@ -3,9 +3,10 @@
 
 use anyhow::Result;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{Arithmetic, FermatSketch, HashFamily, HashKey, Shape};
+use calumma_sketch::{Arithmetic, FermatSketch, Shape};
 
 use super::Setup;
+use super::trials::family;
 use crate::workload::{self, losses};
 
 /// Success against buckets and against memory.
@@ -87,10 +88,9 @@ fn measure(setup: &Setup) -> Result<Drawn> {
         ))
 }
 
-fn decodes(shape: Shape, flows: usize, seed: u64) -> bool {
-    let mut key = [0; 32];
-    key[..8].copy_from_slice(&seed.to_le_bytes());
-    let family = HashFamily::new(&HashKey::from_bytes(key));
+/// Whether so many flows decode completely, keys and hash functions being drawn from `seed`.
+pub(super) fn decodes(shape: Shape, flows: usize, seed: u64) -> bool {
+    let family = family(seed);
     let mut sketch = FermatSketch::new(shape);
     for (flow, key) in workload::keys(flows, seed).iter().enumerate() {
         sketch.insert(&family, key, losses(flow));

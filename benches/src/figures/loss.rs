@@ -1,15 +1,13 @@
 //! Figures 4, 5 and 6 of the ChameleMon paper: the memory that packet loss detection takes, and the
 //! time to decode it, beside FlowRadar and LossRadar.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use anyhow::Result;
 use calumma_baselines::{FlowRadar, LossRadar};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{FermatSketch, FlowKey, HashFamily, HashKey, Shape};
+use calumma_sketch::{FermatSketch, FlowKey, Shape};
 
 use super::Setup;
+use super::trials::{family, least, often};
 use crate::measure::Watch;
 use crate::workload;
 
@@ -119,9 +117,7 @@ const CONTENDERS: [Contender; 3] = [
 
 /// The difference of upstream and downstream is made at once: subtracting is exact.
 fn fermat(workload: &Workload, keys: &[FlowKey], bytes: usize, seed: u64) -> (bool, f64) {
-    let family = HashFamily::new(&HashKey::from_bytes(std::array::from_fn(|at| {
-        (seed >> (8 * (at % 8))) as u8
-    })));
+    let family = family(seed);
     let shape = Shape::default();
     let buckets = bytes / (4 * shape.arithmetic.words()) / shape.arrays;
     let mut sketch = FermatSketch::new(shape.with_buckets(buckets.max(1)));
@@ -192,8 +188,9 @@ fn sweep(
             let items = items(&workload);
             let trials = setup.choose((20_000_000 / items).clamp(20, 1000), 20);
             let succeeds = |bytes, seed| find(&workload, &keys_of(&workload, seed), bytes, seed);
-            let bytes =
-                least(items * item_bytes, |bytes| often(trials, |seed| succeeds(bytes, seed).0));
+            let bytes = least(items * item_bytes, 60, |bytes| {
+                often(trials, trials / 1000, |seed| succeeds(bytes, seed).0)
+            });
             let mut times: Vec<f64> =
                 (0..setup.choose(9, 3)).map(|seed| succeeds(bytes, seed).1).collect();
             times.sort_unstable_by(f64::total_cmp);
@@ -234,37 +231,4 @@ fn flow_sizes() -> Vec<u32> {
 
 fn keys_of(workload: &Workload, seed: u64) -> Vec<FlowKey> {
     workload::keys(workload.flows.len(), seed)
-}
-
-/// The least number of bytes with which it succeeds, within 2 %.
-fn least(guess: usize, succeeds: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (guess / 2, guess);
-    while !succeeds(high) {
-        (low, high) = (high, high + high / 2);
-    }
-    while high - low > (high / 50).max(60) {
-        let middle = low.midpoint(high);
-        if succeeds(middle) { high = middle } else { low = middle }
-    }
-    high
-}
-
-/// Whether at most one trial in a thousand fails; ends at the first failure too many.
-fn often(trials: usize, succeeds: impl Fn(u64) -> bool + Sync) -> bool {
-    let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let allowed = trials / 1000;
-    let work = || {
-        while failures.load(Ordering::Relaxed) <= allowed {
-            let trial = next.fetch_add(1, Ordering::Relaxed);
-            if trial >= trials {
-                break;
-            }
-            if !succeeds(trial as u64) {
-                failures.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    failures.into_inner() <= allowed
 }

@@ -1,12 +1,17 @@
-//! The figures of the papers that are about sketches alone, measured. [`table`] lists them.
+//! The figures of the papers that are about sketches alone, measured, and those of what no paper
+//! has. [`table`] lists them.
 
 mod answers;
 mod decode_success;
 mod epochs;
+mod hinted;
+mod insertion;
 mod loss;
+mod sizing;
 mod sketchint;
 mod speed;
 mod tasks;
+mod trials;
 
 use std::path::PathBuf;
 
@@ -34,5 +39,6 @@ pub fn table() -> Vec<Figure<Setup>> {
         .into_iter()
         .chain([decode_success::FIGURE, tasks::ZIPF, tasks::BACKBONE, tasks::MIXED])
         .chain([sketchint::FIGURE, speed::FIGURE])
+        .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()
 }

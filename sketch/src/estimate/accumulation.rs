@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use super::size::Sizes;
-use super::{Estimate, cardinality, entropy, size_distribution, size_distribution_with_known};
+use super::{Estimate, cardinality, entropy, size_distribution_with_known, tells_distribution};
 use crate::fermat::Decoded;
 use crate::hash::HashFamily;
 use crate::key::FlowKey;
@@ -26,7 +26,7 @@ pub struct FlowSize {
 /// What classifier and HH flowset of one epoch say together.
 ///
 /// The classifier must have been filled by CM insertion, whose counters are sums.
-/// Made in about the time of [`size_distribution`] when first asked for a size or the distribution;
+/// Made in about the time of [`size_distribution`](super::size_distribution) when first asked for a size or the distribution;
 /// then a size costs some hundred nanoseconds.
 #[derive(Debug)]
 pub struct Accumulation<'a> {
@@ -120,12 +120,13 @@ impl<'a> Accumulation<'a> {
         }
     }
 
+    /// From which size on the flowset has all flows; `u64::MAX` where it may lack some.
+    fn known_from(&self) -> u64 {
+        if self.complete { self.unseen() + 1 } else { u64::MAX }
+    }
+
     fn distribution_of(&self, hh_sizes: impl Iterator<Item = u64>) -> Vec<(u64, f64)> {
-        if self.complete {
-            size_distribution_with_known(self.classifier, self.unseen() + 1, hh_sizes)
-        } else {
-            size_distribution(self.classifier, hh_sizes)
-        }
+        size_distribution_with_known(self.classifier, self.known_from(), hh_sizes)
     }
 
     /// The size of any flow (0 where it was not seen).
@@ -141,10 +142,10 @@ impl<'a> Accumulation<'a> {
         let recorded = self.hh.get(key).copied().unwrap_or(0);
         let most = (self.complete || recorded > 0).then_some(recorded + self.unseen());
         let at_most = most.into_iter().chain(counted).min();
-        let estimate = known.hh.get(key).copied().unwrap_or_else(|| {
-            let below = if self.complete { self.unseen() + 1 } else { u64::MAX };
-            known.sizes.of_other(self.classifier, &hashes, below)
-        });
+        let estimate =
+            known.hh.get(key).copied().unwrap_or_else(|| {
+                known.sizes.of_other(self.classifier, &hashes, self.known_from())
+            });
         let at_least = if self.complete { recorded } else { 0 };
         FlowSize { estimate, at_least: at_least.min(at_most.unwrap_or(u64::MAX)), at_most }
     }
@@ -184,7 +185,14 @@ impl<'a> Accumulation<'a> {
         cardinality(self.classifier)
     }
 
-    /// Number of flows by size in packets, ascending; see [`size_distribution`].
+    /// Whether [`distribution`](Self::distribution) and [`entropy`](Self::entropy) are in range; see
+    /// [`tells_distribution`].
+    pub fn tells_distribution(&self) -> bool {
+        tells_distribution(self.classifier, self.known_from())
+    }
+
+    /// Number of flows by size in packets, ascending; see
+    /// [`size_distribution`](super::size_distribution).
     pub fn distribution(&self) -> &[(u64, f64)] {
         &self.known().distribution
     }

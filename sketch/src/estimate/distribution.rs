@@ -3,7 +3,7 @@
 
 use super::elephants::large_flows;
 use super::mrac::{Observed, Sizes, expect_and_maximise};
-use crate::tower::TowerSketch;
+use crate::tower::{OVERFLOW, TowerSketch};
 
 /// Sizes below this are told apart by full expectation maximisation, larger ones by candidates
 /// close below the counter values seen.
@@ -77,6 +77,27 @@ pub fn size_distribution_with_known(
     list.sizes
 }
 
+/// Whether the classifier tells the distribution of the sizes below `known_from`, and so the entropy,
+/// too ([`size_distribution_with_known`]; `u64::MAX` where no sizes are known).
+///
+/// It does not where an array that is asked has no zero counter left: any number of flows could be
+/// behind it. Nor where counters of the last array have overflowed and sizes beyond it are not known:
+/// flows of that size are missing, or only those of a flowset that may lack some are listed.
+pub fn tells_distribution(classifier: &TowerSketch, known_from: u64) -> bool {
+    let mut lowest = 1;
+    for (at, level) in classifier.levels().enumerate() {
+        if lowest >= known_from {
+            return true;
+        }
+        if classifier.counters(at).all(|value| value != 0) {
+            return false;
+        }
+        lowest = u64::from(level.max());
+    }
+    let last = classifier.levels().len() - 1;
+    lowest >= known_from || classifier.counters(last).all(|value| value != OVERFLOW)
+}
+
 /// The known flows as an array with this ceiling sees them; `None` where all of them are beyond.
 fn known_below(known: &[u64], known_from: u64, ceiling: usize) -> Option<(usize, Sizes)> {
     let from = usize::try_from(known_from).ok().filter(|&from| from <= ceiling)?;
@@ -106,5 +127,47 @@ impl List {
                 self.carried = 0.0;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FlowKey, HashFamily, HashKey, Level};
+
+    /// As many flows as given, of so many packets each.
+    fn tower(levels: &[Level], flows: u32, packets: u32) -> TowerSketch {
+        let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+        let mut tower = TowerSketch::new(levels).unwrap();
+        for flow in 0..flows {
+            let hashes = family.hash(&FlowKey::from_words(0x0A00_0000 + flow, 7, flow << 7, 17));
+            tower.insert_run(&hashes, packets);
+        }
+        tower
+    }
+
+    #[test]
+    fn an_array_without_a_zero_counter_tells_no_sizes() {
+        let levels = [Level::new(8, 4_096), Level::new(16, 64)];
+        let full = tower(&levels, 2_000, 3);
+        assert!(!tells_distribution(&full, u64::MAX));
+        // The full array is the wide one, which is not asked where all large flows are known.
+        assert!(tells_distribution(&full, 255));
+        let roomy = tower(&[Level::new(8, 4_096), Level::new(16, 2_048)], 2_000, 3);
+        assert!(tells_distribution(&roomy, u64::MAX));
+    }
+
+    #[test]
+    fn overflowed_counters_are_no_harm_where_large_flows_are_known() {
+        let overflowed = tower(&[Level::new(8, 64), Level::new(16, 32)], 2, 70_000);
+        assert!(!tells_distribution(&overflowed, u64::MAX));
+        assert!(tells_distribution(&overflowed, 250));
+        let saturated = tower(&[Level::new(8, 64), Level::new(16, 32)], 2, 60_000);
+        assert!(tells_distribution(&saturated, u64::MAX));
+    }
+
+    #[test]
+    fn nothing_is_asked_where_all_sizes_are_known() {
+        assert!(tells_distribution(&tower(&[Level::new(8, 4)], 1_000, 1), 1));
     }
 }

@@ -48,5 +48,5 @@ mod size;
 
 pub use accumulation::{Accumulation, FlowSize};
 pub use cardinality::{Estimate, cardinality};
-pub use distribution::{size_distribution, size_distribution_with_known};
+pub use distribution::{size_distribution, size_distribution_with_known, tells_distribution};
 pub use entropy::entropy;
