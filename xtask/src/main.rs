@@ -43,7 +43,7 @@ enum Command {
     Bench(Bench),
     /// Measure and draw the papers' figures, each beside its paper's claim, on one page
     ///
-    /// Takes about a quarter of an hour; a few seconds with --quick.
+    /// Takes about half an hour; a few seconds with --quick, which leaves the simulated networks out.
     Figures {
         /// Where drawings (SVG), numbers (CSV) and the page (index.html) go
         #[arg(long, value_name = "DIR", default_value = "figures-out")]
@@ -51,7 +51,7 @@ enum Command {
         /// Only figures whose name contains this
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
-        /// A few points and small workloads only
+        /// Figures about sketches only, with a few points and small workloads
         #[arg(long)]
         quick: bool,
         /// Where real captures are, as in CALUMMA_DATA; figures of captures that are not there are skipped
