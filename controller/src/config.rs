@@ -10,9 +10,13 @@ use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
 use calumma_wire::{MAX_NAME_BYTES, check_layout};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use crate::alert::AlertsSection;
 use crate::analyse::Tasks;
+use crate::archive::ArchiveSection;
 use crate::attention::Bounds;
+use crate::ipfix::IpfixSection;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -54,6 +58,15 @@ pub struct Config {
     /// What to report.
     #[serde(default)]
     pub tasks: Tasks,
+    /// Parquet files of all reports; none are written where absent.
+    #[serde(default)]
+    pub archive: Option<ArchiveSection>,
+    /// A collector of flow records; none are sent where absent.
+    #[serde(default)]
+    pub ipfix: Option<IpfixSection>,
+    /// Alerts; none where absent.
+    #[serde(default)]
+    pub alerts: Option<AlertsSection>,
 }
 
 fn default_listen() -> SocketAddr {
@@ -110,7 +123,7 @@ impl EpochSection {
 
 /// Thresholds, sampling and division of memory; what the HH encoder gets is what the others leave.
 /// Also the body of `POST /api/v1/attention`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AttentionSection {
     /// Flows of at least this many packets are heavy-hitter candidates.
@@ -118,6 +131,7 @@ pub struct AttentionSection {
     /// Flows below this many packets are light-loss candidates.
     pub t_l: u32,
     /// The share of light-loss candidates that are monitored.
+    #[schema(value_type = f64, minimum = 0, maximum = 1)]
     pub sample_rate: SampleRate,
     /// Buckets an array of the HL encoder.
     pub hl_buckets: u32,
@@ -155,7 +169,7 @@ impl AttentionSection {
 }
 
 /// What is done with the plans for later epochs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShiftingMode {
     /// Attention shifts as they say.
@@ -279,6 +293,10 @@ impl Config {
         self.checked_clock().map_err(|problem| format!("[epoch]: {problem}"))?;
         check_layout(&self.layout).map_err(|problem| format!("[layout]: {problem}"))?;
         self.checked_attention().map_err(|problem| format!("[attention]: {problem}"))?;
+        let archive = self.archive.as_ref().map_or(Ok(()), ArchiveSection::check);
+        archive.map_err(|problem| format!("[archive]: {problem}"))?;
+        let alerts = self.alerts.as_ref().map_or(Ok(()), AlertsSection::check);
+        alerts.map_err(|problem| format!("[alerts]: {problem}"))?;
         if self.shifting.plans() {
             let bounds = self.shifting.bounds(&self.layout);
             bounds.check(&self.layout).map_err(|problem| format!("[shifting]: {problem}"))?;
@@ -328,6 +346,9 @@ impl Config {
             ("grace_ms", self.grace_ms != other.grace_ms),
             ("[epoch]", self.epoch != other.epoch),
             ("[layout]", self.layout != other.layout),
+            ("[archive]", self.archive != other.archive),
+            ("[ipfix]", self.ipfix != other.ipfix),
+            ("[alerts]", self.alerts != other.alerts),
             ("[shifting]", self.shifting != other.shifting),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
@@ -378,6 +399,23 @@ mod tests {
     }
 
     #[test]
+    fn the_sections_that_the_sample_leaves_out_are_valid_and_show_the_defaults() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/controller.toml");
+        let text = std::fs::read_to_string(page).unwrap();
+        let wanted = |line: &str| line.strip_prefix('#').is_some_and(|rest| !rest.starts_with(' '));
+        let on: Vec<&str> =
+            text.lines().map(|line| if wanted(line) { &line[1..] } else { line }).collect();
+        let config = Config::parse(&on.join("\n"), "controller.toml").unwrap();
+
+        let bare = "[archive]\ndir = '/var/lib/calumma/archive'\n[alerts]\n\
+                    [ipfix]\ncollector = '127.0.0.1:4739'\n";
+        let bare = Config::parse(&format!("edges = ['e1', 'e2']\n{bare}"), "c.toml").unwrap();
+        assert_eq!((config.archive, config.ipfix), (bare.archive, bare.ipfix));
+        let webhooks = vec!["http://127.0.0.1:8080/calumma".to_owned()];
+        assert_eq!(config.alerts, Some(AlertsSection { webhooks, ..bare.alerts.unwrap() }));
+    }
+
+    #[test]
     fn errors_name_the_file_the_place_and_the_remedy() {
         let typo = problem("edges = ['e1']\n[epoch]\nlenght_ms = 50");
         assert!(typo.contains("controller.toml") && typo.contains("line 3"), "{typo}");
@@ -403,6 +441,12 @@ mod tests {
 
         let layout = problem("edges = ['e1']\n[layout]\nupstream_buckets = 100000000");
         assert!(layout.contains("lower upstream_buckets"), "{layout}");
+
+        let small = problem("edges = ['e1']\n[archive]\ndir = 'a'\nkeep_mib = 10");
+        assert!(small.contains("[archive]: keep_mib = 10: raise it"), "{small}");
+
+        let url = problem("edges = ['e1']\n[alerts]\nwebhooks = ['localhost:80']");
+        assert!(url.contains("[alerts]: webhooks") && url.contains("http://"), "{url}");
 
         let missing = Config::load(Path::new("/nonexistent/c.toml")).unwrap_err().to_string();
         assert!(missing.contains("/nonexistent/c.toml") && missing.contains("--config"));

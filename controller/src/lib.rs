@@ -3,7 +3,7 @@
 //!
 //! Five parts, each usable without the next:
 //!
-//! * [`report`]: what is said about an epoch;
+//! * [`report`]: what is said about an epoch, and [`summary`], the same in few numbers;
 //! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
 //!   uses it as the live controller does;
 //! * [`attention`]: from what an epoch told to how later ones are to be measured. Pure;
@@ -14,16 +14,23 @@
 //! The rule throughout: incomplete is allowed, wrong is not. What is missing, late or undecodable
 //! is carried into the report and never becomes a loss.
 
+pub mod alert;
 pub mod analyse;
+pub mod api;
+pub mod archive;
 pub mod attention;
 pub mod clocks;
 pub mod collect;
 pub mod config;
+pub mod ipfix;
+pub mod metrics;
 pub mod output;
 pub mod report;
 pub mod server;
+pub mod summary;
 
 pub use analyse::{Analyser, EdgeInput, EpochInput, Tasks};
 pub use collect::Collector;
 pub use config::Config;
 pub use report::EpochReport;
+pub use summary::EpochSummary;

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use calumma_controller::config::ShiftingMode;
 use calumma_controller::output::{JsonLines, LiveTable, Output, PlainLines};
 use calumma_controller::{Config, server};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
@@ -30,7 +31,9 @@ Examples:
       says whether the file is right, and what it means
 
 Signals:
-  SIGHUP            read the configuration again; new [attention] and [tasks] take effect
+  SIGHUP            read the configuration again; new [attention] and [tasks] take effect;
+                    a changed [attention] then holds, and nothing shifts before
+                    'curl -X POST http://ADDRESS/api/v1/attention/release'
   SIGTERM, Ctrl-C   report the epochs still pending, then end
 
 RUST_LOG=debug shows more of what goes on."
@@ -51,9 +54,20 @@ struct Arguments {
     /// Check the configuration, say what it means, and end
     #[arg(long)]
     check: bool,
+    /// How log messages are written to standard error
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
     /// Show no epochs on the terminal
     #[arg(long, short)]
     quiet: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Text,
+    /// An object a line, for log collectors
+    Json,
 }
 
 impl Arguments {
@@ -67,20 +81,27 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
-        )
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    log(arguments.log_format);
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             eprintln!("calumma-controller: {problem:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn log(format: LogFormat) {
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
     }
 }
 
@@ -117,18 +138,64 @@ async fn serve(
     let running = server::start(config, outputs).await?;
     announce(&running);
     info!("waiting for edges: {}", edges.join(", "));
+    let mut supervisor = Supervisor::new();
+    supervisor.tell(&[NotifyState::Ready]);
     loop {
         tokio::select! {
+            () = supervisor.watchdog() => {}
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
             () = running.failed() => break,
-            _ = hangup.recv() => match arguments.config() {
-                Ok(config) => running.reload(&config),
-                Err(problem) => error!("{problem:#}; the old configuration stays"),
-            },
+            _ = hangup.recv() => {
+                supervisor.tell_of_reload();
+                match arguments.config() {
+                    Ok(config) => running.reload(&config),
+                    Err(problem) => error!("{problem:#}; the old configuration stays"),
+                }
+                supervisor.tell(&[NotifyState::Ready]);
+            }
         }
     }
+    supervisor.tell(&[NotifyState::Stopping]);
     running.stop().await
+}
+
+/// systemd, where it started the controller: it wants to know when that is ready, and that it lives.
+struct Supervisor {
+    /// How often it wants to hear.
+    beat: Option<tokio::time::Interval>,
+}
+
+impl Supervisor {
+    fn new() -> Self {
+        // Twice as often as asked for, so that one beat may come late.
+        let beat = sd_notify::watchdog_enabled().map(|period| tokio::time::interval(period / 2));
+        Self { beat }
+    }
+
+    fn tell(&self, what: &[NotifyState<'_>]) {
+        if let Err(problem) = sd_notify::notify(what) {
+            error!("systemd can't be told: {problem}");
+        }
+    }
+
+    fn tell_of_reload(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
+            Err(problem) => error!("systemd can't be told: {problem}"),
+        }
+    }
+
+    /// Waits for the next beat and gives it; for ever where none is asked for.
+    async fn watchdog(&mut self) {
+        match &mut self.beat {
+            None => std::future::pending().await,
+            Some(beat) => {
+                beat.tick().await;
+                self.tell(&[NotifyState::Watchdog]);
+            }
+        }
+    }
 }
 
 /// The line by which whoever started the controller knows that it listens, and where.
@@ -188,5 +255,16 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
         "  tasks        heavy hitters above {} packets, heavy changes above {}",
         config.tasks.heavy_hitter, config.tasks.heavy_change
     );
+    if let Some(archive) = &config.archive {
+        println!("  archive      in {}", archive.dir.display());
+    }
+    if let Some(ipfix) = &config.ipfix {
+        println!("  ipfix        to {}", ipfix.collector);
+    }
+    if let Some(alerts) = &config.alerts {
+        let to =
+            if alerts.webhooks.is_empty() { "the log only" } else { &alerts.webhooks.join(", ") };
+        println!("  alerts       to {to}");
+    }
     Ok(())
 }

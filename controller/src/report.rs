@@ -6,9 +6,10 @@ use std::net::Ipv4Addr;
 
 use calumma_sketch::{Attention, FlowKey};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 /// Everything about one epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpochReport {
     /// Number of the epoch: its start in nanoseconds since the Unix epoch over its length.
     pub epoch: u64,
@@ -45,8 +46,23 @@ pub struct EpochReport {
     pub edges: Vec<EdgeReport>,
 }
 
+impl EpochReport {
+    /// Whether `loss` is the whole truth: of a sound measurement, out of encoders that were large
+    /// enough.
+    pub fn losses_are_certain(&self) -> bool {
+        self.complete
+            && self.decode.hl == DecodeState::Complete
+            && matches!(self.decode.ll, DecodeState::Complete | DecodeState::Absent)
+    }
+
+    /// Packets that victim flows are said to have lost, uncertain ones left out.
+    pub fn lost_packets(&self) -> u64 {
+        self.loss.iter().filter(|loss| !loss.partial).map(|loss| loss.lost).sum()
+    }
+}
+
 /// What the controller decided from an epoch (section 4.3).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlanReport {
     /// The first epoch that it is meant to hold for.
     pub effective_epoch: u64,
@@ -62,7 +78,7 @@ pub struct PlanReport {
 }
 
 /// When things were done, in milliseconds after the epoch's end by the controller's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timing {
     /// The last ingress side was received.
     pub ingress_ms: f64,
@@ -75,7 +91,7 @@ pub struct Timing {
 }
 
 /// Whether attention is on accumulation or on losses (section 4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkState {
     /// All victim flows can be recorded.
@@ -84,8 +100,18 @@ pub enum NetworkState {
     Ill,
 }
 
+impl NetworkState {
+    /// As reports and metrics write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Ill => "ill",
+        }
+    }
+}
+
 /// Attention as reports give it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpochConfig {
     /// Packets that make a flow a heavy-hitter candidate.
     pub t_h: u32,
@@ -121,7 +147,7 @@ impl From<&Attention> for NetworkState {
 }
 
 /// What came out of an encoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DecodeState {
     /// Every packet is accounted for.
@@ -136,8 +162,21 @@ pub enum DecodeState {
     Absent,
 }
 
+impl DecodeState {
+    /// As reports and metrics write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Partial => "partial",
+            Self::Blocked => "blocked",
+            Self::Skipped => "skipped",
+            Self::Absent => "absent",
+        }
+    }
+}
+
 /// How decoding of the delta encoders went.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DecodeReport {
     /// The delta HL encoder.
     pub hl: DecodeState,
@@ -152,11 +191,29 @@ pub struct DecodeReport {
 }
 
 /// An IPv4 flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoParams,
+    ToSchema,
+)]
+#[into_params(parameter_in = Query)]
 pub struct Flow {
     /// Source address.
+    #[schema(value_type = String, format = Ipv4, example = "10.1.0.2")]
+    #[param(value_type = String, format = Ipv4, example = "10.1.0.2")]
     pub src: Ipv4Addr,
     /// Destination address.
+    #[schema(value_type = String, format = Ipv4, example = "10.2.0.2")]
+    #[param(value_type = String, format = Ipv4, example = "10.2.0.2")]
     pub dst: Ipv4Addr,
     /// Source port, 0 where the protocol has none.
     pub sport: u16,
@@ -200,7 +257,7 @@ impl std::fmt::Display for Flow {
 }
 
 /// Which encoder a victim flow was found in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum LossClass {
     /// Heavy-loss: in the HL encoder.
     #[serde(rename = "HL")]
@@ -210,8 +267,18 @@ pub enum LossClass {
     Light,
 }
 
+impl LossClass {
+    /// As reports and metrics write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Heavy => "HL",
+            Self::Light => "LL",
+        }
+    }
+}
+
 /// A victim flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Loss {
     /// The flow.
     #[serde(flatten)]
@@ -226,7 +293,7 @@ pub struct Loss {
 }
 
 /// A flow with more packets at egress than at ingress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Surplus {
     /// The flow.
     #[serde(flatten)]
@@ -239,7 +306,7 @@ pub struct Surplus {
 }
 
 /// What one edge saw.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EdgeReport {
     /// The edge's name.
     pub edge: String,
@@ -268,7 +335,7 @@ pub struct EdgeReport {
 }
 
 /// A large flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeavyHitter {
     /// The flow.
     #[serde(flatten)]
@@ -281,7 +348,7 @@ pub struct HeavyHitter {
 }
 
 /// A flow that grew or shrank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeavyChange {
     /// The flow.
     #[serde(flatten)]
@@ -292,60 +359,66 @@ pub struct HeavyChange {
     pub after: u64,
 }
 
+/// A small healthy epoch, for tests.
+#[cfg(test)]
+pub(crate) fn sample() -> EpochReport {
+    let flow = Flow {
+        src: [10, 1, 0, 2].into(),
+        dst: [10, 2, 0, 2].into(),
+        sport: 40_000,
+        dport: 5_201,
+        proto: 6,
+    };
+    EpochReport {
+        epoch: 12,
+        start_unix_ns: 600_000_000,
+        length_ms: 50,
+        complete: true,
+        missing_edges: vec![],
+        incomplete_because: vec![],
+        state: NetworkState::Healthy,
+        config: EpochConfig {
+            t_h: 1,
+            t_l: 1,
+            sample_rate: 1.0,
+            hh_buckets: 3584,
+            hl_buckets: 512,
+            ll_buckets: 0,
+        },
+        decode: DecodeReport {
+            hl: DecodeState::Complete,
+            ll: DecodeState::Absent,
+            hl_load_factor: Some(0.03),
+            ll_load_factor: None,
+        },
+        loss: vec![Loss { flow, lost: 3, class: LossClass::Heavy, partial: false }],
+        surplus: vec![],
+        plan: None,
+        timing: None,
+        edges: vec![EdgeReport {
+            edge: "e1".to_owned(),
+            packets_in: Some(81_234),
+            packets_out: Some(80_991),
+            cardinality: Some(412.0),
+            cardinality_error: Some(0.0),
+            entropy: Some(5.91),
+            hh_decode: DecodeState::Complete,
+            hh_load_factor: Some(0.04),
+            heavy_hitters: vec![HeavyHitter { flow, size: 5120, size_min: None }],
+            heavy_changes_since: Some(11),
+            heavy_changes: vec![HeavyChange { flow, before: 10, after: 900 }],
+            size_distribution: vec![(1, 210.4), (2, 55.0)],
+        }],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_report_reads_as_operators_and_tools_expect() {
-        let flow = Flow {
-            src: [10, 1, 0, 2].into(),
-            dst: [10, 2, 0, 2].into(),
-            sport: 40_000,
-            dport: 5_201,
-            proto: 6,
-        };
-        let report = EpochReport {
-            epoch: 12,
-            start_unix_ns: 600_000_000,
-            length_ms: 50,
-            complete: true,
-            missing_edges: vec![],
-            incomplete_because: vec![],
-            state: NetworkState::Healthy,
-            config: EpochConfig {
-                t_h: 1,
-                t_l: 1,
-                sample_rate: 1.0,
-                hh_buckets: 3584,
-                hl_buckets: 512,
-                ll_buckets: 0,
-            },
-            decode: DecodeReport {
-                hl: DecodeState::Complete,
-                ll: DecodeState::Absent,
-                hl_load_factor: Some(0.03),
-                ll_load_factor: None,
-            },
-            loss: vec![Loss { flow, lost: 3, class: LossClass::Heavy, partial: false }],
-            surplus: vec![],
-            plan: None,
-            timing: None,
-            edges: vec![EdgeReport {
-                edge: "e1".to_owned(),
-                packets_in: Some(81_234),
-                packets_out: Some(80_991),
-                cardinality: Some(412.0),
-                cardinality_error: Some(0.0),
-                entropy: Some(5.91),
-                hh_decode: DecodeState::Complete,
-                hh_load_factor: Some(0.04),
-                heavy_hitters: vec![HeavyHitter { flow, size: 5120, size_min: None }],
-                heavy_changes_since: Some(11),
-                heavy_changes: vec![HeavyChange { flow, before: 10, after: 900 }],
-                size_distribution: vec![(1, 210.4), (2, 55.0)],
-            }],
-        };
+        let report = sample();
         let text = serde_json::to_string(&report).unwrap();
         let wanted = [
             r#"{"epoch":12,"start_unix_ns":600000000,"length_ms":50,"complete":true,"#,

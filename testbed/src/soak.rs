@@ -15,6 +15,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::{DecodeState, EpochReport};
 use serde::Serialize;
 
@@ -103,7 +104,8 @@ pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
     let run = Run::begin()?;
     let epochs = run.directory().join("epochs.jsonl");
     let place = Place { run: &run, namespace: None, testbed, port: CONTROLLER_PORT, first: false };
-    let mut controller = Controller::start(place, &epochs, 0)?;
+    // Packets are counted in decoded flows too, so the HH encoder must hold all.
+    let mut controller = Controller::start(place, &epochs, 0, ShiftingMode::Static)?;
     let socket = |name: &str| run.directory().join(name).display().to_string();
     let (host, fabric) = (socket("host.sock"), socket("fabric.sock"));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -18,6 +18,7 @@ struct Score {
 
 pub(crate) fn run() -> Result<ExitCode> {
     machine::prepare()?;
+    machine::prepare_tests();
     machine::add_rust_components()?;
     let mut score = Score::default();
 

@@ -23,11 +23,12 @@ use std::sync::Arc;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey, Layout};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::report::EpochReport;
 
 /// What the operator wants to be told about, per edge and epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tasks {
     /// Flows of more packets than this are reported as heavy hitters (delta_h).

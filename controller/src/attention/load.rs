@@ -1,28 +1,32 @@
 //! How full an encoder may be.
 //!
-//! Peeling succeeds almost surely below a threshold that only the number of arrays fixes, and fails
-//! above it; how sharp the step is depends on the number of buckets (appendix A.3 of the
-//! ChameleMon paper, and its footnotes 2 and 3). So the band to aim at is the paper's 60 to 70 %
-//! for large encoders of three arrays, and lower for small ones, whose step is soft.
+//! Where encoders are large, the band to aim at is the paper's 60 to 70 % for three arrays, and as far
+//! below the peeling threshold for other numbers of arrays (appendix A.3 of the ChameleMon paper, and
+//! its footnotes 2 and 3). Small ones fail at lower loads, since two flows then often share all their
+//! buckets; how often is known for every size, and bounds the load further.
 
 use calumma_sketch::Layout;
+
+/// How likely an encoder may be not to decode. 0.001 would leave the paper's encoders of 512 and
+/// 1024 buckets an array less than half full, and fewer than 8,000 flows decoded of 12,288 buckets.
+const FAILURE: f64 = 4e-3;
 
 /// Flows a bucket at which an encoder of 2, 3, 4 or 5 arrays and endless length stops decoding.
 const THRESHOLDS: [f64; 4] = [0.5, 0.818, 0.772, 0.702];
 
-/// Width of the step: how far below the threshold an encoder of one bucket would have to stay, for
-/// one failure in some ten thousand epochs.
-const SAFE: f64 = 4.5;
+/// An ill network is taken for healthy again at this share of the victims that turn one ill: they
+/// vary from epoch to epoch.
+const RELIEVED: f64 = 0.985;
 
-/// The same for one failure in some hundred epochs: the most that a healthy network may load the
-/// largest HL encoder with before its losses are sampled.
-const FULL: f64 = 3.2;
-
-/// The same for coming back from there.
-const RELIEVED: f64 = 4.2;
+/// Below this, memory of a large encoder of three arrays lies idle.
+const LOW: f64 = 0.65;
 
 /// What a change aims at in a large encoder of three arrays: just below the paper's 70 %.
 const AIM: f64 = 0.69;
+
+/// What a large encoder of three arrays is left alone up to: numbers of flows vary by some percent
+/// from epoch to epoch.
+const HIGH: f64 = 0.725;
 
 /// Flows a bucket, over all arrays, between which an encoder is well used and decodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,13 +40,13 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// The band of an encoder with `buckets` buckets an array.
+    /// The band of an encoder with `buckets` buckets an array: up to its upper end, it decodes but
+    /// for a probability of [`FAILURE`].
     pub(super) fn of(layout: &Layout, buckets: u32) -> Self {
-        let threshold = threshold(layout);
-        let paper = threshold / THRESHOLDS[1];
-        let safe = below_threshold(layout, buckets, SAFE);
-        let scale = paper.min(safe / AIM);
-        Self { low: 0.65 * scale, aim: AIM * scale, high: 0.725 * scale }
+        let paper = paper(layout);
+        let decodes = load_of(layout, buckets, decodable(layout, buckets));
+        let scale = paper.min(decodes / HIGH);
+        Self { low: LOW * scale, aim: AIM * scale, high: HIGH * scale }
     }
 
     /// A band with more room on both sides: for what is foretold and has not been measured.
@@ -60,14 +64,15 @@ pub(super) fn countable(layout: &Layout, buckets: u32) -> f64 {
     (total / EMPTY).ln().max(0.0) / f64::from(layout.arrays)
 }
 
-fn threshold(layout: &Layout) -> f64 {
-    THRESHOLDS[(layout.arrays.clamp(2, 5) - 2) as usize]
+/// The load factors of three arrays, for those of this layout.
+fn paper(layout: &Layout) -> f64 {
+    THRESHOLDS[(layout.arrays.clamp(2, 5) - 2) as usize] / THRESHOLDS[1]
 }
 
-fn below_threshold(layout: &Layout, buckets: u32, width: f64) -> f64 {
-    let threshold = threshold(layout);
-    let total = f64::from(layout.arrays) * f64::from(buckets.max(1));
-    (threshold - width / total.sqrt()).max(threshold / 4.0)
+/// Most flows that an encoder of `buckets` buckets an array decodes, but for a probability of
+/// [`FAILURE`].
+fn decodable(layout: &Layout, buckets: u32) -> f64 {
+    layout.shape(buckets.max(1)).flows_for(FAILURE) as f64
 }
 
 /// Flows that an encoder of `buckets` buckets an array holds at a load factor.
@@ -80,26 +85,29 @@ pub(super) fn load_of(layout: &Layout, buckets: u32, flows: f64) -> f64 {
     flows / (f64::from(layout.arrays) * f64::from(buckets.max(1)))
 }
 
-/// Buckets an array in which `flows` make the load that a change aims at.
+/// Buckets an array in which `flows` make the load that a change aims at; no more than a switch has.
 pub(super) fn buckets_for(layout: &Layout, flows: f64) -> u32 {
-    let at = |aim: f64| (flows / (f64::from(layout.arrays) * aim)).ceil() as u32;
-    // The aim depends on the size. This closes in on it from both sides, last from above.
-    let mut buckets = at(Band::of(layout, u32::MAX).aim);
-    for _ in 0..5 {
-        buckets = at(Band::of(layout, buckets).aim);
+    let most = layout.upstream_buckets;
+    let used = flows / (f64::from(layout.arrays) * AIM * paper(layout));
+    if used >= f64::from(most) {
+        return most;
     }
-    buckets
+    // The aim lies below what decodes, in proportion.
+    let decodable = (flows * HIGH / AIM).ceil() as usize;
+    let decodes = layout.shape(most).buckets_for(decodable, FAILURE);
+    let decodes = decodes.and_then(|buckets| u32::try_from(buckets).ok()).unwrap_or(most);
+    decodes.max(used.ceil() as u32).min(most)
 }
 
 /// Most victim flows that an HL encoder of `buckets` buckets an array can hold for a network to stay
 /// healthy.
 pub(super) fn full(layout: &Layout, buckets: u32) -> f64 {
-    flows_at(layout, buckets, below_threshold(layout, buckets, FULL))
+    decodable(layout, buckets)
 }
 
 /// Most victim flows at which an ill network is taken for healthy again.
 pub(super) fn relieved(layout: &Layout, buckets: u32) -> f64 {
-    flows_at(layout, buckets, below_threshold(layout, buckets, RELIEVED))
+    RELIEVED * full(layout, buckets)
 }
 
 #[cfg(test)]
@@ -111,9 +119,21 @@ mod tests {
         let layout = Layout::default();
         let large = Band::of(&layout, 3584);
         assert!(large.low > 0.6 && large.aim < 0.7 && large.high < 0.75, "{large:?}");
-        assert!(Band::of(&layout, 64).aim < 0.55);
+        assert!(Band::of(&layout, 512).aim < 0.6 && Band::of(&layout, 64).aim < 0.25);
         let two = Layout { arrays: 2, ..Layout::default() };
-        assert!(Band::of(&two, 4096).high < 0.5);
+        assert!(Band::of(&two, 4096).high < 0.1, "with two arrays any cycle is a failure");
+    }
+
+    #[test]
+    fn up_to_the_upper_end_of_its_band_an_encoder_decodes_nearly_always() {
+        for arrays in 2..=5 {
+            let layout = Layout { arrays, ..Layout::default() };
+            for buckets in [1, 16, 128, 512, 1024, 4096] {
+                let flows = flows_at(&layout, buckets, Band::of(&layout, buckets).high);
+                let failure = layout.shape(buckets).failure_probability((flows + 1e-6) as usize);
+                assert!(failure <= FAILURE, "{arrays} arrays of {buckets}: {failure}");
+            }
+        }
     }
 
     #[test]
@@ -121,10 +141,11 @@ mod tests {
         let layout = Layout::default();
         for flows in [1.0, 50.0, 1_000.0, 6_000.0] {
             let buckets = buckets_for(&layout, flows);
+            assert!(buckets <= layout.upstream_buckets);
             let load = load_of(&layout, buckets, flows);
             let band = Band::of(&layout, buckets);
             assert!(load <= band.aim * 1.01, "{flows} flows: {buckets} buckets, load {load}");
-            assert!(flows < 500.0 || load > band.low, "{flows} flows: {buckets} buckets");
+            assert!(flows < 50.0 || load > band.low, "{flows} flows: {buckets} buckets");
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use calumma_sketch::{Attention, FlowKey, HashFamily, Layout, TowerSketch};
+use calumma_sketch::{Attention, FlowKey, HashFamily, Layout, TowerSketch, estimate};
 
 use super::candidates::Candidates;
 use super::load;
@@ -57,6 +57,10 @@ pub struct EdgeObservation<'a> {
     pub name: &'a str,
     /// Its HH encoder.
     pub hh: Encoder,
+    /// Packets that entered there.
+    pub packets: u64,
+    /// Flows that entered there, by linear counting.
+    pub flows: Lazy<'a, f64>,
     /// Its HH candidates at any threshold.
     pub candidates: Lazy<'a, Candidates>,
 }
@@ -112,11 +116,13 @@ impl<'a> Observation<'a> {
             return None;
         }
         let edges = sides.iter().map(|side| {
-            let Side { name, hh, classifier } = *side;
+            let Side { name, hh, classifier, packets } = *side;
             let complete = hh.hh_state() == DecodeState::Complete;
             EdgeObservation {
                 name,
                 hh: Encoder { state: hh.hh_state(), load_factor: hh.hh_load_factor() },
+                packets,
+                flows: LazyCell::new(Box::new(|| estimate::cardinality(classifier).value)),
                 candidates: LazyCell::new(Box::new(move || {
                     let packets = hh.sizes().hh_flows().values().copied();
                     Candidates::new(classifier, attention.t_h, packets, complete)
@@ -155,6 +161,7 @@ struct Side<'a> {
     name: &'a str,
     hh: &'a DecodedIngress,
     classifier: &'a TowerSketch,
+    packets: u64,
 }
 
 impl<'a> Side<'a> {
@@ -162,7 +169,8 @@ impl<'a> Side<'a> {
     fn of(edge: &'a EdgeInput, attention: &Attention) -> Option<Self> {
         let (side, hh) = (edge.ingress.as_ref()?, edge.decoded.as_ref()?);
         let same = side.attention == *attention && hh.hh_state() != DecodeState::Skipped;
-        same.then_some(Self { name: &edge.edge, hh, classifier: &side.classifier })
+        let (name, packets) = (&edge.edge, side.packets_in);
+        same.then_some(Self { name, hh, classifier: &side.classifier, packets })
     }
 }
 

@@ -6,7 +6,7 @@ use super::bounds::Bounds;
 use super::heavy_hitters::HhForecast;
 use super::load::{self, Band};
 use super::losses::{self, LossForecast, VictimFlows, is_ill};
-use super::memory::Memory;
+use super::memory::{LowestThreshold, Memory};
 use super::observation::Observation;
 use super::threshold::choose;
 use crate::report::{DecodeState, NetworkState};
@@ -206,12 +206,20 @@ impl Planning<'_, '_> {
             }
             return fixed;
         }
-        let Memory { hh: corrections, .. } = memory;
+        let Memory { hh: corrections, lowest, .. } = memory;
         let forecast = HhForecast::new(self.observation, self.layout, corrections);
         let load = |t_h| forecast.load(t_h, partition.hh);
         let band = self.band(partition.hh);
-        let t_h =
-            choose(load, standing, (least, most.max(least)), band, self.observation.all_edges);
+        let idle = self.measured && load(standing) < band.low;
+        let here = idle
+            .then(|| LowestThreshold::of(self.observation, self.layout, partition.hh))
+            .flatten();
+        let stuck = here.as_ref().zip(lowest.as_ref()).is_some_and(|(now, then)| then.is_like(now));
+        let may_lower = self.observation.all_edges && !stuck;
+        let t_h = choose(load, standing, (least, most.max(least)), band, may_lower);
+        if may_lower {
+            *lowest = here.filter(|_| t_h == standing);
+        }
         if t_h != standing
             && let Some((edge, _)) = forecast.fullest(t_h)
         {

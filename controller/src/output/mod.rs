@@ -1,8 +1,11 @@
-//! Where reports go: a file of JSON lines, the terminal, or whatever implements [`Output`].
+//! Where reports go: a file of JSON lines, the terminal, or whatever implements [`Output`]; what is
+//! slow goes through [`Background`].
 
+mod background;
 mod lines;
 mod terminal;
 
+pub use background::{Background, Published, Sink, SinkStatus};
 pub use lines::JsonLines;
 pub use terminal::{LiveTable, PlainLines};
 

@@ -108,11 +108,12 @@ fn report(
                 published_ms: after(unix_ns()),
             });
         }
-        let line: Arc<str> = serde_json::to_string(&report)?.into();
+        let report = Arc::new(report);
+        hub.recent().remember(report.clone(), analyser.sizes());
+        let line = serde_json::to_string(&*report)?;
         for output in &mut outputs {
             output.report(&report, &line);
         }
-        hub.remember(report.epoch, line, analyser.sizes());
         hub.reported(report.epoch, unix_ns());
     }
     outputs.iter_mut().try_for_each(|output| output.finish())

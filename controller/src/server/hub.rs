@@ -1,21 +1,23 @@
-//! What connections, collecting and the HTTP API share: who is connected, which attention is
-//! planned, and the latest reports.
+//! What connections, collecting and the HTTP API share: who is connected and which attention is
+//! planned.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
-use calumma_sketch::{Attention, FlowKey, HashKey};
+use calumma_sketch::{Attention, HashKey};
 use calumma_wire::{Holding, Message, Outcome, SwitchKind};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
+use utoipa::ToSchema;
 
 use super::audit::{Audit, By, Entry};
+use super::recent::Recent;
 use super::unix_ns;
-use crate::analyse::{Decoder, EdgeSizes, FlowSize, Tasks};
+use crate::analyse::{Decoder, Tasks};
 use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
 use crate::collect::Taken;
 use crate::config::{AttentionSection, Config, ShiftingMode};
@@ -33,13 +35,14 @@ const EDGE_LEAD_NS: u64 = 5_000_000;
 const MESSAGES_WAITING: usize = 64;
 
 /// An edge as `GET /api/v1/edges` shows it.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct EdgeStatus {
     /// The edge's name.
     pub edge: String,
     /// Whether it is connected.
     pub connected: bool,
     /// Its address, when connected last.
+    #[schema(value_type = Option<String>, example = "10.0.0.7:51234")]
     pub address: Option<SocketAddr>,
     /// `software` or `tofino`.
     pub kind: Option<&'static str>,
@@ -105,7 +108,7 @@ struct Decision<'a> {
 }
 
 /// Attention as `GET /api/v1/attention` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct AttentionStatus {
     /// What is done with plans.
     pub mode: ShiftingMode,
@@ -152,12 +155,11 @@ pub struct Hub {
     audit: Option<Audit>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
-    history: Mutex<VecDeque<(u64, Arc<str>)>>,
-    sizes: Mutex<HashMap<String, Arc<EdgeSizes>>>,
+    recent: Recent,
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -171,6 +173,7 @@ impl Hub {
         Ok(Self {
             clock: config.clock()?,
             hash_key,
+            recent: Recent::new(config.history, decoder.family().clone()),
             decoder,
             lead_ns: AtomicU64::new(LEAD_NS),
             plan: Mutex::new(Plan {
@@ -184,8 +187,6 @@ impl Hub {
             audit: config.shifting.audit.as_deref().map(Audit::open).transpose()?,
             tasks: Mutex::new(config.tasks),
             edges: Mutex::new(config.edges.iter().map(edge).collect()),
-            history: Mutex::new(VecDeque::new()),
-            sizes: Mutex::new(HashMap::new()),
             config,
         })
     }
@@ -596,43 +597,8 @@ impl Hub {
         }
     }
 
-    pub(super) fn remember(
-        &self,
-        epoch: u64,
-        line: Arc<str>,
-        sizes: &HashMap<String, Arc<EdgeSizes>>,
-    ) {
-        let mut history = lock(&self.history);
-        while history.len() >= self.config.history.max(1) {
-            history.pop_front();
-        }
-        history.push_back((epoch, line));
-        lock(&self.sizes).clone_from(sizes);
-    }
-
-    /// The last `last` reports as a JSON array, oldest first.
-    pub fn last_reports(&self, last: usize) -> String {
-        let lines: Vec<Arc<str>> = {
-            let history = lock(&self.history);
-            let skip = history.len().saturating_sub(last);
-            history.iter().skip(skip).map(|(_, line)| line.clone()).collect()
-        };
-        format!("[{}]", lines.join(",\n"))
-    }
-
-    /// The last epoch that was reported.
-    pub fn last_epoch(&self) -> Option<u64> {
-        lock(&self.history).back().map(|(epoch, _)| *epoch)
-    }
-
-    /// The size of a flow at every edge whose last epoch is known: edge, epoch, size.
-    pub fn flow_sizes(&self, flow: &FlowKey) -> Vec<(String, u64, FlowSize)> {
-        let sizes = lock(&self.sizes).clone();
-        let mut of_edges: Vec<_> = sizes
-            .into_iter()
-            .map(|(edge, sizes)| (edge, sizes.epoch(), sizes.size_of(self.decoder.family(), flow)))
-            .collect();
-        of_edges.sort_by(|a, b| a.0.cmp(&b.0));
-        of_edges
+    /// What is remembered of the latest epochs.
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  edge ── TCP ── connection ─┐
 //!  edge ── TCP ── connection ─┼─ frames ─▶ collecting ─ epochs ─▶ decoding ─▶ reporting ─▶ outputs
-//!                             │                                                       └▶ history ─▶ HTTP
+//!                             │                                                       └▶ recent ─▶ HTTP
 //!                            hub: who is connected, what attention is planned
 //! ```
 //!
@@ -17,6 +17,8 @@ mod collecting;
 mod connection;
 mod http;
 mod hub;
+mod recent;
+mod scrape;
 mod secret;
 mod shifting;
 
@@ -30,9 +32,13 @@ use tokio::task::JoinHandle;
 use tracing::{error, info};
 
 pub use self::hub::{AttentionStatus, EdgeStatus, Hub};
+use crate::alert::Alerts;
 use crate::analyse::Analyser;
+use crate::archive::Archive;
 use crate::config::Config;
-use crate::output::Output;
+use crate::ipfix::Exporter;
+use crate::metrics::Metrics;
+use crate::output::{Background, Output};
 
 /// Frames that may wait for the collecting task.
 const FRAMES_WAITING: usize = 256;
@@ -73,12 +79,16 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
     let (frames, heard) = mpsc::channel(FRAMES_WAITING);
     let (steps, measured) = mpsc::channel(STEPS_WAITING);
 
+    let background = background(&config)?;
+    let metrics = Arc::new(Metrics::new(&config.edges, background.status())?);
+
     let http = match config.http {
         None => None,
         Some(address) => {
             let listener = bind(address, "http").await?;
             let address = listener.local_addr()?;
-            tokio::spawn(http::serve(listener, hub.clone(), stopped.clone()));
+            let scrape = scrape::router(hub.clone(), metrics.clone());
+            tokio::spawn(http::serve(listener, hub.clone(), scrape, stopped.clone()));
             Some(address)
         }
     };
@@ -86,8 +96,26 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
     let collecting =
         tokio::spawn(collecting::run(hub.clone(), config.grace_ms, heard, steps, stopped));
 
+    let mut outputs = outputs;
+    outputs.push(Box::new(metrics));
+    outputs.push(Box::new(background));
     let analysis = analysing::start(hub.clone(), analyser, measured, outputs, stop.clone())?;
     Ok(Running { hub, listen, http, stop, collecting, analysis })
+}
+
+/// The outputs that the configuration asks for and that may be slow.
+fn background(config: &Config) -> anyhow::Result<Background> {
+    let mut background = Background::default();
+    if let Some(section) = &config.archive {
+        background.add(Archive::open(section)?)?;
+    }
+    if let Some(section) = &config.ipfix {
+        background.add(Exporter::start(section, &config.edges)?)?;
+    }
+    if let Some(section) = &config.alerts {
+        background.add(Alerts::start(section, &config.edges)?)?;
+    }
+    Ok(background)
 }
 
 async fn bind(address: SocketAddr, field: &str) -> anyhow::Result<TcpListener> {

@@ -1,6 +1,6 @@
 //! What holds for every plan, whatever was observed.
 
-use std::cell::LazyCell;
+use std::cell::{Cell, LazyCell};
 
 use calumma_controller::attention::{
     Bounds, Candidates, EdgeObservation, Encoder, Observation, Planner, Victim, Victims,
@@ -28,6 +28,11 @@ impl Observed {
             EdgeObservation {
                 name: "e1",
                 hh: *hh,
+                packets: sizes.iter().map(|&(size, flows)| size * flows as u64).sum(),
+                flows: {
+                    let flows = sizes.iter().map(|&(_, flows)| flows).sum();
+                    LazyCell::new(Box::new(move || flows))
+                },
                 candidates: LazyCell::new(Box::new(move || Candidates::from_sizes(sizes))),
             }
         };
@@ -180,4 +185,28 @@ fn a_change_that_is_on_its_way_is_not_made_again() {
     let first = planner.next(&quiet().under(measured), &measured);
     let again = planner.next(&quiet().under(measured), &first.attention);
     assert_eq!((again.attention, again.reasons.len()), (first.attention, 0));
+}
+
+#[test]
+fn where_no_lower_threshold_fitted_none_is_asked_for_until_traffic_changes() {
+    let layout = Layout::default();
+    let standing = Attention { t_h: 5, ..Attention::healthy(&layout, 512) };
+    let mut planner = Planner::new(layout.clone(), Bounds::of(&layout)).unwrap();
+    let mut asked = |traffic: &Observed| {
+        let asked = Cell::new(false);
+        let mut observation = traffic.under(standing);
+        let (_, sizes) = traffic.edges[0].clone();
+        observation.edges[0].candidates = LazyCell::new(Box::new(|| {
+            asked.set(true);
+            Candidates::from_sizes(sizes)
+        }));
+        let plan = planner.next(&observation, &standing);
+        drop(observation);
+        (asked.get(), plan.attention.t_h)
+    };
+    assert_eq!(asked(&quiet()), (true, 5), "eight thousand flows don't fit");
+    assert_eq!(asked(&quiet()), (false, 5));
+    let mut fewer = quiet();
+    fewer.edges[0].1[3] = (4, 2000.0);
+    assert_eq!(asked(&fewer), (true, 4), "six thousand do");
 }

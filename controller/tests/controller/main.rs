@@ -1,7 +1,16 @@
 //! What the controller's users rely on.
 
 mod analysis;
+mod any;
+mod api;
+mod archive;
+mod browser;
+mod client;
+mod dashboard;
+mod ipfix;
+mod metrics;
 mod program;
 mod shifting;
 mod stories;
+mod webhooks;
 mod world;

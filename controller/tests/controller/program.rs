@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::PathBuf;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use calumma_controller::EpochReport;
 use calumma_sketch::{Attention, HashKey, Layout};
@@ -13,16 +15,20 @@ use calumma_wire::{FrameReader, Message, SwitchKind};
 use crate::world::World;
 
 /// A directory of one test's own, removed when it ends.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("calumma-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
         path.display().to_string()
@@ -33,6 +39,18 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Whether a program is there; says so where the test that needs it is passed over.
+pub(crate) fn is_installed(program: &str, package: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).any(|folder| folder.join(program).is_file());
+    if !found {
+        println!(
+            "skipped: there is no {program}; `apt-get install {package}`, or run cargo xtask test"
+        );
+    }
+    found
 }
 
 fn controller(arguments: &[&str]) -> Command {
@@ -110,6 +128,68 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
     assert_eq!((reports[0].epoch, reports[0].complete), (epoch, false));
     assert_eq!(reports[0].incomplete_because.len(), 2, "{reports:?}");
     assert_eq!(reports[0].edges[0].cardinality, Some(0.0));
+}
+
+#[test]
+fn it_tells_systemd_when_it_is_ready_reloads_and_stops_and_logs_json_where_asked() {
+    let folder = Folder::new("notify");
+    let config = folder.file("c.toml", "edges = ['e1']\nlisten = '127.0.0.1:0'");
+    let path = folder.path().join("notify.sock");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let heard = |word: &str| {
+        let mut bytes = [0; 4096];
+        loop {
+            let read = socket.recv(&mut bytes).unwrap_or_else(|_| panic!("{word} in time"));
+            if str::from_utf8(&bytes[..read]).unwrap().lines().any(|line| line == word) {
+                return;
+            }
+        }
+    };
+    let child = controller(&["--config", &config, "--quiet", "--log-format", "json"])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let signal = |name: &str| {
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    };
+    heard("READY=1");
+    heard("WATCHDOG=1");
+    signal("-HUP");
+    heard("RELOADING=1");
+    heard("READY=1");
+    signal("-TERM");
+    heard("STOPPING=1");
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(log.lines().count() > 0);
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["level"].is_string() && line["fields"]["message"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn systemd_finds_no_fault_with_the_unit() {
+    if !is_installed("systemd-analyze", "systemd") {
+        return;
+    }
+    let unit =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd/calumma-controller.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    // It checks that the program is there, too.
+    let unit =
+        unit.replace("/usr/local/bin/calumma-controller", env!("CARGO_BIN_EXE_calumma-controller"));
+    let folder = Folder::new("unit");
+    let path = folder.file("calumma-controller.service", &unit);
+    let output = Command::new("systemd-analyze").args(["verify", &path]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && !said.contains("calumma-controller.service:"), "{said}");
 }
 
 /// What the controller welcomes an edge with, and an epoch that has just passed.

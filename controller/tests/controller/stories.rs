@@ -16,7 +16,7 @@ use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
 use calumma_wire::{FrameReader, Holding, Message, Outcome, SwitchKind};
 use tokio::runtime::Runtime;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// For stories in which every edge delivers, however slow the machine.
 pub(crate) const PATIENT: &str = "grace_ms = 60000";
@@ -27,7 +27,7 @@ const IMPATIENT: &str = "grace_ms = 1000";
 /// A running controller and its reports.
 pub(crate) struct Controller {
     runtime: Runtime,
-    running: Running,
+    pub(crate) running: Running,
     reports: mpsc::Receiver<EpochReport>,
 }
 
@@ -65,7 +65,7 @@ impl Controller {
         ))
     }
 
-    fn request(&self, request: &str) -> (u16, serde_json::Value) {
+    pub(crate) fn request(&self, request: &str) -> (u16, serde_json::Value) {
         let mut stream = TcpStream::connect(self.running.http().unwrap()).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -235,12 +235,12 @@ fn frames(world: &World, position: usize) -> [Message; 3] {
     ]
 }
 
-fn lost(report: &EpochReport) -> BTreeMap<FlowKey, u64> {
+pub(crate) fn lost(report: &EpochReport) -> BTreeMap<FlowKey, u64> {
     report.loss.iter().map(|loss| ((&loss.flow).into(), loss.lost)).collect()
 }
 
 /// 200 flows of which every seventh loses its second packet.
-fn traffic(world: &mut World) {
+pub(crate) fn traffic(world: &mut World) {
     for n in 0..200 {
         world.send((0, 1), flow(n), 3 + u64::from(n), |position| n % 7 == 0 && position == 1);
         world.send((1, 0), flow(1000 + n), 2, |_| false);

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use calumma_controller::config::ShiftingMode;
 
 use crate::fabric::{Namespace, Process, Run};
 
@@ -67,8 +68,18 @@ pub(crate) struct Controller(Process);
 
 impl Controller {
     /// Starts it for the edges e1 and e2, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
-    /// reported.
-    pub(crate) fn start(place: Place<'_>, epochs: &Path, heavy_hitter: u64) -> Result<Self> {
+    /// reported. Attention is shifted, or stays as it is at first: every flow decoded from one packet on.
+    pub(crate) fn start(
+        place: Place<'_>,
+        epochs: &Path,
+        heavy_hitter: u64,
+        shifting: ShiftingMode,
+    ) -> Result<Self> {
+        let mode = match shifting {
+            ShiftingMode::Shift => "shift",
+            ShiftingMode::DryRun => "dry-run",
+            ShiftingMode::Static => "static",
+        };
         let port = place.port;
         let config = place.write(
             "controller.toml",
@@ -80,7 +91,9 @@ impl Controller {
                  clock_guard_us = {CLOCK_GUARD_US}\n\
                  flight_guard_us = {FLIGHT_GUARD_US}\n\
                  [tasks]\n\
-                 heavy_hitter = {heavy_hitter}\n",
+                 heavy_hitter = {heavy_hitter}\n\
+                 [shifting]\n\
+                 mode = \"{mode}\"\n",
                 EPOCH.as_millis()
             ),
         )?;

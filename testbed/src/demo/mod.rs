@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
+use calumma_controller::config::ShiftingMode;
 use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
@@ -60,7 +61,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
         port: CONTROLLER_PORT,
         first: true,
     };
-    let mut controller = Controller::start(place, &epochs, HEAVY_HITTER)?;
+    let mut controller = Controller::start(place, &epochs, HEAVY_HITTER, ShiftingMode::Shift)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut switches = Vec::new();
     for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {

@@ -1,0 +1,126 @@
+//! Alerts: what is wrong for several epochs, told to webhooks when it starts, while it lasts and when
+//! it ends.
+//!
+//! It notices and tells; it neither silences, groups nor escalates: that is for what receives it.
+//! `deploy/prometheus/alerts.yml` watches for the same in Prometheus.
+
+mod hysteresis;
+mod watch;
+mod webhook;
+
+pub use hysteresis::{Hysteresis, Lasting, Patience, Reading, Transition};
+pub use watch::{Event, Victim, Watch};
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use tracing::warn;
+
+use self::webhook::Webhook;
+use crate::output::{Published, Sink};
+
+/// `[alerts]` of the configuration.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AlertsSection {
+    /// Where events are sent by POST; without any they are only logged.
+    pub webhooks: Vec<String>,
+    /// Share of an epoch's packets lost that is too much; below half of it is good again.
+    pub loss_share: f64,
+    /// Bad epochs in a row that start an alert.
+    pub raise_after: u32,
+    /// Good epochs in a row that end it.
+    pub clear_after: u32,
+    /// Seconds between updates while it lasts.
+    pub update_seconds: u64,
+}
+
+impl Default for AlertsSection {
+    fn default() -> Self {
+        Self {
+            webhooks: Vec::new(),
+            loss_share: 0.001,
+            raise_after: 3,
+            clear_after: 100,
+            update_seconds: 60,
+        }
+    }
+}
+
+impl AlertsSection {
+    /// Checks what the types leave open.
+    ///
+    /// # Errors
+    /// The field and the remedy.
+    pub fn check(&self) -> Result<(), String> {
+        let url = |url: &&String| !url.starts_with("http://") && !url.starts_with("https://");
+        if let Some(url) = self.webhooks.iter().find(url) {
+            return Err(format!("webhooks: {url:?} must begin with http:// or https://"));
+        }
+        if !(0.0..=1.0).contains(&self.loss_share) {
+            return Err(format!("loss_share = {}: a share is from 0 to 1", self.loss_share));
+        }
+        if self.raise_after == 0 || self.clear_after == 0 || self.update_seconds == 0 {
+            return Err("raise_after, clear_after and update_seconds: at least 1".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Watches reports and tells webhooks.
+#[derive(Debug)]
+pub struct Alerts {
+    watch: Watch,
+    webhooks: Vec<Webhook>,
+    /// Undelivered events that were complained about.
+    known_lost: u64,
+}
+
+impl Alerts {
+    /// Starts a thread for each webhook; `edges` are the deployment's.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(section: &AlertsSection, edges: &[String]) -> anyhow::Result<Self> {
+        let patience = Patience {
+            raise_after: section.raise_after,
+            clear_after: section.clear_after,
+            update_ns: section.update_seconds.saturating_mul(1_000_000_000),
+        };
+        let watch = Watch::new(edges, section.loss_share, patience);
+        let webhooks = section.webhooks.iter().map(|url| Webhook::start(url));
+        Ok(Self { watch, webhooks: webhooks.collect::<Result<_, _>>()?, known_lost: 0 })
+    }
+
+    fn complain(&mut self) -> anyhow::Result<()> {
+        let lost = self.webhooks.iter().map(Webhook::lost).sum();
+        let new = lost - std::mem::replace(&mut self.known_lost, lost);
+        anyhow::ensure!(new == 0, "{new} events could not be delivered to webhooks");
+        Ok(())
+    }
+}
+
+impl Sink for Alerts {
+    fn name(&self) -> &'static str {
+        "alerts"
+    }
+
+    fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
+        for event in self.watch.take(&published.report) {
+            let Event { event: what, alert, epoch, text, .. } = &event;
+            warn!(epoch, "alert {alert} ({what}): {text}");
+            let json: Arc<str> = serde_json::to_string(&event)?.into();
+            self.webhooks.iter().for_each(|webhook| webhook.send(&json));
+        }
+        self.complain()
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        self.complain()
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.webhooks.iter_mut().for_each(Webhook::finish);
+        self.complain()
+    }
+}

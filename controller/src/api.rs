@@ -1,0 +1,77 @@
+//! What the HTTP API answers beside reports and summaries; its clients read the same types.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::report::{Flow, LossClass};
+
+/// A flow's size at one edge in one epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SizeAt {
+    /// The edge where it entered the network.
+    pub edge: String,
+    /// The epoch.
+    pub epoch: u64,
+    /// Packets; never below the truth unless the edge's HH encoder came out partial.
+    pub size: u64,
+    /// The least that it can have been.
+    pub size_min: u64,
+    /// Whether both are the truth.
+    pub exact: bool,
+}
+
+/// A flow in one epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FlowInEpoch {
+    /// Number of the epoch.
+    pub epoch: u64,
+    /// Its start in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Whether the epoch's measurement is whole and sound.
+    pub complete: bool,
+    /// Packets of the flow that were lost; absent where that is not known.
+    pub lost: Option<u64>,
+    /// Which encoder the losses were found in; absent where there are none.
+    pub class: Option<LossClass>,
+    /// Whether `lost` is uncertain since an encoder came out partial.
+    pub partial: bool,
+    /// Its size at every edge, where still known; in older epochs, where it was a heavy hitter.
+    pub sizes: Vec<SizeAt>,
+}
+
+/// A flow's losses over some epochs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Victim {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Packets lost for certain.
+    pub lost: u64,
+    /// Packets lost as encoders have it that came out partial.
+    pub uncertain: u64,
+    /// Epochs in which it lost some.
+    pub epochs: u64,
+    /// The last of them.
+    pub last_epoch: u64,
+}
+
+/// Losses over some epochs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Victims {
+    /// The oldest epoch that was looked at; absent where there is none.
+    pub first_epoch: Option<u64>,
+    /// The newest.
+    pub last_epoch: Option<u64>,
+    /// How many they are.
+    pub epochs: u64,
+    /// How many of them have their losses not or not all known.
+    pub epochs_unknown: u64,
+    /// Packets that entered the network in them.
+    pub packets_in: u64,
+    /// Packets lost for certain, of all victim flows.
+    pub lost: u64,
+    /// Victim flows, of which `flows` may show the first only.
+    pub victims: u64,
+    /// Victim flows, most packets first.
+    pub flows: Vec<Victim>,
+}

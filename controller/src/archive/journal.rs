@@ -1,0 +1,105 @@
+//! The journal: reports that no whole file holds yet, one line of JSON each.
+//!
+//! A line is in the hands of the operating system before the next report is looked at, so it
+//! outlives the controller's death, though not the machine's. Its lock keeps a second controller
+//! away.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::output::Published;
+use crate::report::EpochReport;
+
+/// Its name in the archive's folder.
+const JOURNAL: &str = "journal.jsonl";
+
+/// A journal that is open for writing.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    file: Flock<File>,
+    line: Vec<u8>,
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, and makes it where there is none.
+    ///
+    /// # Errors
+    /// When it can't be written to, or another controller has it.
+    pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join(JOURNAL);
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("{}: can't be written to", path.display()))?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, problem)| {
+            anyhow::anyhow!(
+                "{}: {problem}; does another controller write this archive? give each its own \
+                 [archive] dir",
+                path.display()
+            )
+        })?;
+        Ok(Self { path, file, line: Vec::new() })
+    }
+
+    /// What is in it, one report at a time.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub(super) fn read(&self) -> anyhow::Result<impl Iterator<Item = Published> + use<>> {
+        let file = File::open(&self.path)
+            .with_context(|| format!("{}: can't be read", self.path.display()))?;
+        Ok(reports_in(file))
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// When the disk doesn't take it.
+    pub(super) fn append(&mut self, json: &str) -> anyhow::Result<()> {
+        self.line.clear();
+        self.line.extend_from_slice(json.as_bytes());
+        self.line.push(b'\n');
+        self.file.write_all(&self.line).with_context(|| self.path.display().to_string())
+    }
+
+    /// Empties it.
+    ///
+    /// # Errors
+    /// When the disk doesn't do it.
+    pub(super) fn clear(&mut self) -> anyhow::Result<()> {
+        self.file.set_len(0).with_context(|| self.path.display().to_string())
+    }
+}
+
+/// Reports that no whole file of the archive in `dir` holds yet, oldest first. The controller may be
+/// writing meanwhile.
+///
+/// Read this first and then pass over files whose name is not below that of the first of these
+/// epochs: they hold the same rows.
+///
+/// # Errors
+/// When the journal is there and can't be read.
+pub fn journaled(dir: &Path) -> anyhow::Result<Vec<EpochReport>> {
+    let path = dir.join(JOURNAL);
+    match File::open(&path) {
+        Ok(file) => Ok(reports_in(file).map(|published| published.report).collect()),
+        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(problem) => Err(problem).with_context(|| format!("{}: can't be read", path.display())),
+    }
+}
+
+/// The reports on the lines of a file, to the first that is no whole one: what a controller was
+/// writing when it died, or is writing now.
+fn reports_in(file: File) -> impl Iterator<Item = Published> {
+    BufReader::new(file).lines().map_while(|line| {
+        let json = line.ok()?;
+        let report = serde_json::from_str(&json).ok()?;
+        Some(Published { report, json })
+    })
+}

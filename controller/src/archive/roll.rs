@@ -1,0 +1,139 @@
+//! The files that are being written: one of each table that has rows, all under the same name.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use arrow_array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+
+use super::names::{FileName, PART};
+use super::table::Table;
+use super::tables::TABLES;
+use crate::output::Published;
+use crate::report::EpochReport;
+
+/// Reports that are made into rows together: a column is filled faster at a stretch.
+const REPORTS_A_BATCH: usize = 32;
+
+/// Files under way.
+#[derive(Debug)]
+pub(super) struct Roll {
+    dir: PathBuf,
+    name: FileName,
+    begun: Instant,
+    epochs: u64,
+    waiting: Vec<Arc<Published>>,
+    /// At the positions of [`TABLES`].
+    parts: [Option<Part>; TABLES.len()],
+}
+
+/// A file that is not whole yet.
+#[derive(Debug)]
+struct Part {
+    path: PathBuf,
+    writer: ArrowWriter<File>,
+}
+
+impl Roll {
+    /// Begins files whose first report is `first`.
+    pub(super) fn begin(dir: &Path, first: &EpochReport, now: Instant) -> Self {
+        let name = FileName::new(first.start_unix_ns, first.epoch);
+        let parts = std::array::from_fn(|_| None);
+        let waiting = Vec::with_capacity(REPORTS_A_BATCH);
+        Self { dir: dir.to_owned(), name, begun: now, epochs: 0, waiting, parts }
+    }
+
+    /// Epochs that were added.
+    pub(super) fn epochs(&self) -> u64 {
+        self.epochs
+    }
+
+    /// Whether it has grown older or larger than that.
+    pub(super) fn is_due(&self, now: Instant, age: Duration, bytes: u64) -> bool {
+        now.saturating_duration_since(self.begun) >= age || self.bytes() >= bytes
+    }
+
+    /// Bytes written or waiting, compressed.
+    fn bytes(&self) -> u64 {
+        let of = |part: &Part| part.writer.bytes_written() + part.writer.in_progress_size();
+        self.parts.iter().flatten().map(|part| of(part) as u64).sum()
+    }
+
+    /// Adds the rows of a report.
+    ///
+    /// # Errors
+    /// When the disk doesn't take them.
+    pub(super) fn add(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
+        self.epochs += 1;
+        self.waiting.push(published.clone());
+        if self.waiting.len() >= REPORTS_A_BATCH { self.write_waiting() } else { Ok(()) }
+    }
+
+    fn write_waiting(&mut self) -> anyhow::Result<()> {
+        let reports: Vec<&EpochReport> = self.waiting.iter().map(|p| &p.report).collect();
+        for (table, part) in TABLES.iter().zip(&mut self.parts) {
+            let batch = table.batch(&reports)?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let part = match part {
+                Some(part) => part,
+                none => none.insert(Part::create(&self.dir, *table, self.name)?),
+            };
+            part.write(&batch)?;
+        }
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Writes everything out and gives the files their names.
+    ///
+    /// # Errors
+    /// When the disk doesn't take it.
+    pub(super) fn finish(&mut self) -> anyhow::Result<()> {
+        self.write_waiting()?;
+        self.parts.iter_mut().filter_map(Option::take).try_for_each(Part::finish)
+    }
+}
+
+impl Part {
+    fn create(dir: &Path, table: &dyn Table, name: FileName) -> anyhow::Result<Self> {
+        let folder = dir.join(table.name());
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("{}: can't be made", folder.display()))?;
+        let path = folder.join(format!("{name}{PART}"));
+        let file =
+            File::create(&path).with_context(|| format!("{}: can't be made", path.display()))?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("calumma ", env!("CARGO_PKG_VERSION")).to_owned())
+            .build();
+        let writer = ArrowWriter::try_new(file, table.schema(), Some(properties))?;
+        Ok(Self { path, writer })
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
+        self.writer.write(batch).with_context(|| self.path.display().to_string())
+    }
+
+    /// Makes the file whole, on the disk, and then visible.
+    fn finish(self) -> anyhow::Result<()> {
+        let Self { path, writer } = self;
+        let whole = path.with_extension("");
+        let finish = || {
+            writer.into_inner()?.sync_all()?;
+            std::fs::rename(&path, &whole)?;
+            // The name is in the folder, which is a file of its own.
+            match whole.parent() {
+                Some(folder) => Ok(File::open(folder)?.sync_all()?),
+                None => anyhow::Ok(()),
+            }
+        };
+        finish().with_context(|| path.display().to_string())
+    }
+}

@@ -1,0 +1,349 @@
+//! The tables of the archive. `docs/query.md` shows them with examples.
+
+use std::borrow::Cow;
+
+use super::table::{Column, Kind, Row, Table, TableOf};
+use crate::report::{
+    EdgeReport, EpochConfig, EpochReport, Flow, HeavyChange, HeavyHitter, Loss, PlanReport, Surplus,
+};
+
+/// Every table of the archive.
+pub static TABLES: [&dyn Table; 8] = [
+    &EPOCHS,
+    &LOSSES,
+    &SURPLUS,
+    &EDGES,
+    &HEAVY_HITTERS,
+    &HEAVY_CHANGES,
+    &SIZE_DISTRIBUTION,
+    &PLANS,
+];
+
+static EPOCHS: TableOf<EpochReport> = TableOf {
+    name: "epochs",
+    help: "an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        u64("length_ms", "length of the epoch in milliseconds", |row| Some(row.item.length_ms)),
+        truth("complete", "whether every edge delivered a sound measurement", |row| {
+            Some(row.item.complete)
+        }),
+        text("missing_edges", "expected edges of which something did not come; else NULL", |row| {
+            joined(&row.item.missing_edges)
+        }),
+        text("incomplete_because", "why it is incomplete; else NULL", |row| {
+            joined(&row.item.incomplete_because)
+        }),
+        text("state", "healthy or ill", |row| Some(row.item.state.name().into())),
+        u32("t_h", "packets that make a flow a heavy-hitter candidate", |row| {
+            Some(row.item.config.t_h)
+        }),
+        u32("t_l", "packets below which a flow is a light-loss candidate", |row| {
+            Some(row.item.config.t_l)
+        }),
+        number("sample_rate", "share of the light-loss candidates that were monitored", |row| {
+            Some(row.item.config.sample_rate)
+        }),
+        u32("hh_buckets", "buckets an array of the HH encoder", |row| {
+            Some(row.item.config.hh_buckets)
+        }),
+        u32("hl_buckets", "buckets an array of the HL encoder", |row| {
+            Some(row.item.config.hl_buckets)
+        }),
+        u32("ll_buckets", "buckets an array of the LL encoder", |row| {
+            Some(row.item.config.ll_buckets)
+        }),
+        text("hl_decode", "complete, partial, blocked, skipped or absent", |row| {
+            Some(row.item.decode.hl.name().into())
+        }),
+        text("ll_decode", "the same of the LL encoder", |row| {
+            Some(row.item.decode.ll.name().into())
+        }),
+        number("hl_load_factor", "flows over buckets of the delta HL encoder", |row| {
+            row.item.decode.hl_load_factor
+        }),
+        number("ll_load_factor", "flows over buckets of the delta LL encoder", |row| {
+            row.item.decode.ll_load_factor
+        }),
+        u64("packets_in", "packets that entered the network; NULL where an edge is missing", |r| {
+            r.item.edges.iter().map(|edge| edge.packets_in).sum()
+        }),
+        u64("packets_out", "packets that left it; NULL where an edge is missing", |row| {
+            row.item.edges.iter().map(|edge| edge.packets_out).sum()
+        }),
+        u64("victim_flows", "flows that lost packets; NULL where losses are not certain", |row| {
+            row.item.losses_are_certain().then_some(row.item.loss.len() as u64)
+        }),
+        u64("lost_packets", "packets they lost; NULL where losses are not certain", |row| {
+            row.item.losses_are_certain().then(|| row.item.lost_packets())
+        }),
+        number("ingress_ms", "last ingress side received, milliseconds after the end", |row| {
+            row.item.timing.map(|timing| timing.ingress_ms)
+        }),
+        number("egress_ms", "last egress side received", |row| {
+            row.item.timing.map(|timing| timing.egress_ms)
+        }),
+        number("planned_ms", "plan sent to the switches", |row| {
+            row.item.timing.map(|timing| timing.planned_ms)
+        }),
+        number("published_ms", "report published", |row| {
+            row.item.timing.map(|timing| timing.published_ms)
+        }),
+    ],
+    rows: |report, rows| rows.push(Row { report, edge: "", item: report }),
+};
+
+static LOSSES: TableOf<Loss> = TableOf {
+    name: "losses",
+    help: "a victim flow in an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        src(),
+        dst(),
+        sport(),
+        dport(),
+        proto(),
+        u64("lost", "packets lost", |row| Some(row.item.lost)),
+        text("class", "HL: in the HL encoder; LL: in the LL encoder only", |row| {
+            Some(row.item.class.name().into())
+        }),
+        truth("partial", "whether the number, or even the flow, is uncertain", |row| {
+            Some(row.item.partial)
+        }),
+    ],
+    rows: |report, rows| rows.extend(whole(report, &report.loss)),
+};
+
+static SURPLUS: TableOf<Surplus> = TableOf {
+    name: "surplus",
+    help: "a flow that left the network with more packets than it entered it with, in an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        src(),
+        dst(),
+        sport(),
+        dport(),
+        proto(),
+        u64("packets", "packets too many", |row| Some(row.item.packets)),
+        truth("partial", "whether this is uncertain", |row| Some(row.item.partial)),
+    ],
+    rows: |report, rows| rows.extend(whole(report, &report.surplus)),
+};
+
+static EDGES: TableOf<EdgeReport> = TableOf {
+    name: "edges",
+    help: "an edge in an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        edge(),
+        u64("packets_in", "packets that entered the network here; NULL where unknown", |row| {
+            row.item.packets_in
+        }),
+        u64("packets_out", "packets that left it here; NULL where unknown", |row| {
+            row.item.packets_out
+        }),
+        number("cardinality", "flows that entered the network here", |row| row.item.cardinality),
+        number("cardinality_error", "its standard error; NULL where it is a lower bound", |row| {
+            row.item.cardinality_error
+        }),
+        number("entropy", "entropy of the flow sizes in bits", |row| row.item.entropy),
+        text("hh_decode", "complete, partial, skipped or absent", |row| {
+            Some(row.item.hh_decode.name().into())
+        }),
+        number("hh_load_factor", "flows over buckets of the HH encoder", |row| {
+            row.item.hh_load_factor
+        }),
+        u64("heavy_changes_since", "epoch that heavy changes are seen against", |row| {
+            row.item.heavy_changes_since
+        }),
+    ],
+    rows: |report, rows| {
+        rows.extend(report.edges.iter().map(|item| Row { report, edge: &item.edge, item }));
+    },
+};
+
+static HEAVY_HITTERS: TableOf<HeavyHitter> = TableOf {
+    name: "heavy_hitters",
+    help: "a heavy hitter at an edge in an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        edge(),
+        src(),
+        dst(),
+        sport(),
+        dport(),
+        proto(),
+        u64("size", "packets; an upper bound where size_min is less", |row| Some(row.item.size)),
+        u64("size_min", "packets at least; equals size where that is exact", |row| {
+            Some(row.item.size_min.unwrap_or(row.item.size))
+        }),
+    ],
+    rows: |report, rows| of_edges(report, rows, |edge| &edge.heavy_hitters),
+};
+
+static HEAVY_CHANGES: TableOf<HeavyChange> = TableOf {
+    name: "heavy_changes",
+    help: "a flow whose size changed heavily at an edge since the epoch before",
+    columns: &[
+        epoch(),
+        start(),
+        edge(),
+        src(),
+        dst(),
+        sport(),
+        dport(),
+        proto(),
+        u64("before", "packets in the epoch before", |row| Some(row.item.before)),
+        u64("after", "packets in this epoch", |row| Some(row.item.after)),
+    ],
+    rows: |report, rows| of_edges(report, rows, |edge| &edge.heavy_changes),
+};
+
+static SIZE_DISTRIBUTION: TableOf<(u64, f64)> = TableOf {
+    name: "size_distribution",
+    help: "the number of flows of one size at an edge in an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        edge(),
+        u64("size", "size in packets", |row| Some(row.item.0)),
+        number("flows", "flows of that size; an estimate that need not be whole", |row| {
+            Some(row.item.1)
+        }),
+    ],
+    rows: |report, rows| of_edges(report, rows, |edge| &edge.size_distribution),
+};
+
+static PLANS: TableOf<PlanReport> = TableOf {
+    name: "plans",
+    help: "what the controller decided from an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        u64("effective_epoch", "first epoch that it is meant to hold for", |row| {
+            Some(row.item.effective_epoch)
+        }),
+        truth("applied", "whether the switches were told", |row| Some(row.item.applied)),
+        text("state", "network state that it is made for: healthy or ill", |row| {
+            Some(row.item.state.name().into())
+        }),
+        u32("t_h", "threshold of heavy-hitter candidates", |row| Some(planned(row).t_h)),
+        u32("t_l", "threshold of light-loss candidates", |row| Some(planned(row).t_l)),
+        number("sample_rate", "share of light-loss candidates to monitor", |row| {
+            Some(planned(row).sample_rate)
+        }),
+        u32("hh_buckets", "buckets an array of the HH encoder", |row| {
+            Some(planned(row).hh_buckets)
+        }),
+        u32("hl_buckets", "buckets an array of the HL encoder", |row| {
+            Some(planned(row).hl_buckets)
+        }),
+        u32("ll_buckets", "buckets an array of the LL encoder", |row| {
+            Some(planned(row).ll_buckets)
+        }),
+        text("reasons", "why, step by step; NULL where nothing changes", |row| {
+            joined(&row.item.reasons)
+        }),
+    ],
+    rows: |report, rows| {
+        rows.extend(report.plan.iter().map(|item| Row { report, edge: "", item }));
+    },
+};
+
+fn whole<'a, T>(report: &'a EpochReport, items: &'a [T]) -> impl Iterator<Item = Row<'a, T>> {
+    items.iter().map(move |item| Row { report, edge: "", item })
+}
+
+fn of_edges<'a, T>(
+    report: &'a EpochReport,
+    rows: &mut Vec<Row<'a, T>>,
+    items: impl Fn(&'a EdgeReport) -> &'a Vec<T>,
+) {
+    for edge in &report.edges {
+        rows.extend(items(edge).iter().map(|item| Row { report, edge: &edge.edge, item }));
+    }
+}
+
+fn planned<'a>(row: &Row<'a, PlanReport>) -> &'a EpochConfig {
+    &row.item.config
+}
+
+/// Several sentences or names in one field.
+fn joined<'a>(parts: &[String]) -> Option<Cow<'a, str>> {
+    (!parts.is_empty()).then(|| parts.join("; ").into())
+}
+
+/// What is about one flow.
+trait OfFlow {
+    fn flow(&self) -> &Flow;
+}
+
+macro_rules! of_flow {
+    ($($item:ty),+) => {
+        $(impl OfFlow for $item {
+            fn flow(&self) -> &Flow {
+                &self.flow
+            }
+        })+
+    };
+}
+of_flow!(Loss, Surplus, HeavyHitter, HeavyChange);
+
+const fn epoch<T>() -> Column<T> {
+    u64("epoch", "number of the epoch", |row| Some(row.report.epoch))
+}
+
+const fn start<T>() -> Column<T> {
+    let kind = Kind::Time(|row| i64::try_from(row.report.start_unix_ns / 1000).ok());
+    Column { name: "start", help: "when it began, in UTC", kind }
+}
+
+const fn edge<T>() -> Column<T> {
+    text("edge", "name of the edge", |row| Some(row.edge.into()))
+}
+
+const fn src<T: OfFlow>() -> Column<T> {
+    text("src", "source address", |row| Some(row.item.flow().src.to_string().into()))
+}
+
+const fn dst<T: OfFlow>() -> Column<T> {
+    text("dst", "destination address", |row| Some(row.item.flow().dst.to_string().into()))
+}
+
+const fn sport<T: OfFlow>() -> Column<T> {
+    u16("sport", "source port, 0 where there is none", |row| Some(row.item.flow().sport))
+}
+
+const fn dport<T: OfFlow>() -> Column<T> {
+    u16("dport", "destination port, 0 where there is none", |row| Some(row.item.flow().dport))
+}
+
+const fn proto<T: OfFlow>() -> Column<T> {
+    u8("proto", "IP protocol number: 6 is TCP, 17 UDP", |row| Some(row.item.flow().proto))
+}
+
+macro_rules! column_of {
+    ($($name:ident: $kind:ident of $value:ty),+ $(,)?) => {
+        $(const fn $name<T>(
+            name: &'static str,
+            help: &'static str,
+            read: for<'a> fn(&Row<'a, T>) -> Option<$value>,
+        ) -> Column<T> {
+            Column { name, help, kind: Kind::$kind(read) }
+        })+
+    };
+}
+column_of!(truth: Truth of bool, u8: U8 of u8, u16: U16 of u16, u32: U32 of u32, u64: U64 of u64, number: Number of f64);
+
+const fn text<T>(
+    name: &'static str,
+    help: &'static str,
+    read: for<'a> fn(&Row<'a, T>) -> Option<Cow<'a, str>>,
+) -> Column<T> {
+    Column { name, help, kind: Kind::Text(read) }
+}

@@ -1,0 +1,140 @@
+//! Requests to the controller, and its events.
+
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::de::DeserializeOwned;
+
+/// How long a controller may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait before a controller that went away is looked for again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A controller's HTTP API.
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    address: String,
+}
+
+impl Client {
+    pub(crate) fn new(address: &str) -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_connect(Some(PATIENCE))
+            .timeout_recv_response(Some(PATIENCE))
+            .build();
+        Self { agent: config.into(), address: address.to_owned() }
+    }
+
+    /// The answer to a request.
+    ///
+    /// # Errors
+    /// When no controller answers there, or something else does.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let url = format!("http://{}{path}", self.address);
+        let mut answer = self.agent.get(&url).call().with_context(|| {
+            format!(
+                "{url}: is a controller running there, with `http = \"{}\"` in its configuration?",
+                self.address
+            )
+        })?;
+        // A thousand reports of a busy network are larger than the client's own limit.
+        let body = answer.body_mut().with_config().limit(u64::MAX).reader();
+        serde_json::from_reader(BufReader::new(body)).with_context(|| {
+            format!("{url}: the answer is not what a controller of this version says")
+        })
+    }
+
+    /// The last `last` epochs, and every one to come; goes on when a controller comes back.
+    pub(crate) fn events(&self, view: &'static str, last: usize) -> Events<'_> {
+        Events { client: self, view, last, known: None, lines: None }
+    }
+}
+
+/// Epochs as they come: their numbers, and what is said of them as JSON.
+pub(crate) struct Events<'a> {
+    client: &'a Client,
+    view: &'static str,
+    last: usize,
+    /// The last epoch that was heard of.
+    known: Option<u64>,
+    lines: Option<std::io::Lines<BufReader<ureq::BodyReader<'static>>>>,
+}
+
+impl Events<'_> {
+    /// The next epoch.
+    ///
+    /// # Errors
+    /// When no controller has ever answered there.
+    pub(crate) fn next(&mut self) -> anyhow::Result<(u64, String)> {
+        loop {
+            if let Some(lines) = &mut self.lines {
+                if let Some(event) = event(lines) {
+                    self.known = Some(event.0);
+                    return Ok(event);
+                }
+                eprintln!("calumma: the controller has gone; waiting for it to come back");
+                self.lines = None;
+            }
+            self.connect()?;
+        }
+    }
+
+    fn connect(&mut self) -> anyhow::Result<()> {
+        let (address, last, view) = (&self.client.address, self.last, self.view);
+        let url = format!("http://{address}/api/v1/events?last={last}&view={view}");
+        loop {
+            let mut request = self.client.agent.get(&url);
+            if let Some(known) = self.known {
+                request = request.header("Last-Event-ID", known.to_string());
+            }
+            match request.call() {
+                Ok(answer) => {
+                    let reader = BufReader::new(answer.into_body().into_reader());
+                    self.lines = Some(reader.lines());
+                    return Ok(());
+                }
+                Err(_) if self.known.is_some() => std::thread::sleep(RETRY),
+                Err(problem) => {
+                    return Err(problem).with_context(|| {
+                        format!("{address}: is a controller running there, with an HTTP address?")
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The next event; `None` where the stream has ended. Comments, which keep it alive, are passed over.
+fn event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<(u64, String)> {
+    let (mut id, mut data) = (None, None);
+    for line in lines {
+        let line = line.ok()?;
+        if let Some(text) = line.strip_prefix("id: ") {
+            id = text.parse().ok();
+        } else if let Some(text) = line.strip_prefix("data: ") {
+            data = Some(text.to_owned());
+        } else if line.is_empty()
+            && let (Some(id), Some(data)) = (id, data.take())
+        {
+            return Some((id, data));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::event;
+
+    #[test]
+    fn events_are_read_between_comments_until_the_stream_breaks_off() {
+        let text =
+            ":\n\nevent: epoch\nid: 7\ndata: {\"a\":1}\n\n:\n\nid: 8\ndata: {}\n\nid: 9\ndata: {";
+        let mut lines = text.lines().map(|line| Ok(line.to_owned()));
+        assert_eq!(event(&mut lines), Some((7, "{\"a\":1}".to_owned())));
+        assert_eq!(event(&mut lines), Some((8, "{}".to_owned())));
+        assert_eq!(event(&mut lines), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! `calumma`: what the controller knows, from a terminal. See `--help` and `docs/dashboard.md`.
+
+mod client;
+mod flow;
+mod watch;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+
+use client::Client;
+
+/// Asks a running controller what the network carries and loses.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  calumma top
+      victim flows, heavy hitters and the latest epochs, redrawn as they come
+  calumma --controller 10.0.0.5:7601 epochs --last 100 --follow
+      a line for each of the last 100 epochs, and for every one to come
+  calumma flow 10.1.0.2:40000 10.2.0.2:5201 tcp
+      what that flow carried and lost lately, epoch by epoch, and at which edges
+  calumma epochs --last 1 --json | jq '.loss[0]'
+      the flow that lost most in the last epoch"
+)]
+struct Arguments {
+    /// Where the controller's HTTP API listens: `http` in its configuration
+    #[arg(long, short, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7601")]
+    controller: String,
+    #[command(subcommand)]
+    command: Ask,
+}
+
+#[derive(Subcommand)]
+enum Ask {
+    /// Watch victim flows, heavy hitters and the latest epochs in a table redrawn in place
+    Top,
+    /// A line for each of the latest epochs
+    Epochs {
+        #[command(flatten)]
+        window: Window,
+    },
+    /// What one flow carried and lost, epoch by epoch, and at which edges it entered
+    Flow {
+        /// `10.1.0.2:40000 10.2.0.2:5201 tcp`, or source, destination, their ports and the protocol
+        #[arg(required = true, value_name = "FLOW")]
+        flow: Vec<String>,
+        #[command(flatten)]
+        window: Window,
+    },
+    /// SQL over the controller's archive: `calumma query --help`
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
+}
+
+#[derive(Args, Clone, Copy)]
+struct Window {
+    /// How many epochs, ending with the newest
+    #[arg(long, short = 'n', default_value_t = 20)]
+    last: usize,
+    /// Go on with every epoch to come, until Ctrl-C
+    #[arg(long, short)]
+    follow: bool,
+    /// One JSON object a line instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read this has seen enough, as `head` has.
+        Err(problem) if is_closed_pipe(&problem) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("calumma: {problem:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_closed_pipe(problem: &anyhow::Error) -> bool {
+    let error = problem.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let client = Client::new(&arguments.controller);
+    match arguments.command {
+        Ask::Top => watch::top(&client),
+        Ask::Epochs { window } => watch::epochs(&client, window),
+        Ask::Flow { flow, window } => {
+            let wanted = flow::parse(&flow.join(" ")).map_err(anyhow::Error::msg)?;
+            flow::show(&client, &wanted, window)
+        }
+        Ask::Other(words) => other(&words),
+    }
+}
+
+/// Runs `calumma-WORD`, which lies beside this program or on the path: commands that bring much with
+/// them, such as a database engine, are programs of their own.
+fn other(words: &[OsString]) -> anyhow::Result<()> {
+    let Some((word, rest)) = words.split_first() else { bail!("no command: see calumma --help") };
+    let mut name = OsString::from("calumma-");
+    name.push(word);
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(&name));
+    let program = beside.filter(|path| path.exists()).unwrap_or_else(|| name.clone().into());
+    // Returns only where the program could not be started.
+    let problem = Command::new(program).args(rest).exec();
+    Err(problem).with_context(|| {
+        format!("{}: no such command, for there is no {}", word.display(), name.display())
+    })
+}

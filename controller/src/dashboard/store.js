@@ -1,0 +1,121 @@
+// What the page knows: epochs as the controller sends them, and what is asked for beside them. The
+// stream brings summaries of every epoch; flows are asked for once a second, however many epochs
+// pass, so that a phone keeps up with a controller that reports a hundred times a second.
+
+const REFRESH_MS = 1000;
+const RETRY_MS = 2000;
+
+export const store = {
+  /** `connecting`, `live` or `lost`. */
+  link: 'connecting',
+  deployment: null,
+  /** Summaries, oldest first. */
+  epochs: [],
+  edges: [],
+  victims: null,
+  /** The report that is shown flow by flow. */
+  report: null,
+  /** The epoch that the reader keeps, or null for the newest. */
+  kept: null,
+  windowSeconds: 60,
+  edge: '',
+};
+
+let changed = () => {};
+
+/** Starts to listen; `onChange` is called after every change. */
+export function listen(onChange) {
+  changed = onChange;
+  keptFromAddress();
+  connect();
+  refresh();
+  addEventListener('hashchange', keptFromAddress);
+  document.addEventListener('visibilitychange', () => document.hidden || refreshNow());
+}
+
+/** Epochs that fit into the window. */
+export function windowEpochs() {
+  const last = store.epochs.at(-1);
+  if (!last) return [];
+  const from = last.start_unix_ns - store.windowSeconds * 1e9;
+  return store.epochs.filter((epoch) => epoch.start_unix_ns > from);
+}
+
+/** The page's address may name an epoch: `#35905028648`. Reports are sent to colleagues so. */
+function keptFromAddress() {
+  const epoch = Number(location.hash.slice(1));
+  store.kept = Number.isSafeInteger(epoch) && epoch > 0 ? epoch : null;
+  changed();
+}
+
+/** Shows one epoch until told otherwise; null for the newest. */
+export function keep(epoch) {
+  store.kept = epoch;
+  history.replaceState(null, '', epoch == null ? location.pathname : `#${epoch}`);
+  changed();
+  refreshNow();
+}
+
+/** Asks anew, since the reader changed what is wanted. */
+export function refreshNow() {
+  ask().then(changed);
+}
+
+/** The JSON at a path of the API; null where there is none. */
+export async function get(path) {
+  try {
+    const answer = await fetch(path);
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+function connect() {
+  const source = new EventSource('/api/v1/events?last=12000');
+  source.onopen = async () => {
+    store.link = 'live';
+    store.deployment = (await get('/api/v1/deployment')) ?? store.deployment;
+    changed();
+  };
+  source.addEventListener('epoch', (event) => add(JSON.parse(event.data)));
+  source.onerror = () => {
+    store.link = 'lost';
+    changed();
+    // The browser tries again by itself, unless the answer was not a stream.
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+  };
+}
+
+function add(epoch) {
+  const last = store.epochs.at(-1);
+  if (last && epoch.epoch <= last.epoch) return;
+  store.epochs.push(epoch);
+  const most = Math.max(store.deployment?.history ?? 1200, 100);
+  if (store.epochs.length > most * 1.1) store.epochs.splice(0, store.epochs.length - most);
+  changed();
+}
+
+async function refresh() {
+  if (!document.hidden) {
+    await ask();
+    changed();
+  }
+  setTimeout(refresh, REFRESH_MS);
+}
+
+async function ask() {
+  const last = Math.max(windowEpochs().length, 1);
+  const newest = store.epochs.at(-1)?.epoch;
+  const wanted = store.kept ?? newest;
+  const known = store.report?.epoch === wanted;
+  const [edges, victims, report] = await Promise.all([
+    get('/api/v1/edges'),
+    get(`/api/v1/victims?last=${last}&limit=50`),
+    wanted == null || known ? store.report : get(`/api/v1/epochs/${wanted}`),
+  ]);
+  store.edges = edges ?? store.edges;
+  store.victims = victims ?? store.victims;
+  // A kept epoch may be forgotten meanwhile, and the reader may want another one by now.
+  if (report && (store.kept == null || store.kept === report.epoch)) store.report = report;
+}

@@ -1,0 +1,287 @@
+//! IPFIX messages (RFC 7011): templates and data records as bytes.
+//!
+//! Templates are fixed, fields have fixed lengths, all numbers are big-endian. No I/O.
+
+use crate::report::Flow;
+
+/// Bytes of a message's header.
+const HEADER: usize = 16;
+
+/// Bytes of a set's header.
+const SET_HEADER: usize = 4;
+
+/// Set that holds templates.
+const TEMPLATE_SET: u16 = 2;
+
+/// Number of the protocol's version.
+const VERSION: u16 = 10;
+
+/// Longest message: what fits into an Ethernet frame of 1,500 bytes, a tunnel or two included.
+pub const MAX_MESSAGE: usize = 1400;
+
+/// `forwardingStatus` of packets that were dropped, the reason unknown.
+pub const DROPPED: u8 = 0b1000_0000;
+
+/// An information element: its number at IANA and its bytes here.
+type Element = (u16, u16);
+
+const FLOW_START_MS: Element = (152, 8);
+const FLOW_END_MS: Element = (153, 8);
+const SOURCE_IPV4: Element = (8, 4);
+const DESTINATION_IPV4: Element = (12, 4);
+const SOURCE_PORT: Element = (7, 2);
+const DESTINATION_PORT: Element = (11, 2);
+const PROTOCOL: Element = (4, 1);
+const FORWARDING_STATUS: Element = (89, 1);
+const PACKETS: Element = (2, 8);
+const DROPPED_PACKETS: Element = (133, 8);
+const OBSERVATION_POINT: Element = (138, 8);
+
+/// A kind of record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Template {
+    /// A flow that lost packets between its ingress and its egress edge.
+    Victim,
+    /// A heavy hitter at an edge.
+    HeavyHitter,
+}
+
+impl Template {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Victim, Self::HeavyHitter];
+
+    /// Its number, which is that of the sets of its records.
+    pub fn id(self) -> u16 {
+        match self {
+            Self::Victim => 256,
+            Self::HeavyHitter => 257,
+        }
+    }
+
+    fn elements(self) -> &'static [Element] {
+        match self {
+            Self::Victim => &[
+                FLOW_START_MS,
+                FLOW_END_MS,
+                SOURCE_IPV4,
+                DESTINATION_IPV4,
+                SOURCE_PORT,
+                DESTINATION_PORT,
+                PROTOCOL,
+                PACKETS,
+                DROPPED_PACKETS,
+                FORWARDING_STATUS,
+            ],
+            Self::HeavyHitter => &[
+                FLOW_START_MS,
+                FLOW_END_MS,
+                SOURCE_IPV4,
+                DESTINATION_IPV4,
+                SOURCE_PORT,
+                DESTINATION_PORT,
+                PROTOCOL,
+                PACKETS,
+                OBSERVATION_POINT,
+            ],
+        }
+    }
+
+    /// Bytes of one of its records.
+    pub fn record_bytes(self) -> usize {
+        self.elements().iter().map(|(_, bytes)| usize::from(*bytes)).sum()
+    }
+}
+
+/// A data record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Start of the epoch in milliseconds since the Unix epoch.
+    pub start_ms: u64,
+    /// Its end.
+    pub end_ms: u64,
+    /// The flow.
+    pub flow: Flow,
+    /// What is said of it.
+    pub kind: Kind,
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It lost packets.
+    Victim {
+        /// How many.
+        lost: u64,
+    },
+    /// It is large.
+    HeavyHitter {
+        /// Packets.
+        size: u64,
+        /// Where: the edge's place among the deployment's, from 1.
+        edge: u64,
+    },
+}
+
+impl Record {
+    /// The template that describes it.
+    pub fn template(&self) -> Template {
+        match self.kind {
+            Kind::Victim { .. } => Template::Victim,
+            Kind::HeavyHitter { .. } => Template::HeavyHitter,
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { start_ms, end_ms, flow, kind } = self;
+        out.extend_from_slice(&start_ms.to_be_bytes());
+        out.extend_from_slice(&end_ms.to_be_bytes());
+        out.extend_from_slice(&flow.src.octets());
+        out.extend_from_slice(&flow.dst.octets());
+        put_u16(out, flow.sport);
+        put_u16(out, flow.dport);
+        out.push(flow.proto);
+        match kind {
+            Kind::Victim { lost } => {
+                // The packets of this record are those that were dropped.
+                out.extend_from_slice(&lost.to_be_bytes());
+                out.extend_from_slice(&lost.to_be_bytes());
+                out.push(DROPPED);
+            }
+            Kind::HeavyHitter { size, edge } => {
+                out.extend_from_slice(&size.to_be_bytes());
+                out.extend_from_slice(&edge.to_be_bytes());
+            }
+        }
+    }
+}
+
+fn put_u16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+/// Writes messages of one observation domain, and counts their records.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    domain: u32,
+    /// Data records of the messages before.
+    sequence: u32,
+}
+
+impl Encoder {
+    /// An encoder for an observation domain.
+    pub fn new(domain: u32) -> Self {
+        Self { domain, sequence: 0 }
+    }
+
+    /// The message that says what records look like; `time` is in seconds since the Unix epoch.
+    pub fn templates(&self, time: u32) -> Vec<u8> {
+        let mut message = self.header(time);
+        let set = begin_set(&mut message, TEMPLATE_SET);
+        for template in Template::ALL {
+            put_u16(&mut message, template.id());
+            put_u16(&mut message, template.elements().len() as u16);
+            for (number, bytes) in template.elements() {
+                put_u16(&mut message, *number);
+                put_u16(&mut message, *bytes);
+            }
+        }
+        end(&mut message, set);
+        message
+    }
+
+    /// The message that holds as many of `records` as fit, from the first on, and their number. All
+    /// of it must have the same template as the first; the first that has not ends the message.
+    pub fn records(&mut self, time: u32, records: &[Record]) -> (Vec<u8>, usize) {
+        let mut message = self.header(time);
+        let Some(template) = records.first().map(Record::template) else { return (message, 0) };
+        let most = (MAX_MESSAGE - HEADER - SET_HEADER) / template.record_bytes();
+        let set = begin_set(&mut message, template.id());
+        let alike = records.iter().take(most).take_while(|record| record.template() == template);
+        let mut taken = 0;
+        for record in alike {
+            record.put(&mut message);
+            taken += 1;
+        }
+        end(&mut message, set);
+        self.sequence = self.sequence.wrapping_add(taken as u32);
+        (message, taken)
+    }
+
+    /// A header whose length is still open.
+    fn header(&self, time: u32) -> Vec<u8> {
+        let mut message = Vec::with_capacity(MAX_MESSAGE);
+        put_u16(&mut message, VERSION);
+        put_u16(&mut message, 0);
+        message.extend_from_slice(&time.to_be_bytes());
+        message.extend_from_slice(&self.sequence.to_be_bytes());
+        message.extend_from_slice(&self.domain.to_be_bytes());
+        message
+    }
+}
+
+/// Begins a set and gives its place.
+fn begin_set(message: &mut Vec<u8>, id: u16) -> usize {
+    let set = message.len();
+    put_u16(message, id);
+    put_u16(message, 0);
+    set
+}
+
+/// Writes the lengths of the set at `set` and of the message, which both end here.
+fn end(message: &mut [u8], set: usize) {
+    let length = message.len() as u16;
+    message[set + 2..set + 4].copy_from_slice(&(length - set as u16).to_be_bytes());
+    message[2..4].copy_from_slice(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn victim(n: u16) -> Record {
+        let flow = Flow {
+            src: [10, 1, 0, 2].into(),
+            dst: [10, 2, 0, 2].into(),
+            sport: n,
+            dport: 443,
+            proto: 6,
+        };
+        Record { start_ms: 1000, end_ms: 1050, flow, kind: Kind::Victim { lost: 7 } }
+    }
+
+    #[test]
+    fn templates_are_as_the_rfc_has_them() {
+        let message = Encoder::new(9).templates(0x0102_0304);
+        let header = [0, 10, 0, message.len() as u8, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 9];
+        assert_eq!(message[..16], header);
+        // One set with both templates, the first of ten elements, of which the first is 152.
+        assert_eq!(message[16..28], [0, 2, 0, message.len() as u8 - 16, 1, 0, 0, 10, 0, 152, 0, 8]);
+        assert_eq!(message.len(), 16 + 4 + (4 + 10 * 4) + (4 + 9 * 4));
+    }
+
+    #[test]
+    fn records_are_packed_to_the_limit_and_counted_by_the_sequence() {
+        let mut records: Vec<Record> = (0..60).map(victim).collect();
+        records.push(Record { kind: Kind::HeavyHitter { size: 900, edge: 2 }, ..victim(99) });
+        let mut encoder = Encoder::new(1);
+        let (mut sent, mut sequences) = (0, Vec::new());
+        let mut messages = Vec::new();
+        while sent < records.len() {
+            let (message, taken) = encoder.records(5, &records[sent..]);
+            assert!(message.len() <= MAX_MESSAGE && taken > 0);
+            sequences.push(u32::from_be_bytes(message[8..12].try_into().unwrap()));
+            sent += taken;
+            messages.push(message);
+        }
+        assert_eq!(sequences, [0, 30, 60]);
+        assert_eq!(messages[0].len(), 16 + 4 + 30 * 46);
+        assert_eq!(messages[0][2..4], (messages[0].len() as u16).to_be_bytes());
+        assert_eq!(messages[0][16..18], [1, 0]);
+        assert_eq!(messages[2][16..20], [1, 1, 0, 4 + 45]);
+        let first = &messages[0][20..66];
+        assert_eq!(first[..8], 1000u64.to_be_bytes());
+        assert_eq!(first[16..24], [10, 1, 0, 2, 10, 2, 0, 2]);
+        assert_eq!(first[24..29], [0, 0, 1, 187, 6]);
+        assert_eq!(first[45], DROPPED);
+    }
+}

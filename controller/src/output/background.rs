@@ -1,0 +1,236 @@
+//! Slow outputs: disks and other hosts, each on a thread of its own.
+//!
+//! The analysis thread hands a report over and goes on. A sink that doesn't keep up loses reports,
+//! which is counted, and never holds up the measurement.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::Output;
+use crate::report::EpochReport;
+
+/// Reports that may wait for a sink.
+const REPORTS_WAITING: usize = 256;
+
+/// How often a sink is woken when no report comes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A report, and the same as one line of JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
+    /// The report.
+    pub report: EpochReport,
+    /// Without a line break.
+    pub json: String,
+}
+
+/// Takes reports on a thread of its own. Errors are logged and counted; the next report comes.
+pub trait Sink: Send + 'static {
+    /// What the log and the metrics call it.
+    fn name(&self) -> &'static str;
+
+    /// Takes a report.
+    ///
+    /// # Errors
+    /// When something is lost.
+    fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()>;
+
+    /// Does what time alone asks for; comes about once a second while no report does.
+    ///
+    /// # Errors
+    /// When something is lost.
+    fn tick(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Writes out what is still held back.
+    ///
+    /// # Errors
+    /// When something is lost.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// How a sink fares.
+#[derive(Debug)]
+pub struct SinkStatus {
+    name: &'static str,
+    taken: AtomicU64,
+    dropped: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl SinkStatus {
+    /// What the log and the metrics call it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Reports that it took.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
+    }
+
+    /// Reports that it never saw, since it was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// Times that it failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    fn check(&self, result: anyhow::Result<()>) {
+        if let Err(problem) = result {
+            // The first of many tells it all; a full disk fails every epoch.
+            if (self.failures.fetch_add(1, Relaxed) + 1).is_power_of_two() {
+                warn!("{}: {problem:#}", self.name);
+            }
+        }
+    }
+}
+
+/// A sink's thread and the way to it.
+#[derive(Debug)]
+struct Worker {
+    status: Arc<SinkStatus>,
+    sender: SyncSender<Arc<Published>>,
+    thread: JoinHandle<()>,
+}
+
+/// All sinks, as one [`Output`].
+#[derive(Debug, Default)]
+pub struct Background {
+    workers: Vec<Worker>,
+}
+
+impl Background {
+    /// Starts a thread for `sink`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn add(&mut self, sink: impl Sink) -> anyhow::Result<()> {
+        let name = sink.name();
+        let status = Arc::new(SinkStatus {
+            name,
+            taken: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        });
+        let (sender, receiver) = sync_channel(REPORTS_WAITING);
+        let own = status.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || run(sink, &own, &receiver))?;
+        self.workers.push(Worker { status, sender, thread });
+        Ok(())
+    }
+
+    /// How each sink fares.
+    pub fn status(&self) -> Vec<Arc<SinkStatus>> {
+        self.workers.iter().map(|worker| worker.status.clone()).collect()
+    }
+}
+
+fn run(mut sink: impl Sink, status: &SinkStatus, reports: &Receiver<Arc<Published>>) {
+    loop {
+        match reports.recv_timeout(TICK) {
+            Ok(published) => {
+                status.check(sink.take(&published));
+                status.taken.fetch_add(1, Relaxed);
+            }
+            Err(RecvTimeoutError::Timeout) => status.check(sink.tick()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    status.check(sink.finish());
+}
+
+impl Output for Background {
+    fn report(&mut self, report: &EpochReport, json: &str) {
+        if self.workers.is_empty() {
+            return;
+        }
+        let published = Arc::new(Published { report: report.clone(), json: json.to_owned() });
+        for Worker { status, sender, .. } in &self.workers {
+            if sender.try_send(published.clone()).is_err() {
+                let dropped = status.dropped.fetch_add(1, Relaxed) + 1;
+                if dropped.is_power_of_two() {
+                    warn!("{}: too slow or gone; {dropped} reports dropped so far", status.name);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        let mut lost = Vec::new();
+        for Worker { status, sender, thread } in self.workers.drain(..) {
+            drop(sender);
+            if thread.join().is_err() {
+                lost.push(format!("{} panicked", status.name));
+            } else if status.failures() + status.dropped() > 0 {
+                let (failures, dropped) = (status.failures(), status.dropped());
+                lost.push(format!("{}: {failures} failures, {dropped} dropped", status.name));
+            }
+        }
+        anyhow::ensure!(lost.is_empty(), "not everything was passed on: {}", lost.join("; "));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+    use std::sync::mpsc;
+
+    /// Waits for a word before each report, and fails on epoch 3.
+    struct Slow {
+        go: mpsc::Receiver<()>,
+        seen: mpsc::Sender<u64>,
+    }
+
+    impl Sink for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
+            let _ = self.go.recv();
+            let _ = self.seen.send(published.report.epoch);
+            anyhow::ensure!(published.report.epoch != 3, "no room");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_slow_sink_loses_reports_that_are_counted_and_holds_up_no_one() {
+        let (go, wait) = mpsc::channel();
+        let (seen, saw) = mpsc::channel();
+        let mut background = Background::default();
+        background.add(Slow { go: wait, seen }).unwrap();
+        let status = background.status().remove(0);
+        let mut report = sample();
+        let more = 10;
+        for epoch in 0..(REPORTS_WAITING + more) as u64 {
+            report.epoch = epoch;
+            background.report(&report, "");
+        }
+        // One may be with the sink already.
+        let dropped = status.dropped();
+        assert!((more as u64 - 1..=more as u64).contains(&dropped), "{dropped}");
+        drop(go);
+        let problem = background.finish().unwrap_err().to_string();
+        assert!(problem.contains("slow: 1 failures"), "{problem}");
+        let seen: Vec<u64> = saw.iter().collect();
+        assert_eq!(seen.len() as u64, status.taken());
+        assert!(seen.is_sorted() && seen[0] == 0);
+    }
+}

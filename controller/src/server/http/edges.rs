@@ -1,0 +1,35 @@
+//! Who is connected.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Server;
+use crate::server::hub::EdgeStatus;
+
+/// Whether the controller is there, and whom it hears.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Health {
+    /// `ok`, always: who is not, does not answer.
+    status: &'static str,
+    /// Edges that are connected, and expected.
+    edges: (usize, usize),
+    /// The last epoch that was reported.
+    last_epoch: Option<u64>,
+}
+
+/// Whether the controller runs
+#[utoipa::path(get, path = "/healthz", responses((status = OK, body = Health)))]
+pub(super) async fn health(State(server): State<Server>) -> Json<Health> {
+    let edges = server.hub.edges();
+    let connected = edges.iter().filter(|edge| edge.connected).count();
+    let last_epoch = server.hub.recent().last_epoch();
+    Json(Health { status: "ok", edges: (connected, edges.len()), last_epoch })
+}
+
+/// Every expected edge: its connection, its clock, its own totals
+#[utoipa::path(get, path = "/api/v1/edges", responses((status = OK, body = Vec<EdgeStatus>)))]
+pub(super) async fn edges(State(server): State<Server>) -> Json<Vec<EdgeStatus>> {
+    Json(server.hub.edges())
+}

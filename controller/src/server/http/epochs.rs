@@ -1,0 +1,93 @@
+//! Reports on the latest epochs.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{Problem, Server, json};
+use crate::report::EpochReport;
+use crate::summary::EpochSummary;
+
+/// How much is said of an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum View {
+    /// Everything, flow by flow.
+    #[default]
+    Report,
+    /// The same without flows.
+    Summary,
+}
+
+/// An epoch as far as a [`View`] shows it.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Epoch<'a> {
+    /// Everything.
+    Report(&'a EpochReport),
+    /// Without flows.
+    Summary(Box<EpochSummary>),
+}
+
+impl View {
+    pub(super) fn of(self, report: &EpochReport) -> Epoch<'_> {
+        match self {
+            Self::Report => Epoch::Report(report),
+            Self::Summary => Epoch::Summary(Box::new(report.into())),
+        }
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// How many epochs, ending with the newest
+    #[serde(default = "default_last")]
+    #[param(default = 20)]
+    last: usize,
+    /// How much of each
+    #[serde(default)]
+    #[param(inline, default = "report", required = false)]
+    view: View,
+}
+
+fn default_last() -> usize {
+    20
+}
+
+/// The latest epochs, oldest first
+#[utoipa::path(get, path = "/api/v1/epochs", params(Which),
+    responses((status = OK, body = Vec<Epoch>)))]
+pub(super) async fn epochs(State(server): State<Server>, Query(which): Query<Which>) -> Response {
+    let reports = server.hub.recent().reports(which.last);
+    let view = which.view;
+    json(move || {
+        let epochs: Vec<Epoch> = reports.iter().map(|report| view.of(report)).collect();
+        serde_json::to_string(&epochs)
+    })
+    .await
+}
+
+/// One epoch
+#[utoipa::path(get, path = "/api/v1/epochs/{epoch}",
+    params(("epoch" = u64, Path, description = "Number of the epoch")),
+    responses(
+        (status = OK, body = EpochReport),
+        (status = NOT_FOUND, description = "Not yet, or no longer, remembered", body = Problem),
+    ))]
+pub(super) async fn epoch(State(server): State<Server>, Path(epoch): Path<u64>) -> Response {
+    match server.hub.recent().report(epoch) {
+        Some(report) => json(move || serde_json::to_string(&*report)).await,
+        None => {
+            let error = format!(
+                "epoch {epoch} is not among the last {} that were reported; raise `history` in \
+                 the controller's configuration to remember more",
+                server.hub.config().history
+            );
+            (StatusCode::NOT_FOUND, Json(Problem { error })).into_response()
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Epochs as they come, as Server-Sent Events.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::Stream;
+use serde::Deserialize;
+use tokio::sync::watch;
+use utoipa::IntoParams;
+
+use super::Server;
+use super::epochs::{Epoch, View};
+use crate::report::EpochReport;
+use crate::server::hub::Hub;
+
+/// Reports fetched from memory at once, so that a reader who is far behind holds few.
+const BATCH: usize = 32;
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct From {
+    /// How many past epochs to begin with
+    #[serde(default)]
+    #[param(default = 0)]
+    last: usize,
+    /// How much of each
+    #[serde(default = "summary")]
+    #[param(inline, default = "summary", required = false)]
+    view: View,
+}
+
+fn summary() -> View {
+    View::Summary
+}
+
+/// Epochs as they are reported, one event each
+///
+/// Server-Sent Events of the type `epoch`: `id` is the epoch's number, `data` its JSON. Whoever
+/// reconnects with `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one
+/// who reads too slowly, epochs that are no longer remembered are not sent: numbers then jump.
+#[utoipa::path(get, path = "/api/v1/events",
+    params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last epoch known")),
+    responses((status = OK, content_type = "text/event-stream", body = Epoch)))]
+pub(super) async fn events(
+    State(server): State<Server>,
+    Query(from): Query<From>,
+    headers: HeaderMap,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
+    let recent = server.hub.recent();
+    // Watched before looking, so that no report falls in between.
+    let reported = recent.watch();
+    let next = match known {
+        Some(known) => known.saturating_add(1),
+        None => match recent.reports(from.last.max(1)).first() {
+            Some(first) if from.last > 0 => first.epoch,
+            Some(newest) => newest.epoch + 1,
+            None => 0,
+        },
+    };
+    let feed = Feed {
+        hub: server.hub,
+        view: from.view,
+        next,
+        fetched: VecDeque::new(),
+        reported,
+        stopped: server.stopped,
+    };
+    let stream = futures_util::stream::unfold(feed, async |mut feed| {
+        let report = feed.next().await?;
+        let event = Event::default().event("epoch").id(report.epoch.to_string());
+        let event = event.json_data(feed.view.of(&report)).ok()?;
+        Some((Ok(event), feed))
+    });
+    Sse::new(stream).keep_alive(KeepAlive::default())
+}
+
+/// One reader's place in the epochs.
+struct Feed {
+    hub: Arc<Hub>,
+    view: View,
+    /// The first epoch that has not been fetched.
+    next: u64,
+    fetched: VecDeque<Arc<EpochReport>>,
+    reported: watch::Receiver<Option<u64>>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Feed {
+    /// The next report, as soon as there is one; `None` when the controller stops.
+    async fn next(&mut self) -> Option<Arc<EpochReport>> {
+        loop {
+            if let Some(report) = self.fetched.pop_front() {
+                return Some(report);
+            }
+            self.reported.mark_unchanged();
+            self.fetched = self.hub.recent().reports_from(self.next, BATCH).into();
+            if let Some(last) = self.fetched.back() {
+                self.next = last.epoch + 1;
+                continue;
+            }
+            tokio::select! {
+                changed = self.reported.changed() => changed.ok()?,
+                _ = self.stopped.wait_for(|&stopped| stopped) => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! One flow: its size now, and its sizes and losses over time.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{Server, json};
+use crate::api::{FlowInEpoch, SizeAt};
+use crate::report::{EdgeReport, EpochReport, Flow};
+
+/// A flow's size at every edge, in the edge's last epoch
+#[utoipa::path(get, path = "/api/v1/flows", params(Flow),
+    responses((status = OK, body = Vec<SizeAt>)))]
+pub(super) async fn sizes(
+    State(server): State<Server>,
+    Query(flow): Query<Flow>,
+) -> Json<Vec<SizeAt>> {
+    let mut newest = Vec::new();
+    for at in server.hub.recent().flow_sizes(&(&flow).into()).into_iter().rev() {
+        if newest.iter().all(|known: &SizeAt| known.edge != at.edge) {
+            newest.push(at);
+        }
+    }
+    newest.sort_by(|a, b| a.edge.cmp(&b.edge));
+    Json(newest)
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Window {
+    /// How many epochs, ending with the newest
+    #[serde(default = "default_last")]
+    #[param(default = 20)]
+    last: usize,
+}
+
+fn default_last() -> usize {
+    20
+}
+
+/// A flow's losses and sizes over time, oldest epoch first
+#[utoipa::path(get, path = "/api/v1/flows/history", params(Flow, Window),
+    responses((status = OK, body = Vec<FlowInEpoch>)))]
+pub(super) async fn history(
+    State(server): State<Server>,
+    Query(flow): Query<Flow>,
+    Query(window): Query<Window>,
+) -> Response {
+    json(move || {
+        let recent = server.hub.recent();
+        let reports = recent.reports(window.last);
+        let mut sizes: HashMap<u64, Vec<SizeAt>> = HashMap::new();
+        for at in recent.flow_sizes(&(&flow).into()) {
+            sizes.entry(at.epoch).or_default().push(at);
+        }
+        let epochs: Vec<FlowInEpoch> = reports
+            .iter()
+            .map(|report| in_epoch(&flow, report, sizes.remove(&report.epoch)))
+            .collect();
+        serde_json::to_string(&epochs)
+    })
+    .await
+}
+
+fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> FlowInEpoch {
+    let loss = report.loss.iter().find(|loss| loss.flow == *flow);
+    // What is not in the list was not lost, unless the flow may have been outside the sample.
+    let none = report.losses_are_certain() && report.config.sample_rate >= 1.0;
+    FlowInEpoch {
+        epoch: report.epoch,
+        start_unix_ns: report.start_unix_ns,
+        complete: report.complete,
+        lost: loss.map(|loss| loss.lost).or(none.then_some(0)),
+        class: loss.map(|loss| loss.class),
+        partial: loss.is_some_and(|loss| loss.partial),
+        sizes: sizes.unwrap_or_else(|| as_heavy_hitter(flow, report)),
+    }
+}
+
+fn as_heavy_hitter(flow: &Flow, report: &EpochReport) -> Vec<SizeAt> {
+    let at = |edge: &EdgeReport| {
+        let hitter = edge.heavy_hitters.iter().find(|hitter| hitter.flow == *flow)?;
+        Some(SizeAt {
+            edge: edge.edge.clone(),
+            epoch: report.epoch,
+            size: hitter.size,
+            size_min: hitter.size_min.unwrap_or(hitter.size),
+            exact: hitter.size_min.is_none(),
+        })
+    };
+    report.edges.iter().filter_map(at).collect()
+}

@@ -1,0 +1,110 @@
+//! The HTTP API, the live events and the dashboard's files.
+//!
+//! Every route is described where it is written; `GET /api/v1/openapi.json` puts the descriptions
+//! together, so it can't differ from the routes. `docs/controller.md` is the operator's page.
+
+mod attention;
+mod deployment;
+mod edges;
+mod epochs;
+mod events;
+mod files;
+mod flows;
+mod victims;
+
+use std::sync::Arc;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing::error;
+use utoipa::{OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::hub::Hub;
+
+/// What handlers share.
+#[derive(Clone)]
+struct Server {
+    hub: Arc<Hub>,
+    /// Becomes true when the controller stops.
+    stopped: watch::Receiver<bool>,
+}
+
+/// Answers requests until told to stop; `more` are routes beside the API's.
+pub(super) async fn serve(
+    listener: TcpListener,
+    hub: Arc<Hub>,
+    more: Router,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let router = router(Server { hub, stopped: stopped.clone() }).merge(more);
+    let stop = async move {
+        // An error means that the controller is gone, which is to stop as well.
+        let _ = stopped.wait_for(|&stopped| stopped).await;
+    };
+    if let Err(problem) = axum::serve(listener, router).with_graceful_shutdown(stop).await {
+        error!("the HTTP API failed: {problem}");
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Calumma controller",
+    description = "What a network measured by Calumma carries and loses, epoch by epoch. Epochs \
+                   are numbered: their start in nanoseconds since the Unix epoch over their length."
+))]
+struct Description;
+
+fn router(server: Server) -> Router {
+    let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(edges::health))
+        .routes(routes!(deployment::deployment))
+        .routes(routes!(epochs::epochs))
+        .routes(routes!(epochs::epoch))
+        .routes(routes!(events::events))
+        .routes(routes!(victims::victims))
+        .routes(routes!(flows::sizes))
+        .routes(routes!(flows::history))
+        .routes(routes!(edges::edges))
+        .routes(routes!(attention::attention, attention::change))
+        .routes(routes!(attention::release))
+        .split_for_parts();
+    router
+        .route("/api/v1/openapi.json", get(async move || Json(description)))
+        .merge(files::router())
+        .fallback(nothing_here)
+        .with_state(server)
+}
+
+/// What was wrong with a request.
+#[derive(Serialize, ToSchema)]
+struct Problem {
+    /// What, and the remedy.
+    error: String,
+}
+
+async fn nothing_here() -> Response {
+    let error = "nothing is here: / is the dashboard, /api/v1/openapi.json describes the API";
+    (StatusCode::NOT_FOUND, Json(Problem { error: error.to_owned() })).into_response()
+}
+
+/// Answers with the JSON that `make` gives, made away from the threads that serve connections:
+/// reports can be large.
+async fn json(make: impl FnOnce() -> serde_json::Result<String> + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(make).await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Ok(Err(problem)) => broken(&problem),
+        Err(problem) => broken(&problem),
+    }
+}
+
+fn broken(problem: &dyn std::fmt::Display) -> Response {
+    error!("an answer of the HTTP API could not be made: {problem}");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}

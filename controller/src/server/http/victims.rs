@@ -1,0 +1,88 @@
+//! Which flows lose packets, added up over the latest epochs: one epoch is too short to tell.
+
+use std::collections::HashMap;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{Server, json};
+use crate::api::{Victim, Victims};
+use crate::report::{EpochReport, Flow};
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Window {
+    /// How many epochs, ending with the newest
+    #[serde(default = "default_last")]
+    #[param(default = 20)]
+    last: usize,
+    /// At most so many flows
+    #[serde(default = "default_limit")]
+    #[param(default = 100)]
+    limit: usize,
+}
+
+fn default_last() -> usize {
+    20
+}
+
+fn default_limit() -> usize {
+    100
+}
+
+/// Flows that lost packets in the latest epochs
+#[utoipa::path(get, path = "/api/v1/victims", params(Window),
+    responses((status = OK, body = Victims)))]
+pub(super) async fn victims(
+    State(server): State<Server>,
+    Query(window): Query<Window>,
+) -> Response {
+    json(move || {
+        let reports = server.hub.recent().reports(window.last);
+        serde_json::to_string(&add_up(reports.iter().map(AsRef::as_ref), window.limit))
+    })
+    .await
+}
+
+fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> Victims {
+    let mut sum = Victims {
+        first_epoch: None,
+        last_epoch: None,
+        epochs: 0,
+        epochs_unknown: 0,
+        packets_in: 0,
+        lost: 0,
+        victims: 0,
+        flows: Vec::new(),
+    };
+    let mut victims: HashMap<Flow, Victim> = HashMap::new();
+    for report in reports {
+        sum.first_epoch.get_or_insert(report.epoch);
+        sum.last_epoch = Some(report.epoch);
+        sum.epochs += 1;
+        sum.epochs_unknown += u64::from(!report.losses_are_certain());
+        sum.packets_in += report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();
+        for loss in &report.loss {
+            let victim = victims.entry(loss.flow).or_insert_with(|| Victim {
+                flow: loss.flow,
+                lost: 0,
+                uncertain: 0,
+                epochs: 0,
+                last_epoch: 0,
+            });
+            *(if loss.partial { &mut victim.uncertain } else { &mut victim.lost }) += loss.lost;
+            victim.epochs += 1;
+            victim.last_epoch = report.epoch;
+        }
+    }
+    sum.lost = victims.values().map(|victim| victim.lost).sum();
+    sum.victims = victims.len() as u64;
+    sum.flows = victims.into_values().collect();
+    sum.flows.sort_by(|a, b| {
+        (b.lost, b.uncertain).cmp(&(a.lost, a.uncertain)).then(a.flow.cmp(&b.flow))
+    });
+    sum.flows.truncate(limit);
+    sum
+}

@@ -1,0 +1,140 @@
+//! The HTTP API as its description promises it, and epochs as they come.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::stories::{Controller, Edge, PATIENCE, PATIENT, lost, traffic};
+
+/// A controller that has reported three epochs of two edges.
+fn three_epochs() -> (Controller, Edge, Edge, u64) {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let first = e1.recent_epoch() - 2;
+    for epoch in first..first + 3 {
+        deliver(&controller, [&mut e1, &mut e2], epoch);
+    }
+    (controller, e1, e2, first)
+}
+
+fn deliver(controller: &Controller, [e1, e2]: [&mut Edge; 2], epoch: u64) {
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    assert_eq!(lost(&controller.report(epoch)), world.lost);
+}
+
+#[test]
+fn every_answer_is_as_the_api_describes_it() {
+    let (controller, _e1, _e2, first) = three_epochs();
+    let description = controller.get("/api/v1/openapi.json");
+    let flow = "src=10.1.0.2&dst=10.2.0.0&sport=7&dport=5201&proto=6";
+    let requests = BTreeMap::from([
+        ("/healthz", String::new()),
+        ("/api/v1/deployment", String::new()),
+        ("/api/v1/epochs", "?last=2".to_owned()),
+        ("/api/v1/epochs/{epoch}", format!("{first}")),
+        ("/api/v1/edges", String::new()),
+        ("/api/v1/attention", String::new()),
+        ("/api/v1/flows", format!("?{flow}")),
+        ("/api/v1/flows/history", format!("?{flow}")),
+        ("/api/v1/victims", "?last=3".to_owned()),
+    ]);
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        if methods.get("get").is_none() || path == "/api/v1/events" {
+            continue;
+        }
+        let request = path.replace("{epoch}", "") + &requests[path.as_str()];
+        let answer = controller.get(&request);
+        let content = &methods["get"]["responses"]["200"]["content"]["application/json"];
+        // The schemas refer to each other from the root of the description.
+        let mut schema = content["schema"].clone();
+        schema["components"] = description["components"].clone();
+        let validator = jsonschema::validator_for(&schema).expect("a schema");
+        let problems: Vec<String> =
+            validator.iter_errors(&answer).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        assert!(problems.is_empty(), "{request}: {problems:?}");
+        assert!(!validator.is_valid(&json!(7)), "{path}: its schema says nothing");
+    }
+    assert!(description["paths"]["/api/v1/attention"]["post"]["requestBody"].is_object());
+}
+
+#[test]
+fn losses_are_added_up_over_epochs_and_followed_flow_by_flow() {
+    let (controller, _e1, _e2, first) = three_epochs();
+    let victims = controller.get("/api/v1/victims?last=2&limit=5");
+    assert_eq!((&victims["first_epoch"], &victims["epochs"]), (&json!(first + 1), &json!(2)));
+    assert_eq!((&victims["victims"], &victims["lost"]), (&json!(29), &json!(58)));
+    assert_eq!(victims["flows"].as_array().unwrap().len(), 5);
+    assert_eq!(
+        (&victims["flows"][0]["lost"], &victims["flows"][0]["epochs"]),
+        (&json!(2), &json!(2))
+    );
+
+    let flow = "src=10.1.0.2&dst=10.2.0.0&sport=7&dport=5201&proto=6";
+    let history = controller.get(&format!("/api/v1/flows/history?{flow}&last=2"));
+    assert_eq!(history.as_array().unwrap().len(), 2);
+    assert_eq!((&history[1]["epoch"], &history[1]["lost"]), (&json!(first + 2), &json!(1)));
+    let at = &history[0]["sizes"][0];
+    assert_eq!((&at["edge"], &at["size"], &at["exact"]), (&json!("e1"), &json!(10), &json!(true)));
+    let other = flow.replace("sport=7", "sport=8");
+    let history = controller.get(&format!("/api/v1/flows/history?{other}"));
+    assert_eq!((&history[0]["lost"], &history[0]["class"]), (&json!(0), &Value::Null));
+
+    let (status, answer) =
+        controller.request("GET /api/v1/epochs/1 HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n");
+    assert_eq!(status, 404);
+    assert!(answer["error"].as_str().unwrap().contains("raise `history`"), "{answer}");
+}
+
+/// Epochs as Server-Sent Events.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    fn open(controller: &Controller, path: &str, headers: &str) -> Self {
+        let mut stream = TcpStream::connect(controller.running.http().unwrap()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: c\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// The next event's data, `None` where the stream has ended.
+    fn next(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.0.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if let Some(data) = line.strip_prefix("data: ") {
+                return Some(serde_json::from_str(data).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn epochs_come_as_events_and_a_reader_who_reconnects_misses_none() {
+    let (controller, mut e1, mut e2, first) = three_epochs();
+    let mut all = Events::open(&controller, "/api/v1/events?last=2", "");
+    let mut known = Events::open(&controller, "/api/v1/events?view=report", &last_id(first));
+    for epoch in first + 1..first + 3 {
+        assert_eq!(all.next().unwrap()["epoch"], epoch);
+        assert_eq!(known.next().unwrap()["loss"].as_array().unwrap().len(), 29);
+    }
+    deliver(&controller, [&mut e1, &mut e2], first + 3);
+    let event = all.next().unwrap();
+    assert_eq!((&event["epoch"], &event["lost"]), (&json!(first + 3), &json!(29)));
+    assert_eq!(event["loss"], Value::Null, "a summary names no flows");
+    controller.stop();
+    assert_eq!(all.next(), None, "the stream ends with the controller");
+}
+
+fn last_id(epoch: u64) -> String {
+    format!("Last-Event-ID: {epoch}\r\n")
+}

@@ -1,0 +1,264 @@
+//! What was written is what is read, whatever happened to the controller in between.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, UInt8Type, UInt16Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
+use calumma_controller::archive::{Archive, ArchiveSection, TABLES, files_of, journaled};
+use calumma_controller::output::Published;
+use calumma_controller::report::{EpochReport, Flow};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use proptest::prelude::*;
+
+use crate::any::{quiet, reports};
+use crate::program::Folder;
+
+fn section(dir: &Path) -> ArchiveSection {
+    // Reports of these tests are of long ago, and stay.
+    let text = format!("dir = '{}'\nkeep_days = 0", dir.display());
+    toml::from_str(&text).unwrap()
+}
+
+fn published(report: &EpochReport) -> Arc<Published> {
+    let json = serde_json::to_string(report).unwrap();
+    Arc::new(Published { report: report.clone(), json })
+}
+
+/// All rows of a table that whole files hold.
+fn rows(dir: &Path, table: &str) -> Vec<RecordBatch> {
+    let files = files_of(dir, table).unwrap();
+    files
+        .into_iter()
+        .flat_map(|(_, path)| {
+            let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap());
+            builder.unwrap().build().unwrap().map(Result::unwrap)
+        })
+        .collect()
+}
+
+/// What each table says, a line of text a row: what tests compare.
+type Lines = BTreeMap<&'static str, Vec<String>>;
+
+fn flow_in(batch: &RecordBatch, row: usize) -> Flow {
+    let column = |name| batch.column_by_name(name).unwrap();
+    Flow {
+        src: column("src").as_string::<i32>().value(row).parse().unwrap(),
+        dst: column("dst").as_string::<i32>().value(row).parse().unwrap(),
+        sport: column("sport").as_primitive::<UInt16Type>().value(row),
+        dport: column("dport").as_primitive::<UInt16Type>().value(row),
+        proto: column("proto").as_primitive::<UInt8Type>().value(row),
+    }
+}
+
+fn u64_in(batch: &RecordBatch, name: &str, row: usize) -> Option<u64> {
+    let column = batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>();
+    column.is_valid(row).then(|| column.value(row))
+}
+
+fn f64_in(batch: &RecordBatch, name: &str, row: usize) -> Option<f64> {
+    let column = batch.column_by_name(name).unwrap().as_primitive::<Float64Type>();
+    column.is_valid(row).then(|| column.value(row))
+}
+
+fn text_in<'a>(batch: &'a RecordBatch, name: &str, row: usize) -> &'a str {
+    batch.column_by_name(name).unwrap().as_string::<i32>().value(row)
+}
+
+/// What an archive's files say.
+fn read(dir: &Path) -> Lines {
+    let mut lines = Lines::new();
+    for table in TABLES {
+        let name = table.name();
+        let said: Vec<String> = rows(dir, name)
+            .iter()
+            .flat_map(|batch| (0..batch.num_rows()).map(move |row| line(name, batch, row)))
+            .collect();
+        lines.insert(name, said);
+    }
+    lines
+}
+
+fn line(table: &str, batch: &RecordBatch, row: usize) -> String {
+    let u64_of = |name| u64_in(batch, name, row);
+    let f64_of = |name| f64_in(batch, name, row);
+    let text_of = |name| text_in(batch, name, row);
+    let truth = |name| batch.column_by_name(name).unwrap().as_boolean().value(row);
+    let what = match table {
+        "epochs" => format!(
+            "{} {} {} {:?} {:?}",
+            truth("complete"),
+            text_of("incomplete_because"),
+            text_of("hl_decode"),
+            f64_of("hl_load_factor"),
+            f64_of("published_ms"),
+        ),
+        "losses" => {
+            format!("{} {:?} {}", flow_in(batch, row), u64_of("lost"), truth("partial"))
+        }
+        "surplus" => format!("{} {:?}", flow_in(batch, row), u64_of("packets")),
+        "edges" => format!(
+            "{} {:?} {:?} {:?}",
+            text_of("edge"),
+            u64_of("packets_in"),
+            f64_of("entropy"),
+            u64_of("heavy_changes_since"),
+        ),
+        "heavy_hitters" => {
+            let (size, least) = (u64_of("size"), u64_of("size_min"));
+            format!("{} {} {size:?} {least:?}", text_of("edge"), flow_in(batch, row))
+        }
+        "heavy_changes" => {
+            let (before, after) = (u64_of("before"), u64_of("after"));
+            format!("{} {} {before:?} {after:?}", text_of("edge"), flow_in(batch, row))
+        }
+        "size_distribution" => {
+            format!("{} {:?} {:?}", text_of("edge"), u64_of("size"), f64_of("flows"))
+        }
+        "plans" => format!("{:?} {}", u64_of("effective_epoch"), text_of("reasons")),
+        other => panic!("table {other} is not compared"),
+    };
+    format!("{:?} {what}", u64_of("epoch"))
+}
+
+/// What they should say.
+fn wanted(reports: &[EpochReport]) -> Lines {
+    let mut lines: Lines = TABLES.iter().map(|table| (table.name(), Vec::new())).collect();
+    let mut say = |table: &str, report: &EpochReport, what: String| {
+        lines.get_mut(table).unwrap().push(format!("{:?} {what}", Some(report.epoch)));
+    };
+    for report in reports {
+        let because = report.incomplete_because.join("; ");
+        let decode = serde_json::to_value(report.decode.hl).unwrap();
+        let (decode, load) = (decode.as_str().unwrap(), report.decode.hl_load_factor);
+        let published = report.timing.map(|timing| timing.published_ms);
+        let complete = report.complete;
+        say("epochs", report, format!("{complete} {because} {decode} {load:?} {published:?}"));
+        for loss in &report.loss {
+            say("losses", report, format!("{} {:?} {}", loss.flow, Some(loss.lost), loss.partial));
+        }
+        for surplus in &report.surplus {
+            say("surplus", report, format!("{} {:?}", surplus.flow, Some(surplus.packets)));
+        }
+        for edge in &report.edges {
+            let (name, since) = (&edge.edge, edge.heavy_changes_since);
+            let (packets, entropy) = (edge.packets_in, edge.entropy);
+            say("edges", report, format!("{name} {packets:?} {entropy:?} {since:?}"));
+            for hitter in &edge.heavy_hitters {
+                let least = hitter.size_min.unwrap_or(hitter.size);
+                let sizes = format!("{:?} {:?}", Some(hitter.size), Some(least));
+                say("heavy_hitters", report, format!("{name} {} {sizes}", hitter.flow));
+            }
+            for change in &edge.heavy_changes {
+                let sizes = format!("{:?} {:?}", Some(change.before), Some(change.after));
+                say("heavy_changes", report, format!("{name} {} {sizes}", change.flow));
+            }
+            for (size, flows) in &edge.size_distribution {
+                let counts = format!("{:?} {:?}", Some(size), Some(flows));
+                say("size_distribution", report, format!("{name} {counts}"));
+            }
+        }
+        if let Some(plan) = &report.plan {
+            let (epoch, reasons) = (Some(plan.effective_epoch), plan.reasons.join("; "));
+            say("plans", report, format!("{epoch:?} {reasons}"));
+        }
+    }
+    lines
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// A controller is killed, twice, at any point, and started again.
+    #[test]
+    fn what_was_written_is_what_is_read(
+        reports in reports(80),
+        deaths in prop::array::uniform2(0.0..1.0),
+        seconds in 1u64..60,
+    ) {
+        let folder = Folder::new("archive");
+        let section = section(folder.path());
+        let mut now = Instant::now();
+        let deaths = deaths.map(|share| (share * reports.len() as f64) as usize);
+        let mut archive = Archive::open(&section).unwrap();
+        for (at, report) in reports.iter().enumerate() {
+            if deaths.contains(&at) {
+                // Dropped without a word, as a killed process would leave it.
+                drop(archive);
+                archive = Archive::open(&section).unwrap();
+            }
+            archive.append(&published(report), now).unwrap();
+            now += Duration::from_secs(seconds);
+        }
+        archive.finish_roll().unwrap();
+        prop_assert_eq!(read(folder.path()), wanted(&reports));
+        prop_assert!(journaled(folder.path()).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn files_are_rolled_by_age_and_half_written_ones_are_never_seen() {
+    let folder = Folder::new("roll");
+    let mut archive = Archive::open(&section(folder.path())).unwrap();
+    let mut report = quiet();
+    let mut now = Instant::now();
+    // 300 seconds a file by default: three files of three epochs, and one epoch that waits.
+    for epoch in 0..10u64 {
+        report.epoch = epoch;
+        report.start_unix_ns = epoch * 150_000_000_000;
+        archive.append(&published(&report), now).unwrap();
+        now += Duration::from_secs(150);
+    }
+    let names = |table| {
+        let files = files_of(folder.path(), table).unwrap().into_iter();
+        files.map(|(name, _)| name.epoch).collect::<Vec<_>>()
+    };
+    assert_eq!(names("epochs"), [0, 3, 6]);
+    assert!(names("losses").is_empty(), "no rows, no file");
+    let waiting = journaled(folder.path()).unwrap();
+    assert_eq!(waiting.iter().map(|report| report.epoch).collect::<Vec<_>>(), [9]);
+
+    // Killed while writing: half a line in the journal, half a file in a folder.
+    drop(archive);
+    let journal = folder.path().join("journal.jsonl");
+    let mut text = fs::read_to_string(&journal).unwrap();
+    text.push_str("{\"epoch\":10,\"start");
+    fs::write(&journal, text).unwrap();
+    let part = folder.path().join("epochs/19700101T002230Z-9.parquet.part");
+    fs::write(&part, b"PAR1").unwrap();
+    drop(Archive::open(&section(folder.path())).unwrap());
+    assert_eq!(names("epochs"), [0, 3, 6, 9]);
+    assert!(!part.exists());
+    assert_eq!(fs::metadata(&journal).unwrap().len(), 0);
+}
+
+#[test]
+fn an_archive_belongs_to_one_controller_at_a_time() {
+    let folder = Folder::new("lock");
+    let first = Archive::open(&section(folder.path())).unwrap();
+    let problem = Archive::open(&section(folder.path())).unwrap_err().to_string();
+    assert!(problem.contains("give each its own [archive] dir"), "{problem}");
+    drop(first);
+    Archive::open(&section(folder.path())).unwrap();
+}
+
+#[test]
+fn rows_that_the_disk_refuses_are_counted_and_later_ones_are_kept() {
+    let folder = Folder::new("full");
+    let mut archive = Archive::open(&section(folder.path())).unwrap();
+    let report = quiet();
+    // A file where the table's folder should be: nothing can be written there.
+    let obstacle = folder.path().join("epochs");
+    fs::write(&obstacle, "").unwrap();
+    archive.append(&published(&report), Instant::now()).unwrap();
+    let problem = format!("{:#}", archive.finish_roll().unwrap_err());
+    assert!(problem.contains("1 epochs are not in the archive"), "{problem}");
+    fs::remove_file(&obstacle).unwrap();
+    archive.append(&published(&report), Instant::now()).unwrap();
+    archive.finish_roll().unwrap();
+    assert_eq!(read(folder.path())["epochs"].len(), 1);
+}

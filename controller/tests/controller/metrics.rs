@@ -1,0 +1,160 @@
+//! Metrics, rules and dashboard as Prometheus and Grafana read them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use calumma_controller::config::Config;
+use calumma_controller::metrics::Metrics;
+use calumma_controller::output::Background;
+use calumma_controller::report::{EpochReport, NetworkState};
+use calumma_controller::server::{EdgeStatus, start};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use tokio::runtime::Runtime;
+
+use crate::any::{quiet, reports};
+use crate::program::is_installed;
+
+fn deployed(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
+}
+
+fn metrics() -> Metrics {
+    Metrics::new(&["e1".to_owned(), "e2".to_owned()], Background::default().status()).unwrap()
+}
+
+/// The metrics of a controller that saw reports of every shape and an edge.
+fn rendered() -> String {
+    let metrics = metrics();
+    let reports = reports(40).new_tree(&mut TestRunner::deterministic()).unwrap().current();
+    reports.iter().for_each(|report| metrics.record(report));
+    let counters = [("rx_packets".to_owned(), 7)].into();
+    let edge = EdgeStatus { edge: "e1".to_owned(), counters, ..EdgeStatus::default() };
+    metrics.render(&[edge]).unwrap()
+}
+
+/// The value of a sample.
+fn value(text: &str, sample: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {sample} in:\n{text}")).parse().unwrap()
+}
+
+fn promtool(arguments: &[&str], input: &str) {
+    let mut child = Command::new("promtool")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}\n{input}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn promtool_finds_no_fault_with_metrics_and_alert_rules() {
+    if !is_installed("promtool", "prometheus") {
+        return;
+    }
+    promtool(&["check", "metrics"], &rendered());
+    let rules = deployed("prometheus/alerts.yml");
+    promtool(&["check", "rules", rules.to_str().unwrap()], "");
+    let tests = deployed("prometheus/alerts.test.yml");
+    promtool(&["test", "rules", tests.to_str().unwrap()], "");
+}
+
+/// Names of metrics in a text: words that begin with the prefix.
+fn names(text: &str) -> BTreeSet<String> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c| !word(c)).filter(|word| word.starts_with("calumma_"));
+    words.map(|word| word.trim_end_matches("_bucket").to_owned()).collect()
+}
+
+#[test]
+fn rules_and_dashboard_speak_of_metrics_that_there_are() {
+    // What sinks add has no sample here.
+    let known = names(&rendered());
+    let outputs = ["calumma_output_reports_total", "calumma_output_failures_total"];
+    for file in ["prometheus/alerts.yml", "grafana/calumma.json"] {
+        let text = fs::read_to_string(deployed(file)).unwrap();
+        let used = names(&text);
+        assert!(used.len() > 5, "{file}: {used:?}");
+        for name in used.iter().filter(|name| !outputs.contains(&name.as_str())) {
+            assert!(known.contains(name), "{file}: {name} is no metric of the controller");
+        }
+    }
+    let dashboard = fs::read_to_string(deployed("grafana/calumma.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.iter().all(|panel| !panel["description"].as_str().unwrap().is_empty()));
+}
+
+#[test]
+fn what_is_not_known_is_nan_and_totals_are_those_of_the_reports() {
+    let metrics = metrics();
+    let mut report = quiet();
+    report.state = NetworkState::Ill;
+    metrics.record(&report);
+    assert_eq!(value(&metrics.render(&[]).unwrap(), "calumma_victim_flows"), 0.0);
+    report.complete = false;
+    report.missing_edges = vec!["e2".to_owned()];
+    metrics.record(&report);
+    let text = metrics.render(&[]).unwrap();
+    assert!(value(&text, "calumma_victim_flows").is_nan());
+    assert_eq!(value(&text, "calumma_epochs_total{complete=\"false\"}"), 1.0);
+    assert_eq!(value(&text, "calumma_edge_missing_epochs_total{edge=\"e2\"}"), 1.0);
+    assert_eq!(value(&text, "calumma_edge_missing_epochs_total{edge=\"e1\"}"), 0.0);
+    assert_eq!(value(&text, "calumma_network_ill"), 1.0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// However many flows there are, there are no more lines.
+    #[test]
+    fn the_number_of_lines_does_not_depend_on_flows(reports in reports(20)) {
+        let (with, without) = (metrics(), metrics());
+        for report in &reports {
+            with.record(report);
+            let mut bare: EpochReport = report.clone();
+            bare.surplus.clear();
+            for edge in &mut bare.edges {
+                edge.heavy_hitters.clear();
+                edge.heavy_changes.clear();
+                edge.size_distribution.clear();
+            }
+            bare.loss.clear();
+            without.record(&bare);
+        }
+        let lines = |metrics: &Metrics| metrics.render(&[]).unwrap().lines().count();
+        prop_assert_eq!(lines(&with), lines(&without));
+        let lost: u64 = reports.iter().map(EpochReport::lost_packets).sum();
+        let text = with.render(&[]).unwrap();
+        let of = |class: &str| value(&text, &format!("calumma_lost_packets_total{{class=\"{class}\"}}"));
+        prop_assert_eq!((of("HL") + of("LL")) as u64, lost);
+    }
+}
+
+#[test]
+fn a_running_controller_is_scraped_at_its_http_port() {
+    let text = "edges = ['e1']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n[alerts]";
+    let config = Config::parse(text, "test.toml").unwrap();
+    let runtime = Runtime::new().unwrap();
+    let running = runtime.block_on(start(config, vec![])).unwrap();
+    let mut stream = TcpStream::connect(running.http().unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"));
+    assert_eq!(value(&answer, "calumma_edge_connected{edge=\"e1\"}"), 0.0);
+    let dropped = "calumma_output_reports_total{output=\"alerts\",result=\"dropped\"}";
+    assert_eq!(value(&answer, dropped), 0.0);
+    runtime.block_on(running.stop()).unwrap();
+}

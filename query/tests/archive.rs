@@ -1,0 +1,162 @@
+//! Every example of docs/query.md, on an archive that a controller left behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Instant;
+
+use calumma_controller::EpochReport;
+use calumma_controller::archive::{Archive, ArchiveSection, TABLES};
+use calumma_controller::output::Published;
+
+/// A folder of one test's own, removed when it ends.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An epoch in which one flow lost `lost` packets of 1000, and another was large.
+fn report(epoch: u64, lost: u64) -> EpochReport {
+    let flow = r#""src":"10.1.0.2","dst":"10.2.0.2","sport":40000,"dport":5201,"proto":6"#;
+    let start = epoch * 50_000_000;
+    let config =
+        r#"{"t_h":1,"t_l":1,"sample_rate":1.0,"hh_buckets":3584,"hl_buckets":512,"ll_buckets":0}"#;
+    let json = format!(
+        r#"{{"epoch":{epoch},"start_unix_ns":{start},"length_ms":50,"complete":true,
+        "missing_edges":[],"incomplete_because":[],"state":"healthy","config":{config},
+        "decode":{{"hl":"complete","ll":"absent","hl_load_factor":0.03}},
+        "loss":[{{{flow},"lost":{lost},"class":"HL"}}],
+        "plan":{{"effective_epoch":{epoch},"state":"healthy","config":{config},"applied":true,
+                 "reasons":["HL at 3 %","kept"]}},
+        "edges":[{{"edge":"e1","packets_in":1000,"packets_out":0,"cardinality":412.0,
+                   "cardinality_error":0.0,"entropy":5.91,"hh_decode":"complete",
+                   "hh_load_factor":0.04,"heavy_hitters":[{{{flow},"size":700}}],
+                   "heavy_changes_since":null,"heavy_changes":[],
+                   "size_distribution":[[1,210.4],[2,55.0]]}}]}}"#
+    );
+    serde_json::from_str(&json).unwrap()
+}
+
+/// An archive of epochs `0..60` from noon of 31 January 2026 on, of which the last twenty are in the
+/// journal of a controller that was killed.
+fn archive(name: &str) -> Folder {
+    const NOON: u64 = 35_397_216_000;
+    let folder =
+        Folder(std::env::temp_dir().join(format!("calumma-{name}-{}", std::process::id())));
+    let section = ArchiveSection {
+        dir: folder.0.clone(),
+        roll_seconds: 300,
+        roll_mib: 32,
+        keep_days: 0,
+        keep_mib: 0,
+    };
+    let mut archive = Archive::open(&section).unwrap();
+    for n in 0..60 {
+        let report = report(NOON + n, n);
+        let json = serde_json::to_string(&report).unwrap();
+        archive.append(&Arc::new(Published { report, json }), Instant::now()).unwrap();
+        if n == 19 || n == 39 {
+            archive.finish_roll().unwrap();
+        }
+    }
+    folder
+}
+
+fn query(arguments: &[&str], dir: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_calumma-query"));
+    command.args(arguments).arg("--dir").arg(dir).output().unwrap()
+}
+
+fn answer(sql: &str, dir: &Path) -> String {
+    let output = query(&[sql, "--format", "csv"], dir);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{sql}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn files_and_journal_are_one_table_in_which_nothing_is_missing_or_double() {
+    let folder = archive("query-whole");
+    let sql =
+        "SELECT count(*) AS n, count(DISTINCT epoch) AS epochs, sum(lost) AS lost FROM losses";
+    assert_eq!(answer(sql, &folder.0), "n,epochs,lost\n60,60,1770\n");
+
+    // A roll has been given its name, and the journal has not been emptied yet.
+    let journal = folder.0.join("journal.jsonl");
+    let lines = fs::read(&journal).unwrap();
+    let section = format!("dir = '{}'\nkeep_days = 0", folder.0.display());
+    let section: ArchiveSection = toml::from_str(&section).unwrap();
+    drop(Archive::open(&section).unwrap());
+    fs::write(&journal, lines).unwrap();
+    assert_eq!(answer(sql, &folder.0), "n,epochs,lost\n60,60,1770\n");
+}
+
+#[test]
+fn answers_come_as_a_table_as_json_and_as_csv() {
+    let folder = archive("query-formats");
+    let sql = "SELECT start, lost, src FROM losses WHERE lost >= 58 ORDER BY epoch";
+    let table = String::from_utf8(query(&[sql], &folder.0).stdout).unwrap();
+    assert!(table.contains("| start ") && table.contains("2026-01-31T12:00:02.900Z"), "{table}");
+    assert!(table.ends_with("2 rows\n"), "{table}");
+    let json = String::from_utf8(query(&[sql, "--format", "json"], &folder.0).stdout).unwrap();
+    let rows: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&rows[1]["lost"], &rows[1]["src"]), (&59.into(), &"10.1.0.2".into()));
+    let none = "SELECT src, lost FROM losses WHERE lost > 100";
+    assert_eq!(answer(none, &folder.0), "src,lost\n");
+}
+
+#[test]
+fn what_is_wrong_is_said_and_nothing_can_be_changed() {
+    let folder = archive("query-errors");
+    let problem = |arguments: &[&str], dir: &Path| {
+        let output = query(arguments, dir);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let typo = problem(&["SELECT lots FROM losses"], &folder.0);
+    assert!(typo.contains("lots") && typo.contains("losses.lost"), "{typo}");
+    let write = problem(&["COPY losses TO '/tmp/calumma-copy.csv'"], &folder.0);
+    assert!(write.contains("DML not supported"), "{write}");
+    let nowhere = problem(&["SELECT 1"], Path::new("/nonexistent"));
+    assert!(nowhere.contains("/nonexistent") && nowhere.contains("--dir"), "{nowhere}");
+}
+
+fn page() -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/query.md");
+    fs::read_to_string(page).unwrap()
+}
+
+#[test]
+fn every_example_of_the_page_has_an_answer() {
+    let folder = archive("query-page");
+    let page = page();
+    let examples: Vec<&str> = page
+        .split("```sql\n")
+        .skip(1)
+        .map(|rest| rest.split_once("```").expect("the end of an example").0)
+        .collect();
+    assert!(examples.len() >= 8, "{} examples", examples.len());
+    for sql in examples {
+        answer(sql, &folder.0);
+    }
+}
+
+#[test]
+fn the_page_and_the_program_list_every_table_and_column() {
+    let (page, folder) = (page(), archive("query-tables"));
+    let listed = String::from_utf8(query(&["--tables"], &folder.0).stdout).unwrap();
+    for table in TABLES {
+        assert!(page.contains(&format!("### `{}`", table.name())), "{}", table.name());
+        assert!(listed.contains(&format!("{}: a row is", table.name())));
+        for column in table.columns() {
+            let row = format!("| `{}` | {} |", column.name, column.sql_type);
+            assert!(page.contains(&row), "{}: {row}", table.name());
+            assert!(listed.contains(column.help));
+        }
+    }
+}
