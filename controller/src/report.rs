@@ -42,6 +42,10 @@ pub struct EpochReport {
     /// When the steps from the epoch's end to this report were done; absent in a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
+    /// Whether the accumulation tasks were left out since the controller could not keep up: what edges
+    /// saw is then no more than packets and load factors.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub losses_only: bool,
     /// What each edge saw.
     pub edges: Vec<EdgeReport>,
 }
@@ -395,6 +399,7 @@ pub(crate) fn sample() -> EpochReport {
         surplus: vec![],
         plan: None,
         timing: None,
+        losses_only: false,
         edges: vec![EdgeReport {
             edge: "e1".to_owned(),
             packets_in: Some(81_234),

@@ -18,6 +18,9 @@ pub(super) fn least(guess: usize, step: usize, succeeds: impl Fn(usize) -> bool)
     while !succeeds(high) {
         (low, high) = (high, high + high / 2);
     }
+    while low > 0 && succeeds(low) {
+        (low, high) = (low / 2, low);
+    }
     while high - low > (high / 50).max(step) {
         let middle = low.midpoint(high);
         if succeeds(middle) { high = middle } else { low = middle }

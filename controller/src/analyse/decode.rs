@@ -212,6 +212,7 @@ impl DecodedEpoch {
             surplus: losses.surplus,
             plan: None,
             timing: None,
+            losses_only: false,
             edges: self.input.edges.iter().map(edge::outline).collect(),
         }
     }

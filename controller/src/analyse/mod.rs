@@ -91,10 +91,7 @@ impl Analyser {
     /// The report on an epoch that has been decoded and is over. Epochs must come in order for heavy
     /// changes to be seen.
     pub fn report(&mut self, decoded: DecodedEpoch) -> EpochReport {
-        let mut verdict = soundness::judge(&decoded.input);
-        verdict.reasons.extend(self.came_early(&decoded.input));
-        let mut report = decoded.outline(verdict);
-        let sizes = decoded.sizes();
+        let (mut report, sizes) = self.losses(&decoded);
         for edge in &mut report.edges {
             let Some(sizes) = sizes.get(&edge.edge) else { continue };
             let previous = self.previous.get(&edge.edge);
@@ -104,6 +101,21 @@ impl Analyser {
         }
         self.previous = sizes;
         report
+    }
+
+    /// The same without the accumulation tasks, which take most of the time: for a controller that is
+    /// behind.
+    pub fn report_losses_only(&mut self, decoded: DecodedEpoch) -> EpochReport {
+        let (report, sizes) = self.losses(&decoded);
+        self.previous = sizes;
+        EpochReport { losses_only: true, ..report }
+    }
+
+    /// The report as far as decoding gives it, and the flow sizes at each edge.
+    fn losses(&mut self, decoded: &DecodedEpoch) -> (EpochReport, HashMap<String, Arc<EdgeSizes>>) {
+        let mut verdict = soundness::judge(&decoded.input);
+        verdict.reasons.extend(self.came_early(&decoded.input));
+        (decoded.outline(verdict), decoded.sizes())
     }
 
     /// A packet that carries a timestamp bit whose last epoch has been taken and whose next one is

@@ -78,6 +78,9 @@ static EPOCHS: TableOf<EpochReport> = TableOf {
         u64("lost_packets", "packets they lost; NULL where losses are not certain", |row| {
             row.item.losses_are_certain().then(|| row.item.lost_packets())
         }),
+        truth("losses_only", "whether the accumulation tasks were left out to keep up", |row| {
+            Some(row.item.losses_only)
+        }),
         number("ingress_ms", "last ingress side received, milliseconds after the end", |row| {
             row.item.timing.map(|timing| timing.ingress_ms)
         }),

@@ -235,6 +235,7 @@ mod tests {
             surplus: vec![],
             plan: None,
             timing: None,
+            losses_only: false,
             edges: vec![EdgeReport {
                 edge: "e1".to_owned(),
                 packets_in: Some(1000),

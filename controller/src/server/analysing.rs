@@ -1,7 +1,7 @@
 //! The two threads that epochs are worked on by: one decodes them and is done in time for the next
 //! epoch's attention, the other answers all that nobody waits for, and publishes the reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, mpsc as channel};
 use std::thread::JoinHandle;
 
@@ -17,6 +17,9 @@ use crate::report::{PlanReport, Timing};
 
 /// Epochs that may wait for their reports.
 const REPORTS_WAITING: usize = 64;
+
+/// Epochs that may wait for their reports without one of them being cut short.
+const ESTIMATES_WAITING: usize = 4;
 
 /// An epoch that has been decoded, and when.
 struct Decoded {
@@ -94,9 +97,18 @@ fn report(
     decoded: channel::Receiver<Decoded>,
     mut outputs: Vec<Box<dyn Output>>,
 ) -> anyhow::Result<()> {
-    for Decoded { epoch, received, plan, planned_ns } in decoded {
+    let mut waiting = VecDeque::new();
+    while let Some(Decoded { epoch, received, plan, planned_ns }) =
+        waiting.pop_front().or_else(|| decoded.recv().ok())
+    {
+        waiting.extend(decoded.try_iter().take(REPORTS_WAITING - waiting.len()));
         analyser.set_tasks(hub.tasks());
-        let mut report = analyser.report(epoch);
+        // Late estimates are of less use than timely losses.
+        let mut report = if waiting.len() < ESTIMATES_WAITING {
+            analyser.report(epoch)
+        } else {
+            analyser.report_losses_only(epoch)
+        };
         report.plan = plan;
         let end_ns = hub.clock().start_of(report.epoch + 1);
         if received.ingress_ns > 0 && received.egress_ns > 0 {

@@ -248,6 +248,31 @@ fn heavy_changes_are_seen_between_neighbouring_epochs_only() {
 }
 
 #[test]
+fn a_controller_that_is_behind_names_losses_all_the_same_and_sees_changes_afterwards() {
+    let layout = Layout::default();
+    let attention = Attention::healthy(&layout, 512);
+    let mut analyser = analyser(&layout, Tasks { heavy_hitter: 0, heavy_change: 10 });
+    let mut report = |epoch: u64, packets, losses_only| {
+        let mut world = world(&layout, attention, epoch);
+        world.send((0, 1), flow(1), packets, |position| position == 3);
+        let decoded = analyser.decoder().decode(input(&world, attention));
+        let report = if losses_only {
+            analyser.report_losses_only(decoded)
+        } else {
+            analyser.report(decoded)
+        };
+        assert_eq!((report.complete, lost(&report)), (true, world.lost));
+        assert_eq!((report.losses_only, report.edges[0].packets_in), (losses_only, Some(packets)));
+        report
+    };
+    let brief = report(7, 20, true);
+    assert!(brief.edges[0].heavy_hitters.is_empty() && brief.edges[0].cardinality.is_none());
+    let whole = report(8, 90, false);
+    let changes = &whole.edges[0].heavy_changes;
+    assert_eq!((changes[0].before, changes[0].after), (20, 90));
+}
+
+#[test]
 fn an_epoch_without_a_packet_is_complete_and_empty() {
     let layout = Layout::default();
     let attention = Attention::healthy(&layout, 512);

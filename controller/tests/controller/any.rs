@@ -120,6 +120,7 @@ prop_compose! {
                 .collect(),
             plan,
             timing,
+            losses_only: false,
             edges,
         }
     }
@@ -153,6 +154,7 @@ pub(crate) fn quiet() -> EpochReport {
         surplus: vec![],
         plan: None,
         timing: None,
+        losses_only: false,
         edges: vec![],
     }
 }
