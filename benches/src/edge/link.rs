@@ -158,12 +158,14 @@ impl Link {
             Measuring::All => "",
             Measuring::Classifier => {
                 "[attention]\nt_h = 1_000_000_000\nt_l = 1_000_000_000\nsample_rate = 0.00001\n\
-                 partition = { hh = 1024, hl = 2560, ll = 512 }\n"
+                 hl_buckets = 2560\nll_buckets = 512\n"
             }
         };
         let config = self.file("controller.toml");
-        let text =
-            format!("listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\n{attention}");
+        let text = format!(
+            "listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\n\
+             [shifting]\nmode = \"static\"\n{attention}"
+        );
         fs::write(&config, text).context("writing the controller's configuration")?;
         let mut command = Command::new(self.programs.join("calumma-controller"));
         command.arg("--config").arg(config).arg("--quiet");
