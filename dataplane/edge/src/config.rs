@@ -86,9 +86,12 @@ pub struct CarrierConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PollingConfig {
-    /// Sleep this long, in microseconds, after a thousand empty polls in a row; 0 polls without
+    /// Sleep this long, in microseconds, after `idle_polls` empty polls in a row; 0 polls without
     /// pause. A switch on cores of its own should not sleep; one that shares them must.
     pub idle_sleep_us: u32,
+    /// Empty polls of all ports before the first sleep: few where other switches wait for the core,
+    /// many where packets that follow one another closely should not wait.
+    pub idle_polls: u32,
     /// The CPU that the control thread is pinned to; best none of the lcores'. Unset, it runs where
     /// the kernel puts it.
     pub control_cpu: Option<usize>,
@@ -98,7 +101,7 @@ pub struct PollingConfig {
 
 impl Default for PollingConfig {
     fn default() -> Self {
-        Self { idle_sleep_us: 0, control_cpu: None, transmit_retries: 64 }
+        Self { idle_sleep_us: 0, idle_polls: 1000, control_cpu: None, transmit_retries: 64 }
     }
 }
 

@@ -42,9 +42,6 @@ pub struct PortQueues {
     pub peer: usize,
 }
 
-/// Empty polls in a row after which an lcore that may sleep does.
-const IDLE_POLLS: u32 = 1000;
-
 /// What an lcore leaves behind.
 pub struct Finished {
     /// Its sketches and counters.
@@ -66,7 +63,7 @@ pub fn run(
     let mut profile = Profile::new(dpdk::tsc_hz());
     let mut burst = Burst::new();
     let mut drained = true;
-    let mut idle_polls = 0;
+    let mut idle_polls = 0_u32;
     let mut tsc = dpdk::tsc();
     while !stop.load(Ordering::Relaxed) {
         let mut began = tsc;
@@ -102,8 +99,8 @@ pub fn run(
             profile.burst(tsc - began, event);
             (began, event) = (tsc, false);
         }
-        idle_polls = if idle { idle_polls + 1 } else { 0 };
-        if idle_polls >= IDLE_POLLS && polling.idle_sleep_us > 0 {
+        idle_polls = if idle { idle_polls.saturating_add(1) } else { 0 };
+        if idle_polls >= polling.idle_polls && polling.idle_sleep_us > 0 {
             std::thread::sleep(Duration::from_micros(polling.idle_sleep_us.into()));
             let woken = dpdk::tsc();
             profile.spend(Stage::Idle, woken - tsc);

@@ -19,8 +19,8 @@ const ADDRESS: &str = "127.0.0.1";
 /// On a machine whose few CPUs two switches, hosts, core and applications share, and which is itself a guest, everything may
 /// stand still for ten milliseconds. The guards share an epoch out evenly: as long for packets on their way as for a switch
 /// that is late to take its egress group.
-const CLOCK_GUARD_US: u64 = 2_000;
-const FLIGHT_GUARD_US: u64 = 22_000;
+pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
+pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -29,8 +29,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) struct Place<'a> {
     /// The run.
     pub(crate) run: &'a Run,
-    /// The network namespace; none: the machine's own.
-    pub(crate) namespace: Option<&'a Namespace>,
+    /// The network namespace.
+    pub(crate) namespace: &'a Namespace,
     /// The calumma-testbed program, beside which the others lie.
     pub(crate) testbed: &'a Path,
     /// The TCP port at which the controller listens.
@@ -48,10 +48,7 @@ impl Place<'_> {
             "{} is missing; build it with `cargo build -p {name}`",
             program.display()
         );
-        let mut command = match self.namespace {
-            Some(namespace) => namespace.command("nice"),
-            None => Command::new("nice"),
-        };
+        let mut command = self.namespace.command("nice");
         command.args(["-n", if self.first { "-19" } else { "0" }]).arg(program);
         Ok(command)
     }
@@ -80,23 +77,32 @@ impl Controller {
             ShiftingMode::DryRun => "dry-run",
             ShiftingMode::Static => "static",
         };
+        let sections = format!(
+            "[epoch]\n\
+             length_ms = {}\n\
+             clock_guard_us = {CLOCK_GUARD_US}\n\
+             flight_guard_us = {FLIGHT_GUARD_US}\n\
+             [tasks]\n\
+             heavy_hitter = {heavy_hitter}\n\
+             [shifting]\n\
+             mode = \"{mode}\"\n",
+            EPOCH.as_millis()
+        );
+        Self::configured(place, epochs, &["e1", "e2"], toml::from_str(&sections)?)
+    }
+
+    /// Starts it for `edges`, its reports going to `epochs`, with `sections` of its configuration.
+    pub(crate) fn configured(
+        place: Place<'_>,
+        epochs: &Path,
+        edges: &[impl AsRef<str>],
+        mut sections: toml::Table,
+    ) -> Result<Self> {
         let port = place.port;
-        let config = place.write(
-            "controller.toml",
-            &format!(
-                "listen = \"{ADDRESS}:{port}\"\n\
-                 edges = [\"e1\", \"e2\"]\n\
-                 [epoch]\n\
-                 length_ms = {}\n\
-                 clock_guard_us = {CLOCK_GUARD_US}\n\
-                 flight_guard_us = {FLIGHT_GUARD_US}\n\
-                 [tasks]\n\
-                 heavy_hitter = {heavy_hitter}\n\
-                 [shifting]\n\
-                 mode = \"{mode}\"\n",
-                EPOCH.as_millis()
-            ),
-        )?;
+        let edges: Vec<&str> = edges.iter().map(AsRef::as_ref).collect();
+        sections.insert("listen".to_owned(), format!("{ADDRESS}:{port}").into());
+        sections.insert("edges".to_owned(), edges.into());
+        let config = place.write("controller.toml", &toml::to_string(&sections)?)?;
         let mut command = place.command("calumma-controller")?;
         command.arg("--config").arg(&config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, place.run.directory())?;
@@ -115,20 +121,18 @@ impl Controller {
     }
 }
 
-/// An edge switch between two devices, one towards the host and one towards the fabric.
+/// An edge switch between pairs of devices, one of each towards a host and one towards the fabric.
 pub(crate) struct Wire<'a> {
     /// The edge's name.
     pub(crate) name: &'a str,
     /// The CPU of its lcore.
     pub(crate) cpu: usize,
-    /// DPDK's name of the device towards the host.
-    pub(crate) host: &'a str,
-    /// DPDK's name of the device towards the fabric.
-    pub(crate) fabric: &'a str,
+    /// DPDK's names of the devices: towards the host, and towards the fabric.
+    pub(crate) ports: Vec<[String; 2]>,
     /// EAL arguments that make the devices.
-    pub(crate) devices: [String; 2],
-    /// Microseconds to sleep when there is nothing to do.
-    pub(crate) idle_sleep_us: u32,
+    pub(crate) devices: Vec<String>,
+    /// How it polls, in the words of its configuration.
+    pub(crate) polling: &'a str,
 }
 
 /// An edge switch that runs.
@@ -140,25 +144,25 @@ pub(crate) struct Switch {
 impl Switch {
     /// Starts it.
     pub(crate) fn start(place: Place<'_>, wire: &Wire<'_>) -> Result<Self> {
-        let Wire { name, cpu, host, fabric, devices, idle_sleep_us } = wire;
+        let Wire { name, cpu, ports, devices, polling } = wire;
         let port = place.port;
-        let config = place.write(
-            &format!("{name}.toml"),
-            &format!(
-                "name = \"{name}\"\n\
-                 controller = \"{ADDRESS}:{port}\"\n\
-                 [polling]\n\
-                 idle_sleep_us = {idle_sleep_us}\n\
-                 [[port]]\n\
-                 name = \"{host}\"\n\
-                 role = \"host\"\n\
-                 peer = \"{fabric}\"\n\
-                 [[port]]\n\
-                 name = \"{fabric}\"\n\
-                 role = \"fabric\"\n\
-                 peer = \"{host}\"\n"
-            ),
-        )?;
+        let mut config = format!(
+            "name = \"{name}\"\n\
+             controller = \"{ADDRESS}:{port}\"\n\
+             [polling]\n\
+             {polling}\n"
+        );
+        for [host, fabric] in ports {
+            for (name, role, peer) in [(host, "host", fabric), (fabric, "fabric", host)] {
+                config += &format!(
+                    "[[port]]\n\
+                     name = \"{name}\"\n\
+                     role = \"{role}\"\n\
+                     peer = \"{peer}\"\n"
+                );
+            }
+        }
+        let config = place.write(&format!("{name}.toml"), &config)?;
         let stats = place.run.directory().join(format!("{name}.stats.json"));
         let mut command = place.command("calumma-edge")?;
         command.arg("--config").arg(&config).arg("--stats").arg(&stats).arg("--");

@@ -56,7 +56,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     let pair = Pair::create(&run, loss_permille)?;
     let place = Place {
         run: &run,
-        namespace: Some(pair.switches()),
+        namespace: pair.switches(),
         testbed,
         port: CONTROLLER_PORT,
         first: true,
@@ -68,10 +68,9 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
         let wire = Wire {
             name: edge.name(),
             cpu: cpu % cpus,
-            host: "net_af_packet0",
-            fabric: "net_af_packet1",
-            devices: edge.devices(),
-            idle_sleep_us: 50,
+            ports: vec![["net_af_packet0".to_owned(), "net_af_packet1".to_owned()]],
+            devices: edge.devices().to_vec(),
+            polling: "idle_sleep_us = 50",
         };
         switches.push(Switch::start(place, &wire)?);
     }

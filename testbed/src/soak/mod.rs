@@ -9,9 +9,10 @@
 //! machine with few CPUs the edges wait for their turn, sometimes longer than the guards allow: such epochs are incomplete,
 //! and their losses are not reported.
 
+pub mod fabric;
+
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ use calumma_controller::report::{DecodeState, EpochReport};
 use serde::Serialize;
 
 use crate::calumma::{Controller, EPOCH, Place, Reports, Switch, Wire};
-use crate::fabric::{Process, Run, wait_until};
+use crate::fabric::{Namespace, Process, Run, wait_until};
 
 const CONTROLLER_PORT: u16 = 7610;
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -103,7 +104,10 @@ impl Soak {
 pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
     let run = Run::begin()?;
     let epochs = run.directory().join("epochs.jsonl");
-    let place = Place { run: &run, namespace: None, testbed, port: CONTROLLER_PORT, first: false };
+    // Nothing goes over its links; what runs in it is found when this run is killed.
+    let switches = Namespace::create(&run, "switches")?;
+    let place =
+        Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
     let mut controller = Controller::start(place, &epochs, 0, ShiftingMode::Static)?;
     let socket = |name: &str| run.directory().join(name).display().to_string();
@@ -114,24 +118,22 @@ pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
     let e1 = Wire {
         name: "e1",
         cpu: 0,
-        host: "net_memif0",
-        fabric: "net_memif1",
-        devices: [
+        ports: vec![["net_memif0".to_owned(), "net_memif1".to_owned()]],
+        devices: vec![
             format!("--vdev=net_memif0,role=server,id=0,socket-abstract=no,socket={host}"),
             format!("--vdev=net_memif1,role=server,id=1,socket-abstract=no,socket={fabric}"),
         ],
-        idle_sleep_us: 20,
+        polling: "idle_sleep_us = 20",
     };
     let e2 = Wire {
         name: "e2",
         cpu: 1 % cpus,
-        host: "net_null0",
-        fabric: "net_memif0",
-        devices: [
+        ports: vec![["net_null0".to_owned(), "net_memif0".to_owned()]],
+        devices: vec![
             "--vdev=net_null0,no-rx=1".to_owned(),
             format!("--vdev=net_memif0,role=client,id=1,socket-abstract=no,socket={fabric}"),
         ],
-        idle_sleep_us: 20,
+        polling: "idle_sleep_us = 20",
     };
     let mut first = Switch::start(place, &e1)?;
     wait_until("e1 to listen", START_LIMIT, || {
@@ -151,7 +153,7 @@ pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
         },
     )?;
 
-    let mut generator = generator(&run, &host, 1 % cpus)?;
+    let mut generator = generator(&run, &switches, &host, 1 % cpus)?;
     let limit = START_LIMIT + Duration::from_secs(packets / SLOWEST_PPS);
     let mut entered = 0;
     reports.wait_until(
@@ -183,8 +185,8 @@ pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
 }
 
 /// testpmd as the source of packets.
-fn generator(run: &Run, socket: &str, cpu: usize) -> Result<Process> {
-    let mut command = Command::new("dpdk-testpmd");
+fn generator(run: &Run, switches: &Namespace, socket: &str, cpu: usize) -> Result<Process> {
+    let mut command = switches.command("dpdk-testpmd");
     command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
     command.args(["--file-prefix", &format!("{}-generator", run.prefix())]);
     command.args(["--lcores", &format!("0@{cpu},1@{cpu}")]);
