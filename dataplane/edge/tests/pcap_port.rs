@@ -96,14 +96,23 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Runs the switch on a capture; gives what came out on the fabric's side, and the switch's totals.
-fn run(folder: &Path, policy: &str, input: &[Vec<u8>]) -> (Vec<Vec<u8>>, BTreeMap<String, u64>) {
+/// What came out of the switch.
+struct Run {
+    /// On the fabric's side.
+    fabric: Vec<Vec<u8>>,
+    /// On the hosts' side.
+    host: Vec<Vec<u8>>,
+    totals: BTreeMap<String, u64>,
+}
+
+/// Runs the switch with these sections in its configuration on packets from each side.
+fn run(folder: &Path, sections: &str, from_host: &[Vec<u8>], from_fabric: &[Vec<u8>]) -> Run {
     fs::create_dir_all(folder).unwrap();
     let file = |name: &str| folder.join(name).display().to_string();
-    fs::write(file("in.pcap"), pcap(input)).unwrap();
-    fs::write(file("nothing.pcap"), pcap(&[])).unwrap();
+    fs::write(file("host.pcap"), pcap(from_host)).unwrap();
+    fs::write(file("fabric.pcap"), pcap(from_fabric)).unwrap();
     let config = format!(
-        "name = 'e1'\ncontroller = '127.0.0.1:9'\n{policy}\n\
+        "name = 'e1'\ncontroller = '127.0.0.1:9'\n{sections}\n\
          [[port]]\nname = 'net_pcap0'\nrole = 'host'\npeer = 'net_pcap1'\n\
          [[port]]\nname = 'net_pcap1'\nrole = 'fabric'\npeer = 'net_pcap0'\n"
     );
@@ -111,12 +120,10 @@ fn run(folder: &Path, policy: &str, input: &[Vec<u8>]) -> (Vec<Vec<u8>>, BTreeMa
     let mut edge = Command::new(env!("CARGO_BIN_EXE_calumma-edge"))
         .args(["--config", &file("edge.toml"), "--stats", &file("stats.json"), "--"])
         .args(["--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--lcores=0@0"])
-        .arg(format!("--vdev=net_pcap0,rx_pcap={},tx_pcap={}", file("in.pcap"), file("back.pcap")))
-        .arg(format!(
-            "--vdev=net_pcap1,rx_pcap={},tx_pcap={}",
-            file("nothing.pcap"),
-            file("out.pcap")
-        ))
+        .args(["host", "fabric"].iter().enumerate().map(|(port, side)| {
+            let (rx, tx) = (file(&format!("{side}.pcap")), file(&format!("to_{side}.pcap")));
+            format!("--vdev=net_pcap{port},rx_pcap={rx},tx_pcap={tx}")
+        }))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -134,10 +141,11 @@ fn run(folder: &Path, policy: &str, input: &[Vec<u8>]) -> (Vec<Vec<u8>>, BTreeMa
     said.read_to_string(&mut rest).unwrap();
     assert!(edge.wait().unwrap().success(), "{rest}");
 
-    let out = frames(&fs::read(file("out.pcap")).unwrap());
+    let out = |side: &str| frames(&fs::read(file(&format!("to_{side}.pcap"))).unwrap());
+    let (fabric, host) = (out("fabric"), out("host"));
     let totals = serde_json::from_str(&fs::read_to_string(file("stats.json")).unwrap()).unwrap();
     fs::remove_dir_all(folder).unwrap();
-    (out, totals)
+    Run { fabric, host, totals }
 }
 
 #[test]
@@ -150,7 +158,7 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
         *counted.entry(counter).or_default() += 1;
     }
 
-    let (out, totals) = run(&folder, "", &input);
+    let Run { fabric: out, totals, .. } = run(&folder, "", &input, &[]);
     assert_eq!(out, input, "without a controller nothing is marked, and by default all pass");
     for (counter, packets) in &counted {
         assert_eq!(totals[*counter], *packets, "{counter}");
@@ -159,7 +167,7 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
     assert_eq!(totals["transmitted"], input.len() as u64);
 
     let strict = "[policy]\nmalformed = 'drop'\nunmeasured = 'drop'";
-    let (out, totals) = run(&folder, strict, &input);
+    let Run { fabric: out, totals, .. } = run(&folder, strict, &input, &[]);
     let measurable: Vec<_> =
         kinds.iter().filter(|(kind, _)| *kind == "ingress.unrecorded").collect();
     assert_eq!(out.len(), measurable.len());
@@ -167,4 +175,19 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
     assert_eq!(totals["dropped.unmeasured"], 4);
     let dropped = totals["dropped.malformed"] + totals["dropped.unmeasured"];
     assert_eq!(totals["received.host"], totals["transmitted"] + dropped);
+}
+
+#[test]
+fn a_shim_goes_in_and_out_of_mbufs_without_a_trace() {
+    let folder = std::env::temp_dir().join(format!("calumma-edge-shim-{}", std::process::id()));
+    let kinds = kinds();
+    let input: Vec<Vec<u8>> = kinds.iter().map(|(_, frame)| frame.clone()).collect();
+    let section = "[carrier]\nkind = 'shim'";
+    let Run { fabric: marked, .. } = run(&folder, section, &input, &[]);
+    for ((kind, frame), marked) in kinds.iter().zip(&marked) {
+        let shim = if *kind == "ingress.unrecorded" { 4 } else { 0 };
+        assert_eq!(marked.len(), frame.len() + shim, "{kind}");
+    }
+    let Run { host: restored, .. } = run(&folder, section, &[], &marked);
+    assert_eq!(restored, input);
 }
