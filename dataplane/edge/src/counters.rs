@@ -2,10 +2,12 @@
 
 use std::ops::AddAssign;
 
+use crate::forward::counters::Routed;
 use crate::parse::{Malformed, Unmeasured};
 
 /// Totals since the worker started. Every packet received is transmitted, or dropped for exactly
-/// one reason: `received = transmitted + dropped()`.
+/// one reason: `received = transmitted + dropped()`. Where packets are forwarded by routes, some go to
+/// the slow path and come back: see [`Routed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets received from host-facing ports.
@@ -34,6 +36,8 @@ pub struct Counters {
     pub malformed: [u64; Malformed::ALL.len()],
     /// Unmeasured packets by kind.
     pub unmeasured: [u64; Unmeasured::ALL.len()],
+    /// What forwarding by routes counts.
+    pub routed: Routed,
 }
 
 impl Counters {
@@ -44,7 +48,10 @@ impl Counters {
 
     /// Packets dropped, whatever the reason.
     pub fn dropped(&self) -> u64 {
-        self.dropped_transmit + self.dropped_malformed + self.dropped_unmeasured
+        self.dropped_transmit
+            + self.dropped_malformed
+            + self.dropped_unmeasured
+            + self.routed.dropped()
     }
 
     /// Every counter with its name.
@@ -69,7 +76,7 @@ impl Counters {
         let unmeasured = Unmeasured::ALL
             .into_iter()
             .map(|kind| (format!("unmeasured.{}", kind.name()), self.unmeasured[kind as usize]));
-        plain.chain(malformed).chain(unmeasured).collect()
+        plain.chain(malformed).chain(unmeasured).chain(self.routed.named()).collect()
     }
 }
 
@@ -86,6 +93,7 @@ impl AddAssign<&Self> for Counters {
         self.egress_recorded += other.egress_recorded;
         self.egress_late += other.egress_late;
         self.egress_unrecorded += other.egress_unrecorded;
+        self.routed += &other.routed;
         for (mine, theirs) in self.malformed.iter_mut().zip(other.malformed) {
             *mine += theirs;
         }

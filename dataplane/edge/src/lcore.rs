@@ -28,6 +28,21 @@ impl Packet for Mbuf {
     fn wire_len(&self) -> usize {
         self.pkt_len()
     }
+
+    #[inline]
+    fn headroom(&self) -> usize {
+        Self::headroom(self)
+    }
+
+    #[inline]
+    fn prepend(&mut self, len: usize) -> bool {
+        Self::prepend(self, len).is_some()
+    }
+
+    #[inline]
+    fn adj(&mut self, len: usize) -> bool {
+        Self::adj(self, len)
+    }
 }
 
 /// One port as this lcore sees it: its own queues.

@@ -21,6 +21,26 @@ pub trait Packet {
     fn bytes_mut(&mut self) -> &mut [u8];
     /// How long the packet is (or was) on the wire.
     fn wire_len(&self) -> usize;
+
+    /// Bytes free before the packet: what [`prepend`](Self::prepend) can take. A packet of fixed
+    /// length has none and needs none of what follows.
+    #[inline]
+    fn headroom(&self) -> usize {
+        0
+    }
+
+    /// Lengthens the packet by `len` bytes of any value at its start. Gives whether there was room;
+    /// else nothing changes.
+    #[inline]
+    fn prepend(&mut self, _len: usize) -> bool {
+        false
+    }
+
+    /// Takes `len` bytes off the packet's start. Gives whether it had as many; else nothing changes.
+    #[inline]
+    fn adj(&mut self, _len: usize) -> bool {
+        false
+    }
 }
 
 /// What to do with packets that can't be measured.
@@ -110,15 +130,57 @@ impl Worker {
         }
     }
 
+    /// Packets received from hosts that enter the network: see [`enter`](Self::enter).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.host_received += packets.len() as u64;
+        self.enter(packets)
+    }
+
+    /// Packets received from the fabric that leave the network: see [`exit`](Self::exit).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.fabric_received += packets.len() as u64;
+        self.exit(packets)
+    }
+
     /// Packets that enter the network: records and marks them. At most [`BURST`] of them.
     ///
     /// # Panics
     /// When there are more.
-    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        self.counters.host_received += packets.len() as u64;
+    pub fn enter<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         let flows = self.flows(packets);
-        let mut hierarchies = [Hierarchy::NonSampledLl; BURST];
-        let hierarchies = &mut hierarchies[..flows.len];
+        let (bit, hierarchies) = self.record_ingress(&flows);
+        for (&(at, ip_offset), &hierarchy) in flows.places().iter().zip(&hierarchies) {
+            let bytes = packets[usize::from(at)].bytes_mut();
+            carrier::write(bytes, usize::from(ip_offset), Mark { bit, hierarchy });
+        }
+        flows.drops
+    }
+
+    /// Packets that enter the network and leave it on the same switch, from host to host: records them
+    /// on both sides. They carry no mark in between. At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn cross<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        let flows = self.flows(packets);
+        let (bit, hierarchies) = self.record_ingress(&flows);
+        if flows.len > 0 {
+            self.record_egress(bit, &Marked { keys: flows.keys, hierarchies, len: flows.len });
+        }
+        flows.drops
+    }
+
+    /// Records what enters; gives the timestamp bit and the hierarchies to mark it with.
+    #[inline]
+    fn record_ingress(&mut self, flows: &Flows) -> (usize, [Hierarchy; BURST]) {
+        let mut by_packet = [Hierarchy::NonSampledLl; BURST];
+        let hierarchies = &mut by_packet[..flows.len];
         let mut bit = 0;
         if let Some(active) = self.measurement.active() {
             bit = timestamp_bit(active.rotation.epoch());
@@ -133,11 +195,7 @@ impl Worker {
         } else {
             self.counters.ingress_unrecorded += flows.len as u64;
         }
-        for (&(at, ip_offset), &mut hierarchy) in flows.places().iter().zip(hierarchies) {
-            let bytes = packets[usize::from(at)].bytes_mut();
-            carrier::write(bytes, usize::from(ip_offset), Mark { bit, hierarchy });
-        }
-        flows.drops
+        (bit, by_packet)
     }
 
     /// Packets that leave the network: records them by the marks they carry, and takes these out.
@@ -145,8 +203,7 @@ impl Worker {
     ///
     /// # Panics
     /// When there are more.
-    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        self.counters.fabric_received += packets.len() as u64;
+    pub fn exit<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         let flows = self.flows(packets);
         let mut by_bit = [Marked::default(), Marked::default()];
         for (key, &(at, ip_offset)) in flows.keys().iter().zip(flows.places()) {
