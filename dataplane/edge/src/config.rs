@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
+use crate::parse::tunnel::Tunnels;
 use crate::worker::{Policy, Treatment};
 
 /// The whole file.
@@ -27,6 +29,9 @@ pub struct Config {
     /// How packets carry their mark.
     #[serde(default)]
     pub carrier: CarrierConfig,
+    /// What is measured of a packet.
+    #[serde(default)]
+    pub measure: MeasureConfig,
     /// How lcores poll.
     #[serde(default)]
     pub polling: PollingConfig,
@@ -70,16 +75,101 @@ pub enum Role {
 pub struct PolicyConfig {
     /// Packets whose headers can't be read to the ports.
     pub malformed: Treatment,
-    /// Well-formed packets that are not IPv4.
+    /// Well-formed packets that are not measured.
     pub unmeasured: Treatment,
 }
 
-/// How packets carry their mark.
+/// How packets carry their mark. The same at all edges of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CarrierConfig {
-    /// The DSCP (0 to 63) whose upper three bits packets are given back at egress.
-    pub dscp: u8,
+    /// Where.
+    pub kind: CarrierKind,
+    /// With kind "tos": the DSCP (0 to 63) that packets are given back at egress, its upper three
+    /// bits or, with a signature, all of it. Unset, 0.
+    pub dscp: Option<u8>,
+    /// With kind "tos": whether the lower three bits of the DSCP tell marked packets from others.
+    /// Unset, they don't.
+    pub signature: Option<bool>,
+    /// With kind "shim": its EtherType. Unset, that for local experiments.
+    pub ether_type: Option<u16>,
+}
+
+/// Where packets carry their mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CarrierKind {
+    /// In the ToS byte or traffic class.
+    #[default]
+    Tos,
+    /// In the IPv6 flow label.
+    FlowLabel,
+    /// In a header between Ethernet and IP.
+    Shim,
+}
+
+impl CarrierConfig {
+    /// EtherTypes that can't be the shim's, since the switch reads them: IPv4, ARP, VLAN tags, IPv6.
+    const TAKEN: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88A8, 0x86DD];
+
+    /// The least number that is an EtherType and not a length.
+    const LEAST_ETHER_TYPE: u16 = 0x0600;
+
+    /// What is wrong with the section, and the remedy.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn check(&self) -> Result<(), String> {
+        let tos = self.kind == CarrierKind::Tos;
+        if let Some(dscp) = self.dscp {
+            if !tos {
+                return Err(
+                    "carrier.dscp: only kind = \"tos\" gives a DSCP back; leave it out".into()
+                );
+            }
+            if dscp > 63 {
+                return Err(format!("carrier.dscp = {dscp}: a DSCP is 0 to 63"));
+            }
+        }
+        if self.signature.is_some() && !tos {
+            return Err(
+                "carrier.signature: kinds other than \"tos\" always have one; leave it out".into(),
+            );
+        }
+        match self.ether_type {
+            Some(_) if self.kind != CarrierKind::Shim => {
+                Err("carrier.ether_type: only kind = \"shim\" has one; leave it out".into())
+            }
+            Some(taken) if taken < Self::LEAST_ETHER_TYPE || Self::TAKEN.contains(&taken) => {
+                Err(format!(
+                    "carrier.ether_type = {taken:#06x}: that stands for something else; take one \
+                     that nothing in the network uses, 0x88b5 for example"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The carrier.
+    pub fn carrier(&self) -> Carrier {
+        let dscp = self.dscp.unwrap_or_default();
+        match (self.kind, self.signature) {
+            (CarrierKind::Tos, Some(true)) => Carrier::SignedTos(SignedTos { dscp }),
+            (CarrierKind::Tos, _) => Carrier::Tos(Tos { dscp }),
+            (CarrierKind::FlowLabel, _) => Carrier::FlowLabel(FlowLabel),
+            (CarrierKind::Shim, _) => Carrier::Shim(
+                self.ether_type.map_or_else(Shim::default, |ether_type| Shim { ether_type }),
+            ),
+        }
+    }
+}
+
+/// What is measured of a packet. The same at all edges of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MeasureConfig {
+    /// By which header packets in VXLAN and Geneve tunnels are measured.
+    pub tunnels: Tunnels,
 }
 
 /// How lcores poll.
@@ -162,9 +252,7 @@ impl Config {
         if self.name.is_empty() || self.name.len() > 64 {
             return Err("name: an edge's name has 1 to 64 bytes".to_owned());
         }
-        if self.carrier.dscp > 63 {
-            return Err(format!("carrier.dscp = {}: a DSCP is 0 to 63", self.carrier.dscp));
-        }
+        self.carrier.check()?;
         if self.ports.len() < 2 {
             return Err("port: at least two [[port]] sections, joined by `peer`".to_owned());
         }
@@ -204,7 +292,8 @@ impl Config {
         Policy {
             malformed: self.policy.malformed,
             unmeasured: self.policy.unmeasured,
-            dscp: self.carrier.dscp,
+            carrier: self.carrier.carrier(),
+            tunnels: self.measure.tunnels,
         }
     }
 
@@ -248,6 +337,21 @@ mod tests {
     }
 
     #[test]
+    fn a_carrier_is_what_the_configuration_says() {
+        for (section, wanted) in [
+            ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
+            ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
+            ("kind = 'flow-label'", Carrier::FlowLabel(FlowLabel)),
+            ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
+            ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
+        ] {
+            let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
+            let policy = Config::parse(&text, "edge.toml").unwrap().policy();
+            assert_eq!((policy.carrier, policy.tunnels), (wanted, Tunnels::Inner));
+        }
+    }
+
+    #[test]
     fn the_ready_configurations_are_valid() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dpdk-config");
         let mut files = 0;
@@ -274,6 +378,18 @@ mod tests {
 
         let dscp = problem(&format!("{PAIR}\n[carrier]\ndscp = 64"));
         assert!(dscp.contains("carrier.dscp = 64"));
+
+        for (section, wanted) in [
+            ("kind = 'shim'\nether_type = 0x0800", "carrier.ether_type = 0x0800"),
+            ("kind = 'shim'\nether_type = 1500", "nothing in the network uses"),
+            ("ether_type = 0x88b5", "only kind = \"shim\""),
+            ("kind = 'shim'\ndscp = 0", "only kind = \"tos\""),
+            ("kind = 'flow-label'\nsignature = true", "carrier.signature"),
+            ("kind = 'vlan'", "flow-label"),
+        ] {
+            let problem = problem(&format!("{PAIR}\n[carrier]\n{section}"));
+            assert!(problem.contains(wanted), "{problem}");
+        }
 
         let missing = Config::load(Path::new("/nonexistent/edge.toml")).unwrap_err().to_string();
         assert!(missing.contains("/nonexistent/edge.toml") && missing.contains("--config"));

@@ -31,17 +31,17 @@ impl Packet for Mbuf {
 
     #[inline]
     fn headroom(&self) -> usize {
-        Self::headroom(self)
+        Mbuf::headroom(self)
     }
 
     #[inline]
     fn prepend(&mut self, len: usize) -> bool {
-        Self::prepend(self, len).is_some()
+        Mbuf::prepend(self, len).is_some()
     }
 
     #[inline]
     fn adj(&mut self, len: usize) -> bool {
-        Self::adj(self, len)
+        Mbuf::adj(self, len)
     }
 }
 

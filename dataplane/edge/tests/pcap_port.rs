@@ -53,6 +53,16 @@ fn udp(first: u8, total_len: u16, fragment: u16) -> Vec<u8> {
     packet
 }
 
+/// An IPv6/UDP packet of 60 bytes whose payload length is as given.
+fn udp6(payload_len: u16) -> Vec<u8> {
+    let [high, low] = payload_len.to_be_bytes();
+    let mut packet = vec![0x60, 0, 0, 0, high, low, 17, 64];
+    packet.extend_from_slice(&[0xFD; 32]);
+    packet.extend_from_slice(&[0x9C, 0x40, 0x14, 0x51, 0, 20, 0, 0]);
+    packet.resize(60, 0xAB);
+    packet
+}
+
 /// Each with the counter it must raise.
 fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     let vlan = |tags: usize| {
@@ -73,7 +83,8 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
         ("unmeasured.not_ip", vlan(3)),
         ("unmeasured.not_ip", ethernet(0x0806, &[0; 46])),
         ("unmeasured.not_ip", ethernet(0x0026, &[0xAA; 46])),
-        ("unmeasured.ipv6", ethernet(0x86DD, &[0x60; 46])),
+        ("unmeasured.ipv6", ethernet(0x86DD, &udp6(20))),
+        ("malformed.ipv6_payload_length", ethernet(0x86DD, &udp6(2000))),
         ("malformed.ethernet_truncated", vec![2; 13]),
         ("malformed.vlan_truncated", ethernet(0x8100, &[0, 7])),
         ("malformed.ipv4_truncated", ethernet(0x0800, &udp(0x45, 40, 0)[..19])),
@@ -152,7 +163,7 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
     let measurable: Vec<_> =
         kinds.iter().filter(|(kind, _)| *kind == "ingress.unrecorded").collect();
     assert_eq!(out.len(), measurable.len());
-    assert_eq!(totals["dropped.malformed"], 8);
+    assert_eq!(totals["dropped.malformed"], 9);
     assert_eq!(totals["dropped.unmeasured"], 4);
     let dropped = totals["dropped.malformed"] + totals["dropped.unmeasured"];
     assert_eq!(totals["received.host"], totals["transmitted"] + dropped);
