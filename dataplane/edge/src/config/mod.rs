@@ -7,6 +7,7 @@ mod mistakes;
 mod reader;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -36,6 +37,12 @@ pub struct Config {
     /// How lcores poll.
     #[serde(default)]
     pub polling: PollingConfig,
+    /// Where the switch's figures can be read.
+    #[serde(default)]
+    pub metrics: MetricsConfig,
+    /// Whose process the switch is.
+    #[serde(default)]
+    pub process: ProcessConfig,
 }
 
 /// One DPDK port.
@@ -117,6 +124,23 @@ impl Default for PollingConfig {
     fn default() -> Self {
         Self { idle_sleep_us: 0, control_cpu: None, transmit_retries: 64 }
     }
+}
+
+/// Where the switch's figures can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsConfig {
+    /// Address to serve `/metrics` (Prometheus) and `/status` (JSON) on. Unset: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Whose process the switch is.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessConfig {
+    /// The user that the switch becomes once DPDK has its devices and memory. Unset: it stays who it
+    /// is.
+    pub user: Option<String>,
 }
 
 /// Why a configuration can't be used.
@@ -225,6 +249,8 @@ impl Config {
             ("controller", self.controller != new.controller),
             ("port", self.ports != new.ports),
             ("polling.control_cpu", self.polling.control_cpu != new.polling.control_cpu),
+            ("metrics", self.metrics != new.metrics),
+            ("process", self.process != new.process),
         ];
         differences.into_iter().filter(|&(_, differs)| differs).map(|(key, _)| key).collect()
     }
