@@ -86,7 +86,12 @@ impl Counters {
         let tunnelled = Inside::ALL
             .into_iter()
             .map(|kind| (format!("tunnel.{}", kind.name()), self.tunnelled[kind as usize]));
-        plain.chain(malformed).chain(unmeasured).chain(tunnelled).chain(self.routed.named()).collect()
+        plain
+            .chain(malformed)
+            .chain(unmeasured)
+            .chain(tunnelled)
+            .chain(self.routed.named())
+            .collect()
     }
 }
 

@@ -8,7 +8,7 @@ use calumma_sketch::{FlowKey, Hierarchy};
 
 use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;
-use crate::measure::{Active, Measurement};
+use crate::measure::{Active, Leaving, Measurement};
 use crate::parse::tunnel::{self, Tunnels};
 use crate::parse::{Parsed, Unmeasured, parse};
 
@@ -114,6 +114,16 @@ impl Worker {
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool) -> bool {
         self.measurement.tick(now_ns, drained, &self.counters)
+    }
+
+    /// Treats packets by `policy` from here on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Lets the epoch under way be the last one: see [`Measurement::leave`].
+    pub fn leave(&mut self) -> Leaving {
+        self.measurement.leave()
     }
 
     /// When something is due next in the measurement, in nanoseconds since the Unix epoch.

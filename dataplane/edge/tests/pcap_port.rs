@@ -1,12 +1,13 @@
 //! The switch as a program, between two `net_pcap` ports: packets of every kind go in on the host's side
 //! and come out on the fabric's side, counted by kind.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use common::{EAL, Edge, Folder, totals};
 
 const SNAP: usize = 2000;
 
@@ -97,52 +98,35 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Runs the switch on a capture; gives what came out on the fabric's side, and the switch's totals.
-fn run(folder: &Path, policy: &str, input: &[Vec<u8>]) -> (Vec<Vec<u8>>, BTreeMap<String, u64>) {
-    fs::create_dir_all(folder).unwrap();
-    let file = |name: &str| folder.join(name).display().to_string();
-    fs::write(file("in.pcap"), pcap(input)).unwrap();
-    fs::write(file("nothing.pcap"), pcap(&[])).unwrap();
+fn run(folder: &Folder, policy: &str, input: &[Vec<u8>]) -> (Vec<Vec<u8>>, BTreeMap<String, u64>) {
+    folder.write("in.pcap", pcap(input));
+    folder.write("nothing.pcap", pcap(&[]));
     let config = format!(
         "name = 'e1'\ncontroller = '127.0.0.1:9'\n{policy}\n\
          [[port]]\nname = 'net_pcap0'\nrole = 'host'\npeer = 'net_pcap1'\n\
          [[port]]\nname = 'net_pcap1'\nrole = 'fabric'\npeer = 'net_pcap0'\n"
     );
-    fs::write(file("edge.toml"), config).unwrap();
-    let mut edge = Command::new(env!("CARGO_BIN_EXE_calumma-edge"))
-        .args(["--config", &file("edge.toml"), "--stats", &file("stats.json"), "--"])
-        .args(["--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--lcores=0@0"])
-        .arg(format!("--vdev=net_pcap0,rx_pcap={},tx_pcap={}", file("in.pcap"), file("back.pcap")))
-        .arg(format!(
-            "--vdev=net_pcap1,rx_pcap={},tx_pcap={}",
-            file("nothing.pcap"),
-            file("out.pcap")
-        ))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(edge.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("forwarding") {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "the switch starts");
-    }
+    let file = |name: &str| folder.file(name);
+    let mut eal: Vec<String> = EAL.map(str::to_owned).into();
+    eal.extend([
+        "--lcores=0@0".to_owned(),
+        format!("--vdev=net_pcap0,rx_pcap={},tx_pcap={}", file("in.pcap"), file("back.pcap")),
+        format!("--vdev=net_pcap1,rx_pcap={},tx_pcap={}", file("nothing.pcap"), file("out.pcap")),
+    ]);
+    let config = folder.write("edge.toml", config);
+    let edge = Edge::start(&["--config", &config, "--stats", &file("stats.json")], &eal);
     std::thread::sleep(Duration::from_secs(1));
-    let interrupted = Command::new("kill").args(["-INT", &edge.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
-    assert!(edge.wait().unwrap().success(), "{rest}");
+    edge.signal("INT");
+    let (status, said) = edge.ended();
+    assert!(status.success(), "{said}");
 
     let out = frames(&fs::read(file("out.pcap")).unwrap());
-    let totals = serde_json::from_str(&fs::read_to_string(file("stats.json")).unwrap()).unwrap();
-    fs::remove_dir_all(folder).unwrap();
-    (out, totals)
+    (out, totals(file("stats.json")))
 }
 
 #[test]
 fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_kind() {
-    let folder = std::env::temp_dir().join(format!("calumma-edge-pcap-{}", std::process::id()));
+    let folder = Folder::new("edge-pcap");
     let kinds = kinds();
     let input: Vec<Vec<u8>> = kinds.iter().map(|(_, frame)| frame.clone()).collect();
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
