@@ -68,7 +68,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         println!("{}: a switch of {} ports", arguments.config.display(), config.ports.len());
         return Ok(());
     }
-    let totals = switch::run(&config, &arguments.eal)?;
+    let totals = switch::run(&config, &arguments.config, &arguments.eal)?;
     for (name, value) in &totals {
         println!("{name:>40} {value}");
     }

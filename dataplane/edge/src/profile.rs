@@ -88,6 +88,17 @@ impl Profile {
         }
     }
 
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.cycles.fill(0);
+        self.bursts.iter_mut().for_each(Histogram::reset);
+    }
+
+    /// Cycles that were spent in a stage.
+    pub fn cycles(&self, stage: Stage) -> u64 {
+        self.cycles[stage as usize]
+    }
+
     /// Every figure with its name: cycles by stage, and quantiles of the bursts' times.
     pub fn named(&self) -> Vec<(String, u64)> {
         let cycles = Stage::ALL
