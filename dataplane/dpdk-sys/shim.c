@@ -8,6 +8,8 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_member.h>
+#include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include "shim.h"
 
@@ -173,4 +175,30 @@ size_t calumma_member_bytes(const struct rte_member_setsum *sketch)
 {
 	/* Each counter is a 64-bit word. */
 	return (size_t)sketch->num_row * sketch->num_col * sizeof(uint64_t);
+}
+
+/* Renamed in 23.03. */
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+#define TEL_ADD_DICT rte_tel_data_add_dict_uint
+#define TEL_ADD_ARRAY rte_tel_data_add_array_uint
+#define TEL_NUMBER RTE_TEL_UINT_VAL
+#else
+#define TEL_ADD_DICT rte_tel_data_add_dict_u64
+#define TEL_ADD_ARRAY rte_tel_data_add_array_u64
+#define TEL_NUMBER RTE_TEL_U64_VAL
+#endif
+
+int calumma_tel_add_u64(struct rte_tel_data *dictionary, const char *name, uint64_t value)
+{
+	return TEL_ADD_DICT(dictionary, name, value);
+}
+
+int calumma_tel_push_u64(struct rte_tel_data *list, uint64_t value)
+{
+	return TEL_ADD_ARRAY(list, value);
+}
+
+int calumma_tel_start_list(struct rte_tel_data *list)
+{
+	return rte_tel_data_start_array(list, TEL_NUMBER);
 }

@@ -13,6 +13,7 @@
 
 #include <rte_mbuf.h>
 #include <rte_member.h>
+#include <rte_telemetry.h>
 
 /* Where the fields of an mbuf lie. */
 enum calumma_mbuf_offset {
@@ -112,6 +113,12 @@ int calumma_port_stats(uint16_t port, struct calumma_port_stats *stats);
 struct rte_member_setsum *calumma_member_create(const struct calumma_member_sketch *sketch);
 /* Bytes of a sketch's counters. */
 size_t calumma_member_bytes(const struct rte_member_setsum *sketch);
+/* Adds a number to a dictionary under a name; 0, or a negative error number. */
+int calumma_tel_add_u64(struct rte_tel_data *dictionary, const char *name, uint64_t value);
+/* Adds a number to a list of such; 0, or a negative error number. */
+int calumma_tel_push_u64(struct rte_tel_data *list, uint64_t value);
+/* Begins a list of numbers; 0, or a negative error number. */
+int calumma_tel_start_list(struct rte_tel_data *list);
 /* The calling thread's DPDK error number. */
 int calumma_errno(void);
 /* The time stamp counter. */

@@ -42,6 +42,7 @@ mod member;
 mod mempool;
 mod port;
 mod queue;
+mod telemetry;
 
 pub use burst::{BURST, Burst};
 pub use cache::prefetch;
@@ -53,3 +54,4 @@ pub use member::{MemberSketch, MemberSketchConfig};
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::{Link, Port, PortConfig, PortInfo, PortStats};
 pub use queue::{RxQueue, TxQueue};
+pub use telemetry::{Answer, Value};
