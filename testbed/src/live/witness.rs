@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail};
-use calumma_edge::carrier;
+use calumma_edge::carrier::PlainTos;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, timestamp_bit};
 use calumma_sketch::{FlowKey, Run};
@@ -104,7 +104,7 @@ fn note(seen: &mut Seen, logged: &Logged, clock: EpochClock, now_ns: u64) -> Res
         None => bytes.len(),
     };
     let (Parsed::Flow { key, ip_offset }, Some(mark)) =
-        (parse(&bytes, wire_len), carrier::read(&bytes, ETHERNET.len()))
+        (parse(&bytes, wire_len), PlainTos::default().read(&bytes, ETHERNET.len()))
     else {
         bail!("a logged packet that no edge can have measured: {:?}", logged.packet);
     };
@@ -141,7 +141,7 @@ mod tests {
         let mut seen = Seen::default();
         let mut log = |prefix: &str, bit, hierarchy, time_ns| {
             let mut bytes = frame(&key, 60);
-            carrier::write(&mut bytes, 14, Mark { bit, hierarchy });
+            PlainTos::default().write(&mut bytes, 14, Mark { bit, hierarchy });
             let (prefix, packet) = (prefix.to_owned(), bytes[14..].to_vec());
             note(&mut seen, &Logged { prefix, time_ns: Some(time_ns), packet }, clock, 0)
         };
