@@ -38,7 +38,7 @@ const CONTROLLER_PORT: u16 = 7620;
 /// How long switches and controller may take until a first epoch is complete.
 const START_LIMIT: Duration = Duration::from_secs(40);
 
-/// How long after an epoch's end its losses have surely been read from the log.
+/// How long after an epoch's end its last packets have surely been logged.
 const SETTLED: Duration = Duration::from_millis(200);
 
 /// How long after the last epoch its report may come, beyond the controller's grace.
@@ -236,7 +236,8 @@ impl Live {
     fn outcomes(&mut self) -> Result<Vec<Outcome>> {
         let fresh = self.take_reports();
         self.pending.extend(fresh);
-        let settled_ns = unix_ns()?.saturating_sub(SETTLED.as_nanos() as u64);
+        let read_until_ns = self.witness.as_ref().map_or(0, Witness::read_until_ns);
+        let settled_ns = read_until_ns.saturating_sub(SETTLED.as_nanos() as u64);
         let end_of = |report: &EpochReport| self.clock.start_of(report.epoch + 1);
         let ready = self.pending.iter().take_while(|report| end_of(report) <= settled_ns).count();
         let ready: Vec<EpochReport> = self.pending.drain(..ready).collect();

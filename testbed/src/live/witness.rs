@@ -4,7 +4,7 @@
 //! what epoch it entered and with which hierarchy.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -36,6 +36,8 @@ struct Seen {
 /// Reads the logs of all routers in a thread of its own.
 pub(super) struct Witness {
     seen: Arc<Mutex<Seen>>,
+    /// What was logged before this time, in nanoseconds since the Unix epoch, has been read.
+    read_until_ns: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     reader: JoinHandle<Result<()>>,
 }
@@ -47,11 +49,18 @@ impl Witness {
         let logs = routers.iter().map(open).collect::<Result<Vec<_>>>()?;
         let (seen, stop) =
             (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+        let read_until_ns = Arc::new(AtomicU64::new(0));
         let reader = std::thread::spawn({
             let (seen, stop) = (seen.clone(), stop.clone());
-            move || follow(&logs, clock, &seen, &stop)
+            let read_until_ns = read_until_ns.clone();
+            move || follow(&logs, clock, &seen, &read_until_ns, &stop)
         });
-        Ok(Self { seen, stop, reader })
+        Ok(Self { seen, read_until_ns, stop, reader })
+    }
+
+    /// The time before which all that was logged has been read: on a busy machine some time ago.
+    pub(super) fn read_until_ns(&self) -> u64 {
+        self.read_until_ns.load(Ordering::Acquire)
     }
 
     /// What happened to packets of `epoch`; it is forgotten.
@@ -72,7 +81,13 @@ impl Witness {
     }
 }
 
-fn follow(logs: &[Log], clock: EpochClock, seen: &Mutex<Seen>, stop: &AtomicBool) -> Result<()> {
+fn follow(
+    logs: &[Log],
+    clock: EpochClock,
+    seen: &Mutex<Seen>,
+    read_until_ns: &AtomicU64,
+    stop: &AtomicBool,
+) -> Result<()> {
     let mut buffer = vec![0; 1 << 18];
     while !stop.load(Ordering::Relaxed) {
         let mut polled: Vec<PollFd<'_>> = logs
@@ -91,6 +106,7 @@ fn follow(logs: &[Log], clock: EpochClock, seen: &Mutex<Seen>, stop: &AtomicBool
             })?;
             failed.map_or(Ok(()), Err)?;
         }
+        read_until_ns.store(now_ns, Ordering::Release);
     }
     Ok(())
 }
