@@ -2,11 +2,13 @@
 
 use std::ops::AddAssign;
 
+use crate::forward::counters::Routed;
 use crate::parse::tunnel::Inside;
 use crate::parse::{Malformed, Unmeasured};
 
 /// Totals since the worker started. Every packet received is transmitted, or dropped for exactly
-/// one reason: `received = transmitted + dropped()`.
+/// one reason: `received = transmitted + dropped()`. Where packets are forwarded by routes, some go to
+/// the slow path and come back: see [`Routed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets received from host-facing ports.
@@ -37,6 +39,8 @@ pub struct Counters {
     pub malformed: [u64; Malformed::ALL.len()],
     /// Unmeasured packets by kind.
     pub unmeasured: [u64; Unmeasured::ALL.len()],
+    /// What forwarding by routes counts.
+    pub routed: Routed,
     /// Packets in tunnels, where these are measured by what is inside. They are counted elsewhere,
     /// too.
     pub tunnelled: [u64; Inside::ALL.len()],
@@ -50,7 +54,10 @@ impl Counters {
 
     /// Packets dropped, whatever the reason.
     pub fn dropped(&self) -> u64 {
-        self.dropped_transmit + self.dropped_malformed + self.dropped_unmeasured
+        self.dropped_transmit
+            + self.dropped_malformed
+            + self.dropped_unmeasured
+            + self.routed.dropped()
     }
 
     /// Every counter with its name.
@@ -79,7 +86,12 @@ impl Counters {
         let tunnelled = Inside::ALL
             .into_iter()
             .map(|kind| (format!("tunnel.{}", kind.name()), self.tunnelled[kind as usize]));
-        plain.chain(malformed).chain(unmeasured).chain(tunnelled).collect()
+        plain
+            .chain(malformed)
+            .chain(unmeasured)
+            .chain(tunnelled)
+            .chain(self.routed.named())
+            .collect()
     }
 }
 
@@ -96,6 +108,7 @@ impl AddAssign<&Self> for Counters {
         self.egress_recorded += other.egress_recorded;
         self.egress_late += other.egress_late;
         self.egress_unrecorded += other.egress_unrecorded;
+        self.routed += &other.routed;
         self.egress_unmarked += other.egress_unmarked;
         for (mine, theirs) in self.malformed.iter_mut().zip(other.malformed) {
             *mine += theirs;

@@ -8,7 +8,7 @@ use calumma_sketch::{FlowKey, Hierarchy};
 
 use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;
-use crate::measure::{Active, Measurement};
+use crate::measure::{Active, Leaving, Measurement};
 use crate::parse::tunnel::{self, Tunnels};
 use crate::parse::{Parsed, Unmeasured, parse};
 
@@ -116,6 +116,16 @@ impl Worker {
         self.measurement.tick(now_ns, drained, &self.counters)
     }
 
+    /// Treats packets by `policy` from here on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Lets the epoch under way be the last one: see [`Measurement::leave`].
+    pub fn leave(&mut self) -> Leaving {
+        self.measurement.leave()
+    }
+
     /// When something is due next in the measurement, in nanoseconds since the Unix epoch.
     pub fn next_due_ns(&self) -> u64 {
         self.measurement.next_due_ns()
@@ -133,26 +143,73 @@ impl Worker {
         }
     }
 
+    /// Packets received from hosts that enter the network: see [`enter`](Self::enter).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.host_received += packets.len() as u64;
+        self.enter(packets)
+    }
+
+    /// Packets received from the fabric that leave the network: see [`exit`](Self::exit).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.fabric_received += packets.len() as u64;
+        self.exit(packets)
+    }
+
     /// Packets that enter the network: records and marks them. At most [`BURST`] of them.
     ///
     /// # Panics
     /// When there are more.
-    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+    pub fn enter<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         match self.policy.carrier {
-            Carrier::Tos(tos) => self.ingress_by(tos, packets),
-            Carrier::SignedTos(tos) => self.ingress_by(tos, packets),
-            Carrier::FlowLabel(label) => self.ingress_by(label, packets),
-            Carrier::Shim(shim) => self.ingress_by(shim, packets),
+            Carrier::Tos(tos) => self.enter_by(tos, packets),
+            Carrier::SignedTos(tos) => self.enter_by(tos, packets),
+            Carrier::FlowLabel(label) => self.enter_by(label, packets),
+            Carrier::Shim(shim) => self.enter_by(shim, packets),
         }
     }
 
+    /// Packets that enter the network and leave it on the same switch, from host to host: records them
+    /// on both sides. They carry no mark in between. At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn cross<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        let flows = match self.policy.carrier {
+            Carrier::Tos(tos) => self.flows(packets, tos, |_, _| true),
+            Carrier::SignedTos(tos) => self.flows(packets, tos, |_, _| true),
+            Carrier::FlowLabel(label) => self.flows(packets, label, |_, _| true),
+            Carrier::Shim(shim) => self.flows(packets, shim, |_, _| true),
+        };
+        let (bit, hierarchies) = self.record_ingress(&flows);
+        if flows.len > 0 {
+            self.record_egress(bit, &Marked { keys: flows.keys, hierarchies, len: flows.len });
+        }
+        flows.drops
+    }
+
     #[inline]
-    fn ingress_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
-        self.counters.host_received += packets.len() as u64;
+    fn enter_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
         let flows =
             self.flows(packets, carrier, |packet, ip_offset| carrier.can_carry(packet, ip_offset));
-        let mut hierarchies = [Hierarchy::NonSampledLl; BURST];
-        let hierarchies = &mut hierarchies[..flows.len];
+        let (bit, hierarchies) = self.record_ingress(&flows);
+        for (&(at, ip_offset), &hierarchy) in flows.places().iter().zip(&hierarchies) {
+            let packet = &mut packets[usize::from(at)];
+            carrier.write(packet, usize::from(ip_offset), Mark { bit, hierarchy });
+        }
+        flows.drops
+    }
+
+    /// Records what enters; gives the timestamp bit and the hierarchies to mark it with.
+    #[inline]
+    fn record_ingress(&mut self, flows: &Flows) -> (usize, [Hierarchy; BURST]) {
+        let mut by_packet = [Hierarchy::NonSampledLl; BURST];
+        let hierarchies = &mut by_packet[..flows.len];
         let mut bit = 0;
         if let Some(active) = self.measurement.active() {
             bit = timestamp_bit(active.rotation.epoch());
@@ -167,11 +224,7 @@ impl Worker {
         } else {
             self.counters.ingress_unrecorded += flows.len as u64;
         }
-        for (&(at, ip_offset), &mut hierarchy) in flows.places().iter().zip(hierarchies) {
-            let packet = &mut packets[usize::from(at)];
-            carrier.write(packet, usize::from(ip_offset), Mark { bit, hierarchy });
-        }
-        flows.drops
+        (bit, by_packet)
     }
 
     /// Packets that leave the network: records them by the marks they carry, and takes these out.
@@ -179,18 +232,17 @@ impl Worker {
     ///
     /// # Panics
     /// When there are more.
-    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+    pub fn exit<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         match self.policy.carrier {
-            Carrier::Tos(tos) => self.egress_by(tos, packets),
-            Carrier::SignedTos(tos) => self.egress_by(tos, packets),
-            Carrier::FlowLabel(label) => self.egress_by(label, packets),
-            Carrier::Shim(shim) => self.egress_by(shim, packets),
+            Carrier::Tos(tos) => self.exit_by(tos, packets),
+            Carrier::SignedTos(tos) => self.exit_by(tos, packets),
+            Carrier::FlowLabel(label) => self.exit_by(label, packets),
+            Carrier::Shim(shim) => self.exit_by(shim, packets),
         }
     }
 
     #[inline]
-    fn egress_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
-        self.counters.fabric_received += packets.len() as u64;
+    fn exit_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
         let detached = carrier.detach(packets);
         let flows = self.flows(packets, carrier, |_, _| true);
         let mut by_bit = [Marked::default(), Marked::default()];

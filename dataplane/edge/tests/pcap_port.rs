@@ -1,12 +1,13 @@
 //! The switch as a program, between two `net_pcap` ports: packets of every kind go in on the host's side
 //! and come out on the fabric's side, counted by kind.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use common::{EAL, Edge, Folder, totals};
 
 const SNAP: usize = 2000;
 
@@ -106,51 +107,34 @@ struct Run {
 }
 
 /// Runs the switch with these sections in its configuration on packets from each side.
-fn run(folder: &Path, sections: &str, from_host: &[Vec<u8>], from_fabric: &[Vec<u8>]) -> Run {
-    fs::create_dir_all(folder).unwrap();
-    let file = |name: &str| folder.join(name).display().to_string();
-    fs::write(file("host.pcap"), pcap(from_host)).unwrap();
-    fs::write(file("fabric.pcap"), pcap(from_fabric)).unwrap();
+fn run(folder: &Folder, sections: &str, from_host: &[Vec<u8>], from_fabric: &[Vec<u8>]) -> Run {
+    let mut eal: Vec<String> = EAL.map(str::to_owned).into();
+    eal.push("--lcores=0@0".to_owned());
+    for (port, side, packets) in [(0, "host", from_host), (1, "fabric", from_fabric)] {
+        let rx = folder.write(&format!("{side}.pcap"), pcap(packets));
+        let tx = folder.file(&format!("to_{side}.pcap"));
+        eal.push(format!("--vdev=net_pcap{port},rx_pcap={rx},tx_pcap={tx}"));
+    }
     let config = format!(
         "name = 'e1'\ncontroller = '127.0.0.1:9'\n{sections}\n\
          [[port]]\nname = 'net_pcap0'\nrole = 'host'\npeer = 'net_pcap1'\n\
          [[port]]\nname = 'net_pcap1'\nrole = 'fabric'\npeer = 'net_pcap0'\n"
     );
-    fs::write(file("edge.toml"), config).unwrap();
-    let mut edge = Command::new(env!("CARGO_BIN_EXE_calumma-edge"))
-        .args(["--config", &file("edge.toml"), "--stats", &file("stats.json"), "--"])
-        .args(["--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--lcores=0@0"])
-        .args(["host", "fabric"].iter().enumerate().map(|(port, side)| {
-            let (rx, tx) = (file(&format!("{side}.pcap")), file(&format!("to_{side}.pcap")));
-            format!("--vdev=net_pcap{port},rx_pcap={rx},tx_pcap={tx}")
-        }))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(edge.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("forwarding") {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "the switch starts");
-    }
+    let config = folder.write("edge.toml", config);
+    let stats = folder.file("stats.json");
+    let edge = Edge::start(&["--config", &config, "--stats", &stats], &eal);
     std::thread::sleep(Duration::from_secs(1));
-    let interrupted = Command::new("kill").args(["-INT", &edge.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
-    assert!(edge.wait().unwrap().success(), "{rest}");
+    edge.signal("INT");
+    let (status, said) = edge.ended();
+    assert!(status.success(), "{said}");
 
-    let out = |side: &str| frames(&fs::read(file(&format!("to_{side}.pcap"))).unwrap());
-    let (fabric, host) = (out("fabric"), out("host"));
-    let totals = serde_json::from_str(&fs::read_to_string(file("stats.json")).unwrap()).unwrap();
-    fs::remove_dir_all(folder).unwrap();
-    Run { fabric, host, totals }
+    let out = |side: &str| frames(&fs::read(folder.file(&format!("to_{side}.pcap"))).unwrap());
+    Run { fabric: out("fabric"), host: out("host"), totals: totals(stats) }
 }
 
 #[test]
 fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_kind() {
-    let folder = std::env::temp_dir().join(format!("calumma-edge-pcap-{}", std::process::id()));
+    let folder = Folder::new("edge-pcap");
     let kinds = kinds();
     let input: Vec<Vec<u8>> = kinds.iter().map(|(_, frame)| frame.clone()).collect();
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
@@ -179,7 +163,7 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
 
 #[test]
 fn a_shim_goes_in_and_out_of_mbufs_without_a_trace() {
-    let folder = std::env::temp_dir().join(format!("calumma-edge-shim-{}", std::process::id()));
+    let folder = Folder::new("edge-shim");
     let kinds = kinds();
     let input: Vec<Vec<u8>> = kinds.iter().map(|(_, frame)| frame.clone()).collect();
     let section = "[carrier]\nkind = 'shim'";

@@ -1,8 +1,10 @@
-//! The section that says how packets carry their marks.
+//! The `[carrier]` and `[measure]` sections.
 
 use serde::Deserialize;
 
+use super::Mistakes;
 use crate::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
+use crate::parse::tunnel::Tunnels;
 
 /// How packets carry their mark. The same at all edges of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
@@ -33,43 +35,42 @@ pub enum CarrierKind {
     Shim,
 }
 
-/// EtherTypes that can't be the shim's, since the switch reads them: IPv4, ARP, VLAN tags, IPv6.
-const TAKEN: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88A8, 0x86DD];
-
-/// The least number that is an EtherType and not a length.
-const LEAST_ETHER_TYPE: u16 = 0x0600;
-
 impl CarrierConfig {
-    /// Every mistake in the section: the key, and what is wrong with it and the remedy.
-    pub fn mistakes(&self) -> Vec<(&'static str, String)> {
-        let mut mistakes = Vec::new();
-        let mut add = |key, problem: String| mistakes.push((key, problem));
-        let of_another_kind = |kind: &str| format!("only kind = \"{kind}\" has one; leave it out");
+    /// EtherTypes that can't be the shim's, since the switch reads them: IPv4, ARP, VLAN tags, IPv6.
+    const TAKEN: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88A8, 0x86DD];
+
+    /// The least number that is an EtherType and not a length.
+    const LEAST_ETHER_TYPE: u16 = 0x0600;
+
+    /// Notes what is wrong with the section.
+    pub(super) fn check(&self, mistakes: &mut Mistakes) {
         let tos = self.kind == CarrierKind::Tos;
         match self.dscp {
-            Some(_) if !tos => add("carrier.dscp", of_another_kind("tos")),
-            Some(dscp @ 64..) => add("carrier.dscp", format!("{dscp}: a DSCP is 0 to 63")),
+            Some(_) if !tos => {
+                mistakes.add("carrier.dscp", "only kind = \"tos\" gives a DSCP back; leave it out");
+            }
+            Some(dscp) if dscp > 63 => {
+                mistakes.add("carrier.dscp", format!("{dscp} is no DSCP; they are 0 to 63"));
+            }
             _ => {}
         }
         if self.signature.is_some() && !tos {
-            let problem = "kinds other than \"tos\" always have one; leave it out";
-            add("carrier.signature", problem.to_owned());
+            mistakes
+                .add("carrier.signature", "kinds other than \"tos\" always have one; leave it out");
         }
         match self.ether_type {
             Some(_) if self.kind != CarrierKind::Shim => {
-                add("carrier.ether_type", of_another_kind("shim"));
+                mistakes.add("carrier.ether_type", "only kind = \"shim\" has one; leave it out");
             }
-            Some(taken) if taken < LEAST_ETHER_TYPE || TAKEN.contains(&taken) => {
+            Some(taken) if taken < Self::LEAST_ETHER_TYPE || Self::TAKEN.contains(&taken) => {
                 let problem = format!(
                     "{taken:#06x} stands for something else; take one that nothing in the network \
-                     uses, {:#06x} for example",
-                    Shim::LOCAL_EXPERIMENT
+                     uses, 0x88b5 for example"
                 );
-                add("carrier.ether_type", problem);
+                mistakes.add("carrier.ether_type", problem);
             }
             _ => {}
         }
-        mistakes
     }
 
     /// The carrier.
@@ -86,42 +87,10 @@ impl CarrierConfig {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_carrier_is_what_the_section_says() {
-        for (section, wanted) in [
-            ("", Carrier::Tos(Tos { dscp: 0 })),
-            ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
-            ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
-            ("kind = 'flow-label'", Carrier::FlowLabel(FlowLabel)),
-            ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
-            ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
-        ] {
-            let config: CarrierConfig = toml::from_str(section).unwrap();
-            assert_eq!(config.mistakes(), []);
-            assert_eq!(config.carrier(), wanted);
-        }
-    }
-
-    #[test]
-    fn mistakes_name_the_key_and_the_remedy() {
-        for (section, key, remedy) in [
-            ("dscp = 64", "carrier.dscp", "0 to 63"),
-            ("kind = 'shim'\nether_type = 0x0800", "carrier.ether_type", "0x88b5"),
-            ("kind = 'shim'\nether_type = 1500", "carrier.ether_type", "0x88b5"),
-            ("ether_type = 0x88b5", "carrier.ether_type", "kind = \"shim\""),
-            ("kind = 'shim'\ndscp = 0", "carrier.dscp", "kind = \"tos\""),
-            ("kind = 'flow-label'\nsignature = true", "carrier.signature", "leave it out"),
-        ] {
-            let found = toml::from_str::<CarrierConfig>(section).unwrap().mistakes();
-            assert!(
-                matches!(&found[..], [(at, problem)] if *at == key && problem.contains(remedy))
-            );
-        }
-        let two = "kind = 'shim'\ndscp = 99\nsignature = false";
-        assert_eq!(toml::from_str::<CarrierConfig>(two).unwrap().mistakes().len(), 2);
-    }
+/// What is measured of a packet. The same at all edges of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MeasureConfig {
+    /// By which header packets in VXLAN and Geneve tunnels are measured.
+    pub tunnels: Tunnels,
 }
