@@ -25,6 +25,7 @@ const MOST_PENDING: u64 = 4;
 
 /// What a switch has finished, its lcores merged.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "few at a time, and none is kept")]
 pub enum Part {
     /// The ingress side of an epoch.
     Ingress {
