@@ -11,6 +11,7 @@ mod queue;
 mod reload;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,6 +26,7 @@ use self::collect::{Collector, Part, SessionPlan};
 use self::link::Link;
 pub use self::reload::Reload;
 use crate::counters::Counters;
+use crate::forward::counters::SlowCounters;
 use crate::live::{Lines, sum};
 use crate::measure::IngressRecord;
 use crate::process::Supervisor;
@@ -67,6 +69,8 @@ pub struct Tools {
     pub board: Board,
     /// Reads the configuration again.
     pub reload: Reload,
+    /// What the slow path counts, where packets are forwarded by routes.
+    pub slow_path: Option<Arc<SlowCounters>>,
     /// Ticks of the time stamp counter in a second.
     pub tsc_hz: u64,
 }
@@ -170,12 +174,14 @@ impl Control {
         }
     }
 
-    /// What this thread counts.
-    fn own_totals(&self) -> [(String, u64); 2] {
-        [
+    /// What this thread and the slow path count.
+    fn own_totals(&self) -> Vec<(String, u64)> {
+        let mut totals = vec![
             ("undelivered.frames".to_owned(), self.link.queue.given_up()),
             ("epochs.stalled".to_owned(), self.stalled),
-        ]
+        ];
+        totals.extend(self.tools.slow_path.iter().flat_map(|slow_path| slow_path.named()));
+        totals
     }
 
     fn step(&mut self, now_ns: u64) {
