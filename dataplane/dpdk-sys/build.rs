@@ -59,6 +59,7 @@ fn main() {
         .allowlist_function("rte_mempool_(free|avail_count|in_use_count)")
         .allowlist_function("rte_member_(add|query_count|report_heavyhitter|reset|free)")
         .allowlist_function("rte_fib_(add|lookup_bulk|free)|rte_fib6_free")
+        .allowlist_function("rte_telemetry_register_cmd|rte_tel_data_(start_dict|add_dict_string)")
         .allowlist_type("calumma_.*|rte_lcore_state_t")
         .allowlist_var("RTE_(MAX_LCORE|MAX_ETHPORTS|PKTMBUF_HEADROOM|ETH_NAME_MAX_LEN)")
         .allowlist_var("CALUMMA_.*")

@@ -10,6 +10,8 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_member.h>
+#include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include "shim.h"
 
@@ -213,4 +215,30 @@ int calumma_fib6_add(struct rte_fib6 *fib, const uint8_t *address, uint8_t depth
 int calumma_fib6_lookup(struct rte_fib6 *fib, const uint8_t *addresses, uint64_t *hops, int n)
 {
 	return rte_fib6_lookup_bulk(fib, (void *)(uintptr_t)addresses, hops, n);
+}
+
+/* Renamed in 23.03. */
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+#define TEL_ADD_DICT rte_tel_data_add_dict_uint
+#define TEL_ADD_ARRAY rte_tel_data_add_array_uint
+#define TEL_NUMBER RTE_TEL_UINT_VAL
+#else
+#define TEL_ADD_DICT rte_tel_data_add_dict_u64
+#define TEL_ADD_ARRAY rte_tel_data_add_array_u64
+#define TEL_NUMBER RTE_TEL_U64_VAL
+#endif
+
+int calumma_tel_add_u64(struct rte_tel_data *dictionary, const char *name, uint64_t value)
+{
+	return TEL_ADD_DICT(dictionary, name, value);
+}
+
+int calumma_tel_push_u64(struct rte_tel_data *list, uint64_t value)
+{
+	return TEL_ADD_ARRAY(list, value);
+}
+
+int calumma_tel_start_list(struct rte_tel_data *list)
+{
+	return rte_tel_data_start_array(list, TEL_NUMBER);
 }

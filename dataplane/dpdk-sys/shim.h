@@ -15,6 +15,7 @@
 #include <rte_fib6.h>
 #include <rte_mbuf.h>
 #include <rte_member.h>
+#include <rte_telemetry.h>
 
 /* Where the fields of an mbuf lie. */
 enum calumma_mbuf_offset {
@@ -133,6 +134,12 @@ struct rte_fib6 *calumma_fib6_create(const struct calumma_fib *fib);
 int calumma_fib6_add(struct rte_fib6 *fib, const uint8_t *address, uint8_t depth, uint16_t hop);
 /* Looks up `n` addresses of 16 bytes each. 0, or a negative error number. */
 int calumma_fib6_lookup(struct rte_fib6 *fib, const uint8_t *addresses, uint64_t *hops, int n);
+/* Adds a number to a dictionary under a name; 0, or a negative error number. */
+int calumma_tel_add_u64(struct rte_tel_data *dictionary, const char *name, uint64_t value);
+/* Adds a number to a list of such; 0, or a negative error number. */
+int calumma_tel_push_u64(struct rte_tel_data *list, uint64_t value);
+/* Begins a list of numbers; 0, or a negative error number. */
+int calumma_tel_start_list(struct rte_tel_data *list);
 /* The calling thread's DPDK error number. */
 int calumma_errno(void);
 /* The time stamp counter. */

@@ -43,6 +43,7 @@ mod member;
 mod mempool;
 mod port;
 mod queue;
+mod telemetry;
 
 pub use burst::{BURST, Burst, Drain};
 pub use cache::prefetch;
@@ -55,3 +56,4 @@ pub use member::{MemberSketch, MemberSketchConfig};
 pub use mempool::{Mempool, MempoolConfig};
 pub use port::{Link, Port, PortConfig, PortInfo, PortStats};
 pub use queue::{RxQueue, TxQueue};
+pub use telemetry::{Answer, Value};

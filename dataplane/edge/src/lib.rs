@@ -25,4 +25,6 @@ pub mod profile;
 pub mod signals;
 pub mod status;
 pub mod switch;
+pub mod telemetry;
+pub mod top;
 pub mod worker;

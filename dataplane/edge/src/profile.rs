@@ -29,7 +29,8 @@ impl Stage {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Idle, Self::Receive, Self::Work, Self::Transmit];
 
-    fn name(self) -> &'static str {
+    /// As it is called among figures.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Receive => "receive",

@@ -19,7 +19,7 @@ use crate::measure::Measurement;
 use crate::signals::Signals;
 use crate::status::{Board, Named};
 use crate::worker::Worker;
-use crate::{metrics, process};
+use crate::{metrics, process, telemetry};
 
 /// Mbufs beyond those that may lie in descriptors: bursts, caches, a device's own.
 const SPARE_MBUFS: u32 = 4096;
@@ -56,6 +56,7 @@ pub fn run(
         })?;
 
     let eal = Eal::init(eal_arguments)?;
+    telemetry::answer(&eal, &board)?;
     let tsc_hz = dpdk::tsc_hz();
     let lcores = eal.lcores().len();
     let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;

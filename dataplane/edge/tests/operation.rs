@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{Attention, HashKey, Layout};
 use calumma_wire::{FrameReader, Message};
 use common::{EAL, Edge, Folder, totals};
+use serde_json::Value;
 
 const EPOCH_NS: u64 = 400_000_000;
 
@@ -81,6 +83,32 @@ fn status_when(address: &str, wanted: impl Fn(&Status) -> bool) -> Status {
     }
 }
 
+/// What `calumma-edge top --json` shows.
+fn top(address: &str) -> Value {
+    let options = ["top", "--address", address, "--json", "--times", "1", "--every", "0.6"];
+    let top = Command::new(env!("CARGO_BIN_EXE_calumma-edge")).args(options).output().unwrap();
+    assert!(top.status.success(), "{top:?}");
+    serde_json::from_slice(&top.stdout).unwrap()
+}
+
+/// What DPDK's own tool shows of a command.
+fn telemetry(prefix: &str, command: &str) -> Value {
+    let mut tool = Command::new("dpdk-telemetry.py")
+        .args(["-f", prefix])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("dpdk-telemetry.py is in Debian's package dpdk-dev");
+    writeln!(tool.stdin.take().unwrap(), "{command}").unwrap();
+    let said = String::from_utf8(tool.wait_with_output().unwrap().stdout).unwrap();
+    let key = format!("\"{}\":", command.split(',').next().unwrap());
+    let json = said.find(&key).map(|at| format!("{{{}", &said[at..]));
+    let json = json.unwrap_or_else(|| panic!("{command}: {said}"));
+    let answer: Value =
+        serde_json::Deserializer::from_str(&json).into_iter().next().unwrap().unwrap();
+    answer[command.split(',').next().unwrap()].clone()
+}
+
 fn epoch_of(message: &Message) -> Option<u64> {
     match message {
         Message::Ingress(ingress) => Some(ingress.epoch),
@@ -98,7 +126,11 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let heard = controller(listener, Layout::default());
     let path = folder.write("edge.toml", config(&address, &metrics, ""));
+    let prefix = format!("calumma-operation-{}", std::process::id());
     let mut eal: Vec<String> = EAL.map(str::to_owned).into();
+    // With files of its own, among them the telemetry socket.
+    eal.retain(|word| word != "--no-shconf");
+    eal.push(format!("--file-prefix={prefix}"));
     eal.extend(
         ["--lcores=0@0,1@0", "--vdev=net_null0", "--vdev=net_null1,no-rx=1"].map(str::to_owned),
     );
@@ -121,6 +153,21 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     ] {
         assert!(text.lines().any(|line| line.starts_with(metric)), "{metric} in\n{text}");
     }
+
+    let glance = top(&metrics);
+    assert_eq!(glance["edge"], "e1");
+    assert!(glance["lcores"][1]["cycles"]["work"].as_f64().unwrap() > 0.0, "{glance}");
+    let counters = telemetry(&prefix, "/calumma/counters");
+    assert!(counters["received/host"].as_u64().unwrap() >= received, "{counters}");
+    let epochs = telemetry(&prefix, "/calumma/epochs");
+    let newest = epochs.as_array().unwrap().last().unwrap().as_u64().unwrap();
+    let newest = telemetry(&prefix, &format!("/calumma/epochs,{newest}"));
+    assert!(newest["ingress_packets"] == 0 && newest["stall_ns"].is_u64(), "{newest}");
+    assert_eq!(telemetry(&prefix, "/calumma/sketches")["epoch_ms"], EPOCH_NS / 1_000_000);
+    assert_eq!(telemetry(&prefix, "/calumma/lcores"), serde_json::json!([0, 1]));
+    let lcore = telemetry(&prefix, "/calumma/lcores,1");
+    assert!(lcore["cycles/work"].as_u64() > Some(0), "{lcore}");
+    assert!(telemetry(&prefix, "/calumma/lcores,7").is_null());
 
     // Read again: what can change does, what can't is named, and what is wrong changes nothing.
     folder.write("edge.toml", config(&address, &metrics, "[policy]\nunmeasured = 'drop'"));
