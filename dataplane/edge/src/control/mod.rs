@@ -8,6 +8,7 @@
 pub mod collect;
 mod reload;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ pub use calumma_link::unix_ns;
 
 use self::collect::{Collector, Part, SessionPlan};
 pub use self::reload::Reload;
+use crate::forward::counters::SlowCounters;
 use crate::live::{Lines, sum};
 use crate::process::Supervisor;
 use crate::status::{self, Board, Named, Recent, Sketches, Status};
@@ -56,6 +58,8 @@ pub struct Tools {
     pub board: Board,
     /// Reads the configuration again.
     pub reload: Reload,
+    /// What the slow path counts, where packets are forwarded by routes.
+    pub slow_path: Option<Arc<SlowCounters>>,
     /// Ticks of the time stamp counter in a second.
     pub tsc_hz: u64,
 }
@@ -131,7 +135,7 @@ impl Control {
         let mut counters: Named =
             sum(&lcores, self.tools.tsc_hz).counters.named().into_iter().collect();
         counters.insert("undelivered.frames".to_owned(), self.conversation.given_up());
-        counters.insert(STALLED.to_owned(), self.stalled);
+        counters.extend(self.own_totals());
         let of_lcore = |report: &crate::live::Report| {
             report.counters.named().into_iter().chain(report.profile.named()).collect()
         };
@@ -152,6 +156,13 @@ impl Control {
         }
     }
 
+    /// What this thread and the slow path count.
+    fn own_totals(&self) -> Vec<(String, u64)> {
+        let mut totals = vec![("epochs.stalled".to_owned(), self.stalled)];
+        totals.extend(self.tools.slow_path.iter().flat_map(|slow_path| slow_path.named()));
+        totals
+    }
+
     fn step(&mut self) {
         self.conversation.step(unix_ns(), &mut self.tools.collector);
         for part in self.tools.collector.poll() {
@@ -168,7 +179,7 @@ impl Control {
                     let of_port = |(name, n)| (format!("port.{port}.{name}"), n);
                     totals.extend(named.into_iter().map(of_port));
                 }
-                totals.push((STALLED.to_owned(), self.stalled));
+                totals.extend(self.own_totals());
                 let stall_ns = record.stall_ns;
                 let group = &record.group;
                 let side = IngressSide {
@@ -215,9 +226,6 @@ impl Control {
         }
     }
 }
-
-/// The name under which epochs are counted in which an lcore was late.
-const STALLED: &str = "epochs.stalled";
 
 fn sketches(plan: &SessionPlan, holding: Holding) -> Sketches {
     let layout = &plan.layout;
