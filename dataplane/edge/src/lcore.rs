@@ -106,6 +106,8 @@ pub fn run(
             profile.spend(Stage::Receive, polled - tsc);
             idle = false;
             drained &= received < burst.capacity();
+            // A NIC has put the headers into memory, or another CPU's cache.
+            burst.prefetch();
             let drops = match ports[at].role {
                 Role::Host => worker.ingress(burst.as_mut_slice()),
                 Role::Fabric => worker.egress(burst.as_mut_slice()),
