@@ -30,6 +30,21 @@ impl Packet for Mbuf {
     fn wire_len(&self) -> usize {
         self.pkt_len()
     }
+
+    #[inline]
+    fn headroom(&self) -> usize {
+        Mbuf::headroom(self)
+    }
+
+    #[inline]
+    fn prepend(&mut self, len: usize) -> bool {
+        Mbuf::prepend(self, len).is_some()
+    }
+
+    #[inline]
+    fn adj(&mut self, len: usize) -> bool {
+        Mbuf::adj(self, len)
+    }
 }
 
 /// One port as this lcore sees it: its own queues.

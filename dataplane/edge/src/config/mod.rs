@@ -3,6 +3,7 @@
 //! It says which DPDK ports there are and how they belong together; how DPDK finds those ports is
 //! for the EAL arguments. Memory, thresholds, epochs and the hash key come from the controller.
 
+mod carrier;
 mod mistakes;
 mod reader;
 
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use self::carrier::{CarrierConfig, CarrierKind, MeasureConfig};
 pub use self::mistakes::{Mistake, Mistakes};
 use crate::worker::{Policy, Treatment};
 
@@ -34,6 +36,9 @@ pub struct Config {
     /// How packets carry their mark.
     #[serde(default)]
     pub carrier: CarrierConfig,
+    /// What is measured of a packet.
+    #[serde(default)]
+    pub measure: MeasureConfig,
     /// How lcores poll.
     #[serde(default)]
     pub polling: PollingConfig,
@@ -94,16 +99,8 @@ pub enum Role {
 pub struct PolicyConfig {
     /// Packets whose headers can't be read to the ports.
     pub malformed: Treatment,
-    /// Well-formed packets that are not IPv4.
+    /// Well-formed packets that are not measured.
     pub unmeasured: Treatment,
-}
-
-/// How packets carry their mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CarrierConfig {
-    /// The DSCP (0 to 63) whose upper three bits packets are given back at egress.
-    pub dscp: u8,
 }
 
 /// How lcores poll.
@@ -228,7 +225,8 @@ impl Config {
         Policy {
             malformed: self.policy.malformed,
             unmeasured: self.policy.unmeasured,
-            dscp: self.carrier.dscp,
+            carrier: self.carrier.carrier(),
+            tunnels: self.measure.tunnels,
         }
     }
 
@@ -260,14 +258,6 @@ impl Config {
         let position =
             |name: &str| self.ports.iter().position(|port| port.name == name).unwrap_or_default();
         self.ports.iter().map(|port| position(&port.peer)).collect()
-    }
-}
-
-impl CarrierConfig {
-    fn check(self, mistakes: &mut Mistakes) {
-        if self.dscp > 63 {
-            mistakes.add("carrier.dscp", format!("{} is no DSCP; they are 0 to 63", self.dscp));
-        }
     }
 }
 
@@ -326,6 +316,8 @@ fn is_host_and_port(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::carrier::{Carrier, FlowLabel, Shim, Tos};
+    use crate::parse::tunnel::Tunnels;
 
     const PAIR: &str = r#"
         name = "e1"
@@ -352,6 +344,36 @@ mod tests {
         assert_eq!(config.peers(), [1, 0]);
         assert_eq!(config.ports[0].role, Role::Host);
         assert_eq!(config.policy(), Policy::default());
+    }
+
+    #[test]
+    fn a_carrier_is_what_the_configuration_says() {
+        for (section, wanted) in [
+            ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
+            ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
+            ("kind = 'flow-label'", Carrier::FlowLabel(FlowLabel)),
+            ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
+            ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
+        ] {
+            let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
+            let policy = Config::parse(&text, "edge.toml").unwrap().policy();
+            assert_eq!((policy.carrier, policy.tunnels), (wanted, Tunnels::Inner));
+        }
+    }
+
+    #[test]
+    fn what_a_carrier_can_not_be_is_said_with_the_remedy() {
+        for (section, wanted) in [
+            ("kind = 'shim'\nether_type = 0x0800", "carrier.ether_type: 0x0800"),
+            ("kind = 'shim'\nether_type = 1500", "nothing in the network uses"),
+            ("ether_type = 0x88b5", "only kind = \"shim\""),
+            ("kind = 'shim'\ndscp = 0", "only kind = \"tos\""),
+            ("kind = 'flow-label'\nsignature = true", "carrier.signature"),
+            ("kind = 'vlan'", "flow-label"),
+        ] {
+            let problem = problem(&format!("{PAIR}\n[carrier]\n{section}"));
+            assert!(problem.contains(wanted), "{problem}");
+        }
     }
 
     #[test]
