@@ -43,7 +43,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Request(2) request_of;
     CollectionPath() collection;
     Forwarding() forwarding;
-    Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
+    Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
     request_t request;
     words_t masked;
     bit<8> count8;
@@ -51,6 +51,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
     action host() {
         meta.from_host = true;
+        meta.class[1:1] = 1;
     }
 
     // Ports that lead to hosts: what comes from there enters the network here.
@@ -118,7 +119,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                     marking.apply(hdr, meta, meta.mark);
                 }
             }
-            packets.count((bit<1>)meta.from_host ++ (bit<1>)meta.measured);
+            packets.count(meta.class);
             forwarding.apply(hdr, meta, ig_intr_md.ingress_port, meta.hashes.word0[15:8],
                              ig_dprsr_md, ig_tm_md);
         }

@@ -46,6 +46,7 @@ control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err)
             missing = needed |-| hdr.ipv4.total_length;
             if (missing == 0) {
                 meta.measured = true;
+                meta.class[0:0] = 1;
             }
         }
     }
