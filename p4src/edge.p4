@@ -116,12 +116,12 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             if (meta.measured) {
                 hdr.bridge.kind = MEASURED;
                 if (meta.from_host) {
-                    marking.apply(hdr, meta, meta.mark);
+                    marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
                 }
             }
             packets.count(meta.class);
-            forwarding.apply(hdr, meta, ig_intr_md.ingress_port, meta.hashes.word0[15:8],
-                             ig_dprsr_md, ig_tm_md);
+            forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
+                             meta.hashes.word0, ig_dprsr_md, ig_tm_md);
         }
     }
 }
@@ -155,10 +155,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     words_t masked;
     mark_t carried;
     mark_t given_back;
-    bool leaves;
+    bool to_host;
 
     // The upper half of the DSCP that packets leave the network with.
     action host(bit<3> dscp) {
+        to_host = true;
         given_back = dscp;
     }
 
@@ -174,12 +175,13 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         masked = { 0, 0, 0 };
         carried = hdr.ipv4.mark;
         given_back = 0;
+        to_host = false;
         before.apply(hdr, meta);
-        leaves = host_ports.apply().hit && meta.kind == MEASURED;
+        host_ports.apply();
         if (meta.kind == COLLECTING) {
             request.collects = true;
             request_of.apply(hdr.collect, request);
-        } else if (leaves) {
+        } else if (meta.kind == MEASURED && to_host) {
             masks.apply(carried, hdr.bridge, masked, request);
         }
 
@@ -189,7 +191,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
 
         if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
-        } else if (leaves) {
+        } else if (meta.kind == MEASURED && to_host) {
             // Of hierarchy 0, recorded, or of a hierarchy that has no buckets in this epoch.
             if (carried[1:0] == 0) {
                 packets.count(0);
@@ -198,7 +200,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             } else {
                 packets.count(2);
             }
-            marking.apply(hdr, meta, given_back);
+            marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         }
         hdr.bridge.setInvalid();
     }

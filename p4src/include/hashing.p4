@@ -21,13 +21,12 @@ control SecretByte(in bit<8> byte, out secret_t out_of) {
 
     table secret {
         key = { byte : exact; }
-        actions = { set; NoAction; }
-        const default_action = NoAction;
+        actions = { set; }
+        const default_action = set(0, 0, 0, 0, 0);
         size = 256;
     }
 
     apply {
-        out_of = { 0, 0, 0, 0, 0 };
         secret.apply();
     }
 }
@@ -63,13 +62,12 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
 
     table sampling {
         key = { timestamp : exact; }
-        actions = { sample; NoAction; }
-        const default_action = NoAction;
+        actions = { sample; }
+        const default_action = sample(0);
         size = 2;
     }
 
     apply {
-        seed = 0;
         sampling.apply();
         x = hash_x.get({ src, dst, ports, protocol, 24w0 });
         y = hash_y.get({ src, dst, ports, protocol, 24w0 });
