@@ -18,8 +18,8 @@
 #include "include/buckets.p4"
 #include "include/headers.p4"
 #include "include/parsing.p4"
-#include "include/readable.p4"
 #include "include/collection.p4"
+#include "include/readable.p4"
 #include "include/hashing.p4"
 #include "include/classifier.p4"
 #include "include/index.p4"
@@ -79,7 +79,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         masked = { 0, 0, 0 };
         host_ports.apply();
         timestamp.apply();
-        readable.apply(hdr, meta, ig_prsr_md.parser_err);
+        readable.apply(hdr, meta, request, ig_prsr_md.parser_err);
         before.apply(hdr, meta);
         if (hdr.collect.isValid()) {
             collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request,
@@ -89,9 +89,6 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                         meta.timestamp, request, meta.hashes);
         if (request.collects) {
             request_of.apply(hdr.collect, request);
-        } else if (meta.measured && meta.from_host) {
-            request.level0 = RECORD;
-            request.level1 = RECORD;
         }
 
         classifier.apply(meta.hashes, request, count8, count16);

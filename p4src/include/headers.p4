@@ -110,7 +110,7 @@ struct hashes_t {
     word_t word2;
     index_t index0;            // counters of the classifier
     index_t index1;
-    bit<16> sample;            // sample hash of the epoch
+    bit<1> sampled;
     bit<32> check;             // the fragment with the fingerprint
 }
 
