@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use calumma_edge::carrier::{Carrier, Tos};
 use calumma_edge::measure::{
     EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
 };
@@ -60,7 +61,8 @@ impl Software {
         let (inbox, to_worker) = bounded(64);
         let (from_worker, outbox) = bounded(64);
         let mailbox = Mailbox { inbox: to_worker, outbox: from_worker };
-        let policy = Policy { dscp: DSCP, ..Policy::default() };
+        let carrier = Carrier::Tos(Tos { dscp: DSCP });
+        let policy = Policy { carrier, ..Policy::default() };
         let worker = Worker::new(policy, Measurement::new(mailbox));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         let session = Session {
