@@ -7,12 +7,11 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::Built;
-use super::resources::KINDS;
 
 /// A kind of resource, and how much of it is known to be taken.
 type Known = (&'static str, Option<u64>, Option<u64>);
 
-/// Of the paper's own program: as published (ChameleMon, appendix D), and through p4c 9.13.4.
+/// Of the paper's own program: as published (ChameleMon, table 1), and through p4c 9.13.4.
 const PUBLISHED: [Known; 11] = [
     ("stages", Some(12), Some(12)),
     ("stateful ALUs", Some(32), Some(33)),
@@ -70,7 +69,7 @@ pub(super) fn json(built: &[Built]) -> Result<String> {
 mod tests {
     use super::super::VARIANTS;
     use super::*;
-    use crate::p4::resources::Resources;
+    use crate::p4::resources::{KINDS, Resources};
 
     #[test]
     fn every_kind_stands_in_the_table_beside_the_published_figure() {
