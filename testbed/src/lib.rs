@@ -4,6 +4,7 @@ pub mod accuracy;
 pub mod baseline;
 mod calumma;
 pub mod capture;
+pub mod circulate;
 pub mod demo;
 pub mod fabric;
 pub mod figures;

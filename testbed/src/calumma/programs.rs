@@ -22,15 +22,16 @@ const ADDRESS: &str = "127.0.0.1";
 pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
 pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// A switch measures the epoch under way to its end first; on a busy machine that takes its time.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where programs are started: whose run it is, in which network, and where their files lie.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// The run.
     pub(crate) run: &'a Run,
-    /// The network namespace.
-    pub(crate) namespace: &'a Namespace,
+    /// The network namespace; none: the machine's own.
+    pub(crate) namespace: Option<&'a Namespace>,
     /// The calumma-testbed program, beside which the others lie.
     pub(crate) testbed: &'a Path,
     /// The TCP port at which the controller listens.
@@ -48,7 +49,10 @@ impl Place<'_> {
             "{} is missing; build it with `cargo build -p {name}`",
             program.display()
         );
-        let mut command = self.namespace.command("nice");
+        let mut command = match self.namespace {
+            Some(namespace) => namespace.command("nice"),
+            None => Command::new("nice"),
+        };
         command.args(["-n", if self.first { "-19" } else { "0" }]).arg(program);
         Ok(command)
     }
@@ -64,10 +68,11 @@ impl Place<'_> {
 pub(crate) struct Controller(Process);
 
 impl Controller {
-    /// Starts it for the edges e1 and e2, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
+    /// Starts it for these edges, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
     /// reported. Attention is shifted, or stays as it is at first: every flow decoded from one packet on.
     pub(crate) fn start(
         place: Place<'_>,
+        edges: &[&str],
         epochs: &Path,
         heavy_hitter: u64,
         shifting: ShiftingMode,
@@ -88,7 +93,7 @@ impl Controller {
              mode = \"{mode}\"\n",
             EPOCH.as_millis()
         );
-        Self::configured(place, epochs, &["e1", "e2"], toml::from_str(&sections)?)
+        Self::configured(place, epochs, edges, toml::from_str(&sections)?)
     }
 
     /// Starts it for `edges`, its reports going to `epochs`, with `sections` of its configuration.
@@ -121,18 +126,40 @@ impl Controller {
     }
 }
 
-/// An edge switch between pairs of devices, one of each towards a host and one towards the fabric.
+/// A port of an edge switch.
+pub(crate) struct Device<'a> {
+    /// DPDK's name of it.
+    pub(crate) name: &'a str,
+    /// What is on the other side: host or fabric.
+    pub(crate) role: &'a str,
+    /// The port that its packets go to.
+    pub(crate) peer: &'a str,
+}
+
+impl<'a> Device<'a> {
+    /// Two ports that are each other's peers.
+    pub(crate) fn pair(host: &'a str, fabric: &'a str) -> [Self; 2] {
+        [
+            Self { name: host, role: "host", peer: fabric },
+            Self { name: fabric, role: "fabric", peer: host },
+        ]
+    }
+}
+
+/// An edge switch and what it stands between.
 pub(crate) struct Wire<'a> {
     /// The edge's name.
     pub(crate) name: &'a str,
-    /// The CPU of its lcore.
-    pub(crate) cpu: usize,
-    /// DPDK's names of the devices: towards the host, and towards the fabric.
-    pub(crate) ports: Vec<[String; 2]>,
+    /// Its lcores and their CPUs, as the EAL takes them.
+    pub(crate) lcores: &'a str,
+    /// Its ports.
+    pub(crate) ports: &'a [Device<'a>],
     /// EAL arguments that make the devices.
-    pub(crate) devices: Vec<String>,
-    /// How it polls, in the words of its configuration.
-    pub(crate) polling: &'a str,
+    pub(crate) devices: &'a [String],
+    /// More sections of its configuration.
+    pub(crate) more: &'a str,
+    /// Microseconds to sleep when there is nothing to do.
+    pub(crate) idle_sleep_us: u32,
 }
 
 /// An edge switch that runs.
@@ -144,32 +171,30 @@ pub(crate) struct Switch {
 impl Switch {
     /// Starts it.
     pub(crate) fn start(place: Place<'_>, wire: &Wire<'_>) -> Result<Self> {
-        let Wire { name, cpu, ports, devices, polling } = wire;
+        let Wire { name, lcores, ports, devices, more, idle_sleep_us } = wire;
         let port = place.port;
-        let mut config = format!(
-            "name = \"{name}\"\n\
-             controller = \"{ADDRESS}:{port}\"\n\
-             [polling]\n\
-             {polling}\n"
-        );
-        for [host, fabric] in ports {
-            for (name, role, peer) in [(host, "host", fabric), (fabric, "fabric", host)] {
-                config += &format!(
-                    "[[port]]\n\
-                     name = \"{name}\"\n\
-                     role = \"{role}\"\n\
-                     peer = \"{peer}\"\n"
-                );
-            }
-        }
-        let config = place.write(&format!("{name}.toml"), &config)?;
+        let ports: String = ports
+            .iter()
+            .map(|Device { name, role, peer }| {
+                format!("[[port]]\nname = \"{name}\"\nrole = \"{role}\"\npeer = \"{peer}\"\n")
+            })
+            .collect();
+        let config = place.write(
+            &format!("{name}.toml"),
+            &format!(
+                "name = \"{name}\"\n\
+                 controller = \"{ADDRESS}:{port}\"\n\
+                 [polling]\n\
+                 idle_sleep_us = {idle_sleep_us}\n\
+                 {more}{ports}"
+            ),
+        )?;
         let stats = place.run.directory().join(format!("{name}.stats.json"));
         let mut command = place.command("calumma-edge")?;
         command.arg("--config").arg(&config).arg("--stats").arg(&stats).arg("--");
         command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
         command.args(["--file-prefix", &format!("{}-{name}", place.run.prefix())]);
-        command.args(["--lcores", &format!("0@{cpu}")]);
-        command.args(devices);
+        command.args(["--lcores", lcores]).args(*devices);
         let process = Process::start(name, command, place.run.directory())?;
         Ok(Self { process, stats })
     }

@@ -12,7 +12,7 @@ use calumma_controller::config::ShiftingMode;
 use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
-use crate::calumma::{Controller, EPOCH, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, EPOCH, Place, Reports, Switch, Wire};
 use crate::fabric::{Edge, Pair, Passage, Run, interrupt};
 use crate::traffic::{self, Mix};
 
@@ -56,21 +56,23 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     let pair = Pair::create(&run, loss_permille)?;
     let place = Place {
         run: &run,
-        namespace: pair.switches(),
+        namespace: Some(pair.switches()),
         testbed,
         port: CONTROLLER_PORT,
         first: true,
     };
-    let mut controller = Controller::start(place, &epochs, HEAVY_HITTER, ShiftingMode::Shift)?;
+    let mut controller =
+        Controller::start(place, &["e1", "e2"], &epochs, HEAVY_HITTER, ShiftingMode::Shift)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut switches = Vec::new();
     for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {
         let wire = Wire {
             name: edge.name(),
-            cpu: cpu % cpus,
-            ports: vec![["net_af_packet0".to_owned(), "net_af_packet1".to_owned()]],
-            devices: edge.devices().to_vec(),
-            polling: "idle_sleep_us = 50",
+            lcores: &format!("0@{}", cpu % cpus),
+            ports: &Device::pair("net_af_packet0", "net_af_packet1"),
+            devices: &edge.devices(),
+            more: "",
+            idle_sleep_us: 50,
         };
         switches.push(Switch::start(place, &wire)?);
     }

@@ -1,9 +1,9 @@
 //! A live fabric: the scenarios of the simulation with real switches, a real controller and the
 //! kernel's routers, in network namespaces and in real time.
 //!
-//! Hosts send the scenario's traffic ([`sender`]); routers lose and double packets ([`faults`]) and
-//! log each that they touch, which gives every epoch a truth that the switches have no part in
-//! ([`witness`]). Only what a machine can do in real time is possible: links neither delay nor
+//! Hosts send the scenario's traffic (`sender`); routers lose and double packets (`faults`) and log
+//! each that they touch, which gives every epoch a truth that the switches have no part in
+//! (`witness`). Only what a machine can do in real time is possible: links neither delay nor
 //! reorder on purpose, all clocks are one, and packets a second are few.
 
 mod applications;
@@ -26,7 +26,7 @@ use self::applications::Applications;
 use self::sender::Sender;
 use self::wiring::Wiring;
 use self::witness::Witness;
-use crate::calumma::{Controller, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, Place, Reports, Switch, Wire};
 use crate::fabric::{Run, interrupt};
 use crate::scenario::{Network, Scenario};
 use crate::simulate::{Entered, EpochTruth, Outcome};
@@ -49,7 +49,8 @@ const LAST_REPORT: Duration = Duration::from_secs(5);
 const MOST_PPS: f64 = 60_000.0;
 
 /// Switches share their CPUs: they go to sleep soon, and for no longer than a receive ring lasts.
-const POLLING: &str = "idle_sleep_us = 100\nidle_polls = 16";
+const IDLE_SLEEP_US: u32 = 100;
+const POLLING: &str = "idle_polls = 16\n";
 
 /// A fabric whose epochs pass in real time.
 pub struct Live {
@@ -156,7 +157,7 @@ impl Live {
     fn place(&self) -> Place<'_> {
         Place {
             run: &self.run,
-            namespace: self.wiring.switches(),
+            namespace: Some(self.wiring.switches()),
             testbed: &self.programs,
             port: CONTROLLER_PORT,
             first: true,
@@ -177,19 +178,23 @@ impl Live {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let interfaces = self.wiring.ports(edge);
         let device = |number: usize| format!("net_af_packet{number}");
-        let devices = interfaces.iter().flatten().enumerate();
+        let names: Vec<String> = (0..2 * interfaces.len()).map(device).collect();
         // Rings that hold what arrives while the switch waits for a CPU.
         let rings = "blocksz=65536,framesz=2048,framecnt=4096";
+        let devices: Vec<String> = names
+            .iter()
+            .zip(interfaces.iter().flatten())
+            .map(|(name, interface)| format!("--vdev={name},iface={interface},{rings}"))
+            .collect();
+        let ports: Vec<Device<'_>> =
+            names.chunks_exact(2).flat_map(|pair| Device::pair(&pair[0], &pair[1])).collect();
         let wire = Wire {
             name: &self.topology.edges()[edge],
-            cpu: edge % cpus,
-            ports: (0..interfaces.len())
-                .map(|pair| [device(2 * pair), device(2 * pair + 1)])
-                .collect(),
-            devices: devices
-                .map(|(at, interface)| format!("--vdev={},iface={interface},{rings}", device(at)))
-                .collect(),
-            polling: POLLING,
+            lcores: &format!("0@{}", edge % cpus),
+            ports: &ports,
+            devices: &devices,
+            more: POLLING,
+            idle_sleep_us: IDLE_SLEEP_US,
         };
         let switch = Switch::start(self.place(), &wire)?;
         self.edges[edge] = Some(switch);

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::address::Mac;
 use super::tables::OutInterface;
+use crate::carrier::Shim;
 use crate::worker::Packet;
 
 /// Bytes of an Ethernet header without tags.
@@ -58,9 +59,22 @@ pub struct Link {
     pub end: usize,
 }
 
-/// Reads the Ethernet header with up to one VLAN tag; none where the packet is too short for it.
+/// Reads the Ethernet header with up to one VLAN tag, and past a mark in a header of EtherType `shim`
+/// where packets carry it there; none where the packet is too short for it.
 #[inline]
-pub fn link(bytes: &[u8]) -> Option<Link> {
+pub fn link(bytes: &[u8], shim: Option<u16>) -> Option<Link> {
+    let mut link = untagged_or_tagged(bytes)?;
+    if shim == Some(link.ether_type)
+        && let Some(inner) = Shim::ether_type_behind(bytes, link.end)
+    {
+        link.ether_type = inner;
+        link.end += Shim::LEN;
+    }
+    Some(link)
+}
+
+#[inline]
+fn untagged_or_tagged(bytes: &[u8]) -> Option<Link> {
     let header = bytes.first_chunk::<ETHERNET>()?;
     let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
     let (to, from) = (Mac([a, b, c, d, e, f]), Mac([g, h, i, j, k, l]));

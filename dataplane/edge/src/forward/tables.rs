@@ -105,6 +105,9 @@ pub struct Tables {
     pub unknown: Option<usize>,
     /// The port for multicast and broadcast; none: they are dropped.
     pub multicast: Option<usize>,
+    /// EtherType of the header that packets from the fabric carry their mark in, if in one of their
+    /// own.
+    pub shim: Option<u16>,
 }
 
 impl Tables {
@@ -149,6 +152,7 @@ impl Tables {
             neighbours: Neighbours::default(),
             unknown: plan.unknown,
             multicast: plan.multicast,
+            shim: plan.shim,
         };
         tables.set_neighbours(std::iter::empty());
         Ok(tables)

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use super::super::address::Mac;
 use super::super::config::InterfaceId;
-use super::super::counters::Reason;
+use super::super::counters::SlowReason;
 
 /// A neighbour: an address on the link of an interface.
 pub type Key = (InterfaceId, IpAddr);
@@ -140,11 +140,11 @@ impl<P> Neighbours<P> {
         key: Key,
         packet: P,
         now_ns: u64,
-    ) -> Result<Option<Question>, (P, Option<Reason>)> {
+    ) -> Result<Option<Question>, (P, Option<SlowReason>)> {
         let mut question = None;
         if !self.all.contains_key(&key) {
             if self.unknown >= MOST_UNKNOWN || self.all.len() >= MOST {
-                return Err((packet, Some(Reason::NeighbourQueueFull)));
+                return Err((packet, Some(SlowReason::NeighbourQueueFull)));
             }
             let mut new = Neighbour::unknown(now_ns);
             new.state = State::Asked(1);
@@ -155,9 +155,9 @@ impl<P> Neighbours<P> {
         }
         let Some(neighbour) = self.all.get_mut(&key) else { return Ok(question) };
         match neighbour.state {
-            State::GivenUp => Err((packet, Some(Reason::NeighbourUnresolved))),
+            State::GivenUp => Err((packet, Some(SlowReason::NeighbourUnresolved))),
             State::Asked(_) if neighbour.waiting.len() >= MOST_WAITING => {
-                Err((packet, Some(Reason::NeighbourQueueFull)))
+                Err((packet, Some(SlowReason::NeighbourQueueFull)))
             }
             State::Asked(_) => {
                 neighbour.waiting.push(packet);
@@ -286,7 +286,7 @@ mod tests {
         }
         assert_eq!(neighbours.tick(3 * SECOND), (vec![], vec![1]));
         let refused = neighbours.wait(HOST, 2, 4 * SECOND);
-        assert_eq!(refused, Err((2, Some(Reason::NeighbourUnresolved))));
+        assert_eq!(refused, Err((2, Some(SlowReason::NeighbourUnresolved))));
         neighbours.tick(6 * SECOND);
         assert!(neighbours.wait(HOST, 3, 6 * SECOND).unwrap().is_some());
     }
