@@ -3,6 +3,7 @@
 pub mod baseline;
 mod calumma;
 pub mod capture;
+pub mod circulate;
 pub mod demo;
 pub mod fabric;
 pub mod figures;

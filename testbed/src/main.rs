@@ -12,7 +12,9 @@ use calumma_testbed::generator::{self, Pace, Popularity, Sizes};
 use calumma_testbed::replay::{self, Lose};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::traffic::{Mix, short};
-use calumma_testbed::{baseline, demo, fabric, figures, inspect, scenario, soak, workload};
+use calumma_testbed::{
+    baseline, circulate, demo, fabric, figures, inspect, scenario, soak, workload,
+};
 use clap::{Args, Parser, Subcommand};
 
 /// Tries Calumma, and the machine it runs on, on real and recorded traffic.
@@ -141,6 +143,24 @@ enum Command {
         /// Packets to send, at least
         #[arg(long, default_value_t = 100_000_000)]
         packets: u64,
+        /// Lcores of each edge
+        #[arg(long, default_value_t = 1)]
+        lcores: usize,
+    },
+
+    /// Let packets of all kinds go round through one edge as fast as it goes, and account for every one of them
+    ///
+    /// No generator takes a CPU: what leaves the edge enters it again. Exits with 1 unless every packet received was sent
+    /// or dropped for a reason, recorded in exactly one epoch on its way in and on its way out, none is reported lost, and
+    /// all memory for packets is given back at the end. Needs root, and the programs calumma-edge and calumma-controller
+    /// beside this one.
+    Circulate {
+        /// Packets to pass through, at least
+        #[arg(long, default_value_t = 1_000_000_000)]
+        packets: u64,
+        /// Lcores of the edge
+        #[arg(long, default_value_t = 1)]
+        lcores: usize,
     },
 
     /// Send packets into a DPDK port at line rate
@@ -377,14 +397,17 @@ fn run(command: Command) -> Result<ExitCode> {
             println!("\n{}", result.to_text());
             Ok(verdict(result.is_equal()))
         }
-        Command::Soak { packets } => {
+        Command::Soak { packets, lcores } => {
             fabric::interrupt::install()?;
             let testbed = std::env::current_exe().context("finding this program's own file")?;
-            let result = soak::run(packets, &testbed)?;
-            let complaints = result.complaints();
-            println!("{}", serde_json::to_string_pretty(&result)?);
-            complaints.iter().for_each(|complaint| println!("{complaint}"));
-            Ok(verdict(complaints.is_empty()))
+            let result = soak::run(packets, lcores, &testbed)?;
+            accounted(&result, &result.complaints())
+        }
+        Command::Circulate { packets, lcores } => {
+            fabric::interrupt::install()?;
+            let testbed = std::env::current_exe().context("finding this program's own file")?;
+            let result = circulate::run(packets, lcores, &testbed)?;
+            accounted(&result, &result.complaints())
         }
         Command::Generate { what, port, truth, stay, eal } => {
             generate(&what.plan()?, &port, truth.as_deref(), stay, &eal)
@@ -434,6 +457,13 @@ fn generate(
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Prints what became of some packets, and what does not add up.
+fn accounted(result: &impl serde::Serialize, complaints: &[String]) -> Result<ExitCode> {
+    println!("{}", serde_json::to_string_pretty(result)?);
+    complaints.iter().for_each(|complaint| println!("{complaint}"));
+    Ok(verdict(complaints.is_empty()))
 }
 
 fn verdict(good: bool) -> ExitCode {

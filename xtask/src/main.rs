@@ -97,6 +97,9 @@ enum Bench {
         /// Write the figures to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+        /// Draw the figures into this directory, too (SVG and CSV)
+        #[arg(long, value_name = "DIR")]
+        svg: Option<PathBuf>,
         /// Packets of 64 bytes and 100,000 flows only; takes two minutes
         #[arg(long)]
         quick: bool,
@@ -115,7 +118,9 @@ fn main() -> ExitCode {
             build.args(["build", "--release", "--package", "calumma-controller"]);
             shell::run(build).and_then(|()| bench("controller", json.as_deref(), &[]))
         }
-        Command::Bench(Bench::Edge { json, quick }) => bench_edge(json.as_deref(), quick),
+        Command::Bench(Bench::Edge { json, svg, quick }) => {
+            bench_edge(json.as_deref(), svg.as_deref(), quick)
+        }
         Command::Figures { out, only, quick, data } => {
             figures(&out, only.as_deref(), quick, data.as_deref())
         }
@@ -183,7 +188,11 @@ fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-fn bench_edge(json: Option<&std::path::Path>, quick: bool) -> Result<ExitCode> {
+fn bench_edge(
+    json: Option<&std::path::Path>,
+    svg: Option<&std::path::Path>,
+    quick: bool,
+) -> Result<ExitCode> {
     machine::prepare()?;
     shell::step("building the release");
     let packages = ["calumma-testbed", "calumma-edge", "calumma-controller", "calumma-benches"];
@@ -194,6 +203,9 @@ fn bench_edge(json: Option<&std::path::Path>, quick: bool) -> Result<ExitCode> {
     let mut bench = sudo(shell::target_dir().join("release/edge"))?;
     if let Some(json) = json {
         bench.arg("--json").arg(json);
+    }
+    if let Some(svg) = svg {
+        bench.arg("--svg").arg(svg);
     }
     bench.args(quick.then_some("--quick"));
     shell::run(bench)?;

@@ -125,6 +125,8 @@ pub fn run(
             profile.spend(Stage::Receive, polled - tsc);
             idle = false;
             drained &= received < burst.capacity();
+            // A NIC has put the headers into memory, or another CPU's cache.
+            burst.prefetch();
             match &mut router {
                 Some(router) => router.forward(&mut worker, at, ports[at].role, &mut burst),
                 None => {

@@ -3,5 +3,5 @@
 mod programs;
 mod reports;
 
-pub(crate) use programs::{Controller, EPOCH, Place, Switch, Wire};
+pub(crate) use programs::{Controller, Device, EPOCH, Place, Switch, Wire};
 pub(crate) use reports::Reports;

@@ -67,10 +67,11 @@ impl Place<'_> {
 pub(crate) struct Controller(Process);
 
 impl Controller {
-    /// Starts it for the edges e1 and e2, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
+    /// Starts it for these edges, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
     /// reported. Attention is shifted, or stays as it is at first: every flow decoded from one packet on.
     pub(crate) fn start(
         place: Place<'_>,
+        edges: &[&str],
         epochs: &Path,
         heavy_hitter: u64,
         shifting: ShiftingMode,
@@ -85,7 +86,7 @@ impl Controller {
             "controller.toml",
             &format!(
                 "listen = \"{ADDRESS}:{port}\"\n\
-                 edges = [\"e1\", \"e2\"]\n\
+                 edges = {edges:?}\n\
                  [epoch]\n\
                  length_ms = {}\n\
                  clock_guard_us = {CLOCK_GUARD_US}\n\
@@ -115,18 +116,38 @@ impl Controller {
     }
 }
 
-/// An edge switch between two devices, one towards the host and one towards the fabric.
+/// A port of an edge switch.
+pub(crate) struct Device<'a> {
+    /// DPDK's name of it.
+    pub(crate) name: &'a str,
+    /// What is on the other side: host or fabric.
+    pub(crate) role: &'a str,
+    /// The port that its packets go to.
+    pub(crate) peer: &'a str,
+}
+
+impl<'a> Device<'a> {
+    /// Two ports that are each other's peers.
+    pub(crate) fn pair(host: &'a str, fabric: &'a str) -> [Self; 2] {
+        [
+            Self { name: host, role: "host", peer: fabric },
+            Self { name: fabric, role: "fabric", peer: host },
+        ]
+    }
+}
+
+/// An edge switch and what it stands between.
 pub(crate) struct Wire<'a> {
     /// The edge's name.
     pub(crate) name: &'a str,
-    /// The CPU of its lcore.
-    pub(crate) cpu: usize,
-    /// DPDK's name of the device towards the host.
-    pub(crate) host: &'a str,
-    /// DPDK's name of the device towards the fabric.
-    pub(crate) fabric: &'a str,
+    /// Its lcores and their CPUs, as the EAL takes them.
+    pub(crate) lcores: &'a str,
+    /// Its ports.
+    pub(crate) ports: &'a [Device<'a>],
     /// EAL arguments that make the devices.
-    pub(crate) devices: [String; 2],
+    pub(crate) devices: &'a [String],
+    /// More sections of its configuration.
+    pub(crate) more: &'a str,
     /// Microseconds to sleep when there is nothing to do.
     pub(crate) idle_sleep_us: u32,
 }
@@ -140,8 +161,14 @@ pub(crate) struct Switch {
 impl Switch {
     /// Starts it.
     pub(crate) fn start(place: Place<'_>, wire: &Wire<'_>) -> Result<Self> {
-        let Wire { name, cpu, host, fabric, devices, idle_sleep_us } = wire;
+        let Wire { name, lcores, ports, devices, more, idle_sleep_us } = wire;
         let port = place.port;
+        let ports: String = ports
+            .iter()
+            .map(|Device { name, role, peer }| {
+                format!("[[port]]\nname = \"{name}\"\nrole = \"{role}\"\npeer = \"{peer}\"\n")
+            })
+            .collect();
         let config = place.write(
             &format!("{name}.toml"),
             &format!(
@@ -149,14 +176,7 @@ impl Switch {
                  controller = \"{ADDRESS}:{port}\"\n\
                  [polling]\n\
                  idle_sleep_us = {idle_sleep_us}\n\
-                 [[port]]\n\
-                 name = \"{host}\"\n\
-                 role = \"host\"\n\
-                 peer = \"{fabric}\"\n\
-                 [[port]]\n\
-                 name = \"{fabric}\"\n\
-                 role = \"fabric\"\n\
-                 peer = \"{host}\"\n"
+                 {more}{ports}"
             ),
         )?;
         let stats = place.run.directory().join(format!("{name}.stats.json"));
@@ -164,8 +184,7 @@ impl Switch {
         command.arg("--config").arg(&config).arg("--stats").arg(&stats).arg("--");
         command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
         command.args(["--file-prefix", &format!("{}-{name}", place.run.prefix())]);
-        command.args(["--lcores", &format!("0@{cpu}")]);
-        command.args(devices);
+        command.args(["--lcores", lcores]).args(*devices);
         let process = Process::start(name, command, place.run.directory())?;
         Ok(Self { process, stats })
     }

@@ -261,6 +261,8 @@ impl Config {
             ("name", self.name != new.name),
             ("controller", self.controller != new.controller),
             ("port", self.ports != new.ports),
+            ("carrier.kind, signature and ether_type", !self.carrier.marks_as(&new.carrier)),
+            ("measure", self.measure != new.measure),
             ("polling.control_cpu", self.polling.control_cpu != new.polling.control_cpu),
             ("metrics", self.metrics != new.metrics),
             ("process", self.process != new.process),
@@ -411,6 +413,19 @@ mod tests {
             let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
             let policy = Config::parse(&text, "edge.toml").unwrap().policy();
             assert_eq!((policy.carrier, policy.tunnels), (wanted, Tunnels::Inner));
+        }
+    }
+
+    #[test]
+    fn a_running_switch_follows_the_dscp_and_not_the_carrier() {
+        let with = |section: &str| {
+            Config::parse(&format!("{PAIR}\n[carrier]\n{section}"), "edge.toml").unwrap()
+        };
+        let running = with("dscp = 8");
+        assert!(running.fixed_differences(&with("dscp = 46\nsignature = false")).is_empty());
+        for other in ["dscp = 8\nsignature = true", "kind = 'shim'"] {
+            let fixed = running.fixed_differences(&with(other));
+            assert_eq!(fixed, ["carrier.kind, signature and ether_type"], "{other}");
         }
     }
 

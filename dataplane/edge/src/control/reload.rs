@@ -32,7 +32,7 @@ impl Reload {
     /// The settings that lcores are to go by from now on; none where they stay as they are. Says in
     /// the log what has changed, and what would have but can't.
     pub(super) fn read(&mut self) -> Option<Settings> {
-        let new = match Config::load(&self.path) {
+        let mut new = match Config::load(&self.path) {
             Ok(new) => new,
             Err(problem) => {
                 error!("{problem}; the old configuration stays");
@@ -43,6 +43,10 @@ impl Reload {
         if !fixed.is_empty() {
             warn!("{} can't change while the switch runs; restart it", fixed.join(", "));
         }
+        if !new.carrier.marks_as(&self.running.carrier) {
+            new.carrier = self.running.carrier;
+        }
+        new.measure = self.running.measure;
         self.reroute(&new);
         let settings = new.settings();
         if settings == self.running.settings() {
