@@ -414,3 +414,58 @@ fn port_or_drop(
     }
     port
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    const PORTS: &str = "name = 'e1'\ncontroller = '127.0.0.1:9'\n\
+        [[port]]\nname = 'h0'\nrole = 'host'\n[[port]]\nname = 'f0'\nrole = 'fabric'\n";
+
+    #[test]
+    fn every_mistake_is_found_with_its_place_and_remedy() {
+        let text = format!(
+            "{PORTS}[forwarding]\nmode = 'routed'\nunknown = 'f9'\nneighbour_seconds = 0\n\
+             [[forwarding.interface]]\nport = 'h0'\naddresses = ['10.1.0.1/24', '10.1.0.9/28']\n\
+             [[forwarding.interface]]\nport = 'h0'\naddresses = ['fe80::1/64']\nmtu = 600\n\
+             [[forwarding.interface]]\nport = 'f7'\nvlan = 5000\naddresses = []\n\
+             [[forwarding.route]]\nto = '10.2.0.0/16'\nvia = ['10.7.0.1']\n\
+             [[forwarding.route]]\nto = '10.2.9.9/16'\nvia = ['10.1.0.1']\n\
+             [[forwarding.route]]\nto = '10.3.0.0/16'\n\
+             [[forwarding.route]]\nto = '::/0'\nvia = ['10.1.0.2']\n\
+             [[forwarding.neighbour]]\naddress = '10.8.0.1'\nmac = '02:00:00:00:00:01'\n"
+        );
+        let problem = Config::parse(&text, "edge.toml").unwrap_err().to_string();
+        for (place, remedy) in [
+            ("forwarding.unknown", "neither \"drop\" nor a port's name"),
+            ("forwarding.neighbour_seconds", "at least 1"),
+            ("forwarding.interface[0].addresses", "overlaps 10.1.0.0/24"),
+            ("forwarding.interface[1].addresses", "link-local ones are there by themselves"),
+            ("forwarding.interface[1].mtu", "below 1280"),
+            ("forwarding.interface[1].port", "join their `addresses`"),
+            ("forwarding.interface[2].port", "no [[port]] is named f7"),
+            ("forwarding.interface[2].vlan", "1 to 4094"),
+            ("forwarding.route[0].via", "10.7.0.1 is in no interface's network"),
+            ("forwarding.route[1].to", "10.2.0.0/16 has a route above"),
+            ("forwarding.route[1].via", "10.1.0.1 is in no interface's network"),
+            ("forwarding.route[2].via", "`discard = true`"),
+            ("forwarding.route[3].via", "of another family"),
+            ("forwarding.neighbour[0].address", "give an interface an address there"),
+        ] {
+            let found = problem.lines().find(|line| line.contains(place) && line.contains(remedy));
+            assert!(found.is_some(), "{place}: {remedy} in {problem}");
+        }
+    }
+
+    #[test]
+    fn modes_are_not_mixed_up() {
+        let interface = "[[forwarding.interface]]\nport = 'h0'\naddresses = ['10.1.0.1/24']\n";
+        let pairs = format!("{PORTS}{interface}");
+        let problem = Config::parse(&pairs, "edge.toml").unwrap_err().to_string();
+        assert!(problem.contains("set mode = \"routed\"") && problem.contains("peer is missing"));
+        let peer = PORTS.replace("'host'\n", "'host'\npeer = 'f0'\n");
+        let routed = format!("{peer}[forwarding]\nmode = 'routed'\n{interface}");
+        let problem = Config::parse(&routed, "edge.toml").unwrap_err().to_string();
+        assert!(problem.contains("a routed port has no peer"), "{problem}");
+    }
+}

@@ -93,7 +93,7 @@ struct PortInterfaces {
 type Neighbours = HashMap<(InterfaceId, u128), Mac, foldhash::fast::RandomState>;
 
 /// Everything that lcores forward by.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tables {
     lpm: Arc<dyn Lpm>,
     targets: Arc<[Target]>,
@@ -165,7 +165,15 @@ impl Tables {
         &self,
         neighbours: impl Iterator<Item = ((InterfaceId, IpAddr), Mac)>,
     ) -> Self {
-        let mut tables = self.clone();
+        let mut tables = Self {
+            lpm: self.lpm.clone(),
+            targets: self.targets.clone(),
+            hops: Vec::new(),
+            interfaces: self.interfaces.clone(),
+            by_port: self.by_port.clone(),
+            neighbours: Neighbours::default(),
+            ..*self
+        };
         tables.set_neighbours(neighbours);
         tables
     }
@@ -294,10 +302,5 @@ impl Publisher {
     /// Drops tables that no lcore uses any more.
     pub fn drop_unused(&mut self) {
         self.retired.retain(|tables| Arc::strong_count(tables) > 1);
-    }
-
-    /// Tables that wait to be dropped.
-    pub fn retired(&self) -> usize {
-        self.retired.len()
     }
 }

@@ -120,16 +120,11 @@ impl<P: Packet> SlowPath<P> {
         self.neighbours.known()
     }
 
-    /// The plan it works by.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
     /// What is to be done since the last call, in order.
     pub fn outputs(&mut self) -> Vec<Output<P>> {
         let SlowCounters { neighbours, waiting, .. } = &*self.counters;
         waiting.store(self.neighbours.waiting() as u64, Ordering::Relaxed);
-        neighbours.store(self.neighbours.known().count() as u64, Ordering::Relaxed);
+        neighbours.store(self.neighbours.known_len() as u64, Ordering::Relaxed);
         std::mem::take(&mut self.outputs)
     }
 

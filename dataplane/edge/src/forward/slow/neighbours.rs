@@ -128,6 +128,11 @@ impl<P> Neighbours<P> {
         self.all.iter().filter_map(|(&key, neighbour)| Some((key, neighbour.mac()?)))
     }
 
+    /// How many are known.
+    pub fn known_len(&self) -> usize {
+        self.all.len() - self.unknown
+    }
+
     /// Packets that wait.
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -267,6 +272,7 @@ mod tests {
         assert_eq!(neighbours.learn(HOST, MAC, false, 2), [1, 2]);
         assert!(neighbours.take_changed());
         assert_eq!(neighbours.known().collect::<Vec<_>>(), [(HOST, MAC)]);
+        assert_eq!(neighbours.known_len(), 1);
         assert_eq!(neighbours.wait(HOST, 3, 3), Err((3, None)), "it need not wait");
         assert_eq!(neighbours.waiting(), 0);
 
@@ -320,7 +326,11 @@ mod tests {
         let full = (0..10).filter(|&n| neighbours.wait(address(7), n, 0).is_ok()).count();
         assert_eq!(full, MOST_WAITING - 1);
         neighbours.learn(address(200_000), MAC, false, 0);
-        assert_eq!(neighbours.known().count(), 0, "unasked answers are not believed");
+        assert_eq!(
+            (neighbours.known().count(), neighbours.known_len()),
+            (0, 0),
+            "unasked answers are not believed"
+        );
     }
 
     #[test]
