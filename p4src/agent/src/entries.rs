@@ -12,6 +12,11 @@ use crate::program::WORD_BITS;
 /// Largest size that the classifier tells; it stands for infinity.
 const INFINITE: u32 = 0xFFFF;
 
+const SAMPLING: &str = "Ingress.classify.sampling";
+const THRESHOLDS: &str = "Ingress.classify.thresholds";
+const UPSTREAM: &str = "Ingress.upstream";
+const DOWNSTREAM: &str = "Egress.downstream";
+
 /// How one field of an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
@@ -41,7 +46,7 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     for (position, table) in family.tables().iter().enumerate() {
         for (value, lanes) in (0..).zip(table) {
             out.push(TableEntry {
-                table: format!("Ingress.flow_hash.byte{position}.secret"),
+                table: secret_table(position),
                 keys: vec![("byte", Match::Exact(value))],
                 action: "set",
                 args: vec![
@@ -56,6 +61,21 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     out
 }
 
+/// The secret table of a byte of the first CRC, 0 the lowest.
+pub fn secret_table(byte: usize) -> String {
+    format!("Ingress.flow_hash.byte{byte}.secret")
+}
+
+/// Full names of the tables that [`epoch`] fills.
+pub fn epoch_tables() -> Vec<String> {
+    let mut out = vec![SAMPLING.to_owned(), THRESHOLDS.to_owned()];
+    for encoder in [UPSTREAM, DOWNSTREAM] {
+        out.push(format!("{encoder}.part.masks"));
+        out.extend((0..3).map(|array| format!("{encoder}.part.modulo{array}.ranges")));
+    }
+    out
+}
+
 /// All entries of an epoch under `attention`, for both gresses.
 pub fn epoch(layout: &Layout, attention: &Attention, epoch: u64) -> Vec<TableEntry> {
     let bit = (epoch & 1) as u32;
@@ -63,15 +83,15 @@ pub fn epoch(layout: &Layout, attention: &Attention, epoch: u64) -> Vec<TableEnt
     let [ll, hl, hh] = [partition.ll_part(), partition.hl_part(), partition.hh_part()];
     let mut out = vec![sampling(attention, epoch)];
     out.extend(thresholds(attention, bit));
-    out.extend(parts("Ingress.upstream", [ll, hl, hh], bit, layout.upstream_buckets));
-    out.extend(parts("Egress.downstream", [ll, hl, hl], bit, layout.downstream_buckets));
+    out.extend(parts(UPSTREAM, [ll, hl, hh], bit, layout.upstream_buckets));
+    out.extend(parts(DOWNSTREAM, [ll, hl, hl], bit, layout.downstream_buckets));
     out
 }
 
 /// The epoch's seed, and the highest sample hash that is sampled.
 fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
     TableEntry {
-        table: "Ingress.classify.sampling".to_owned(),
+        table: SAMPLING.to_owned(),
         keys: vec![("timestamp", Match::Exact((epoch & 1) as u32))],
         action: "sample",
         args: vec![
@@ -86,7 +106,7 @@ fn thresholds(attention: &Attention, bit: u32) -> Vec<TableEntry> {
     let heavy_hitter = attention.t_h.min(INFINITE);
     let ranges = [(2, attention.t_l, heavy_hitter - 1), (3, heavy_hitter, INFINITE)];
     let entry = |(hierarchy, low, high): (u32, u32, u32)| TableEntry {
-        table: "Ingress.classify.thresholds".to_owned(),
+        table: THRESHOLDS.to_owned(),
         keys: vec![("timestamp", Match::Exact(bit)), ("size", Match::Range(low, high))],
         action: "candidate",
         args: vec![("value", hierarchy)],
