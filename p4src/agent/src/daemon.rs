@@ -29,6 +29,9 @@ use crate::{entries, ports, program};
 /// How often the daemon looks after everything.
 const TICK: Duration = Duration::from_millis(1);
 
+/// How long a controller is given to take what was finished last.
+const FINISH: Duration = Duration::from_secs(1);
+
 /// Time to get a switch ready for a deployment: 1024 secrets, and registers cleared.
 const SETUP_NS: u64 = 1_000_000_000;
 
@@ -77,7 +80,7 @@ pub fn run_by(config: &Config, way: Way, stop: &AtomicBool) -> anyhow::Result<()
         conversation.flush();
         conversation.wait(TICK);
     }
-    conversation.finish();
+    conversation.finish(FINISH);
     Ok(())
 }
 
@@ -96,7 +99,8 @@ fn way(config: &Config) -> anyhow::Result<Way> {
 fn deliver(conversation: &mut Conversation, part: Part) {
     let defects = |stall_ns| Defects { stall_ns, ..Defects::default() };
     match part {
-        Part::Ingress { epoch, attention, stall_ns, packets, classifier, upstream, totals } => {
+        Part::Ingress { epoch, attention, stall_ns, packets, classifier, upstream, mut totals } => {
+            totals.push(("undelivered.frames".to_owned(), conversation.undelivered()));
             let side = IngressSide {
                 epoch,
                 attention: &attention,
@@ -117,7 +121,9 @@ fn deliver(conversation: &mut Conversation, part: Part) {
             };
             conversation.egress(&side);
         }
-        Part::Sealed { epoch, late_packets } => conversation.sealed(epoch, late_packets),
+        Part::Sealed { epoch, late_packets } => {
+            conversation.sealed(epoch, late_packets);
+        }
     }
 }
 

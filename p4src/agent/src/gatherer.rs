@@ -29,9 +29,6 @@ pub(crate) fn prepare_ns(clock: &EpochClock) -> u64 {
 /// Longest wait, so that a stop is seen soon.
 const NAP: Duration = Duration::from_millis(20);
 
-/// The table whose entries open the downstream encoder.
-pub(crate) const GATE: &str = "Egress.downstream.part.masks";
-
 /// A finished group.
 #[derive(Debug)]
 pub(crate) enum Task {
@@ -260,7 +257,8 @@ impl Gatherer {
         let start = Instant::now();
         let attention = lock(&self.plans).freeze(epoch);
         let all = entries::epoch(&self.plan.layout, &attention, epoch);
-        let (gate, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|entry| entry.table == GATE);
+        let (gate, rest): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|entry| entry.table == entries::MASKS);
         let (gate, wanted) = (self.driver.numbered(&gate)?, self.driver.numbered(&rest)?);
         let present = &mut self.present[timestamp_bit(epoch)];
         let changed = self.driver.change(present, &wanted)?;

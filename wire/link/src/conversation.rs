@@ -93,6 +93,15 @@ pub struct EgressSide<'a> {
     pub downstream: &'a FermatSketch,
 }
 
+/// What an ingress side's frame turned out to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Its bytes.
+    pub frame_bytes: u64,
+    /// Flows of the HH encoder, where it decoded.
+    pub hh_flows: Option<u64>,
+}
+
 /// The conversation of one switch with whichever controller there is.
 pub struct Conversation {
     identity: Identity,
@@ -222,9 +231,8 @@ impl Conversation {
 
     /// Tells the ingress side of an epoch, with those of the switch's totals that changed: an idle
     /// switch has nothing to tell. Does nothing before the first session.
-    pub fn ingress(&mut self, side: &IngressSide, mut totals: Vec<(String, u64)>) {
-        let Some(Session { family, .. }) = &self.session else { return };
-        totals.push(("undelivered.frames".to_owned(), self.link.queue.given_up()));
+    pub fn ingress(&mut self, side: &IngressSide, mut totals: Vec<(String, u64)>) -> Told {
+        let Some(Session { family, .. }) = &self.session else { return Told::default() };
         totals.retain(|(name, total)| self.told.insert(name.clone(), *total) != Some(*total));
         let head = SideHead {
             epoch: side.epoch,
@@ -236,11 +244,16 @@ impl Conversation {
         let flows = if side.defects.mixed_attention { None } else { hh_flows(side, family) };
         let mut frame = Vec::new();
         encode_ingress(&mut frame, &head, side.classifier, side.upstream, flows.as_deref());
-        self.link.queue.hold(side.epoch, frame);
+        let told = Told {
+            frame_bytes: frame.len() as u64,
+            hh_flows: flows.map(|flows| flows.len() as u64),
+        };
+        self.hold(side.epoch, frame);
+        told
     }
 
-    /// Tells the egress side of an epoch.
-    pub fn egress(&mut self, side: &EgressSide) {
+    /// Tells the egress side of an epoch; gives the bytes of its frame.
+    pub fn egress(&mut self, side: &EgressSide) -> u64 {
         let head = SideHead {
             epoch: side.epoch,
             attention: side.attention,
@@ -250,14 +263,46 @@ impl Conversation {
         };
         let mut frame = Vec::new();
         encode_egress(&mut frame, &head, side.downstream);
-        self.link.queue.hold(side.epoch, frame);
+        self.hold(side.epoch, frame)
     }
 
-    /// Tells that no packet of the epoch can be recorded any more, and how many came too late.
-    pub fn sealed(&mut self, epoch: u64, late_packets: u64) {
+    /// Tells that no packet of the epoch can be recorded any more, and how many came too late; gives
+    /// the bytes of its frame.
+    pub fn sealed(&mut self, epoch: u64, late_packets: u64) -> u64 {
         let mut frame = Vec::new();
         Message::Sealed { epoch, late_packets }.encode(&mut frame);
+        self.hold(epoch, frame)
+    }
+
+    fn hold(&mut self, epoch: u64, frame: Vec<u8>) -> u64 {
+        let bytes = frame.len() as u64;
         self.link.queue.hold(epoch, frame);
+        bytes
+    }
+
+    /// What is measured by at present, and the attention accepted last.
+    pub fn session(&self) -> Option<(&SessionPlan, &Holding)> {
+        self.session.as_ref().map(|session| (&session.plan, &session.holding))
+    }
+
+    /// The controller's address.
+    pub fn address(&self) -> &str {
+        self.link.address()
+    }
+
+    /// Whether there is a controller at present.
+    pub fn is_connected(&self) -> bool {
+        self.link.is_connected()
+    }
+
+    /// Bytes of frames that wait for a controller to report their epochs.
+    pub fn held_bytes(&self) -> u64 {
+        self.link.queue.held_bytes() as u64
+    }
+
+    /// Frames given up, though no controller had reported their epochs.
+    pub fn undelivered(&self) -> u64 {
+        self.link.queue.given_up()
     }
 
     /// Sends as much as the connection takes.
@@ -270,9 +315,10 @@ impl Conversation {
         self.link.wait(most);
     }
 
-    /// Sends what is still waiting, for a second at the most.
-    pub fn finish(self) {
-        self.link.finish();
+    /// Sends what is still waiting, and waits until the controller has it; for `most` at the longest,
+    /// and never longer than a second.
+    pub fn finish(self, most: Duration) {
+        self.link.finish(most);
     }
 }
 

@@ -9,7 +9,9 @@ mod conversation;
 mod link;
 mod queue;
 
-pub use conversation::{Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan};
+pub use conversation::{
+    Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan, Told,
+};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -95,6 +95,11 @@ impl Queue {
         self.given_up
     }
 
+    /// Bytes that are held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     /// The bytes to send next; none where nothing waits.
     pub(crate) fn next(&mut self) -> Option<&[u8]> {
         if self.current.is_none() {

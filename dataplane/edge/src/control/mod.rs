@@ -6,98 +6,219 @@
 //! measuring; what they finish in that time is held for it, the newest as far as memory goes.
 
 pub mod collect;
+mod reload;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer};
 use calumma_sketch::Attention;
-use calumma_wire::{Defects, SwitchKind};
+use calumma_wire::{Defects, Holding, SwitchKind};
+use tracing::error;
 
 pub use calumma_link::unix_ns;
 
 use self::collect::{Collector, Part, SessionPlan};
-use crate::config::Config;
+pub use self::reload::Reload;
+use crate::live::{Lines, sum};
+use crate::process::Supervisor;
+use crate::status::{self, Board, Named, Recent, Sketches, Status};
 
 /// How often the thread looks after everything.
 const TICK: Duration = Duration::from_millis(1);
+
+/// How long a controller is at least given to take what was finished last.
+const LEAST_FINISH: Duration = Duration::from_millis(50);
 
 /// How long before an epoch is armed its attention must have arrived, so that every lcore finds it
 /// in time.
 const LEAD_NS: u64 = 2_000_000;
 
-/// Totals of ports that only DPDK knows, by name; read once an epoch.
-pub type PortTotals = dyn Fn() -> Vec<(String, u64)> + Send;
+/// How often the lcores are asked what they have counted, and the status is published.
+const PUBLISH: Duration = Duration::from_millis(250);
+
+/// Totals of ports that only DPDK knows, by port and name; read once an epoch and for each status.
+pub type PortTotals = dyn Fn() -> Vec<(String, Named)> + Send;
+
+/// What the control thread works with.
+pub struct Tools {
+    /// The edge's name.
+    pub name: String,
+    /// The controller's address.
+    pub controller: String,
+    /// The lcores' measurements.
+    pub collector: Collector,
+    /// What else is said to lcores, and heard from them.
+    pub lines: Lines,
+    /// What DPDK knows of the ports.
+    pub port_totals: Box<PortTotals>,
+    /// Where the status is published.
+    pub board: Board,
+    /// Reads the configuration again.
+    pub reload: Reload,
+    /// Ticks of the time stamp counter in a second.
+    pub tsc_hz: u64,
+}
 
 /// The control thread's state.
 pub struct Control {
-    collector: Collector,
+    tools: Tools,
+    supervisor: Supervisor,
     conversation: Conversation,
-    port_totals: Box<PortTotals>,
+    recent: Recent,
+    /// Epochs finished in which an lcore was late.
+    stalled: u64,
+    /// When the status was published last.
+    published: Instant,
 }
 
 impl Control {
-    /// Control over the lcores behind `collector`, for the switch that `config` describes.
-    pub fn new(config: &Config, collector: Collector, port_totals: Box<PortTotals>) -> Self {
+    /// Control over a switch.
+    pub fn new(tools: Tools) -> Self {
         let identity = Identity {
-            edge: config.name.clone(),
+            edge: tools.name.clone(),
             kind: SwitchKind::Software,
             program: concat!("calumma-edge ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let conversation = Conversation::new(identity, config.controller.clone());
-        Self { collector, conversation, port_totals }
+        Self {
+            supervisor: Supervisor::of_environment(),
+            conversation: Conversation::new(identity, tools.controller.clone()),
+            recent: Recent::default(),
+            stalled: 0,
+            published: Instant::now(),
+            tools,
+        }
     }
 
-    /// Runs until `stop` is set.
-    pub fn run(mut self, stop: &AtomicBool) {
-        while !stop.load(Ordering::Relaxed) {
-            self.conversation.step(unix_ns(), &mut self.collector);
-            for part in self.collector.poll() {
-                self.deliver(part);
-            }
-            self.conversation.flush();
+    /// Runs until the lcores are `over`, sends what they finished last, and gives what was heard from
+    /// them.
+    pub fn run(mut self, over: &AtomicBool) -> Lines {
+        self.supervisor.ready();
+        while !over.load(Ordering::Relaxed) {
+            self.step(unix_ns());
+            self.look_around();
             self.conversation.wait(TICK);
         }
-        self.conversation.finish();
+        self.supervisor.stopping();
+        self.step(unix_ns());
+        // The lcores needed one epoch and the guards, and the switch is to have left within two.
+        let epoch_ns = self.conversation.session().map_or(0, |(plan, _)| plan.clock.length_ns());
+        self.conversation.finish(Duration::from_nanos(epoch_ns / 2).max(LEAST_FINISH));
+        self.tools.lines
+    }
+
+    /// What is to be done now and then, and beside the epochs.
+    fn look_around(&mut self) {
+        self.supervisor.alive();
+        if self.tools.reload.is_asked() {
+            self.supervisor.reloading();
+            if let Some(settings) = self.tools.reload.read()
+                && !self.tools.lines.set(settings)
+            {
+                error!("an lcore does not listen and goes by its old settings; restart the edge");
+            }
+            self.supervisor.ready();
+        }
+        if self.published.elapsed() >= PUBLISH {
+            self.published = Instant::now();
+            self.tools.lines.poll();
+            self.tools.board.publish(self.status());
+        }
+    }
+
+    fn status(&self) -> Status {
+        let lcores = self.tools.lines.totals();
+        let mut counters: Named =
+            sum(&lcores, self.tools.tsc_hz).counters.named().into_iter().collect();
+        counters.extend(self.own_totals());
+        let of_lcore = |report: &crate::live::Report| {
+            report.counters.named().into_iter().chain(report.profile.named()).collect()
+        };
+        Status {
+            edge: self.tools.name.clone(),
+            unix_ns: unix_ns(),
+            tsc_hz: self.tools.tsc_hz,
+            controller: status::Controller {
+                address: self.conversation.address().to_owned(),
+                connected: self.conversation.is_connected(),
+                held_bytes: self.conversation.held_bytes(),
+            },
+            counters,
+            ports: (self.tools.port_totals)().into_iter().collect(),
+            lcores: lcores.iter().map(|report| of_lcore(report)).collect(),
+            epochs: self.recent.all().clone(),
+            sketches: self.conversation.session().map(|(plan, holding)| sketches(plan, holding)),
+        }
+    }
+
+    /// What this thread counts.
+    fn own_totals(&self) -> [(String, u64); 2] {
+        [
+            ("undelivered.frames".to_owned(), self.conversation.undelivered()),
+            ("epochs.stalled".to_owned(), self.stalled),
+        ]
+    }
+
+    fn step(&mut self, now_ns: u64) {
+        self.conversation.step(now_ns, &mut self.tools.collector);
+        for part in self.tools.collector.poll() {
+            self.deliver(part);
+        }
+        self.conversation.flush();
     }
 
     fn deliver(&mut self, part: Part) {
         match part {
             Part::Ingress { epoch, record, mixed_attention, counters } => {
                 let mut totals = counters.named();
-                totals.extend((self.port_totals)());
-                let group = &record.group;
+                for (port, named) in (self.tools.port_totals)() {
+                    let of_port = named.into_iter();
+                    totals.extend(of_port.map(|(name, n)| (format!("port.{port}.{name}"), n)));
+                }
+                totals.extend(self.own_totals());
+                let (group, stall_ns) = (&record.group, record.stall_ns);
                 let side = IngressSide {
                     epoch,
                     attention: group.attention(),
-                    defects: Defects {
-                        stall_ns: record.stall_ns,
-                        mixed_attention,
-                        ..Defects::default()
-                    },
+                    defects: Defects { stall_ns, mixed_attention, ..Defects::default() },
                     packets: record.packets,
                     classifier: group.classifier(),
                     upstream: group.upstream(),
                 };
-                self.conversation.ingress(&side, totals);
-                self.collector.recycle(record);
+                let told = self.conversation.ingress(&side, totals);
+                let recent = self.recent.of(epoch);
+                recent.ingress_packets = record.packets;
+                recent.stall_ns = recent.stall_ns.max(stall_ns);
+                recent.hh_flows = told.hh_flows;
+                recent.frame_bytes += told.frame_bytes;
+                self.stalled += u64::from(stall_ns > 0);
+                self.tools.collector.recycle(record);
             }
             Part::Egress { epoch, record, mixed_attention } => {
+                let stall_ns = record.stall_ns;
+                let foreign_packets = record.foreign_packets;
                 let side = EgressSide {
                     epoch,
                     attention: record.group.attention(),
-                    defects: Defects {
-                        stall_ns: record.stall_ns,
-                        foreign_packets: record.foreign_packets,
-                        mixed_attention,
-                    },
+                    defects: Defects { stall_ns, foreign_packets, mixed_attention },
                     packets: record.packets,
                     downstream: record.group.downstream(),
                 };
-                self.conversation.egress(&side);
-                self.collector.recycle(record);
+                let frame_bytes = self.conversation.egress(&side);
+                let recent = self.recent.of(epoch);
+                recent.egress_packets = record.packets;
+                recent.foreign_packets = foreign_packets;
+                recent.stall_ns = recent.stall_ns.max(stall_ns);
+                recent.frame_bytes += frame_bytes;
+                self.stalled += u64::from(stall_ns > 0);
+                self.tools.collector.recycle(record);
             }
-            Part::Sealed { epoch, late_packets } => self.conversation.sealed(epoch, late_packets),
+            Part::Sealed { epoch, late_packets } => {
+                let frame_bytes = self.conversation.sealed(epoch, late_packets);
+                let recent = self.recent.of(epoch);
+                recent.late_packets = Some(late_packets);
+                recent.frame_bytes += frame_bytes;
+            }
         }
     }
 }
@@ -119,5 +240,18 @@ impl Measurer for Collector {
 
     fn setup_ns(&self) -> u64 {
         0
+    }
+}
+
+fn sketches(plan: &SessionPlan, holding: &Holding) -> Sketches {
+    let layout = &plan.layout;
+    let bucket = layout.arithmetic.words() * 4;
+    Sketches {
+        epoch_ms: plan.clock.length_ns() / 1_000_000,
+        classifier_bytes: layout.classifier.iter().map(|level| level.bytes() as u64).sum(),
+        upstream_bytes: (layout.upstream_shape().total_buckets() * bucket) as u64,
+        downstream_bytes: (layout.downstream_shape().total_buckets() * bucket) as u64,
+        attention: holding.attention,
+        effective_epoch: holding.effective_epoch,
     }
 }
