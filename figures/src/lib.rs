@@ -32,6 +32,7 @@ mod plot;
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -86,13 +87,15 @@ pub fn produce<C>(figures: &[Figure<C>], context: &C, only: &str, out: &Path) ->
     let names = || figures.iter().map(|figure| figure.name).collect::<Vec<_>>().join(", ");
     ensure!(!chosen.is_empty(), "no figure is called {only}; there are {}", names());
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    for figure in chosen {
-        eprintln!("figure {}: {}", figure.name, figure.title);
+    for (at, figure) in chosen.iter().enumerate() {
+        eprintln!("{} of {}, {}: {}", at + 1, chosen.len(), figure.name, figure.title);
+        let start = Instant::now();
         let drawn = (figure.measure)(context).with_context(|| format!("figure {}", figure.name))?;
         plot::write_svg(&drawn.charts, &out.join(figure.name).with_extension("svg"))?;
         write(&out.join(figure.name).with_extension("csv"), &csv::table(&drawn.charts))?;
         page::write_section(out, figure.name, figure.title, figure.claim, &drawn)?;
         page::write_index(out)?;
+        eprintln!("    took {:.0} s", start.elapsed().as_secs_f64());
     }
     Ok(())
 }
