@@ -311,7 +311,7 @@ mod tests {
         #[test]
         fn a_frame_gets_the_tag_of_its_next_link_and_keeps_what_follows(
             from in prop::option::of(1u16..4095), to in prop::option::of(1u16..4095),
-            priority in 0u8..8, body in prop::collection::vec(any::<u8>(), 0..80),
+            priority in 0u8..8, body in prop::collection::vec(any::<u8>(), 20..80),
         ) {
             let mut bytes = vec![7; 12];
             if let Some(vlan) = from {
