@@ -55,6 +55,14 @@ impl IngressGroup {
             [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hh_part()];
     }
 
+    /// Asks the CPU for cache line number `line` of the sketches, so that it is at hand when packets are
+    /// recorded; false where there are fewer lines.
+    #[inline]
+    pub fn prefetch(&self, line: usize) -> bool {
+        let line = self.classifier.prefetch(line);
+        line.and_then(|line| self.upstream.prefetch(line)).is_none()
+    }
+
     /// Records one packet entering the network and gives its hierarchy, which must travel with it.
     #[inline]
     pub fn record(&mut self, key: &FlowKey, hashes: &Hashes) -> Hierarchy {
@@ -173,6 +181,12 @@ impl EgressGroup {
         self.attention = attention;
         self.parts =
             [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hl_part()];
+    }
+
+    /// Asks the CPU for cache line number `line` of the encoder: see [`IngressGroup::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, line: usize) -> bool {
+        self.downstream.prefetch(line).is_none()
     }
 
     /// Records one packet leaving the network under the hierarchy it carries. Gives false where

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
 
-use crate::config::{PollingConfig, Role};
+use crate::config::{Role, Settings};
 use crate::control::unix_ns;
+use crate::forward::router::Router;
+use crate::live::{Line, Report, ToLcore};
+use crate::measure::Leaving;
 use crate::profile::{Profile, Stage};
 use crate::worker::{DropMask, Packet, Worker};
 
@@ -28,6 +31,21 @@ impl Packet for Mbuf {
     fn wire_len(&self) -> usize {
         self.pkt_len()
     }
+
+    #[inline]
+    fn headroom(&self) -> usize {
+        Mbuf::headroom(self)
+    }
+
+    #[inline]
+    fn prepend(&mut self, len: usize) -> bool {
+        Mbuf::prepend(self, len).is_some()
+    }
+
+    #[inline]
+    fn adj(&mut self, len: usize) -> bool {
+        Mbuf::adj(self, len)
+    }
 }
 
 /// One port as this lcore sees it: its own queues.
@@ -38,38 +56,51 @@ pub struct PortQueues {
     pub tx: TxQueue,
     /// What is on the other side.
     pub role: Role,
-    /// Position of the port that packets from this one go to.
+    /// Between port pairs, position of the port that packets from this one go to.
     pub peer: usize,
 }
 
-/// Empty polls in a row after which an lcore that may sleep does.
-const IDLE_POLLS: u32 = 1000;
-
 /// What an lcore leaves behind.
 pub struct Finished {
-    /// Its sketches and counters.
-    pub worker: Worker,
     /// Its queues.
     pub ports: Vec<PortQueues>,
-    /// Where its time went.
-    pub profile: Profile,
+    /// What it had not reported yet.
+    pub report: Report,
+    /// Its router, where packets are forwarded by routes.
+    pub router: Option<Router>,
 }
 
-/// Polls all ports in turn until `stop` is set.
+/// Polls all ports in turn until `stop` is set, and then on until the epoch under way has been
+/// measured to its end.
 pub fn run(
     mut worker: Worker,
     mut ports: Vec<PortQueues>,
-    polling: PollingConfig,
+    mut router: Option<Router>,
+    mut settings: Settings,
+    line: &Line,
     stop: &AtomicBool,
 ) -> Finished {
     let mut clock = TscClock::new();
-    let mut profile = Profile::new(dpdk::tsc_hz());
+    let mut profile = Box::new(Profile::new(dpdk::tsc_hz()));
     let mut burst = Burst::new();
     let mut drained = true;
-    let mut idle_polls = 0;
+    let mut idle_polls = 0_u32;
+    let mut host_ports_open = true;
     let mut tsc = dpdk::tsc();
-    while !stop.load(Ordering::Relaxed) {
+    worker.set_policy(settings.policy);
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            match worker.leave() {
+                Leaving::LastEpoch => {}
+                Leaving::EgressOnly => host_ports_open = false,
+                Leaving::Done => break,
+            }
+        }
         let mut began = tsc;
+        if clock.is_stale(tsc) {
+            clock.anchor();
+            listen(line, &mut worker, &mut settings, &mut profile);
+        }
         let mut event = worker.tick(clock.unix_ns(tsc), drained);
         if event {
             tsc = dpdk::tsc();
@@ -78,6 +109,9 @@ pub fn run(
         drained = true;
         let mut idle = true;
         for at in 0..ports.len() {
+            if ports[at].role == Role::Host && !host_ports_open {
+                continue;
+            }
             let received = ports[at].rx.rx(&mut burst);
             let polled = dpdk::tsc();
             if received == 0 {
@@ -88,29 +122,72 @@ pub fn run(
             profile.spend(Stage::Receive, polled - tsc);
             idle = false;
             drained &= received < burst.capacity();
-            let drops = match ports[at].role {
-                Role::Host => worker.ingress(burst.as_mut_slice()),
-                Role::Fabric => worker.egress(burst.as_mut_slice()),
-            };
-            discard(&mut burst, drops);
+            // A NIC has put the headers into memory, or another CPU's cache.
+            burst.prefetch();
+            match &mut router {
+                Some(router) => router.forward(&mut worker, at, ports[at].role, &mut burst),
+                None => {
+                    let drops = match ports[at].role {
+                        Role::Host => worker.ingress(burst.as_mut_slice()),
+                        Role::Fabric => worker.egress(burst.as_mut_slice()),
+                    };
+                    discard(&mut burst, drops);
+                }
+            }
             let worked = dpdk::tsc();
             profile.spend(Stage::Work, worked - polled);
-            let peer = ports[at].peer;
-            transmit(&mut worker, &mut ports[peer].tx, &mut burst, polling.transmit_retries);
+            match &mut router {
+                Some(router) => {
+                    transmit_all(&mut worker, &mut ports, router, settings.transmit_retries);
+                }
+                None => {
+                    let peer = ports[at].peer;
+                    let tx = &mut ports[peer].tx;
+                    transmit(&mut worker, tx, &mut burst, settings.transmit_retries);
+                }
+            }
             tsc = dpdk::tsc();
             profile.spend(Stage::Transmit, tsc - worked);
             profile.burst(tsc - began, event);
             (began, event) = (tsc, false);
         }
-        idle_polls = if idle { idle_polls + 1 } else { 0 };
-        if idle_polls >= IDLE_POLLS && polling.idle_sleep_us > 0 {
-            std::thread::sleep(Duration::from_micros(polling.idle_sleep_us.into()));
+        if let Some(router) = &mut router
+            && router.take_returns(&mut worker)
+        {
+            transmit_all(&mut worker, &mut ports, router, settings.transmit_retries);
+            idle = false;
+        }
+        idle_polls = if idle { idle_polls.saturating_add(1) } else { 0 };
+        if idle_polls >= settings.idle_polls && settings.idle_sleep_us > 0 {
+            std::thread::sleep(Duration::from_micros(settings.idle_sleep_us.into()));
+        }
+        if idle {
             let woken = dpdk::tsc();
             profile.spend(Stage::Idle, woken - tsc);
             tsc = woken;
         }
     }
-    Finished { worker, ports, profile }
+    Finished { ports, router, report: Report { counters: worker.counters, profile } }
+}
+
+/// Does what the control thread asks for, once a millisecond: takes new settings, and swaps the
+/// profile for an empty one. Copies a few hundred bytes, and allocates nothing.
+#[cold]
+fn listen(line: &Line, worker: &mut Worker, settings: &mut Settings, profile: &mut Box<Profile>) {
+    while let Ok(message) = line.inbox.try_recv() {
+        match message {
+            ToLcore::Settings(new) => {
+                *settings = new;
+                worker.set_policy(new.policy);
+            }
+            ToLcore::Report(mut report) => {
+                report.counters = worker.counters;
+                std::mem::swap(&mut report.profile, profile);
+                // One report is out at a time, so there is room.
+                let _ = line.outbox.try_send(report);
+            }
+        }
+    }
 }
 
 /// Frees the packets that `drops` names.
@@ -138,6 +215,16 @@ fn transmit(worker: &mut Worker, tx: &mut TxQueue, burst: &mut Burst, retries: u
     worker.counters.transmitted += sent as u64;
     worker.counters.dropped_transmit += burst.len() as u64;
     burst.clear();
+}
+
+/// Sends all that a router has put out.
+#[inline]
+fn transmit_all(worker: &mut Worker, ports: &mut [PortQueues], router: &mut Router, retries: u32) {
+    for (port, out) in ports.iter_mut().zip(router.out()) {
+        if !out.is_empty() {
+            transmit(worker, &mut port.tx, out, retries);
+        }
+    }
 }
 
 /// The system's time, read off the time stamp counter: a handful of nanoseconds instead of the tens
@@ -186,12 +273,15 @@ impl TscClock {
         }
     }
 
+    /// Whether the last anchor is a millisecond old.
+    #[inline]
+    fn is_stale(&self, tsc: u64) -> bool {
+        tsc >= self.next_anchor_tsc
+    }
+
     /// The time at which the counter read `tsc`, a moment ago.
     #[inline]
     fn unix_ns(&mut self, tsc: u64) -> u64 {
-        if tsc >= self.next_anchor_tsc {
-            self.anchor();
-        }
         let ticks = tsc.saturating_sub(self.anchor_tsc);
         let now_ns = self.anchor_ns + ((u128::from(ticks) * self.scale) >> 32) as u64;
         self.last_ns = self.last_ns.max(now_ns);

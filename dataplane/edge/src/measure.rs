@@ -22,6 +22,10 @@ const IDLE_POLL_NS: u64 = 1_000_000;
 /// Longest that the taking of an egress group is put off to empty receive queues first.
 const MOST_DRAIN_NS: u64 = 2_000_000;
 
+/// Cache lines of each armed group that are fetched between two bursts: under half a microsecond's
+/// worth. Between arming and flip there are bursts enough for all.
+const WARM_LINES: usize = 16;
+
 /// An ingress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
 pub struct IngressRecord {
@@ -69,6 +73,7 @@ pub enum ToWorker {
 
 /// What a measurement says to the control thread.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "sent by an lcore, which must not allocate")]
 pub enum FromWorker {
     /// An ingress group is finished.
     Ingress {
@@ -132,6 +137,8 @@ pub struct Measurement {
     mailbox: Mailbox,
     next_ns: u64,
     active: Option<Active>,
+    /// Next cache line of the armed groups to fetch; none where they have been, or none are armed.
+    cold_from: Option<usize>,
 }
 
 /// A session under way.
@@ -147,6 +154,19 @@ pub(crate) struct Active {
     spare: Vec<(Box<IngressRecord>, Box<EgressRecord>)>,
     /// When the lcore first saw that the next taking is due.
     taking_since_ns: Option<u64>,
+    /// The last epoch that is measured before the switch stops.
+    last_epoch: Option<u64>,
+}
+
+/// How far a measurement that is about to stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// Its last epoch runs, and all goes on as ever.
+    LastEpoch,
+    /// That epoch is over: packets on their way may still leave the network, but none may enter it.
+    EgressOnly,
+    /// All that was measured has been handed over.
+    Done,
 }
 
 /// Most spare groups that a measurement keeps.
@@ -155,7 +175,7 @@ const MOST_SPARE: usize = 8;
 impl Measurement {
     /// A measurement that waits for its session.
     pub fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, next_ns: 0, active: None }
+        Self { mailbox, next_ns: 0, active: None, cold_from: None }
     }
 
     /// When something is due next, in nanoseconds since the Unix epoch.
@@ -175,7 +195,28 @@ impl Measurement {
     /// happened to an epoch.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> bool {
+        if self.cold_from.is_some() {
+            self.warm_up();
+        }
         now_ns >= self.next_ns && self.on_due(now_ns, drained, counters)
+    }
+
+    /// Fetches some of the armed groups' memory, which another CPU has cleared: the first bursts after
+    /// the flip would wait for every line of it.
+    #[cold]
+    fn warm_up(&mut self) {
+        let armed = self.active.as_ref().and_then(|active| active.rotation.armed());
+        let (Some(from), Some((ingress, egress))) = (self.cold_from, armed) else {
+            self.cold_from = None;
+            return;
+        };
+        let lines = from..from + WARM_LINES;
+        // Both at once: the sides are of like size, and a line too many costs nothing.
+        let more = lines.clone().fold(false, |_, line| {
+            let ingress = ingress.group.prefetch(line);
+            egress.group.prefetch(line) || ingress
+        });
+        self.cold_from = more.then_some(lines.end);
     }
 
     #[cold]
@@ -188,13 +229,41 @@ impl Measurement {
         let mut happened = false;
         while active.may_go_on(now_ns, drained) {
             match active.schedule.due(now_ns) {
-                Some(due) => active.step(due, now_ns, &self.mailbox.outbox, counters),
+                Some(due) => {
+                    active.step(due, now_ns, &self.mailbox.outbox, counters);
+                    let armed = matches!(due.event, Event::Arm(_));
+                    self.cold_from = armed.then_some(0);
+                }
                 None => break,
             }
             happened = true;
         }
         self.next_ns = active.schedule.next_at_ns();
         happened
+    }
+
+    /// Lets the epoch under way be the last one, and says how far it has come. To be asked once a
+    /// round until it is [done](Leaving::Done), which takes less than two epochs.
+    #[cold]
+    pub fn leave(&mut self) -> Leaving {
+        let Some(active) = &mut self.active else { return Leaving::Done };
+        let running = active.rotation.epoch();
+        let last = *active.last_epoch.get_or_insert(running);
+        if last == running && active.rotation.ingress().is_some() {
+            return Leaving::LastEpoch;
+        }
+        if active.schedule.next() == Event::Take(last) {
+            return Leaving::EgressOnly;
+        }
+        // Nothing is received any more, so nothing can come late.
+        let (closed, _) = active.rotation.arm(last + 2, None);
+        if let Some((epoch, late_packets)) = closed.filter(|&(epoch, _)| epoch == last) {
+            let session = active.session;
+            let sealed = FromWorker::Sealed { session, epoch, late_packets };
+            let _ = self.mailbox.outbox.try_send(sealed);
+        }
+        self.active = None;
+        Leaving::Done
     }
 
     fn read_inbox(&mut self) {
@@ -231,6 +300,7 @@ impl Active {
             rotation: Rotation::new(first_epoch.saturating_sub(1)),
             spare: Vec::with_capacity(MOST_SPARE),
             taking_since_ns: None,
+            last_epoch: None,
         }
     }
 

@@ -9,8 +9,19 @@ use calumma_sketch::{Attention, HashFamily, Layout, Part};
 
 use crate::program::WORD_BITS;
 
-/// Largest size that the classifier tells; it stands for infinity.
-const INFINITE: u32 = 0xFFFF;
+/// Largest values of the classifier's counters; they stand for infinity.
+const INFINITE_8: u32 = 0xFF;
+const INFINITE_16: u32 = 0xFFFF;
+
+const SAMPLING: &str = "Ingress.flow_hash.sampling";
+const NARROW: &str = "Ingress.classify.narrow";
+const WIDE: &str = "Ingress.classify.wide";
+const CLASSES: &str = "Ingress.classify.classes";
+const UPSTREAM: &str = "Ingress.upstream";
+const DOWNSTREAM: &str = "Egress.downstream";
+
+/// The table that lets packets be recorded at egress: without entries of an epoch none is.
+pub const MASKS: &str = "Egress.masks.masks";
 
 /// How one field of an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,19 +52,34 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     for (position, table) in family.tables().iter().enumerate() {
         for (value, lanes) in (0..).zip(table) {
             out.push(TableEntry {
-                table: format!("Ingress.flow_hash.byte{position}.secret"),
+                table: secret_table(position),
                 keys: vec![("byte", Match::Exact(value))],
                 action: "set",
                 args: vec![
                     ("w0", word(lanes[0])),
                     ("w1", word(lanes[1])),
                     ("w2", word(lanes[2])),
-                    ("w3", lanes[3]),
+                    ("w3_low", word(lanes[3])),
+                    ("w3_high", lanes[3] >> 16),
                 ],
             });
         }
     }
     out
+}
+
+/// The secret table of a byte of the first CRC, 0 the lowest.
+pub fn secret_table(byte: usize) -> String {
+    format!("Ingress.flow_hash.byte{byte}.secret")
+}
+
+/// Full names of the tables that [`epoch`] fills.
+pub fn epoch_tables() -> Vec<String> {
+    let fixed = [SAMPLING, NARROW, WIDE, CLASSES, MASKS].map(str::to_owned);
+    let ranges = [UPSTREAM, DOWNSTREAM]
+        .into_iter()
+        .flat_map(|encoder| (0..3).map(move |array| format!("{encoder}.modulo{array}.ranges")));
+    fixed.into_iter().chain(ranges).collect()
 }
 
 /// All entries of an epoch under `attention`, for both gresses.
@@ -62,16 +88,18 @@ pub fn epoch(layout: &Layout, attention: &Attention, epoch: u64) -> Vec<TableEnt
     let partition = &attention.partition;
     let [ll, hl, hh] = [partition.ll_part(), partition.hl_part(), partition.hh_part()];
     let mut out = vec![sampling(attention, epoch)];
-    out.extend(thresholds(attention, bit));
-    out.extend(parts("Ingress.upstream", [ll, hl, hh], bit, layout.upstream_buckets));
-    out.extend(parts("Egress.downstream", [ll, hl, hl], bit, layout.downstream_buckets));
+    out.extend(levels(attention, bit));
+    out.extend(classes([ll, hl, hh], bit));
+    out.extend(masks([ll, hl, hl], bit));
+    out.extend(ranges(UPSTREAM, [ll, hl, hh], bit, layout.upstream_buckets));
+    out.extend(ranges(DOWNSTREAM, [ll, hl, hl], bit, layout.downstream_buckets));
     out
 }
 
 /// The epoch's seed, and the highest sample hash that is sampled.
 fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
     TableEntry {
-        table: "Ingress.classify.sampling".to_owned(),
+        table: SAMPLING.to_owned(),
         keys: vec![("timestamp", Match::Exact((epoch & 1) as u32))],
         action: "sample",
         args: vec![
@@ -81,40 +109,91 @@ fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
     }
 }
 
-/// The sizes from T_l and from T_h on.
-fn thresholds(attention: &Attention, bit: u32) -> Vec<TableEntry> {
-    let heavy_hitter = attention.t_h.min(INFINITE);
-    let ranges = [(2, attention.t_l, heavy_hitter - 1), (3, heavy_hitter, INFINITE)];
-    let entry = |(hierarchy, low, high): (u32, u32, u32)| TableEntry {
-        table: "Ingress.classify.thresholds".to_owned(),
-        keys: vec![("timestamp", Match::Exact(bit)), ("size", Match::Range(low, high))],
-        action: "candidate",
-        args: vec![("value", hierarchy)],
-    };
-    ranges.into_iter().filter(|(_, low, high)| low <= high).map(entry).collect()
+/// From each counter to its level: 1 from T_l on, 2 from T_h on. A counter at its maximum is
+/// infinite, and at least of any size.
+fn levels(attention: &Attention, bit: u32) -> Vec<TableEntry> {
+    let mut out = Vec::new();
+    for (table, counter, action, infinite) in [
+        (NARROW, "count8", "narrow_from", INFINITE_8),
+        (WIDE, "count16", "wide_from", INFINITE_16),
+    ] {
+        let [t_l, t_h] = [attention.t_l.min(infinite), attention.t_h.min(infinite)];
+        for (level, low, high) in [(1, t_l, t_h - 1), (2, t_h, infinite)] {
+            if low <= high {
+                out.push(TableEntry {
+                    table: table.to_owned(),
+                    keys: vec![
+                        ("timestamp", Match::Exact(bit)),
+                        (counter, Match::Range(low, high)),
+                    ],
+                    action,
+                    args: vec![("level", level)],
+                });
+            }
+        }
+    }
+    out
 }
 
-/// Masks and ranges of an encoder whose parts belong to hierarchies 1, 2 and 3.
-fn parts(encoder: &str, parts: [Part; 3], bit: u32, buckets: u32) -> Vec<TableEntry> {
+/// From the levels of both counters and from sampling to the hierarchy and its part: what `parts`
+/// has for hierarchies 1, 2 and 3.
+fn classes(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
+    let mut out = Vec::new();
+    let levels = (0..3u32).flat_map(|narrow| (0..3).map(move |wide| (narrow, wide)));
+    for (narrow, wide, sampled) in levels.flat_map(|(n, w)| [(n, w, 0), (n, w, 1)]) {
+        let hierarchy = match (narrow.min(wide), sampled) {
+            (0, sampled) => sampled,
+            (level, _) => level + 1,
+        };
+        let Some(part) = hierarchy.checked_sub(1).map(|part| &parts[part as usize]) else {
+            continue;
+        };
+        let (action, mask) = if part.is_empty() {
+            ("unencoded", None)
+        } else {
+            ("encoded", Some(("mask", part.mask())))
+        };
+        out.push(TableEntry {
+            table: CLASSES.to_owned(),
+            keys: vec![
+                ("timestamp", Match::Exact(bit)),
+                ("narrow_level", Match::Exact(narrow)),
+                ("wide_level", Match::Exact(wide)),
+                ("hashes.sampled", Match::Exact(sampled)),
+            ],
+            action,
+            args: [("hierarchy", hierarchy)].into_iter().chain(mask).collect(),
+        });
+    }
+    out
+}
+
+/// Which masks an encoder's marks have at egress.
+fn masks(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
+    let entry = |(hierarchy, part): (u32, &Part)| TableEntry {
+        table: MASKS.to_owned(),
+        keys: vec![("mark", Match::Exact(bit << 2 | hierarchy))],
+        action: "encoded",
+        args: vec![("mask", part.mask())],
+    };
+    (1..).zip(&parts).filter(|(_, part)| !part.is_empty()).map(entry).collect()
+}
+
+/// Ranges of an encoder whose parts belong to hierarchies 1, 2 and 3.
+fn ranges(encoder: &str, parts: [Part; 3], bit: u32, buckets: u32) -> Vec<TableEntry> {
     let mut out = Vec::new();
     for (hierarchy, part) in (1..).zip(parts) {
         if part.is_empty() {
             continue;
         }
-        let place = [("timestamp", Match::Exact(bit)), ("hierarchy", Match::Exact(hierarchy))];
-        out.push(TableEntry {
-            table: format!("{encoder}.part.masks"),
-            keys: place.to_vec(),
-            action: "keep",
-            args: vec![("mask", part.mask())],
-        });
         for (low, high, by) in steps(&part, bit * buckets) {
             for array in 0..3 {
-                let mut keys = place.to_vec();
-                keys.push(("word", Match::Range(low, high)));
                 out.push(TableEntry {
-                    table: format!("{encoder}.part.modulo{array}.ranges"),
-                    keys,
+                    table: format!("{encoder}.modulo{array}.ranges"),
+                    keys: vec![
+                        ("mark", Match::Exact(bit << 2 | hierarchy)),
+                        ("word", Match::Range(low, high)),
+                    ],
                     action: "move",
                     args: vec![("by", by)],
                 });
@@ -160,24 +239,51 @@ mod tests {
         }
     }
 
-    #[test]
-    fn thresholds_meet_without_gap_and_stop_at_infinity() {
-        let ranges = |t_l, t_h| {
+    proptest! {
+        #[test]
+        fn every_pair_of_counters_has_the_hierarchy_of_its_minimum(
+            t_l in prop_oneof![1u32..10, 240u32..260, 65_500u32..65_600],
+            more in prop_oneof![0u32..10, 0u32..70_000],
+            count8 in prop_oneof![0u32..10, 240u32..=255],
+            count16 in prop_oneof![0u32..300, 65_400u32..=65_535],
+            sample in any::<u16>(),
+        ) {
             let attention = Attention {
-                t_h,
+                t_h: t_l + more,
                 t_l,
-                sample_rate: SampleRate::ALL,
-                partition: Partition { hh: 1, hl: 1, ll: 0 },
+                sample_rate: SampleRate::new(0.5).unwrap(),
+                partition: Partition { hh: 1, hl: 1, ll: 1 },
             };
-            let size = |entry: &TableEntry| entry.keys[1].1;
-            thresholds(&attention, 0).iter().map(size).collect::<Vec<_>>()
-        };
-        assert_eq!(ranges(1, 1), [Match::Range(1, INFINITE)]);
-        assert_eq!(ranges(2, 10), [Match::Range(2, 9), Match::Range(10, INFINITE)]);
-        assert_eq!(
-            ranges(2, 100_000),
-            [Match::Range(2, INFINITE - 1), Match::Range(INFINITE, INFINITE)]
-        );
-        assert_eq!(ranges(100_000, 100_000), [Match::Range(INFINITE, INFINITE)]);
+            let parts = [Part::new(0, 1), Part::new(1, 1), Part::new(2, 1)];
+            let entries = [levels(&attention, 0), classes(parts, 0)].concat();
+            // What a table's only entry for these values gives first; 0 without one.
+            let found = |table: &str, values: &[u32]| {
+                let hits: Vec<u32> = entries
+                    .iter()
+                    .filter(|entry| entry.table.ends_with(table))
+                    .filter(|entry| {
+                        entry.keys.iter().zip(values).all(|((_, key), value)| match key {
+                            Match::Exact(wanted) => wanted == value,
+                            Match::Range(low, high) => (low..=high).contains(&value),
+                        })
+                    })
+                    .map(|entry| entry.args[0].1)
+                    .collect();
+                assert!(hits.len() <= 1, "{table} has overlapping entries");
+                hits.first().copied().unwrap_or(0)
+            };
+            let narrow = found(".narrow", &[0, count8]);
+            let wide = found(".wide", &[0, count16]);
+            let sampled = u32::from(sample) < attention.sample_rate.threshold();
+            let hierarchy = found(".classes", &[0, narrow, wide, u32::from(sampled)]);
+            let infinite = |count, infinite| if count == infinite { u32::MAX } else { count };
+            let size = infinite(count8, 0xFF).min(infinite(count16, 0xFFFF));
+            let wanted = match size {
+                _ if size >= attention.t_h => 3,
+                _ if size >= t_l => 2,
+                _ => u32::from(sampled),
+            };
+            prop_assert_eq!(hierarchy, wanted);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The TCP connection to the controller, looked after in steps that never block the control thread.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use calumma_wire::{FrameReader, Message};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::queue::Queue;
+use crate::queue::Queue;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const FINISH: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(250);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 
@@ -21,12 +22,12 @@ const RETRY_REFUSED: Duration = Duration::from_secs(5);
 const MOST_HELD: usize = 64 << 20;
 
 /// The connection, or the attempts at one.
-pub(super) struct Link {
+pub(crate) struct Link {
     address: String,
     state: State,
     reader: FrameReader,
     /// What waits to be sent.
-    pub(super) queue: Queue,
+    pub(crate) queue: Queue,
 }
 
 enum State {
@@ -36,7 +37,7 @@ enum State {
 }
 
 impl Link {
-    pub(super) fn new(address: String) -> Self {
+    pub(crate) fn new(address: String) -> Self {
         Self {
             address,
             state: State::Idle { since: Instant::now(), retry: Duration::ZERO },
@@ -45,12 +46,16 @@ impl Link {
         }
     }
 
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
+    }
+
     /// Moves an attempt to connect along. True once, when the connection stands.
-    pub(super) fn connect_if_due(&mut self) -> bool {
+    pub(crate) fn connect_if_due(&mut self) -> bool {
         match &self.state {
             State::Idle { since, retry } if since.elapsed() >= *retry => {
                 let (to, from) = channel();
@@ -82,7 +87,7 @@ impl Link {
     }
 
     /// Closes the connection and waits a while before the next attempt.
-    pub(super) fn back_off(&mut self) {
+    pub(crate) fn back_off(&mut self) {
         self.close(RETRY_REFUSED);
     }
 
@@ -90,7 +95,7 @@ impl Link {
     ///
     /// # Errors
     /// What ended the connection, in words; it is closed then.
-    pub(super) fn receive(&mut self) -> Result<Vec<Message>, String> {
+    pub(crate) fn receive(&mut self) -> Result<Vec<Message>, String> {
         let State::Connected(stream) = &mut self.state else { return Ok(Vec::new()) };
         let mut buffer = [0; 16 << 10];
         let ended = loop {
@@ -126,7 +131,7 @@ impl Link {
     }
 
     /// Queues a message that is no part of an epoch; without a connection it is dropped.
-    pub(super) fn send(&mut self, message: &Message) {
+    pub(crate) fn send(&mut self, message: &Message) {
         if matches!(self.state, State::Connected(_)) {
             let mut frame = Vec::new();
             message.encode(&mut frame);
@@ -135,7 +140,7 @@ impl Link {
     }
 
     /// Sends as much as the connection takes.
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let State::Connected(stream) = &mut self.state else { return };
         while let Some(bytes) = self.queue.next() {
             match stream.write(bytes) {
@@ -148,19 +153,35 @@ impl Link {
     }
 
     /// Waits until the controller says something, for `most` at the longest.
-    pub(super) fn wait(&self, most: Duration) {
+    pub(crate) fn wait(&self, most: Duration) {
         let State::Connected(stream) = &self.state else { return std::thread::sleep(most) };
         let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO);
         // Interrupted or not, the caller looks after everything next.
         let _ = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], timeout);
     }
 
-    /// Sends what is still waiting, for a second at the most.
-    pub(super) fn finish(mut self) {
-        let since = Instant::now();
-        while self.queue.next().is_some() && since.elapsed() < CONNECT_TIMEOUT {
+    /// Sends what is still waiting, and waits until the controller has it all; for `most` at the
+    /// longest, and never longer than [`FINISH`].
+    pub(crate) fn finish(mut self, most: Duration) {
+        let end = Instant::now() + most.min(FINISH);
+        while self.queue.next().is_some() && self.is_connected() && Instant::now() < end {
             self.flush();
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        // Closed with words of the controller's unread, the connection would be reset, and what the
+        // controller has not read yet be lost.
+        let State::Connected(mut stream) = self.state else { return };
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut buffer = [0; 4 << 10];
+        while Instant::now() < end {
+            match stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Err(_) => return,
+            }
         }
     }
 }

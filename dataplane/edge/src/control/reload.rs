@@ -1,0 +1,80 @@
+//! The configuration, read again while the switch runs.
+
+use std::path::PathBuf;
+
+use tracing::{error, info, warn};
+
+use crate::config::{Config, PollingConfig, Settings};
+use crate::forward::thread::Routes;
+use crate::signals::Signals;
+
+/// Reads the configuration again when a signal asks for it.
+pub struct Reload {
+    path: PathBuf,
+    signals: Signals,
+    running: Config,
+    /// Where routes can be changed.
+    routes: Option<Routes>,
+}
+
+impl Reload {
+    /// Reads the file at `path`, of which the switch runs by `running`, forwarding by `routes` if it
+    /// does.
+    pub fn new(path: PathBuf, signals: Signals, running: Config, routes: Option<Routes>) -> Self {
+        Self { path, signals, running, routes }
+    }
+
+    /// Whether somebody has asked for it since this was asked last.
+    pub(super) fn is_asked(&self) -> bool {
+        self.signals.reload_asked()
+    }
+
+    /// The settings that lcores are to go by from now on; none where they stay as they are. Says in
+    /// the log what has changed, and what would have but can't.
+    pub(super) fn read(&mut self) -> Option<Settings> {
+        let mut new = match Config::load(&self.path) {
+            Ok(new) => new,
+            Err(problem) => {
+                error!("{problem}; the old configuration stays");
+                return None;
+            }
+        };
+        let fixed = self.running.fixed_differences(&new);
+        if !fixed.is_empty() {
+            warn!("{} can't change while the switch runs; restart it", fixed.join(", "));
+        }
+        if !new.carrier.marks_as(&self.running.carrier) {
+            new.carrier = self.running.carrier;
+        }
+        new.measure = self.running.measure;
+        self.reroute(&new);
+        let settings = new.settings();
+        if settings == self.running.settings() {
+            info!("the configuration was read again; nothing changes");
+            return None;
+        }
+        info!("the configuration was read again: {settings:?}");
+        // What can't change stays as it is, and is spoken of again the next time.
+        self.running.policy = new.policy;
+        self.running.carrier = new.carrier;
+        let control_cpu = self.running.polling.control_cpu;
+        self.running.polling = PollingConfig { control_cpu, ..new.polling };
+        Some(settings)
+    }
+
+    /// Lets the switch forward by the routes of `new`, where they differ.
+    fn reroute(&mut self, new: &Config) {
+        let Some(routes) = &self.routes else { return };
+        let same_mode = self.running.forwarding.mode == new.forwarding.mode;
+        if !same_mode || self.running.forwarding == new.forwarding {
+            return;
+        }
+        // On the ports that there are: those of the new file wait for the next start.
+        let forwarding = new.forwarding.clone();
+        let running = Config { forwarding, ..self.running.clone() };
+        match running.plan(routes.macs()).and_then(|plan| routes.apply(plan)) {
+            Ok(()) => self.running = running,
+            Err(problem) => error!("{problem:#}; the old routes stay"),
+        }
+    }
+}
