@@ -45,8 +45,10 @@ pub(super) const ZIPF: Figure<Setup> = Figure {
              buckets 20 bytes instead of 8, which the smallest sizes feel most."
         ))
         .because(
-            "In 200 KB, HashPipe has room for 11,700 flows and counts all heavy ones exactly, but can do              nothing else. Ours learns a flow's first T_h packets (about 80 there) from counters that              it shares, to a packet or so, and that puts a flow now and then on the wrong side of the \
-             threshold.",
+            "In 200 KB, HashPipe has room for 11,700 flows and counts nearly all heavy ones exactly, \
+             but can do nothing else. Ours learns a flow's first T_h packets (about 80 there) from \
+             counters that it shares, to a packet or so, and that puts a flow now and then on the \
+             wrong side of the threshold.",
         )
         .because(OF_US))
     },
