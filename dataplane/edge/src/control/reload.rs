@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tracing::{error, info, warn};
 
-use crate::config::{Config, PollingConfig, Settings};
+use crate::config::{Config, Settings};
 use crate::signals::Signals;
 
 /// Reads the configuration again when a signal asks for it.
@@ -35,21 +35,19 @@ impl Reload {
                 return None;
             }
         };
-        let fixed = self.running.fixed_differences(&new);
+        // What can't change stays as it is, and is spoken of again the next time.
+        let (followed, fixed) = self.running.following(&new);
         if !fixed.is_empty() {
             warn!("{} can't change while the switch runs; restart it", fixed.join(", "));
         }
-        let settings = new.settings();
-        if settings == self.running.settings() {
+        let settings = followed.settings();
+        let changed = settings != self.running.settings();
+        self.running = followed;
+        if !changed {
             info!("the configuration was read again; nothing changes");
             return None;
         }
         info!("the configuration was read again: {settings:?}");
-        // What can't change stays as it is, and is spoken of again the next time.
-        self.running.policy = new.policy;
-        self.running.carrier = new.carrier;
-        let control_cpu = self.running.polling.control_cpu;
-        self.running.polling = PollingConfig { control_cpu, ..new.polling };
         Some(settings)
     }
 }
