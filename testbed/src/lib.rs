@@ -1,5 +1,6 @@
 //! Fabrics, workloads and scenarios to see Calumma work on.
 
+pub mod accuracy;
 pub mod baseline;
 mod calumma;
 pub mod capture;
@@ -9,6 +10,8 @@ pub mod fabric;
 pub mod figures;
 pub mod generator;
 pub mod inspect;
+pub mod live;
+pub mod nightly;
 pub mod replay;
 pub mod scenario;
 pub mod simulate;

@@ -73,6 +73,18 @@ enum Command {
     },
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
+    /// Play every scenario simulated, 100 seeds of each, and hold every report against what really happened
+    ///
+    /// Takes hours; shows how many are left. Exits with 1 if any report claims to be certain and is wrong, or an
+    /// expectation fails.
+    Nightly {
+        /// How many seeds of each scenario
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// Where reports, truth, verdicts and a page with pictures of each scenario's first seed go
+        #[arg(long, value_name = "DIR", default_value = "nightly-out")]
+        out: PathBuf,
+    },
 }
 
 #[derive(Subcommand)]
@@ -126,6 +138,7 @@ fn main() -> ExitCode {
         }
         Command::P4 { only, json } => p4::compile(only.as_deref(), json.as_deref()),
         Command::Test => checks::run(),
+        Command::Nightly { seeds, out } => nightly(seeds, &out),
     };
     match result {
         Ok(code) => code,
@@ -174,6 +187,17 @@ fn figures(
     }
     shell::run(figures)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn nightly(seeds: u64, out: &std::path::Path) -> Result<ExitCode> {
+    machine::prepare()?;
+    let mut nightly = cargo();
+    nightly.args(["run", "--release", "--package", "calumma-testbed", "--", "nightly"]);
+    nightly.args(["--seeds", &seeds.to_string(), "--out"]);
+    nightly.arg(std::path::absolute(out).context("where to put what was played")?);
+    nightly.arg("--scenarios").arg(shell::root().join("testbed/scenarios"));
+    let status = nightly.status().with_context(|| format!("running {nightly:?}"))?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<ExitCode> {

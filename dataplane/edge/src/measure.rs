@@ -73,6 +73,7 @@ pub enum ToWorker {
 
 /// What a measurement says to the control thread.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "sent by an lcore, which must not allocate")]
 pub enum FromWorker {
     /// An ingress group is finished.
     Ingress {

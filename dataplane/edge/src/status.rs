@@ -8,7 +8,7 @@ use calumma_sketch::Attention;
 use serde::{Deserialize, Serialize};
 
 /// Epochs that are remembered.
-const RECENT: usize = 16;
+const RECENT: usize = 64;
 
 /// Totals and figures by name.
 pub type Named = BTreeMap<String, u64>;

@@ -19,10 +19,11 @@ const ADDRESS: &str = "127.0.0.1";
 /// On a machine whose few CPUs two switches, hosts, core and applications share, and which is itself a guest, everything may
 /// stand still for ten milliseconds. The guards share an epoch out evenly: as long for packets on their way as for a switch
 /// that is late to take its egress group.
-const CLOCK_GUARD_US: u64 = 2_000;
-const FLIGHT_GUARD_US: u64 = 22_000;
+pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
+pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// A switch measures the epoch under way to its end first; on a busy machine that takes its time.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where programs are started: whose run it is, in which network, and where their files lie.
 #[derive(Clone, Copy)]
@@ -81,23 +82,32 @@ impl Controller {
             ShiftingMode::DryRun => "dry-run",
             ShiftingMode::Static => "static",
         };
+        let sections = format!(
+            "[epoch]\n\
+             length_ms = {}\n\
+             clock_guard_us = {CLOCK_GUARD_US}\n\
+             flight_guard_us = {FLIGHT_GUARD_US}\n\
+             [tasks]\n\
+             heavy_hitter = {heavy_hitter}\n\
+             [shifting]\n\
+             mode = \"{mode}\"\n",
+            EPOCH.as_millis()
+        );
+        Self::configured(place, epochs, edges, toml::from_str(&sections)?)
+    }
+
+    /// Starts it for `edges`, its reports going to `epochs`, with `sections` of its configuration.
+    pub(crate) fn configured(
+        place: Place<'_>,
+        epochs: &Path,
+        edges: &[impl AsRef<str>],
+        mut sections: toml::Table,
+    ) -> Result<Self> {
         let port = place.port;
-        let config = place.write(
-            "controller.toml",
-            &format!(
-                "listen = \"{ADDRESS}:{port}\"\n\
-                 edges = {edges:?}\n\
-                 [epoch]\n\
-                 length_ms = {}\n\
-                 clock_guard_us = {CLOCK_GUARD_US}\n\
-                 flight_guard_us = {FLIGHT_GUARD_US}\n\
-                 [tasks]\n\
-                 heavy_hitter = {heavy_hitter}\n\
-                 [shifting]\n\
-                 mode = \"{mode}\"\n",
-                EPOCH.as_millis()
-            ),
-        )?;
+        let edges: Vec<&str> = edges.iter().map(AsRef::as_ref).collect();
+        sections.insert("listen".to_owned(), format!("{ADDRESS}:{port}").into());
+        sections.insert("edges".to_owned(), edges.into());
+        let config = place.write("controller.toml", &toml::to_string(&sections)?)?;
         let mut command = place.command("calumma-controller")?;
         command.arg("--config").arg(&config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, place.run.directory())?;

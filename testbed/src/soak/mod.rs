@@ -9,9 +9,10 @@
 //! machine with few CPUs the edges wait for their turn, sometimes longer than the guards allow: such epochs are incomplete,
 //! and their losses are not reported.
 
+pub mod fabric;
+
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ use calumma_controller::report::{DecodeState, EpochReport};
 use serde::Serialize;
 
 use crate::calumma::{Controller, Device, EPOCH, Place, Reports, Switch, Wire};
-use crate::fabric::{Process, Run, wait_until};
+use crate::fabric::{Namespace, Process, Run, wait_until};
 
 const CONTROLLER_PORT: u16 = 7610;
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -103,7 +104,15 @@ impl Soak {
 pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     let run = Run::begin()?;
     let epochs = run.directory().join("epochs.jsonl");
-    let place = Place { run: &run, namespace: None, testbed, port: CONTROLLER_PORT, first: false };
+    // Nothing goes over its links; what runs in it is found when this run is killed.
+    let switches = Namespace::create(&run, "switches")?;
+    let place = Place {
+        run: &run,
+        namespace: Some(&switches),
+        testbed,
+        port: CONTROLLER_PORT,
+        first: false,
+    };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
     let mut controller = Controller::start(place, &["e1", "e2"], &epochs, 0, ShiftingMode::Static)?;
     let socket = |name: &str| run.directory().join(name).display().to_string();
@@ -155,7 +164,7 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
         },
     )?;
 
-    let mut generator = generator(&run, &host, 1 % cpus, lcores)?;
+    let mut generator = generator(&run, &switches, &host, 1 % cpus, lcores)?;
     let limit = START_LIMIT + Duration::from_secs(packets / SLOWEST_PPS);
     let mut entered = 0;
     reports.wait_until(
@@ -187,8 +196,14 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
 }
 
 /// testpmd as the source of packets.
-fn generator(run: &Run, socket: &str, cpu: usize, queues: usize) -> Result<Process> {
-    let mut command = Command::new("dpdk-testpmd");
+fn generator(
+    run: &Run,
+    switches: &Namespace,
+    socket: &str,
+    cpu: usize,
+    queues: usize,
+) -> Result<Process> {
+    let mut command = switches.command("dpdk-testpmd");
     command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
     command.args(["--file-prefix", &format!("{}-generator", run.prefix())]);
     command.args(["--lcores", &format!("0@{cpu},1@{cpu}")]);
