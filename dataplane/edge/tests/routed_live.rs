@@ -259,7 +259,7 @@ fn linux_hosts_reach_each_other_over_two_routed_edges_and_a_fabric_of_two_paths(
     ] {
         let said = network.ping("h1", &["-c1", "-W2", "-t", ttl, to]);
         let from = |router: &&str| said.contains(&format!("From {router} icmp_seq=1 Time"));
-        assert!(routers.iter().any(|router| from(&router)), "{ttl} to {to}: {said}");
+        assert!(routers.iter().any(from), "{ttl} to {to}: {said}");
     }
     let unreachable = network.ping("h1", &["-c1", "-W2", "192.0.2.1"]);
     assert!(

@@ -345,10 +345,7 @@ fn check_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
             continue;
         }
         let Some(peer) = &port.peer else {
-            if mistakes.is_sound(&format!("port[{at}]")) {
-                let problem = "peer is missing; add it, or set forwarding.mode = \"routed\"";
-                mistakes.add(&key, problem);
-            }
+            mistakes.add(&key, "peer is missing; add it, or set forwarding.mode = \"routed\"");
             continue;
         };
         match by_name.get(peer.as_str()) {

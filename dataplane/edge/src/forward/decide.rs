@@ -348,7 +348,7 @@ fn choose(ready: &[Adjacency], hash: impl FnOnce() -> u32) -> Option<Adjacency> 
         [] => None,
         [only] => Some(*only),
         several => {
-            let at = u64::from(hash()) * several.len() as u64 >> 32;
+            let at = (u64::from(hash()) * several.len() as u64) >> 32;
             several.get(at as usize).copied()
         }
     }

