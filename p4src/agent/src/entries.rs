@@ -113,10 +113,9 @@ fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
 /// infinite, and at least of any size.
 fn levels(attention: &Attention, bit: u32) -> Vec<TableEntry> {
     let mut out = Vec::new();
-    for (table, counter, action, infinite) in [
-        (NARROW, "count8", "narrow_from", INFINITE_8),
-        (WIDE, "count16", "wide_from", INFINITE_16),
-    ] {
+    for (table, counter, action, infinite) in
+        [(NARROW, "count8", "narrow_from", INFINITE_8), (WIDE, "count16", "wide_from", INFINITE_16)]
+    {
         let [t_l, t_h] = [attention.t_l.min(infinite), attention.t_h.min(infinite)];
         for (level, low, high) in [(1, t_l, t_h - 1), (2, t_h, infinite)] {
             if low <= high {
