@@ -52,6 +52,7 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
     bit<32> y;
     bit<16> seed;
     bit<16> highest;  // ceil(65536 R) - 1
+    bit<16> sample_hash;
     bit<16> over;
     secret_t t0;
     secret_t t1;
@@ -61,6 +62,10 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
     action sample(bit<16> epoch_seed, bit<16> highest_sampled) {
         seed = epoch_seed;
         highest = highest_sampled;
+    }
+
+    action compare() {
+        over = sample_hash |-| highest;
     }
 
     table sampling {
@@ -81,9 +86,9 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
         hashes.word0 = xor0.get({ t0.word0, t1.word0, t2.word0, t3.word0, ROTATED_0(y) });
         hashes.word1 = xor1.get({ t0.word1, t1.word1, t2.word1, t3.word1, ROTATED_1(y) });
         hashes.word2 = xor2.get({ t0.word2, t1.word2, t2.word2, t3.word2, ROTATED_2(y) });
-        over = xor_sample.get({
+        sample_hash = xor_sample.get({
             t0.high, t1.high, t2.high, t3.high, y[15:0], y[31:16], seed });
-        over = over |-| highest;
+        compare();
         hashes.sampled = 0;
         if (over == 0) {
             hashes.sampled = 1;
