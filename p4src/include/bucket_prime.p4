@@ -19,8 +19,12 @@ control CheckFragment(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8
                       in bit<32> y, out bit<32> check) {
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) pieces;
 
-    apply {
+    action join() {
         check = pieces.get({ 1w0, src[31:31], dst[31:31], ports[31:31], protocol, FINGERPRINT(y) });
+    }
+
+    apply {
+        join();
     }
 }
 
