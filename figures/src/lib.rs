@@ -32,6 +32,7 @@ mod plot;
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -87,11 +88,13 @@ pub fn produce<C>(figures: &[Figure<C>], context: &C, only: &str, out: &Path) ->
     let names = || figures.iter().map(|figure| figure.name).collect::<Vec<_>>().join(", ");
     ensure!(!chosen.is_empty(), "no figure is called {only}; there are {}", names());
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    for figure in chosen {
-        eprintln!("figure {}: {}", figure.name, figure.title);
+    for (at, figure) in chosen.iter().enumerate() {
+        eprintln!("{} of {}, {}: {}", at + 1, chosen.len(), figure.name, figure.title);
+        let start = Instant::now();
         let drawn = (figure.measure)(context).with_context(|| format!("figure {}", figure.name))?;
-        let Figure { name, title, claim, .. } = *figure;
+        let Figure { name, title, claim, .. } = **figure;
         add(&Words::PAPERS, &Section { name, title, claim, drawn: &drawn }, out)?;
+        eprintln!("    took {:.0} s", start.elapsed().as_secs_f64());
     }
     Ok(())
 }

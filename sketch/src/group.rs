@@ -207,7 +207,9 @@ impl EgressGroup {
     /// Records a burst of at most [`BURST`] packets under the hierarchies they carry, and gives the
     /// number of those whose hierarchy has no buckets in this epoch. One cache line a packet in each
     /// array of buckets; about 22 cycles a packet in the default layout with AVX-512, as measured for
-    /// [`IngressGroup::record_burst`].
+    /// [`IngressGroup::record_burst`]: 12 to hash, 10 for three buckets. Ingress does the same and in 8
+    /// more counts in the classifier. To be 1.5 times as fast, egress would have to do with 4 cycles
+    /// for its buckets, that is three loads, additions modulo p and stores of 32 bytes each.
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.

@@ -176,16 +176,19 @@ fn exchange(
         port.send(&packet);
     }
     let mut last = Instant::now();
+    // Doubled each time: a switch that is slow must not be given more and more to do.
+    let mut patience = retry;
     while !all.iter().all(Exchange::is_complete) {
         let now = Instant::now();
         if now >= until {
             break;
         }
-        if now >= last + retry {
+        if now >= last + patience {
             for packet in all.iter().flat_map(|one| one.requests()) {
                 port.send(&packet);
             }
             asked_again += 1;
+            patience *= 2;
             last = now;
         }
         match port.receive(&mut buffer) {
@@ -195,7 +198,7 @@ fn exchange(
                     last = Instant::now();
                 }
             }
-            None => wait(port, until.min(last + retry).saturating_duration_since(now)),
+            None => wait(port, until.min(last + patience).saturating_duration_since(now)),
         }
     }
     asked_again

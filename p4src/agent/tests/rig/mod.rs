@@ -213,7 +213,7 @@ pub(crate) fn config(driver: SocketAddr, controller: SocketAddr) -> Config {
 
 /// Collection through a cable.
 pub(crate) fn packets(cpu: impl Plug + 'static) -> Way {
-    Way::Packets { port: Box::new(cpu), retry: Duration::from_millis(60) }
+    Way::Packets { port: Box::new(cpu), retry: Duration::from_millis(150) }
 }
 
 /// The controller that the test plays.
