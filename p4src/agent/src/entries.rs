@@ -13,6 +13,16 @@ use crate::program::WORD_BITS;
 const INFINITE_8: u32 = 0xFF;
 const INFINITE_16: u32 = 0xFFFF;
 
+const SAMPLING: &str = "Ingress.flow_hash.sampling";
+const NARROW: &str = "Ingress.classify.narrow";
+const WIDE: &str = "Ingress.classify.wide";
+const CLASSES: &str = "Ingress.classify.classes";
+const UPSTREAM: &str = "Ingress.upstream";
+const DOWNSTREAM: &str = "Egress.downstream";
+
+/// The table that lets packets be recorded at egress: without entries of an epoch none is.
+pub const MASKS: &str = "Egress.masks.masks";
+
 /// How one field of an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
@@ -42,7 +52,7 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     for (position, table) in family.tables().iter().enumerate() {
         for (value, lanes) in (0..).zip(table) {
             out.push(TableEntry {
-                table: format!("Ingress.flow_hash.byte{position}.secret"),
+                table: secret_table(position),
                 keys: vec![("byte", Match::Exact(value))],
                 action: "set",
                 args: vec![
@@ -58,6 +68,20 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     out
 }
 
+/// The secret table of a byte of the first CRC, 0 the lowest.
+pub fn secret_table(byte: usize) -> String {
+    format!("Ingress.flow_hash.byte{byte}.secret")
+}
+
+/// Full names of the tables that [`epoch`] fills.
+pub fn epoch_tables() -> Vec<String> {
+    let fixed = [SAMPLING, NARROW, WIDE, CLASSES, MASKS].map(str::to_owned);
+    let ranges = [UPSTREAM, DOWNSTREAM]
+        .into_iter()
+        .flat_map(|encoder| (0..3).map(move |array| format!("{encoder}.modulo{array}.ranges")));
+    fixed.into_iter().chain(ranges).collect()
+}
+
 /// All entries of an epoch under `attention`, for both gresses.
 pub fn epoch(layout: &Layout, attention: &Attention, epoch: u64) -> Vec<TableEntry> {
     let bit = (epoch & 1) as u32;
@@ -67,15 +91,15 @@ pub fn epoch(layout: &Layout, attention: &Attention, epoch: u64) -> Vec<TableEnt
     out.extend(levels(attention, bit));
     out.extend(classes([ll, hl, hh], bit));
     out.extend(masks([ll, hl, hl], bit));
-    out.extend(ranges("Ingress.upstream", [ll, hl, hh], bit, layout.upstream_buckets));
-    out.extend(ranges("Egress.downstream", [ll, hl, hl], bit, layout.downstream_buckets));
+    out.extend(ranges(UPSTREAM, [ll, hl, hh], bit, layout.upstream_buckets));
+    out.extend(ranges(DOWNSTREAM, [ll, hl, hl], bit, layout.downstream_buckets));
     out
 }
 
 /// The epoch's seed, and the highest sample hash that is sampled.
 fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
     TableEntry {
-        table: "Ingress.flow_hash.sampling".to_owned(),
+        table: SAMPLING.to_owned(),
         keys: vec![("timestamp", Match::Exact((epoch & 1) as u32))],
         action: "sample",
         args: vec![
@@ -89,15 +113,14 @@ fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
 /// infinite, and at least of any size.
 fn levels(attention: &Attention, bit: u32) -> Vec<TableEntry> {
     let mut out = Vec::new();
-    for (table, counter, action, infinite) in [
-        ("narrow", "count8", "narrow_from", INFINITE_8),
-        ("wide", "count16", "wide_from", INFINITE_16),
-    ] {
+    for (table, counter, action, infinite) in
+        [(NARROW, "count8", "narrow_from", INFINITE_8), (WIDE, "count16", "wide_from", INFINITE_16)]
+    {
         let [t_l, t_h] = [attention.t_l.min(infinite), attention.t_h.min(infinite)];
         for (level, low, high) in [(1, t_l, t_h - 1), (2, t_h, infinite)] {
             if low <= high {
                 out.push(TableEntry {
-                    table: format!("Ingress.classify.{table}"),
+                    table: table.to_owned(),
                     keys: vec![
                         ("timestamp", Match::Exact(bit)),
                         (counter, Match::Range(low, high)),
@@ -130,7 +153,7 @@ fn classes(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
             ("encoded", Some(("mask", part.mask())))
         };
         out.push(TableEntry {
-            table: "Ingress.classify.classes".to_owned(),
+            table: CLASSES.to_owned(),
             keys: vec![
                 ("timestamp", Match::Exact(bit)),
                 ("narrow_level", Match::Exact(narrow)),
@@ -147,7 +170,7 @@ fn classes(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
 /// Which masks an encoder's marks have at egress.
 fn masks(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
     let entry = |(hierarchy, part): (u32, &Part)| TableEntry {
-        table: "Egress.masks.masks".to_owned(),
+        table: MASKS.to_owned(),
         keys: vec![("mark", Match::Exact(bit << 2 | hierarchy))],
         action: "encoded",
         args: vec![("mask", part.mask())],

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use tracing::{error, info, warn};
 
-use crate::config::{Config, PollingConfig, Settings};
+use crate::config::{Config, Settings};
+use crate::forward::thread::Routes;
 use crate::signals::Signals;
 
 /// Reads the configuration again when a signal asks for it.
@@ -12,12 +13,15 @@ pub struct Reload {
     path: PathBuf,
     signals: Signals,
     running: Config,
+    /// Where routes can be changed.
+    routes: Option<Routes>,
 }
 
 impl Reload {
-    /// Reads the file at `path`, of which the switch runs by `running`.
-    pub fn new(path: PathBuf, signals: Signals, running: Config) -> Self {
-        Self { path, signals, running }
+    /// Reads the file at `path`, of which the switch runs by `running`, forwarding by `routes` if it
+    /// does.
+    pub fn new(path: PathBuf, signals: Signals, running: Config, routes: Option<Routes>) -> Self {
+        Self { path, signals, running, routes }
     }
 
     /// Whether somebody has asked for it since this was asked last.
@@ -35,21 +39,36 @@ impl Reload {
                 return None;
             }
         };
-        let fixed = self.running.fixed_differences(&new);
+        // What can't change stays as it is, and is spoken of again the next time.
+        let (followed, fixed) = self.running.following(&new);
         if !fixed.is_empty() {
             warn!("{} can't change while the switch runs; restart it", fixed.join(", "));
         }
-        let settings = new.settings();
-        if settings == self.running.settings() {
+        let settings = followed.settings();
+        let changed = settings != self.running.settings();
+        self.running = followed;
+        self.reroute(&new);
+        if !changed {
             info!("the configuration was read again; nothing changes");
             return None;
         }
         info!("the configuration was read again: {settings:?}");
-        // What can't change stays as it is, and is spoken of again the next time.
-        self.running.policy = new.policy;
-        self.running.carrier = new.carrier;
-        let control_cpu = self.running.polling.control_cpu;
-        self.running.polling = PollingConfig { control_cpu, ..new.polling };
         Some(settings)
+    }
+
+    /// Lets the switch forward by the routes of `new`, where they differ.
+    fn reroute(&mut self, new: &Config) {
+        let Some(routes) = &self.routes else { return };
+        let same_mode = self.running.forwarding.mode == new.forwarding.mode;
+        if !same_mode || self.running.forwarding == new.forwarding {
+            return;
+        }
+        // On the ports that there are: those of the new file wait for the next start.
+        let forwarding = new.forwarding.clone();
+        let running = Config { forwarding, ..self.running.clone() };
+        match running.plan(routes.macs()).and_then(|plan| routes.apply(plan)) {
+            Ok(()) => self.running = running,
+            Err(problem) => error!("{problem:#}; the old routes stay"),
+        }
     }
 }
