@@ -8,7 +8,7 @@
 //!
 //! What is sent into a `net_ring` comes out of it. A capture with packets of all kinds is let in once,
 //! enters the network at the edge, leaves it there, enters it again. No generator takes a CPU, so that
-//! a thousand million packets take a minute, with a flip every 50 milliseconds. No packet is lost
+//! many packets pass in little time, with a flip every 50 milliseconds. No packet is lost
 //! between ingress and egress, so the controller must never report that one was.
 
 use std::collections::BTreeMap;
