@@ -78,8 +78,11 @@ fn check(path: &Path, t_h: u32, lose: Lose) -> u64 {
         assert!(report.complete, "{:?}", report.incomplete_because);
         assert_eq!(report.decode.hl, DecodeState::Complete);
         assert!(report.surplus.is_empty());
-        let lost: HashMap<FlowKey, u64> =
-            report.loss.iter().map(|loss| (FlowKey::from(&loss.flow), loss.lost)).collect();
+        let lost: HashMap<FlowKey, u64> = report
+            .loss
+            .iter()
+            .map(|loss| (loss.flow.key::<FlowKey>().unwrap(), loss.lost))
+            .collect();
         assert_eq!(lost, truth.lost, "losses of epoch {}", report.epoch);
         lost_in_all += lost.values().sum::<u64>();
 
@@ -89,7 +92,7 @@ fn check(path: &Path, t_h: u32, lose: Lose) -> u64 {
         let sizes: HashMap<FlowKey, u64> = ingress
             .heavy_hitters
             .iter()
-            .map(|hitter| (FlowKey::from(&hitter.flow), hitter.size))
+            .map(|hitter| (hitter.flow.key::<FlowKey>().unwrap(), hitter.size))
             .collect();
         let large: HashMap<FlowKey, u64> = truth
             .entered

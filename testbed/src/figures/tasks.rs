@@ -147,7 +147,8 @@ fn compare(
     }
     let hitters: HashSet<FlowKey> =
         truth.iter().filter(|(_, size)| **size > HEAVY).map(|(flow, _)| *flow).collect();
-    let reported = edge.heavy_hitters.iter().map(|hitter| FlowKey::from(&hitter.flow)).collect();
+    let reported =
+        edge.heavy_hitters.iter().map(|hitter| hitter.flow.key::<FlowKey>().unwrap()).collect();
     let changes_f1 = before.filter(|_| edge.heavy_changes_since.is_some()).map(|before| {
         let size = |of: &HashMap<FlowKey, u64>, flow| of.get(flow).copied().unwrap_or(0);
         let flows: HashSet<&FlowKey> = truth.keys().chain(before.keys()).collect();
@@ -157,7 +158,7 @@ fn compare(
             .copied()
             .collect();
         let changes = &edge.heavy_changes;
-        f1(&changed, &changes.iter().map(|change| FlowKey::from(&change.flow)).collect())
+        f1(&changed, &changes.iter().map(|change| change.flow.key::<FlowKey>().unwrap()).collect())
     });
     let sizes = truth
         .iter()

@@ -7,7 +7,7 @@ use calumma_controller::analyse::EdgeInput;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Packet, Policy, Worker};
-use calumma_wire::{Defects, Egress, Ingress};
+use calumma_wire::{Defects, Egress, Ingress, Upstream};
 
 /// A packet of a capture, of which the end may be missing.
 #[derive(Debug)]
@@ -97,8 +97,7 @@ impl Edge {
                     packets_in: record.packets,
                     counters: counters.named(),
                     classifier: record.group.classifier().clone(),
-                    upstream: record.group.upstream().clone(),
-                    hh_flows: None,
+                    upstream: Upstream::undecoded(record.group.upstream().clone()),
                 };
                 self.epoch(epoch).ingress = Some(Box::new(ingress));
                 self.collector.recycle(record);
@@ -114,7 +113,7 @@ impl Edge {
                     },
                     packets_out: record.packets,
                     counters: Vec::new(),
-                    downstream: record.group.downstream().clone(),
+                    downstream: record.group.downstream().clone().into(),
                 };
                 self.epoch(epoch).egress = Some(Box::new(egress));
                 self.collector.recycle(record);

@@ -144,7 +144,7 @@ impl Replay {
     /// The size of a flow in the last epoch that was reported, where the ingress edge knows it.
     pub fn size_of(&self, flow: &FlowKey) -> Option<u64> {
         let sizes = self.analyser.sizes().get("e1")?;
-        Some(sizes.size_of(self.analyser.family(), flow).size)
+        Some(sizes.size_of(self.analyser.family(), &flow.into())?.size)
     }
 
     /// What has become of the packets so far.

@@ -107,7 +107,7 @@ impl EpochTruth {
         }
         let mut named = 0;
         for loss in &report.loss {
-            let Some(truth) = expected.get(&FlowKey::from(&loss.flow)) else {
+            let Some(truth) = expected.get(&loss.flow.key::<FlowKey>().unwrap()) else {
                 return Some(format!("{} is said to have lost {}", loss.flow, loss.lost));
             };
             let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
