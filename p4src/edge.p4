@@ -6,7 +6,11 @@
 // file of its own; what both kinds of switch must agree on is docs/contract.md.
 
 #include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
 #include <tna.p4>
+#endif
 
 #include "include/generated/contract.p4"
 #include "include/sizes.p4"
@@ -15,11 +19,12 @@
 #include "include/headers.p4"
 #include "include/parsing.p4"
 #include "include/readable.p4"
-#include "include/hashing.p4"
 #include "include/collection.p4"
+#include "include/hashing.p4"
 #include "include/classifier.p4"
-#include "include/hierarchy.p4"
 #include "include/index.p4"
+#include "include/hierarchy.p4"
+#include "include/marking.p4"
 #include "include/encoder.p4"
 #include "include/forwarding.p4"
 
@@ -29,18 +34,20 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                 inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
                 inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     Readable() readable;
+    Remember() before;
     FlowHash() flow_hash;
     Classifier() classifier;
     Hierarchy() classify;
     Encoder(UPSTREAM_BUCKETS) upstream;
+    Marking() marking;
     Request(2) request_of;
     CollectionPath() collection;
     Forwarding() forwarding;
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
     request_t request;
-    bit<16> size;
-    bool accepted;
-    bool encoded;
+    words_t masked;
+    bit<8> count8;
+    bit<16> count16;
 
     action host() {
         meta.from_host = true;
@@ -57,6 +64,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     // The agent flips the bit at the start of each epoch by setting this default.
     action set_timestamp(bit<1> value) {
         meta.timestamp = value;
+        meta.mark = value ++ 2w0;
     }
 
     table timestamp {
@@ -66,52 +74,54 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     }
 
     apply {
+        request = { false, hdr.collect.next, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
+        masked = { 0, 0, 0 };
         host_ports.apply();
         timestamp.apply();
         readable.apply(hdr, meta, ig_prsr_md.parser_err);
-        request = { false, 0, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
+        before.apply(hdr, meta);
         if (hdr.collect.isValid()) {
-            collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, ig_dprsr_md, ig_tm_md,
-                             accepted);
-            if (accepted) {
-                request_of.apply(hdr.collect, request);
-            }
-        } else if (meta.measured) {
-            flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol, meta.hashes);
-            if (meta.from_host) {
-                request.level0 = RECORD;
-                request.level1 = RECORD;
-            }
-        }
-
-        classifier.apply(meta.timestamp, meta.hashes, request, size);
-        if (meta.measured && meta.from_host) {
-            classify.apply(meta.timestamp, size, meta.hashes.sample, meta.hierarchy);
-        }
-        upstream.apply(meta.timestamp, meta.hierarchy,
-                       meta.hashes.word0, meta.hashes.word1, meta.hashes.word2,
-                       meta.hashes.fingerprint,
-                       hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
-                       request, hdr.record, encoded);
-
-        if (hdr.collect.isValid()) {
-            if (hdr.collect.access == READ && hdr.collect.source < 2) {
-                hdr.counter = { size };
-            }
-        } else {
-            if (meta.measured && meta.from_host
-                && hdr.ipv4.mark != meta.timestamp ++ meta.hierarchy) {
-                hdr.ipv4.mark = meta.timestamp ++ meta.hierarchy;
-                meta.changed = true;
-            }
-            packets.count((bit<1>)meta.from_host ++ (bit<1>)meta.measured);
-            forwarding.apply(hdr, meta, ig_intr_md.ingress_port, meta.hashes.fingerprint[19:12],
+            collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request,
                              ig_dprsr_md, ig_tm_md);
         }
-        hdr.bridge = {
-            7w0 ++ (bit<1>)meta.measured,
-            meta.hashes.word0, meta.hashes.word1, meta.hashes.word2,
-            12w0, meta.hashes.fingerprint };
+        flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
+                        meta.timestamp, request, meta.hashes);
+        if (request.collects) {
+            request_of.apply(hdr.collect, request);
+        } else if (meta.measured && meta.from_host) {
+            request.level0 = RECORD;
+            request.level1 = RECORD;
+        }
+
+        classifier.apply(meta.hashes, request, count8, count16);
+        if (meta.measured && meta.from_host) {
+            classify.apply(meta.timestamp, count8, count16, meta.hashes, meta.mark, masked,
+                           request);
+        }
+        upstream.apply(meta.mark, masked, meta.hashes.check,
+                       hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
+                       request, hdr.record);
+
+        hdr.bridge = { UNMEASURED, meta.hashes.word0, meta.hashes.word1, meta.hashes.word2,
+                       meta.hashes.check };
+        if (request.collects) {
+            hdr.bridge.kind = COLLECTING;
+            if (hdr.collect.access == READ && hdr.collect.source == 0) {
+                hdr.counter = { (bit<16>)count8 };
+            } else if (hdr.collect.access == READ && hdr.collect.source == 1) {
+                hdr.counter = { count16 };
+            }
+        } else {
+            if (meta.measured) {
+                hdr.bridge.kind = MEASURED;
+                if (meta.from_host) {
+                    marking.apply(hdr, meta, meta.mark);
+                }
+            }
+            packets.count((bit<1>)meta.from_host ++ (bit<1>)meta.measured);
+            forwarding.apply(hdr, meta, ig_intr_md.ingress_port, meta.hashes.word0[15:8],
+                             ig_dprsr_md, ig_tm_md);
+        }
     }
 }
 
@@ -133,18 +143,21 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
                in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
                inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
                inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
+    Remember() before;
+    Masks() masks;
     Encoder(DOWNSTREAM_BUCKETS) downstream;
+    Marking() marking;
     Request(5) request_of;
     CollectionProgress() progress;
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
     request_t request;
-    bit<3> given_back;
-    bool to_host;
-    bool encoded;
+    words_t masked;
+    mark_t carried;
+    mark_t given_back;
+    bool leaves;
 
     // The upper half of the DSCP that packets leave the network with.
     action host(bit<3> dscp) {
-        to_host = true;
         given_back = dscp;
     }
 
@@ -156,38 +169,35 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     }
 
     apply {
-        to_host = false;
-        host_ports.apply();
-        meta.measured = meta.kind == MEASURED;
-        request = { false, 0, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
-        if (hdr.collect.isValid() && meta.kind != CONTINUED) {
+        request = { false, hdr.collect.next, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING };
+        masked = { 0, 0, 0 };
+        carried = hdr.ipv4.mark;
+        given_back = 0;
+        before.apply(hdr, meta);
+        leaves = host_ports.apply().hit && meta.kind == MEASURED;
+        if (meta.kind == COLLECTING) {
+            request.collects = true;
             request_of.apply(hdr.collect, request);
-        } else if (meta.measured && to_host) {
-            meta.timestamp = hdr.ipv4.mark[2:2];
-            meta.hierarchy = hdr.ipv4.mark[1:0];
+        } else if (leaves) {
+            masks.apply(carried, hdr.bridge, masked, request);
         }
 
-        downstream.apply(meta.timestamp, meta.hierarchy,
-                         hdr.bridge.word0, hdr.bridge.word1, hdr.bridge.word2,
-                         hdr.bridge.fingerprint,
+        downstream.apply(carried, masked, hdr.bridge.check,
                          hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
-                         request, hdr.record, encoded);
+                         request, hdr.record);
 
-        if (hdr.collect.isValid()) {
+        if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
-        } else if (meta.measured && to_host) {
-            if (hdr.ipv4.mark != given_back) {
-                hdr.ipv4.mark = given_back;
-                meta.changed = true;
-            }
+        } else if (leaves) {
             // Of hierarchy 0, recorded, or of a hierarchy that has no buckets in this epoch.
-            if (meta.hierarchy == 0) {
+            if (carried[1:0] == 0) {
                 packets.count(0);
-            } else if (encoded) {
+            } else if (request.array0 == RECORD) {
                 packets.count(1);
             } else {
                 packets.count(2);
             }
+            marking.apply(hdr, meta, given_back);
         }
         hdr.bridge.setInvalid();
     }

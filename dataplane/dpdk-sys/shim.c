@@ -5,9 +5,13 @@
 #include <rte_cycles.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_fib.h>
+#include <rte_fib6.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_member.h>
+#include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include "shim.h"
 
@@ -173,4 +177,68 @@ size_t calumma_member_bytes(const struct rte_member_setsum *sketch)
 {
 	/* Each counter is a 64-bit word. */
 	return (size_t)sketch->num_row * sketch->num_col * sizeof(uint64_t);
+}
+
+struct rte_fib *calumma_fib_create(const struct calumma_fib *fib)
+{
+	struct rte_fib_conf conf;
+
+	memset(&conf, 0, sizeof(conf));
+	conf.type = RTE_FIB_DIR24_8;
+	conf.default_nh = fib->no_route;
+	conf.max_routes = (int)fib->most_routes;
+	conf.dir24_8.nh_sz = RTE_FIB_DIR24_8_2B;
+	conf.dir24_8.num_tbl8 = fib->blocks;
+	return rte_fib_create(fib->name, SOCKET_ID_ANY, &conf);
+}
+
+struct rte_fib6 *calumma_fib6_create(const struct calumma_fib *fib)
+{
+	struct rte_fib6_conf conf;
+
+	memset(&conf, 0, sizeof(conf));
+	conf.type = RTE_FIB6_TRIE;
+	conf.default_nh = fib->no_route;
+	conf.max_routes = (int)fib->most_routes;
+	conf.trie.nh_sz = RTE_FIB6_TRIE_2B;
+	conf.trie.num_tbl8 = fib->blocks;
+	return rte_fib6_create(fib->name, SOCKET_ID_ANY, &conf);
+}
+
+/* Releases differ in the type of an IPv6 address; all of them lay it out as 16 bytes. */
+
+int calumma_fib6_add(struct rte_fib6 *fib, const uint8_t *address, uint8_t depth, uint16_t hop)
+{
+	return rte_fib6_add(fib, (const void *)address, depth, hop);
+}
+
+int calumma_fib6_lookup(struct rte_fib6 *fib, const uint8_t *addresses, uint64_t *hops, int n)
+{
+	return rte_fib6_lookup_bulk(fib, (void *)(uintptr_t)addresses, hops, n);
+}
+
+/* Renamed in 23.03. */
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+#define TEL_ADD_DICT rte_tel_data_add_dict_uint
+#define TEL_ADD_ARRAY rte_tel_data_add_array_uint
+#define TEL_NUMBER RTE_TEL_UINT_VAL
+#else
+#define TEL_ADD_DICT rte_tel_data_add_dict_u64
+#define TEL_ADD_ARRAY rte_tel_data_add_array_u64
+#define TEL_NUMBER RTE_TEL_U64_VAL
+#endif
+
+int calumma_tel_add_u64(struct rte_tel_data *dictionary, const char *name, uint64_t value)
+{
+	return TEL_ADD_DICT(dictionary, name, value);
+}
+
+int calumma_tel_push_u64(struct rte_tel_data *list, uint64_t value)
+{
+	return TEL_ADD_ARRAY(list, value);
+}
+
+int calumma_tel_start_list(struct rte_tel_data *list)
+{
+	return rte_tel_data_start_array(list, TEL_NUMBER);
 }

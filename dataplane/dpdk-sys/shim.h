@@ -11,8 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <rte_fib.h>
+#include <rte_fib6.h>
 #include <rte_mbuf.h>
 #include <rte_member.h>
+#include <rte_telemetry.h>
 
 /* Where the fields of an mbuf lie. */
 enum calumma_mbuf_offset {
@@ -90,6 +93,17 @@ struct calumma_member_sketch {
 	uint32_t top_k;
 };
 
+/* What a table of routes is made for. */
+struct calumma_fib {
+	/* NUL-terminated, and no other table's. */
+	const char *name;
+	uint32_t most_routes;
+	/* Blocks of 256 entries below the first 24 bits. */
+	uint32_t blocks;
+	/* What an address without a route gives. */
+	uint16_t no_route;
+};
+
 /* Packets received from a queue into `mbufs`, at most `n`. */
 uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n);
 /* Packets of `mbufs` handed to a queue, which owns them from then on. */
@@ -112,6 +126,20 @@ int calumma_port_stats(uint16_t port, struct calumma_port_stats *stats);
 struct rte_member_setsum *calumma_member_create(const struct calumma_member_sketch *sketch);
 /* Bytes of a sketch's counters. */
 size_t calumma_member_bytes(const struct rte_member_setsum *sketch);
+/* An empty table of IPv4 routes with next hops of 15 bits, or NULL. */
+struct rte_fib *calumma_fib_create(const struct calumma_fib *fib);
+/* An empty table of IPv6 routes with next hops of 15 bits, or NULL. */
+struct rte_fib6 *calumma_fib6_create(const struct calumma_fib *fib);
+/* Adds a route; `address` has 16 bytes. 0, or a negative error number. */
+int calumma_fib6_add(struct rte_fib6 *fib, const uint8_t *address, uint8_t depth, uint16_t hop);
+/* Looks up `n` addresses of 16 bytes each. 0, or a negative error number. */
+int calumma_fib6_lookup(struct rte_fib6 *fib, const uint8_t *addresses, uint64_t *hops, int n);
+/* Adds a number to a dictionary under a name; 0, or a negative error number. */
+int calumma_tel_add_u64(struct rte_tel_data *dictionary, const char *name, uint64_t value);
+/* Adds a number to a list of such; 0, or a negative error number. */
+int calumma_tel_push_u64(struct rte_tel_data *list, uint64_t value);
+/* Begins a list of numbers; 0, or a negative error number. */
+int calumma_tel_start_list(struct rte_tel_data *list);
 /* The calling thread's DPDK error number. */
 int calumma_errno(void);
 /* The time stamp counter. */

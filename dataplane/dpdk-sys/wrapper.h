@@ -2,6 +2,8 @@
  * our shim for the rest. */
 #include <rte_eal.h>
 #include <rte_ethdev.h>
+#include <rte_fib.h>
+#include <rte_fib6.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>

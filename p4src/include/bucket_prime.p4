@@ -13,14 +13,24 @@ struct fragments_t {
     bit<32> inverse3;
 }
 
-control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
-                  in bit<20> fingerprint, out fragments_t fragments) {
+// The fourth fragment: what the others leave out of the key, and the fingerprint. The hash units
+// put it together from its five pieces.
+control CheckFragment(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
+                      in bit<32> y, out bit<32> check) {
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) pieces;
+
     apply {
-        fragments.f0 = 1w0 ++ src[30:0];
-        fragments.f1 = 1w0 ++ dst[30:0];
-        fragments.f2 = 1w0 ++ ports[30:0];
-        fragments.f3 = 1w0 ++ src[31:31] ++ dst[31:31] ++ ports[31:31] ++ protocol
-            ++ (fingerprint & FINGERPRINT_MASK);
+        check = pieces.get({ 1w0, src[31:31], dst[31:31], ports[31:31], protocol, FINGERPRINT(y) });
+    }
+}
+
+control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
+                  in bit<32> check, out fragments_t fragments) {
+    apply {
+        fragments.f0 = src & 0x7FFFFFFF;
+        fragments.f1 = dst & 0x7FFFFFFF;
+        fragments.f2 = ports & 0x7FFFFFFF;
+        fragments.f3 = check;
         fragments.inverse0 = PRIME - fragments.f0;
         fragments.inverse1 = PRIME - fragments.f1;
         fragments.inverse2 = PRIME - fragments.f2;
@@ -38,7 +48,7 @@ header record_h {
 }
 
 control ModularSum(in access_t access, in index_t index, in bit<32> fragment, in bit<32> inverse,
-                   out bit<32> word)(bit<32> size) {
+                   inout bit<32> word)(bit<32> size) {
     Register<bit<32>, index_t>(size, 0) sums;
     RegisterAction<bit<32>, index_t, bit<32>>(sums) encode = {
         void apply(inout bit<32> value) {

@@ -2,26 +2,42 @@
 // 32-bit words that wrap, two to a register. Four stateful ALUs an array.
 
 struct fragments_t {
-    bit<32> f0;
-    bit<32> f1;
-    bit<32> f2;
-    bit<32> f3;
-    bit<32> f4;
-    bit<32> f5;
-    bit<32> f6;
+    bit<16> f0;
+    bit<16> f1;
+    bit<16> f2;
+    bit<16> f3;
+    bit<16> f4;
+    bit<16> f5;
+    bit<16> f6;
 }
 
-// The 104 bits of the key and a zero bit, cut in order. There is no fingerprint.
-control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
-                  in bit<20> fingerprint, out fragments_t fragments) {
+// There is no fingerprint, and nothing left over for it.
+control CheckFragment(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
+                      in bit<32> y, out bit<32> check) {
     apply {
-        fragments.f0 = 17w0 ++ src[31:17];
-        fragments.f1 = 17w0 ++ src[16:2];
-        fragments.f2 = 17w0 ++ src[1:0] ++ dst[31:19];
-        fragments.f3 = 17w0 ++ dst[18:4];
-        fragments.f4 = 17w0 ++ dst[3:0] ++ ports[31:21];
-        fragments.f5 = 17w0 ++ ports[20:6];
-        fragments.f6 = 17w0 ++ ports[5:0] ++ protocol ++ 1w0;
+        check = 0;
+    }
+}
+
+// The 104 bits of the key and a zero bit, cut in order by the hash units.
+control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
+                  in bit<32> check, out fragments_t fragments) {
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut0;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut1;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut2;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut3;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut4;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut5;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut6;
+
+    apply {
+        fragments.f0 = cut0.get({ 1w0, src[31:17] });
+        fragments.f1 = cut1.get({ 1w0, src[16:2] });
+        fragments.f2 = cut2.get({ 1w0, src[1:0], dst[31:19] });
+        fragments.f3 = cut3.get({ 1w0, dst[18:4] });
+        fragments.f4 = cut4.get({ 1w0, dst[3:0], ports[31:21] });
+        fragments.f5 = cut5.get({ 1w0, ports[20:6] });
+        fragments.f6 = cut6.get({ 1w0, ports[5:0], protocol, 1w0 });
     }
 }
 
@@ -39,13 +55,13 @@ header record_h {
     bit<32> w3;
 }
 
-control PairSum(in access_t access, in index_t index, in bit<32> first, in bit<32> second,
-                out bit<32> word)(bit<32> size) {
+control PairSum(in access_t access, in index_t index, in bit<16> first, in bit<16> second,
+                inout bit<32> word)(bit<32> size) {
     Register<pair_t, index_t>(size, { 0, 0 }) sums;
     RegisterAction<pair_t, index_t, bit<32>>(sums) encode = {
         void apply(inout pair_t value) {
-            value.first = value.first + first;
-            value.second = value.second + second;
+            value.first = value.first + (bit<32>)first;
+            value.second = value.second + (bit<32>)second;
         }
     };
     RegisterAction<pair_t, index_t, bit<32>>(sums) read_first = {

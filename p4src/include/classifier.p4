@@ -3,7 +3,7 @@
 //
 // A counter at its maximum stands for infinity.
 
-control Counters8(in access_t access, in index_t index, out bit<8> count) {
+control Counters8(in access_t access, in index_t index, inout bit<8> count) {
     Register<bit<8>, index_t>(2 * CLASSIFIER_8, 0) counters;
     RegisterAction<bit<8>, index_t, bit<8>>(counters) insert = {
         void apply(inout bit<8> value, out bit<8> rv) {
@@ -33,7 +33,7 @@ control Counters8(in access_t access, in index_t index, out bit<8> count) {
     }
 }
 
-control Counters16(in access_t access, in index_t index, out bit<16> count) {
+control Counters16(in access_t access, in index_t index, inout bit<16> count) {
     Register<bit<16>, index_t>(2 * CLASSIFIER_16, 0) counters;
     RegisterAction<bit<16>, index_t, bit<16>>(counters) insert = {
         void apply(inout bit<16> value, out bit<16> rv) {
@@ -63,33 +63,16 @@ control Counters16(in access_t access, in index_t index, out bit<16> count) {
     }
 }
 
-// Counts the packet and gives the flow's size so far; or gives a collection packet a counter.
-control Classifier(in bit<1> group, in hashes_t hashes, in request_t request, out bit<16> size) {
+// Counts the packet and gives its counters; or gives a collection packet one.
+control Classifier(in hashes_t hashes, in request_t request,
+                   out bit<8> count8, out bit<16> count16) {
     Counters8() level0;
     Counters16() level1;
-    bit<8> count8;
-    bit<16> count16;
-    index_t index0;
-    index_t index1;
 
     apply {
-        if (request.collects) {
-            index0 = request.next;
-            index1 = request.next;
-        } else {
-            index0 = (index_t)(group ++ hashes.level0[CLASSIFIER_8_BITS - 1:0]);
-            index1 = (index_t)(group ++ hashes.level1[CLASSIFIER_16_BITS - 1:0]);
-        }
         count8 = 0;
         count16 = 0;
-        level0.apply(request.level0, index0, count8);
-        level1.apply(request.level1, index1, count16);
-        if (request.collects) {
-            size = count16 | (bit<16>)count8;
-        } else if (count8 == 0xFF) {
-            size = count16;
-        } else {
-            size = min((bit<16>)count8, count16);
-        }
+        level0.apply(request.level0, hashes.index0, count8);
+        level1.apply(request.level1, hashes.index1, count16);
     }
 }

@@ -20,7 +20,7 @@ struct request_t {
 }
 
 // Which register a collection packet means, in the gress whose first array has the number `first`.
-control Request(in collect_h collect, out request_t request)(bit<8> first) {
+control Request(in collect_h collect, inout request_t request)(bit<8> first) {
     action level0() { request.level0 = collect.access; }
     action level1() { request.level1 = collect.access; }
     action array0() { request.array0 = collect.access; }
@@ -42,53 +42,41 @@ control Request(in collect_h collect, out request_t request)(bit<8> first) {
     }
 
     apply {
-        request.collects = true;
-        request.next = collect.next;
-        request.level0 = NOTHING;
-        request.level1 = NOTHING;
-        request.array0 = NOTHING;
-        request.array1 = NOTHING;
-        request.array2 = NOTHING;
         source.apply();
     }
 }
 
-// Whether the packet comes from where it may, and where it goes after this pass.
+// Whether the packet comes from where it may, and where it goes after this pass. From elsewhere it
+// is a packet like any other.
 control CollectionPath(in collect_h collect, in PortId_t ingress_port, inout metadata_t meta,
+                       inout request_t request,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
-                       inout ingress_intrinsic_metadata_for_tm_t ig_tm_md,
-                       out bool accepted) {
+                       inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     PortId_t report;
-    PortId_t around;
 
     action accept(PortId_t report_port, PortId_t recirculation_port, MirrorId_t session) {
+        request.collects = true;
         report = report_port;
-        around = recirculation_port;
+        ig_tm_md.ucast_egress_port = recirculation_port;
         meta.session = session;
-    }
-
-    action drop() {
-        ig_dprsr_md.drop_ctl = 1;
     }
 
     // Ports that collection packets may come from: the CPU's and that of recirculation.
     table collectors {
         key = { ingress_port : exact; }
-        actions = { accept; drop; }
-        const default_action = drop;
+        actions = { accept; NoAction; }
+        const default_action = NoAction;
         size = 8;
     }
 
     apply {
-        accepted = collectors.apply().hit;
-        if (accepted) {
+        report = 0;
+        if (collectors.apply().hit) {
             if (collect.left == 1) {
                 ig_tm_md.ucast_egress_port = report;
             } else if (collect.room == 1) {
                 ig_tm_md.ucast_egress_port = report;
                 ig_dprsr_md.mirror_type = CONTINUE_MIRROR;
-            } else {
-                ig_tm_md.ucast_egress_port = around;
             }
         }
     }

@@ -1,13 +1,13 @@
 // A flow encoder: the FermatSketch of one direction, both groups in each register.
 
-// Encodes the packet in the part that its hierarchy names, or gives a collection packet an element
-// of an array. `encoded` is false where the epoch has no buckets for the hierarchy.
-control Encoder(in bit<1> timestamp, in hierarchy_t hierarchy,
-                in word_t word0, in word_t word1, in word_t word2, in bit<20> fingerprint,
+// Encodes the packet in the part that its mark names, or gives a collection packet an element of an
+// array.
+control Encoder(in mark_t mark, in words_t masked, in bit<32> check,
                 in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
-                inout request_t request, inout record_h record,
-                out bool encoded)(bit<32> buckets) {
-    PartIndex() part;
+                in request_t request, inout record_h record)(bit<32> buckets) {
+    Modulo() modulo0;
+    Modulo() modulo1;
+    Modulo() modulo2;
     Fragments() cut;
     BucketArray(2 * buckets) array0;
     BucketArray(2 * buckets) array1;
@@ -18,20 +18,14 @@ control Encoder(in bit<1> timestamp, in hierarchy_t hierarchy,
     fragments_t fragments;
 
     apply {
-        encoded = false;
-        if (request.collects) {
-            index0 = request.next;
-            index1 = request.next;
-            index2 = request.next;
-        } else if (hierarchy != 0) {
-            part.apply(timestamp, hierarchy, word0, word1, word2,
-                       encoded, index0, index1, index2);
-            cut.apply(src, dst, ports, protocol, fingerprint, fragments);
-            if (encoded) {
-                request.array0 = RECORD;
-                request.array1 = RECORD;
-                request.array2 = RECORD;
-            }
+        index0 = request.next;
+        index1 = request.next;
+        index2 = request.next;
+        cut.apply(src, dst, ports, protocol, check, fragments);
+        if (!request.collects) {
+            modulo0.apply(mark, masked.word0, index0);
+            modulo1.apply(mark, masked.word1, index1);
+            modulo2.apply(mark, masked.word2, index2);
         }
         array0.apply(request.array0, index0, fragments, record);
         array1.apply(request.array1, index1, fragments, record);

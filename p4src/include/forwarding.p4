@@ -1,5 +1,8 @@
 // Where a packet leaves: by a port pair, by a route (longest prefix, with ECMP), or to the CPU.
 
+// The complement of a TTL of 1, in its place in the header.
+const bit<16> LOWER_TTL = 0xFEFF;
+
 control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port,
                    in bit<8> flow_slot,
                    inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
@@ -36,6 +39,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
         hdr.ethernet.src = src;
         hdr.ethernet.dst = dst;
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        meta.before.ttl = LOWER_TTL;
         meta.changed = true;
     }
 

@@ -4,36 +4,36 @@
 // The exclusive or of four table words and a rotated CRC is linear, so the hash units compute it
 // at the moment they are asked for an index: one more stage instead of a chain of additions.
 
-// One byte of x in its secret table; 256 entries, drawn from the deployment's key.
-control SecretByte(in bit<8> byte, out word_t word0, out word_t word1, out word_t word2,
-                   out bit<32> word3) {
-    action set(word_t w0, word_t w1, word_t w2, bit<32> w3) {
-        word0 = w0;
-        word1 = w1;
-        word2 = w2;
-        word3 = w3;
-    }
-
-    table secret {
-        key = { byte : exact; }
-        actions = { set; }
-        size = 256;
-    }
-
-    apply {
-        secret.apply();
-    }
-}
-
+// What a byte of x contributes: the low halves of lanes 0 to 2, and both halves of lane 3.
 struct secret_t {
     word_t word0;
     word_t word1;
     word_t word2;
-    bit<32> word3;
+    word_t low;
+    word_t high;
+}
+
+// One byte of x in its secret table; 256 entries, drawn from the deployment's key.
+control SecretByte(in bit<8> byte, out secret_t out_of) {
+    action set(word_t w0, word_t w1, word_t w2, word_t w3_low, word_t w3_high) {
+        out_of = { w0, w1, w2, w3_low, w3_high };
+    }
+
+    table secret {
+        key = { byte : exact; }
+        actions = { set; NoAction; }
+        const default_action = NoAction;
+        size = 256;
+    }
+
+    apply {
+        out_of = { 0, 0, 0, 0, 0 };
+        secret.apply();
+    }
 }
 
 control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
-                 out hashes_t hashes) {
+                 in bit<1> timestamp, in request_t request, out hashes_t hashes) {
     CRCPolynomial<bit<32>>(CRC_X, true, false, false, 0xFFFFFFFF, 0xFFFFFFFF) polynomial_x;
     CRCPolynomial<bit<32>>(CRC_Y, true, false, false, 0xFFFFFFFF, 0xFFFFFFFF) polynomial_y;
     Hash<bit<32>>(HashAlgorithm_t.CUSTOM, polynomial_x) hash_x;
@@ -41,38 +41,62 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
     Hash<word_t>(HashAlgorithm_t.XOR16) xor0;
     Hash<word_t>(HashAlgorithm_t.XOR16) xor1;
     Hash<word_t>(HashAlgorithm_t.XOR16) xor2;
-    Hash<word_t>(HashAlgorithm_t.XOR16) xor_level0;
-    Hash<word_t>(HashAlgorithm_t.XOR16) xor_level1;
+    Hash<index_t>(HashAlgorithm_t.XOR16) xor_index0;
+    Hash<index_t>(HashAlgorithm_t.XOR16) xor_index1;
     Hash<bit<16>>(HashAlgorithm_t.XOR16) xor_sample;
     SecretByte() byte0;
     SecretByte() byte1;
     SecretByte() byte2;
     SecretByte() byte3;
+    CheckFragment() check;
     bit<32> x;
     bit<32> y;
+    bit<16> seed;
     secret_t t0;
     secret_t t1;
     secret_t t2;
     secret_t t3;
 
+    action sample(bit<16> epoch_seed) {
+        seed = epoch_seed;
+    }
+
+    table sampling {
+        key = { timestamp : exact; }
+        actions = { sample; NoAction; }
+        const default_action = NoAction;
+        size = 2;
+    }
+
     apply {
+        seed = 0;
+        sampling.apply();
         x = hash_x.get({ src, dst, ports, protocol, 24w0 });
         y = hash_y.get({ src, dst, ports, protocol, 24w0 });
-        byte0.apply(x[7:0], t0.word0, t0.word1, t0.word2, t0.word3);
-        byte1.apply(x[15:8], t1.word0, t1.word1, t1.word2, t1.word3);
-        byte2.apply(x[23:16], t2.word0, t2.word1, t2.word2, t2.word3);
-        byte3.apply(x[31:24], t3.word0, t3.word1, t3.word2, t3.word3);
+        byte0.apply(x[7:0], t0);
+        byte1.apply(x[15:8], t1);
+        byte2.apply(x[23:16], t2);
+        byte3.apply(x[31:24], t3);
         hashes.word0 = xor0.get({ t0.word0, t1.word0, t2.word0, t3.word0, ROTATED_0(y) });
         hashes.word1 = xor1.get({ t0.word1, t1.word1, t2.word1, t3.word1, ROTATED_1(y) });
         hashes.word2 = xor2.get({ t0.word2, t1.word2, t2.word2, t3.word2, ROTATED_2(y) });
-        // Lane 3 is rotated by 16: its low half takes the high half of y, and the other way round.
-        hashes.level0 = xor_level0.get({
-            t0.word3[15:0], t1.word3[15:0], t2.word3[15:0], t3.word3[15:0], y[31:16] });
-        hashes.level1 = xor_level1.get({
-            t0.word3[31:16], t1.word3[31:16], t2.word3[31:16], t3.word3[31:16], y[15:0], x[15:0] });
         hashes.sample = xor_sample.get({
-            t0.word3[31:16], t1.word3[31:16], t2.word3[31:16], t3.word3[31:16],
-            y[15:0], y[31:16] });
-        hashes.fingerprint = y[31:12];
+            t0.high, t1.high, t2.high, t3.high, y[15:0], y[31:16], seed });
+        check.apply(src, dst, ports, protocol, y, hashes.check);
+        if (request.collects) {
+            hashes.index0 = request.next;
+            hashes.index1 = request.next;
+        } else {
+            // Lane 3 is rotated by 16: its low half takes the high half of y, and the other way
+            // round. The group is put in above the bits of an index.
+            hashes.index0 = xor_index0.get({
+                ABOVE_8, t0.low[INDEX_8], ABOVE_8, t1.low[INDEX_8],
+                ABOVE_8, t2.low[INDEX_8], ABOVE_8, t3.low[INDEX_8],
+                GROUP_8(timestamp), y[HIGH_8] });
+            hashes.index1 = xor_index1.get({
+                ABOVE_16, t0.high[INDEX_16], ABOVE_16, t1.high[INDEX_16],
+                ABOVE_16, t2.high[INDEX_16], ABOVE_16, t3.high[INDEX_16],
+                ABOVE_16, y[INDEX_16], GROUP_16(timestamp), x[INDEX_16] });
+        }
     }
 }

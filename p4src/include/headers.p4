@@ -27,7 +27,7 @@ header vlan_h {
 header ipv4_h {
     bit<4> version;
     bit<4> ihl;
-    bit<3> mark;
+    mark_t mark;
     bit<5> tos_rest;
     bit<16> total_length;
     bit<16> identification;
@@ -71,6 +71,7 @@ header counter_h {
 const bit<8> UNMEASURED = 0;
 const bit<8> MEASURED = 1;
 const bit<8> CONTINUED = 2;
+const bit<8> COLLECTING = 3;
 
 // The mirror that copies the front of a full collection packet.
 const MirrorType_t CONTINUE_MIRROR = 1;
@@ -81,8 +82,7 @@ header bridge_h {
     word_t word0;
     word_t word1;
     word_t word2;
-    bit<12> pad;
-    bit<20> fingerprint;
+    bit<32> check;             // the fragment with the fingerprint
 }
 
 // In front of the copy of a collection packet that goes on where the full one stopped.
@@ -107,10 +107,18 @@ struct hashes_t {
     word_t word0;              // low bits of lanes 0 to 2: the bucket arrays
     word_t word1;
     word_t word2;
-    word_t level0;             // low bits of the classifier's two words
-    word_t level1;
-    bit<16> sample;            // sample hash before the seed
-    bit<20> fingerprint;
+    index_t index0;            // counters of the classifier
+    index_t index1;
+    bit<16> sample;            // sample hash of the epoch
+    bit<32> check;             // the fragment with the fingerprint
+}
+
+// What the header checksum must give up, complemented, so that adding it subtracts (RFC 1624).
+struct before_t {
+    bit<16> checksum;
+    bit<8> ones;               // the complement of nothing beside the ToS byte
+    bit<8> tos;
+    bit<16> ttl;               // what a TTL one lower changes
 }
 
 struct metadata_t {
@@ -118,12 +126,12 @@ struct metadata_t {
     MirrorId_t session;        // of the copy that goes on collecting
     bool readable;             // IPv4 with ports, as far as the parser sees
     bit<32> ports;             // 0 where there are none
-    bit<16> rest;              // checksum of what does not change
+    before_t before;
     bool changed;              // the checksum must follow
     bool from_host;
     bool measured;
     bit<1> timestamp;
-    hierarchy_t hierarchy;
+    mark_t mark;
     hashes_t hashes;
 }
 

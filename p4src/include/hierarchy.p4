@@ -1,44 +1,37 @@
-// From the flow's size to its hierarchy: the thresholds and the sampling of the epoch. All tables
-// are keyed by the timestamp bit, so that a reconfiguration fills those of the next epoch only.
+// From the flow's size to its mark and to the part of the encoder that it goes to: the thresholds,
+// the sampling and the division of memory of the epoch. All tables are keyed by the timestamp bit,
+// so that a reconfiguration fills those of the next epoch only.
+//
+// A flow is at least of some size where both of its counters are, a counter at its maximum being
+// infinite: so the counters themselves are matched, and their minimum is never computed.
 
-control Hierarchy(in bit<1> timestamp, in bit<16> size, in bit<16> sample_hash,
-                  out hierarchy_t hierarchy) {
-    bit<16> seed;
-    bit<16> highest;  // ceil(65536 R) - 1
-    bit<16> over;
+control Hierarchy(in bit<1> timestamp, in bit<8> count8, in bit<16> count16, in hashes_t hashes,
+                  inout mark_t mark, inout words_t masked, inout request_t request) {
+    action light() {}
 
-    action sample(bit<16> epoch_seed, bit<16> highest_sampled) {
-        seed = epoch_seed;
-        highest = highest_sampled;
+    // A part without buckets in the epoch encodes nothing.
+    action unencoded(hierarchy_t hierarchy) {
+        mark[1:0] = hierarchy;
     }
 
-    table sampling {
-        key = { timestamp : exact; }
-        actions = { sample; }
-        size = 2;
+    action encoded(hierarchy_t hierarchy, word_t mask) {
+        mark[1:0] = hierarchy;
+        masked.word0 = hashes.word0 & mask;
+        masked.word1 = hashes.word1 & mask;
+        masked.word2 = hashes.word2 & mask;
+        request.array0 = RECORD;
+        request.array1 = RECORD;
+        request.array2 = RECORD;
     }
 
-    action candidate(hierarchy_t value) {
-        hierarchy = value;
-    }
-
-    action light() {
-        hierarchy = 0;
-    }
-
-    // Ranges of sizes from T_l and from T_h on.
     table thresholds {
-        key = { timestamp : exact; size : range; }
-        actions = { candidate; light; }
+        key = { timestamp : exact; count8 : range; count16 : range; hashes.sample : range; }
+        actions = { encoded; unencoded; light; }
         const default_action = light;
-        size = 4;
+        size = 16;
     }
 
     apply {
-        sampling.apply();
-        over = (sample_hash ^ seed) |-| highest;
-        if (!thresholds.apply().hit && over == 0) {
-            hierarchy = 1;
-        }
+        thresholds.apply();
     }
 }

@@ -4,14 +4,21 @@
 // The mask keeps the word below eight times the part's length; a range table then adds what leads
 // to the bucket: minus a multiple of the length, plus the part's offset, plus the group's.
 
-control Modulo(in bit<1> timestamp, in hierarchy_t hierarchy, in word_t word, out index_t index) {
+struct words_t {
+    word_t word0;
+    word_t word1;
+    word_t word2;
+}
+
+control Modulo(in mark_t mark, in word_t word, inout index_t index) {
     action move(index_t by) {
         index = word + by;
     }
 
     table ranges {
-        key = { timestamp : exact; hierarchy : exact; word : range; }
-        actions = { move; }
+        key = { mark : exact; word : range; }
+        actions = { move; NoAction; }
+        const default_action = NoAction;
         size = 48;
     }
 
@@ -20,34 +27,26 @@ control Modulo(in bit<1> timestamp, in hierarchy_t hierarchy, in word_t word, ou
     }
 }
 
-control PartIndex(in bit<1> timestamp, in hierarchy_t hierarchy,
-                  in word_t word0, in word_t word1, in word_t word2,
-                  out bool found, out index_t index0, out index_t index1, out index_t index2) {
-    Modulo() modulo0;
-    Modulo() modulo1;
-    Modulo() modulo2;
-    word_t masked0;
-    word_t masked1;
-    word_t masked2;
-
-    action keep(word_t mask) {
-        masked0 = word0 & mask;
-        masked1 = word1 & mask;
-        masked2 = word2 & mask;
+// At egress the mark that the packet carries names the part.
+control Masks(in mark_t mark, in bridge_h hashes, inout words_t masked, inout request_t request) {
+    action encoded(word_t mask) {
+        masked.word0 = hashes.word0 & mask;
+        masked.word1 = hashes.word1 & mask;
+        masked.word2 = hashes.word2 & mask;
+        request.array0 = RECORD;
+        request.array1 = RECORD;
+        request.array2 = RECORD;
     }
 
     // Hierarchies without buckets in the epoch have no entry.
     table masks {
-        key = { timestamp : exact; hierarchy : exact; }
-        actions = { keep; NoAction; }
+        key = { mark : exact; }
+        actions = { encoded; NoAction; }
         const default_action = NoAction;
-        size = 6;
+        size = 8;
     }
 
     apply {
-        found = masks.apply().hit;
-        modulo0.apply(timestamp, hierarchy, masked0, index0);
-        modulo1.apply(timestamp, hierarchy, masked1, index1);
-        modulo2.apply(timestamp, hierarchy, masked2, index2);
+        masks.apply();
     }
 }

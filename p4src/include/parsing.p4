@@ -4,8 +4,6 @@
 // What can't be read to the ports is left unreadable: it is forwarded and not measured.
 
 parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
-    Checksum() unchanged;
-
     state start {
         meta.readable = false;
         meta.ports = 0;
@@ -42,13 +40,8 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
-    // The checksum changes with the mark and the TTL only: what is subtracted here stays.
     state ipv4 {
         pkt.extract(hdr.ipv4);
-        unchanged.subtract({ hdr.ipv4.checksum });
-        unchanged.subtract({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.mark, hdr.ipv4.tos_rest });
-        unchanged.subtract({ hdr.ipv4.ttl, hdr.ipv4.protocol });
-        meta.rest = unchanged.get();
         transition select(hdr.ipv4.version, hdr.ipv4.ihl) {
             (4, 5) : transport;
             (4, 6) : options1;
@@ -138,16 +131,16 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
     }
 }
 
-// The mark and the TTL may have changed; the sum of all else came from the parser (RFC 1624).
+// The mark and the TTL may have changed, and the header checksum follows (RFC 1624): a wrong one
+// stays wrong.
 control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
     Checksum() ipv4_checksum;
 
     apply {
         if (meta.changed) {
             hdr.ipv4.checksum = ipv4_checksum.update({
-                hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.mark, hdr.ipv4.tos_rest,
-                hdr.ipv4.ttl, hdr.ipv4.protocol,
-                meta.rest });
+                meta.before.checksum, meta.before.ones, meta.before.tos, meta.before.ttl,
+                8w0, hdr.ipv4.mark, hdr.ipv4.tos_rest });
         }
         pkt.emit(hdr);
     }

@@ -2,6 +2,7 @@
 //! are divided among its parts.
 
 use std::cmp::min;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +89,39 @@ pub enum LayoutError {
     Classifier(#[from] tower::LevelError),
 }
 
+/// How much of the memory of [`Layout::within`] is the upstream flow encoder's, and how much of the
+/// rest is that of each counter array, by the width of its counters in bits.
+const ENCODER: f64 = 0.3;
+const CLASSIFIER: [(u32, f64); 3] = [(4, 0.3), (8, 0.5), (16, 0.2)];
+
 impl Layout {
+    /// A layout whose classifier and upstream flow encoder together fill at most `bytes` (but have at
+    /// least one counter an array and one bucket an array), divided so that all six packet
+    /// accumulation tasks are answered well between 100 KB and 1 MB: narrow counters tell the many small
+    /// flows apart, 8-bit ones carry a flow to T_h with few others beside it, and the encoder takes over before the wide
+    /// ones would matter. The downstream flow encoder has three quarters of the upstream one's buckets,
+    /// as in the paper. `cargo xtask figures --only chamelemon-11` shows what it brings; a Tofino
+    /// has no 4-bit counters.
+    pub fn within(bytes: usize) -> Self {
+        let layout = Self::default();
+        let encoder = (bytes as f64 * ENCODER) as usize;
+        let bucket = 4 * layout.arithmetic.words();
+        let buckets = encoder / bucket / layout.arrays as usize;
+        let upstream_buckets = (buckets as u32).clamp(1, 1 << 28);
+        let counters =
+            bytes.saturating_sub(upstream_buckets as usize * layout.arrays as usize * bucket);
+        let level = |(bits, share): (u32, f64)| {
+            let counters = counters as f64 * share * 8.0 / f64::from(bits);
+            Level::new(bits, (counters as u32).clamp(1, 1 << 28))
+        };
+        Self {
+            upstream_buckets,
+            downstream_buckets: (upstream_buckets / 4 * 3).max(1),
+            classifier: CLASSIFIER.map(level).to_vec(),
+            ..layout
+        }
+    }
+
     /// Checks that sketches of this layout can be built.
     ///
     /// # Errors
@@ -238,6 +271,22 @@ impl Part {
         self.offset + at
     }
 
+    /// Where evenly spread words fall: buckets, counted from the array's start, that equally many
+    /// masked words fall on, and how many more or fewer than on average (1.0). One run of buckets
+    /// where the length divides the range of masked words, else two, of which the first has up to
+    /// a quarter more.
+    pub(crate) fn strata(&self) -> impl Iterator<Item = (Range<u32>, f64)> {
+        let Self { offset, len, mask } = *self;
+        let words = f64::from(mask) + 1.0;
+        let (each, longer) = ((mask + 1) / len.max(1), (mask + 1) % len.max(1));
+        let hits = move |words_each: u32| f64::from(words_each) * f64::from(len) / words;
+        let strata = [
+            (offset..offset + longer, hits(each + 1)),
+            (offset + longer..offset + len, hits(each)),
+        ];
+        strata.into_iter().filter(|(buckets, _)| !buckets.is_empty())
+    }
+
     /// For each packet of a burst the one of `parts` that its class chooses.
     #[inline(always)]
     pub(crate) fn columns(parts: &[Self; 4], classes: &Column) -> PartColumns {
@@ -288,6 +337,18 @@ mod tests {
     }
 
     #[test]
+    fn a_layout_within_so_many_bytes_is_valid_and_fills_them() {
+        for bytes in [0, 1_000, 65_536, 200_000, 600_000, 100_000_000] {
+            let layout = Layout::within(bytes);
+            assert_eq!(layout.validate(), Ok(()), "{bytes} bytes");
+            let counters: usize = layout.classifier.iter().map(Level::bytes).sum();
+            let buckets = layout.upstream_shape().total_buckets() * 4 * layout.arithmetic.words();
+            assert!(counters + buckets <= bytes.max(70), "{bytes} bytes");
+            assert!((counters + buckets) as f64 > 0.98 * bytes as f64, "{bytes} bytes");
+        }
+    }
+
+    #[test]
     fn parts_lie_side_by_side_ll_first() {
         let partition = Partition { hh: 1024, hl: 2560, ll: 512 };
         assert_eq!(partition.ll_part().offset(), 0);
@@ -304,6 +365,24 @@ mod tests {
             let range = u64::from(part.mask()) + 1;
             prop_assert!(range > 4 * u64::from(len) && range <= 8 * u64::from(len));
             prop_assert_eq!(part.bucket(word), offset + (word & part.mask()) % len);
+        }
+
+        #[test]
+        fn strata_say_how_many_words_fall_on_each_bucket(offset in 0u32..9, len in 1u32..500) {
+            let part = Part::new(offset, len);
+            let mut words = vec![0; (offset + len) as usize];
+            (0..=part.mask()).for_each(|word| words[part.bucket(word) as usize] += 1);
+            let mean = f64::from(part.mask() + 1) / f64::from(len);
+            let mut next = offset;
+            for (buckets, hits) in part.strata() {
+                prop_assert_eq!(buckets.start, next);
+                next = buckets.end;
+                for bucket in buckets {
+                    let words = f64::from(words[bucket as usize]);
+                    prop_assert!((hits * mean - words).abs() < 1e-9);
+                }
+            }
+            prop_assert_eq!(next, offset + len);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod checks;
 mod machine;
+mod p4;
 mod shell;
 
 use std::path::PathBuf;
@@ -58,6 +59,18 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
+    /// Compile the P4 edge switch for Tofino and print what it takes beside the published figures
+    ///
+    /// Where p4c (with its Tofino backend) or bf-p4c is on the path; elsewhere it says that it skipped. What is
+    /// compiled goes to target/p4.
+    P4 {
+        /// Only variants whose name contains this
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
+        /// Write the figures to this file, too, as a JSON list
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
 }
@@ -106,6 +119,7 @@ fn main() -> ExitCode {
         Command::Figures { out, only, quick, data } => {
             figures(&out, only.as_deref(), quick, data.as_deref())
         }
+        Command::P4 { only, json } => p4::compile(only.as_deref(), json.as_deref()),
         Command::Test => checks::run(),
     };
     match result {

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use calumma_edge::carrier::{self, Mark};
+use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::measure::{EgressRecord, IngressRecord, Mailbox, Measurement, Session, ToWorker};
 use calumma_edge::parse::parse;
 use calumma_edge::worker::{Packet, Policy, Worker};
@@ -87,7 +87,7 @@ pub fn stages() -> Vec<Case<'static>> {
         let mut frames = frames.to_vec();
         each("edge.stage.mark.ns", move |from, to| {
             for frame in &mut frames[from..to] {
-                carrier::write(
+                PlainTos::default().write(
                     &mut frame.0,
                     14,
                     Mark { bit: 1, hierarchy: Hierarchy::HlCandidate },

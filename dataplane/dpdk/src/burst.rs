@@ -115,6 +115,13 @@ impl<const N: usize> Burst<N> {
         self.truncate(kept);
     }
 
+    /// Takes all packets out, in order. Those that are not taken are freed.
+    #[inline]
+    pub fn drain(&mut self) -> Drain<'_, N> {
+        let len = std::mem::take(&mut self.len);
+        Drain { burst: self, at: 0, len }
+    }
+
     /// Calls `work` for each packet in order, while the data of the packets behind it is on its way
     /// to the cache.
     #[inline]
@@ -173,6 +180,37 @@ impl<const N: usize> Burst<N> {
             unsafe { std::ptr::copy(first.add(n), first, left) };
         }
         self.len = left;
+    }
+}
+
+/// The packets of a [`Burst`] on their way out of it.
+#[derive(Debug)]
+pub struct Drain<'a, const N: usize> {
+    /// Says that it is empty: what is still in it is this one's.
+    burst: &'a mut Burst<N>,
+    /// Those from here to `len` are initialised.
+    at: usize,
+    len: usize,
+}
+
+impl<const N: usize> Iterator for Drain<'_, N> {
+    type Item = Mbuf;
+
+    #[inline]
+    fn next(&mut self) -> Option<Mbuf> {
+        if self.at == self.len {
+            return None;
+        }
+        self.at += 1;
+        // SAFETY: it is initialised, and read once: `at` has passed it.
+        Some(unsafe { self.burst.mbufs[self.at - 1].assume_init_read() })
+    }
+}
+
+impl<const N: usize> Drop for Drain<'_, N> {
+    #[inline]
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 

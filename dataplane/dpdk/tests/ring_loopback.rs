@@ -83,6 +83,13 @@ fn packets_go_round_in_order(eal: &Eal, pool: &Mempool) {
     assert!(panicked.is_err());
     assert_eq!((burst.len(), pool.in_use()), (32, 32), "no mbuf is lost, none is freed twice");
     burst.clear();
+
+    for number in 0..32_u8 {
+        burst.push(pool.alloc_with(&[number]).unwrap()).unwrap();
+    }
+    let taken: Vec<_> = burst.drain().take(20).collect();
+    assert!(taken.iter().zip(0..).all(|(mbuf, number)| mbuf.data() == [number]));
+    assert_eq!((burst.len(), pool.in_use()), (0, 20), "what is not taken is freed");
 }
 
 fn a_packet_grows_and_shrinks_at_both_ends(pool: &Mempool) {

@@ -1,10 +1,22 @@
 //! The mark: three bits that travel with a packet from its ingress to its egress edge.
 //!
-//! They lie in the top of the IPv4 ToS byte: bit 7 is the timestamp bit, bits 6-5 the hierarchy.
-//! At egress they are given back as the configured DSCP says. The lower three bits of the DSCP and
-//! the ECN field are never touched, and the header checksum follows incrementally (RFC 1624).
+//! How they travel is the network's choice, the same at all its edges: in the ToS byte or traffic
+//! class ([`Tos`]), in the IPv6 flow label ([`FlowLabel`]), or in a header of their own between
+//! Ethernet and IP ([`Shim`]). `docs/contract.md` (Carrier) has the bits.
+//!
+//! A [`Carrier`] is looked at once a burst; what is done to a packet is compiled for each kind
+//! through [`Carry`].
+
+mod flow_label;
+mod shim;
+mod tos;
 
 use calumma_sketch::Hierarchy;
+
+pub use self::flow_label::FlowLabel;
+pub use self::shim::Shim;
+pub use self::tos::{PlainTos, SignedTos, Tos};
+use crate::worker::Packet;
 
 /// What a packet carries through the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,92 +27,153 @@ pub struct Mark {
     pub hierarchy: Hierarchy,
 }
 
-const MARK_BITS: u8 = 0b1110_0000;
-
-/// Writes the mark into the packet whose IPv4 header begins at `ip_offset`; without a whole header
-/// there, nothing happens.
-#[inline]
-pub fn write(bytes: &mut [u8], ip_offset: usize, mark: Mark) {
-    set_top_bits(bytes, ip_offset, (mark.bit as u8) << 7 | mark.hierarchy.bits() << 5);
-}
-
-/// Reads the mark of the packet whose IPv4 header begins at `ip_offset`.
-#[inline]
-pub fn read(bytes: &[u8], ip_offset: usize) -> Option<Mark> {
-    let tos = *bytes.get(ip_offset + 1)?;
-    Some(Mark { bit: usize::from(tos >> 7), hierarchy: Hierarchy::from_bits(tos >> 5) })
-}
-
-/// Takes the mark out: the three bits become the upper half of `dscp` (0 to 63).
-#[inline]
-pub fn restore(bytes: &mut [u8], ip_offset: usize, dscp: u8) {
-    set_top_bits(bytes, ip_offset, dscp << 2 & MARK_BITS);
-}
-
-#[inline]
-fn set_top_bits(bytes: &mut [u8], ip_offset: usize, bits: u8) {
-    let Some(header) = bytes.get_mut(ip_offset..).and_then(|rest| rest.first_chunk_mut::<20>())
-    else {
-        return;
-    };
-    let before = u16::from_be_bytes([header[0], header[1]]);
-    header[1] = header[1] & !MARK_BITS | bits;
-    let after = u16::from_be_bytes([header[0], header[1]]);
-    if before == after {
-        return;
+impl Mark {
+    /// The three bits, the timestamp bit on top.
+    #[inline]
+    pub fn bits(self) -> u8 {
+        (self.bit as u8 & 1) << 2 | self.hierarchy.bits()
     }
-    let checksum = u16::from_be_bytes([header[10], header[11]]);
-    let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+
+    /// The mark from its three bits; further bits are ignored.
+    #[inline]
+    pub fn from_bits(bits: u8) -> Self {
+        Self { bit: usize::from(bits >> 2 & 1), hierarchy: Hierarchy::from_bits(bits) }
+    }
+}
+
+/// How the packets of a network carry their marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// In the upper three bits of the ToS byte or traffic class.
+    Tos(PlainTos),
+    /// In all six bits of the DSCP, the lower three of which tell marked packets from others.
+    SignedTos(SignedTos),
+    /// In the flow label; IPv6 only.
+    FlowLabel(FlowLabel),
+    /// In a header between Ethernet and IP.
+    Shim(Shim),
+}
+
+impl Default for Carrier {
+    fn default() -> Self {
+        Self::Tos(PlainTos::default())
+    }
+}
+
+/// What a kind of carrier does to packets.
+pub trait Carry: Copy {
+    /// Marks that were taken out of a burst's packets before their headers were read.
+    type Detached;
+
+    /// Whether a packet whose IP header begins at `ip_offset` can be marked. One that can't is not
+    /// measured.
+    fn can_carry<P: Packet>(self, packet: &P, ip_offset: usize) -> bool;
+
+    /// Marks a packet that [can carry](Self::can_carry) it.
+    fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark);
+
+    /// At egress, before headers are read: takes out what hides them.
+    fn detach<P: Packet>(self, packets: &mut [P]) -> Self::Detached;
+
+    /// At egress, once headers are read: takes the mark out of the burst's packet `at` and gives
+    /// it. A packet without a valid mark stays as it is.
+    fn take<P: Packet>(
+        self,
+        detached: &Self::Detached,
+        at: usize,
+        packet: &mut P,
+        ip_offset: usize,
+    ) -> Option<Mark>;
+
+    /// Whether a packet that is not IP bears a mark which no edge of this network gave it, or which
+    /// this edge can't read. Such a packet must not go on: another edge would take it for marked.
+    fn is_foreign<P: Packet>(self, packet: &P) -> bool;
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::parse::tests::{checksum, udp};
-    use proptest::prelude::*;
 
-    #[test]
-    fn a_mark_is_read_as_it_was_written_and_the_checksum_stays_right() {
-        for bits in 0..8_u8 {
-            let mut frame = udp(0, 0);
-            let mark =
-                Mark { bit: usize::from(bits >> 2), hierarchy: Hierarchy::from_bits(bits & 3) };
-            write(&mut frame, 14, mark);
-            assert_eq!(read(&frame, 14), Some(mark));
-            assert_eq!(frame[15], bits << 5 | 0x03, "the rest of the ToS byte is untouched");
-            assert_eq!(checksum(&frame[14..34]), 0);
+    /// A frame with room before it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(crate) struct Frame {
+        buffer: Vec<u8>,
+        start: usize,
+    }
+
+    impl Frame {
+        pub(crate) fn new(headroom: usize, bytes: &[u8]) -> Self {
+            let mut buffer = vec![0xEE; headroom];
+            buffer.extend_from_slice(bytes);
+            Self { buffer, start: headroom }
         }
     }
 
-    #[test]
-    fn egress_gives_the_configured_dscp_back() {
-        let mut frame = udp(0, 0);
-        write(&mut frame, 14, Mark { bit: 1, hierarchy: Hierarchy::HhCandidate });
-        restore(&mut frame, 14, 46);
-        assert_eq!(frame[15], 0b1010_0000 | 0x03);
-        assert_eq!(checksum(&frame[14..34]), 0);
+    impl Packet for Frame {
+        fn bytes(&self) -> &[u8] {
+            &self.buffer[self.start..]
+        }
+
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            &mut self.buffer[self.start..]
+        }
+
+        fn wire_len(&self) -> usize {
+            self.bytes().len()
+        }
+
+        fn headroom(&self) -> usize {
+            self.start
+        }
+
+        fn prepend(&mut self, len: usize) -> bool {
+            let room = self.start >= len;
+            self.start -= if room { len } else { 0 };
+            room
+        }
+
+        fn adj(&mut self, len: usize) -> bool {
+            let enough = self.bytes().len() >= len;
+            self.start += if enough { len } else { 0 };
+            enough
+        }
     }
 
-    proptest! {
-        #[test]
-        fn marking_and_restoring_leaves_the_packet_as_it_came(
-            tos in 0u8..32, header: [u8; 18], bits in 0u8..8,
-        ) {
-            let mut frame = vec![0; 14];
-            frame.extend_from_slice(&[0x45, tos]);
-            frame.extend_from_slice(&header);
-            frame[24..26].fill(0);
-            let right = checksum(&frame[14..34]);
-            frame[24..26].copy_from_slice(&right.to_be_bytes());
-            let before = frame.clone();
-            let mark =
-                Mark { bit: usize::from(bits >> 2), hierarchy: Hierarchy::from_bits(bits & 3) };
-            write(&mut frame, 14, mark);
-            restore(&mut frame, 14, 0);
-            prop_assert_eq!(frame, before);
+    /// Marks a frame, hands the marked bytes to `look`, and takes the mark out again.
+    pub(crate) fn through<C: Carry>(
+        carrier: C,
+        frame: &mut Frame,
+        ip_offset: usize,
+        mark: Mark,
+        look: impl FnOnce(&[u8]),
+    ) -> Option<Mark> {
+        assert!(carrier.can_carry(frame, ip_offset));
+        carrier.write(frame, ip_offset, mark);
+        look(frame.bytes());
+        let detached = carrier.detach(std::slice::from_mut(frame));
+        carrier.take(&detached, 0, frame, ip_offset)
+    }
+
+    /// Takes the mark out of a frame that came from the network.
+    pub(crate) fn arrive<C: Carry>(
+        carrier: C,
+        frame: &mut Frame,
+        ip_offset: usize,
+    ) -> Option<Mark> {
+        let detached = carrier.detach(std::slice::from_mut(frame));
+        carrier.take(&detached, 0, frame, ip_offset)
+    }
+
+    pub(crate) fn marks() -> impl Iterator<Item = Mark> {
+        (0..8).map(Mark::from_bits)
+    }
+
+    #[test]
+    fn a_mark_is_its_three_bits() {
+        for bits in 0..8 {
+            assert_eq!(Mark::from_bits(bits).bits(), bits);
         }
+        let mark = Mark { bit: 1, hierarchy: Hierarchy::SampledLl };
+        assert_eq!(mark.bits(), 0b101);
     }
 }

@@ -2,10 +2,13 @@
 
 use std::ops::AddAssign;
 
+use crate::forward::counters::Routed;
+use crate::parse::tunnel::Inside;
 use crate::parse::{Malformed, Unmeasured};
 
 /// Totals since the worker started. Every packet received is transmitted, or dropped for exactly
-/// one reason: `received = transmitted + dropped()`.
+/// one reason: `received = transmitted + dropped()`. Where packets are forwarded by routes, some go to
+/// the slow path and come back: see [`Routed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets received from host-facing ports.
@@ -18,7 +21,7 @@ pub struct Counters {
     pub dropped_transmit: u64,
     /// Malformed packets dropped by policy.
     pub dropped_malformed: u64,
-    /// Unmeasured packets dropped by policy.
+    /// Unmeasured packets dropped by policy, and those that bear a foreign shim.
     pub dropped_unmeasured: u64,
     /// Packets recorded by an ingress group.
     pub ingress_recorded: u64,
@@ -30,10 +33,17 @@ pub struct Counters {
     pub egress_late: u64,
     /// Packets without an encoding that left while no epoch with their timestamp bit was open.
     pub egress_unrecorded: u64,
+    /// Measurable packets that came from the network without a valid mark.
+    pub egress_unmarked: u64,
     /// Malformed packets by kind.
     pub malformed: [u64; Malformed::ALL.len()],
     /// Unmeasured packets by kind.
     pub unmeasured: [u64; Unmeasured::ALL.len()],
+    /// What forwarding by routes counts.
+    pub routed: Routed,
+    /// Packets in tunnels, where these are measured by what is inside. They are counted elsewhere,
+    /// too.
+    pub tunnelled: [u64; Inside::ALL.len()],
 }
 
 impl Counters {
@@ -44,7 +54,10 @@ impl Counters {
 
     /// Packets dropped, whatever the reason.
     pub fn dropped(&self) -> u64 {
-        self.dropped_transmit + self.dropped_malformed + self.dropped_unmeasured
+        self.dropped_transmit
+            + self.dropped_malformed
+            + self.dropped_unmeasured
+            + self.routed.dropped()
     }
 
     /// Every counter with its name.
@@ -61,6 +74,7 @@ impl Counters {
             ("egress.recorded", self.egress_recorded),
             ("egress.late", self.egress_late),
             ("egress.unrecorded", self.egress_unrecorded),
+            ("egress.unmarked", self.egress_unmarked),
         ];
         let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
         let malformed = Malformed::ALL
@@ -69,7 +83,15 @@ impl Counters {
         let unmeasured = Unmeasured::ALL
             .into_iter()
             .map(|kind| (format!("unmeasured.{}", kind.name()), self.unmeasured[kind as usize]));
-        plain.chain(malformed).chain(unmeasured).collect()
+        let tunnelled = Inside::ALL
+            .into_iter()
+            .map(|kind| (format!("tunnel.{}", kind.name()), self.tunnelled[kind as usize]));
+        plain
+            .chain(malformed)
+            .chain(unmeasured)
+            .chain(tunnelled)
+            .chain(self.routed.named())
+            .collect()
     }
 }
 
@@ -86,10 +108,15 @@ impl AddAssign<&Self> for Counters {
         self.egress_recorded += other.egress_recorded;
         self.egress_late += other.egress_late;
         self.egress_unrecorded += other.egress_unrecorded;
+        self.routed += &other.routed;
+        self.egress_unmarked += other.egress_unmarked;
         for (mine, theirs) in self.malformed.iter_mut().zip(other.malformed) {
             *mine += theirs;
         }
         for (mine, theirs) in self.unmeasured.iter_mut().zip(other.unmeasured) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.tunnelled.iter_mut().zip(other.tunnelled) {
             *mine += theirs;
         }
     }

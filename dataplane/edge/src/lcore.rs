@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
 
-use crate::config::{PollingConfig, Role};
+use crate::config::{Role, Settings};
 use crate::control::unix_ns;
+use crate::live::{Line, Report, ToLcore};
+use crate::measure::Leaving;
 use crate::profile::{Profile, Stage};
 use crate::worker::{DropMask, Packet, Worker};
 
@@ -27,6 +29,21 @@ impl Packet for Mbuf {
     #[inline]
     fn wire_len(&self) -> usize {
         self.pkt_len()
+    }
+
+    #[inline]
+    fn headroom(&self) -> usize {
+        Mbuf::headroom(self)
+    }
+
+    #[inline]
+    fn prepend(&mut self, len: usize) -> bool {
+        Mbuf::prepend(self, len).is_some()
+    }
+
+    #[inline]
+    fn adj(&mut self, len: usize) -> bool {
+        Mbuf::adj(self, len)
     }
 }
 
@@ -47,29 +64,42 @@ const IDLE_POLLS: u32 = 1000;
 
 /// What an lcore leaves behind.
 pub struct Finished {
-    /// Its sketches and counters.
-    pub worker: Worker,
     /// Its queues.
     pub ports: Vec<PortQueues>,
-    /// Where its time went.
-    pub profile: Profile,
+    /// What it had not reported yet.
+    pub report: Report,
 }
 
-/// Polls all ports in turn until `stop` is set.
+/// Polls all ports in turn until `stop` is set, and then on until the epoch under way has been
+/// measured to its end.
 pub fn run(
     mut worker: Worker,
     mut ports: Vec<PortQueues>,
-    polling: PollingConfig,
+    mut settings: Settings,
+    line: &Line,
     stop: &AtomicBool,
 ) -> Finished {
     let mut clock = TscClock::new();
-    let mut profile = Profile::new(dpdk::tsc_hz());
+    let mut profile = Box::new(Profile::new(dpdk::tsc_hz()));
     let mut burst = Burst::new();
     let mut drained = true;
     let mut idle_polls = 0;
+    let mut host_ports_open = true;
     let mut tsc = dpdk::tsc();
-    while !stop.load(Ordering::Relaxed) {
+    worker.set_policy(settings.policy);
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            match worker.leave() {
+                Leaving::LastEpoch => {}
+                Leaving::EgressOnly => host_ports_open = false,
+                Leaving::Done => break,
+            }
+        }
         let mut began = tsc;
+        if clock.is_stale(tsc) {
+            clock.anchor();
+            listen(line, &mut worker, &mut settings, &mut profile);
+        }
         let mut event = worker.tick(clock.unix_ns(tsc), drained);
         if event {
             tsc = dpdk::tsc();
@@ -78,6 +108,9 @@ pub fn run(
         drained = true;
         let mut idle = true;
         for at in 0..ports.len() {
+            if ports[at].role == Role::Host && !host_ports_open {
+                continue;
+            }
             let received = ports[at].rx.rx(&mut burst);
             let polled = dpdk::tsc();
             if received == 0 {
@@ -96,21 +129,43 @@ pub fn run(
             let worked = dpdk::tsc();
             profile.spend(Stage::Work, worked - polled);
             let peer = ports[at].peer;
-            transmit(&mut worker, &mut ports[peer].tx, &mut burst, polling.transmit_retries);
+            transmit(&mut worker, &mut ports[peer].tx, &mut burst, settings.transmit_retries);
             tsc = dpdk::tsc();
             profile.spend(Stage::Transmit, tsc - worked);
             profile.burst(tsc - began, event);
             (began, event) = (tsc, false);
         }
         idle_polls = if idle { idle_polls + 1 } else { 0 };
-        if idle_polls >= IDLE_POLLS && polling.idle_sleep_us > 0 {
-            std::thread::sleep(Duration::from_micros(polling.idle_sleep_us.into()));
+        if idle_polls >= IDLE_POLLS && settings.idle_sleep_us > 0 {
+            std::thread::sleep(Duration::from_micros(settings.idle_sleep_us.into()));
+        }
+        if idle {
             let woken = dpdk::tsc();
             profile.spend(Stage::Idle, woken - tsc);
             tsc = woken;
         }
     }
-    Finished { worker, ports, profile }
+    Finished { ports, report: Report { counters: worker.counters, profile } }
+}
+
+/// Does what the control thread asks for, once a millisecond: takes new settings, and swaps the
+/// profile for an empty one. Copies a few hundred bytes, and allocates nothing.
+#[cold]
+fn listen(line: &Line, worker: &mut Worker, settings: &mut Settings, profile: &mut Box<Profile>) {
+    while let Ok(message) = line.inbox.try_recv() {
+        match message {
+            ToLcore::Settings(new) => {
+                *settings = new;
+                worker.set_policy(new.policy);
+            }
+            ToLcore::Report(mut report) => {
+                report.counters = worker.counters;
+                std::mem::swap(&mut report.profile, profile);
+                // One report is out at a time, so there is room.
+                let _ = line.outbox.try_send(report);
+            }
+        }
+    }
 }
 
 /// Frees the packets that `drops` names.
@@ -186,12 +241,15 @@ impl TscClock {
         }
     }
 
+    /// Whether the last anchor is a millisecond old.
+    #[inline]
+    fn is_stale(&self, tsc: u64) -> bool {
+        tsc >= self.next_anchor_tsc
+    }
+
     /// The time at which the counter read `tsc`, a moment ago.
     #[inline]
     fn unix_ns(&mut self, tsc: u64) -> u64 {
-        if tsc >= self.next_anchor_tsc {
-            self.anchor();
-        }
         let ticks = tsc.saturating_sub(self.anchor_tsc);
         let now_ns = self.anchor_ns + ((u128::from(ticks) * self.scale) >> 32) as u64;
         self.last_ns = self.last_ns.max(now_ns);

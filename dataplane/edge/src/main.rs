@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use calumma_edge::config::Config;
-use calumma_edge::switch;
-use clap::Parser;
+use calumma_edge::{switch, top};
+use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// The software edge switch of Calumma: forwards packets between host-facing and fabric-facing
@@ -17,10 +18,20 @@ use tracing_subscriber::EnvFilter;
 /// DPDK's EAL arguments come after `--`. Each lcore polls one queue of every port.
 #[derive(Parser)]
 #[command(version, after_long_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(clap::Args)]
+struct RunArguments {
     /// The switch's configuration (TOML); dpdk-config/ has ready ones.
-    #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(short, long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
 
     /// Check the configuration, say what is wrong with it, and exit.
     #[arg(long)]
@@ -35,12 +46,39 @@ struct Arguments {
     eal: Vec<String>,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Show a running switch: packets, cycles, epochs, as they come
+    ///
+    /// Asks the address that the switch's configuration has under [metrics] listen.
+    Top {
+        /// The running switch's configuration
+        #[arg(short, long, value_name = "FILE", required_unless_present = "address")]
+        config: Option<PathBuf>,
+        /// The address itself, where the configuration is not at hand
+        #[arg(long, value_name = "HOST:PORT", conflicts_with = "config")]
+        address: Option<String>,
+        /// Print an object a line
+        #[arg(long)]
+        json: bool,
+        /// Seconds between two looks
+        #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+        every: f64,
+        /// Stop after so many
+        #[arg(long, value_name = "NUMBER")]
+        times: Option<u64>,
+    },
+}
+
 const EXAMPLES: &str = "\
 Examples:
   Two network interfaces of the kernel, no hugepages:
     calumma-edge --config dpdk-config/af_packet.toml -- \\
         --no-huge -m 512 --no-pci -l 0 \\
         --vdev net_af_packet0,iface=eth1 --vdev net_af_packet1,iface=eth2
+
+  The same switch while it runs:
+    calumma-edge top --config dpdk-config/af_packet.toml
 
   Two ports of a NIC bound to vfio-pci, two lcores:
     calumma-edge --config dpdk-config/pci.toml -- -l 2,3 -a 0000:3b:00.0 -a 0000:3b:00.1";
@@ -53,7 +91,12 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_target(false)
         .init();
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        Some(command) => show(command),
+        None => run(&arguments.run),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("calumma-edge: {error:#}");
@@ -62,13 +105,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let config = Config::load(&arguments.config)?;
+fn show(Command::Top { config, address, json, every, times }: Command) -> anyhow::Result<()> {
+    let address = match (address, config) {
+        (Some(address), _) => address,
+        (None, config) => {
+            let path = config.unwrap_or_default();
+            let listen = Config::load(&path)?.metrics.listen;
+            let listen = listen.with_context(|| {
+                format!("{}: has no [metrics] listen, so there is nothing to ask", path.display())
+            })?;
+            listen.to_string()
+        }
+    };
+    let interval = Duration::try_from_secs_f64(every).context("--every")?;
+    top::run(&top::Options { address, interval, times, json })
+}
+
+fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let path = arguments.config.as_deref().context("--config is missing")?;
+    let config = Config::load(path)?;
     if arguments.check {
-        println!("{}: a switch of {} ports", arguments.config.display(), config.ports.len());
+        println!("{}: valid: a switch of {} ports", path.display(), config.ports.len());
         return Ok(());
     }
-    let totals = switch::run(&config, &arguments.eal)?;
+    let totals = switch::run(&config, path, &arguments.eal)?;
     for (name, value) in &totals {
         println!("{name:>40} {value}");
     }

@@ -147,6 +147,19 @@ pub(crate) struct Active {
     spare: Vec<(Box<IngressRecord>, Box<EgressRecord>)>,
     /// When the lcore first saw that the next taking is due.
     taking_since_ns: Option<u64>,
+    /// The last epoch that is measured before the switch stops.
+    last_epoch: Option<u64>,
+}
+
+/// How far a measurement that is about to stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// Its last epoch runs, and all goes on as ever.
+    LastEpoch,
+    /// That epoch is over: packets on their way may still leave the network, but none may enter it.
+    EgressOnly,
+    /// All that was measured has been handed over.
+    Done,
 }
 
 /// Most spare groups that a measurement keeps.
@@ -197,6 +210,30 @@ impl Measurement {
         happened
     }
 
+    /// Lets the epoch under way be the last one, and says how far it has come. To be asked once a
+    /// round until it is [done](Leaving::Done), which takes less than two epochs.
+    #[cold]
+    pub fn leave(&mut self) -> Leaving {
+        let Some(active) = &mut self.active else { return Leaving::Done };
+        let running = active.rotation.epoch();
+        let last = *active.last_epoch.get_or_insert(running);
+        if last == running && active.rotation.ingress().is_some() {
+            return Leaving::LastEpoch;
+        }
+        if active.schedule.next() == Event::Take(last) {
+            return Leaving::EgressOnly;
+        }
+        // Nothing is received any more, so nothing can come late.
+        let (closed, _) = active.rotation.arm(last + 2, None);
+        if let Some((epoch, late_packets)) = closed.filter(|&(epoch, _)| epoch == last) {
+            let session = active.session;
+            let sealed = FromWorker::Sealed { session, epoch, late_packets };
+            let _ = self.mailbox.outbox.try_send(sealed);
+        }
+        self.active = None;
+        Leaving::Done
+    }
+
     fn read_inbox(&mut self) {
         while let Ok(message) = self.mailbox.inbox.try_recv() {
             match (message, &mut self.active) {
@@ -231,6 +268,7 @@ impl Active {
             rotation: Rotation::new(first_epoch.saturating_sub(1)),
             spare: Vec::with_capacity(MOST_SPARE),
             taking_since_ns: None,
+            last_epoch: None,
         }
     }
 

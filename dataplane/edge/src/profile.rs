@@ -29,7 +29,8 @@ impl Stage {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Idle, Self::Receive, Self::Work, Self::Transmit];
 
-    fn name(self) -> &'static str {
+    /// As it is called among figures.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
             Self::Receive => "receive",
@@ -86,6 +87,17 @@ impl Profile {
             // Both have the same bounds, so nothing is refused.
             let _ = mine.add(theirs);
         }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.cycles.fill(0);
+        self.bursts.iter_mut().for_each(Histogram::reset);
+    }
+
+    /// Cycles that were spent in a stage.
+    pub fn cycles(&self, stage: Stage) -> u64 {
+        self.cycles[stage as usize]
     }
 
     /// Every figure with its name: cycles by stage, and quantiles of the bursts' times.

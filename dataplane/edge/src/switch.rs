@@ -1,5 +1,6 @@
 //! Puts the switch together: ports, lcores, control thread; and takes it apart again.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
@@ -8,29 +9,39 @@ use dpdk::{Eal, Mempool, Port};
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::control::Control;
 use crate::control::collect::Collector;
-use crate::counters::Counters;
+use crate::control::{Control, Reload, Tools};
 use crate::lcore::{self, PortQueues};
+use crate::live::{Line, Lines, sum};
 use crate::measure::Measurement;
-use crate::profile::Profile;
+use crate::signals::Signals;
+use crate::status::{Board, Named};
 use crate::worker::Worker;
+use crate::{metrics, process, telemetry};
 
 /// Mbufs beyond those that may lie in descriptors: bursts, caches, a device's own.
 const SPARE_MBUFS: u32 = 4096;
 
-/// Runs the switch until it is told to stop by SIGINT or SIGTERM, and gives its totals by name.
+/// Runs the switch until it is told to stop by SIGINT or SIGTERM, and gives its totals by name. On
+/// SIGHUP it reads the file at `path` again, which `config` comes from.
 ///
 /// # Errors
-/// When the EAL, a port or a pool can't be had, or an lcore panicked.
-pub fn run(config: &Config, eal_arguments: &[String]) -> anyhow::Result<Vec<(String, u64)>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    ctrlc::set_handler(move || told.store(true, Ordering::Relaxed))
-        .context("a handler for SIGINT and SIGTERM")?;
-    // Started before the EAL pins this thread to an lcore's CPU, which new threads would inherit.
+/// When the EAL, a port, a pool or the address for metrics can't be had, privileges can't be dropped,
+/// or an lcore panicked.
+pub fn run(
+    config: &Config,
+    path: &Path,
+    eal_arguments: &[String],
+) -> anyhow::Result<Vec<(String, u64)>> {
+    let signals = Signals::catch().context("handlers for SIGINT, SIGTERM and SIGHUP")?;
+    let (stop, over) = (signals.stop.clone(), Arc::new(AtomicBool::new(false)));
+    let board = Board::default();
+    // Threads are started before the EAL pins this one to an lcore's CPU, which they would inherit.
+    if let Some(listen) = config.metrics.listen {
+        metrics::serve(listen, board.clone())?;
+    }
     let (hand_over, control) = mpsc::channel::<Control>();
-    let (stopped, cpu) = (stop.clone(), config.polling.control_cpu);
+    let (lcores_over, cpu) = (over.clone(), config.polling.control_cpu);
     let control_thread =
         std::thread::Builder::new().name("control".to_owned()).spawn(move || {
             if let Some(id) = cpu
@@ -38,55 +49,79 @@ pub fn run(config: &Config, eal_arguments: &[String]) -> anyhow::Result<Vec<(Str
             {
                 warn!(cpu = id, "the control thread can't be pinned to polling.control_cpu");
             }
-            if let Ok(control) = control.recv() {
-                control.run(&stopped);
-            }
+            control.recv().ok().map(|control| control.run(&lcores_over))
         })?;
 
     let eal = Eal::init(eal_arguments)?;
+    telemetry::answer(&eal, &board)?;
+    let tsc_hz = dpdk::tsc_hz();
     let lcores = eal.lcores().len();
+    let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;
+    let (ports, queues) = open_ports(&eal, config, lcores, &pool)?;
+    if let Some(user) = &config.process.user {
+        process::become_user(user)?;
+    }
+    info!(edge = config.name, lcores, ports = ports.len(), dpdk = dpdk::version(), "forwarding");
+
+    let (collector, mailboxes) = Collector::new(lcores);
+    let (lines, lcore_lines) = Lines::new(lcores, tsc_hz);
+    let for_totals = ports.clone();
+    let control = Control::new(Tools {
+        name: config.name.clone(),
+        controller: config.controller.clone(),
+        collector,
+        lines,
+        port_totals: Box::new(move || port_totals(&for_totals)),
+        board,
+        reload: Reload::new(path.to_owned(), signals, config.clone()),
+        tsc_hz,
+    });
+    let settings = config.settings();
+    let inputs: Vec<(Worker, Vec<PortQueues>, Line)> = mailboxes
+        .into_iter()
+        .zip(queues)
+        .zip(lcore_lines)
+        .map(|((mailbox, queues), line)| {
+            (Worker::new(settings.policy, Measurement::new(mailbox)), queues, line)
+        })
+        .collect();
+
+    if hand_over.send(control).is_err() {
+        anyhow::bail!("the control thread has ended early");
+    }
+    let finished = eal.run_on_lcores(inputs, |(worker, ports, line)| {
+        // Where one lcore ends, even by a panic, the others must not go on without it.
+        let _stop = StopOnDrop(&stop);
+        lcore::run(worker, ports, settings, &line, &stop)
+    });
+    over.store(true, Ordering::Relaxed);
+    let lines = control_thread.join();
+    let finished = finished?;
+
+    let mut totals = Vec::new();
+    if let Ok(Some(mut lines)) = lines {
+        lines.finish(finished.iter().map(|lcore| lcore.report.clone()).collect());
+        let report = sum(&lines.totals(), tsc_hz);
+        totals.extend(report.counters.named());
+        totals.extend(report.profile.named());
+    }
+    for (port, named) in port_totals(&ports) {
+        totals.extend(named.into_iter().map(|(name, n)| (format!("port.{port}.{name}"), n)));
+    }
+    // With its queues and ports gone, nobody holds an mbuf any more.
+    drop((finished, ports));
+    totals.push(("mbufs.lost".to_owned(), pool.in_use().into()));
+    Ok(totals)
+}
+
+/// Mbufs for all that may lie in descriptors at once, and some.
+fn mbufs(config: &Config, lcores: usize) -> u32 {
     let descriptors: u32 = config
         .ports
         .iter()
         .map(|port| u32::from(port.rx_descriptors) + u32::from(port.tx_descriptors))
         .sum();
-    let mbufs = (descriptors * lcores as u32 + SPARE_MBUFS).next_power_of_two() - 1;
-    let pool = Mempool::new(&eal, "packets", mbufs, -1)?;
-    let (ports, queues) = open_ports(&eal, config, lcores, &pool)?;
-    info!(edge = config.name, lcores, ports = ports.len(), dpdk = dpdk::version(), "forwarding");
-
-    let (collector, mailboxes) = Collector::new(lcores);
-    let for_totals = ports.clone();
-    let control = Control::new(config, collector, Box::new(move || port_totals(&for_totals)));
-    let workers: Vec<(Worker, Vec<PortQueues>)> = mailboxes
-        .into_iter()
-        .map(|mailbox| Worker::new(config.policy(), Measurement::new(mailbox)))
-        .zip(queues)
-        .collect();
-
-    let polling = config.polling;
-    if hand_over.send(control).is_err() {
-        anyhow::bail!("the control thread has ended early");
-    }
-    let finished = eal.run_on_lcores(workers, |(worker, ports)| {
-        // Where one lcore ends, even by a panic, the others must not go on without it.
-        let _stop = StopOnDrop(&stop);
-        lcore::run(worker, ports, polling, &stop)
-    });
-    stop.store(true, Ordering::Relaxed);
-    let _ = control_thread.join();
-    let finished = finished?;
-
-    let mut counters = Counters::default();
-    let mut profile = Profile::new(dpdk::tsc_hz());
-    for lcore in &finished {
-        counters += &lcore.worker.counters;
-        profile.add(&lcore.profile);
-    }
-    let mut totals = counters.named();
-    totals.extend(profile.named());
-    totals.extend(port_totals(&ports));
-    Ok(totals)
+    (descriptors * lcores as u32 + SPARE_MBUFS).next_power_of_two() - 1
 }
 
 /// Tells everybody to stop.
@@ -124,20 +159,20 @@ fn open_ports(
     Ok((ports, by_lcore))
 }
 
-fn port_totals(ports: &[Port]) -> Vec<(String, u64)> {
+fn port_totals(ports: &[Port]) -> Vec<(String, Named)> {
     let mut totals = Vec::new();
     for port in ports {
         let Ok(stats) = port.stats() else { continue };
-        for (name, value) in [
+        let named = [
             ("rx_packets", stats.rx_packets),
             ("tx_packets", stats.tx_packets),
             ("rx_missed", stats.rx_missed),
             ("rx_errors", stats.rx_errors),
             ("rx_no_mbuf", stats.rx_no_mbuf),
             ("tx_errors", stats.tx_errors),
-        ] {
-            totals.push((format!("port.{}.{name}", port.name()), value));
-        }
+        ];
+        let named = named.into_iter().map(|(name, total)| (name.to_owned(), total)).collect();
+        totals.push((port.name().to_owned(), named));
     }
     totals
 }

@@ -6,10 +6,11 @@ use calumma_epoch::timestamp_bit;
 use calumma_sketch::group::BURST;
 use calumma_sketch::{FlowKey, Hierarchy};
 
-use crate::carrier::{self, Mark};
+use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;
-use crate::measure::{Active, Measurement};
-use crate::parse::{Parsed, parse};
+use crate::measure::{Active, Leaving, Measurement};
+use crate::parse::tunnel::{self, Tunnels};
+use crate::parse::{Parsed, Unmeasured, parse};
 
 pub use self::run::MarkedRun;
 
@@ -21,6 +22,26 @@ pub trait Packet {
     fn bytes_mut(&mut self) -> &mut [u8];
     /// How long the packet is (or was) on the wire.
     fn wire_len(&self) -> usize;
+
+    /// Bytes free before the packet: what [`prepend`](Self::prepend) can take. A packet of fixed
+    /// length has none and needs none of what follows.
+    #[inline]
+    fn headroom(&self) -> usize {
+        0
+    }
+
+    /// Lengthens the packet by `len` bytes of any value at its start. Gives whether there was room;
+    /// else nothing changes.
+    #[inline]
+    fn prepend(&mut self, _len: usize) -> bool {
+        false
+    }
+
+    /// Takes `len` bytes off the packet's start. Gives whether it had as many; else nothing changes.
+    #[inline]
+    fn adj(&mut self, _len: usize) -> bool {
+        false
+    }
 }
 
 /// What to do with packets that can't be measured.
@@ -39,10 +60,12 @@ pub enum Treatment {
 pub struct Policy {
     /// Packets whose headers can't be read to the ports.
     pub malformed: Treatment,
-    /// Well-formed packets that are not IPv4.
+    /// Well-formed packets that are not measured.
     pub unmeasured: Treatment,
-    /// The DSCP whose upper three bits are given back at egress.
-    pub dscp: u8,
+    /// How packets carry their marks.
+    pub carrier: Carrier,
+    /// By which header packets in tunnels are measured.
+    pub tunnels: Tunnels,
 }
 
 /// Packets of a burst that are to be dropped: bit i stands for the burst's i-th packet.
@@ -75,7 +98,7 @@ pub struct Worker {
 /// The measurable packets of a burst.
 struct Flows {
     keys: [FlowKey; BURST],
-    /// Position in the burst and offset of the IPv4 header.
+    /// Position in the burst and offset of the outermost IP header.
     places: [(u8, u16); BURST],
     len: usize,
     drops: DropMask,
@@ -91,6 +114,16 @@ impl Worker {
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool) -> bool {
         self.measurement.tick(now_ns, drained, &self.counters)
+    }
+
+    /// Treats packets by `policy` from here on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Lets the epoch under way be the last one: see [`Measurement::leave`].
+    pub fn leave(&mut self) -> Leaving {
+        self.measurement.leave()
     }
 
     /// When something is due next in the measurement, in nanoseconds since the Unix epoch.
@@ -110,15 +143,73 @@ impl Worker {
         }
     }
 
+    /// Packets received from hosts that enter the network: see [`enter`](Self::enter).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.host_received += packets.len() as u64;
+        self.enter(packets)
+    }
+
+    /// Packets received from the fabric that leave the network: see [`exit`](Self::exit).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.fabric_received += packets.len() as u64;
+        self.exit(packets)
+    }
+
     /// Packets that enter the network: records and marks them. At most [`BURST`] of them.
     ///
     /// # Panics
     /// When there are more.
-    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        self.counters.host_received += packets.len() as u64;
-        let flows = self.flows(packets);
-        let mut hierarchies = [Hierarchy::NonSampledLl; BURST];
-        let hierarchies = &mut hierarchies[..flows.len];
+    pub fn enter<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        match self.policy.carrier {
+            Carrier::Tos(tos) => self.enter_by(tos, packets),
+            Carrier::SignedTos(tos) => self.enter_by(tos, packets),
+            Carrier::FlowLabel(label) => self.enter_by(label, packets),
+            Carrier::Shim(shim) => self.enter_by(shim, packets),
+        }
+    }
+
+    /// Packets that enter the network and leave it on the same switch, from host to host: records them
+    /// on both sides. They carry no mark in between. At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn cross<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        let flows = match self.policy.carrier {
+            Carrier::Tos(tos) => self.flows(packets, tos, |_, _| true),
+            Carrier::SignedTos(tos) => self.flows(packets, tos, |_, _| true),
+            Carrier::FlowLabel(label) => self.flows(packets, label, |_, _| true),
+            Carrier::Shim(shim) => self.flows(packets, shim, |_, _| true),
+        };
+        let (bit, hierarchies) = self.record_ingress(&flows);
+        if flows.len > 0 {
+            self.record_egress(bit, &Marked { keys: flows.keys, hierarchies, len: flows.len });
+        }
+        flows.drops
+    }
+
+    #[inline]
+    fn enter_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
+        let flows =
+            self.flows(packets, carrier, |packet, ip_offset| carrier.can_carry(packet, ip_offset));
+        let (bit, hierarchies) = self.record_ingress(&flows);
+        for (&(at, ip_offset), &hierarchy) in flows.places().iter().zip(&hierarchies) {
+            let packet = &mut packets[usize::from(at)];
+            carrier.write(packet, usize::from(ip_offset), Mark { bit, hierarchy });
+        }
+        flows.drops
+    }
+
+    /// Records what enters; gives the timestamp bit and the hierarchies to mark it with.
+    #[inline]
+    fn record_ingress(&mut self, flows: &Flows) -> (usize, [Hierarchy; BURST]) {
+        let mut by_packet = [Hierarchy::NonSampledLl; BURST];
+        let hierarchies = &mut by_packet[..flows.len];
         let mut bit = 0;
         if let Some(active) = self.measurement.active() {
             bit = timestamp_bit(active.rotation.epoch());
@@ -133,11 +224,7 @@ impl Worker {
         } else {
             self.counters.ingress_unrecorded += flows.len as u64;
         }
-        for (&(at, ip_offset), &mut hierarchy) in flows.places().iter().zip(hierarchies) {
-            let bytes = packets[usize::from(at)].bytes_mut();
-            carrier::write(bytes, usize::from(ip_offset), Mark { bit, hierarchy });
-        }
-        flows.drops
+        (bit, by_packet)
     }
 
     /// Packets that leave the network: records them by the marks they carry, and takes these out.
@@ -145,16 +232,26 @@ impl Worker {
     ///
     /// # Panics
     /// When there are more.
-    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        self.counters.fabric_received += packets.len() as u64;
-        let flows = self.flows(packets);
+    pub fn exit<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        match self.policy.carrier {
+            Carrier::Tos(tos) => self.exit_by(tos, packets),
+            Carrier::SignedTos(tos) => self.exit_by(tos, packets),
+            Carrier::FlowLabel(label) => self.exit_by(label, packets),
+            Carrier::Shim(shim) => self.exit_by(shim, packets),
+        }
+    }
+
+    #[inline]
+    fn exit_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
+        let detached = carrier.detach(packets);
+        let flows = self.flows(packets, carrier, |_, _| true);
         let mut by_bit = [Marked::default(), Marked::default()];
         for (key, &(at, ip_offset)) in flows.keys().iter().zip(flows.places()) {
-            let bytes = packets[usize::from(at)].bytes_mut();
-            if let Some(mark) = carrier::read(bytes, usize::from(ip_offset)) {
-                by_bit[mark.bit].push(*key, mark.hierarchy);
+            let at = usize::from(at);
+            match carrier.take(&detached, at, &mut packets[at], usize::from(ip_offset)) {
+                Some(mark) => by_bit[mark.bit].push(*key, mark.hierarchy),
+                None => self.counters.egress_unmarked += 1,
             }
-            carrier::restore(bytes, usize::from(ip_offset), self.policy.dscp);
         }
         for (bit, marked) in by_bit.iter().enumerate() {
             if marked.len > 0 {
@@ -191,9 +288,15 @@ impl Worker {
         }
     }
 
-    /// Reads the headers of a burst, and counts what can't be measured.
+    /// Reads the headers of a burst, and counts what can't be measured, packets that `can_carry` no
+    /// mark among it.
     #[inline]
-    fn flows<P: Packet>(&mut self, packets: &[P]) -> Flows {
+    fn flows<P: Packet>(
+        &mut self,
+        packets: &[P],
+        carrier: impl Carry,
+        can_carry: impl Fn(&P, usize) -> bool,
+    ) -> Flows {
         assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
         let mut flows = Flows {
             keys: [FlowKey::default(); BURST],
@@ -202,29 +305,52 @@ impl Worker {
             drops: DropMask::default(),
         };
         for (at, packet) in packets.iter().enumerate() {
-            let treatment = match parse(packet.bytes(), packet.wire_len()) {
-                Parsed::Flow { key, ip_offset } => {
+            let parsed = match self.policy.tunnels {
+                Tunnels::Outer => parse(packet.bytes(), packet.wire_len()),
+                Tunnels::Inner => self.parse_inner(packet),
+            };
+            let treatment = match parsed {
+                Parsed::Flow { key, ip_offset } if can_carry(packet, ip_offset) => {
                     flows.keys[flows.len] = key;
                     flows.places[flows.len] = (at as u8, ip_offset as u16);
                     flows.len += 1;
                     continue;
                 }
+                Parsed::Flow { .. } => self.unmeasured(Unmeasured::NoCarrier),
+                Parsed::Flow6 { .. } => self.unmeasured(Unmeasured::Ipv6),
+                Parsed::Unmeasured(_) if carrier.is_foreign(packet) => {
+                    self.unmeasured(Unmeasured::ForeignShim)
+                }
+                Parsed::Unmeasured(kind) => self.unmeasured(kind),
                 Parsed::Malformed(kind) => {
                     self.counters.malformed[kind as usize] += 1;
                     self.counters.dropped_malformed +=
                         u64::from(self.policy.malformed == Treatment::Drop);
                     self.policy.malformed
                 }
-                Parsed::Unmeasured(kind) => {
-                    self.counters.unmeasured[kind as usize] += 1;
-                    self.counters.dropped_unmeasured +=
-                        u64::from(self.policy.unmeasured == Treatment::Drop);
-                    self.policy.unmeasured
-                }
             };
             flows.drops.0 |= u32::from(treatment == Treatment::Drop) << at;
         }
         flows
+    }
+
+    /// Counts a packet that is not measured, and says what to do with it.
+    fn unmeasured(&mut self, kind: Unmeasured) -> Treatment {
+        let treatment = match kind {
+            Unmeasured::ForeignShim => Treatment::Drop,
+            _ => self.policy.unmeasured,
+        };
+        self.counters.unmeasured[kind as usize] += 1;
+        self.counters.dropped_unmeasured += u64::from(treatment == Treatment::Drop);
+        treatment
+    }
+
+    fn parse_inner<P: Packet>(&mut self, packet: &P) -> Parsed {
+        let (parsed, inside) = tunnel::parse(packet.bytes(), packet.wire_len());
+        if let Some(inside) = inside {
+            self.counters.tunnelled[inside as usize] += 1;
+        }
+        parsed
     }
 }
 

@@ -1,12 +1,13 @@
 //! The switch as a program, between two `net_pcap` ports: packets of every kind go in on the host's side
 //! and come out on the fabric's side, counted by kind.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use common::{EAL, Edge, Folder, totals};
 
 const SNAP: usize = 2000;
 
@@ -53,6 +54,16 @@ fn udp(first: u8, total_len: u16, fragment: u16) -> Vec<u8> {
     packet
 }
 
+/// An IPv6/UDP packet of 60 bytes whose payload length is as given.
+fn udp6(payload_len: u16) -> Vec<u8> {
+    let [high, low] = payload_len.to_be_bytes();
+    let mut packet = vec![0x60, 0, 0, 0, high, low, 17, 64];
+    packet.extend_from_slice(&[0xFD; 32]);
+    packet.extend_from_slice(&[0x9C, 0x40, 0x14, 0x51, 0, 20, 0, 0]);
+    packet.resize(60, 0xAB);
+    packet
+}
+
 /// Each with the counter it must raise.
 fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     let vlan = |tags: usize| {
@@ -73,7 +84,8 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
         ("unmeasured.not_ip", vlan(3)),
         ("unmeasured.not_ip", ethernet(0x0806, &[0; 46])),
         ("unmeasured.not_ip", ethernet(0x0026, &[0xAA; 46])),
-        ("unmeasured.ipv6", ethernet(0x86DD, &[0x60; 46])),
+        ("unmeasured.ipv6", ethernet(0x86DD, &udp6(20))),
+        ("malformed.ipv6_payload_length", ethernet(0x86DD, &udp6(2000))),
         ("malformed.ethernet_truncated", vec![2; 13]),
         ("malformed.vlan_truncated", ethernet(0x8100, &[0, 7])),
         ("malformed.ipv4_truncated", ethernet(0x0800, &udp(0x45, 40, 0)[..19])),
@@ -85,53 +97,44 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Runs the switch on a capture; gives what came out on the fabric's side, and the switch's totals.
-fn run(folder: &Path, policy: &str, input: &[Vec<u8>]) -> (Vec<Vec<u8>>, BTreeMap<String, u64>) {
-    fs::create_dir_all(folder).unwrap();
-    let file = |name: &str| folder.join(name).display().to_string();
-    fs::write(file("in.pcap"), pcap(input)).unwrap();
-    fs::write(file("nothing.pcap"), pcap(&[])).unwrap();
+/// What came out of the switch.
+struct Run {
+    /// On the fabric's side.
+    fabric: Vec<Vec<u8>>,
+    /// On the hosts' side.
+    host: Vec<Vec<u8>>,
+    totals: BTreeMap<String, u64>,
+}
+
+/// Runs the switch with these sections in its configuration on packets from each side.
+fn run(folder: &Folder, sections: &str, from_host: &[Vec<u8>], from_fabric: &[Vec<u8>]) -> Run {
+    let mut eal: Vec<String> = EAL.map(str::to_owned).into();
+    eal.push("--lcores=0@0".to_owned());
+    for (port, side, packets) in [(0, "host", from_host), (1, "fabric", from_fabric)] {
+        let rx = folder.write(&format!("{side}.pcap"), pcap(packets));
+        let tx = folder.file(&format!("to_{side}.pcap"));
+        eal.push(format!("--vdev=net_pcap{port},rx_pcap={rx},tx_pcap={tx}"));
+    }
     let config = format!(
-        "name = 'e1'\ncontroller = '127.0.0.1:9'\n{policy}\n\
+        "name = 'e1'\ncontroller = '127.0.0.1:9'\n{sections}\n\
          [[port]]\nname = 'net_pcap0'\nrole = 'host'\npeer = 'net_pcap1'\n\
          [[port]]\nname = 'net_pcap1'\nrole = 'fabric'\npeer = 'net_pcap0'\n"
     );
-    fs::write(file("edge.toml"), config).unwrap();
-    let mut edge = Command::new(env!("CARGO_BIN_EXE_calumma-edge"))
-        .args(["--config", &file("edge.toml"), "--stats", &file("stats.json"), "--"])
-        .args(["--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--lcores=0@0"])
-        .arg(format!("--vdev=net_pcap0,rx_pcap={},tx_pcap={}", file("in.pcap"), file("back.pcap")))
-        .arg(format!(
-            "--vdev=net_pcap1,rx_pcap={},tx_pcap={}",
-            file("nothing.pcap"),
-            file("out.pcap")
-        ))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(edge.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("forwarding") {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "the switch starts");
-    }
+    let config = folder.write("edge.toml", config);
+    let stats = folder.file("stats.json");
+    let edge = Edge::start(&["--config", &config, "--stats", &stats], &eal);
     std::thread::sleep(Duration::from_secs(1));
-    let interrupted = Command::new("kill").args(["-INT", &edge.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
-    assert!(edge.wait().unwrap().success(), "{rest}");
+    edge.signal("INT");
+    let (status, said) = edge.ended();
+    assert!(status.success(), "{said}");
 
-    let out = frames(&fs::read(file("out.pcap")).unwrap());
-    let totals = serde_json::from_str(&fs::read_to_string(file("stats.json")).unwrap()).unwrap();
-    fs::remove_dir_all(folder).unwrap();
-    (out, totals)
+    let out = |side: &str| frames(&fs::read(folder.file(&format!("to_{side}.pcap"))).unwrap());
+    Run { fabric: out("fabric"), host: out("host"), totals: totals(stats) }
 }
 
 #[test]
 fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_kind() {
-    let folder = std::env::temp_dir().join(format!("calumma-edge-pcap-{}", std::process::id()));
+    let folder = Folder::new("edge-pcap");
     let kinds = kinds();
     let input: Vec<Vec<u8>> = kinds.iter().map(|(_, frame)| frame.clone()).collect();
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
@@ -139,7 +142,7 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
         *counted.entry(counter).or_default() += 1;
     }
 
-    let (out, totals) = run(&folder, "", &input);
+    let Run { fabric: out, totals, .. } = run(&folder, "", &input, &[]);
     assert_eq!(out, input, "without a controller nothing is marked, and by default all pass");
     for (counter, packets) in &counted {
         assert_eq!(totals[*counter], *packets, "{counter}");
@@ -148,12 +151,27 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
     assert_eq!(totals["transmitted"], input.len() as u64);
 
     let strict = "[policy]\nmalformed = 'drop'\nunmeasured = 'drop'";
-    let (out, totals) = run(&folder, strict, &input);
+    let Run { fabric: out, totals, .. } = run(&folder, strict, &input, &[]);
     let measurable: Vec<_> =
         kinds.iter().filter(|(kind, _)| *kind == "ingress.unrecorded").collect();
     assert_eq!(out.len(), measurable.len());
-    assert_eq!(totals["dropped.malformed"], 8);
+    assert_eq!(totals["dropped.malformed"], 9);
     assert_eq!(totals["dropped.unmeasured"], 4);
     let dropped = totals["dropped.malformed"] + totals["dropped.unmeasured"];
     assert_eq!(totals["received.host"], totals["transmitted"] + dropped);
+}
+
+#[test]
+fn a_shim_goes_in_and_out_of_mbufs_without_a_trace() {
+    let folder = Folder::new("edge-shim");
+    let kinds = kinds();
+    let input: Vec<Vec<u8>> = kinds.iter().map(|(_, frame)| frame.clone()).collect();
+    let section = "[carrier]\nkind = 'shim'";
+    let Run { fabric: marked, .. } = run(&folder, section, &input, &[]);
+    for ((kind, frame), marked) in kinds.iter().zip(&marked) {
+        let shim = if *kind == "ingress.unrecorded" { 4 } else { 0 };
+        assert_eq!(marked.len(), frame.len() + shim, "{kind}");
+    }
+    let Run { host: restored, .. } = run(&folder, section, &[], &marked);
+    assert_eq!(restored, input);
 }

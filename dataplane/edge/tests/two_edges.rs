@@ -1,9 +1,10 @@
 //! Packets through two edge switches in virtual time, with losses and reordering in between: what
 //! the ingress edge recorded minus what the egress edge recorded is exactly what was lost, epoch
-//! by epoch, whatever the number of lcores.
+//! by epoch, whatever the number of lcores and the carrier.
 
 use std::collections::BTreeMap;
 
+use calumma_edge::carrier::{Carrier, Shim, SignedTos};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Packet, Policy, Worker};
@@ -26,6 +27,18 @@ impl Packet for Frame {
     }
     fn wire_len(&self) -> usize {
         self.0.len()
+    }
+    fn headroom(&self) -> usize {
+        8
+    }
+    fn prepend(&mut self, len: usize) -> bool {
+        self.0.splice(0..0, vec![0; len]);
+        true
+    }
+    fn adj(&mut self, len: usize) -> bool {
+        let enough = self.0.len() >= len;
+        self.0.drain(..if enough { len } else { 0 });
+        enough
     }
 }
 
@@ -55,11 +68,16 @@ struct Switch {
 
 impl Switch {
     fn new(lcores: usize, plan: &SessionPlan) -> Self {
+        Self::with_carrier(lcores, plan, Carrier::default())
+    }
+
+    fn with_carrier(lcores: usize, plan: &SessionPlan, carrier: Carrier) -> Self {
+        let policy = Policy { carrier, ..Policy::default() };
         let (mut collector, mailboxes) = Collector::new(lcores);
         collector.begin(plan).unwrap();
         let lcores = mailboxes
             .into_iter()
-            .map(|mailbox| Worker::new(Policy::default(), Measurement::new(mailbox)))
+            .map(|mailbox| Worker::new(policy, Measurement::new(mailbox)))
             .collect();
         let (upstream, downstream, packets) = Default::default();
         Self { collector, lcores, upstream, downstream, packets, late_packets: 0 }
@@ -109,6 +127,15 @@ fn plan() -> SessionPlan {
 /// (nothing where it is lost).
 type Sent = (u64, u32, Option<u64>);
 
+/// The carriers of IPv4.
+fn carriers() -> impl Strategy<Value = Carrier> {
+    prop::sample::select(vec![
+        Carrier::default(),
+        Carrier::SignedTos(SignedTos::default()),
+        Carrier::Shim(Shim::default()),
+    ])
+}
+
 fn packets() -> impl Strategy<Value = Vec<Sent>> {
     let flight = prop_oneof![9 => (0..10_000_000_u64).prop_map(Some), 1 => Just(None)];
     prop::collection::vec((0..6 * LENGTH_NS, 0u32..300, flight), 1..2000)
@@ -120,11 +147,12 @@ proptest! {
     #[test]
     fn upstream_minus_downstream_is_what_was_lost_in_each_epoch(
         sent in packets(), ingress_lcores in 1usize..4, egress_lcores in 1usize..4,
+        carrier in carriers(),
     ) {
         let plan = plan();
         let start = plan.clock.start_of(FIRST_EPOCH);
-        let mut entry = Switch::new(ingress_lcores, &plan);
-        let mut exit = Switch::new(egress_lcores, &plan);
+        let mut entry = Switch::with_carrier(ingress_lcores, &plan, carrier);
+        let mut exit = Switch::with_carrier(egress_lcores, &plan, carrier);
 
         let mut steps = Vec::new();
         for (id, &(at, n, flight)) in sent.iter().enumerate() {

@@ -9,8 +9,9 @@ use calumma_sketch::{Attention, HashFamily, Layout, Part};
 
 use crate::program::WORD_BITS;
 
-/// Largest size that the classifier tells; it stands for infinity.
-const INFINITE: u32 = 0xFFFF;
+/// Largest values of the classifier's counters; they stand for infinity.
+const INFINITE_8: u32 = 0xFF;
+const INFINITE_16: u32 = 0xFFFF;
 
 /// How one field of an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +49,8 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
                     ("w0", word(lanes[0])),
                     ("w1", word(lanes[1])),
                     ("w2", word(lanes[2])),
-                    ("w3", lanes[3]),
+                    ("w3_low", word(lanes[3])),
+                    ("w3_high", lanes[3] >> 16),
                 ],
             });
         }
@@ -61,60 +63,102 @@ pub fn epoch(layout: &Layout, attention: &Attention, epoch: u64) -> Vec<TableEnt
     let bit = (epoch & 1) as u32;
     let partition = &attention.partition;
     let [ll, hl, hh] = [partition.ll_part(), partition.hl_part(), partition.hh_part()];
-    let mut out = vec![sampling(attention, epoch)];
-    out.extend(thresholds(attention, bit));
-    out.extend(parts("Ingress.upstream", [ll, hl, hh], bit, layout.upstream_buckets));
-    out.extend(parts("Egress.downstream", [ll, hl, hl], bit, layout.downstream_buckets));
+    let mut out = vec![sampling(epoch)];
+    out.extend(thresholds(attention, [ll, hl, hh], bit));
+    out.extend(masks([ll, hl, hl], bit));
+    out.extend(ranges("Ingress.upstream", [ll, hl, hh], bit, layout.upstream_buckets));
+    out.extend(ranges("Egress.downstream", [ll, hl, hl], bit, layout.downstream_buckets));
     out
 }
 
-/// The epoch's seed, and the highest sample hash that is sampled.
-fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
+/// The epoch's seed.
+fn sampling(epoch: u64) -> TableEntry {
     TableEntry {
-        table: "Ingress.classify.sampling".to_owned(),
+        table: "Ingress.flow_hash.sampling".to_owned(),
         keys: vec![("timestamp", Match::Exact((epoch & 1) as u32))],
         action: "sample",
-        args: vec![
-            ("epoch_seed", u32::from(sample_seed(epoch))),
-            ("highest_sampled", attention.sample_rate.threshold() - 1),
-        ],
+        args: vec![("epoch_seed", u32::from(sample_seed(epoch)))],
     }
 }
 
-/// The sizes from T_l and from T_h on.
-fn thresholds(attention: &Attention, bit: u32) -> Vec<TableEntry> {
-    let heavy_hitter = attention.t_h.min(INFINITE);
-    let ranges = [(2, attention.t_l, heavy_hitter - 1), (3, heavy_hitter, INFINITE)];
-    let entry = |(hierarchy, low, high): (u32, u32, u32)| TableEntry {
-        table: "Ingress.classify.thresholds".to_owned(),
-        keys: vec![("timestamp", Match::Exact(bit)), ("size", Match::Range(low, high))],
-        action: "candidate",
-        args: vec![("value", hierarchy)],
-    };
-    ranges.into_iter().filter(|(_, low, high)| low <= high).map(entry).collect()
+/// A rectangle of the values of both counters, first and last.
+type Sizes = [(u32, u32); 2];
+
+/// The values of the two counters that give a size from `low` to below `high` (at least 1), as
+/// rectangles that don't overlap. `None` is infinity.
+fn sizes(low: u32, high: Option<u32>) -> Vec<Sizes> {
+    // A counter at its maximum is infinite: it is at least of any size.
+    let from = |size: u32, infinite: u32| (size.min(infinite), infinite);
+    let (low8, low16) = (from(low, INFINITE_8), from(low, INFINITE_16));
+    let Some(high) = high else { return vec![[low8, low16]] };
+    let (high8, high16) = (from(high, INFINITE_8), from(high, INFINITE_16));
+    // All that is at least `low`, without what is at least `high`.
+    let narrow = [(low8.0, high8.0 - 1), low16];
+    let wide = [high8, (low16.0, high16.0 - 1)];
+    let some = |sizes: &Sizes| sizes.iter().all(|(first, last)| first <= last);
+    [narrow, wide].into_iter().filter(some).collect()
 }
 
-/// Masks and ranges of an encoder whose parts belong to hierarchies 1, 2 and 3.
-fn parts(encoder: &str, parts: [Part; 3], bit: u32, buckets: u32) -> Vec<TableEntry> {
+/// From counters and sample hash to the hierarchy and its part: what `parts` has for hierarchies 1,
+/// 2 and 3.
+fn thresholds(attention: &Attention, parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
+    let Attention { t_h, t_l, sample_rate, .. } = *attention;
+    let sampled = (0, sample_rate.threshold() - 1);
+    let any = (0, 0xFFFF);
+    let mut out = Vec::new();
+    for (hierarchy, part, sizes, sample) in [
+        (1, parts[0], sizes(0, Some(t_l)), sampled),
+        (2, parts[1], sizes(t_l, Some(t_h)), any),
+        (3, parts[2], sizes(t_h, None), any),
+    ] {
+        let (action, mask) = if part.is_empty() {
+            ("unencoded", None)
+        } else {
+            ("encoded", Some(("mask", part.mask())))
+        };
+        for [count8, count16] in sizes {
+            out.push(TableEntry {
+                table: "Ingress.classify.thresholds".to_owned(),
+                keys: vec![
+                    ("timestamp", Match::Exact(bit)),
+                    ("count8", Match::Range(count8.0, count8.1)),
+                    ("count16", Match::Range(count16.0, count16.1)),
+                    ("hashes.sample", Match::Range(sample.0, sample.1)),
+                ],
+                action,
+                args: [("hierarchy", hierarchy)].into_iter().chain(mask).collect(),
+            });
+        }
+    }
+    out
+}
+
+/// Which masks an encoder's marks have at egress.
+fn masks(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
+    let entry = |(hierarchy, part): (u32, &Part)| TableEntry {
+        table: "Egress.masks.masks".to_owned(),
+        keys: vec![("mark", Match::Exact(bit << 2 | hierarchy))],
+        action: "encoded",
+        args: vec![("mask", part.mask())],
+    };
+    (1..).zip(&parts).filter(|(_, part)| !part.is_empty()).map(entry).collect()
+}
+
+/// Ranges of an encoder whose parts belong to hierarchies 1, 2 and 3.
+fn ranges(encoder: &str, parts: [Part; 3], bit: u32, buckets: u32) -> Vec<TableEntry> {
     let mut out = Vec::new();
     for (hierarchy, part) in (1..).zip(parts) {
         if part.is_empty() {
             continue;
         }
-        let place = [("timestamp", Match::Exact(bit)), ("hierarchy", Match::Exact(hierarchy))];
-        out.push(TableEntry {
-            table: format!("{encoder}.part.masks"),
-            keys: place.to_vec(),
-            action: "keep",
-            args: vec![("mask", part.mask())],
-        });
         for (low, high, by) in steps(&part, bit * buckets) {
             for array in 0..3 {
-                let mut keys = place.to_vec();
-                keys.push(("word", Match::Range(low, high)));
                 out.push(TableEntry {
-                    table: format!("{encoder}.part.modulo{array}.ranges"),
-                    keys,
+                    table: format!("{encoder}.modulo{array}.ranges"),
+                    keys: vec![
+                        ("mark", Match::Exact(bit << 2 | hierarchy)),
+                        ("word", Match::Range(low, high)),
+                    ],
                     action: "move",
                     args: vec![("by", by)],
                 });
@@ -160,24 +204,44 @@ mod tests {
         }
     }
 
-    #[test]
-    fn thresholds_meet_without_gap_and_stop_at_infinity() {
-        let ranges = |t_l, t_h| {
+    proptest! {
+        #[test]
+        fn every_pair_of_counters_has_the_hierarchy_of_its_minimum(
+            t_l in prop_oneof![1u32..10, 240u32..260, 65_500u32..65_600],
+            more in prop_oneof![0u32..10, 0u32..70_000],
+            count8 in prop_oneof![0u32..10, 240u32..=255],
+            count16 in prop_oneof![0u32..300, 65_400u32..=65_535],
+            sample in any::<u16>(),
+        ) {
             let attention = Attention {
-                t_h,
+                t_h: t_l + more,
                 t_l,
-                sample_rate: SampleRate::ALL,
-                partition: Partition { hh: 1, hl: 1, ll: 0 },
+                sample_rate: SampleRate::new(0.5).unwrap(),
+                partition: Partition { hh: 1, hl: 1, ll: 1 },
             };
-            let size = |entry: &TableEntry| entry.keys[1].1;
-            thresholds(&attention, 0).iter().map(size).collect::<Vec<_>>()
-        };
-        assert_eq!(ranges(1, 1), [Match::Range(1, INFINITE)]);
-        assert_eq!(ranges(2, 10), [Match::Range(2, 9), Match::Range(10, INFINITE)]);
-        assert_eq!(
-            ranges(2, 100_000),
-            [Match::Range(2, INFINITE - 1), Match::Range(INFINITE, INFINITE)]
-        );
-        assert_eq!(ranges(100_000, 100_000), [Match::Range(INFINITE, INFINITE)]);
+            let parts = [Part::new(0, 1), Part::new(1, 1), Part::new(2, 1)];
+            let entries = thresholds(&attention, parts, 0);
+            prop_assert!(entries.len() <= 5);
+            let found: Vec<u32> = entries
+                .iter()
+                .filter(|entry| {
+                    let values = [0, count8, count16, u32::from(sample)];
+                    entry.keys.iter().zip(values).all(|((_, key), value)| match key {
+                        Match::Exact(wanted) => *wanted == value,
+                        Match::Range(low, high) => (*low..=*high).contains(&value),
+                    })
+                })
+                .map(|entry| entry.args[0].1)
+                .collect();
+            let infinite = |count, infinite| if count == infinite { u32::MAX } else { count };
+            let size = infinite(count8, 0xFF).min(infinite(count16, 0xFFFF));
+            let wanted = match size {
+                _ if size >= attention.t_h => vec![3],
+                _ if size >= t_l => vec![2],
+                _ if u32::from(sample) < attention.sample_rate.threshold() => vec![1],
+                _ => vec![],
+            };
+            prop_assert_eq!(found, wanted);
+        }
     }
 }

@@ -10,19 +10,27 @@ const bit<32> CRC_Y = 32w0x04C11DB7;
 
 // The low 16 bits of the second CRC, rotated left for each array.
 #define ROTATED_0(y) y[15:0]
-#define ROTATED_1(y) y[4:0] ++ y[31:21]
+#define ROTATED_1(y) y[4:0], y[31:21]
 #define ROTATED_2(y) y[26:11]
 
 // Fragments.
 const bit<32> PRIME = 32w4294967291;
-const bit<20> FINGERPRINT_MASK = 20w0xFFFFF;
+#define FINGERPRINT(y) y[31:12]
 
 // Sizes of one group.
 const bit<32> CLASSIFIER_8 = 32768;
-const int CLASSIFIER_8_BITS = 15;
 const bit<32> CLASSIFIER_16 = 16384;
-const int CLASSIFIER_16_BITS = 14;
 const bit<32> UPSTREAM_BUCKETS = 4096;
 const bit<32> DOWNSTREAM_BUCKETS = 3072;
+
+// A counter's index: the bits of its word, and what lies above them in a hash's input.
+#define INDEX_8 14:0
+#define HIGH_8 30:16
+#define ABOVE_8 1w0
+#define GROUP_8(group) group
+#define INDEX_16 13:0
+#define HIGH_16 29:16
+#define ABOVE_16 2w0
+#define GROUP_16(group) 1w0, group
 
 #endif

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use super::entropy::entropy_of_packets;
 use super::size::Sizes;
 use super::{Estimate, cardinality, entropy, size_distribution_with_known, tells_distribution};
 use crate::fermat::Decoded;
@@ -35,6 +36,7 @@ pub struct Accumulation<'a> {
     t_h: u64,
     hh: HashMap<FlowKey, u64>,
     complete: bool,
+    packets: Option<u64>,
     known: OnceLock<Known>,
 }
 
@@ -69,8 +71,15 @@ impl<'a> Accumulation<'a> {
             t_h: u64::from(t_h.max(1)),
             hh,
             complete: decoded.is_complete(),
+            packets: None,
             known: OnceLock::new(),
         }
+    }
+
+    /// With the number of packets that the epoch had, where a switch has counted them: entropy gets
+    /// more exact by it.
+    pub fn with_packets(self, packets: u64) -> Self {
+        Self { packets: Some(packets), ..self }
     }
 
     /// Packets that a flow alone in its counters has sent when the HH encoder begins to record it:
@@ -94,10 +103,8 @@ impl<'a> Accumulation<'a> {
         let mut own: Vec<u64> =
             hashed.iter().map(|(_, hashes, packets)| bound(*packets, hashes)).collect();
 
-        let others = self.distribution_of(own.iter().copied());
-        let below: Vec<_> =
-            others.into_iter().take_while(|&(size, _)| !self.complete || size <= unseen).collect();
-        let mut sizes = Sizes::new(self.classifier, &below);
+        let distribution = self.distribution_of(own.iter().copied());
+        let mut sizes = Sizes::new(self.classifier, &distribution, self.known_from());
         let mut hh = Vec::new();
         for _ in 0..ROUNDS {
             let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
@@ -197,8 +204,10 @@ impl<'a> Accumulation<'a> {
         &self.known().distribution
     }
 
-    /// Entropy of the flow sizes in bits; see [`entropy()`].
+    /// Entropy of the flow sizes in bits; see [`entropy()`]. Where the number of packets is known, the
+    /// flows whose sizes are estimated count for what the others leave of it.
     pub fn entropy(&self) -> f64 {
-        entropy(self.distribution())
+        let Some(packets) = self.packets else { return entropy(self.distribution()) };
+        entropy_of_packets(self.distribution(), self.known_from(), packets)
     }
 }

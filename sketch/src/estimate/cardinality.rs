@@ -1,6 +1,6 @@
 //! Linear counting: how many flows there were, from the share of counters none of them hit.
 
-use crate::tower::TowerSketch;
+use crate::tower::{Stratum, TowerSketch};
 
 /// A number and how far it is to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,9 +27,16 @@ impl Estimate {
 /// independently of the others, so the estimates are averaged by the inverse of their variance. On
 /// the default layout that gives 0.5 % of 30,000 flows and 1.0 % of 200,000.
 ///
+/// In an array whose size is no power of two, some counters have more of the hash words than others,
+/// up to a quarter. Taken for even it would tell up to 1 % too few flows, more than its standard error;
+/// so the number of flows is looked for that leaves so many counters zero on average.
+///
 /// An array without any zero counter says only that there were many flows and is left out. Where
 /// none has a zero counter left, the value is w ln w of the widest, the number of flows that leaves
 /// one zero counter on average, and has no standard error: a lower bound.
+///
+/// Flows that are known from the HH flowset don't help: mice are in there for sharing their counters
+/// with elephants, so the unknown ones are no longer spread at random.
 pub fn cardinality(classifier: &TowerSketch) -> Estimate {
     let (mut weighted, mut weights, mut floor) = (0.0, 0.0, 0.0_f64);
     for (at, level) in classifier.levels().enumerate() {
@@ -40,9 +47,10 @@ pub fn cardinality(classifier: &TowerSketch) -> Estimate {
         }
         floor = floor.max(counters * counters.ln());
         if zero > 0 {
-            let load = (counters / zero as f64).ln();
+            let flows = flows_leaving(zero as f64, classifier.strata(at).collect());
+            let load = flows / counters;
             let weight = 1.0 / (counters * (load.exp() - load - 1.0));
-            weighted += weight * counters * load;
+            weighted += weight * flows;
             weights += weight;
         }
     }
@@ -50,6 +58,27 @@ pub fn cardinality(classifier: &TowerSketch) -> Estimate {
         return Estimate { value: floor, standard_error: None };
     }
     Estimate { value: weighted / weights, standard_error: Some((1.0 / weights).sqrt()) }
+}
+
+/// How many flows leave `zero` of an array's counters untouched on average.
+fn flows_leaving(zero: f64, strata: Vec<Stratum>) -> f64 {
+    let mut flows = 0.0_f64;
+    // Newton's method on a convex falling curve: from the left it never goes too far, and about one
+    // step for each flow a counter brings it near.
+    for _ in 0..64 {
+        let (mut left, mut slope) = (0.0, 0.0);
+        for &Stratum { counters, chance, .. } in &strata {
+            let untouched = counters * (-flows * chance).exp();
+            left += untouched;
+            slope += untouched * chance;
+        }
+        let step = (left - zero) / slope;
+        flows += step;
+        if step < 1e-6 * flows {
+            break;
+        }
+    }
+    flows
 }
 
 #[cfg(test)]
@@ -81,6 +110,25 @@ mod tests {
             let allowed = 4.0 * estimate.standard_error.unwrap() + 1e-3;
             assert!(error <= allowed, "{flows} flows: {estimate:?}");
         }
+    }
+
+    #[test]
+    fn an_array_whose_size_is_no_power_of_two_tells_no_fewer_flows() {
+        // 4.5 hash words a counter: half have five, the others four.
+        let levels = [Level::new(8, 29_127)];
+        let trials = 24;
+        let error = |seed: u32| {
+            let family = HashFamily::new(&HashKey::from_bytes([seed as u8; 32]));
+            let mut tower = TowerSketch::new(&levels).unwrap();
+            for flow in 0..60_000 {
+                tower.insert(&family.hash(&FlowKey::from_words(flow, seed, 1, 6)));
+            }
+            let estimate = cardinality(&tower);
+            (estimate.value - 60_000.0) / estimate.standard_error.unwrap()
+        };
+        // Taken for even, they would be 2.3 standard errors below the truth on average.
+        let mean = (0..trials).map(error).sum::<f64>() / f64::from(trials);
+        assert!(mean.abs() < 4.0 / f64::from(trials).sqrt(), "{mean} standard errors");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::mrac::compound_poisson;
 use crate::simd::{Engine, Isa, Work};
+use crate::tower::Stratum;
 
 /// The sum of the small flows in a counter is followed up to this many packets.
 const LONGEST_SUM: usize = 8192;
@@ -20,22 +21,16 @@ const WORK: usize = 2 << 20;
 /// Iterations where the work allows them.
 const ITERATIONS: usize = 8;
 
-/// Flows by size from `lowest` on, ascending, behind the `histogram` of an array of `counters`
-/// counters that `small` flows (their number by size) hit as well. Counters that overflowed tell
+/// Flows by size from `lowest` on, ascending, behind the counters of a `stratum` that its share of
+/// `small` flows (their number by size) hit as well. Counters that overflowed tell
 /// nothing. The result holds many sizes near each counter value seen, with fractions of flows.
-pub(super) fn large_flows(
-    histogram: &[(u32, u32)],
-    counters: u32,
-    lowest: u64,
-    small: &[f64],
-) -> Vec<(u64, f64)> {
-    Engine::detect().run(Search { histogram, counters, lowest, small })
+pub(super) fn large_flows(stratum: &Stratum, lowest: u64, small: &[f64]) -> Vec<(u64, f64)> {
+    Engine::detect().run(Search { stratum, lowest, small })
 }
 
 /// [`large_flows`], compiled for vectors.
 struct Search<'a> {
-    histogram: &'a [(u32, u32)],
-    counters: u32,
+    stratum: &'a Stratum,
     lowest: u64,
     small: &'a [f64],
 }
@@ -45,19 +40,19 @@ impl Work for Search<'_> {
 
     #[inline(always)]
     fn work(self, _isa: impl Isa) -> Vec<(u64, f64)> {
-        search(self.histogram, self.counters, self.lowest, self.small)
+        search(self.stratum, self.lowest, self.small)
     }
 }
 
 #[inline(always)]
-fn search(histogram: &[(u32, u32)], counters: u32, lowest: u64, small: &[f64]) -> Vec<(u64, f64)> {
-    let w = f64::from(counters);
+fn search(stratum: &Stratum, lowest: u64, small: &[f64]) -> Vec<(u64, f64)> {
+    let Stratum { counters: w, chance, ref histogram, .. } = *stratum;
     let seen: Vec<(u64, f64)> = histogram
         .iter()
         .filter(|&&(value, _)| u64::from(value) >= lowest && value != u32::MAX)
         .map(|&(value, holding)| (u64::from(value), f64::from(holding)))
         .collect();
-    let sums = Sums::new(small, w, WORK / (4 * seen.len()).max(1));
+    let sums = Sums::new(small, chance, WORK / (4 * seen.len()).max(1));
     let (sizes, windows) = candidates(&seen, lowest, &sums);
 
     let overflowed = histogram.last().filter(|last| last.0 == u32::MAX).map_or(0, |last| last.1);
@@ -95,11 +90,11 @@ struct Sums {
 }
 
 impl Sums {
-    /// The sums of small flows in one of `w` counters, without the unlikely ones on either side, at
-    /// most `room` of them.
+    /// The sums of small flows in a counter that each falls on by `chance`, without the unlikely ones
+    /// on either side, at most `room` of them.
     #[inline(always)]
-    fn new(small: &[f64], w: f64, room: usize) -> Self {
-        let rates: Vec<f64> = small.iter().map(|flows| flows / w).collect();
+    fn new(small: &[f64], chance: f64, room: usize) -> Self {
+        let rates: Vec<f64> = small.iter().map(|flows| flows * chance).collect();
         let moment = |power| {
             rates.iter().enumerate().map(|(size, rate)| (size as f64).powi(power) * rate).sum()
         };

@@ -20,6 +20,30 @@ pub fn entropy(distribution: &[(u64, f64)]) -> f64 {
     (packets.log2() - weighted / packets).max(0.0)
 }
 
+/// The same where the number of packets is known and so are the flows from `known_from` packets on:
+/// smaller ones are taken to have, together, the packets that those leave.
+pub(super) fn entropy_of_packets(
+    distribution: &[(u64, f64)],
+    known_from: u64,
+    packets: u64,
+) -> f64 {
+    // Packets of some sizes, and what they weigh in the sum of the definition.
+    let total = |known: bool| {
+        let sizes = distribution.iter().filter(|&&(size, _)| (size >= known_from) == known);
+        sizes.fold((0.0, 0.0), |(packets, weight), &(size, flows)| {
+            let more = size as f64 * flows;
+            (packets + more, weight + more * (size as f64).log2())
+        })
+    };
+    let ((known, known_weight), (estimated, weight)) = (total(true), total(false));
+    let all = (packets as f64).max(known);
+    let scale = if estimated > 0.0 { (all - known) / estimated } else { 0.0 };
+    if all <= 0.0 {
+        return 0.0;
+    }
+    (all.log2() - (known_weight + scale * weight) / all).max(0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,15 +9,19 @@
 //! to V. A counter at its ceiling counts as what it is: a sum at or above it.
 
 use crate::simd::{Engine, Isa, Work};
+use crate::tower::Stratum;
 
-/// What the counters of an array say, as far as they can tell values apart.
+/// What counters of an array say that flows fall on equally often, as far as they can tell values
+/// apart.
 pub(super) struct Observed {
-    /// Number of counters (w).
-    pub counters: f64,
+    /// Number of counters.
+    counters: f64,
+    /// The chance of each that a flow falls on it.
+    chance: f64,
     /// Counters that hold each value below the ceiling.
-    pub holding: Vec<f64>,
+    holding: Vec<f64>,
     /// Counters at the ceiling or above.
-    pub above: f64,
+    above: f64,
 }
 
 /// Flows by size, as far as they are told apart.
@@ -29,10 +33,10 @@ pub(super) struct Sizes {
 }
 
 impl Observed {
-    /// The histogram of an array of `counters` counters, cut off at `ceiling`.
-    pub(super) fn new(histogram: &[(u32, u32)], counters: u32, ceiling: usize) -> Self {
-        let mut observed =
-            Self { counters: f64::from(counters), holding: vec![0.0; ceiling], above: 0.0 };
+    /// A stratum of an array, its histogram cut off at `ceiling`.
+    pub(super) fn new(stratum: &Stratum, ceiling: usize) -> Self {
+        let Stratum { counters, chance, ref histogram, .. } = *stratum;
+        let mut observed = Self { counters, chance, holding: vec![0.0; ceiling], above: 0.0 };
         for &(value, holding) in histogram {
             match observed.holding.get_mut(value as usize) {
                 Some(cell) => *cell = f64::from(holding),
@@ -46,25 +50,32 @@ impl Observed {
     fn load(&self) -> f64 {
         (self.counters / self.holding[0].max(1.0)).ln()
     }
-
-    /// Iterations of the EM: the more flows share a counter the slower it converges, and more
-    /// iterations than that fit the noise of sizes that few flows have.
-    fn iterations(&self) -> usize {
-        let load = self.load();
-        (16.0 + 6.0 * load * load).min(64.0) as usize
-    }
 }
 
-/// The most likely flow sizes behind `observed`. Where sizes are `known` from some size on (at most
-/// the ceiling), these stay as they are. Some 10 us an
-/// iteration at a ceiling of 255.
-pub(super) fn expect_and_maximise(observed: &Observed, known: Option<(usize, Sizes)>) -> Sizes {
-    Engine::detect().run(Maximise { observed, known })
+/// Iterations of the EM: the more flows share a counter the slower it converges, and more
+/// iterations than that fit the noise of sizes that few flows have.
+fn iterations(load: f64) -> usize {
+    (16.0 + 6.0 * load * load).min(64.0) as usize
+}
+
+/// The most likely flow sizes behind `arrays`, each the strata of one array; all arrays have the
+/// same flows, and where their ceilings differ they rise. Where sizes are `known` from some size on
+/// (at most the last ceiling), these stay as they are. Some 10 us an iteration and stratum at a
+/// ceiling of 255.
+///
+/// Arrays are taken for independent, which their hash functions are: the flows that all arrays
+/// together make most likely are those that each array, asked how many there are of a size behind its
+/// counters, gives back on average.
+pub(super) fn expect_and_maximise(
+    arrays: &[Vec<Observed>],
+    known: Option<(usize, Sizes)>,
+) -> Sizes {
+    Engine::detect().run(Maximise { arrays, known })
 }
 
 /// [`expect_and_maximise`], compiled for vectors.
 struct Maximise<'a> {
-    observed: &'a Observed,
+    arrays: &'a [Vec<Observed>],
     known: Option<(usize, Sizes)>,
 }
 
@@ -73,67 +84,113 @@ impl Work for Maximise<'_> {
 
     #[inline(always)]
     fn work(self, _isa: impl Isa) -> Sizes {
-        maximise(self.observed, self.known)
+        maximise(self.arrays, self.known)
     }
 }
 
 #[inline(always)]
-fn maximise(observed: &Observed, known: Option<(usize, Sizes)>) -> Sizes {
-    let ceiling = observed.holding.len();
-    let w = observed.counters;
+fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
+    let ceiling = arrays.last().map_or(1, |strata| strata[0].holding.len());
     let free = known.as_ref().map_or(ceiling, |known| known.0);
-    let mut rates = first_guess(observed, free);
-    let mut rate_above = observed.above / w;
-    if let Some((_, known)) = &known {
-        for size in free..ceiling {
-            rates[size] = known.flows[size] / w;
-        }
-        rate_above = known.above / w;
+    let mut sizes = first_guess(arrays, ceiling);
+    let is_known = known.is_some();
+    if let Some((_, known)) = known {
+        sizes.flows[free..].copy_from_slice(&known.flows[free..]);
+        sizes.above = known.above;
     }
-    let mut values = vec![0.0; ceiling];
-    let mut shares = vec![0.0; ceiling];
-    for _ in 0..observed.iterations() {
-        compound_poisson(&rates, &mut values);
-        expected_shares(observed, &values, &mut shares);
-        // A counter at the ceiling: a flow that large, or smaller ones that add up to it.
-        let no_flow_above = (-rate_above).exp();
-        let mut below: f64 = values.iter().sum();
-        let at_ceiling = (1.0 - no_flow_above * below).max(1e-9);
-        for size in 1..free {
-            below -= values[ceiling - size];
-            let beside = (1.0 - no_flow_above * below).clamp(0.0, 1.0);
-            rates[size] *= (shares[size] + observed.above * beside / at_ceiling) / w;
+    let weights: Vec<f64> = arrays.iter().map(|strata| (-strata[0].load()).exp()).collect();
+    let all: f64 = weights.iter().sum();
+    let rounds = arrays.iter().map(|strata| iterations(strata[0].load())).min().unwrap_or(0);
+    let mut expected = vec![0.0; ceiling];
+    for _ in 0..rounds {
+        expected.fill(0.0);
+        let mut expected_above = 0.0;
+        for (strata, weight) in arrays.iter().zip(&weights) {
+            for stratum in strata {
+                expected_above += expect(stratum, &sizes, *weight, &mut expected);
+            }
         }
-        if known.is_none() {
-            rate_above *= observed.above / at_ceiling / w;
+        for (flows, factor) in sizes.flows[..free].iter_mut().zip(&expected) {
+            *flows *= factor / all;
+        }
+        if !is_known {
+            sizes.above *= expected_above / all;
         }
     }
-    Sizes { flows: rates.into_iter().map(|rate| rate * w).collect(), above: rate_above * w }
+    sizes
 }
 
-/// Rates to start from; those of sizes from `free` on are zero. Panjer's recursion run backwards
-/// gives the rates that would explain the counters exactly, if it were not for noise; they are
+/// For each size the share of its flows that the counters of a stratum are expected to hold if `sizes`
+/// were right, more than their chance where there are too few flows of that size; added to `expected`
+/// times `weight`. Gives that of the flows beyond all sizes.
+#[inline(always)]
+fn expect(stratum: &Observed, sizes: &Sizes, weight: f64, expected: &mut [f64]) -> f64 {
+    let Observed { chance, above, ref holding, .. } = *stratum;
+    let ceiling = holding.len();
+    let (small, large) = sizes.flows.split_at(ceiling);
+    let rates: Vec<f64> = small.iter().map(|flows| flows * chance).collect();
+    let rate_above = (large.iter().sum::<f64>() + sizes.above) * chance;
+    let mut values = vec![0.0; ceiling];
+    let mut shares = vec![0.0; ceiling];
+    compound_poisson(&rates, &mut values);
+    expected_shares(holding, &values, &mut shares);
+    // A counter at the ceiling: a flow that large, or smaller ones that add up to it.
+    let no_flow_above = (-rate_above).exp();
+    let mut below: f64 = values.iter().sum();
+    let at_ceiling = (1.0 - no_flow_above * below).max(1e-9);
+    let factor = weight * chance;
+    for size in 1..ceiling {
+        below -= values[ceiling - size];
+        let beside = (1.0 - no_flow_above * below).clamp(0.0, 1.0);
+        expected[size] += factor * (shares[size] + above * beside / at_ceiling);
+    }
+    let beyond = factor * above / at_ceiling;
+    expected[ceiling..].iter_mut().for_each(|expected| *expected += beyond);
+    beyond
+}
+
+/// Flows to start from: of each size those that the first array tells whose ceiling is above it.
+fn first_guess(arrays: &[Vec<Observed>], ceiling: usize) -> Sizes {
+    let mut sizes = Sizes { flows: vec![0.0], above: 0.0 };
+    for strata in arrays {
+        let from = sizes.flows.len();
+        if from < strata[0].holding.len() {
+            sizes.flows.resize(strata[0].holding.len(), 0.0);
+            for stratum in strata {
+                let guess = guess(stratum);
+                for (flows, more) in sizes.flows[from..].iter_mut().zip(&guess[from..]) {
+                    *flows += more;
+                }
+            }
+            sizes.above = strata.iter().map(|stratum| stratum.above).sum();
+        }
+    }
+    sizes.flows.resize(ceiling, 0.0);
+    sizes
+}
+
+/// Flows of each size that the counters of one stratum may hold. Panjer's recursion run backwards
+/// gives those that would explain the counters exactly, if it were not for noise; they are
 /// blended with every non-zero counter being one flow, so that no size is ruled out (a rate of zero
 /// would stay zero).
-fn first_guess(observed: &Observed, free: usize) -> Vec<f64> {
-    let holding = &observed.holding;
-    let load = observed.load();
-    let hit = observed.counters - holding[0];
-    let floor = 1e-2 / observed.counters;
-    let mut rates = vec![0.0; holding.len()];
+fn guess(stratum: &Observed) -> Vec<f64> {
+    let Observed { counters, ref holding, .. } = *stratum;
+    let load = stratum.load();
+    let hit = counters - holding[0];
+    let mut flows = vec![0.0; holding.len()];
     // What the sizes found so far do not explain of each value, times the value.
     let mut unexplained: Vec<f64> =
         holding.iter().enumerate().map(|(value, &holding)| value as f64 * holding).collect();
-    for size in 1..free {
+    for size in 1..holding.len() {
         let rate = (unexplained[size] / (size as f64 * holding[0].max(1.0))).max(0.0);
         let moment = size as f64 * rate;
         for (unexplained, holding) in unexplained[size..].iter_mut().zip(holding) {
             *unexplained -= moment * holding;
         }
-        rates[size] = BACKWARDS * rate + (1.0 - BACKWARDS) * load * holding[size] / hit;
-        rates[size] = rates[size].max(floor);
+        let rate = BACKWARDS * rate + (1.0 - BACKWARDS) * load * holding[size] / hit.max(1.0);
+        flows[size] = (rate * counters).max(1e-2);
     }
-    rates
+    flows
 }
 
 /// Weight of the backward recursion in the first guess.
@@ -162,9 +219,8 @@ pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
 
 /// For each size s the sum over counters of P(v - s) / P(v), v being the counter's value.
 #[inline(always)]
-fn expected_shares(observed: &Observed, values: &[f64], shares: &mut [f64]) {
-    let weights: Vec<f64> = observed
-        .holding
+fn expected_shares(holding: &[f64], values: &[f64], shares: &mut [f64]) {
+    let weights: Vec<f64> = holding
         .iter()
         .zip(values)
         .map(|(&holding, &probability)| holding / probability.max(f64::MIN_POSITIVE))
@@ -213,13 +269,29 @@ mod tests {
         total
     }
 
+    /// One array of counters that all flows hit alike.
+    fn array(counters: f64, holding: Vec<f64>, above: f64) -> Vec<Observed> {
+        vec![Observed { counters, chance: 1.0 / counters, holding, above }]
+    }
+
+    /// How many of so many counters hold each value on average, `flows` (by size) falling on each by
+    /// `chance`.
+    fn expected(counters: f64, chance: f64, flows: &[f64]) -> Observed {
+        let rates: Vec<f64> = flows.iter().map(|flows| flows * chance).collect();
+        let mut values = vec![0.0; 40];
+        compound_poisson(&rates, &mut values);
+        let holding = values.iter().map(|probability| probability * counters).collect();
+        Observed { counters, chance, holding, above: 0.0 }
+    }
+
     #[test]
     fn panjers_recursion_finds_what_enumerating_finds() {
         let holding = [310.0, 260.0, 150.0, 90.0, 70.0, 41.0, 30.0, 14.0, 16.0, 9.0, 3.0, 7.0, 0.0];
         let counters = holding.iter().sum();
-        let observed = Observed { counters, holding: holding.to_vec(), above: 0.0 };
-        let mut rates = first_guess(&observed, holding.len());
-        for _ in 0..observed.iterations() {
+        let observed = [array(counters, holding.to_vec(), 0.0)];
+        let start = first_guess(&observed, holding.len());
+        let mut rates: Vec<f64> = start.flows.iter().map(|flows| flows / counters).collect();
+        for _ in 0..iterations(observed[0][0].load()) {
             let mut flows = vec![0.0; holding.len()];
             for (value, &holding) in holding.iter().enumerate().skip(1) {
                 let mut shares = vec![0.0; rates.len()];
@@ -239,14 +311,23 @@ mod tests {
     #[test]
     fn a_sum_of_two_sizes_is_told_from_flows_of_the_sum() {
         // 1,000 flows of 2 and of 3 packets on 1,000 counters: those of 5 are all coincidence.
-        let mut values = vec![0.0; 40];
-        compound_poisson(&[0.0, 0.0, 1.0, 1.0], &mut values);
-        let holding = values.iter().map(|probability| probability * 1000.0).collect();
-        let observed = Observed { counters: 1000.0, holding, above: 0.0 };
-        let sizes = expect_and_maximise(&observed, None);
+        let observed = expected(1000.0, 1e-3, &[0.0, 0.0, 1000.0, 1000.0]);
+        assert!(observed.holding[5] > 130.0);
+        let sizes = expect_and_maximise(&[vec![observed]], None);
         assert!((sizes.flows[2] - 1000.0).abs() < 100.0, "{:?}", &sizes.flows[..8]);
         assert!((sizes.flows[3] - 1000.0).abs() < 100.0, "{:?}", &sizes.flows[..8]);
-        assert!(observed.holding[5] > 130.0 && sizes.flows[5] < 40.0, "{:?}", &sizes.flows[..8]);
+        assert!(sizes.flows[5] < 40.0, "{:?}", &sizes.flows[..8]);
+    }
+
+    #[test]
+    fn counters_that_are_hit_more_often_tell_no_more_flows() {
+        let flows = [0.0, 150.0, 0.0, 50.0];
+        // Half of the counters are hit nine times as often as the others; taken for even, they would
+        // tell 187 flows.
+        let uneven = vec![expected(500.0, 1.8e-3, &flows), expected(500.0, 0.2e-3, &flows)];
+        let told = expect_and_maximise(&[uneven], None).flows;
+        assert!((told.iter().sum::<f64>() - 200.0).abs() < 3.0, "{told:?}");
+        assert!((told[1] - 150.0).abs() < 3.0 && (told[3] - 50.0).abs() < 3.0, "{told:?}");
     }
 
     #[test]
@@ -257,7 +338,7 @@ mod tests {
         compound_poisson(&[0.0, ones], &mut values);
         let holding: Vec<f64> = values.iter().map(|p| p * (-hundreds).exp() * w).collect();
         let above = w - holding.iter().sum::<f64>();
-        let sizes = expect_and_maximise(&Observed { counters: w, holding, above }, None);
+        let sizes = expect_and_maximise(&[array(w, holding, above)], None);
         assert!((sizes.flows[1] - ones * w).abs() < 50.0, "{:?}", sizes.flows);
         assert!((sizes.above - hundreds * w).abs() < 8.0, "{}", sizes.above);
     }
@@ -265,8 +346,7 @@ mod tests {
     #[test]
     fn an_overloaded_array_gives_numbers_all_the_same() {
         for holding in [vec![0.0; 255], vec![1.0; 255]] {
-            let observed = Observed { counters: 255.0, holding, above: 0.0 };
-            let sizes = expect_and_maximise(&observed, None);
+            let sizes = expect_and_maximise(&[array(255.0, holding, 0.0)], None);
             assert!(sizes.flows.iter().all(|flows| flows.is_finite()));
         }
     }

@@ -79,26 +79,33 @@ impl Noise {
 /// What the counters of a classifier say of any flow.
 #[derive(Clone, Debug)]
 pub(super) struct Sizes {
-    /// Flows of each size that are not in the flowset.
-    small: Vec<f64>,
+    /// Flows of each size, of which larger ones are told from among their neighbours.
+    prior: Vec<f64>,
     arrays: Vec<Noise>,
     /// Packets of the flowset by counter, array by array.
     known: Vec<HashMap<usize, u64>>,
 }
 
 impl Sizes {
-    /// From the distribution of the flows that are not in the flowset, ascending.
-    pub(super) fn new(classifier: &TowerSketch, distribution: &[(u64, f64)]) -> Self {
-        let mut small = vec![0.0; LONGEST];
-        for &(size, flows) in distribution {
-            if let Some(cell) = small.get_mut(size as usize) {
-                *cell += flows;
+    /// From the distribution of all flows, ascending. Those of at least `known_from` packets are in the
+    /// flowset.
+    pub(super) fn new(
+        classifier: &TowerSketch,
+        distribution: &[(u64, f64)],
+        known_from: u64,
+    ) -> Self {
+        let mut flows = vec![0.0; LONGEST];
+        for &(size, more) in distribution {
+            if let Some(cell) = flows.get_mut(size as usize) {
+                *cell += more;
             }
         }
-        let noise = |level: crate::Level| Noise::new(&small, level.counters, level.max());
+        let prior = smoothed(&flows);
+        flows.truncate(known_from.min(LONGEST as u64) as usize);
+        let noise = |level: crate::Level| Noise::new(&flows, level.counters, level.max());
         let arrays: Vec<Noise> = classifier.levels().map(noise).collect();
         let known = vec![HashMap::new(); arrays.len()];
-        Self { small, arrays, known }
+        Self { prior, arrays, known }
     }
 
     /// Takes for known that `flows` have so many packets, and nothing of others any more.
@@ -150,7 +157,7 @@ impl Sizes {
             .map(|size| {
                 let behind =
                     self.arrays.iter().zip(&seen).map(|(a, seen)| a.likelihood(seen, size));
-                (size as f64, self.small[size] * behind.product::<f64>())
+                (size as f64, self.prior[size] * behind.product::<f64>())
             })
             .collect();
         let total: f64 = weights.iter().map(|weight| weight.1).sum();
@@ -235,11 +242,23 @@ impl Sizes {
             let early = unseen as f64 / (others as f64 + s);
             let likelihood =
                 choices * (1.0 - early).max(0.0).powf(recorded as f64) * early.powf(missed);
-            weights.push((s, self.small[size as usize] * likelihood));
+            weights.push((s, self.prior[size as usize] * likelihood));
         }
         let total: f64 = weights.iter().map(|weight| weight.1).sum();
         (total.is_finite() && total > 0.0).then(|| least_relative_error(&weights, total))
     }
+}
+
+/// The mean of each size and its neighbours within an eighth of it: few flows of a size tell little of
+/// how many another epoch would have.
+fn smoothed(flows: &[f64]) -> Vec<f64> {
+    let mut sums = vec![0.0];
+    flows.iter().for_each(|flows| sums.push(sums[sums.len() - 1] + flows));
+    let mean = |size: usize| {
+        let (from, to) = (size - size / 8, (size + size / 8 + 1).min(flows.len()));
+        (sums[to] - sums[from]) / (to - from) as f64
+    };
+    (0..flows.len()).map(mean).collect()
 }
 
 /// The size of least expected relative error among (size, weight), that is their median weighted

@@ -1,6 +1,7 @@
 //! One array of equally wide counters.
 
 use std::cmp::min;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -212,9 +213,14 @@ impl Counters {
         }
     }
 
-    /// Distinct values, ascending, and how many counters hold each.
-    pub(super) fn histogram(&self) -> Vec<(u32, u32)> {
-        let values = (0..self.level.counters as usize).map(|at| self.get(at));
+    /// Counters that flows fall on equally often, and how often beside the average.
+    pub(super) fn strata(&self) -> impl Iterator<Item = (Range<u32>, f64)> {
+        self.part.strata()
+    }
+
+    /// Distinct values of the counters `among`, ascending, and how many of them hold each.
+    pub(super) fn histogram(&self, among: Range<u32>) -> Vec<(u32, u32)> {
+        let values = (among.start as usize..among.end as usize).map(|at| self.get(at));
         if self.level.bits > 16 {
             let mut values: Vec<u32> = values.collect();
             values.sort_unstable();

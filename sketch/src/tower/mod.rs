@@ -9,4 +9,5 @@ mod level;
 mod sketch;
 
 pub use level::{Level, LevelError, MAX_LEVELS, OVERFLOW, validate_levels};
+pub(crate) use sketch::Stratum;
 pub use sketch::TowerSketch;

@@ -4,6 +4,16 @@ use super::level::{Counters, Level, LevelError, OVERFLOW, validate_levels};
 use crate::burst::{BURST, Column};
 use crate::hash::{HashColumns, Hashes};
 
+/// Counters of one array that flows fall on equally often.
+pub(crate) struct Stratum {
+    /// How many.
+    pub(crate) counters: f64,
+    /// The chance of each that a flow falls on it.
+    pub(crate) chance: f64,
+    /// Their distinct values, ascending, and how many hold each.
+    pub(crate) histogram: Vec<(u32, u32)>,
+}
+
 /// Arrays of counters of rising width. See the [module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TowerSketch {
@@ -117,7 +127,19 @@ impl TowerSketch {
     /// # Panics
     /// When there is no such array.
     pub fn histogram(&self, level: usize) -> Vec<(u32, u32)> {
-        self.levels[level].histogram()
+        let counters = &self.levels[level];
+        counters.histogram(0..counters.level().counters)
+    }
+
+    /// The same apart for counters that flows fall on equally often: an array has one such stratum
+    /// or two.
+    pub(crate) fn strata(&self, level: usize) -> impl Iterator<Item = Stratum> + '_ {
+        let counters = &self.levels[level];
+        counters.strata().map(|(among, hits)| Stratum {
+            counters: f64::from(among.end - among.start),
+            chance: hits / f64::from(counters.level().counters),
+            histogram: counters.histogram(among),
+        })
     }
 
     /// Adds what another sketch counted, each counter up to its maximum.

@@ -27,7 +27,7 @@ impl Lose {
     pub(super) fn loses(&mut self, packet: &impl Packet) -> bool {
         match parse(packet.bytes(), packet.wire_len()) {
             Parsed::Flow { ip_offset, .. } => self.decides(packet.bytes(), ip_offset),
-            Parsed::Unmeasured(_) | Parsed::Malformed(_) => false,
+            Parsed::Flow6 { .. } | Parsed::Unmeasured(_) | Parsed::Malformed(_) => false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
-use calumma_edge::carrier;
+use calumma_edge::carrier::PlainTos;
 use calumma_edge::worker::{MarkedRun, Packet};
 use calumma_sketch::{FlowKey, Hierarchy, Run};
 use calumma_wire::FrameReader;
@@ -291,7 +291,8 @@ impl Simulation {
             let lost = fate.lost_among(number + 1) > fate.lost_among(number);
             let mut packet = Bytes(frame(&flow.key, 60));
             self.edges[from].worker.ingress(std::slice::from_mut(&mut packet));
-            let hierarchy = carrier::read(&packet.0, IP_OFFSET).map(|mark| mark.hierarchy);
+            let hierarchy =
+                PlainTos::default().read(&packet.0, IP_OFFSET).map(|mark| mark.hierarchy);
             let run = Run::single(hierarchy.unwrap_or(Hierarchy::NonSampledLl));
             let left = if lost { Run::default() } else { run };
             if let Some(way) = flow.way

@@ -1,7 +1,7 @@
 //! The TCP connection to the controller, looked after in steps that never block the control thread.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::queue::Queue;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const FINISH: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(250);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 
@@ -47,6 +48,10 @@ impl Link {
 
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connected(_))
     }
 
     /// Moves an attempt to connect along. True once, when the connection stands.
@@ -155,12 +160,28 @@ impl Link {
         let _ = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], timeout);
     }
 
-    /// Sends what is still waiting, for a second at the most.
-    pub(super) fn finish(mut self) {
-        let since = Instant::now();
-        while self.queue.next().is_some() && since.elapsed() < CONNECT_TIMEOUT {
+    /// Sends what is still waiting, and waits until the controller has it all; for `most` at the
+    /// longest, and never longer than [`FINISH`].
+    pub(super) fn finish(mut self, most: Duration) {
+        let end = Instant::now() + most.min(FINISH);
+        while self.queue.next().is_some() && self.is_connected() && Instant::now() < end {
             self.flush();
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        // Closed with words of the controller's unread, the connection would be reset, and what the
+        // controller has not read yet be lost.
+        let State::Connected(mut stream) = self.state else { return };
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut buffer = [0; 4 << 10];
+        while Instant::now() < end {
+            match stream.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Err(_) => return,
+            }
         }
     }
 }

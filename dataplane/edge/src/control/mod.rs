@@ -8,10 +8,11 @@
 pub mod collect;
 mod link;
 mod queue;
+mod reload;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use calumma_epoch::EpochClock;
 use calumma_sketch::{Attention, FlowKey, HashFamily, IngressGroup};
@@ -22,10 +23,18 @@ use tracing::{error, info, warn};
 
 use self::collect::{Collector, Part, SessionPlan};
 use self::link::Link;
-use crate::config::Config;
+pub use self::reload::Reload;
+use crate::counters::Counters;
+use crate::live::{Lines, sum};
+use crate::measure::IngressRecord;
+use crate::process::Supervisor;
+use crate::status::{self, Board, Named, Recent, Sketches, Status};
 
 /// How often the thread looks after everything.
 const TICK: Duration = Duration::from_millis(1);
+
+/// How long a controller is at least given to take what was finished last.
+const LEAST_FINISH: Duration = Duration::from_millis(50);
 
 /// How long before an epoch is armed its attention must have arrived, so that every lcore finds it
 /// in time.
@@ -36,16 +45,43 @@ pub fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Totals of ports that only DPDK knows, by name; read once an epoch.
-pub type PortTotals = dyn Fn() -> Vec<(String, u64)> + Send;
+/// How often the lcores are asked what they have counted, and the status is published.
+const PUBLISH: Duration = Duration::from_millis(250);
+
+/// Totals of ports that only DPDK knows, by port and name; read once an epoch and for each status.
+pub type PortTotals = dyn Fn() -> Vec<(String, Named)> + Send;
+
+/// What the control thread works with.
+pub struct Tools {
+    /// The edge's name.
+    pub name: String,
+    /// The controller's address.
+    pub controller: String,
+    /// The lcores' measurements.
+    pub collector: Collector,
+    /// What else is said to lcores, and heard from them.
+    pub lines: Lines,
+    /// What DPDK knows of the ports.
+    pub port_totals: Box<PortTotals>,
+    /// Where the status is published.
+    pub board: Board,
+    /// Reads the configuration again.
+    pub reload: Reload,
+    /// Ticks of the time stamp counter in a second.
+    pub tsc_hz: u64,
+}
 
 /// The control thread's state.
 pub struct Control {
-    name: String,
-    collector: Collector,
+    tools: Tools,
+    supervisor: Supervisor,
     link: Link,
-    port_totals: Box<PortTotals>,
     session: Option<Session>,
+    recent: Recent,
+    /// Epochs finished in which an lcore was late.
+    stalled: u64,
+    /// When the status was published last.
+    published: Instant,
     /// The totals that this controller was told last.
     told: HashMap<String, u64>,
 }
@@ -59,25 +95,87 @@ struct Session {
 }
 
 impl Control {
-    /// Control over the lcores behind `collector`, for the switch that `config` describes.
-    pub fn new(config: &Config, collector: Collector, port_totals: Box<PortTotals>) -> Self {
+    /// Control over a switch.
+    pub fn new(tools: Tools) -> Self {
         Self {
-            name: config.name.clone(),
-            collector,
-            link: Link::new(config.controller.clone()),
-            port_totals,
+            supervisor: Supervisor::of_environment(),
+            link: Link::new(tools.controller.clone()),
             session: None,
+            recent: Recent::default(),
+            stalled: 0,
+            published: Instant::now(),
             told: HashMap::new(),
+            tools,
         }
     }
 
-    /// Runs until `stop` is set.
-    pub fn run(mut self, stop: &AtomicBool) {
-        while !stop.load(Ordering::Relaxed) {
+    /// Runs until the lcores are `over`, sends what they finished last, and gives what was heard from
+    /// them.
+    pub fn run(mut self, over: &AtomicBool) -> Lines {
+        self.supervisor.ready();
+        while !over.load(Ordering::Relaxed) {
             self.step(unix_ns());
+            self.look_around();
             self.link.wait(TICK);
         }
-        self.link.finish();
+        self.supervisor.stopping();
+        self.step(unix_ns());
+        // The lcores needed one epoch and the guards, and the switch is to have left within two.
+        let epoch_ns = self.session.as_ref().map_or(0, |session| session.plan.clock.length_ns());
+        self.link.finish(Duration::from_nanos(epoch_ns / 2).max(LEAST_FINISH));
+        self.tools.lines
+    }
+
+    /// What is to be done now and then, and beside the epochs.
+    fn look_around(&mut self) {
+        self.supervisor.alive();
+        if self.tools.reload.is_asked() {
+            self.supervisor.reloading();
+            if let Some(settings) = self.tools.reload.read()
+                && !self.tools.lines.set(settings)
+            {
+                error!("an lcore does not listen and goes by its old settings; restart the edge");
+            }
+            self.supervisor.ready();
+        }
+        if self.published.elapsed() >= PUBLISH {
+            self.published = Instant::now();
+            self.tools.lines.poll();
+            self.tools.board.publish(self.status());
+        }
+    }
+
+    fn status(&self) -> Status {
+        let lcores = self.tools.lines.totals();
+        let mut counters: Named =
+            sum(&lcores, self.tools.tsc_hz).counters.named().into_iter().collect();
+        counters.extend(self.own_totals());
+        let of_lcore = |report: &crate::live::Report| {
+            report.counters.named().into_iter().chain(report.profile.named()).collect()
+        };
+        Status {
+            edge: self.tools.name.clone(),
+            unix_ns: unix_ns(),
+            tsc_hz: self.tools.tsc_hz,
+            controller: status::Controller {
+                address: self.link.address().to_owned(),
+                connected: self.link.is_connected(),
+                held_bytes: self.link.queue.held_bytes() as u64,
+            },
+            counters,
+            ports: (self.tools.port_totals)().into_iter().collect(),
+            lcores: lcores.iter().map(|report| of_lcore(report)).collect(),
+            epochs: self.recent.all().clone(),
+            sketches: self.session.as_ref().map(Session::sketches),
+        }
+    }
+
+    /// What this thread counts.
+    fn own_totals(&self) -> [(String, u64); 2] {
+        [
+            ("undelivered.frames".to_owned(), self.link.queue.given_up()),
+            ("epochs.stalled".to_owned(), self.stalled),
+        ]
     }
 
     fn step(&mut self, now_ns: u64) {
@@ -85,7 +183,7 @@ impl Control {
             info!(controller = self.link.address(), "connected");
             self.told.clear();
             self.link.send(&Message::Hello {
-                edge: self.name.clone(),
+                edge: self.tools.name.clone(),
                 kind: SwitchKind::Software,
                 program: concat!("calumma-edge ", env!("CARGO_PKG_VERSION")).to_owned(),
                 holding: self.session.as_ref().map(|session| session.holding),
@@ -102,7 +200,7 @@ impl Control {
         }
         // The answers, before there is work to do that the controller's clock would see.
         self.link.flush();
-        for part in self.collector.poll() {
+        for part in self.tools.collector.poll() {
             self.deliver(part);
         }
         self.link.flush();
@@ -137,7 +235,7 @@ impl Control {
                 let first_epoch = effective_epoch.max(clock.epoch_at(now_ns) + 2);
                 let family = HashFamily::new(&hash_key);
                 let plan = SessionPlan { layout, hash_key, clock, first_epoch, attention };
-                match self.collector.begin(&plan) {
+                match self.tools.collector.begin(&plan) {
                     Ok(()) => {
                         info!(first_epoch, epoch_ms = epoch_length_ns / 1_000_000, "measuring");
                         let holding = Holding { attention, effective_epoch: first_epoch };
@@ -173,7 +271,7 @@ impl Control {
         } else if effective_epoch < earliest {
             Outcome::TooLate { earliest }
         } else {
-            self.collector.attend(effective_epoch, attention);
+            self.tools.collector.attend(effective_epoch, attention);
             *holding = Holding { attention, effective_epoch };
             Outcome::Accepted
         };
@@ -181,32 +279,15 @@ impl Control {
     }
 
     fn deliver(&mut self, part: Part) {
-        let Some(Session { family, .. }) = &self.session else { return };
+        if self.session.is_none() {
+            return;
+        }
         let mut frame = Vec::new();
         let epoch = match part {
             Part::Ingress { epoch, record, mixed_attention, counters } => {
-                let mut totals = counters.named();
-                totals.extend((self.port_totals)());
-                totals.push(("undelivered.frames".to_owned(), self.link.queue.given_up()));
-                // Only those that changed; an idle switch has nothing to tell.
-                totals
-                    .retain(|(name, total)| self.told.insert(name.clone(), *total) != Some(*total));
-                let head = SideHead {
-                    epoch,
-                    attention: record.group.attention(),
-                    defects: &Defects {
-                        stall_ns: record.stall_ns,
-                        mixed_attention,
-                        ..Defects::default()
-                    },
-                    packets: record.packets,
-                    counters: &totals,
-                };
-                let group = &record.group;
-                let flows = if mixed_attention { None } else { hh_flows(group, family) };
-                let flows = flows.as_deref();
-                encode_ingress(&mut frame, &head, group.classifier(), group.upstream(), flows);
-                self.collector.recycle(record);
+                self.encode_ingress(&mut frame, epoch, &record, mixed_attention, &counters);
+                self.stalled += u64::from(record.stall_ns > 0);
+                self.tools.collector.recycle(record);
                 epoch
             }
             Part::Egress { epoch, record, mixed_attention } => {
@@ -222,15 +303,71 @@ impl Control {
                     counters: &[],
                 };
                 encode_egress(&mut frame, &head, record.group.downstream());
-                self.collector.recycle(record);
+                let told = self.recent.of(epoch);
+                told.egress_packets = record.packets;
+                told.foreign_packets = record.foreign_packets;
+                told.stall_ns = told.stall_ns.max(record.stall_ns);
+                self.stalled += u64::from(record.stall_ns > 0);
+                self.tools.collector.recycle(record);
                 epoch
             }
             Part::Sealed { epoch, late_packets } => {
                 Message::Sealed { epoch, late_packets }.encode(&mut frame);
+                self.recent.of(epoch).late_packets = Some(late_packets);
                 epoch
             }
         };
+        self.recent.of(epoch).frame_bytes += frame.len() as u64;
         self.link.queue.hold(epoch, frame);
+    }
+
+    fn encode_ingress(
+        &mut self,
+        frame: &mut Vec<u8>,
+        epoch: u64,
+        record: &IngressRecord,
+        mixed_attention: bool,
+        counters: &Counters,
+    ) {
+        let mut totals = counters.named();
+        for (port, named) in (self.tools.port_totals)() {
+            totals.extend(named.into_iter().map(|(name, n)| (format!("port.{port}.{name}"), n)));
+        }
+        totals.extend(self.own_totals());
+        // Only those that changed; an idle switch has nothing to tell.
+        totals.retain(|(name, total)| self.told.insert(name.clone(), *total) != Some(*total));
+        let stall_ns = record.stall_ns;
+        let head = SideHead {
+            epoch,
+            attention: record.group.attention(),
+            defects: &Defects { stall_ns, mixed_attention, ..Defects::default() },
+            packets: record.packets,
+            counters: &totals,
+        };
+        let group = &record.group;
+        let family = self.session.as_ref().map(|session| &session.family);
+        let flows = family.filter(|_| !mixed_attention).and_then(|family| hh_flows(group, family));
+        let flows = flows.as_deref();
+        encode_ingress(frame, &head, group.classifier(), group.upstream(), flows);
+        let told = self.recent.of(epoch);
+        told.ingress_packets = record.packets;
+        told.stall_ns = told.stall_ns.max(stall_ns);
+        told.hh_flows = flows.map(|flows| flows.len() as u64);
+    }
+}
+
+impl Session {
+    fn sketches(&self) -> Sketches {
+        let layout = &self.plan.layout;
+        let bucket = layout.arithmetic.words() * 4;
+        Sketches {
+            epoch_ms: self.plan.clock.length_ns() / 1_000_000,
+            classifier_bytes: layout.classifier.iter().map(|level| level.bytes() as u64).sum(),
+            upstream_bytes: (layout.upstream_shape().total_buckets() * bucket) as u64,
+            downstream_bytes: (layout.downstream_shape().total_buckets() * bucket) as u64,
+            attention: self.holding.attention,
+            effective_epoch: self.holding.effective_epoch,
+        }
     }
 }
 

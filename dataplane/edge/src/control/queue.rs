@@ -95,6 +95,11 @@ impl Queue {
         self.given_up
     }
 
+    /// Bytes that are held.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     /// The bytes to send next; none where nothing waits.
     pub(super) fn next(&mut self) -> Option<&[u8]> {
         if self.current.is_none() {

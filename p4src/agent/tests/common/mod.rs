@@ -27,7 +27,10 @@ impl Pair {
     pub(crate) fn new(arithmetic: Arithmetic, attention: Attention) -> Pair {
         let layout = Layout { arithmetic, ..Layout::default() };
         attention.validate(&layout).unwrap();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge.p4");
+        // Tests of other packages include this file, too.
+        let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let path =
+            folders.find_map(|folder| folder.join("p4src/edge.p4").canonicalize().ok()).unwrap();
         let program = Program::load(path, &program::defines(&layout)).unwrap();
         let mut switch = Switch::new(&program);
         let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
@@ -58,26 +61,12 @@ impl Pair {
 
     /// The words of an encoder's group, in wire order.
     pub(crate) fn encoder(&self, name: &str, bit: usize, buckets: u32) -> Vec<u32> {
-        let registers: &[&str] = match self.layout.arithmetic {
-            Arithmetic::Prime => {
-                &["fragment0.sums", "fragment1.sums", "fragment2.sums", "fragment3.sums", "counts"]
-            }
-            Arithmetic::Wrapping => &[
-                "fragments01.sums",
-                "fragments23.sums",
-                "fragments45.sums",
-                "fragment6_count.sums",
-            ],
-        };
         let buckets = buckets as usize;
         let mut words = Vec::new();
         for array in 0..3 {
-            let lanes: Vec<&[u32]> = registers
+            let lanes: Vec<&[u32]> = registers(self.layout.arithmetic, name, array)
                 .iter()
-                .flat_map(|register| {
-                    let name = format!("{name}.array{array}.{register}");
-                    self.switch.read_register_lanes(&name).unwrap()
-                })
+                .flat_map(|register| self.switch.read_register_lanes(register).unwrap())
                 .collect();
             for at in bit * buckets..(bit + 1) * buckets {
                 words.extend(lanes.iter().map(|lane| lane[at]));
@@ -86,12 +75,50 @@ impl Pair {
         words
     }
 
+    /// Empties the sketches of a timestamp bit.
+    pub(crate) fn clear(&mut self, bit: usize) {
+        let mut clear = |register: &str, elements: u32| {
+            let lanes = self.switch.read_register_lanes(register).unwrap().len();
+            let elements = elements as usize;
+            for at in bit * elements..(bit + 1) * elements {
+                self.switch.write_register(register, at, &[0, 0][..lanes]).unwrap();
+            }
+        };
+        for (level, shape) in self.layout.classifier.iter().enumerate() {
+            clear(&format!("classifier.level{level}.counters"), shape.counters);
+        }
+        let encoders = [
+            ("upstream", self.layout.upstream_buckets),
+            ("downstream", self.layout.downstream_buckets),
+        ];
+        for (encoder, buckets) in encoders {
+            for array in 0..3 {
+                for register in registers(self.layout.arithmetic, encoder, array) {
+                    clear(&register, buckets);
+                }
+            }
+        }
+    }
+
     pub(crate) fn counters(&self, level: usize, bit: usize) -> Vec<u32> {
         let counters = self.layout.classifier[level].counters as usize;
         let name = format!("classifier.level{level}.counters");
         let lanes = self.switch.read_register_lanes(&name).unwrap();
         lanes[0][bit * counters..(bit + 1) * counters].to_vec()
     }
+}
+
+/// The registers of an encoder's array.
+fn registers(arithmetic: Arithmetic, encoder: &str, array: usize) -> Vec<String> {
+    let registers: &[&str] = match arithmetic {
+        Arithmetic::Prime => {
+            &["fragment0.sums", "fragment1.sums", "fragment2.sums", "fragment3.sums", "counts"]
+        }
+        Arithmetic::Wrapping => {
+            &["fragments01.sums", "fragments23.sums", "fragments45.sums", "fragment6_count.sums"]
+        }
+    };
+    registers.iter().map(|register| format!("{encoder}.array{array}.{register}")).collect()
 }
 
 fn modelled(entry: &TableEntry) -> Entry {

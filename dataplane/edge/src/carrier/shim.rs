@@ -1,0 +1,174 @@
+//! Marks in a header of their own between Ethernet and IP, for networks that use the whole DSCP.
+//!
+//! Four bytes before the EtherType, behind VLAN tags, shaped like one of them:
+//!
+//! ```text
+//! | addresses | VLAN tags | shim's EtherType | 0xCA | t hh vvvvv | EtherType | IP ...
+//! ```
+//!
+//! t is the timestamp bit, hh the hierarchy, v the version (1). A marked packet is longer by four
+//! bytes, which the network's MTU must allow. The packet leaves the network as it came.
+
+use calumma_sketch::group::BURST;
+
+use super::{Carry, Mark};
+use crate::parse::ether_type;
+use crate::worker::Packet;
+
+/// A shim of an EtherType.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shim {
+    /// The EtherType that says a shim follows.
+    pub ether_type: u16,
+}
+
+/// Bytes by which a marked packet is longer.
+const SHIM: usize = 4;
+
+/// Bytes before the shim at most: addresses and two VLAN tags.
+const MOST_BEFORE: usize = 20;
+
+const MAGIC: u8 = 0xCA;
+const VERSION: u8 = 1;
+const VERSION_MASK: u8 = 0b0001_1111;
+const MARK_SHIFT: u32 = 5;
+
+impl Shim {
+    /// IEEE 802's EtherType for local experiments.
+    pub const LOCAL_EXPERIMENT: u16 = 0x88B5;
+
+    /// The mark, and where the shim begins.
+    #[inline]
+    fn find(self, bytes: &[u8]) -> Option<(Mark, usize)> {
+        let (found, end) = ether_type(bytes).ok()?;
+        if found != self.ether_type {
+            return None;
+        }
+        // The EtherType of what follows is there as well.
+        match *bytes.get(end..)?.first_chunk()? {
+            [MAGIC, mark, _, _] if mark & VERSION_MASK == VERSION => {
+                Some((Mark::from_bits(mark >> MARK_SHIFT), end - 2))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn remove<P: Packet>(self, packet: &mut P) -> Option<Mark> {
+        let (mark, at) = self.find(packet.bytes())?;
+        let mut before = [0; MOST_BEFORE];
+        let before = before.get_mut(..at)?;
+        before.copy_from_slice(packet.bytes().get(..at)?);
+        if !packet.adj(SHIM) {
+            return None;
+        }
+        packet.bytes_mut().get_mut(..at)?.copy_from_slice(before);
+        Some(mark)
+    }
+}
+
+impl Default for Shim {
+    fn default() -> Self {
+        Self { ether_type: Self::LOCAL_EXPERIMENT }
+    }
+}
+
+impl Carry for Shim {
+    type Detached = [Option<Mark>; BURST];
+
+    #[inline]
+    fn can_carry<P: Packet>(self, packet: &P, _ip_offset: usize) -> bool {
+        packet.headroom() >= SHIM
+    }
+
+    #[inline]
+    fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark) {
+        let Some(at) = ip_offset.checked_sub(2) else { return };
+        if packet.bytes().len() < ip_offset || !packet.prepend(SHIM) {
+            return;
+        }
+        let bytes = packet.bytes_mut();
+        bytes.copy_within(SHIM..SHIM + at, 0);
+        let [high, low] = self.ether_type.to_be_bytes();
+        let shim = [high, low, MAGIC, mark.bits() << MARK_SHIFT | VERSION];
+        bytes[at..at + SHIM].copy_from_slice(&shim);
+    }
+
+    #[inline]
+    fn detach<P: Packet>(self, packets: &mut [P]) -> Self::Detached {
+        let mut marks = [None; BURST];
+        for (mark, packet) in marks.iter_mut().zip(packets) {
+            *mark = self.remove(packet);
+        }
+        marks
+    }
+
+    #[inline]
+    fn take<P: Packet>(
+        self,
+        detached: &Self::Detached,
+        at: usize,
+        _packet: &mut P,
+        _ip_offset: usize,
+    ) -> Option<Mark> {
+        detached.get(at).copied().flatten()
+    }
+
+    #[inline]
+    fn is_foreign<P: Packet>(self, packet: &P) -> bool {
+        ether_type(packet.bytes()).is_ok_and(|(found, _)| found == self.ether_type)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::tests::{Frame, arrive, marks, through};
+    use crate::parse::tests::udp;
+
+    #[test]
+    fn the_shim_lies_between_ethernet_and_ip_and_goes_without_a_trace() {
+        for (tags, ip_offset) in [(0, 14), (1, 18), (2, 22)] {
+            let before = udp(tags, 20);
+            for mark in marks() {
+                let mut frame = Frame::new(4, &before);
+                let seen = through(Shim::default(), &mut frame, ip_offset, mark, |bytes| {
+                    assert_eq!(bytes[..ip_offset - 2], before[..ip_offset - 2]);
+                    let shim = [0x88, 0xB5, 0xCA, mark.bits() << 5 | 1, 0x08, 0x00];
+                    assert_eq!(bytes[ip_offset - 2..ip_offset + 4], shim);
+                    assert_eq!(bytes[ip_offset + 4..], before[ip_offset..]);
+                });
+                assert_eq!(seen, Some(mark));
+                assert_eq!(frame.bytes(), before);
+            }
+        }
+    }
+
+    #[test]
+    fn without_room_before_it_a_packet_carries_none() {
+        let frame = Frame::new(3, &udp(0, 20));
+        assert!(!Shim::default().can_carry(&frame, 14));
+    }
+
+    #[test]
+    fn a_packet_without_a_shim_or_with_another_one_stays_as_it_is() {
+        let shim = Shim { ether_type: 0x88B6 };
+        let mut marked = Frame::new(4, &udp(0, 20));
+        shim.write(&mut marked, 14, Mark::from_bits(5));
+        let bytes = marked.bytes().to_vec();
+        let with = |at: usize, value: u8| {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            bytes
+        };
+        let others =
+            [udp(0, 20), with(13, 0xB5), with(14, 0xCB), with(15, 0xA2), bytes[..17].to_vec()];
+        for other in others {
+            let mut frame = Frame::new(0, &other);
+            assert_eq!(arrive(shim, &mut frame, 14), None);
+            assert_eq!(frame.bytes(), other);
+            let announced = other[12..14] == [0x88, 0xB6];
+            assert_eq!(shim.is_foreign(&frame), announced);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Marks in the IPv4 ToS byte or the IPv6 traffic class.
+//!
+//! The ECN field is never touched, and the IPv4 header checksum follows incrementally (RFC 1624).
+
+use super::{Carry, Mark};
+use crate::worker::Packet;
+
+/// Bits 7-5 are the mark: bit 7 the timestamp bit, bits 6-5 the hierarchy.
+///
+/// Three bits that a packet always has can't tell whether an edge wrote them, so every packet from
+/// the network counts as marked. `SIGNED`, bits 4-2 are 011 in every marked packet: its DSCP is then
+/// one of those for local use (xxxx11, RFC 2474 section 6), which no standard one is, and a packet
+/// with another DSCP is not marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Tos<const SIGNED: bool> {
+    /// The DSCP (0 to 63) that packets are given back at egress: its upper three bits or, `SIGNED`,
+    /// all of it.
+    pub dscp: u8,
+}
+
+/// The default carrier, and the one that hardware edges know.
+pub type PlainTos = Tos<false>;
+
+/// The carrier that tells marked packets from others.
+pub type SignedTos = Tos<true>;
+
+const MARK_SHIFT: u32 = 5;
+const SIGNATURE_MASK: u8 = 0b0001_1100;
+const SIGNATURE: u8 = 0b0000_1100;
+
+impl<const SIGNED: bool> Tos<SIGNED> {
+    /// The bits of the byte that are ours.
+    const MASK: u8 = 0b1110_0000 | if SIGNED { SIGNATURE_MASK } else { 0 };
+
+    /// Writes the mark into the packet whose IP header begins at `ip_offset`; without a whole header
+    /// there, nothing happens.
+    #[inline]
+    pub fn write(self, bytes: &mut [u8], ip_offset: usize, mark: Mark) {
+        let signature = if SIGNED { SIGNATURE } else { 0 };
+        Self::set(bytes, ip_offset, mark.bits() << MARK_SHIFT | signature);
+    }
+
+    /// Reads the mark of the packet whose IP header begins at `ip_offset`.
+    #[inline]
+    pub fn read(self, bytes: &[u8], ip_offset: usize) -> Option<Mark> {
+        let word = u16::from_be_bytes(*bytes.get(ip_offset..)?.first_chunk()?);
+        let tos = if is_ipv6(word) { word >> 4 } else { word } as u8;
+        if SIGNED && tos & SIGNATURE_MASK != SIGNATURE {
+            return None;
+        }
+        Some(Mark::from_bits(tos >> MARK_SHIFT))
+    }
+
+    /// Takes the mark out: its bits become the configured DSCP's.
+    #[inline]
+    pub fn restore(self, bytes: &mut [u8], ip_offset: usize) {
+        Self::set(bytes, ip_offset, self.dscp << 2 & Self::MASK);
+    }
+
+    #[inline]
+    fn set(bytes: &mut [u8], ip_offset: usize, bits: u8) {
+        let Some(header) = bytes.get_mut(ip_offset..).and_then(|rest| rest.first_chunk_mut::<20>())
+        else {
+            return;
+        };
+        let before = u16::from_be_bytes([header[0], header[1]]);
+        if is_ipv6(before) {
+            let after = before & !(u16::from(Self::MASK) << 4) | u16::from(bits) << 4;
+            header[..2].copy_from_slice(&after.to_be_bytes());
+            return;
+        }
+        header[1] = header[1] & !Self::MASK | bits;
+        let after = u16::from_be_bytes([header[0], header[1]]);
+        if before == after {
+            return;
+        }
+        let checksum = u16::from_be_bytes([header[10], header[11]]);
+        let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
+        let sum = (sum & 0xFFFF) + (sum >> 16);
+        let sum = (sum & 0xFFFF) + (sum >> 16);
+        header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    }
+}
+
+/// Whether an IP header that begins with these 16 bits is IPv6.
+#[inline]
+fn is_ipv6(word: u16) -> bool {
+    word >> 12 == 6
+}
+
+impl<const SIGNED: bool> Carry for Tos<SIGNED> {
+    type Detached = ();
+
+    #[inline]
+    fn can_carry<P: Packet>(self, _packet: &P, _ip_offset: usize) -> bool {
+        true
+    }
+
+    #[inline]
+    fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark) {
+        Tos::write(self, packet.bytes_mut(), ip_offset, mark);
+    }
+
+    #[inline]
+    fn detach<P: Packet>(self, _packets: &mut [P]) {}
+
+    #[inline]
+    fn take<P: Packet>(
+        self,
+        (): &(),
+        _at: usize,
+        packet: &mut P,
+        ip_offset: usize,
+    ) -> Option<Mark> {
+        let bytes = packet.bytes_mut();
+        let mark = self.read(bytes, ip_offset)?;
+        self.restore(bytes, ip_offset);
+        Some(mark)
+    }
+
+    #[inline]
+    fn is_foreign<P: Packet>(self, _packet: &P) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::tests::{Frame, arrive, marks, through};
+    use crate::parse::ipv6::tests::packet as ipv6_packet;
+    use crate::parse::tests::{checksum, udp};
+    use calumma_sketch::Hierarchy;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written_and_the_checksum_stays_right() {
+        for mark in marks() {
+            let mut frame = Frame::new(0, &udp(0, 0));
+            let seen = through(PlainTos::default(), &mut frame, 14, mark, |bytes| {
+                assert_eq!(bytes[15], mark.bits() << 5 | 0x03, "the rest is untouched");
+                assert_eq!(checksum(&bytes[14..34]), 0);
+            });
+            assert_eq!(seen, Some(mark));
+            assert_eq!(frame, Frame::new(0, &udp(0, 0)));
+        }
+    }
+
+    #[test]
+    fn the_traffic_class_carries_it_in_ipv6() {
+        let before = ipv6_packet(&[], 17, &[0; 8]);
+        for mark in marks() {
+            let mut frame = Frame::new(0, &before);
+            let seen = through(SignedTos::default(), &mut frame, 14, mark, |bytes| {
+                let traffic_class = bytes[14] << 4 | bytes[15] >> 4;
+                assert_eq!(traffic_class, mark.bits() << 5 | 0b011 << 2);
+                assert_eq!(bytes[14] >> 4, 6);
+                assert_eq!(bytes[15] & 0xF, 0, "the flow label is untouched");
+            });
+            assert_eq!(seen, Some(mark));
+            assert_eq!(frame.bytes(), before);
+        }
+    }
+
+    #[test]
+    fn egress_gives_the_configured_dscp_back() {
+        let mark = Mark { bit: 1, hierarchy: Hierarchy::HhCandidate };
+        let mut plain = Frame::new(0, &udp(0, 0));
+        through(PlainTos { dscp: 46 }, &mut plain, 14, mark, |_| ());
+        assert_eq!(plain.bytes()[15], 0b1010_0000 | 0x03);
+        assert_eq!(checksum(&plain.bytes()[14..34]), 0);
+        let mut signed = Frame::new(0, &udp(0, 0));
+        through(SignedTos { dscp: 46 }, &mut signed, 14, mark, |_| ());
+        assert_eq!(signed.bytes()[15], 46 << 2 | 0x03);
+        assert_eq!(checksum(&signed.bytes()[14..34]), 0);
+    }
+
+    #[test]
+    fn packets_of_every_standard_dscp_are_seen_to_be_unmarked() {
+        let class_selectors = (0..8).map(|class| class << 3);
+        let assured = (1..5).flat_map(|class| (1..4).map(move |drop| class << 3 | drop << 1));
+        for dscp in class_selectors.chain(assured).chain([46, 44, 1]) {
+            let mut frame = Frame::new(0, &udp(0, 0));
+            frame.bytes_mut()[15] = dscp << 2;
+            let before = frame.clone();
+            assert_eq!(arrive(SignedTos { dscp: 5 }, &mut frame, 14), None, "DSCP {dscp}");
+            assert_eq!(frame, before);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn marking_and_restoring_leaves_the_packet_as_it_came(
+            tos in 0u8..32, header: [u8; 18], bits in 0u8..8,
+        ) {
+            let mut bytes = vec![0; 14];
+            bytes.extend_from_slice(&[0x45, tos]);
+            bytes.extend_from_slice(&header);
+            bytes[24..26].fill(0);
+            let right = checksum(&bytes[14..34]);
+            bytes[24..26].copy_from_slice(&right.to_be_bytes());
+            let before = Frame::new(0, &bytes);
+            let mut frame = before.clone();
+            through(PlainTos::default(), &mut frame, 14, Mark::from_bits(bits), |_| ());
+            prop_assert_eq!(&frame, &before);
+            through(SignedTos { dscp: tos >> 2 }, &mut frame, 14, Mark::from_bits(bits), |_| ());
+            prop_assert_eq!(&frame, &before);
+        }
+    }
+}

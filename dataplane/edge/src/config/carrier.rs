@@ -1,0 +1,96 @@
+//! The `[carrier]` and `[measure]` sections.
+
+use serde::Deserialize;
+
+use super::Mistakes;
+use crate::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
+use crate::parse::tunnel::Tunnels;
+
+/// How packets carry their mark. The same at all edges of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CarrierConfig {
+    /// Where.
+    pub kind: CarrierKind,
+    /// With kind "tos": the DSCP (0 to 63) that packets are given back at egress, its upper three
+    /// bits or, with a signature, all of it. Unset, 0.
+    pub dscp: Option<u8>,
+    /// With kind "tos": whether the lower three bits of the DSCP tell marked packets from others.
+    /// Unset, they don't.
+    pub signature: Option<bool>,
+    /// With kind "shim": its EtherType. Unset, that for local experiments.
+    pub ether_type: Option<u16>,
+}
+
+/// Where packets carry their mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CarrierKind {
+    /// In the ToS byte or traffic class.
+    #[default]
+    Tos,
+    /// In the IPv6 flow label.
+    FlowLabel,
+    /// In a header between Ethernet and IP.
+    Shim,
+}
+
+impl CarrierConfig {
+    /// EtherTypes that can't be the shim's, since the switch reads them: IPv4, ARP, VLAN tags, IPv6.
+    const TAKEN: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88A8, 0x86DD];
+
+    /// The least number that is an EtherType and not a length.
+    const LEAST_ETHER_TYPE: u16 = 0x0600;
+
+    /// Notes what is wrong with the section.
+    pub(super) fn check(&self, mistakes: &mut Mistakes) {
+        let tos = self.kind == CarrierKind::Tos;
+        match self.dscp {
+            Some(_) if !tos => {
+                mistakes.add("carrier.dscp", "only kind = \"tos\" gives a DSCP back; leave it out");
+            }
+            Some(dscp) if dscp > 63 => {
+                mistakes.add("carrier.dscp", format!("{dscp} is no DSCP; they are 0 to 63"));
+            }
+            _ => {}
+        }
+        if self.signature.is_some() && !tos {
+            mistakes
+                .add("carrier.signature", "kinds other than \"tos\" always have one; leave it out");
+        }
+        match self.ether_type {
+            Some(_) if self.kind != CarrierKind::Shim => {
+                mistakes.add("carrier.ether_type", "only kind = \"shim\" has one; leave it out");
+            }
+            Some(taken) if taken < Self::LEAST_ETHER_TYPE || Self::TAKEN.contains(&taken) => {
+                let problem = format!(
+                    "{taken:#06x} stands for something else; take one that nothing in the network \
+                     uses, 0x88b5 for example"
+                );
+                mistakes.add("carrier.ether_type", problem);
+            }
+            _ => {}
+        }
+    }
+
+    /// The carrier.
+    pub fn carrier(&self) -> Carrier {
+        let dscp = self.dscp.unwrap_or_default();
+        match (self.kind, self.signature) {
+            (CarrierKind::Tos, Some(true)) => Carrier::SignedTos(SignedTos { dscp }),
+            (CarrierKind::Tos, _) => Carrier::Tos(Tos { dscp }),
+            (CarrierKind::FlowLabel, _) => Carrier::FlowLabel(FlowLabel),
+            (CarrierKind::Shim, _) => Carrier::Shim(
+                self.ether_type.map_or_else(Shim::default, |ether_type| Shim { ether_type }),
+            ),
+        }
+    }
+}
+
+/// What is measured of a packet. The same at all edges of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MeasureConfig {
+    /// By which header packets in VXLAN and Geneve tunnels are measured.
+    pub tunnels: Tunnels,
+}

@@ -1,0 +1,461 @@
+//! The switch's configuration: one TOML file.
+//!
+//! It says which DPDK ports there are and how they belong together; how DPDK finds those ports is
+//! for the EAL arguments. Memory, thresholds, epochs and the hash key come from the controller.
+
+mod carrier;
+mod mistakes;
+mod reader;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub use self::carrier::{CarrierConfig, CarrierKind, MeasureConfig};
+pub use self::mistakes::{Mistake, Mistakes};
+use crate::worker::{Policy, Treatment};
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The edge's name, by which the controller knows it.
+    pub name: String,
+    /// The controller's address, host and port.
+    pub controller: String,
+    /// The ports, at least two.
+    #[serde(rename = "port")]
+    pub ports: Vec<PortConfig>,
+    /// What becomes of packets that can't be measured.
+    #[serde(default)]
+    pub policy: PolicyConfig,
+    /// How packets carry their mark.
+    #[serde(default)]
+    pub carrier: CarrierConfig,
+    /// What is measured of a packet.
+    #[serde(default)]
+    pub measure: MeasureConfig,
+    /// How lcores poll.
+    #[serde(default)]
+    pub polling: PollingConfig,
+    /// Where the switch's figures can be read.
+    #[serde(default)]
+    pub metrics: MetricsConfig,
+    /// Whose process the switch is.
+    #[serde(default)]
+    pub process: ProcessConfig,
+}
+
+/// One DPDK port.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// The device's name as DPDK has it: a PCI address, or the name of a `--vdev`.
+    pub name: String,
+    /// What is on the other side.
+    pub role: Role,
+    /// The port that packets from this one go to.
+    pub peer: String,
+    /// Descriptors of each receive queue.
+    #[serde(default = "default_descriptors")]
+    pub rx_descriptors: u16,
+    /// Descriptors of each transmit queue.
+    #[serde(default = "default_descriptors")]
+    pub tx_descriptors: u16,
+}
+
+fn default_descriptors() -> u16 {
+    1024
+}
+
+/// What lcores go by and may be changed while they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How packets are treated beyond measuring them.
+    pub policy: Policy,
+    /// As [`PollingConfig::idle_sleep_us`].
+    pub idle_sleep_us: u32,
+    /// As [`PollingConfig::transmit_retries`].
+    pub transmit_retries: u32,
+}
+
+/// What is on the other side of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Hosts: packets from here enter the network (ingress role).
+    Host,
+    /// The network: packets from here leave it (egress role).
+    Fabric,
+}
+
+/// What becomes of packets that can't be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyConfig {
+    /// Packets whose headers can't be read to the ports.
+    pub malformed: Treatment,
+    /// Well-formed packets that are not measured.
+    pub unmeasured: Treatment,
+}
+
+/// How lcores poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PollingConfig {
+    /// Sleep this long, in microseconds, after a thousand empty polls in a row; 0 polls without
+    /// pause. A switch on cores of its own should not sleep; one that shares them must.
+    pub idle_sleep_us: u32,
+    /// The CPU that the control thread is pinned to; best none of the lcores'. Unset, it runs where
+    /// the kernel puts it.
+    pub control_cpu: Option<usize>,
+    /// How often a full transmit queue is tried again before packets are dropped.
+    pub transmit_retries: u32,
+}
+
+impl Default for PollingConfig {
+    fn default() -> Self {
+        Self { idle_sleep_us: 0, control_cpu: None, transmit_retries: 64 }
+    }
+}
+
+/// Where the switch's figures can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsConfig {
+    /// Address to serve `/metrics` (Prometheus) and `/status` (JSON) on. Unset: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Whose process the switch is.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessConfig {
+    /// The user that the switch becomes once DPDK has its devices and memory. Unset: it stays who it
+    /// is.
+    pub user: Option<String>,
+}
+
+/// Why a configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("{path}: {source}; give the path of the edge's configuration with --config")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is no such configuration.
+    #[error("{path}: {}", listed(mistakes))]
+    Mistakes {
+        /// The file.
+        path: String,
+        /// All that is wrong with it, in the order of its lines; at least one.
+        mistakes: Vec<Mistake>,
+    },
+}
+
+fn listed(mistakes: &[Mistake]) -> String {
+    let noun = if mistakes.len() == 1 { "mistake" } else { "mistakes" };
+    let lines = mistakes.iter().map(|mistake| format!("\n  {mistake}"));
+    format!("{} {noun}{}", mistakes.len(), lines.collect::<String>())
+}
+
+impl Config {
+    /// Reads and checks a configuration file.
+    ///
+    /// # Errors
+    /// Names the file and every mistake in it, with its line and the remedy.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
+    }
+
+    /// Checks the text of a configuration; `path` is named in errors.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let span = table.span();
+        let root = Spanned::new(span, DeValue::Table(table.into_inner()));
+        let mut mistakes = Mistakes::of(text, &root);
+        let config: Option<Self> = if errors.is_empty() {
+            reader::read(&root, &mut mistakes)
+        } else {
+            // What else is wrong can't be told: the parser has guessed what was meant.
+            for error in errors {
+                let line = mistakes::line_of(text, error.span().map_or(0, |span| span.start));
+                mistakes.add_at(line, "", error.message());
+            }
+            None
+        };
+        if let Some(config) = &config {
+            config.check(&mut mistakes);
+        }
+        match (config, mistakes.into_found()) {
+            (Some(config), found) if found.is_empty() => Ok(config),
+            (_, mistakes) => Err(ConfigError::Mistakes { path: path.to_owned(), mistakes }),
+        }
+    }
+
+    /// What types alone don't rule out. Each section has its own check.
+    fn check(&self, mistakes: &mut Mistakes) {
+        if mistakes.is_sound("name") && (self.name.is_empty() || self.name.len() > 64) {
+            mistakes.add("name", "an edge's name has 1 to 64 bytes");
+        }
+        if mistakes.is_sound("controller") && !is_host_and_port(&self.controller) {
+            let problem = format!("{:?} is no address; write HOST:PORT", self.controller);
+            mistakes.add("controller", problem);
+        }
+        self.carrier.check(mistakes);
+        check_ports(&self.ports, mistakes);
+    }
+
+    /// How workers treat packets.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            malformed: self.policy.malformed,
+            unmeasured: self.policy.unmeasured,
+            carrier: self.carrier.carrier(),
+            tunnels: self.measure.tunnels,
+        }
+    }
+
+    /// What lcores go by and may be changed while they run.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            policy: self.policy(),
+            idle_sleep_us: self.polling.idle_sleep_us,
+            transmit_retries: self.polling.transmit_retries,
+        }
+    }
+
+    /// The keys in which `new` differs from this configuration though a running switch can't follow:
+    /// they take effect when it is started again.
+    pub fn fixed_differences(&self, new: &Self) -> Vec<&'static str> {
+        let differences = [
+            ("name", self.name != new.name),
+            ("controller", self.controller != new.controller),
+            ("port", self.ports != new.ports),
+            ("polling.control_cpu", self.polling.control_cpu != new.polling.control_cpu),
+            ("metrics", self.metrics != new.metrics),
+            ("process", self.process != new.process),
+        ];
+        differences.into_iter().filter(|&(_, differs)| differs).map(|(key, _)| key).collect()
+    }
+
+    /// Position of each port's peer among the ports.
+    pub fn peers(&self) -> Vec<usize> {
+        let position =
+            |name: &str| self.ports.iter().position(|port| port.name == name).unwrap_or_default();
+        self.ports.iter().map(|port| position(&port.peer)).collect()
+    }
+}
+
+fn check_ports(ports: &[PortConfig], mistakes: &mut Mistakes) {
+    if ports.len() < 2 && mistakes.is_sound("port") {
+        mistakes.add("port", "at least two [[port]] sections are needed, joined by `peer`");
+    }
+    let place = |at: usize, key: &str| format!("port[{at}].{key}");
+    let named = |at: usize, mistakes: &Mistakes| mistakes.is_sound(&place(at, "name"));
+    let mut by_name: HashMap<&str, &PortConfig> = HashMap::new();
+    for (at, port) in ports.iter().enumerate() {
+        if named(at, mistakes) && by_name.insert(&port.name, port).is_some() {
+            let problem = format!("there is a port {} above; each has one section", port.name);
+            mistakes.add(&place(at, "name"), problem);
+        }
+        for (key, descriptors) in
+            [("rx_descriptors", port.rx_descriptors), ("tx_descriptors", port.tx_descriptors)]
+        {
+            let key = place(at, key);
+            if descriptors == 0 && mistakes.is_sound(&key) {
+                mistakes.add(&key, "a queue has at least one descriptor");
+            }
+        }
+    }
+    let all_named = (0..ports.len()).all(|at| named(at, mistakes));
+    for (at, port) in ports.iter().enumerate() {
+        let key = place(at, "peer");
+        if !mistakes.is_sound(&key) {
+            continue;
+        }
+        match by_name.get(port.peer.as_str()) {
+            None if all_named => {
+                let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
+                let problem = format!("there is no port {}, but: {}", port.peer, names.join(", "));
+                mistakes.add(&key, problem);
+            }
+            Some(peer) if peer.role == port.role && mistakes.is_sound("port") => {
+                let problem = format!(
+                    "{} and its peer {} have the same role; one of them must face hosts, the \
+                     other the fabric",
+                    port.name, port.peer
+                );
+                mistakes.add(&key, problem);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a text has the form `HOST:PORT`; whether there is such a host shows when it is called.
+fn is_host_and_port(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|at| at > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::{Carrier, FlowLabel, Shim, Tos};
+    use crate::parse::tunnel::Tunnels;
+
+    const PAIR: &str = r#"
+        name = "e1"
+        controller = "127.0.0.1:7600"
+
+        [[port]]
+        name = "net_af_packet0"
+        role = "host"
+        peer = "net_af_packet1"
+
+        [[port]]
+        name = "net_af_packet1"
+        role = "fabric"
+        peer = "net_af_packet0"
+    "#;
+
+    fn problem(text: &str) -> String {
+        Config::parse(text, "edge.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_pair_of_ports_is_enough() {
+        let config = Config::parse(PAIR, "edge.toml").unwrap();
+        assert_eq!(config.peers(), [1, 0]);
+        assert_eq!(config.ports[0].role, Role::Host);
+        assert_eq!(config.policy(), Policy::default());
+    }
+
+    #[test]
+    fn a_carrier_is_what_the_configuration_says() {
+        for (section, wanted) in [
+            ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
+            ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
+            ("kind = 'flow-label'", Carrier::FlowLabel(FlowLabel)),
+            ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
+            ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
+        ] {
+            let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
+            let policy = Config::parse(&text, "edge.toml").unwrap().policy();
+            assert_eq!((policy.carrier, policy.tunnels), (wanted, Tunnels::Inner));
+        }
+    }
+
+    #[test]
+    fn what_a_carrier_can_not_be_is_said_with_the_remedy() {
+        for (section, wanted) in [
+            ("kind = 'shim'\nether_type = 0x0800", "carrier.ether_type: 0x0800"),
+            ("kind = 'shim'\nether_type = 1500", "nothing in the network uses"),
+            ("ether_type = 0x88b5", "only kind = \"shim\""),
+            ("kind = 'shim'\ndscp = 0", "only kind = \"tos\""),
+            ("kind = 'flow-label'\nsignature = true", "carrier.signature"),
+            ("kind = 'vlan'", "flow-label"),
+        ] {
+            let problem = problem(&format!("{PAIR}\n[carrier]\n{section}"));
+            assert!(problem.contains(wanted), "{problem}");
+        }
+    }
+
+    #[test]
+    fn the_ready_configurations_are_valid() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dpdk-config");
+        let mut files = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                Config::load(&path).unwrap();
+                files += 1;
+            }
+        }
+        assert!(files >= 4);
+    }
+
+    #[test]
+    fn one_error_lists_every_mistake_with_its_line_and_its_remedy() {
+        let text = r#"
+name = "e1"
+controller = "nowhere"
+colour = "green"
+
+[carrier]
+dscp = 64
+
+[polling]
+idle_sleep_us = "long"
+transmit_retry = 3
+
+[[port]]
+name = "net_null0"
+role = "hots"
+peer = "net_null7"
+
+[[port]]
+role = "fabric"
+rx_descriptors = 0
+"#;
+        let problem = problem(text);
+        let lines: Vec<&str> = problem.lines().collect();
+        assert_eq!(lines[0], "edge.toml: 9 mistakes");
+        for (line, place, remedy) in [
+            (3, "controller", "HOST:PORT"),
+            (4, "colour", "there is no key colour here, but: name, controller, port"),
+            (7, "carrier.dscp", "0 to 63"),
+            (10, "polling.idle_sleep_us", "expected u32"),
+            (11, "polling.transmit_retry", "transmit_retries"),
+            (15, "port[0].role", "host, fabric"),
+            (18, "port[1].name", "add it"),
+            (18, "port[1].peer", "add it"),
+            (20, "port[1].rx_descriptors", "at least one"),
+        ] {
+            let found = lines.iter().find(|found| found.contains(&format!(": {place}: ")));
+            let found = found.unwrap_or_else(|| panic!("{place} in {problem}"));
+            assert!(found.starts_with(&format!("  line {line}: ")), "{line}: {found}");
+            assert!(found.contains(remedy), "{remedy}: {found}");
+        }
+    }
+
+    #[test]
+    fn every_breach_of_toml_is_found() {
+        let problem = problem("name = \ncontroller = 'a\n[carrier\n");
+        for line in ["line 1:", "line 2:", "line 3:"] {
+            assert!(problem.contains(line), "{problem}");
+        }
+    }
+
+    #[test]
+    fn sections_that_contradict_each_other_are_named() {
+        let stranger = problem(&PAIR.replace("peer = \"net_af_packet1\"", "peer = \"eth7\""));
+        assert!(stranger.contains("port[0].peer: there is no port eth7, but: net_af_packet0"));
+
+        let same_role = problem(&PAIR.replace("\"fabric\"", "\"host\""));
+        assert!(same_role.contains("one of them must face hosts"));
+
+        let twice = problem(&format!(
+            "{PAIR}\n[[port]]\nname = \"net_af_packet0\"\nrole = \"host\"\npeer = \"net_af_packet1\""
+        ));
+        assert!(twice.contains("port[2].name: there is a port net_af_packet0 above"), "{twice}");
+
+        let missing = Config::load(Path::new("/nonexistent/edge.toml")).unwrap_err().to_string();
+        assert!(missing.contains("/nonexistent/edge.toml") && missing.contains("--config"));
+    }
+}

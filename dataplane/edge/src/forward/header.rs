@@ -1,0 +1,270 @@
+//! The headers that forwarding reads and writes: Ethernet, one VLAN tag, IPv4 and IPv6. Never panics,
+//! whatever the bytes.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::address::Mac;
+use super::tables::OutInterface;
+use crate::worker::Packet;
+
+/// Bytes of an Ethernet header without tags.
+pub const ETHERNET: usize = 14;
+/// Bytes of a VLAN tag.
+const VLAN_TAG: usize = 4;
+/// Bytes of an IPv4 header without options.
+pub const IPV4: usize = 20;
+/// Bytes of an IPv6 header.
+pub const IPV6: usize = 40;
+
+const TYPE_VLAN: u16 = 0x8100;
+const VLAN_ID: u16 = 0x0FFF;
+
+/// IP protocol numbers.
+pub mod protocol {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// ICMP for IPv6.
+    pub const ICMPV6: u8 = 58;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
+}
+
+/// EtherTypes.
+pub mod ether_type {
+    /// IPv4.
+    pub const IPV4: u16 = 0x0800;
+    /// ARP.
+    pub const ARP: u16 = 0x0806;
+    /// IPv6.
+    pub const IPV6: u16 = 0x86DD;
+}
+
+/// An Ethernet header, and where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Where to.
+    pub to: Mac,
+    /// Where from.
+    pub from: Mac,
+    /// VLAN of the tag, if there is one; 0: a priority only.
+    pub vlan: Option<u16>,
+    /// What follows.
+    pub ether_type: u16,
+    /// Where that begins, in bytes.
+    pub end: usize,
+}
+
+/// Reads the Ethernet header with up to one VLAN tag; none where the packet is too short for it.
+#[inline]
+pub fn link(bytes: &[u8]) -> Option<Link> {
+    let header = bytes.first_chunk::<ETHERNET>()?;
+    let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
+    let (to, from) = (Mac([a, b, c, d, e, f]), Mac([g, h, i, j, k, l]));
+    let ether_type = u16::from_be_bytes([header[12], header[13]]);
+    if ether_type != TYPE_VLAN {
+        return Some(Link { to, from, vlan: None, ether_type, end: ETHERNET });
+    }
+    let &[tag_high, tag_low, type_high, type_low] = bytes[ETHERNET..].first_chunk::<VLAN_TAG>()?;
+    let vlan = Some(u16::from_be_bytes([tag_high, tag_low]) & VLAN_ID);
+    let ether_type = u16::from_be_bytes([type_high, type_low]);
+    Some(Link { to, from, vlan, ether_type, end: ETHERNET + VLAN_TAG })
+}
+
+/// What forwarding needs of an IPv4 header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct V4 {
+    /// Source address.
+    pub from: Ipv4Addr,
+    /// Destination address.
+    pub to: Ipv4Addr,
+    /// Routers it may still pass.
+    pub ttl: u8,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// Bytes of the header.
+    pub header_len: usize,
+    /// Bytes of the whole packet.
+    pub total_len: usize,
+    /// Whether it is part of a packet that was cut.
+    pub is_fragment: bool,
+    /// Whether it is such a part, and not the first one.
+    pub is_later_fragment: bool,
+}
+
+/// Reads an IPv4 header at `at`; none where it is cut, contradicts itself or the length of the packet,
+/// or its checksum is wrong (RFC 1812, section 5.2.2).
+#[inline]
+pub fn v4(bytes: &[u8], at: usize, wire_len: usize) -> Option<V4> {
+    let datagram = bytes.get(at..)?;
+    let header = datagram.first_chunk::<IPV4>()?;
+    let header_len = usize::from(header[0] & 0xF) * 4;
+    let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if header[0] >> 4 != 4
+        || header_len < IPV4
+        || total_len < header_len
+        || total_len > wire_len.saturating_sub(at)
+        || checksum(datagram.get(..header_len)?) != 0
+    {
+        return None;
+    }
+    let [.., a, b, c, d, e, f, g, h] = *header;
+    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    Some(V4 {
+        from: Ipv4Addr::new(a, b, c, d),
+        to: Ipv4Addr::new(e, f, g, h),
+        ttl: header[8],
+        protocol: header[9],
+        header_len,
+        total_len,
+        is_fragment: fragment & 0x3FFF != 0,
+        is_later_fragment: fragment & 0x1FFF != 0,
+    })
+}
+
+/// What forwarding needs of an IPv6 header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct V6 {
+    /// Source address.
+    pub from: Ipv6Addr,
+    /// Destination address.
+    pub to: Ipv6Addr,
+    /// Routers it may still pass.
+    pub hop_limit: u8,
+    /// What follows the header.
+    pub next_header: u8,
+    /// Bytes of the whole packet.
+    pub total_len: usize,
+}
+
+/// Reads an IPv6 header at `at`; none where it is cut or contradicts the length of the packet.
+#[inline]
+pub fn v6(bytes: &[u8], at: usize, wire_len: usize) -> Option<V6> {
+    let header = bytes.get(at..)?.first_chunk::<IPV6>()?;
+    let total_len = IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    if header[0] >> 4 != 6 || total_len > wire_len.saturating_sub(at) {
+        return None;
+    }
+    let [head @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = header;
+    let (from, to) = (head.last_chunk::<16>()?, header.last_chunk::<16>()?);
+    Some(V6 {
+        from: Ipv6Addr::from(*from),
+        to: Ipv6Addr::from(*to),
+        hop_limit: header[7],
+        next_header: header[6],
+        total_len,
+    })
+}
+
+/// The Internet checksum (RFC 1071) of bytes in which its field is zero; zero where it is right.
+#[inline]
+pub fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum = 0_u64;
+    let mut words = bytes.chunks_exact(4);
+    for word in &mut words {
+        sum += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    let mut rest = [0; 4];
+    rest[..words.remainder().len()].copy_from_slice(words.remainder());
+    sum += u64::from(u32::from_be_bytes(rest));
+    sum = (sum >> 32) + (sum & 0xFFFF_FFFF);
+    sum = (sum >> 32) + (sum & 0xFFFF_FFFF);
+    sum = (sum >> 16) + (sum & 0xFFFF);
+    sum = (sum >> 16) + (sum & 0xFFFF);
+    !(sum as u16)
+}
+
+/// Takes one off the TTL of the IPv4 header at `at`; the checksum follows (RFC 1624).
+#[inline]
+pub fn decrement_ttl(bytes: &mut [u8], at: usize) {
+    let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<IPV4>()) else {
+        return;
+    };
+    let before = u16::from_be_bytes([header[8], header[9]]);
+    header[8] = header[8].saturating_sub(1);
+    let after = u16::from_be_bytes([header[8], header[9]]);
+    let checksum = u16::from_be_bytes([header[10], header[11]]);
+    let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}
+
+/// Takes one off the hop limit of the IPv6 header at `at`.
+#[inline]
+pub fn decrement_hop_limit(bytes: &mut [u8], at: usize) {
+    if let Some(hop_limit) = bytes.get_mut(at + 7) {
+        *hop_limit = hop_limit.saturating_sub(1);
+    }
+}
+
+/// Rewrites the Ethernet header for the neighbour `to` on the link of `out`, with that interface's
+/// VLAN tag or without one. `tagged` says whether there is a tag now, whose priority is kept. What
+/// follows the header is not touched. Gives whether the packet had room for a tag.
+#[inline]
+pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: Mac, out: &OutInterface) -> bool {
+    match (tagged, out.vlan) {
+        (false, Some(_)) => {
+            if !packet.prepend(VLAN_TAG) {
+                return false;
+            }
+        }
+        (true, None) => {
+            if !packet.adj(VLAN_TAG) {
+                return false;
+            }
+        }
+        _ => {}
+    }
+    let Some(header) = packet.bytes_mut().first_chunk_mut::<{ ETHERNET + 2 }>() else {
+        return false;
+    };
+    header[..6].copy_from_slice(&to.0);
+    header[6..12].copy_from_slice(&out.mac.0);
+    if let Some(vlan) = out.vlan {
+        let priority = if tagged { header[14] & 0xE0 } else { 0 };
+        header[12..14].copy_from_slice(&TYPE_VLAN.to_be_bytes());
+        header[14..16].copy_from_slice(&(vlan | u16::from(priority) << 8).to_be_bytes());
+    }
+    true
+}
+
+/// A number that is the same for all packets of a flow: of its addresses, protocol and, where it is
+/// not cut into fragments, ports. `at` is where the IP header is, which has been read before. Not the
+/// sketches' hash, and another one on every switch: routers in a row must not choose alike.
+#[inline]
+pub fn flow_hash(seed: u64, bytes: &[u8], at: usize) -> u32 {
+    let packet = bytes.get(at..).unwrap_or_default();
+    let word = |at: usize| match packet.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(word) => u64::from_be_bytes(*word),
+        None => 0,
+    };
+    let version = packet.first().map_or(0, |first| first >> 4);
+    let (mut hash, protocol, payload) = if version == 4 {
+        let whole = word(6) >> 48 & 0x3FFF == 0;
+        let header_len = usize::from(packet[0] & 0xF) * 4;
+        let payload = if whole { header_len } else { usize::MAX };
+        (mix(seed ^ word(12), 0x9E37_79B9_7F4A_7C15), word(8) >> 48 & 0xFF, payload)
+    } else {
+        let from = mix(seed ^ word(8), word(16) ^ 0x9E37_79B9_7F4A_7C15);
+        let both = mix(from ^ word(24), word(32) ^ 0xD1B5_4A32_D192_ED03);
+        (both, word(6) >> 56, IPV6)
+    };
+    let ports = match protocol as u8 {
+        protocol::TCP | protocol::UDP | protocol::SCTP if payload < packet.len() => {
+            packet[payload..].first_chunk::<4>().map_or(0, |ports| u32::from_be_bytes(*ports))
+        }
+        _ => 0,
+    };
+    hash = mix(hash ^ u64::from(ports), protocol ^ 0x8CB9_2BA7_2F3D_8DD7);
+    (hash >> 32) as u32
+}
+
+#[inline]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}

@@ -1,0 +1,185 @@
+//! The thread that runs the slow path beside the lcores, and the handle by which it is given new
+//! routes.
+//!
+//! It looks into its rings twice a millisecond, so that no lcore ever has to wake it. Mbufs that it has
+//! worked on go back to an lcore to be freed, and its own come from a pool of its own: whatever the
+//! kernel does to this thread, no lcore waits for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use dpdk::{Mbuf, Mempool};
+use tracing::{info, warn};
+
+use super::config::Plan;
+use super::counters::{Reason, SlowCounters};
+use super::exchange::{HandOver, Origin, Return};
+use super::router::Rings;
+use super::slow::{Output, SlowPath};
+use super::tables::{BuildLpm, Publisher, Tables, TablesReader};
+use crate::control::unix_ns;
+
+/// How long the thread sleeps between two looks.
+const TICK: Duration = Duration::from_micros(500);
+
+/// Packets that an lcore can have handed over and not yet taken in.
+const HAND_OVERS: usize = 512;
+
+/// Packets on their way back to the lcores.
+const RETURNS: usize = 4096;
+
+/// Packets of one lcore's that are taken in at a time.
+const AT_A_TIME: usize = HAND_OVERS;
+
+/// The slow path with its rings.
+pub struct SlowThread {
+    slow_path: SlowPath<Mbuf>,
+    from_lcores: Vec<Receiver<HandOver<Mbuf>>>,
+    to_lcore: Sender<Return<Mbuf>>,
+    publisher: Publisher,
+    build: Box<BuildLpm>,
+    plans: Receiver<Plan>,
+    pool: Mempool,
+    counters: Arc<SlowCounters>,
+}
+
+/// Gives the slow path new routes while it runs. Clones give them to the same.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    plans: Sender<Plan>,
+}
+
+impl Routes {
+    /// Lets the switch forward by `plan` from now on: interfaces, routes, static neighbours, limits.
+    /// Lcores change over between two bursts; packets on their way are forwarded by one or the other.
+    /// Should there be no memory for the new routes, the old ones stay and the log says so.
+    ///
+    /// # Errors
+    /// When the switch has stopped.
+    pub fn apply(&self, plan: Plan) -> Result<(), &'static str> {
+        self.plans.send(plan).map_err(|_| "the switch has stopped")
+    }
+}
+
+/// What an lcore's router is made of.
+pub struct RouterParts {
+    /// The tables.
+    pub tables: TablesReader,
+    /// The rings.
+    pub rings: Rings,
+}
+
+impl SlowThread {
+    /// A slow path for `lcores` lcores that forward by `plan`; what it makes comes from `pool`. Gives
+    /// also the handle for new routes, and what each lcore's router is made of.
+    ///
+    /// # Errors
+    /// When there is no memory for the routes.
+    pub fn new(
+        plan: Plan,
+        build: Box<BuildLpm>,
+        pool: Mempool,
+        lcores: usize,
+        counters: Arc<SlowCounters>,
+    ) -> anyhow::Result<(Self, Routes, Vec<RouterParts>)> {
+        let publisher = Publisher::new(Tables::new(&plan, &*build)?);
+        let (to_lcore, from_slow) = bounded(RETURNS);
+        let mut from_slow = Some(from_slow);
+        let (from_lcores, parts) = (0..lcores)
+            .map(|_| {
+                let (to_slow, from_lcore) = bounded(HAND_OVERS);
+                // The first lcore takes what comes back.
+                let rings = Rings { to_slow, from_slow: from_slow.take() };
+                (from_lcore, RouterParts { tables: publisher.reader(), rings })
+            })
+            .unzip();
+        let (give, plans) = crossbeam_channel::unbounded();
+        let slow_path = SlowPath::new(plan, counters.clone(), unix_ns());
+        let thread =
+            Self { slow_path, from_lcores, to_lcore, publisher, build, plans, pool, counters };
+        Ok((thread, Routes { plans: give }, parts))
+    }
+
+    /// Runs until `stop` is set. Gives itself back, for [`left_over`](Self::left_over).
+    pub fn run(mut self, stop: &AtomicBool) -> Self {
+        while !stop.load(Ordering::Relaxed) {
+            self.step(unix_ns());
+            std::thread::sleep(TICK);
+        }
+        self
+    }
+
+    /// Takes in what there is, does what is due, and gives back what is to be sent.
+    pub fn step(&mut self, now_ns: u64) {
+        while let Ok(plan) = self.plans.try_recv() {
+            self.apply(plan, now_ns);
+        }
+        for from_lcore in &self.from_lcores {
+            for handed in from_lcore.try_iter().take(AT_A_TIME) {
+                self.slow_path.take(handed, now_ns);
+            }
+        }
+        self.slow_path.tick(now_ns);
+        if let Some(known) = self.slow_path.changed_neighbours() {
+            let tables = self.publisher.current().with_neighbours(known.into_iter());
+            self.publisher.publish(tables);
+        }
+        self.publisher.drop_unused();
+        for output in self.slow_path.outputs() {
+            self.put_out(output);
+        }
+    }
+
+    fn apply(&mut self, plan: Plan, now_ns: u64) {
+        match Tables::new(&plan, &*self.build) {
+            Ok(tables) => {
+                info!(
+                    interfaces = plan.interfaces.len(),
+                    routes = plan.routes.len(),
+                    "forwarding by new routes"
+                );
+                self.slow_path.apply(plan, now_ns);
+                // At once with the neighbours, which may have new numbers.
+                let _ = self.slow_path.changed_neighbours();
+                self.publisher.publish(tables.with_neighbours(self.slow_path.known()));
+            }
+            Err(problem) => warn!("the old routes stay: {problem:#}"),
+        }
+    }
+
+    fn put_out(&mut self, output: Output<Mbuf>) {
+        let back = match output {
+            Output::Back(back) => back,
+            Output::Route(frame) => match self.pool.alloc_with(&frame) {
+                Some(packet) => Return::Route { packet, port: usize::MAX, origin: Origin::Own },
+                None => return self.counters.drop_for(Reason::SlowPathFull, 1),
+            },
+            Output::Send(frame, port) => match self.pool.alloc_with(&frame) {
+                Some(packet) => Return::Send { packet, port },
+                None => return self.counters.drop_for(Reason::SlowPathFull, 1),
+            },
+        };
+        // An mbuf that does not fit is freed here: rare enough for an lcore to wait for once.
+        match self.to_lcore.try_send(back) {
+            Ok(())
+            | Err(
+                TrySendError::Full(Return::Free(_)) | TrySendError::Disconnected(Return::Free(_)),
+            ) => {}
+            Err(_) => self.counters.drop_for(Reason::SlowPathFull, 1),
+        }
+    }
+
+    /// Packets that lcores handed over and nobody took in, or that still wait: counted as dropped by
+    /// the end of the switch.
+    pub fn left_over(&self) -> u64 {
+        let in_rings: usize = self
+            .from_lcores
+            .iter()
+            .flat_map(Receiver::try_iter)
+            .filter(|handed| !matches!(handed.task, super::decide::Task::Tell(_)))
+            .count();
+        in_rings as u64 + self.counters.waiting.swap(0, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,197 @@
+//! What lcores and the control thread say to each other while packets run.
+//!
+//! Not the sketches: those go through [`measure`](crate::measure). Once a millisecond an lcore looks
+//! into its inbox. It finds new settings there, or an empty report that it fills by swapping its
+//! profile in: an lcore copies a few hundred bytes and neither allocates nor waits.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::config::Settings;
+use crate::counters::Counters;
+use crate::profile::Profile;
+
+/// Messages that an lcore's inbox holds: a report, and settings that change faster than it looks.
+const INBOX: usize = 8;
+
+/// What the control thread says to an lcore.
+#[derive(Debug)]
+pub enum ToLcore {
+    /// Go by these settings.
+    Settings(Settings),
+    /// Fill this, and send it back.
+    Report(Box<Report>),
+}
+
+/// What an lcore tells of itself.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Its totals.
+    pub counters: Counters,
+    /// Where its time went since its last report.
+    pub profile: Box<Profile>,
+}
+
+impl Report {
+    fn empty(tsc_hz: u64) -> Self {
+        Self { counters: Counters::default(), profile: Box::new(Profile::new(tsc_hz)) }
+    }
+}
+
+/// An lcore's end of its line to the control thread.
+#[derive(Debug)]
+pub struct Line {
+    /// From the control thread.
+    pub inbox: Receiver<ToLcore>,
+    /// To the control thread.
+    pub outbox: Sender<Box<Report>>,
+}
+
+/// The control thread's ends of the lines to all lcores, and what was heard on them.
+#[derive(Debug)]
+pub struct Lines {
+    lcores: Vec<Lcore>,
+}
+
+#[derive(Debug)]
+struct Lcore {
+    to: Sender<ToLcore>,
+    from: Receiver<Box<Report>>,
+    /// The report that is asked for next; none while the lcore has it.
+    blank: Option<Box<Report>>,
+    /// Counters as of the last report, and the sum of all profiles.
+    totals: Arc<Report>,
+}
+
+impl Lines {
+    /// Lines to `lcores` lcores of a machine whose time stamp counter runs at `tsc_hz`.
+    pub fn new(lcores: usize, tsc_hz: u64) -> (Self, Vec<Line>) {
+        let (lcores, lines) = (0..lcores)
+            .map(|_| {
+                let (to, inbox) = bounded(INBOX);
+                let (outbox, from) = bounded(1);
+                let blank = Some(Box::new(Report::empty(tsc_hz)));
+                let totals = Arc::new(Report::empty(tsc_hz));
+                (Lcore { to, from, blank, totals }, Line { inbox, outbox })
+            })
+            .unzip();
+        (Self { lcores }, lines)
+    }
+
+    /// Lets all lcores go by `settings`; false where one has not listened for so long that it can't
+    /// be told.
+    pub fn set(&self, settings: Settings) -> bool {
+        let told = self.lcores.iter().map(|lcore| lcore.to.try_send(ToLcore::Settings(settings)));
+        told.filter(Result::is_err).count() == 0
+    }
+
+    /// Takes in what the lcores have reported, and asks them anew.
+    pub fn poll(&mut self) {
+        for lcore in &mut self.lcores {
+            if let Ok(report) = lcore.from.try_recv() {
+                lcore.take_in(report);
+            }
+            if let Some(blank) = lcore.blank.take()
+                && let Err(unsent) = lcore.to.try_send(ToLcore::Report(blank))
+                && let ToLcore::Report(blank) = unsent.into_inner()
+            {
+                lcore.blank = Some(blank);
+            }
+        }
+    }
+
+    /// Takes in what the lcores have left behind at their ends, in their order.
+    pub fn finish(&mut self, left: Vec<Report>) {
+        for (lcore, report) in self.lcores.iter_mut().zip(left) {
+            if let Ok(report) = lcore.from.try_recv() {
+                lcore.take_in(report);
+            }
+            lcore.take_in(Box::new(report));
+        }
+    }
+
+    /// Each lcore's totals as of its last report.
+    pub fn totals(&self) -> Vec<Arc<Report>> {
+        self.lcores.iter().map(|lcore| lcore.totals.clone()).collect()
+    }
+}
+
+impl Lcore {
+    fn take_in(&mut self, mut report: Box<Report>) {
+        // Copied only where somebody is still looking at the last state.
+        let totals = Arc::make_mut(&mut self.totals);
+        totals.counters = report.counters;
+        totals.profile.add(&report.profile);
+        report.profile.clear();
+        self.blank = Some(report);
+    }
+}
+
+/// The sum over some lcores.
+pub fn sum(reports: &[Arc<Report>], tsc_hz: u64) -> Report {
+    let mut sum = Report::empty(tsc_hz);
+    for report in reports {
+        sum.counters += &report.counters;
+        sum.profile.add(&report.profile);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PollingConfig;
+    use crate::profile::Stage;
+    use crate::worker::Policy;
+
+    const HZ: u64 = 1_000_000_000;
+
+    fn cycles(report: &Report) -> u64 {
+        let named = report.profile.named();
+        named.iter().find(|(name, _)| name == "cycles.work").unwrap().1
+    }
+
+    #[test]
+    fn reports_add_up_whether_asked_for_or_left_behind() {
+        let (mut lines, lcores) = Lines::new(2, HZ);
+        lines.poll();
+        for round in 1..=3 {
+            for lcore in &lcores {
+                let Ok(ToLcore::Report(mut report)) = lcore.inbox.try_recv() else {
+                    panic!("a report is asked for in round {round}");
+                };
+                assert_eq!(cycles(&report), 0, "what was reported is not reported again");
+                report.counters.transmitted = round * 10;
+                report.profile.spend(Stage::Work, 5);
+                lcore.outbox.try_send(report).unwrap();
+            }
+            if round < 3 {
+                lines.poll();
+            }
+        }
+        let mut last = Report::empty(HZ);
+        last.counters.transmitted = 40;
+        last.profile.spend(Stage::Work, 1);
+        lines.finish(vec![last.clone(), last]);
+        let sum = sum(&lines.totals(), HZ);
+        assert_eq!((sum.counters.transmitted, cycles(&sum)), (80, 32));
+    }
+
+    #[test]
+    fn an_lcore_that_does_not_listen_is_not_waited_for() {
+        let (mut lines, lcores) = Lines::new(1, HZ);
+        let polling = PollingConfig::default();
+        let settings = Settings {
+            policy: Policy::default(),
+            idle_sleep_us: polling.idle_sleep_us,
+            transmit_retries: polling.transmit_retries,
+        };
+        assert!((0..INBOX).all(|_| lines.set(settings)));
+        assert!(!lines.set(settings));
+        lines.poll();
+        lcores[0].inbox.try_iter().for_each(drop);
+        lines.poll();
+        assert!(matches!(lcores[0].inbox.try_recv(), Ok(ToLcore::Report(_))), "asked again");
+    }
+}

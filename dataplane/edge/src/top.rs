@@ -1,0 +1,218 @@
+//! `calumma-edge top`: a running switch at a glance, from what it serves under `[metrics] listen`.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write, stdout};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::profile::Stage;
+use crate::status::{Named, Status};
+
+/// Clears a terminal and goes to its upper left corner.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The switch's address for metrics, host and port.
+    pub address: String,
+    /// How long a line or a screen stands.
+    pub interval: Duration,
+    /// How many of them; without, for ever.
+    pub times: Option<u64>,
+    /// An object a line instead of a table.
+    pub json: bool,
+}
+
+/// What happened between two looks.
+#[derive(Debug, Serialize)]
+struct Glance {
+    edge: String,
+    unix_ns: u64,
+    /// Whether the controller's connection stands.
+    connected: bool,
+    held_bytes: u64,
+    last_epoch: Option<u64>,
+    /// Each counter's rate a second.
+    rates: std::collections::BTreeMap<String, f64>,
+    lcores: Vec<LcoreGlance>,
+}
+
+#[derive(Debug, Serialize)]
+struct LcoreGlance {
+    /// Packets received a second.
+    pps: f64,
+    /// Share of the time that went into packets.
+    busy: f64,
+    /// Cycles a packet by stage.
+    cycles: std::collections::BTreeMap<&'static str, f64>,
+    /// 99.9th percentile of the bursts' times since the start, in nanoseconds.
+    burst_p999_ns: u64,
+    /// The same of the bursts in which something happened to an epoch.
+    burst_at_epoch_event_p999_ns: u64,
+}
+
+/// Shows the switch as the options say.
+///
+/// # Errors
+/// When the switch can't be reached, or the terminal is gone.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let clear = stdout().is_terminal() && !options.json;
+    let mut before = look(&options.address)?;
+    let mut shown = 0;
+    while options.times.is_none_or(|times| shown < times) {
+        std::thread::sleep(options.interval);
+        let now = look(&options.address)?;
+        let glance = Glance::between(&before, &now);
+        let mut out = stdout().lock();
+        if options.json {
+            writeln!(out, "{}", serde_json::to_string(&glance)?)?;
+        } else {
+            write!(out, "{}{}", if clear { CLEAR } else { "" }, table(&glance, &now))?;
+        }
+        out.flush()?;
+        before = now;
+        shown += 1;
+    }
+    Ok(())
+}
+
+fn look(address: &str) -> anyhow::Result<Status> {
+    let url = format!("http://{address}/status");
+    let answer = ureq::get(&url).call().and_then(|mut answer| answer.body_mut().read_json());
+    answer.with_context(|| {
+        format!("{url}: no switch answers; is it running, with this address as metrics.listen?")
+    })
+}
+
+impl Glance {
+    fn between(before: &Status, now: &Status) -> Self {
+        let seconds = now.unix_ns.saturating_sub(before.unix_ns) as f64 / 1e9;
+        // Two looks at the same status show nothing.
+        let rate = |more: u64| if seconds > 0.0 { more as f64 / seconds } else { 0.0 };
+        let rates = now
+            .counters
+            .iter()
+            .map(|(name, &total)| {
+                (name.clone(), rate(total - of(&before.counters, name).min(total)))
+            })
+            .collect();
+        let lcores = before.lcores.iter().zip(&now.lcores);
+        Self {
+            edge: now.edge.clone(),
+            unix_ns: now.unix_ns,
+            connected: now.controller.connected,
+            held_bytes: now.controller.held_bytes,
+            last_epoch: now.epochs.back().map(|epoch| epoch.epoch),
+            rates,
+            lcores: lcores.map(|(before, now)| LcoreGlance::between(before, now, rate)).collect(),
+        }
+    }
+}
+
+impl LcoreGlance {
+    fn between(before: &Named, now: &Named, rate: impl Fn(u64) -> f64) -> Self {
+        let more = |name: &str| of(now, name).saturating_sub(of(before, name));
+        let packets = more("received.host") + more("received.fabric");
+        let cycles = |stage: Stage| more(&format!("cycles.{}", stage.name()));
+        let total: u64 = Stage::ALL.into_iter().map(cycles).sum();
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let working = Stage::ALL.into_iter().filter(|&stage| stage != Stage::Idle);
+        Self {
+            pps: rate(packets),
+            busy: share(total - cycles(Stage::Idle), total),
+            cycles: working.map(|stage| (stage.name(), share(cycles(stage), packets))).collect(),
+            burst_p999_ns: of(now, "burst.p999_ns"),
+            burst_at_epoch_event_p999_ns: of(now, "burst_at_epoch_event.p999_ns"),
+        }
+    }
+}
+
+fn of(named: &Named, name: &str) -> u64 {
+    named.get(name).copied().unwrap_or_default()
+}
+
+fn table(glance: &Glance, status: &Status) -> String {
+    let mut text = String::new();
+    let link = if glance.connected { "connected" } else { "away" };
+    let epoch = glance.last_epoch.map_or("none".to_owned(), |epoch| epoch.to_string());
+    let _ = writeln!(
+        text,
+        "edge {}   controller {} ({link}, {} KiB held)   last epoch {epoch}\n",
+        glance.edge,
+        status.controller.address,
+        glance.held_bytes / 1024,
+    );
+    let _ = writeln!(
+        text,
+        "{:>5} {:>9} {:>6} {:>9} {:>9} {:>9} {:>13} {:>13}",
+        "lcore", "Mpps", "busy", "receive", "work", "transmit", "burst p999", "at epochs"
+    );
+    for (at, lcore) in glance.lcores.iter().enumerate() {
+        let cycles = |stage: Stage| lcore.cycles.get(stage.name()).copied().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "{at:>5} {:>9.3} {:>5.0}% {:>9.1} {:>9.1} {:>9.1} {:>10.1} us {:>10.1} us",
+            lcore.pps / 1e6,
+            lcore.busy * 100.0,
+            cycles(Stage::Receive),
+            cycles(Stage::Work),
+            cycles(Stage::Transmit),
+            lcore.burst_p999_ns as f64 / 1e3,
+            lcore.burst_at_epoch_event_p999_ns as f64 / 1e3,
+        );
+    }
+    let _ = writeln!(text, "\n{:<34} {:>16} {:>14}", "", "total", "a second");
+    for (name, total) in status.counters.iter().filter(|&(_, &total)| total > 0) {
+        let rate = glance.rates.get(name).copied().unwrap_or_default();
+        let _ = writeln!(text, "{name:<34} {total:>16} {rate:>14.0}");
+    }
+    let _ =
+        writeln!(text, "\n{:>12} {:>12} {:>12} {:>8} {:>9}", "epoch", "in", "out", "late", "stall");
+    for epoch in status.epochs.iter().rev().take(5) {
+        let late = epoch.late_packets.map_or("open".to_owned(), |late| late.to_string());
+        let (number, into, out) = (epoch.epoch, epoch.ingress_packets, epoch.egress_packets);
+        let stall_us = epoch.stall_ns / 1000;
+        let _ = writeln!(text, "{number:>12} {into:>12} {out:>12} {late:>8} {stall_us:>6} us");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(second: u64, packets: u64) -> Status {
+        let named = |values: &[(&str, u64)]| -> Named {
+            values.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+        };
+        Status {
+            edge: "e1".to_owned(),
+            unix_ns: second * 1_000_000_000,
+            counters: named(&[("received.host", packets)]),
+            lcores: vec![named(&[
+                ("received.host", packets),
+                ("cycles.idle", 100 * packets),
+                ("cycles.work", 60 * packets),
+                ("cycles.receive", 40 * packets),
+                ("burst.p999_ns", 3_300),
+            ])],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn a_glance_is_what_happened_since_the_last_one() {
+        let (before, now) = (status(10, 1_000), status(12, 5_001_000));
+        let glance = Glance::between(&before, &now);
+        assert!((glance.rates["received.host"] - 2.5e6).abs() < 1.0);
+        let lcore = &glance.lcores[0];
+        assert!((lcore.busy - 0.5).abs() < 1e-9 && (lcore.cycles["work"] - 60.0).abs() < 1e-9);
+        let table = table(&glance, &now);
+        assert!(table.contains("2.500") && table.contains("3.3 us"), "{table}");
+        let still = Glance::between(&now, &now);
+        assert!(still.rates["received.host"] == 0.0 && still.lcores[0].busy == 0.0);
+    }
+}

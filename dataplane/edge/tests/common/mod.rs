@@ -1,0 +1,135 @@
+//! The switch as a process: started, listened to, told to stop.
+
+#![allow(dead_code, reason = "each story uses what it needs")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// EAL arguments that need no hugepages, no devices and no files.
+pub(crate) const EAL: [&str; 5] = ["--no-huge", "-m", "256", "--no-pci", "--no-shconf"];
+
+/// A folder of this test's own, gone when it is dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// An empty folder whose name contains `name`.
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("calumma-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    /// The path of a file in it.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// Writes a file in it, and gives its path.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        fs::write(self.0.join(name), content).unwrap();
+        self.file(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running switch; killed where a test ends before it.
+pub(crate) struct Edge {
+    child: Child,
+    lines: Receiver<String>,
+    said: String,
+}
+
+impl Edge {
+    /// Starts the switch with its own arguments and DPDK's, and waits until it forwards.
+    pub(crate) fn start(arguments: &[&str], eal: &[String]) -> Self {
+        let mut edge = Self::spawn(arguments, eal);
+        edge.wait_for("forwarding");
+        edge
+    }
+
+    /// Starts the switch, and waits for nothing.
+    pub(crate) fn spawn(arguments: &[&str], eal: &[String]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_calumma-edge"))
+            .args(arguments)
+            .arg("--")
+            .args(eal)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            said.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+        });
+        Self { child, lines, said: String::new() }
+    }
+
+    /// Waits until the switch says this in its log.
+    pub(crate) fn wait_for(&mut self, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                panic!("the switch never said {words:?}, but:\n{}", self.said);
+            };
+            self.said += &line;
+            self.said.push('\n');
+            if line.contains(words) {
+                return;
+            }
+        }
+    }
+
+    /// Sends a signal, by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    /// The process's number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the switch has ended; gives how, and all that it said.
+    pub(crate) fn ended(mut self) -> (ExitStatus, String) {
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "the switch does not end:\n{}", self.said);
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
+            self.said += &line;
+            self.said.push('\n');
+        }
+        (status, std::mem::take(&mut self.said))
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The totals in a file that `--stats` wrote.
+pub(crate) fn totals(path: impl AsRef<Path>) -> std::collections::BTreeMap<String, u64> {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}

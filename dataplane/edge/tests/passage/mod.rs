@@ -1,0 +1,211 @@
+//! A packet's passage through an ingress and an egress edge in the middle of an epoch, checked byte
+//! by byte. The fuzz target drives the same.
+
+use std::sync::Arc;
+
+use calumma_edge::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
+use calumma_edge::measure::{
+    EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
+};
+use calumma_edge::parse::tunnel::{self, Tunnels};
+use calumma_edge::parse::{Parsed, Unmeasured, parse};
+use calumma_edge::worker::{DropMask, Packet, Policy, Worker};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::{Attention, EgressGroup, HashFamily, HashKey, IngressGroup, Layout};
+use crossbeam_channel::{Receiver, Sender};
+
+/// No passage takes as long.
+const EPOCH_NS: u64 = 3_600_000_000_000;
+
+/// Every carrier, by the name of its kind.
+pub(crate) const CARRIERS: [(&str, Carrier); 4] = [
+    ("tos", Carrier::Tos(Tos { dscp: 8 })),
+    ("tos with a signature", Carrier::SignedTos(SignedTos { dscp: 46 })),
+    ("flow label", Carrier::FlowLabel(FlowLabel)),
+    ("shim", Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT })),
+];
+
+/// A packet with room before it, as in an mbuf.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    buffer: Vec<u8>,
+    start: usize,
+    /// Bytes that were on the wire and are not at hand.
+    cut: usize,
+}
+
+impl Frame {
+    const HEADROOM: usize = 8;
+
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self::cut(bytes, bytes.len())
+    }
+
+    /// A packet of which a capture kept the first `bytes`.
+    pub(crate) fn cut(bytes: &[u8], wire_len: usize) -> Self {
+        let mut buffer = vec![0xEE; Self::HEADROOM];
+        buffer.extend_from_slice(bytes);
+        Self { buffer, start: Self::HEADROOM, cut: wire_len.saturating_sub(bytes.len()) }
+    }
+}
+
+impl Packet for Frame {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..]
+    }
+
+    fn wire_len(&self) -> usize {
+        self.bytes().len() + self.cut
+    }
+
+    fn headroom(&self) -> usize {
+        self.start
+    }
+
+    fn prepend(&mut self, len: usize) -> bool {
+        let room = self.start >= len;
+        self.start -= if room { len } else { 0 };
+        room
+    }
+
+    fn adj(&mut self, len: usize) -> bool {
+        let enough = self.bytes().len() >= len;
+        self.start += if enough { len } else { 0 };
+        enough
+    }
+}
+
+/// An edge in the middle of an epoch. The other ends of its channels are held, so that nothing is
+/// lost on them.
+pub(crate) struct Edge {
+    pub(crate) worker: Worker,
+    _channels: (Sender<ToWorker>, Receiver<FromWorker>),
+}
+
+impl Edge {
+    pub(crate) fn new(policy: Policy) -> Self {
+        let layout = Layout { upstream_buckets: 512, downstream_buckets: 256, ..Layout::default() };
+        let attention = Attention::healthy(&layout, 256);
+        let family = Arc::new(HashFamily::new(&HashKey::from_bytes([7; 32])));
+        let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
+        let (tell, inbox) = crossbeam_channel::bounded(4);
+        let (outbox, hear) = crossbeam_channel::bounded(4);
+        let session = Session { number: 1, family, clock, first_epoch: 10, attention };
+        let ingress = IngressGroup::new(&layout, attention, 10).unwrap();
+        let egress = EgressGroup::new(&layout, attention).unwrap();
+        let groups = ToWorker::Groups(
+            Box::new(IngressRecord { group: ingress, packets: 0, stall_ns: 0 }),
+            Box::new(EgressRecord { group: egress, packets: 0, foreign_packets: 0, stall_ns: 0 }),
+        );
+        tell.send(ToWorker::Begin(Box::new(session))).unwrap();
+        tell.send(groups).unwrap();
+        let mut worker = Worker::new(policy, Measurement::new(Mailbox { inbox, outbox }));
+        worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
+        worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);
+        Self { worker, _channels: (tell, hear) }
+    }
+}
+
+/// The way from one edge to another of a network whose packets carry marks in one way.
+pub(crate) struct Passage {
+    carrier: Carrier,
+    tunnels: Tunnels,
+    pub(crate) entry: Edge,
+    pub(crate) exit: Edge,
+}
+
+impl Passage {
+    pub(crate) fn new(carrier: Carrier, tunnels: Tunnels) -> Self {
+        let policy = Policy { carrier, tunnels, ..Policy::default() };
+        Self { carrier, tunnels, entry: Edge::new(policy), exit: Edge::new(policy) }
+    }
+
+    /// Sends a burst through both edges.
+    ///
+    /// # Panics
+    /// When a packet does not come out as it should, or when the edges differ on what was measured.
+    pub(crate) fn pass(&mut self, burst: &[Frame]) {
+        let mut frames = burst.to_vec();
+        let recorded = self.entry.worker.counters.ingress_recorded;
+        let drops = self.entry.worker.ingress(&mut frames);
+        let recorded = self.entry.worker.counters.ingress_recorded - recorded;
+
+        let mut left = Vec::new();
+        for (at, (frame, before)) in frames.into_iter().zip(burst).enumerate() {
+            if drops.drops(at) {
+                assert!(self.is_forged(before), "only forged shims are dropped: {before:02x?}");
+            } else {
+                left.push((frame, before));
+            }
+        }
+        let before_exit = self.exit.worker.counters;
+        let (mut frames, came): (Vec<_>, Vec<_>) = left.into_iter().unzip();
+        assert_eq!(self.exit.worker.egress(&mut frames), DropMask::default());
+        let exit = &self.exit.worker.counters;
+        assert_eq!(exit.egress_recorded - before_exit.egress_recorded, recorded);
+        let unmarked = exit.egress_unmarked - before_exit.egress_unmarked;
+        let unmarkable = came.iter().filter(|frame| self.can_not_be_marked(frame)).count();
+        assert_eq!(unmarked, unmarkable as u64);
+
+        for (frame, before) in frames.iter().zip(came) {
+            self.check(frame.bytes(), before);
+        }
+    }
+
+    /// What both edges take a packet for.
+    fn parse(&self, frame: &Frame) -> Parsed {
+        match self.tunnels {
+            Tunnels::Outer => parse(frame.bytes(), frame.wire_len()),
+            Tunnels::Inner => tunnel::parse(frame.bytes(), frame.wire_len()).0,
+        }
+    }
+
+    fn is_forged(&self, before: &Frame) -> bool {
+        let parsed = self.parse(before);
+        matches!(self.carrier, Carrier::Shim(_)) && parsed == Parsed::Unmeasured(Unmeasured::NotIp)
+    }
+
+    fn can_not_be_marked(&self, frame: &Frame) -> bool {
+        let Parsed::Flow { ip_offset, .. } = self.parse(frame) else { return false };
+        matches!(self.carrier, Carrier::FlowLabel(_)) && frame.bytes()[ip_offset] >> 4 == 4
+    }
+
+    /// Checks that a packet came out as it went in, save the bits that carried the mark.
+    fn check(&self, after: &[u8], before: &Frame) {
+        let mut wanted = before.bytes().to_vec();
+        let mut after = after.to_vec();
+        if let Parsed::Flow { ip_offset, .. } = self.parse(before) {
+            let (mask, dscp) = match self.carrier {
+                Carrier::Tos(tos) => (0xE0, tos.dscp),
+                Carrier::SignedTos(tos) => (0xFC, tos.dscp),
+                Carrier::FlowLabel(_) | Carrier::Shim(_) => (0, 0),
+            };
+            let header = &mut wanted[ip_offset..ip_offset + 20];
+            if header[0] >> 4 == 6 {
+                let word = u32::from_be_bytes(header[..4].try_into().unwrap());
+                let class = (word >> 20) as u8 & !mask | dscp << 2 & mask;
+                let label =
+                    if let Carrier::FlowLabel(_) = self.carrier { 0 } else { word & 0xF_FFFF };
+                header[..4]
+                    .copy_from_slice(&(6 << 28 | u32::from(class) << 20 | label).to_be_bytes());
+            } else {
+                let restored = &mut after[ip_offset..ip_offset + 20];
+                assert_eq!(sum(header), sum(restored), "the checksum is as right as it was");
+                header[1] = header[1] & !mask | dscp << 2 & mask;
+                header[10..12].fill(0);
+                restored[10..12].fill(0);
+            }
+        }
+        assert_eq!(after, wanted);
+    }
+}
+
+/// The sum of an IPv4 header's words as the Internet checksum sees it.
+fn sum(header: &[u8]) -> u32 {
+    let words = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    words.sum::<u32>() % 0xFFFF
+}

@@ -1,0 +1,25 @@
+// The mark: timestamp bit and hierarchy in the top of the ToS byte, and the checksum with it.
+
+// Keeps what the checksum is made from, before anything in the header changes.
+control Remember(in headers_t hdr, inout metadata_t meta) {
+    action remember() {
+        meta.before.checksum = ~hdr.ipv4.checksum;
+        meta.before.ones = 0xFF;
+        meta.before.tos = ~(hdr.ipv4.mark ++ hdr.ipv4.tos_rest);
+        meta.before.ttl = 0;
+    }
+
+    apply {
+        remember();
+    }
+}
+
+// Puts three bits in the place of the mark.
+control Marking(inout headers_t hdr, inout metadata_t meta, in mark_t mark) {
+    apply {
+        if (hdr.ipv4.mark != mark) {
+            hdr.ipv4.mark = mark;
+            meta.changed = true;
+        }
+    }
+}
