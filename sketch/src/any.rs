@@ -6,9 +6,11 @@
 
 use std::fmt;
 
+use crate::attention::Attention;
 use crate::fermat::FermatSketch;
 use crate::group::{EgressGroup, IngressGroup};
 use crate::key::{FlowKey, Key, KeyKind, WideKey};
+use crate::layout::{Layout, LayoutError};
 
 /// A family of types, one for each kind of key.
 pub trait Keyed {
@@ -96,6 +98,55 @@ impl Keyed for IngressGroups {
     type Of<K: Key> = IngressGroup<K>;
 }
 
+impl AnyKey<IngressGroups> {
+    /// Empty sketches for the layout's kind of key: see [`IngressGroup::new`].
+    ///
+    /// # Errors
+    /// When the layout is invalid.
+    pub fn new(layout: &Layout, attention: Attention, epoch: u64) -> Result<Self, LayoutError> {
+        Ok(match layout.keys {
+            KeyKind::Ipv4 => Self::Ipv4(IngressGroup::new(layout, attention, epoch)?),
+            KeyKind::Dual => Self::Dual(IngressGroup::new(layout, attention, epoch)?),
+        })
+    }
+
+    /// See [`IngressGroup::begin`].
+    pub fn begin(&mut self, attention: Attention, epoch: u64) {
+        match self {
+            Self::Ipv4(group) => group.begin(attention, epoch),
+            Self::Dual(group) => group.begin(attention, epoch),
+        }
+    }
+
+    /// See [`IngressGroup::merge`].
+    ///
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    pub fn merge(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Ipv4(group), Self::Ipv4(other)) => group.merge(other),
+            (Self::Dual(group), Self::Dual(other)) => group.merge(other),
+            _ => panic!("groups of one switch share its layout"),
+        }
+    }
+
+    /// Empties the sketches.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Ipv4(group) => group.clear(),
+            Self::Dual(group) => group.clear(),
+        }
+    }
+
+    /// The attention under which the group measures.
+    pub fn attention(&self) -> &Attention {
+        match self {
+            Self::Ipv4(group) => group.attention(),
+            Self::Dual(group) => group.attention(),
+        }
+    }
+}
+
 impl<K: Key> From<IngressGroup<K>> for AnyKey<IngressGroups> {
     fn from(group: IngressGroup<K>) -> Self {
         K::any(group)
@@ -108,6 +159,55 @@ pub enum EgressGroups {}
 
 impl Keyed for EgressGroups {
     type Of<K: Key> = EgressGroup<K>;
+}
+
+impl AnyKey<EgressGroups> {
+    /// An empty encoder for the layout's kind of key: see [`EgressGroup::new`].
+    ///
+    /// # Errors
+    /// When the layout is invalid.
+    pub fn new(layout: &Layout, attention: Attention) -> Result<Self, LayoutError> {
+        Ok(match layout.keys {
+            KeyKind::Ipv4 => Self::Ipv4(EgressGroup::new(layout, attention)?),
+            KeyKind::Dual => Self::Dual(EgressGroup::new(layout, attention)?),
+        })
+    }
+
+    /// See [`EgressGroup::begin`].
+    pub fn begin(&mut self, attention: Attention) {
+        match self {
+            Self::Ipv4(group) => group.begin(attention),
+            Self::Dual(group) => group.begin(attention),
+        }
+    }
+
+    /// See [`EgressGroup::merge`].
+    ///
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    pub fn merge(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Ipv4(group), Self::Ipv4(other)) => group.merge(other),
+            (Self::Dual(group), Self::Dual(other)) => group.merge(other),
+            _ => panic!("groups of one switch share its layout"),
+        }
+    }
+
+    /// Empties the encoder.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Ipv4(group) => group.clear(),
+            Self::Dual(group) => group.clear(),
+        }
+    }
+
+    /// The attention under which the group measures.
+    pub fn attention(&self) -> &Attention {
+        match self {
+            Self::Ipv4(group) => group.attention(),
+            Self::Dual(group) => group.attention(),
+        }
+    }
 }
 
 impl<K: Key> From<EgressGroup<K>> for AnyKey<EgressGroups> {

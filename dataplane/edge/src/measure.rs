@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use calumma_epoch::{Due, EpochClock, Event, Finished, Guards, Rotation, Schedule, Timeline};
-use calumma_sketch::{Attention, EgressGroup, HashFamily, IngressGroup};
+use calumma_sketch::{AnyKey, Attention, EgressGroups, HashFamily, IngressGroups, KeyKind};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::counters::Counters;
@@ -25,8 +25,8 @@ const MOST_DRAIN_NS: u64 = 2_000_000;
 /// An ingress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
 pub struct IngressRecord {
-    /// Flow classifier and upstream flow encoder.
-    pub group: IngressGroup,
+    /// Flow classifier and upstream flow encoder, for keys of the session's kind.
+    pub group: AnyKey<IngressGroups>,
     /// Packets recorded.
     pub packets: u64,
     /// By how much the flip out of this epoch came late, where that exceeds the guard for packets
@@ -38,8 +38,8 @@ pub struct IngressRecord {
 /// An egress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
 pub struct EgressRecord {
-    /// Downstream flow encoder.
-    pub group: EgressGroup,
+    /// Downstream flow encoder, for keys of the session's kind.
+    pub group: AnyKey<EgressGroups>,
     /// Packets recorded, those that carry no encoding included.
     pub packets: u64,
     /// Packets that carried a hierarchy which has no buckets in this epoch.
@@ -106,6 +106,8 @@ pub enum FromWorker {
 pub struct Session {
     /// Number of the session, so that groups of an earlier one are told apart.
     pub number: u32,
+    /// By which keys packets are measured.
+    pub keys: KeyKind,
     /// Hash functions of the deployment.
     pub family: Arc<HashFamily>,
     /// Epoch length and guards.
@@ -138,6 +140,7 @@ pub struct Measurement {
 #[derive(Debug)]
 pub(crate) struct Active {
     session: u32,
+    keys: KeyKind,
     pub(crate) family: Arc<HashFamily>,
     guards: Guards,
     clock: EpochClock,
@@ -174,6 +177,12 @@ impl Measurement {
     /// When something is due next, in nanoseconds since the Unix epoch.
     pub fn next_due_ns(&self) -> u64 {
         self.next_ns
+    }
+
+    /// By which keys packets are measured: IPv4 ones where there is no session.
+    #[inline]
+    pub(crate) fn keys(&self) -> KeyKind {
+        self.active.as_ref().map_or(KeyKind::Ipv4, |active| active.keys)
     }
 
     /// The session under way, if any.
@@ -257,9 +266,10 @@ impl Measurement {
 
 impl Active {
     fn new(session: Session) -> Self {
-        let Session { number, family, clock, first_epoch, attention } = session;
+        let Session { number, keys, family, clock, first_epoch, attention } = session;
         Self {
             session: number,
+            keys,
             family,
             guards: clock.guards(),
             clock,

@@ -118,7 +118,7 @@ impl Replay {
         self.summary.packets += 1;
         let mut frame = edge::Frame::new(bytes, wire_len);
         self.summary.measured += u64::from(self.ingress.enter(&mut frame));
-        if self.lose.loses(&frame) {
+        if self.lose.loses(&frame, self.setup.layout.keys) {
             self.summary.lost += 1;
         } else {
             self.egress.leave(&mut frame);

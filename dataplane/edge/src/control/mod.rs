@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, FlowKey, HashFamily, IngressGroup};
+use calumma_sketch::{AnyKey, Attention, HashFamily, IngressGroup, Key};
 use calumma_wire::{
     Defects, Holding, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
 };
@@ -302,7 +302,10 @@ impl Control {
                     packets: record.packets,
                     counters: &[],
                 };
-                encode_egress(&mut frame, &head, record.group.downstream());
+                match &record.group {
+                    AnyKey::Ipv4(group) => encode_egress(&mut frame, &head, group.downstream()),
+                    AnyKey::Dual(group) => encode_egress(&mut frame, &head, group.downstream()),
+                }
                 let told = self.recent.of(epoch);
                 told.egress_packets = record.packets;
                 told.foreign_packets = record.foreign_packets;
@@ -344,22 +347,23 @@ impl Control {
             packets: record.packets,
             counters: &totals,
         };
-        let group = &record.group;
         let family = self.session.as_ref().map(|session| &session.family);
-        let flows = family.filter(|_| !mixed_attention).and_then(|family| hh_flows(group, family));
-        let flows = flows.as_deref();
-        encode_ingress(frame, &head, group.classifier(), group.upstream(), flows);
+        let family = family.filter(|_| !mixed_attention);
+        let hh_flows = match &record.group {
+            AnyKey::Ipv4(group) => encode_group(frame, &head, group, family),
+            AnyKey::Dual(group) => encode_group(frame, &head, group, family),
+        };
         let told = self.recent.of(epoch);
         told.ingress_packets = record.packets;
         told.stall_ns = told.stall_ns.max(stall_ns);
-        told.hh_flows = flows.map(|flows| flows.len() as u64);
+        told.hh_flows = hh_flows.map(|flows| flows as u64);
     }
 }
 
 impl Session {
     fn sketches(&self) -> Sketches {
         let layout = &self.plan.layout;
-        let bucket = layout.arithmetic.words() * 4;
+        let bucket = layout.bucket_words() * 4;
         Sketches {
             epoch_ms: self.plan.clock.length_ns() / 1_000_000,
             classifier_bytes: layout.classifier.iter().map(|level| level.bytes() as u64).sum(),
@@ -371,9 +375,22 @@ impl Session {
     }
 }
 
+/// Encodes an ingress group, its HH encoder decoded by `family` where there is one; gives the number
+/// of flows that came out.
+fn encode_group<K: Key>(
+    frame: &mut Vec<u8>,
+    head: &SideHead,
+    group: &IngressGroup<K>,
+    family: Option<&HashFamily>,
+) -> Option<usize> {
+    let flows = family.and_then(|family| hh_flows(group, family));
+    encode_ingress(frame, head, group.classifier(), group.upstream(), flows.as_deref());
+    flows.map(|flows| flows.len())
+}
+
 /// All that the HH encoder holds, where it decodes. Flows take half the bytes of its buckets, and
 /// every edge that decodes its own saves the controller from decoding all of them.
-fn hh_flows(group: &IngressGroup, family: &HashFamily) -> Option<Vec<(FlowKey, i64)>> {
+fn hh_flows<K: Key>(group: &IngressGroup<K>, family: &HashFamily) -> Option<Vec<(K, i64)>> {
     let decoded = group.upstream().part(&group.attention().partition.hh_part()).decode(family);
     let countable = |&(_, packets): &(_, i64)| (1..=i64::from(i32::MAX)).contains(&packets);
     let complete = decoded.is_complete() && decoded.flows().iter().all(countable);
