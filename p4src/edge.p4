@@ -18,8 +18,8 @@
 #include "include/buckets.p4"
 #include "include/headers.p4"
 #include "include/parsing.p4"
-#include "include/readable.p4"
 #include "include/collection.p4"
+#include "include/readable.p4"
 #include "include/hashing.p4"
 #include "include/classifier.p4"
 #include "include/index.p4"
@@ -43,7 +43,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Request(2) request_of;
     CollectionPath() collection;
     Forwarding() forwarding;
-    Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
+    Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
     request_t request;
     words_t masked;
     bit<8> count8;
@@ -51,6 +51,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
     action host() {
         meta.from_host = true;
+        meta.class[1:1] = 1;
     }
 
     // Ports that lead to hosts: what comes from there enters the network here.
@@ -78,7 +79,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         masked = { 0, 0, 0 };
         host_ports.apply();
         timestamp.apply();
-        readable.apply(hdr, meta, ig_prsr_md.parser_err);
+        readable.apply(hdr, meta, request, ig_prsr_md.parser_err);
         before.apply(hdr, meta);
         if (hdr.collect.isValid()) {
             collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request,
@@ -88,9 +89,6 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                         meta.timestamp, request, meta.hashes);
         if (request.collects) {
             request_of.apply(hdr.collect, request);
-        } else if (meta.measured && meta.from_host) {
-            request.level0 = RECORD;
-            request.level1 = RECORD;
         }
 
         classifier.apply(meta.hashes, request, count8, count16);
@@ -115,12 +113,12 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
             if (meta.measured) {
                 hdr.bridge.kind = MEASURED;
                 if (meta.from_host) {
-                    marking.apply(hdr, meta, meta.mark);
+                    marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
                 }
             }
-            packets.count((bit<1>)meta.from_host ++ (bit<1>)meta.measured);
-            forwarding.apply(hdr, meta, ig_intr_md.ingress_port, meta.hashes.word0[15:8],
-                             ig_dprsr_md, ig_tm_md);
+            packets.count(meta.class);
+            forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
+                             meta.hashes.word0, ig_dprsr_md, ig_tm_md);
         }
     }
 }
@@ -154,10 +152,11 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     words_t masked;
     mark_t carried;
     mark_t given_back;
-    bool leaves;
+    bool to_host;
 
     // The upper half of the DSCP that packets leave the network with.
     action host(bit<3> dscp) {
+        to_host = true;
         given_back = dscp;
     }
 
@@ -173,12 +172,13 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         masked = { 0, 0, 0 };
         carried = hdr.ipv4.mark;
         given_back = 0;
+        to_host = false;
         before.apply(hdr, meta);
-        leaves = host_ports.apply().hit && meta.kind == MEASURED;
+        host_ports.apply();
         if (meta.kind == COLLECTING) {
             request.collects = true;
             request_of.apply(hdr.collect, request);
-        } else if (leaves) {
+        } else if (meta.kind == MEASURED && to_host) {
             masks.apply(carried, hdr.bridge, masked, request);
         }
 
@@ -188,7 +188,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
 
         if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
-        } else if (leaves) {
+        } else if (meta.kind == MEASURED && to_host) {
             // Of hierarchy 0, recorded, or of a hierarchy that has no buckets in this epoch.
             if (carried[1:0] == 0) {
                 packets.count(0);
@@ -197,7 +197,7 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             } else {
                 packets.count(2);
             }
-            marking.apply(hdr, meta, given_back);
+            marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         }
         hdr.bridge.setInvalid();
     }

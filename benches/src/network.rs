@@ -188,7 +188,7 @@ impl Network {
         let classifier: usize = self.layout.classifier.iter().map(|level| level.bytes()).sum();
         let buckets = self.layout.upstream_shape().total_buckets()
             + self.layout.downstream_shape().total_buckets();
-        classifier + buckets * self.layout.arithmetic.words() * 4
+        classifier + buckets * self.layout.bucket_words() * 4
     }
 }
 

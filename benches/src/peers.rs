@@ -81,6 +81,15 @@ fn insert_into_loss_radar(packets: &[FlowKey]) -> [Case<'_>; 2] {
 
 /// The sketch of DPDK's membership library at an error rate that fills about as much memory, every
 /// packet counted.
+pub fn member_config() -> MemberSketchConfig {
+    MemberSketchConfig {
+        key_len: FlowKey::LEN as u32,
+        error_rate: 0.0005,
+        sample_rate: 1.0,
+        top_k: 1000,
+    }
+}
+
 fn insert_into_rte_member(packets: &[FlowKey]) -> Result<[Case<'_>; 2]> {
     let arguments = [
         "--no-huge",
@@ -95,13 +104,7 @@ fn insert_into_rte_member(packets: &[FlowKey]) -> Result<[Case<'_>; 2]> {
     let cpu = workload::first_cpu().context("finding a CPU for DPDK")?;
     let eal = Eal::init(&[&arguments[..], &["-l", &cpu]].concat())
         .context("starting DPDK, whose rte_member is one of the peers")?;
-    let config = MemberSketchConfig {
-        key_len: FlowKey::LEN as u32,
-        error_rate: 0.0005,
-        sample_rate: 1.0,
-        top_k: 1000,
-    };
-    let mut sketch = MemberSketch::new(&eal, "peer", config)?;
+    let mut sketch = MemberSketch::new(&eal, "peer", member_config())?;
     let bytes = sketch.bytes();
     let speed = Case::new("peer.rte_member.insert.mpps", "Mpps", move || {
         sketch.clear();

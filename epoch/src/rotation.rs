@@ -54,6 +54,17 @@ impl<I, E> Rotation<I, E> {
         self.ingress.as_mut()
     }
 
+    /// The groups of the next epoch, for packets that enter and for those that leave, from its arming
+    /// until its flip.
+    #[inline]
+    pub fn armed(&self) -> Option<(&I, &E)> {
+        let (epoch, ingress) = self.armed.as_ref()?;
+        match &self.egress[timestamp_bit(*epoch)] {
+            Slot::Open { group, .. } => Some((ingress, group)),
+            Slot::Closed { .. } => None,
+        }
+    }
+
     /// The group that records packets leaving the network with timestamp bit `bit`, none where no
     /// epoch with that bit is open; say so with [`late`](Self::late).
     #[inline]

@@ -48,13 +48,20 @@ pub enum Kind {
 pub struct Series {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
+    /// Standard error of each point; empty where none is known.
+    pub(crate) errors: Vec<f64>,
     pub(crate) ours: bool,
 }
 
 impl Series {
     /// A series of points (x, y).
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), points, ours: false }
+        Self { name: name.into(), points, errors: Vec::new(), ours: false }
+    }
+
+    /// With the standard error of each point's y, drawn as a line up and down from it.
+    pub fn with_errors(self, errors: Vec<f64>) -> Self {
+        Self { errors, ..self }
     }
 
     /// One that belongs to this project: drawn boldly.
@@ -91,14 +98,31 @@ impl Chart {
         self
     }
 
+    /// Lines from a standard error below to one above each point that can be drawn on these axes.
+    pub(crate) fn error_bars<'a>(
+        &'a self,
+        series: &'a Series,
+    ) -> impl Iterator<Item = [(f64, f64); 2]> + 'a {
+        let points = series.points.iter().zip(&series.errors);
+        points.filter(|(point, _)| self.fits(point)).map(|(&(x, y), &error)| {
+            // On a logarithmic axis a line can't go down to zero.
+            let low = if self.fits(&(x, y - error)) { y - error } else { y };
+            [(x, low), (x, y + error)]
+        })
+    }
+
+    fn fits(&self, &(x, y): &(f64, f64)) -> bool {
+        let fits = |axis: &Axis, value: f64| {
+            value.is_finite() && (axis.scale == Scale::Linear || value > 0.0)
+        };
+        fits(&self.x, x) && fits(&self.y, y)
+    }
+
     /// The points of a series that can be drawn on these axes.
     pub(crate) fn drawable<'a>(
         &'a self,
         series: &'a Series,
     ) -> impl Iterator<Item = (f64, f64)> + 'a {
-        let fits = |axis: &Axis, value: f64| {
-            value.is_finite() && (axis.scale == Scale::Linear || value > 0.0)
-        };
-        series.points.iter().copied().filter(move |&(x, y)| fits(&self.x, x) && fits(&self.y, y))
+        series.points.iter().copied().filter(|point| self.fits(point))
     }
 }

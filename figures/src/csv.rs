@@ -4,18 +4,20 @@ use std::fmt::Write;
 
 use crate::chart::{Chart, Kind};
 
-/// Lines of chart, series, x and y, under a heading; x is a category's name in charts of bars.
+/// Lines of chart, series, x, y and the standard error of y where there is one, under a heading; x is
+/// a category's name in charts of bars.
 pub(crate) fn table(charts: &[Chart]) -> String {
-    let mut text = String::from("chart,series,x,y\n");
+    let mut text = String::from("chart,series,x,y,standard error\n");
     for chart in charts {
         for series in &chart.series {
-            for &(x, y) in &series.points {
+            for (at, &(x, y)) in series.points.iter().enumerate() {
                 let x = match &chart.kind {
                     Kind::Lines => x.to_string(),
                     Kind::Bars(names) => names.get(x as usize).cloned().unwrap_or_default(),
                 };
+                let error = series.errors.get(at).map_or(String::new(), f64::to_string);
                 let (chart, series, x) = (quoted(&chart.title), quoted(&series.name), quoted(&x));
-                writeln!(text, "{chart},{series},{x},{y}").expect("a string takes all");
+                writeln!(text, "{chart},{series},{x},{y},{error}").expect("a string takes all");
             }
         }
     }
@@ -39,7 +41,13 @@ mod tests {
     #[test]
     fn a_spreadsheet_reads_names_with_commas() {
         let bars = Chart::bars("(a) speed, one core", vec!["CM".into()], Axis::linear("Mpps"))
-            .with(Series::new("insert", vec![(0.0, 27.1)]));
-        assert_eq!(table(&[bars]), "chart,series,x,y\n\"(a) speed, one core\",insert,CM,27.1\n");
+            .with(Series::new("insert", vec![(0.0, 27.1)]))
+            .with(Series::new("query", vec![(0.0, 30.0)]).with_errors(vec![0.5]));
+        let lines = [
+            "chart,series,x,y,standard error",
+            "\"(a) speed, one core\",insert,CM,27.1,",
+            "\"(a) speed, one core\",query,CM,30,0.5\n",
+        ];
+        assert_eq!(table(&[bars]), lines.join("\n"));
     }
 }

@@ -32,10 +32,12 @@ mod plot;
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 pub use chart::{Axis, Chart, Kind, Scale, Series};
+pub use page::Words;
 
 /// A figure that can be made, given what a program's figures are made from.
 pub struct Figure<C> {
@@ -86,15 +88,44 @@ pub fn produce<C>(figures: &[Figure<C>], context: &C, only: &str, out: &Path) ->
     let names = || figures.iter().map(|figure| figure.name).collect::<Vec<_>>().join(", ");
     ensure!(!chosen.is_empty(), "no figure is called {only}; there are {}", names());
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    for figure in chosen {
-        eprintln!("figure {}: {}", figure.name, figure.title);
+    for (at, figure) in chosen.iter().enumerate() {
+        eprintln!("{} of {}, {}: {}", at + 1, chosen.len(), figure.name, figure.title);
+        let start = Instant::now();
         let drawn = (figure.measure)(context).with_context(|| format!("figure {}", figure.name))?;
-        plot::write_svg(&drawn.charts, &out.join(figure.name).with_extension("svg"))?;
-        write(&out.join(figure.name).with_extension("csv"), &csv::table(&drawn.charts))?;
-        page::write_section(out, figure.name, figure.title, figure.claim, &drawn)?;
-        page::write_index(out)?;
+        let Figure { name, title, claim, .. } = **figure;
+        add(&Words::PAPERS, &Section { name, title, claim, drawn: &drawn }, out)?;
+        eprintln!("    took {:.0} s", start.elapsed().as_secs_f64());
     }
     Ok(())
+}
+
+/// A figure that has been measured, for a page of its own kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Section<'a> {
+    /// Name of its files; the page lists figures by name.
+    pub name: &'a str,
+    /// Its heading.
+    pub title: &'a str,
+    /// What it is measured against.
+    pub claim: &'a str,
+    /// The figure.
+    pub drawn: &'a Drawn,
+}
+
+/// Puts a figure into the directory `out`: its drawing, its numbers, and a section of the page, which
+/// has `words` on top.
+///
+/// # Errors
+/// When a file can't be written.
+pub fn add(words: &Words<'_>, section: &Section<'_>, out: &Path) -> Result<()> {
+    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let Section { name, drawn, .. } = section;
+    if !drawn.charts.is_empty() {
+        plot::write_svg(&drawn.charts, &out.join(format!("{name}.svg")))?;
+        write(&out.join(format!("{name}.csv")), &csv::table(&drawn.charts))?;
+    }
+    page::write_section(out, words, section)?;
+    page::write_index(out, words)
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {

@@ -98,7 +98,9 @@ fn draw_legend(palette: &Palette<'_>, area: &Area<'_>, in_line: usize) -> Result
 
 fn draw_chart(chart: &Chart, area: &Area<'_>, palette: &Palette<'_>) -> Result<()> {
     let points = || chart.series.iter().flat_map(|series| chart.drawable(series));
-    let y = span(&chart.y, points().map(|point| point.1), matches!(chart.kind, Kind::Bars(_)));
+    let bars = chart.series.iter().flat_map(|series| chart.error_bars(series).flatten());
+    let values = points().chain(bars).map(|point| point.1);
+    let y = span(&chart.y, values, matches!(chart.kind, Kind::Bars(_)));
     let x = match &chart.kind {
         Kind::Lines => span(&chart.x, points().map(|point| point.0), false),
         Kind::Bars(names) => 0.0..names.len().max(1) as f64,
@@ -169,6 +171,9 @@ where
         }
         let stroke = colour.stroke_width(if series.ours { 4 } else { 2 });
         canvas.draw_series(LineSeries::new(chart.drawable(series), stroke))?;
+        for bar in chart.error_bars(series) {
+            canvas.draw_series(LineSeries::new(bar, colour.stroke_width(1)))?;
+        }
         let size = if series.ours { 4 } else { 3 };
         canvas.draw_series(
             chart.drawable(series).map(|point| Circle::new(point, size, colour.filled())),
@@ -213,6 +218,14 @@ mod tests {
     fn axis_labels_are_short() {
         let labels = [0.0, 0.25, 1.0, 600.0, 2e6, 1e-4].map(|value| number(&value));
         assert_eq!(labels, ["0", "0.25", "1", "600", "2e6", "1e-4"]);
+    }
+
+    #[test]
+    fn points_with_standard_errors_have_lines_up_and_down_that_fit_the_axis() {
+        let series = Series::new("s", vec![(1.0, 2.0), (2.0, 0.5)]).with_errors(vec![0.5, 0.75]);
+        let chart = Chart::new("c", Axis::linear("x"), Axis::log("y")).with(series);
+        let bars: Vec<_> = chart.error_bars(&chart.series[0]).collect();
+        assert_eq!(bars, [[(1.0, 1.5), (1.0, 2.5)], [(2.0, 0.5), (2.0, 1.25)]]);
     }
 
     #[test]

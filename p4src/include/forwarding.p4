@@ -3,8 +3,8 @@
 // The complement of a TTL of 1, in its place in the header.
 const bit<16> LOWER_TTL = 0xFEFF;
 
-control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port,
-                   in bit<8> flow_slot,
+control Forwarding(inout headers_t hdr, inout before_t before, inout bool changed,
+                   in PortId_t ingress_port, in word_t flow_word,
                    inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
                    inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     bit<16> group;
@@ -39,14 +39,14 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
         hdr.ethernet.src = src;
         hdr.ethernet.dst = dst;
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-        meta.before.ttl = LOWER_TTL;
-        meta.changed = true;
+        before.ttl = LOWER_TTL;
+        changed = true;
     }
 
     // The members of a group are its slots 0 to mask; flows spread over them by a hash.
     action spread(bit<16> to_group, bit<8> mask) {
         group = to_group;
-        slot = flow_slot & mask;
+        slot = flow_word[15:8] & mask;
     }
 
     table routes {
@@ -64,12 +64,14 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
     }
 
     apply {
-        if (!punt.apply().hit && !port_pair.apply().hit) {
-            if (!hdr.ipv4.isValid() || hdr.ipv4.ttl < 2) {
-                drop();
-            } else {
-                switch (routes.apply().action_run) {
-                    spread: { members.apply(); }
+        if (!punt.apply().hit) {
+            if (!port_pair.apply().hit) {
+                if (!hdr.ipv4.isValid() || hdr.ipv4.ttl < 2) {
+                    drop();
+                } else {
+                    switch (routes.apply().action_run) {
+                        spread: { members.apply(); }
+                    }
                 }
             }
         }

@@ -21,13 +21,12 @@ control SecretByte(in bit<8> byte, out secret_t out_of) {
 
     table secret {
         key = { byte : exact; }
-        actions = { set; NoAction; }
-        const default_action = NoAction;
+        actions = { set; }
+        const default_action = set(0, 0, 0, 0, 0);
         size = 256;
     }
 
     apply {
-        out_of = { 0, 0, 0, 0, 0 };
         secret.apply();
     }
 }
@@ -52,24 +51,26 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
     bit<32> x;
     bit<32> y;
     bit<16> seed;
+    bit<16> highest;  // ceil(65536 R) - 1
+    bit<16> over;
     secret_t t0;
     secret_t t1;
     secret_t t2;
     secret_t t3;
 
-    action sample(bit<16> epoch_seed) {
+    action sample(bit<16> epoch_seed, bit<16> highest_sampled) {
         seed = epoch_seed;
+        highest = highest_sampled;
     }
 
     table sampling {
         key = { timestamp : exact; }
-        actions = { sample; NoAction; }
-        const default_action = NoAction;
+        actions = { sample; }
+        const default_action = sample(0, 0);
         size = 2;
     }
 
     apply {
-        seed = 0;
         sampling.apply();
         x = hash_x.get({ src, dst, ports, protocol, 24w0 });
         y = hash_y.get({ src, dst, ports, protocol, 24w0 });
@@ -80,8 +81,13 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
         hashes.word0 = xor0.get({ t0.word0, t1.word0, t2.word0, t3.word0, ROTATED_0(y) });
         hashes.word1 = xor1.get({ t0.word1, t1.word1, t2.word1, t3.word1, ROTATED_1(y) });
         hashes.word2 = xor2.get({ t0.word2, t1.word2, t2.word2, t3.word2, ROTATED_2(y) });
-        hashes.sample = xor_sample.get({
+        over = xor_sample.get({
             t0.high, t1.high, t2.high, t3.high, y[15:0], y[31:16], seed });
+        over = over |-| highest;
+        hashes.sampled = 0;
+        if (over == 0) {
+            hashes.sampled = 1;
+        }
         check.apply(src, dst, ports, protocol, y, hashes.check);
         if (request.collects) {
             hashes.index0 = request.next;

@@ -4,6 +4,7 @@
 #define CALUMMA_HEADERS
 
 const bit<16> TYPE_IPV4 = 0x0800;
+const bit<16> TYPE_IPV6 = 0x86DD;
 const bit<16> TYPE_VLAN = 0x8100;
 const bit<16> TYPE_QINQ = 0x88A8;
 const bit<16> TYPE_COLLECT = 0x88B5;  // IEEE 802, for local use
@@ -109,7 +110,7 @@ struct hashes_t {
     word_t word2;
     index_t index0;            // counters of the classifier
     index_t index1;
-    bit<16> sample;            // sample hash of the epoch
+    bit<1> sampled;
     bit<32> check;             // the fragment with the fingerprint
 }
 
@@ -121,9 +122,14 @@ struct before_t {
     bit<16> ttl;               // what a TTL one lower changes
 }
 
+// As what a packet is counted at ingress: IPv6, from a host, measured.
+typedef bit<3> class_t;
+const class_t IPV6 = 3w0b100;
+
 struct metadata_t {
     bit<8> kind;               // what the egress got
     MirrorId_t session;        // of the copy that goes on collecting
+    class_t class;
     bool readable;             // IPv4 with ports, as far as the parser sees
     bit<32> ports;             // 0 where there are none
     before_t before;

@@ -15,11 +15,11 @@ control Remember(in headers_t hdr, inout metadata_t meta) {
 }
 
 // Puts three bits in the place of the mark.
-control Marking(inout headers_t hdr, inout metadata_t meta, in mark_t mark) {
+control Marking(inout mark_t place, in mark_t mark, inout bool changed) {
     apply {
-        if (hdr.ipv4.mark != mark) {
-            hdr.ipv4.mark = mark;
-            meta.changed = true;
+        if (place != mark) {
+            place = mark;
+            changed = true;
         }
     }
 }

@@ -7,11 +7,13 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
     state start {
         meta.readable = false;
         meta.ports = 0;
+        meta.class = 0;
         pkt.extract(hdr.ethernet);
         transition select(hdr.ethernet.type) {
             TYPE_VLAN : outer_tag;
             TYPE_QINQ : outer_tag;
             TYPE_IPV4 : ipv4;
+            TYPE_IPV6 : ipv6;
             TYPE_COLLECT : collect;
             default : accept;
         }
@@ -28,6 +30,7 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
             TYPE_VLAN : inner_tag;
             TYPE_QINQ : inner_tag;
             TYPE_IPV4 : ipv4;
+            TYPE_IPV6 : ipv6;
             default : accept;
         }
     }
@@ -36,8 +39,15 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
         pkt.extract(hdr.vlan[1]);
         transition select(hdr.vlan[1].type) {
             TYPE_IPV4 : ipv4;
+            TYPE_IPV6 : ipv6;
             default : accept;
         }
+    }
+
+    // Counted, and forwarded by port.
+    state ipv6 {
+        meta.class = IPV6;
+        transition accept;
     }
 
     state ipv4 {

@@ -1,7 +1,9 @@
 // Whether a packet is measured: IPv4 whose headers could be read to the ports, and whose total
-// length covers what was read (a frame may be padded).
+// length covers what was read (a frame may be padded). If it is and comes from a host, the
+// classifier counts it.
 
-control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err) {
+control Readable(in headers_t hdr, inout metadata_t meta, inout request_t request,
+                 in bit<16> parser_err) {
     bit<16> needed;
     bit<16> missing;
 
@@ -46,6 +48,11 @@ control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err)
             missing = needed |-| hdr.ipv4.total_length;
             if (missing == 0) {
                 meta.measured = true;
+                meta.class[0:0] = 1;
+                if (meta.from_host) {
+                    request.level0 = RECORD;
+                    request.level1 = RECORD;
+                }
             }
         }
     }

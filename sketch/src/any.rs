@@ -138,6 +138,15 @@ impl AnyKey<IngressGroups> {
         }
     }
 
+    /// See [`IngressGroup::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, line: usize) -> bool {
+        match self {
+            Self::Ipv4(group) => group.prefetch(line),
+            Self::Dual(group) => group.prefetch(line),
+        }
+    }
+
     /// The attention under which the group measures.
     pub fn attention(&self) -> &Attention {
         match self {
@@ -198,6 +207,15 @@ impl AnyKey<EgressGroups> {
         match self {
             Self::Ipv4(group) => group.clear(),
             Self::Dual(group) => group.clear(),
+        }
+    }
+
+    /// See [`EgressGroup::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, line: usize) -> bool {
+        match self {
+            Self::Ipv4(group) => group.prefetch(line),
+            Self::Dual(group) => group.prefetch(line),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Huge pages for large arrays.
+//! Huge pages for large arrays, and cache lines fetched before they are needed.
 //!
 //! A decoder goes through a large sketch at random: with pages of 4 KiB, a million flows lie in
 //! more pages than the CPU keeps translations of, and every page costs a fault when it is first
@@ -9,6 +9,27 @@
 /// Below this many bytes the kernel would hardly find a whole huge page in an array.
 #[cfg(target_os = "linux")]
 const WORTHWHILE: usize = 4 << 20;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Asks the CPU for cache line number `line` of `memory`, to be written to soon. Where `memory` has
+/// fewer, gives by how many: the number of the line in what comes after it.
+#[inline]
+pub(crate) fn prefetch_line<T>(memory: &[T], line: usize) -> Option<usize> {
+    let lines = size_of_val(memory).div_ceil(LINE);
+    if line >= lines {
+        return Some(line - lines);
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        let address = memory.as_ptr().cast::<i8>().wrapping_add(line * LINE);
+        // SAFETY: prefetching changes nothing that a program can see; any address will do.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(address) };
+    }
+    None
+}
 
 /// Asks for huge pages where `memory`, which should not have been touched yet, is large.
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use calumma_sketch::estimate::Accumulation;
 use calumma_sketch::fermat::Decoded;
@@ -61,12 +62,12 @@ fn towers() -> [Vec<Level>; 4] {
 
 #[test]
 fn sizes_lie_within_their_bounds_and_much_nearer_the_truth() {
-    let family = family(1);
+    let family = Arc::new(family(1));
     let flows = zipf(63_000, 2_300_000, 1.1, 4);
     for (levels, gain) in towers().iter().zip([5.0, 1.8, 1.3, 1.0]) {
         let (classifier, decoded) = measure(&family, levels, 1_000, T_H, &flows);
         assert!(decoded.is_complete());
-        let epoch = Accumulation::new(&family, &classifier, T_H, &decoded);
+        let epoch = Accumulation::new(family.clone(), classifier.clone(), T_H, &decoded);
         let (mut error_of_bound, mut error, mut unexpected) = (0.0, 0.0, 0);
         for (key, packets) in &flows {
             let size = epoch.size_of(key);
@@ -91,7 +92,7 @@ fn sizes_lie_within_their_bounds_and_much_nearer_the_truth() {
 
 #[test]
 fn heavy_hitters_and_heavy_changes_are_told_at_all_sizes() {
-    let family = family(2);
+    let family = Arc::new(family(2));
     let before = zipf(63_000, 2_300_000, 1.1, 5);
     // Flows come in the order of their rank: one in ten swaps its size with one at the other end.
     let mut after = before.clone();
@@ -108,8 +109,8 @@ fn heavy_hitters_and_heavy_changes_are_told_at_all_sizes() {
     {
         let (old_classifier, old_decoded) = measure(&family, &levels, 1_000, T_H, &before);
         let (new_classifier, new_decoded) = measure(&family, &levels, 1_000, T_H, &after);
-        let before = Accumulation::new(&family, &old_classifier, T_H, &old_decoded);
-        let after = Accumulation::new(&family, &new_classifier, T_H, &new_decoded);
+        let before = Accumulation::new(family.clone(), old_classifier.clone(), T_H, &old_decoded);
+        let after = Accumulation::new(family.clone(), new_classifier.clone(), T_H, &new_decoded);
 
         let hitters: HashSet<FlowKey> =
             after.heavy_hitters(HEAVY_HITTER).into_iter().map(|(key, _)| key).collect();
@@ -132,10 +133,10 @@ fn f1(reported: &HashSet<FlowKey>, truth: &HashSet<FlowKey>) -> f64 {
 
 #[test]
 fn under_a_threshold_of_one_packet_every_answer_is_exact() {
-    let family = family(3);
+    let family = Arc::new(family(3));
     let flows = zipf(2_000, 60_000, 1.1, 6);
     let (classifier, decoded) = measure(&family, &towers()[0], 1_200, 1, &flows);
-    let epoch = Accumulation::new(&family, &classifier, 1, &decoded);
+    let epoch = Accumulation::new(family.clone(), classifier.clone(), 1, &decoded);
     let mut sizes: HashMap<u64, f64> = HashMap::new();
     for (key, packets) in &flows {
         let size = epoch.size_of(key);
@@ -154,12 +155,12 @@ fn under_a_threshold_of_one_packet_every_answer_is_exact() {
 
 #[test]
 fn a_flowset_that_lacks_flows_bounds_nothing_it_does_not_know() {
-    let family = family(4);
+    let family = Arc::new(family(4));
     let flows = zipf(20_000, 1_000_000, 1.3, 7);
     // Far too few buckets for the heavy hitters.
     let (classifier, decoded) = measure(&family, &towers()[0], 50, 20, &flows);
     assert!(!decoded.is_complete());
-    let epoch = Accumulation::new(&family, &classifier, 20, &decoded);
+    let epoch = Accumulation::new(family.clone(), classifier.clone(), 20, &decoded);
     assert!(!epoch.tells_distribution(), "counters overflowed");
     let known: HashSet<FlowKey> = decoded.flows().iter().map(|flow| flow.0).collect();
     for (key, packets) in flows.iter().filter(|(key, _)| !known.contains(key)) {
@@ -177,7 +178,7 @@ fn a_flowset_that_lacks_flows_bounds_nothing_it_does_not_know() {
 
 #[test]
 fn conservative_insertion_bounds_sizes_more_closely() {
-    let family = family(5);
+    let family = Arc::new(family(5));
     let flows = zipf(63_000, 2_300_000, 1.1, 8);
     let mut packets: Vec<FlowKey> =
         flows.iter().flat_map(|&(key, size)| std::iter::repeat_n(key, size as usize)).collect();

@@ -1,13 +1,17 @@
 //! Fabrics, workloads and scenarios to see Calumma work on.
 
+pub mod accuracy;
 pub mod baseline;
 mod calumma;
 pub mod capture;
+pub mod circulate;
 pub mod demo;
 pub mod fabric;
 pub mod figures;
 pub mod generator;
 pub mod inspect;
+pub mod live;
+pub mod nightly;
 pub mod replay;
 pub mod scenario;
 pub mod simulate;

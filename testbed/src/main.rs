@@ -12,7 +12,9 @@ use calumma_testbed::generator::{self, Pace, Popularity, Sizes};
 use calumma_testbed::replay::{self, Lose};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::traffic::{Mix, short};
-use calumma_testbed::{baseline, demo, fabric, figures, inspect, scenario, soak, workload};
+use calumma_testbed::{
+    baseline, circulate, demo, fabric, figures, inspect, nightly, scenario, soak, workload,
+};
 use clap::{Args, Parser, Subcommand};
 
 /// Tries Calumma, and the machine it runs on, on real and recorded traffic.
@@ -66,7 +68,7 @@ enum Command {
         seed: u64,
     },
 
-    /// Play scenarios in a simulated network, and hold every report against what really happened
+    /// Play scenarios in a simulated or live network, and hold every report against what really happened
     ///
     /// A scenario is a file that says the network, its traffic, what changes when, and what the reports are expected to
     /// say (docs/scenarios.md; testbed/scenarios has many). Edges, frames and controller are the live ones' code in
@@ -82,6 +84,14 @@ enum Command {
         /// Where reports, truth and verdicts of each scenario's first seed go
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// In network namespaces, in real time, with real switches, routers and a real controller. Needs root, and
+        /// the programs calumma-edge and calumma-controller beside this one
+        #[arg(long)]
+        live: bool,
+        /// Length of epochs in milliseconds, where it is not to be that of the scenarios: the same packets in longer
+        /// epochs are fewer a second
+        #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(2..=3_600_000))]
+        epoch_ms: Option<u64>,
     },
 
     /// Draw the ChameleMon paper's figures 7-9 and 14-22 from simulated networks, each beside its claim
@@ -139,9 +149,54 @@ enum Command {
     /// reports as lost. Needs root, dpdk-testpmd, and the programs calumma-edge and calumma-controller beside this one.
     Soak {
         /// Packets to send, at least
-        #[arg(long, default_value_t = 100_000_000)]
+        #[arg(long, default_value_t = 100_000_000, conflicts_with_all = ["topology", "minutes"])]
         packets: u64,
+        /// Lcores of each edge
+        #[arg(long, default_value_t = 1)]
+        lcores: usize,
+        /// Instead, a live fabric of this topology (leaf-spine:4x2) whose links lose and double packets: every report is
+        /// held against the kernel's log of them
+        #[arg(long, requires = "minutes")]
+        topology: Option<String>,
+        /// How long the fabric is soaked
+        #[arg(long, requires = "topology", value_parser = clap::value_parser!(u64).range(1..=1440))]
+        minutes: Option<u64>,
     },
+
+    /// Let packets of all kinds go round through one edge as fast as it goes, and account for every one of them
+    ///
+    /// No generator takes a CPU: what leaves the edge enters it again. Exits with 1 unless every packet received was sent
+    /// or dropped for a reason, recorded in exactly one epoch on its way in and on its way out, none is reported lost, and
+    /// all memory for packets is given back at the end. Needs root, and the programs calumma-edge and calumma-controller
+    /// beside this one.
+    Circulate {
+        /// Packets to pass through, at least
+        #[arg(long, default_value_t = 1_000_000_000)]
+        packets: u64,
+        /// Lcores of the edge
+        #[arg(long, default_value_t = 1)]
+        lcores: usize,
+    },
+
+    /// The long run: all scenarios simulated, 100 seeds of each, at least 10,000 epochs
+    ///
+    /// Takes hours. Exits with 1 if an expectation fails, or if any report claims to be certain and is wrong; the seed that
+    /// is printed plays it again.
+    Nightly {
+        /// How many seeds of each scenario
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// The folder of the scenarios
+        #[arg(long, default_value = "testbed/scenarios", value_name = "DIR")]
+        scenarios: PathBuf,
+        /// Where reports, truth, verdicts and a page of each scenario's first seed go
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+
+    /// Remove what this run leaves, once its standard input ends (started by the testbed itself)
+    #[command(hide = true)]
+    Guard,
 
     /// Send packets into a DPDK port at line rate
     ///
@@ -355,9 +410,10 @@ fn run(command: Command) -> Result<ExitCode> {
             let setup = replay::Setup::load(config.as_deref(), epoch_ms)?;
             replay::run(&trace, &out, setup, lose).map(verdict)
         }
-        Command::Run { scenarios, seeds, out } => {
-            scenario::command::run(&scenario::command::Order { files: scenarios, seeds, out })
-                .map(verdict)
+        Command::Run { scenarios, seeds, out, live, epoch_ms } => {
+            let (live, _guard) = live.then(prepare).transpose()?.unzip();
+            let order = scenario::command::Order { files: scenarios, seeds, out, epoch_ms, live };
+            scenario::command::run(&order).map(verdict)
         }
         Command::Figures { out, only, scenarios, captures } => {
             let context = figures::Context { scenarios, captures };
@@ -371,28 +427,35 @@ fn run(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo { traffic, out } => {
-            fabric::interrupt::install()?;
-            let testbed = std::env::current_exe().context("finding this program's own file")?;
+            let (testbed, _guard) = prepare()?;
             let result = demo::run(&traffic.mix(), traffic.loss_permille, &testbed, &out)?;
             println!("\n{}", result.to_text());
             Ok(verdict(result.is_equal()))
         }
-        Command::Soak { packets } => {
-            fabric::interrupt::install()?;
-            let testbed = std::env::current_exe().context("finding this program's own file")?;
-            let result = soak::run(packets, &testbed)?;
-            let complaints = result.complaints();
-            println!("{}", serde_json::to_string_pretty(&result)?);
-            complaints.iter().for_each(|complaint| println!("{complaint}"));
-            Ok(verdict(complaints.is_empty()))
+        Command::Guard => fabric::guard::wait().map(|()| ExitCode::SUCCESS),
+        Command::Nightly { seeds, scenarios, out } => {
+            nightly::run(&scenarios, seeds, out).map(verdict)
+        }
+        Command::Soak { topology: Some(topology), minutes: Some(minutes), .. } => {
+            let (testbed, _guard) = prepare()?;
+            soak::fabric::run(&topology, minutes, testbed).map(verdict)
+        }
+        Command::Soak { packets, lcores, .. } => {
+            let (testbed, _guard) = prepare()?;
+            let result = soak::run(packets, lcores, &testbed)?;
+            accounted(&result, &result.complaints())
+        }
+        Command::Circulate { packets, lcores } => {
+            let (testbed, _guard) = prepare()?;
+            let result = circulate::run(packets, lcores, &testbed)?;
+            accounted(&result, &result.complaints())
         }
         Command::Generate { what, port, truth, stay, eal } => {
             generate(&what.plan()?, &port, truth.as_deref(), stay, &eal)
         }
         Command::Baseline { traffic, json } => {
-            fabric::interrupt::install()?;
+            let (testbed, _guard) = prepare()?;
             let mix = traffic.mix();
-            let testbed = std::env::current_exe().context("finding this program's own file")?;
             let result = baseline::run(&mix, traffic.loss_permille, &testbed)?;
             print(json, &result, || result.to_text(&mix))?;
             Ok(verdict(result.passage.only_the_core_dropped()))
@@ -407,6 +470,15 @@ fn run(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Prepares for a run on real networks: gives this program's own file, and the guard that cleans up where the run itself
+/// can't.
+fn prepare() -> Result<(PathBuf, fabric::guard::Guard)> {
+    fabric::interrupt::install()?;
+    let testbed = std::env::current_exe().context("finding this program's own file")?;
+    let guard = fabric::guard::Guard::start(&testbed)?;
+    Ok((testbed, guard))
 }
 
 fn generate(
@@ -434,6 +506,13 @@ fn generate(
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Prints what became of some packets, and what does not add up.
+fn accounted(result: &impl serde::Serialize, complaints: &[String]) -> Result<ExitCode> {
+    println!("{}", serde_json::to_string_pretty(result)?);
+    complaints.iter().for_each(|complaint| println!("{complaint}"));
+    Ok(verdict(complaints.is_empty()))
 }
 
 fn verdict(good: bool) -> ExitCode {

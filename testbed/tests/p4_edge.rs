@@ -14,7 +14,7 @@ use calumma_edge::carrier::{Carrier, Tos};
 use calumma_edge::measure::{
     EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
 };
-use calumma_edge::parse::{Malformed, Parsed, parse};
+use calumma_edge::parse::{Malformed, Parsed, Unmeasured, parse};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards, timestamp_bit};
 use calumma_sketch::group::BURST;
@@ -212,8 +212,15 @@ impl Both {
         let count = |counter, index| self.pair.switch.read_counter(counter, index).unwrap().packets;
         let totals = &self.software.worker.counters;
         assert_eq!(totals.host_received, self.entered);
-        assert_eq!(count("Ingress.packets", 3), totals.ingress_recorded);
-        assert_eq!(count("Ingress.packets", 2), totals.host_received - totals.ingress_recorded);
+        let from_fabric = totals.egress_recorded + totals.egress_late + totals.egress_unrecorded;
+        assert_eq!(count("Ingress.packets", 0b011), totals.ingress_recorded);
+        assert_eq!(count("Ingress.packets", 0b001), from_fabric);
+        let both =
+            |class| count("Ingress.packets", class) + count("Ingress.packets", class | 0b010);
+        let ipv6 = totals.unmeasured[Unmeasured::Ipv6 as usize];
+        let not_ip = totals.unmeasured[Unmeasured::NotIp as usize];
+        assert_eq!(both(0b100), ipv6);
+        assert_eq!(both(0), not_ip + totals.malformed.iter().sum::<u64>());
         let left: u64 = (0..3).map(|kind| count("Egress.packets", kind)).sum();
         assert_eq!(left, totals.egress_recorded);
         assert!(totals.ingress_recorded > 0 && totals.egress_recorded > 0);

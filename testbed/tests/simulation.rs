@@ -123,6 +123,27 @@ fn packets_that_overtake_one_another_are_counted_all_the_same() {
 }
 
 #[test]
+fn what_links_double_is_reported_as_too_much_and_makes_up_for_what_they_lose() {
+    for (detail, seed) in [(Detail::Runs, 7), (Detail::Packets { spread: 0.5 }, 8)] {
+        let quality = LinkQuality { loss: 0.005, duplicate: 0.01, ..LinkQuality::default() };
+        let topology = Topology::load("fat-tree:4x2", Path::new("."), quality).unwrap();
+        let clocks = SwitchClock::draw(seed, 4, 500.0, 20.0);
+        let setup = Setup { attention: ill(), ..setup(detail, seed) };
+        let mut simulation = Simulation::new(setup, topology, clocks).unwrap();
+        simulation.set_traffic(vec![Traffic { victims: 0.0, ..traffic(1500) }]).unwrap();
+        let outcomes = run(&mut simulation, 5);
+        let decoded = outcomes.iter().filter(|outcome| outcome.report.losses_are_certain());
+        let (mut lost, mut surplus) = (0, 0);
+        for Outcome { report, truth, .. } in decoded {
+            assert!(truth.lost() > 0 && truth.doubled() > 0);
+            lost += report.loss.len();
+            surplus += report.surplus.len();
+        }
+        assert!(lost > 50 && surplus > 50, "{lost} victims, {surplus} with packets too many");
+    }
+}
+
+#[test]
 fn clocks_too_far_apart_make_epochs_incomplete_and_not_wrong() {
     let mut simulation = network(setup(Detail::Runs, 5), 0.0);
     simulation.set_traffic(vec![traffic(2000)]).unwrap();

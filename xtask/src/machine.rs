@@ -23,8 +23,10 @@ const PACKAGES: [&str; 12] = [
     "libpcap-dev",
 ];
 
-/// What only tests need: a browser for the dashboard, and other people's readers of our metrics and flow records.
-const TEST_PACKAGES: [&str; 4] = ["chromium", "chromium-driver", "prometheus", "nfdump"];
+/// What only tests need: a browser for the dashboard, other people's readers of our metrics and flow records, and
+/// ping.
+const TEST_PACKAGES: [&str; 5] =
+    ["chromium", "chromium-driver", "prometheus", "nfdump", "iputils-ping"];
 
 /// Hugepages of 2 MiB the demo's two edges like to have.
 const HUGEPAGES: u64 = 512;

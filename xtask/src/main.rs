@@ -73,6 +73,18 @@ enum Command {
     },
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
+    /// Play every scenario simulated, 100 seeds of each, and hold every report against what really happened
+    ///
+    /// Takes hours; shows how many are left. Exits with 1 if any report claims to be certain and is wrong, or an
+    /// expectation fails.
+    Nightly {
+        /// How many seeds of each scenario
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// Where reports, truth, verdicts and a page with pictures of each scenario's first seed go
+        #[arg(long, value_name = "DIR", default_value = "nightly-out")]
+        out: PathBuf,
+    },
 }
 
 #[derive(Subcommand)]
@@ -97,6 +109,9 @@ enum Bench {
         /// Write the figures to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+        /// Draw the figures into this directory, too (SVG and CSV)
+        #[arg(long, value_name = "DIR")]
+        svg: Option<PathBuf>,
         /// Packets of 64 bytes and 100,000 flows only; takes two minutes
         #[arg(long)]
         quick: bool,
@@ -115,12 +130,15 @@ fn main() -> ExitCode {
             build.args(["build", "--release", "--package", "calumma-controller"]);
             shell::run(build).and_then(|()| bench("controller", json.as_deref(), &[]))
         }
-        Command::Bench(Bench::Edge { json, quick }) => bench_edge(json.as_deref(), quick),
+        Command::Bench(Bench::Edge { json, svg, quick }) => {
+            bench_edge(json.as_deref(), svg.as_deref(), quick)
+        }
         Command::Figures { out, only, quick, data } => {
             figures(&out, only.as_deref(), quick, data.as_deref())
         }
         Command::P4 { only, json } => p4::compile(only.as_deref(), json.as_deref()),
         Command::Test => checks::run(),
+        Command::Nightly { seeds, out } => nightly(seeds, &out),
     };
     match result {
         Ok(code) => code,
@@ -171,6 +189,17 @@ fn figures(
     Ok(ExitCode::SUCCESS)
 }
 
+fn nightly(seeds: u64, out: &std::path::Path) -> Result<ExitCode> {
+    machine::prepare()?;
+    let mut nightly = cargo();
+    nightly.args(["run", "--release", "--package", "calumma-testbed", "--", "nightly"]);
+    nightly.args(["--seeds", &seeds.to_string(), "--out"]);
+    nightly.arg(std::path::absolute(out).context("where to put what was played")?);
+    nightly.arg("--scenarios").arg(shell::root().join("testbed/scenarios"));
+    let status = nightly.status().with_context(|| format!("running {nightly:?}"))?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<ExitCode> {
     machine::prepare()?;
     let mut bench = cargo();
@@ -183,7 +212,11 @@ fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-fn bench_edge(json: Option<&std::path::Path>, quick: bool) -> Result<ExitCode> {
+fn bench_edge(
+    json: Option<&std::path::Path>,
+    svg: Option<&std::path::Path>,
+    quick: bool,
+) -> Result<ExitCode> {
     machine::prepare()?;
     shell::step("building the release");
     let packages = ["calumma-testbed", "calumma-edge", "calumma-controller", "calumma-benches"];
@@ -194,6 +227,9 @@ fn bench_edge(json: Option<&std::path::Path>, quick: bool) -> Result<ExitCode> {
     let mut bench = sudo(shell::target_dir().join("release/edge"))?;
     if let Some(json) = json {
         bench.arg("--json").arg(json);
+    }
+    if let Some(svg) = svg {
+        bench.arg("--svg").arg(svg);
     }
     bench.args(quick.then_some("--quick"));
     shell::run(bench)?;

@@ -20,6 +20,9 @@ struct Cli {
     /// Write the figures to this file, too, as a JSON list
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw the figures into this directory, too (SVG and CSV)
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
     /// Readings of each trial
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
@@ -56,6 +59,9 @@ fn main() -> Result<()> {
     measure::write_table(&figures, &mut stdout().lock())?;
     if let Some(file) = cli.json {
         measure::write_json(&figures, &file)?;
+    }
+    if let Some(folder) = cli.svg {
+        edge::draw(&figures, &folder)?;
     }
     Ok(())
 }

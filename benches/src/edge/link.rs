@@ -18,6 +18,8 @@ use crate::measure::Figure;
 pub enum Switch {
     /// `dpdk-testpmd` in one of its forwarding modes.
     Testpmd(&'static str),
+    /// Forwarding that counts every packet's flow in the sketch of DPDK's membership library.
+    Member,
     /// `calumma-edge` that no controller tells to measure: it parses and forwards.
     EdgeOff,
     /// `calumma-edge` that measures.
@@ -38,11 +40,12 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
         Self::Testpmd("5tswap"),
+        Self::Member,
         Self::EdgeOff,
         Self::Edge(Measuring::Classifier),
         Self::EDGE_ALL,
@@ -52,6 +55,7 @@ impl Switch {
     pub fn name(self) -> String {
         match self {
             Self::Testpmd(mode) => format!("testpmd.{mode}"),
+            Self::Member => "rte_member".to_owned(),
             Self::EdgeOff => "edge.off".to_owned(),
             Self::Edge(Measuring::Classifier) => "edge.classifier".to_owned(),
             Self::EDGE_ALL => "edge.all".to_owned(),
@@ -87,11 +91,16 @@ impl Link {
     /// # Errors
     /// When the user is not root, or a program is missing.
     pub fn new(programs: &Path) -> Result<Self> {
-        for name in ["calumma-testbed", "calumma-edge", "calumma-controller"] {
+        for (name, package) in [
+            ("calumma-testbed", "calumma-testbed"),
+            ("calumma-edge", "calumma-edge"),
+            ("calumma-controller", "calumma-controller"),
+            ("member_switch", "calumma-benches"),
+        ] {
             let program = programs.join(name);
             ensure!(
                 program.exists(),
-                "{} is missing; build it with `cargo build --release -p {name}`",
+                "{} is missing; build it with `cargo build --release -p {package}`",
                 program.display()
             );
         }
@@ -125,7 +134,7 @@ impl Link {
             controller.stop(STOP_LIMIT)?;
         }
         let totals = match trial.switch {
-            Switch::Testpmd(_) => BTreeMap::new(),
+            Switch::Testpmd(_) | Switch::Member => BTreeMap::new(),
             Switch::EdgeOff | Switch::Edge(_) => self.totals(trial.switch)?,
         };
         Ok(Carried { mpps, totals })
@@ -201,6 +210,13 @@ impl Link {
                 command.arg(format!("--forward-mode={mode}"));
                 // Without a terminal testpmd ends at once, unless it has statistics to print.
                 command.args(["--stats-period", "3600"]);
+                command
+            }
+            Switch::Member => {
+                let mut command = Command::new(self.programs.join("member_switch"));
+                command.args(["net_memif0", "net_null0", "--"]);
+                command.args(self.eal("switch", "0@0", &devices));
+                command.arg("--force-max-simd-bitwidth=512");
                 command
             }
             Switch::EdgeOff | Switch::Edge(_) => {

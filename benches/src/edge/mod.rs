@@ -9,9 +9,11 @@
 //! program needs a CPU; receiving over memif, which copies, is most of what plain forwarding costs. The generator floods the
 //! link, and what the link takes is what the switch carries: a full ring is tried again and nothing is dropped on the way.
 
+mod drawn;
 mod link;
 mod stages;
 
+pub use drawn::draw;
 pub use link::{Link, Switch};
 pub use stages::stages;
 

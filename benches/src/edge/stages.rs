@@ -99,6 +99,8 @@ pub fn stages() -> Vec<Case<'static>> {
         let mut frames = frames.to_vec();
         let mut worker = worker(&layout, all, family.clone());
         each("edge.stage.whole_ingress.ns", move |from, to| {
+            // As an lcore does with what it has received.
+            frames[from..to].iter().for_each(dpdk::prefetch);
             black_box(worker.ingress(&mut frames[from..to]));
         })
     };

@@ -3,10 +3,10 @@
 
 use anyhow::Result;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{Arithmetic, FermatSketch, Shape};
+use calumma_sketch::{Arithmetic, FermatSketch, FlowKey, Shape};
 
 use super::Setup;
-use super::trials::family;
+use super::trials::{failures, family};
 use crate::workload::{self, losses};
 
 /// Success against buckets and against memory.
@@ -42,16 +42,16 @@ fn measure(setup: &Setup) -> Result<Drawn> {
             Axis::linear("KB"),
             Axis::linear("decoded completely (%)"),
         );
+        let keys = workload::keys(flows, 1);
         let mut gain = 0.0_f64;
         let mut with_fingerprint: Vec<f64> = Vec::new();
         for (at, (name, arithmetic, fingerprint)) in KINDS.into_iter().enumerate() {
             let shape = Shape { arithmetic, fingerprint, ..Shape::default() };
             let share = |&load: &f64| {
                 let buckets = (flows as f64 * load / shape.arrays as f64).round() as usize;
-                let decoded = (0..trials)
-                    .filter(|&seed| decodes(shape.with_buckets(buckets), flows, seed))
-                    .count();
-                100.0 * decoded as f64 / trials as f64
+                let shape = shape.with_buckets(buckets);
+                let failed = failures(trials, trials, |seed| decodes(shape, &keys, seed));
+                100.0 * (trials - failed) as f64 / trials as f64
             };
             let shares: Vec<f64> = loads.iter().map(share).collect();
             let bytes = |load: f64| flows as f64 * load * 4.0 * arithmetic.words() as f64 / 1e3;
@@ -88,11 +88,12 @@ fn measure(setup: &Setup) -> Result<Drawn> {
         ))
 }
 
-/// Whether so many flows decode completely, keys and hash functions being drawn from `seed`.
-pub(super) fn decodes(shape: Shape, flows: usize, seed: u64) -> bool {
+/// Whether flows of these keys decode completely under the hash functions drawn from `seed`. Under
+/// functions of their own, the same keys fall into other buckets in every trial.
+pub(super) fn decodes(shape: Shape, keys: &[FlowKey], seed: u64) -> bool {
     let family = family(seed);
     let mut sketch = FermatSketch::new(shape);
-    for (flow, key) in workload::keys(flows, seed).iter().enumerate() {
+    for (flow, key) in keys.iter().enumerate() {
         sketch.insert(&family, key, losses(flow));
     }
     sketch.decode(&family).is_complete()

@@ -8,6 +8,7 @@ use calumma_sketch::{Arithmetic, Shape};
 use super::Setup;
 use super::decode_success::decodes;
 use super::trials::{failures, least, often};
+use crate::workload;
 
 /// Success against load, and buckets a flow against flows.
 pub(super) const FIGURE: Figure<Setup> = Figure {
@@ -53,6 +54,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
 /// How often sketches of so many arrays decode, against flows a bucket.
 fn success(setup: &Setup, arrays: usize) -> Chart {
     let (flows, trials) = setup.choose((2_000, 500), (200, 20));
+    let keys = workload::keys(flows, 1);
     let loads: &[f64] = setup.choose(
         &[0.6, 0.62, 0.64, 0.66, 0.68, 0.7, 0.72, 0.74, 0.76, 0.78, 0.8, 0.82, 0.84],
         &[0.5, 0.9],
@@ -67,7 +69,7 @@ fn success(setup: &Setup, arrays: usize) -> Chart {
         let share = |&load: &f64| {
             let buckets = (flows as f64 / load / arrays as f64).round() as usize;
             let shape = shape.with_buckets(buckets);
-            let failed = failures(trials, trials, |seed| decodes(shape, flows, seed));
+            let failed = failures(trials, trials, |seed| decodes(shape, &keys, seed));
             (load, 100.0 * (trials - failed) as f64 / trials as f64)
         };
         chart.with(Series::ours(name, loads.iter().map(share).collect()))
@@ -77,9 +79,10 @@ fn success(setup: &Setup, arrays: usize) -> Chart {
 /// Buckets a flow with which 99.9 % decode, measured and asked for, and what there is to say of each
 /// number of flows.
 fn sizes(setup: &Setup, arrays: usize) -> (Chart, Vec<String>) {
-    let trials = setup.choose(2_000, 20);
+    let trials = setup.choose(1_000, 20);
     let allowed = (trials as f64 * FAILURE) as usize;
     let flows: &[usize] = setup.choose(&[100, 300, 1_000, 3_000, 10_000][..], &[50, 200]);
+    let keys = workload::keys(flows[flows.len() - 1], 1);
     let mut chart = Chart::new(
         format!("{arrays} arrays: size for 99.9 %"),
         Axis::log("flows"),
@@ -108,7 +111,8 @@ fn sizes(setup: &Setup, arrays: usize) -> (Chart, Vec<String>) {
         let shape = Shape { arrays, arithmetic, fingerprint, ..Shape::default() };
         let mut measured = Vec::new();
         for ((&flows, &asked), sentence) in flows.iter().zip(&asked).zip(&mut sentences) {
-            let decodes = |buckets, seed| decodes(shape.with_buckets(buckets), flows, seed);
+            let keys = &keys[..flows];
+            let decodes = |buckets, seed| decodes(shape.with_buckets(buckets), keys, seed);
             let enough = |buckets| often(trials, allowed, |seed| decodes(buckets, seed));
             let found = least(asked, 1, enough);
             let failed = failures(trials, trials, |seed| decodes(asked, seed));

@@ -1,5 +1,6 @@
 //! Trials, each with keys and hash functions of its own, and the search for what they need.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -35,8 +36,9 @@ pub(super) fn often(trials: usize, allowed: usize, succeeds: impl Fn(u64) -> boo
 
 /// How many trials fail; stops counting soon after `most`.
 pub(super) fn failures(trials: usize, most: usize, succeeds: impl Fn(u64) -> bool + Sync) -> usize {
-    let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let work = || {
+    let failures = AtomicUsize::new(0);
+    let next = AtomicUsize::new(0);
+    on_all_cores(|| {
         while failures.load(Ordering::Relaxed) <= most {
             let trial = next.fetch_add(1, Ordering::Relaxed);
             if trial >= trials {
@@ -46,10 +48,28 @@ pub(super) fn failures(trials: usize, most: usize, succeeds: impl Fn(u64) -> boo
                 failures.fetch_add(1, Ordering::Relaxed);
             }
         }
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    });
     failures.into_inner()
+}
+
+/// What comes of trials 0 to `trials`, in their order. Each core takes the next trial when it has
+/// finished one.
+pub(super) fn all<T: Send + Sync>(trials: usize, trial: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let results: Vec<OnceLock<T>> = (0..trials).map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    on_all_cores(|| {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(result) = results.get(at) else { break };
+            result.get_or_init(|| trial(at as u64));
+        }
+    });
+    results.into_iter().filter_map(OnceLock::into_inner).collect()
+}
+
+fn on_all_cores(work: impl Fn() + Sync) {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&work))));
 }
 
 #[cfg(test)]
@@ -62,6 +82,11 @@ mod tests {
             let found = least(400, 1, |number| number >= wanted);
             assert!(found >= wanted && found <= wanted + wanted / 50 + 1, "{found} for {wanted}");
         }
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_trials() {
+        assert_eq!(all(100, |seed| seed * seed), (0..100).map(|n| n * n).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
 
 use crate::config::{Role, Settings};
 use crate::control::unix_ns;
+use crate::forward::router::Router;
 use crate::live::{Line, Report, ToLcore};
 use crate::measure::Leaving;
 use crate::profile::{Profile, Stage};
@@ -55,12 +56,9 @@ pub struct PortQueues {
     pub tx: TxQueue,
     /// What is on the other side.
     pub role: Role,
-    /// Position of the port that packets from this one go to.
+    /// Between port pairs, position of the port that packets from this one go to.
     pub peer: usize,
 }
-
-/// Empty polls in a row after which an lcore that may sleep does.
-const IDLE_POLLS: u32 = 1000;
 
 /// What an lcore leaves behind.
 pub struct Finished {
@@ -68,6 +66,8 @@ pub struct Finished {
     pub ports: Vec<PortQueues>,
     /// What it had not reported yet.
     pub report: Report,
+    /// Its router, where packets are forwarded by routes.
+    pub router: Option<Router>,
 }
 
 /// Polls all ports in turn until `stop` is set, and then on until the epoch under way has been
@@ -75,6 +75,7 @@ pub struct Finished {
 pub fn run(
     mut worker: Worker,
     mut ports: Vec<PortQueues>,
+    mut router: Option<Router>,
     mut settings: Settings,
     line: &Line,
     stop: &AtomicBool,
@@ -83,7 +84,7 @@ pub fn run(
     let mut profile = Box::new(Profile::new(dpdk::tsc_hz()));
     let mut burst = Burst::new();
     let mut drained = true;
-    let mut idle_polls = 0;
+    let mut idle_polls = 0_u32;
     let mut host_ports_open = true;
     let mut tsc = dpdk::tsc();
     worker.set_policy(settings.policy);
@@ -121,22 +122,43 @@ pub fn run(
             profile.spend(Stage::Receive, polled - tsc);
             idle = false;
             drained &= received < burst.capacity();
-            let drops = match ports[at].role {
-                Role::Host => worker.ingress(burst.as_mut_slice()),
-                Role::Fabric => worker.egress(burst.as_mut_slice()),
-            };
-            discard(&mut burst, drops);
+            // A NIC has put the headers into memory, or another CPU's cache.
+            burst.prefetch();
+            match &mut router {
+                Some(router) => router.forward(&mut worker, at, ports[at].role, &mut burst),
+                None => {
+                    let drops = match ports[at].role {
+                        Role::Host => worker.ingress(burst.as_mut_slice()),
+                        Role::Fabric => worker.egress(burst.as_mut_slice()),
+                    };
+                    discard(&mut burst, drops);
+                }
+            }
             let worked = dpdk::tsc();
             profile.spend(Stage::Work, worked - polled);
-            let peer = ports[at].peer;
-            transmit(&mut worker, &mut ports[peer].tx, &mut burst, settings.transmit_retries);
+            match &mut router {
+                Some(router) => {
+                    transmit_all(&mut worker, &mut ports, router, settings.transmit_retries);
+                }
+                None => {
+                    let peer = ports[at].peer;
+                    let tx = &mut ports[peer].tx;
+                    transmit(&mut worker, tx, &mut burst, settings.transmit_retries);
+                }
+            }
             tsc = dpdk::tsc();
             profile.spend(Stage::Transmit, tsc - worked);
             profile.burst(tsc - began, event);
             (began, event) = (tsc, false);
         }
-        idle_polls = if idle { idle_polls + 1 } else { 0 };
-        if idle_polls >= IDLE_POLLS && settings.idle_sleep_us > 0 {
+        if let Some(router) = &mut router
+            && router.take_returns(&mut worker)
+        {
+            transmit_all(&mut worker, &mut ports, router, settings.transmit_retries);
+            idle = false;
+        }
+        idle_polls = if idle { idle_polls.saturating_add(1) } else { 0 };
+        if idle_polls >= settings.idle_polls && settings.idle_sleep_us > 0 {
             std::thread::sleep(Duration::from_micros(settings.idle_sleep_us.into()));
         }
         if idle {
@@ -145,7 +167,7 @@ pub fn run(
             tsc = woken;
         }
     }
-    Finished { ports, report: Report { counters: worker.counters, profile } }
+    Finished { ports, router, report: Report { counters: worker.counters, profile } }
 }
 
 /// Does what the control thread asks for, once a millisecond: takes new settings, and swaps the
@@ -193,6 +215,16 @@ fn transmit(worker: &mut Worker, tx: &mut TxQueue, burst: &mut Burst, retries: u
     worker.counters.transmitted += sent as u64;
     worker.counters.dropped_transmit += burst.len() as u64;
     burst.clear();
+}
+
+/// Sends all that a router has put out.
+#[inline]
+fn transmit_all(worker: &mut Worker, ports: &mut [PortQueues], router: &mut Router, retries: u32) {
+    for (port, out) in ports.iter_mut().zip(router.out()) {
+        if !out.is_empty() {
+            transmit(worker, &mut port.tx, out, retries);
+        }
+    }
 }
 
 /// The system's time, read off the time stamp counter: a handful of nanoseconds instead of the tens

@@ -185,6 +185,7 @@ mod tests {
         let settings = Settings {
             policy: Policy::default(),
             idle_sleep_us: polling.idle_sleep_us,
+            idle_polls: polling.idle_polls,
             transmit_retries: polling.transmit_retries,
         };
         assert!((0..INBOX).all(|_| lines.set(settings)));

@@ -81,7 +81,7 @@ Examples:
     calumma-edge top --config dpdk-config/af_packet.toml
 
   Two ports of a NIC bound to vfio-pci, two lcores:
-    calumma-edge --config dpdk-config/pci.toml -- -l 2,3 -a 0000:3b:00.0 -a 0000:3b:00.1";
+    calumma-edge --config dpdk-config/intel.toml -- -l 2,3 -a 0000:3b:00.0 -a 0000:3b:00.1";
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()

@@ -8,7 +8,7 @@ use calumma_sketch::Attention;
 use serde::{Deserialize, Serialize};
 
 /// Epochs that are remembered.
-const RECENT: usize = 16;
+const RECENT: usize = 64;
 
 /// Totals and figures by name.
 pub type Named = BTreeMap<String, u64>;
@@ -142,7 +142,7 @@ mod tests {
         for epoch in 6..100 {
             recent.of(epoch);
         }
-        assert_eq!(epochs(&recent), (84..100).collect::<Vec<_>>());
+        assert_eq!(epochs(&recent), (100 - RECENT as u64..100).collect::<Vec<_>>());
         assert_eq!(recent.of(1).epoch, 1, "an old one is written to no newer one's entry");
         assert_eq!((recent.all().len(), recent.all().back().unwrap().epoch), (RECENT, 99));
     }

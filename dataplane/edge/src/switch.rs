@@ -11,6 +11,8 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::control::collect::Collector;
 use crate::control::{Control, Reload, Tools};
+use crate::forward::assembly::Waiting;
+use crate::forward::router::Router;
 use crate::lcore::{self, PortQueues};
 use crate::live::{Line, Lines, sum};
 use crate::measure::Measurement;
@@ -40,6 +42,7 @@ pub fn run(
     if let Some(listen) = config.metrics.listen {
         metrics::serve(listen, board.clone())?;
     }
+    let slow_thread = Waiting::new(config.polling.control_cpu, over.clone())?;
     let (hand_over, control) = mpsc::channel::<Control>();
     let (lcores_over, cpu) = (over.clone(), config.polling.control_cpu);
     let control_thread =
@@ -58,6 +61,7 @@ pub fn run(
     let lcores = eal.lcores().len();
     let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;
     let (ports, queues) = open_ports(&eal, config, lcores, &pool)?;
+    let (forwarding, routers) = slow_thread.start(&eal, config, &ports, lcores)?;
     if let Some(user) = &config.process.user {
         process::become_user(user)?;
     }
@@ -73,26 +77,28 @@ pub fn run(
         lines,
         port_totals: Box::new(move || port_totals(&for_totals)),
         board,
-        reload: Reload::new(path.to_owned(), signals, config.clone()),
+        reload: Reload::new(path.to_owned(), signals, config.clone(), forwarding.routes()),
+        slow_path: forwarding.counters(),
         tsc_hz,
     });
     let settings = config.settings();
-    let inputs: Vec<(Worker, Vec<PortQueues>, Line)> = mailboxes
+    let inputs: Vec<(Worker, Vec<PortQueues>, Option<Router>, Line)> = mailboxes
         .into_iter()
         .zip(queues)
+        .zip(routers)
         .zip(lcore_lines)
-        .map(|((mailbox, queues), line)| {
-            (Worker::new(settings.policy, Measurement::new(mailbox)), queues, line)
+        .map(|(((mailbox, queues), router), line)| {
+            (Worker::new(settings.policy, Measurement::new(mailbox)), queues, router, line)
         })
         .collect();
 
     if hand_over.send(control).is_err() {
         anyhow::bail!("the control thread has ended early");
     }
-    let finished = eal.run_on_lcores(inputs, |(worker, ports, line)| {
+    let finished = eal.run_on_lcores(inputs, |(worker, ports, router, line)| {
         // Where one lcore ends, even by a panic, the others must not go on without it.
         let _stop = StopOnDrop(&stop);
-        lcore::run(worker, ports, settings, &line, &stop)
+        lcore::run(worker, ports, router, settings, &line, &stop)
     });
     over.store(true, Ordering::Relaxed);
     let lines = control_thread.join();
@@ -108,9 +114,13 @@ pub fn run(
     for (port, named) in port_totals(&ports) {
         totals.extend(named.into_iter().map(|(name, n)| (format!("port.{port}.{name}"), n)));
     }
+    let routers = finished.iter().filter_map(|lcore| lcore.router.as_ref());
+    let (slow_path, slow_pool) = forwarding.finish(routers);
+    totals.extend(slow_path);
     // With its queues and ports gone, nobody holds an mbuf any more.
     drop((finished, ports));
-    totals.push(("mbufs.lost".to_owned(), pool.in_use().into()));
+    let lost = pool.in_use() + slow_pool.map_or(0, |pool| pool.in_use());
+    totals.push(("mbufs.lost".to_owned(), lost.into()));
     Ok(totals)
 }
 

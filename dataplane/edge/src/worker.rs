@@ -368,8 +368,9 @@ impl Worker {
             len: 0,
             drops: DropMask::default(),
         };
+        let tunnels = self.policy.tunnels;
         for (at, packet) in packets.iter().enumerate() {
-            let parsed = match self.policy.tunnels {
+            let parsed = match tunnels {
                 Tunnels::Outer => parse(packet.bytes(), packet.wire_len()),
                 Tunnels::Inner => self.parse_inner(packet),
             };
@@ -404,6 +405,7 @@ impl Worker {
     }
 
     /// Counts a packet that is not measured, and says what to do with it.
+    #[inline(never)]
     fn unmeasured(&mut self, kind: Unmeasured) -> Treatment {
         let treatment = match kind {
             Unmeasured::ForeignShim => Treatment::Drop,
@@ -414,6 +416,7 @@ impl Worker {
         treatment
     }
 
+    #[inline(never)]
     fn parse_inner<P: Packet>(&mut self, packet: &P) -> Parsed {
         let (parsed, inside) = tunnel::parse(packet.bytes(), packet.wire_len());
         if let Some(inside) = inside {

@@ -3,53 +3,20 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use calumma_edge::control::unix_ns;
-use calumma_edge::status::Status;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, HashKey, Layout};
-use calumma_wire::{FrameReader, Message};
-use common::{EAL, Edge, Folder, totals};
+use calumma_sketch::Layout;
+use calumma_wire::Message;
+use common::{EAL, Edge, Folder, get, listen, status_when, totals, welcome};
 use serde_json::Value;
 
 const EPOCH_NS: u64 = 400_000_000;
-
-/// A controller that welcomes the first edge and keeps what it says.
-fn controller(listener: TcpListener, layout: Layout) -> Receiver<Message> {
-    let (tell, heard) = channel();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut welcome = Vec::new();
-        Message::Welcome {
-            layout: layout.clone(),
-            hash_key: HashKey::from_bytes([5; 32]),
-            epoch_length_ns: EPOCH_NS,
-            guards: Guards::default(),
-            attention: Attention::healthy(&layout, 256),
-            effective_epoch: 0,
-        }
-        .encode(&mut welcome);
-        stream.write_all(&welcome).unwrap();
-        let (mut reader, mut buffer) = (FrameReader::new(), vec![0; 64 << 10]);
-        while let Ok(read) = stream.read(&mut buffer) {
-            if read == 0 {
-                return;
-            }
-            reader.push(&buffer[..read]);
-            while let Some(message) = reader.next(Some(&layout)).unwrap() {
-                if tell.send(message).is_err() {
-                    return;
-                }
-            }
-        }
-    });
-    heard
-}
 
 /// A config whose ports are `net_null`: the host's side sends packets without end, none of them IP.
 fn config(controller: &str, metrics: &str, more: &str) -> String {
@@ -58,29 +25,6 @@ fn config(controller: &str, metrics: &str, more: &str) -> String {
          [[port]]\nname = 'net_null0'\nrole = 'host'\npeer = 'net_null1'\n\
          [[port]]\nname = 'net_null1'\nrole = 'fabric'\npeer = 'net_null0'\n"
     )
-}
-
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: e1\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    body.to_owned()
-}
-
-/// The switch's status once it is as wanted.
-fn status_when(address: &str, wanted: impl Fn(&Status) -> bool) -> Status {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        let status: Status = serde_json::from_str(&get(address, "/status")).unwrap();
-        if wanted(&status) {
-            return status;
-        }
-        assert!(Instant::now() < end, "{status:#?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// What `calumma-edge top --json` shows.
@@ -124,7 +68,12 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let heard = controller(listener, Layout::default());
+    let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
+    let (tell, heard) = channel();
+    std::thread::spawn(move || {
+        let layout = Layout::default();
+        listen(welcome(&listener, &layout, clock), &layout, &tell);
+    });
     let path = folder.write("edge.toml", config(&address, &metrics, ""));
     let prefix = format!("calumma-operation-{}", std::process::id());
     let mut eal: Vec<String> = EAL.map(str::to_owned).into();
@@ -182,7 +131,6 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     edge.wait_for("controller can't change while the switch runs");
 
     // Told to stop, it finishes the epoch under way and hands it over, all within two epochs.
-    let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
     let (told, last) = (Instant::now(), clock.epoch_at(unix_ns()));
     edge.signal("TERM");
     let (ended, said) = edge.ended();

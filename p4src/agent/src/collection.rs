@@ -4,7 +4,7 @@
 //!
 //! A [`Gathering`] knows which elements of which source are there, sends requests for the missing
 //! ones, and takes reports in any order, lost and doubled ones included. Reading does not clear;
-//! once everything is there, [`Gathering::clear_requests`] gives the packets that do.
+//! once everything is there, [`Clearing`] does, and knows when that is done.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +21,10 @@ pub const FRONT: usize = ETHERNET + HEADER;
 
 /// Longest collection packet, so that a report fits an Ethernet frame.
 const MTU: usize = 1514;
+
+/// Elements that one packet goes round for: long runs are cut, so that several packets share the work
+/// and a lost one costs little.
+const RUN: u32 = 4096;
 
 /// What is collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +49,19 @@ impl Source {
         Source::Downstream(1),
         Source::Downstream(2),
     ];
+
+    /// Those of the ingress side, in the order of a group.
+    pub const INGRESS: [Source; 5] = [
+        Source::Classifier(0),
+        Source::Classifier(1),
+        Source::Upstream(0),
+        Source::Upstream(1),
+        Source::Upstream(2),
+    ];
+
+    /// Those of the egress side.
+    pub const EGRESS: [Source; 3] =
+        [Source::Downstream(0), Source::Downstream(1), Source::Downstream(2)];
 
     fn number(self) -> u8 {
         match self {
@@ -147,15 +164,12 @@ impl Gathering {
         let mut out = Vec::new();
         for (&access, parts) in &self.parts {
             for (first, length) in runs(parts) {
-                out.push(self.packet(access, first, length));
+                let (source, request) = (self.source, self.request);
+                let first = self.first + first;
+                out.push(packet(source, self.arithmetic, access, first, length, request));
             }
         }
         out
-    }
-
-    /// Packets that clear the group.
-    pub fn clear_requests(&self) -> Vec<Vec<u8>> {
-        vec![self.packet(Access::Clear, 0, self.elements)]
     }
 
     /// Takes the records of a report. True if it belongs to this gathering.
@@ -163,32 +177,15 @@ impl Gathering {
     /// # Errors
     /// When the packet is no report of a collection.
     pub fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
-        let truncated = ReportError::Truncated(packet.len());
-        let front: &[u8; FRONT] = packet.first_chunk().ok_or(truncated)?;
-        let word = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);
-        let ether_type = word(12);
-        if ether_type != ETHER_TYPE {
-            return Err(ReportError::EtherType(ether_type));
-        }
-        let (source_number, access) = (front[14], front[15] & 7);
-        let unknown = ReportError::Unknown { source_number, access };
-        let source = Source::from_number(source_number).ok_or(unknown)?;
-        let access = match access {
-            2 => Access::Read,
-            3 => Access::ReadSecond,
-            4 => Access::Clear,
-            _ => return Err(unknown),
-        };
-        let next = u32::from(word(16));
-        let (room, limit) = (word(20), word(22));
-        let request = u32::from_be_bytes([front[24], front[25], front[26], front[27]]);
+        let report = Report::parse(packet)?;
+        let Report { source, access, next, request, .. } = report;
         let Some(parts) = self.parts.get_mut(&access) else { return Ok(false) };
         if (source, request) != (self.source, self.request) {
             return Ok(false);
         }
         let size = source.record(self.arithmetic);
-        let count = usize::from(limit.checked_sub(room).ok_or(truncated)?);
-        let records = packet.get(FRONT..FRONT + count * size).ok_or(truncated)?;
+        let records = packet.get(FRONT..FRONT + report.records * size);
+        let records = records.ok_or(ReportError::Truncated(packet.len()))?;
         // The newest record is in front: that of the element before `next`.
         for (back, record) in (1..).zip(records.chunks_exact(size)) {
             let element = next.wrapping_sub(back).wrapping_sub(self.first) & 0xFFFF;
@@ -223,24 +220,128 @@ impl Gathering {
         }
         Some(out)
     }
+}
 
-    /// A packet that accesses `length` elements of the group from `first` on.
-    fn packet(&self, access: Access, first: u32, length: u32) -> Vec<u8> {
-        let limit = ((MTU - FRONT) / self.source.record(self.arithmetic)) as u16;
-        let mut out = vec![0; 12];
-        out.extend_from_slice(&ETHER_TYPE.to_be_bytes());
-        out.extend_from_slice(&[self.source.number(), access as u8]);
-        // Group and element together fill the 16 bits of an index.
-        out.extend_from_slice(&((self.first + first) as u16).to_be_bytes());
-        out.extend_from_slice(&(length as u16).to_be_bytes());
-        out.extend_from_slice(&limit.to_be_bytes());
-        out.extend_from_slice(&limit.to_be_bytes());
-        out.extend_from_slice(&self.request.to_be_bytes());
-        out
+/// The group of one epoch as it is cleared in one source.
+#[derive(Debug)]
+pub struct Clearing {
+    source: Source,
+    arithmetic: Arithmetic,
+    request: u32,
+    /// First element and length of the runs that are not known to be cleared.
+    left: Vec<(u32, u32)>,
+}
+
+impl Clearing {
+    /// Clears the group of timestamp bit `bit`; `request` tells its reports from those of others.
+    pub fn new(layout: &Layout, source: Source, bit: u32, request: u32) -> Clearing {
+        let elements = source.elements(layout);
+        let first = bit * elements;
+        let left = cut(0, elements).map(|(at, length)| (first + at, length)).collect();
+        Clearing { source, arithmetic: layout.arithmetic, request, left }
+    }
+
+    /// Packets that clear what is not known to be cleared. A packet that was sent before does no
+    /// harm: the switch works on them in order.
+    pub fn requests(&self) -> Vec<Vec<u8>> {
+        let Clearing { source, arithmetic, request, .. } = *self;
+        let packet =
+            |&(first, length)| packet(source, arithmetic, Access::Clear, first, length, request);
+        self.left.iter().map(packet).collect()
+    }
+
+    /// Takes a report. True if it belongs to this clearing.
+    ///
+    /// # Errors
+    /// When the packet is no report of a collection.
+    pub fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+        let Report { source, access, next, left, request, .. } = Report::parse(packet)?;
+        if (source, access, request) != (self.source, Access::Clear, self.request) {
+            return Ok(false);
+        }
+        // Registers have up to 2^16 elements: behind the last one comes 0.
+        let ends = |&(first, length): &(u32, u32)| (first + length) & 0xFFFF == next;
+        if left == 0 {
+            self.left.retain(|run| !ends(run));
+        }
+        Ok(true)
+    }
+
+    /// True once all is cleared.
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty()
     }
 }
 
-/// Runs of missing elements: first and length.
+/// What a report says in its header.
+struct Report {
+    source: Source,
+    access: Access,
+    next: u32,
+    left: u16,
+    records: usize,
+    request: u32,
+}
+
+impl Report {
+    fn parse(packet: &[u8]) -> Result<Report, ReportError> {
+        let truncated = ReportError::Truncated(packet.len());
+        let front: &[u8; FRONT] = packet.first_chunk().ok_or(truncated)?;
+        let word = |at: usize| u16::from_be_bytes([front[at], front[at + 1]]);
+        let ether_type = word(12);
+        if ether_type != ETHER_TYPE {
+            return Err(ReportError::EtherType(ether_type));
+        }
+        let (source_number, access) = (front[14], front[15] & 7);
+        let unknown = ReportError::Unknown { source_number, access };
+        let source = Source::from_number(source_number).ok_or(unknown)?;
+        let access = match access {
+            2 => Access::Read,
+            3 => Access::ReadSecond,
+            4 => Access::Clear,
+            _ => return Err(unknown),
+        };
+        let (room, limit) = (word(20), word(22));
+        Ok(Report {
+            source,
+            access,
+            next: u32::from(word(16)),
+            left: word(18),
+            records: usize::from(limit.checked_sub(room).ok_or(truncated)?),
+            request: u32::from_be_bytes([front[24], front[25], front[26], front[27]]),
+        })
+    }
+}
+
+/// A packet that accesses `length` elements from `first` on.
+fn packet(
+    source: Source,
+    arithmetic: Arithmetic,
+    access: Access,
+    first: u32,
+    length: u32,
+    request: u32,
+) -> Vec<u8> {
+    let limit = ((MTU - FRONT) / source.record(arithmetic)) as u16;
+    let mut out = vec![0; 12];
+    out.extend_from_slice(&ETHER_TYPE.to_be_bytes());
+    out.extend_from_slice(&[source.number(), access as u8]);
+    // Group and element together fill the 16 bits of an index.
+    out.extend_from_slice(&(first as u16).to_be_bytes());
+    out.extend_from_slice(&(length as u16).to_be_bytes());
+    out.extend_from_slice(&limit.to_be_bytes());
+    out.extend_from_slice(&limit.to_be_bytes());
+    out.extend_from_slice(&request.to_be_bytes());
+    out
+}
+
+/// A run in pieces of at most [`RUN`]: first and length.
+fn cut(first: u32, length: u32) -> impl Iterator<Item = (u32, u32)> {
+    let starts = (0..length).step_by(RUN as usize);
+    starts.map(move |at| (first + at, RUN.min(length - at)))
+}
+
+/// Runs of missing elements, none longer than [`RUN`]: first and length.
 fn runs(parts: &[Option<Vec<u32>>]) -> Vec<(u32, u32)> {
     let mut out: Vec<(u32, u32)> = Vec::new();
     for (at, _) in (0..).zip(parts).filter(|(_, part)| part.is_none()) {
@@ -249,7 +350,7 @@ fn runs(parts: &[Option<Vec<u32>>]) -> Vec<(u32, u32)> {
             _ => out.push((at, 1)),
         }
     }
-    out
+    out.into_iter().flat_map(|(first, length)| cut(first, length)).collect()
 }
 
 /// A record's words: one of 16 bits, or several of 32.
@@ -285,6 +386,25 @@ mod tests {
         assert_eq!(gathering.take(&report), Ok(false), "another request's report");
     }
 
+    #[test]
+    fn a_group_is_cleared_once_the_end_of_each_run_is_reported() {
+        let layout = Layout::default();
+        let mut clearing = Clearing::new(&layout, Source::Classifier(0), 1, 9);
+        let requests = clearing.requests();
+        assert_eq!(requests.len(), 8, "32768 counters in runs of {RUN}");
+        // On its way back, a request names the element behind its last and has none left.
+        for (at, mut report) in requests.into_iter().enumerate() {
+            assert!(!clearing.is_complete());
+            let next = ((8 + at as u32 + 1) * RUN) as u16;
+            report[16..18].copy_from_slice(&next.to_be_bytes());
+            assert_eq!(clearing.take(&report), Ok(true), "still under way");
+            assert_eq!(clearing.requests().len(), 8 - at);
+            report[18..20].fill(0);
+            assert_eq!(clearing.take(&report), Ok(true));
+        }
+        assert!(clearing.is_complete());
+    }
+
     proptest! {
         #[test]
         fn any_report_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
@@ -293,6 +413,8 @@ mod tests {
             }
             let mut gathering = Gathering::new(&Layout::default(), Source::Classifier(0), 0, 0);
             let _ = gathering.take(&bytes);
+            let mut clearing = Clearing::new(&Layout::default(), Source::Upstream(0), 0, 0);
+            let _ = clearing.take(&bytes);
         }
     }
 }

@@ -13,6 +13,16 @@ use crate::program::WORD_BITS;
 const INFINITE_8: u32 = 0xFF;
 const INFINITE_16: u32 = 0xFFFF;
 
+const SAMPLING: &str = "Ingress.flow_hash.sampling";
+const NARROW: &str = "Ingress.classify.narrow";
+const WIDE: &str = "Ingress.classify.wide";
+const CLASSES: &str = "Ingress.classify.classes";
+const UPSTREAM: &str = "Ingress.upstream";
+const DOWNSTREAM: &str = "Egress.downstream";
+
+/// The table that lets packets be recorded at egress: without entries of an epoch none is.
+pub const MASKS: &str = "Egress.masks.masks";
+
 /// How one field of an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
@@ -42,7 +52,7 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     for (position, table) in family.tables().iter().enumerate() {
         for (value, lanes) in (0..).zip(table) {
             out.push(TableEntry {
-                table: format!("Ingress.flow_hash.byte{position}.secret"),
+                table: secret_table(position),
                 keys: vec![("byte", Match::Exact(value))],
                 action: "set",
                 args: vec![
@@ -58,77 +68,101 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     out
 }
 
+/// The secret table of a byte of the first CRC, 0 the lowest.
+pub fn secret_table(byte: usize) -> String {
+    format!("Ingress.flow_hash.byte{byte}.secret")
+}
+
+/// Full names of the tables that [`epoch`] fills.
+pub fn epoch_tables() -> Vec<String> {
+    let fixed = [SAMPLING, NARROW, WIDE, CLASSES, MASKS].map(str::to_owned);
+    let ranges = [UPSTREAM, DOWNSTREAM]
+        .into_iter()
+        .flat_map(|encoder| (0..3).map(move |array| format!("{encoder}.modulo{array}.ranges")));
+    fixed.into_iter().chain(ranges).collect()
+}
+
 /// All entries of an epoch under `attention`, for both gresses.
 pub fn epoch(layout: &Layout, attention: &Attention, epoch: u64) -> Vec<TableEntry> {
     let bit = (epoch & 1) as u32;
     let partition = &attention.partition;
     let [ll, hl, hh] = [partition.ll_part(), partition.hl_part(), partition.hh_part()];
-    let mut out = vec![sampling(epoch)];
-    out.extend(thresholds(attention, [ll, hl, hh], bit));
+    let mut out = vec![sampling(attention, epoch)];
+    out.extend(levels(attention, bit));
+    out.extend(classes([ll, hl, hh], bit));
     out.extend(masks([ll, hl, hl], bit));
-    out.extend(ranges("Ingress.upstream", [ll, hl, hh], bit, layout.upstream_buckets));
-    out.extend(ranges("Egress.downstream", [ll, hl, hl], bit, layout.downstream_buckets));
+    out.extend(ranges(UPSTREAM, [ll, hl, hh], bit, layout.upstream_buckets));
+    out.extend(ranges(DOWNSTREAM, [ll, hl, hl], bit, layout.downstream_buckets));
     out
 }
 
-/// The epoch's seed.
-fn sampling(epoch: u64) -> TableEntry {
+/// The epoch's seed, and the highest sample hash that is sampled.
+fn sampling(attention: &Attention, epoch: u64) -> TableEntry {
     TableEntry {
-        table: "Ingress.flow_hash.sampling".to_owned(),
+        table: SAMPLING.to_owned(),
         keys: vec![("timestamp", Match::Exact((epoch & 1) as u32))],
         action: "sample",
-        args: vec![("epoch_seed", u32::from(sample_seed(epoch)))],
+        args: vec![
+            ("epoch_seed", u32::from(sample_seed(epoch))),
+            ("highest_sampled", attention.sample_rate.threshold() - 1),
+        ],
     }
 }
 
-/// A rectangle of the values of both counters, first and last.
-type Sizes = [(u32, u32); 2];
-
-/// The values of the two counters that give a size from `low` to below `high` (at least 1), as
-/// rectangles that don't overlap. `None` is infinity.
-fn sizes(low: u32, high: Option<u32>) -> Vec<Sizes> {
-    // A counter at its maximum is infinite: it is at least of any size.
-    let from = |size: u32, infinite: u32| (size.min(infinite), infinite);
-    let (low8, low16) = (from(low, INFINITE_8), from(low, INFINITE_16));
-    let Some(high) = high else { return vec![[low8, low16]] };
-    let (high8, high16) = (from(high, INFINITE_8), from(high, INFINITE_16));
-    // All that is at least `low`, without what is at least `high`.
-    let narrow = [(low8.0, high8.0 - 1), low16];
-    let wide = [high8, (low16.0, high16.0 - 1)];
-    let some = |sizes: &Sizes| sizes.iter().all(|(first, last)| first <= last);
-    [narrow, wide].into_iter().filter(some).collect()
+/// From each counter to its level: 1 from T_l on, 2 from T_h on. A counter at its maximum is
+/// infinite, and at least of any size.
+fn levels(attention: &Attention, bit: u32) -> Vec<TableEntry> {
+    let mut out = Vec::new();
+    for (table, counter, action, infinite) in
+        [(NARROW, "count8", "narrow_from", INFINITE_8), (WIDE, "count16", "wide_from", INFINITE_16)]
+    {
+        let [t_l, t_h] = [attention.t_l.min(infinite), attention.t_h.min(infinite)];
+        for (level, low, high) in [(1, t_l, t_h - 1), (2, t_h, infinite)] {
+            if low <= high {
+                out.push(TableEntry {
+                    table: table.to_owned(),
+                    keys: vec![
+                        ("timestamp", Match::Exact(bit)),
+                        (counter, Match::Range(low, high)),
+                    ],
+                    action,
+                    args: vec![("level", level)],
+                });
+            }
+        }
+    }
+    out
 }
 
-/// From counters and sample hash to the hierarchy and its part: what `parts` has for hierarchies 1,
-/// 2 and 3.
-fn thresholds(attention: &Attention, parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
-    let Attention { t_h, t_l, sample_rate, .. } = *attention;
-    let sampled = (0, sample_rate.threshold() - 1);
-    let any = (0, 0xFFFF);
+/// From the levels of both counters and from sampling to the hierarchy and its part: what `parts`
+/// has for hierarchies 1, 2 and 3.
+fn classes(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
     let mut out = Vec::new();
-    for (hierarchy, part, sizes, sample) in [
-        (1, parts[0], sizes(0, Some(t_l)), sampled),
-        (2, parts[1], sizes(t_l, Some(t_h)), any),
-        (3, parts[2], sizes(t_h, None), any),
-    ] {
+    let levels = (0..3u32).flat_map(|narrow| (0..3).map(move |wide| (narrow, wide)));
+    for (narrow, wide, sampled) in levels.flat_map(|(n, w)| [(n, w, 0), (n, w, 1)]) {
+        let hierarchy = match (narrow.min(wide), sampled) {
+            (0, sampled) => sampled,
+            (level, _) => level + 1,
+        };
+        let Some(part) = hierarchy.checked_sub(1).map(|part| &parts[part as usize]) else {
+            continue;
+        };
         let (action, mask) = if part.is_empty() {
             ("unencoded", None)
         } else {
             ("encoded", Some(("mask", part.mask())))
         };
-        for [count8, count16] in sizes {
-            out.push(TableEntry {
-                table: "Ingress.classify.thresholds".to_owned(),
-                keys: vec![
-                    ("timestamp", Match::Exact(bit)),
-                    ("count8", Match::Range(count8.0, count8.1)),
-                    ("count16", Match::Range(count16.0, count16.1)),
-                    ("hashes.sample", Match::Range(sample.0, sample.1)),
-                ],
-                action,
-                args: [("hierarchy", hierarchy)].into_iter().chain(mask).collect(),
-            });
-        }
+        out.push(TableEntry {
+            table: CLASSES.to_owned(),
+            keys: vec![
+                ("timestamp", Match::Exact(bit)),
+                ("narrow_level", Match::Exact(narrow)),
+                ("wide_level", Match::Exact(wide)),
+                ("hashes.sampled", Match::Exact(sampled)),
+            ],
+            action,
+            args: [("hierarchy", hierarchy)].into_iter().chain(mask).collect(),
+        });
     }
     out
 }
@@ -136,7 +170,7 @@ fn thresholds(attention: &Attention, parts: [Part; 3], bit: u32) -> Vec<TableEnt
 /// Which masks an encoder's marks have at egress.
 fn masks(parts: [Part; 3], bit: u32) -> Vec<TableEntry> {
     let entry = |(hierarchy, part): (u32, &Part)| TableEntry {
-        table: "Egress.masks.masks".to_owned(),
+        table: MASKS.to_owned(),
         keys: vec![("mark", Match::Exact(bit << 2 | hierarchy))],
         action: "encoded",
         args: vec![("mask", part.mask())],
@@ -220,28 +254,35 @@ mod tests {
                 partition: Partition { hh: 1, hl: 1, ll: 1 },
             };
             let parts = [Part::new(0, 1), Part::new(1, 1), Part::new(2, 1)];
-            let entries = thresholds(&attention, parts, 0);
-            prop_assert!(entries.len() <= 5);
-            let found: Vec<u32> = entries
-                .iter()
-                .filter(|entry| {
-                    let values = [0, count8, count16, u32::from(sample)];
-                    entry.keys.iter().zip(values).all(|((_, key), value)| match key {
-                        Match::Exact(wanted) => *wanted == value,
-                        Match::Range(low, high) => (*low..=*high).contains(&value),
+            let entries = [levels(&attention, 0), classes(parts, 0)].concat();
+            // What a table's only entry for these values gives first; 0 without one.
+            let found = |table: &str, values: &[u32]| {
+                let hits: Vec<u32> = entries
+                    .iter()
+                    .filter(|entry| entry.table.ends_with(table))
+                    .filter(|entry| {
+                        entry.keys.iter().zip(values).all(|((_, key), value)| match key {
+                            Match::Exact(wanted) => wanted == value,
+                            Match::Range(low, high) => (low..=high).contains(&value),
+                        })
                     })
-                })
-                .map(|entry| entry.args[0].1)
-                .collect();
+                    .map(|entry| entry.args[0].1)
+                    .collect();
+                assert!(hits.len() <= 1, "{table} has overlapping entries");
+                hits.first().copied().unwrap_or(0)
+            };
+            let narrow = found(".narrow", &[0, count8]);
+            let wide = found(".wide", &[0, count16]);
+            let sampled = u32::from(sample) < attention.sample_rate.threshold();
+            let hierarchy = found(".classes", &[0, narrow, wide, u32::from(sampled)]);
             let infinite = |count, infinite| if count == infinite { u32::MAX } else { count };
             let size = infinite(count8, 0xFF).min(infinite(count16, 0xFFFF));
             let wanted = match size {
-                _ if size >= attention.t_h => vec![3],
-                _ if size >= t_l => vec![2],
-                _ if u32::from(sample) < attention.sample_rate.threshold() => vec![1],
-                _ => vec![],
+                _ if size >= attention.t_h => 3,
+                _ if size >= t_l => 2,
+                _ => u32::from(sampled),
             };
-            prop_assert_eq!(found, wanted);
+            prop_assert_eq!(hierarchy, wanted);
         }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use calumma_sketch::Arithmetic;
-use calumma_switchd::collection::{FRONT, Gathering, Source};
+use calumma_switchd::collection::{Clearing, FRONT, Gathering, Source};
 use calumma_tna::{Entry, MirrorSession};
 
 use common::{FABRIC, HOST, Numbers, Pair, attention, marked, packet};
@@ -64,9 +64,13 @@ fn everything_is_collected(arithmetic: Arithmetic) {
         let words = gathering.words().unwrap();
         assert!(words.iter().any(|&word| word != 0), "{source:?} has measured something");
         assert!(words == registers(&pair, source, 1), "{source:?}");
-        for packet in gathering.clear_requests() {
-            pair.switch.inject(CPU, &packet);
+        let mut clearing = Clearing::new(&pair.layout, source, 1, request);
+        for packet in clearing.requests() {
+            for (_, report) in pair.switch.inject(CPU, &packet) {
+                assert_eq!(clearing.take(&report), Ok(true));
+            }
         }
+        assert!(clearing.is_complete(), "{source:?}");
         assert!(registers(&pair, source, 1).iter().all(|&word| word == 0), "{source:?}");
     }
     assert_eq!(pair.switch.statistics().out_of_range, 0);
@@ -113,8 +117,7 @@ fn collecting_one_group_leaves_the_other_alone_and_traffic_undisturbed() {
     let sent = packet(&mut Numbers(77));
     let expected = pair.switch.inject(HOST, &sent.bytes);
     let before = registers(&pair, Source::Upstream(0), 0);
-    let gathering = Gathering::new(&pair.layout, Source::Upstream(0), 1, 3);
-    for request in gathering.clear_requests() {
+    for request in Clearing::new(&pair.layout, Source::Upstream(0), 1, 3).requests() {
         pair.switch.inject(CPU, &request);
     }
     assert!(before == registers(&pair, Source::Upstream(0), 0));
@@ -126,7 +129,8 @@ fn a_host_can_neither_read_nor_clear() {
     let mut pair = measured(Arithmetic::Prime);
     let before = registers(&pair, Source::Upstream(0), 1);
     let gathering = Gathering::new(&pair.layout, Source::Upstream(0), 1, 3);
-    for request in [gathering.requests(), gathering.clear_requests()].concat() {
+    let clearing = Clearing::new(&pair.layout, Source::Upstream(0), 1, 3);
+    for request in [gathering.requests(), clearing.requests()].concat() {
         let sent = pair.switch.inject(HOST, &request);
         assert_eq!(sent, [(FABRIC, request)], "passes like any other packet");
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{ControlError, LoadError};
-use crate::ir::{Code, MatchKind};
+use crate::ir::{Code, CounterKind, MatchKind};
 use crate::source::preprocess::{self, Stop};
 use crate::source::{Fault, SourceMap};
 use crate::{lower, optimize, syntax};
@@ -59,6 +59,17 @@ pub struct RegisterInfo {
     pub size: usize,
     /// One or two values an element: name (empty for a plain value) and bits.
     pub fields: Vec<(String, u16)>,
+}
+
+/// A counter as the control plane sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterInfo {
+    /// Full name.
+    pub name: String,
+    /// Elements.
+    pub size: usize,
+    /// What it counts.
+    pub kind: CounterKind,
 }
 
 impl Program {
@@ -126,6 +137,16 @@ impl Program {
             fields: register.lanes.clone(),
         };
         self.code.registers.iter().map(info).collect()
+    }
+
+    /// All counters, without those of single tables.
+    pub fn counters(&self) -> Vec<CounterInfo> {
+        let info = |counter: &crate::ir::Counter| CounterInfo {
+            name: counter.name.clone(),
+            size: counter.size,
+            kind: counter.kind,
+        };
+        self.code.counters.iter().map(info).collect()
     }
 
     pub(crate) fn table_index(&self, name: &str) -> Result<usize, ControlError> {

@@ -336,3 +336,17 @@ fn a_file_that_is_not_there_is_named() {
     let error = Program::load("/nowhere/edge.p4", &[]).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/edge.p4: "), "{error}");
 }
+
+#[test]
+fn checksums_are_made_of_fields_and_zeros() {
+    let with = |list: &str| {
+        let deparser = format!(
+            "Checksum() sum; apply {{
+                hdr.data.z = sum.update({list}); // HERE
+                pkt.emit(hdr); }}"
+        );
+        program("", "", "", "").replacen("apply { pkt.emit(hdr); }", &deparser, 1)
+    };
+    Program::from_text("test.p4", &with("{ hdr.data.a, 8w0, hdr.data.x }"), &[]).unwrap();
+    refused(&with("{ hdr.data.a, 8w1, hdr.data.x }"), "no other constants");
+}

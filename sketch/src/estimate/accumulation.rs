@@ -2,7 +2,7 @@
 //! (section 4.2 and Appendix C of the ChameleMon paper).
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::entropy::entropy_of_packets;
 use super::size::Sizes;
@@ -30,9 +30,9 @@ pub struct FlowSize {
 /// Made in about the time of [`size_distribution`](super::size_distribution) when first asked for a size or the distribution;
 /// then a size costs some hundred nanoseconds.
 #[derive(Debug)]
-pub struct Accumulation<'a> {
-    family: &'a HashFamily,
-    classifier: &'a TowerSketch,
+pub struct Accumulation {
+    family: Arc<HashFamily>,
+    classifier: TowerSketch,
     t_h: u64,
     hh: HashMap<FlowKey, u64>,
     complete: bool,
@@ -51,17 +51,28 @@ struct Known {
 /// Rounds of taking flows of the flowset out of each other's counters.
 const ROUNDS: usize = 2;
 
-impl<'a> Accumulation<'a> {
-    /// Of an epoch under threshold `t_h` (at least 1) whose HH encoder gave `decoded`. Flows without
-    /// a positive number of packets, which only a partial decode has, are left out.
+impl Accumulation {
+    /// Of an epoch under threshold `t_h` (at least 1) whose HH encoder gave `decoded`.
     pub fn new(
-        family: &'a HashFamily,
-        classifier: &'a TowerSketch,
+        family: Arc<HashFamily>,
+        classifier: TowerSketch,
         t_h: u32,
         decoded: &Decoded,
     ) -> Self {
-        let flows = decoded.flows().iter();
+        Self::from_flowset(family, classifier, t_h, decoded.flows(), decoded.is_complete())
+    }
+
+    /// The same from the flows of the HH encoder and whether these are all that it recorded. Flows
+    /// without a positive number of packets, which only a partial decode has, are left out.
+    pub fn from_flowset(
+        family: Arc<HashFamily>,
+        classifier: TowerSketch,
+        t_h: u32,
+        flows: &[(FlowKey, i64)],
+        complete: bool,
+    ) -> Self {
         let hh = flows
+            .iter()
             .filter_map(|&(key, packets)| Some((key, u64::try_from(packets).ok()?)))
             .filter(|&(_, packets)| packets > 0)
             .collect();
@@ -70,7 +81,7 @@ impl<'a> Accumulation<'a> {
             classifier,
             t_h: u64::from(t_h.max(1)),
             hh,
-            complete: decoded.is_complete(),
+            complete,
             packets: None,
             known: OnceLock::new(),
         }
@@ -104,22 +115,22 @@ impl<'a> Accumulation<'a> {
             hashed.iter().map(|(_, hashes, packets)| bound(*packets, hashes)).collect();
 
         let distribution = self.distribution_of(own.iter().copied());
-        let mut sizes = Sizes::new(self.classifier, &distribution, self.known_from());
+        let mut sizes = Sizes::new(&self.classifier, &distribution, self.known_from());
         let mut hh = Vec::new();
         for _ in 0..ROUNDS {
             let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
-            sizes.know(self.classifier, flows);
+            sizes.know(&self.classifier, flows);
             hh = hashed
                 .iter()
                 .zip(&own)
                 .map(|((_, hashes, recorded), &own)| {
-                    sizes.of_recorded(self.classifier, hashes, *recorded, unseen, own)
+                    sizes.of_recorded(&self.classifier, hashes, *recorded, unseen, own)
                 })
                 .collect();
             own = hh.iter().map(|estimate| estimate.value.round() as u64).collect();
         }
         let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
-        sizes.know(self.classifier, flows);
+        sizes.know(&self.classifier, flows);
         Known {
             sizes,
             hh: hashed.iter().map(|flow| flow.0).zip(hh).collect(),
@@ -133,7 +144,12 @@ impl<'a> Accumulation<'a> {
     }
 
     fn distribution_of(&self, hh_sizes: impl Iterator<Item = u64>) -> Vec<(u64, f64)> {
-        size_distribution_with_known(self.classifier, self.known_from(), hh_sizes)
+        size_distribution_with_known(&self.classifier, self.known_from(), hh_sizes)
+    }
+
+    /// The classifier that is asked.
+    pub fn classifier(&self) -> &TowerSketch {
+        &self.classifier
     }
 
     /// The size of any flow (0 where it was not seen).
@@ -151,7 +167,7 @@ impl<'a> Accumulation<'a> {
         let at_most = most.into_iter().chain(counted).min();
         let estimate =
             known.hh.get(key).copied().unwrap_or_else(|| {
-                known.sizes.of_other(self.classifier, &hashes, self.known_from())
+                known.sizes.of_other(&self.classifier, &hashes, self.known_from())
             });
         let at_least = if self.complete { recorded } else { 0 };
         FlowSize { estimate, at_least: at_least.min(at_most.unwrap_or(u64::MAX)), at_most }
@@ -189,13 +205,13 @@ impl<'a> Accumulation<'a> {
         if self.complete && self.t_h == 1 {
             return Estimate { value: self.hh.len() as f64, standard_error: Some(0.0) };
         }
-        cardinality(self.classifier)
+        cardinality(&self.classifier)
     }
 
     /// Whether [`distribution`](Self::distribution) and [`entropy`](Self::entropy) are in range; see
     /// [`tells_distribution`].
     pub fn tells_distribution(&self) -> bool {
-        tells_distribution(self.classifier, self.known_from())
+        tells_distribution(&self.classifier, self.known_from())
     }
 
     /// Number of flows by size in packets, ascending; see

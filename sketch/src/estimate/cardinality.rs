@@ -28,7 +28,7 @@ impl Estimate {
 /// the default layout that gives 0.5 % of 30,000 flows and 1.0 % of 200,000.
 ///
 /// In an array whose size is no power of two, some counters have more of the hash words than others,
-/// up to a quarter. Taken for even it would tell up to 1 % too few flows, more than its standard error;
+/// up to a quarter. Taken for even it would tell about 1 % too few flows, more than its standard error;
 /// so the number of flows is looked for that leaves so many counters zero on average.
 ///
 /// An array without any zero counter says only that there were many flows and is left out. Where
@@ -126,7 +126,7 @@ mod tests {
             let estimate = cardinality(&tower);
             (estimate.value - 60_000.0) / estimate.standard_error.unwrap()
         };
-        // Taken for even, they would be 2.3 standard errors below the truth on average.
+        // Taken for even, they would be two standard errors below the truth on average.
         let mean = (0..trials).map(error).sum::<f64>() / f64::from(trials);
         assert!(mean.abs() < 4.0 / f64::from(trials).sqrt(), "{mean} standard errors");
     }

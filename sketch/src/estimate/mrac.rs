@@ -98,16 +98,22 @@ fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
         sizes.flows[free..].copy_from_slice(&known.flows[free..]);
         sizes.above = known.above;
     }
-    let weights: Vec<f64> = arrays.iter().map(|strata| (-strata[0].load()).exp()).collect();
-    let all: f64 = weights.iter().sum();
-    let rounds = arrays.iter().map(|strata| iterations(strata[0].load())).min().unwrap_or(0);
+    let load = |strata: &[Observed]| strata[0].load();
+    let least = arrays.iter().map(|strata| load(strata)).fold(f64::INFINITY, f64::min);
+    // In a crowded array hardly any counter holds one flow alone.
+    let asked: Vec<(&[Observed], f64)> = arrays
+        .iter()
+        .map(|strata| (strata.as_slice(), (least - load(strata)).exp()))
+        .filter(|&(_, weight)| weight > FAINT)
+        .collect();
+    let all: f64 = asked.iter().map(|array| array.1).sum();
     let mut expected = vec![0.0; ceiling];
-    for _ in 0..rounds {
+    for _ in 0..iterations(least) {
         expected.fill(0.0);
         let mut expected_above = 0.0;
-        for (strata, weight) in arrays.iter().zip(&weights) {
+        for &(strata, weight) in &asked {
             for stratum in strata {
-                expected_above += expect(stratum, &sizes, *weight, &mut expected);
+                expected_above += expect(stratum, &sizes, weight, &mut expected);
             }
         }
         for (flows, factor) in sizes.flows[..free].iter_mut().zip(&expected) {
@@ -119,6 +125,10 @@ fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
     }
     sizes
 }
+
+/// The weight, beside that of the roomiest array, below which an array is not asked: it would cost as
+/// much and hardly change anything.
+const FAINT: f64 = 0.2;
 
 /// For each size the share of its flows that the counters of a stratum are expected to hold if `sizes`
 /// were right, more than their chance where there are too few flows of that size; added to `expected`

@@ -6,7 +6,7 @@ use crate::burst::{BURST, Column, ones, select};
 use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::{FlowKey, Key};
 use crate::layout::Part;
-use crate::memory::prefer_huge_pages;
+use crate::memory::{prefer_huge_pages, prefetch_line};
 use crate::simd::{Engine, Isa, Work};
 
 /// What two sketches must have in common to be added or subtracted.
@@ -88,6 +88,13 @@ impl<K: Key> FermatSketch<K> {
         let buckets = vec![K::Bucket::default(); shape.total_buckets()];
         prefer_huge_pages(&buckets);
         Self { shape, buckets }
+    }
+
+    /// Asks the CPU for cache line number `line` of the buckets, to be written to soon. Where there are
+    /// fewer, gives by how many.
+    #[inline]
+    pub(crate) fn prefetch(&self, line: usize) -> Option<usize> {
+        prefetch_line(&self.buckets, line)
     }
 
     /// Arithmetic, arrays and buckets.

@@ -1,5 +1,6 @@
 //! One array of equally wide counters.
 
+use crate::memory::prefetch_line;
 use std::cmp::min;
 use std::ops::Range;
 
@@ -251,6 +252,16 @@ impl Counters {
                     self.add(at, other.raw(at));
                 }
             }
+        }
+    }
+
+    /// See [`prefetch_line`].
+    #[inline]
+    pub(super) fn prefetch(&self, line: usize) -> Option<usize> {
+        match &self.cells {
+            Cells::Packed(cells) | Cells::Bits8(cells) => prefetch_line(cells, line),
+            Cells::Bits16(cells) => prefetch_line(cells, line),
+            Cells::Bits32(cells) => prefetch_line(cells, line),
         }
     }
 

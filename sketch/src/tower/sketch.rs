@@ -48,6 +48,13 @@ impl TowerSketch {
         size
     }
 
+    /// Asks the CPU for cache line number `line` of the counters, to be written to soon. Where there
+    /// are fewer, gives by how many.
+    #[inline]
+    pub(crate) fn prefetch(&self, line: usize) -> Option<usize> {
+        self.levels.iter().try_fold(line, |line, counters| counters.prefetch(line))
+    }
+
     /// Counts `packets` packets of one flow, as so many calls of [`insert`](Self::insert) would.
     pub fn insert_run(&mut self, hashes: &Hashes, packets: u32) {
         for (level, counters) in self.levels.iter_mut().enumerate() {

@@ -3,5 +3,7 @@
 mod programs;
 mod reports;
 
-pub(crate) use programs::{Controller, EPOCH, Place, Switch, Wire};
+pub(crate) use programs::{
+    CLOCK_GUARD_US, Controller, Device, EPOCH, FLIGHT_GUARD_US, Place, Switch, Wire,
+};
 pub(crate) use reports::Reports;

@@ -19,10 +19,11 @@ const ADDRESS: &str = "127.0.0.1";
 /// On a machine whose few CPUs two switches, hosts, core and applications share, and which is itself a guest, everything may
 /// stand still for ten milliseconds. The guards share an epoch out evenly: as long for packets on their way as for a switch
 /// that is late to take its egress group.
-const CLOCK_GUARD_US: u64 = 2_000;
-const FLIGHT_GUARD_US: u64 = 22_000;
+pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
+pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// A switch measures the epoch under way to its end first; on a busy machine that takes its time.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where programs are started: whose run it is, in which network, and where their files lie.
 #[derive(Clone, Copy)]
@@ -67,10 +68,11 @@ impl Place<'_> {
 pub(crate) struct Controller(Process);
 
 impl Controller {
-    /// Starts it for the edges e1 and e2, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
+    /// Starts it for these edges, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
     /// reported. Attention is shifted, or stays as it is at first: every flow decoded from one packet on.
     pub(crate) fn start(
         place: Place<'_>,
+        edges: &[&str],
         epochs: &Path,
         heavy_hitter: u64,
         shifting: ShiftingMode,
@@ -80,23 +82,32 @@ impl Controller {
             ShiftingMode::DryRun => "dry-run",
             ShiftingMode::Static => "static",
         };
+        let sections = format!(
+            "[epoch]\n\
+             length_ms = {}\n\
+             clock_guard_us = {CLOCK_GUARD_US}\n\
+             flight_guard_us = {FLIGHT_GUARD_US}\n\
+             [tasks]\n\
+             heavy_hitter = {heavy_hitter}\n\
+             [shifting]\n\
+             mode = \"{mode}\"\n",
+            EPOCH.as_millis()
+        );
+        Self::configured(place, epochs, edges, toml::from_str(&sections)?)
+    }
+
+    /// Starts it for `edges`, its reports going to `epochs`, with `sections` of its configuration.
+    pub(crate) fn configured(
+        place: Place<'_>,
+        epochs: &Path,
+        edges: &[impl AsRef<str>],
+        mut sections: toml::Table,
+    ) -> Result<Self> {
         let port = place.port;
-        let config = place.write(
-            "controller.toml",
-            &format!(
-                "listen = \"{ADDRESS}:{port}\"\n\
-                 edges = [\"e1\", \"e2\"]\n\
-                 [epoch]\n\
-                 length_ms = {}\n\
-                 clock_guard_us = {CLOCK_GUARD_US}\n\
-                 flight_guard_us = {FLIGHT_GUARD_US}\n\
-                 [tasks]\n\
-                 heavy_hitter = {heavy_hitter}\n\
-                 [shifting]\n\
-                 mode = \"{mode}\"\n",
-                EPOCH.as_millis()
-            ),
-        )?;
+        let edges: Vec<&str> = edges.iter().map(AsRef::as_ref).collect();
+        sections.insert("listen".to_owned(), format!("{ADDRESS}:{port}").into());
+        sections.insert("edges".to_owned(), edges.into());
+        let config = place.write("controller.toml", &toml::to_string(&sections)?)?;
         let mut command = place.command("calumma-controller")?;
         command.arg("--config").arg(&config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, place.run.directory())?;
@@ -115,18 +126,38 @@ impl Controller {
     }
 }
 
-/// An edge switch between two devices, one towards the host and one towards the fabric.
+/// A port of an edge switch.
+pub(crate) struct Device<'a> {
+    /// DPDK's name of it.
+    pub(crate) name: &'a str,
+    /// What is on the other side: host or fabric.
+    pub(crate) role: &'a str,
+    /// The port that its packets go to.
+    pub(crate) peer: &'a str,
+}
+
+impl<'a> Device<'a> {
+    /// Two ports that are each other's peers.
+    pub(crate) fn pair(host: &'a str, fabric: &'a str) -> [Self; 2] {
+        [
+            Self { name: host, role: "host", peer: fabric },
+            Self { name: fabric, role: "fabric", peer: host },
+        ]
+    }
+}
+
+/// An edge switch and what it stands between.
 pub(crate) struct Wire<'a> {
     /// The edge's name.
     pub(crate) name: &'a str,
-    /// The CPU of its lcore.
-    pub(crate) cpu: usize,
-    /// DPDK's name of the device towards the host.
-    pub(crate) host: &'a str,
-    /// DPDK's name of the device towards the fabric.
-    pub(crate) fabric: &'a str,
+    /// Its lcores and their CPUs, as the EAL takes them.
+    pub(crate) lcores: &'a str,
+    /// Its ports.
+    pub(crate) ports: &'a [Device<'a>],
     /// EAL arguments that make the devices.
-    pub(crate) devices: [String; 2],
+    pub(crate) devices: &'a [String],
+    /// More sections of its configuration.
+    pub(crate) more: &'a str,
     /// Microseconds to sleep when there is nothing to do.
     pub(crate) idle_sleep_us: u32,
 }
@@ -140,8 +171,14 @@ pub(crate) struct Switch {
 impl Switch {
     /// Starts it.
     pub(crate) fn start(place: Place<'_>, wire: &Wire<'_>) -> Result<Self> {
-        let Wire { name, cpu, host, fabric, devices, idle_sleep_us } = wire;
+        let Wire { name, lcores, ports, devices, more, idle_sleep_us } = wire;
         let port = place.port;
+        let ports: String = ports
+            .iter()
+            .map(|Device { name, role, peer }| {
+                format!("[[port]]\nname = \"{name}\"\nrole = \"{role}\"\npeer = \"{peer}\"\n")
+            })
+            .collect();
         let config = place.write(
             &format!("{name}.toml"),
             &format!(
@@ -149,14 +186,7 @@ impl Switch {
                  controller = \"{ADDRESS}:{port}\"\n\
                  [polling]\n\
                  idle_sleep_us = {idle_sleep_us}\n\
-                 [[port]]\n\
-                 name = \"{host}\"\n\
-                 role = \"host\"\n\
-                 peer = \"{fabric}\"\n\
-                 [[port]]\n\
-                 name = \"{fabric}\"\n\
-                 role = \"fabric\"\n\
-                 peer = \"{host}\"\n"
+                 {more}{ports}"
             ),
         )?;
         let stats = place.run.directory().join(format!("{name}.stats.json"));
@@ -164,8 +194,7 @@ impl Switch {
         command.arg("--config").arg(&config).arg("--stats").arg(&stats).arg("--");
         command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
         command.args(["--file-prefix", &format!("{}-{name}", place.run.prefix())]);
-        command.args(["--lcores", &format!("0@{cpu}")]);
-        command.args(devices);
+        command.args(["--lcores", lcores]).args(*devices);
         let process = Process::start(name, command, place.run.directory())?;
         Ok(Self { process, stats })
     }

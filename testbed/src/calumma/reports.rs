@@ -54,6 +54,11 @@ impl Reports {
         })
     }
 
+    /// What has been read and not been taken before.
+    pub(crate) fn take(&self) -> Vec<EpochReport> {
+        std::mem::take(&mut self.read.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Prints no more of them: what comes when switches stop is of no interest.
     pub(crate) fn hush(&self) {
         self.show.store(false, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use calumma_controller::config::ShiftingMode;
 use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
-use crate::calumma::{Controller, EPOCH, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, EPOCH, Place, Reports, Switch, Wire};
 use crate::fabric::{Edge, Pair, Passage, Run, interrupt};
 use crate::traffic::{self, Mix};
 
@@ -61,16 +61,17 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
         port: CONTROLLER_PORT,
         first: true,
     };
-    let mut controller = Controller::start(place, &epochs, HEAVY_HITTER, ShiftingMode::Shift)?;
+    let mut controller =
+        Controller::start(place, &["e1", "e2"], &epochs, HEAVY_HITTER, ShiftingMode::Shift)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut switches = Vec::new();
     for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {
         let wire = Wire {
             name: edge.name(),
-            cpu: cpu % cpus,
-            host: "net_af_packet0",
-            fabric: "net_af_packet1",
-            devices: edge.devices(),
+            lcores: &format!("0@{}", cpu % cpus),
+            ports: &Device::pair("net_af_packet0", "net_af_packet1"),
+            devices: &edge.devices(),
+            more: "",
             idle_sleep_us: 50,
         };
         switches.push(Switch::start(place, &wire)?);

@@ -7,24 +7,24 @@ use super::namespace::Namespace;
 
 /// One end of a veth pair.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct End<'a> {
-    pub(super) namespace: &'a Namespace,
-    pub(super) name: &'a str,
+pub(crate) struct End<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) name: &'a str,
 }
 
 /// What the kernel counted on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) struct Counters {
-    pub(super) rx: Direction,
-    pub(super) tx: Direction,
+pub(crate) struct Counters {
+    pub(crate) rx: Direction,
+    pub(crate) tx: Direction,
 }
 
 /// One direction of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) struct Direction {
-    pub(super) packets: u64,
-    pub(super) errors: u64,
-    pub(super) dropped: u64,
+pub(crate) struct Direction {
+    pub(crate) packets: u64,
+    pub(crate) errors: u64,
+    pub(crate) dropped: u64,
 }
 
 /// Connects two ends, each in its namespace: queues long enough for any burst, every offload off, up. The first gets the
@@ -32,7 +32,7 @@ pub(super) struct Direction {
 ///
 /// Offloads off because a veth hands AF_PACKET what a network card would still have had to finish: packets without a
 /// checksum, and super-packets of many segments.
-pub(super) fn connect(a: End<'_>, index: u32, b: End<'_>) -> Result<()> {
+pub(crate) fn connect(a: End<'_>, index: u32, b: End<'_>) -> Result<()> {
     let (in_a, in_b) = (a.namespace.name(), b.namespace.name());
     let index = index.to_string();
     let name = ["link", "add", "name", a.name, "index", &index];
@@ -75,17 +75,17 @@ impl End<'_> {
     }
 
     /// Lets the end receive packets to any address, as a switch port does.
-    pub(super) fn set_promiscuous(&self) -> Result<()> {
+    pub(crate) fn set_promiscuous(&self) -> Result<()> {
         self.namespace.ip(&["link", "set", self.name, "promisc", "on"]).map(drop)
     }
 
     /// Gives the end an address, written `address/prefix`.
-    pub(super) fn set_address(&self, address: &str) -> Result<()> {
+    pub(crate) fn set_address(&self, address: &str) -> Result<()> {
         self.namespace.ip(&["address", "add", address, "dev", self.name]).map(drop)
     }
 
     /// Says once and for all which Ethernet address `neighbour` has: address resolution would queue, and drop, packets.
-    pub(super) fn set_neighbour(&self, neighbour: &str, mac: &str) -> Result<()> {
+    pub(crate) fn set_neighbour(&self, neighbour: &str, mac: &str) -> Result<()> {
         self.namespace
             .ip(&[
                 "neighbour",
@@ -101,7 +101,7 @@ impl End<'_> {
             .map(drop)
     }
 
-    pub(super) fn mac(&self) -> Result<String> {
+    pub(crate) fn mac(&self) -> Result<String> {
         #[derive(Deserialize)]
         struct Link {
             address: String,
@@ -110,7 +110,7 @@ impl End<'_> {
     }
 
     /// Whether a program receives packets from this end through an AF_PACKET socket.
-    pub(super) fn has_listener(&self) -> Result<bool> {
+    pub(crate) fn has_listener(&self) -> Result<bool> {
         #[derive(Deserialize)]
         struct Link {
             ifindex: u32,
@@ -124,7 +124,7 @@ impl End<'_> {
         }))
     }
 
-    pub(super) fn counters(&self) -> Result<Counters> {
+    pub(crate) fn counters(&self) -> Result<Counters> {
         #[derive(Deserialize)]
         struct Link {
             stats64: Counters,

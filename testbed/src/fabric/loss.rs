@@ -42,32 +42,46 @@ pub struct FlowLoss {
     pub lost: u64,
 }
 
+/// The set that holds a counter for every flow that lost packets.
+pub(crate) fn set() -> String {
+    format!(
+        "set lost {{
+           typeof ip saddr . ip daddr . meta l4proto . th sport . th dport
+           size {FLOWS}
+           flags dynamic
+         }}"
+    )
+}
+
+/// The statement that counts a packet for its flow. What comes after it in a rule happens only to
+/// packets that were counted.
+pub(crate) const COUNT: &str =
+    "add @lost { ip saddr . ip daddr . meta l4proto . th sport . th dport counter }";
+
 /// Drops `permille` of a thousand TCP and UDP packets that `namespace` forwards.
 pub(super) fn install(namespace: &Namespace, permille: u16) -> Result<()> {
     ensure!(permille < 1000, "a loss of {permille} in 1000 leaves nothing; give 0 to 999");
+    let set = set();
     let ruleset = format!(
         "table ip calumma {{
-           set lost {{
-             typeof ip saddr . ip daddr . meta l4proto . th sport . th dport
-             size {FLOWS}
-             flags dynamic
-           }}
+           {set}
            chain forward {{
              type filter hook forward priority 0; policy accept;
              udp length 12 accept
              meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille} \
-               add @lost {{ ip saddr . ip daddr . meta l4proto . th sport . th dport counter }} counter drop
+               {COUNT} counter drop
            }}
          }}"
     );
     namespace.run_with_input("nft", &["-f", "-"], &ruleset).map(drop)
 }
 
-/// Reads the drops of every flow, in the flows' order. Read it when nothing is on its way any more.
-pub(super) fn read(namespace: &Namespace) -> Result<Vec<FlowLoss>> {
+/// Reads the drops of every flow, in the flows' order, and holds them against the counter of the rule
+/// in `chain` that drops. Read it when nothing is on its way any more.
+pub(crate) fn read(namespace: &Namespace, chain: &str) -> Result<Vec<FlowLoss>> {
     let set = namespace.run("nft", &["-j", "list", "set", "ip", "calumma", "lost"])?;
     let losses = parse_set(&set).with_context(|| format!("what nft printed: {set}"))?;
-    let chain = namespace.run("nft", &["-j", "list", "chain", "ip", "calumma", "forward"])?;
+    let chain = namespace.run("nft", &["-j", "list", "chain", "ip", "calumma", chain])?;
     let total = parse_total(&chain).with_context(|| format!("what nft printed: {chain}"))?;
     let sum: u64 = losses.iter().map(|l| l.lost).sum();
     ensure!(

@@ -4,14 +4,16 @@
 //! random, counting each drop by its 5-tuple: a core switch of which nothing is ours, and a list of losses to compare with.
 //!
 //! Everything is made with the `ip`, `nft`, `ethtool` and `sysctl` commands and taken away again when its value is dropped,
-//! also after an error and on Ctrl-C ([`interrupt`]). What a killed run left behind is removed by the next one ([`Run`]).
+//! also after an error and on Ctrl-C ([`interrupt`]). What a killed run left behind is removed by its guard ([`guard`]), and
+//! by the next run ([`Run`]) at the latest.
 //! Needs root and Linux.
 
 mod command;
 mod drops;
+pub mod guard;
 pub mod interrupt;
-mod link;
-mod loss;
+pub(crate) mod link;
+pub(crate) mod loss;
 mod namespace;
 mod pair;
 mod process;

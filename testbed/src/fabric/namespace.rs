@@ -1,9 +1,12 @@
 //! A network namespace, made and removed with `ip netns`.
 
+use std::fs::File;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -44,7 +47,7 @@ impl Namespace {
     }
 
     /// Runs a command in the namespace with `input` on its standard input.
-    pub(super) fn run_with_input(
+    pub(crate) fn run_with_input(
         &self,
         program: &str,
         args: &[&str],
@@ -61,12 +64,29 @@ impl Namespace {
     }
 
     /// Runs `ip` on the namespace's own links, addresses and routes.
-    pub(super) fn ip(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn ip(&self, args: &[&str]) -> Result<String> {
         command::run("ip", &[&["-n", &self.name], args].concat())
     }
 
+    /// Runs `ip` on commands, one a line.
+    pub(crate) fn ip_batch(&self, commands: &str) -> Result<()> {
+        command::run_with_input("ip", &["-n", &self.name, "-batch", "-"], commands).map(drop)
+    }
+
+    /// Does something in the namespace, in a thread of its own: what sockets it opens stay there.
+    pub(crate) fn within<T: Send>(&self, f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let path = format!("/run/netns/{}", self.name);
+        let file = File::open(&path).with_context(|| format!("opening {path}"))?;
+        let inside = || {
+            setns(file, CloneFlags::CLONE_NEWNET).with_context(|| format!("entering {path}"))?;
+            f()
+        };
+        let result = thread::scope(|scope| scope.spawn(inside).join());
+        result.map_err(|_| anyhow!("what was done in {} panicked", self.name))?
+    }
+
     /// Sets kernel parameters of the namespace, each written `name=value`.
-    pub(super) fn sysctl(&self, settings: &[&str]) -> Result<()> {
+    pub(crate) fn sysctl(&self, settings: &[&str]) -> Result<()> {
         self.run("sysctl", &[&["-qw"], settings].concat()).map(drop)
     }
 

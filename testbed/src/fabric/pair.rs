@@ -156,7 +156,7 @@ impl Pair {
 
     /// What the core dropped of each flow. An error if traffic is still on its way.
     pub fn losses(&self) -> Result<Vec<FlowLoss>> {
-        loss::read(&self.core)
+        loss::read(&self.core, "forward")
     }
 
     /// Whether a program receives from both interfaces of an edge through AF_PACKET. Packets sent before are lost.

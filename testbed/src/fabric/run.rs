@@ -37,12 +37,8 @@ impl Run {
         if !Uid::effective().is_root() {
             bail!("network namespaces need root; run this with sudo");
         }
-        fs::create_dir_all(RUNS).with_context(|| format!("creating {RUNS}"))?;
         // Held until this run has a lock of its own, so that no other run takes it for a dead one.
-        let beginning = open_lock(&Path::new(RUNS).join("lock"), true)?;
-        let _beginning = Flock::lock(beginning, FlockArg::LockExclusive)
-            .map_err(|(_, errno)| errno)
-            .with_context(|| format!("locking {RUNS}"))?;
+        let _beginning = lock_all()?;
         remove_left_overs()?;
         let number = RUNS_OF_THIS_PROCESS.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("{PREFIX}{}-{number}", std::process::id());
@@ -51,6 +47,12 @@ impl Run {
         let lock = try_lock(open_lock(&directory.join("lock"), true)?)?
             .with_context(|| format!("another run has locked {}", directory.display()))?;
         Ok(Self { prefix, directory, _lock: lock })
+    }
+
+    /// Removes what killed runs left behind, and nothing of those that live.
+    pub(super) fn clean_up() -> Result<()> {
+        let _beginning = lock_all()?;
+        remove_left_overs()
     }
 
     /// What the names of this run begin with: `calumma-<pid>-<n>`. DPDK programs take `<prefix>-<name>` as their
@@ -69,6 +71,14 @@ impl Drop for Run {
     fn drop(&mut self) {
         remove_files(&self.prefix);
     }
+}
+
+/// The lock that whoever begins a run, or removes those that have died, holds meanwhile.
+fn lock_all() -> Result<Flock<File>> {
+    fs::create_dir_all(RUNS).with_context(|| format!("creating {RUNS}"))?;
+    let file = open_lock(&Path::new(RUNS).join("lock"), true)?;
+    let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno);
+    lock.with_context(|| format!("locking {RUNS}"))
 }
 
 /// Removes a run's directory, and those of its DPDK programs.

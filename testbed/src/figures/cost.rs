@@ -87,7 +87,7 @@ fn bandwidth(context: &Context) -> Result<Drawn> {
         scenario.expect.clear();
         scenario.epoch.length_ms = length_ms;
         let played = play(&scenario, |_, _| Ok(()))?;
-        let last = played.epochs.last().map_or(0, |epoch| epoch.frame_bytes);
+        let last = played.epochs.last().and_then(|epoch| epoch.frame_bytes).unwrap_or(0);
         points.push((length_ms as f64, last as f64 * 8.0 / (length_ms as f64 * 1e3)));
     }
     let at_50 = points.iter().find(|(length, _)| *length == 50.0).map_or(0.0, |point| point.1);

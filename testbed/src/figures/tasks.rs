@@ -6,13 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use calumma_controller::analyse::Tasks;
-use calumma_controller::report::{EdgeReport, EpochReport};
+use calumma_controller::report::EpochReport;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{Attention, FlowKey, HashKey, Layout, estimate};
+use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
 
 use super::Context;
+use crate::accuracy::{Accuracy, f1};
 use crate::capture::Capture;
 use crate::replay::{Lose, Replay, Setup};
 
@@ -46,12 +47,9 @@ pub(super) fn figures() -> Vec<Figure<Context>> {
 /// One epoch's errors.
 struct Errors {
     epoch: f64,
-    hitters_f1: f64,
+    tasks: Accuracy,
     changes_f1: Option<f64>,
     size_are: f64,
-    distribution_wmre: f64,
-    entropy_re: f64,
-    cardinality_re: f64,
 }
 
 fn accuracy(context: &Context, capture: &str, length_ns: u64) -> Result<Drawn> {
@@ -66,13 +64,13 @@ fn accuracy(context: &Context, capture: &str, length_ns: u64) -> Result<Drawn> {
     };
     let epoch = || Axis::linear("epoch");
     let f1 = Chart::new("(a) F1 score", epoch(), Axis::linear("F1"))
-        .with(Series::ours("heavy hitters", of(&|e| Some(e.hitters_f1))))
+        .with(Series::ours("heavy hitters", of(&|e| Some(e.tasks.hitters_f1))))
         .with(Series::ours("heavy changes", of(&|e| e.changes_f1)));
     let relative = Chart::new("(b) relative error", epoch(), Axis::linear("error"))
         .with(Series::ours("flow size (ARE)", of(&|e| Some(e.size_are))))
-        .with(Series::ours("distribution (WMRE)", of(&|e| Some(e.distribution_wmre))))
-        .with(Series::ours("entropy (RE)", of(&|e| Some(e.entropy_re))))
-        .with(Series::ours("cardinality (RE)", of(&|e| Some(e.cardinality_re))));
+        .with(Series::ours("distribution (WMRE)", of(&|e| Some(e.tasks.distribution_wmre))))
+        .with(Series::ours("entropy (RE)", of(&|e| Some(e.tasks.entropy_re))))
+        .with(Series::ours("cardinality (RE)", of(&|e| Some(e.tasks.cardinality_re))));
     let mean = |points: Vec<(f64, f64)>| {
         points.iter().map(|point| point.1).sum::<f64>() / points.len().max(1) as f64
     };
@@ -81,12 +79,12 @@ fn accuracy(context: &Context, capture: &str, length_ns: u64) -> Result<Drawn> {
          changes {:.4}; ARE of flow sizes {:.4}; WMRE of the distribution {:.4}; RE of entropy {:.5}, of \
          cardinality {:.5}.",
         errors.len(),
-        mean(of(&|e| Some(e.hitters_f1))),
+        mean(of(&|e| Some(e.tasks.hitters_f1))),
         mean(of(&|e| e.changes_f1)),
         mean(of(&|e| Some(e.size_are))),
-        mean(of(&|e| Some(e.distribution_wmre))),
-        mean(of(&|e| Some(e.entropy_re))),
-        mean(of(&|e| Some(e.cardinality_re))),
+        mean(of(&|e| Some(e.tasks.distribution_wmre))),
+        mean(of(&|e| Some(e.tasks.entropy_re))),
+        mean(of(&|e| Some(e.tasks.cardinality_re))),
     )))
 }
 
@@ -142,13 +140,7 @@ fn compare(
     size_of: impl Fn(&FlowKey) -> Option<u64>,
 ) -> Option<Errors> {
     let edge = report.edges.first()?;
-    if truth.is_empty() {
-        return None;
-    }
-    let hitters: HashSet<FlowKey> =
-        truth.iter().filter(|(_, size)| **size > HEAVY).map(|(flow, _)| *flow).collect();
-    let reported =
-        edge.heavy_hitters.iter().map(|hitter| hitter.flow.key::<FlowKey>().unwrap()).collect();
+    let tasks = Accuracy::of(edge, truth, HEAVY)?;
     let changes_f1 = before.filter(|_| edge.heavy_changes_since.is_some()).map(|before| {
         let size = |of: &HashMap<FlowKey, u64>, flow| of.get(flow).copied().unwrap_or(0);
         let flows: HashSet<&FlowKey> = truth.keys().chain(before.keys()).collect();
@@ -163,55 +155,10 @@ fn compare(
     let sizes = truth
         .iter()
         .filter_map(|(flow, &size)| Some(size_of(flow)?.abs_diff(size) as f64 / size as f64));
-    let mut distribution: BTreeMap<u64, f64> = BTreeMap::new();
-    truth.values().for_each(|&size| *distribution.entry(size).or_default() += 1.0);
-    let true_entropy = estimate::entropy(&distribution.clone().into_iter().collect::<Vec<_>>());
-    let relative = |estimate: Option<f64>, truth: f64| {
-        estimate.map_or(1.0, |estimate| (estimate - truth).abs() / truth.max(f64::MIN_POSITIVE))
-    };
     Some(Errors {
         epoch: report.epoch as f64,
-        hitters_f1: f1(&hitters, &reported),
         changes_f1,
         size_are: sizes.sum::<f64>() / truth.len() as f64,
-        distribution_wmre: wmre(&distribution, edge),
-        entropy_re: relative(edge.entropy, true_entropy),
-        cardinality_re: relative(edge.cardinality, truth.len() as f64),
+        tasks,
     })
-}
-
-/// Harmonic mean of precision and recall; 1 where there is nothing to find and nothing was found.
-fn f1(truth: &HashSet<FlowKey>, reported: &HashSet<FlowKey>) -> f64 {
-    if truth.is_empty() && reported.is_empty() {
-        return 1.0;
-    }
-    let right = truth.intersection(reported).count() as f64;
-    2.0 * right / (truth.len() + reported.len()) as f64
-}
-
-/// Weighted mean relative error of the numbers of flows by size.
-fn wmre(truth: &BTreeMap<u64, f64>, edge: &EdgeReport) -> f64 {
-    let estimated: BTreeMap<u64, f64> = edge.size_distribution.iter().copied().collect();
-    let sizes: HashSet<u64> = truth.keys().chain(estimated.keys()).copied().collect();
-    let (mut differences, mut means) = (0.0, 0.0);
-    for size in sizes {
-        let [a, b] = [truth, &estimated].map(|of| of.get(&size).copied().unwrap_or(0.0));
-        differences += (a - b).abs();
-        means += (a + b) / 2.0;
-    }
-    differences / means
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metrics_are_those_of_the_paper() {
-        let flow = |n: u32| FlowKey::from_words(n, 1, 2, 17);
-        let set = |range: std::ops::Range<u32>| range.map(flow).collect::<HashSet<_>>();
-        assert_eq!(f1(&set(0..0), &set(0..0)), 1.0);
-        assert_eq!(f1(&set(0..4), &set(2..6)), 0.5);
-        assert_eq!(f1(&set(0..4), &set(0..0)), 0.0);
-    }
 }

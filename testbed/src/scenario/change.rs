@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::simulate::Simulation;
+use super::Network;
 use crate::topology::{LinkQuality, Topology};
 use crate::workload::Traffic;
 
@@ -42,6 +42,7 @@ struct LinkChange {
     delay_us: Option<f64>,
     jitter_us: Option<f64>,
     loss: Option<f64>,
+    duplicate: Option<f64>,
     down: Option<bool>,
 }
 
@@ -52,6 +53,7 @@ impl LinkChange {
             delay_us: self.delay_us.unwrap_or(quality.delay_us),
             jitter_us: self.jitter_us.unwrap_or(quality.jitter_us),
             loss: self.loss.unwrap_or(quality.loss),
+            duplicate: self.duplicate.unwrap_or(quality.duplicate),
             down: self.down.unwrap_or(quality.down),
         };
         quality.check()
@@ -113,29 +115,28 @@ impl Change {
     /// Lets it happen.
     pub(super) fn apply(
         &self,
-        simulation: &mut Simulation,
-        topology: &Topology,
+        network: &mut impl Network,
+        topology: &mut Topology,
         traffic: &mut BTreeMap<String, toml::Table>,
     ) -> Result<()> {
         if !self.traffic.is_empty() {
             self.merge(traffic)?;
-            simulation.set_traffic(kinds(traffic)?)?;
+            network.set_traffic(kinds(traffic)?)?;
         }
         if !self.links.is_empty() {
-            simulation.alter_links(|topology| {
-                self.links.iter().try_for_each(|link| link.apply(topology))
-            })?;
+            self.links.iter().try_for_each(|link| link.apply(topology))?;
+            network.set_links(topology)?;
         }
         for (edge, clock) in &self.clocks {
             let offset_ns = clock.offset_us.map(|us| us * 1e3);
             let drift = clock.drift_ppm.map(|ppm| ppm * 1e-6);
-            simulation.set_clock(topology.edge(edge)?, offset_ns, drift);
+            network.set_clock(topology.edge(edge)?, offset_ns, drift)?;
         }
         for edge in &self.restart {
-            simulation.restart(topology.edge(edge)?);
+            network.restart(topology.edge(edge)?)?;
         }
         if let Some(presence) = self.controller {
-            simulation.set_controller(presence == Presence::Back)?;
+            network.set_controller(presence == Presence::Back)?;
         }
         Ok(())
     }

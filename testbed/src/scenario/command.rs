@@ -13,7 +13,9 @@ use calumma_controller::report::Flow;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::{Played, Scenario, play};
+use super::{EpochSummary, Played, Scenario, page, play, play_in};
+use crate::accuracy::Accuracy;
+use crate::live::Live;
 use crate::simulate::Outcome;
 
 /// How scenarios are played.
@@ -25,6 +27,11 @@ pub struct Order {
     pub seeds: u64,
     /// Where reports, truth and verdicts of the first seed go.
     pub out: Option<PathBuf>,
+    /// Length of epochs in milliseconds, where it is not to be the scenarios'.
+    pub epoch_ms: Option<u64>,
+    /// Played in live fabrics instead of simulated ones: the calumma-testbed program, beside which
+    /// those of the edge and the controller lie.
+    pub live: Option<PathBuf>,
 }
 
 /// What happened in an epoch, for whoever wants to check the reports.
@@ -51,10 +58,13 @@ struct Files {
     folder: PathBuf,
     reports: BufWriter<File>,
     truth: BufWriter<File>,
+    /// Packets above which a flow is a heavy hitter.
+    heavy: u64,
+    accuracies: Vec<(u64, Accuracy)>,
 }
 
 impl Files {
-    fn create(folder: PathBuf) -> Result<Self> {
+    fn create(folder: PathBuf, heavy: u64) -> Result<Self> {
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let create = |name| -> Result<BufWriter<File>> {
             let path = folder.join(name);
@@ -63,15 +73,17 @@ impl Files {
             Ok(BufWriter::new(file))
         };
         let (reports, truth) = (create("reports.jsonl")?, create("truth.jsonl")?);
-        Ok(Self { folder, reports, truth })
+        Ok(Self { folder, reports, truth, heavy, accuracies: Vec::new() })
     }
 
     fn write(&mut self, outcome: &Outcome) -> Result<()> {
         let truth = &outcome.truth;
+        let accuracy = page::accuracy(outcome, self.heavy);
+        self.accuracies.extend(accuracy.map(|accuracy| (outcome.report.epoch, accuracy)));
         let lossy = truth.flows.iter().filter(|flow| flow.lost > 0);
         let line = TruthLine {
             epoch: outcome.report.epoch,
-            flows: truth.flows.len(),
+            flows: truth.flows(),
             packets: truth.packets(),
             lost: truth.lost(),
             losses: lossy
@@ -88,14 +100,15 @@ impl Files {
         Ok(self.truth.write_all(b"\n")?)
     }
 
-    fn finish(mut self, played: &Played) -> Result<()> {
+    fn finish(mut self, scenario: &Scenario, played: &Played) -> Result<()> {
         self.reports.flush()?;
         self.truth.flush()?;
         let path = self.folder.join("played.json");
         let file = BufWriter::new(
             File::create(&path).with_context(|| format!("writing {}", path.display()))?,
         );
-        Ok(serde_json::to_writer_pretty(file, played)?)
+        serde_json::to_writer_pretty(file, played)?;
+        page::write(&self.folder, scenario, played, &self.accuracies)
     }
 }
 
@@ -106,14 +119,27 @@ impl Files {
 /// When a scenario can't be read or played, or files can't be written.
 pub fn run(order: &Order) -> Result<bool> {
     ensure!(order.seeds > 0, "--seeds 0: at least one");
-    let scenarios: Vec<(String, Scenario)> = order
+    let scenarios = order
         .files
         .iter()
         .map(|path| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            Ok((name, Scenario::load(path)?))
+            let mut scenario = Scenario::load(path)?;
+            if let Some(length_ms) = order.epoch_ms {
+                scenario.epoch.length_ms = length_ms;
+                scenario.epoch.clock().with_context(|| format!("--epoch-ms {length_ms}"))?;
+            }
+            Ok((name, scenario))
         })
-        .collect::<Result<_>>()?;
+        .collect::<Result<Vec<_>>>()?;
+    play_all(&scenarios, order)
+}
+
+/// Plays scenarios, each with the name its results go by, as `order` says; its files are not looked at.
+///
+/// # Errors
+/// As [`run`].
+pub fn play_all(scenarios: &[(String, Scenario)], order: &Order) -> Result<bool> {
     let epochs: u64 = scenarios.iter().map(|(_, scenario)| scenario.epochs * order.seeds).sum();
     let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} epochs, {eta} left {msg}")?;
     let progress = ProgressBar::new(epochs).with_style(style);
@@ -123,13 +149,19 @@ pub fn run(order: &Order) -> Result<bool> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<Result<Played>>>> =
         Mutex::new(games.iter().map(|_| None).collect());
+    // A live fabric takes the whole machine.
+    let players = match order.live {
+        Some(_) => 1,
+        None => thread::available_parallelism().map_or(1, NonZero::get).min(games.len()),
+    };
     thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get).min(games.len()) {
+        for _ in 0..players {
             scope.spawn(|| {
                 while let Some(&(at, seed)) = games.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (name, scenario) = &scenarios[at];
                     let out = order.out.as_ref().filter(|_| seed == 0).map(|out| out.join(name));
-                    let played = one(scenario, seed, out.as_deref(), &progress);
+                    let played =
+                        one(scenario, seed, out.as_deref(), order.live.as_deref(), &progress);
                     let place = at * order.seeds as usize + seed as usize;
                     // Whoever panicked with the lock held has ended the run anyway.
                     if let Ok(mut results) = results.lock() {
@@ -143,7 +175,7 @@ pub fn run(order: &Order) -> Result<bool> {
 
     let mut held = true;
     let mut results = results.into_inner().context("a scenario panicked")?.into_iter();
-    for (name, scenario) in &scenarios {
+    for (name, scenario) in scenarios {
         let played: Vec<Played> = results
             .by_ref()
             .take(order.seeds as usize)
@@ -158,19 +190,25 @@ fn one(
     scenario: &Scenario,
     seed: u64,
     out: Option<&Path>,
+    live: Option<&Path>,
     progress: &ProgressBar,
 ) -> Result<Played> {
     let scenario = Scenario { seed: scenario.seed + seed, ..scenario.clone() };
-    let mut files = out.map(|out| Files::create(out.to_owned())).transpose()?;
+    let mut files =
+        out.map(|out| Files::create(out.to_owned(), scenario.tasks.heavy_hitter)).transpose()?;
     let mut reported = 0;
-    let played = play(&scenario, |outcome, _| {
+    let watch = |outcome: &Outcome, _: &EpochSummary| {
         progress.inc(1);
         reported += 1;
         files.iter_mut().try_for_each(|files| files.write(outcome))
-    })?;
+    };
+    let played = match live {
+        Some(testbed) => play_in(&mut Live::start(&scenario, testbed)?, &scenario, watch)?,
+        None => play(&scenario, watch)?,
+    };
     progress.inc(scenario.epochs.saturating_sub(reported));
     if let Some(files) = files {
-        files.finish(&played)?;
+        files.finish(&scenario, &played)?;
     }
     Ok(played)
 }

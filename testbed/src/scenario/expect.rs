@@ -29,6 +29,8 @@ pub struct Expectation {
     victims: Option<[usize; 2]>,
     /// Bounds of the share of all lost packets that are reported.
     seen: Option<[f64; 2]>,
+    /// Bounds of the number of flows reported with packets too many.
+    surpluses: Option<[usize; 2]>,
     t_h: Option<[u32; 2]>,
     t_l: Option<[u32; 2]>,
     /// Bounds of the buckets an array of the HL encoder.
@@ -81,6 +83,7 @@ impl Expectation {
             self.missing.is_some(),
             self.victims.is_some(),
             self.seen.is_some(),
+            self.surpluses.is_some(),
             self.t_h.is_some(),
             self.t_l.is_some(),
             self.hl_buckets.is_some(),
@@ -110,6 +113,7 @@ impl Expectation {
             ("missing", missing.is_none_or(|missing| *missing == epoch.missing_edges)),
             ("victims", within(&self.victims, Some(epoch.reported_victims))),
             ("seen", within(&self.seen, Some(seen))),
+            ("surpluses", within(&self.surpluses, Some(epoch.surpluses))),
             ("t_h", within(&self.t_h, Some(epoch.config.t_h))),
             ("t_l", within(&self.t_l, Some(epoch.config.t_l))),
             ("hl_buckets", within(&self.hl_buckets, Some(epoch.config.hl_buckets))),

@@ -7,6 +7,7 @@
 mod change;
 pub mod command;
 mod expect;
+mod page;
 mod play;
 mod summary;
 
@@ -17,14 +18,16 @@ use anyhow::{Context, Result, ensure};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::attention::Bounds;
 use calumma_controller::config::{AttentionSection, EpochSection};
+use calumma_epoch::EpochClock;
 use calumma_sketch::{HashKey, Layout};
 use serde::Deserialize;
 
 pub use self::change::Change;
 pub use self::expect::{Expectation, Verdict};
-pub use self::play::{Played, play};
+pub use self::play::{Network, Played, play, play_in};
 pub use self::summary::EpochSummary;
 
+use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::simulate::{Detail, Setup};
 use crate::topology::{LinkQuality, Topology};
 use crate::workload::Draw;
@@ -75,6 +78,9 @@ pub struct Scenario {
     pub grace_ms: u64,
     /// Kinds of traffic by name.
     pub traffic: BTreeMap<String, toml::Table>,
+    /// Applications on the hosts of a live fabric; a simulation has none.
+    #[serde(default)]
+    pub application: Vec<Application>,
     /// What changes, and when.
     #[serde(default)]
     pub change: Vec<Change>,
@@ -84,7 +90,13 @@ pub struct Scenario {
     /// Where the file lies.
     #[serde(skip)]
     folder: PathBuf,
+    /// The file as it is, for sections that go to a live controller.
+    #[serde(skip)]
+    file: toml::Table,
 }
+
+/// Sections of a scenario's file that are a controller's as they are.
+const CONTROLLER_SECTIONS: [&str; 3] = ["layout", "attention", "tasks"];
 
 fn first_seed() -> u64 {
     1
@@ -96,6 +108,41 @@ fn papers_topology() -> String {
 
 fn short_grace() -> u64 {
     200
+}
+
+/// A real application between the first host of one edge and the last host of another, for as long as
+/// the scenario lasts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Application {
+    /// What it is.
+    pub kind: ApplicationKind,
+    /// The client's edge.
+    pub from: String,
+    /// The server's edge.
+    pub to: String,
+    /// Megabits a second of a transfer.
+    #[serde(default = "one")]
+    pub mbit: u32,
+    /// Short connections a second.
+    #[serde(default = "one")]
+    pub connections: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Kinds of applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApplicationKind {
+    /// iperf3 over TCP.
+    Tcp,
+    /// iperf3 over UDP.
+    Udp,
+    /// Many TCP connections of some packets each.
+    Short,
 }
 
 /// By how much the clocks of switches are off, each at random within these bounds.
@@ -134,9 +181,18 @@ impl Scenario {
     pub fn load(path: &Path) -> Result<Self> {
         let named = || path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(named)?;
-        let mut scenario: Self = toml::from_str(&text).with_context(named)?;
-        scenario.folder = path.parent().unwrap_or(Path::new(".")).to_owned();
-        scenario.check().with_context(named)?;
+        Self::parse(&text, path.parent().unwrap_or(Path::new("."))).with_context(named)
+    }
+
+    /// Checks the text of a scenario; topologies' files are looked for in `folder`.
+    ///
+    /// # Errors
+    /// Names the place in it and what is expected there.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self> {
+        let mut scenario: Self = toml::from_str(text)?;
+        scenario.file = toml::from_str(text)?;
+        scenario.folder = folder.to_owned();
+        scenario.check()?;
         Ok(scenario)
     }
 
@@ -147,6 +203,10 @@ impl Scenario {
         self.setup()?;
         let mut traffic = self.traffic.clone();
         change::kinds(&traffic)?;
+        for application in &self.application {
+            let [from, to] = [&application.from, &application.to].map(|edge| topology.edge(edge));
+            ensure!(from? != to?, "an application between {:?} and itself", application.from);
+        }
         let mut before = 0;
         for change in &self.change {
             let at = change.at;
@@ -169,6 +229,40 @@ impl Scenario {
     /// When there is none of that name.
     pub fn topology(&self) -> Result<Topology> {
         Topology::load(&self.topology, &self.folder, self.links)
+    }
+
+    /// Epochs and guards in a live fabric. Where the file does not say, guards are those of a machine
+    /// with few CPUs.
+    ///
+    /// # Errors
+    /// When length and guards don't fit.
+    pub fn live_clock(&self) -> Result<EpochClock> {
+        let length_us = self.epoch.length_ms.saturating_mul(1000);
+        let mut epoch = self.epoch;
+        epoch.clock_guard_us.get_or_insert(CLOCK_GUARD_US.min(length_us / 20));
+        epoch.flight_guard_us.get_or_insert(FLIGHT_GUARD_US.min(length_us * 2 / 5));
+        Ok(epoch.clock()?)
+    }
+
+    /// The configuration of a live controller that goes with `clock`; addresses and edges aside.
+    pub fn controller_sections(&self, clock: &EpochClock) -> toml::Table {
+        let integer = |value: u64| toml::Value::Integer(value as i64);
+        let mut sections = toml::Table::new();
+        for name in CONTROLLER_SECTIONS {
+            sections.extend(self.file.get(name).map(|section| (name.to_owned(), section.clone())));
+        }
+        let mode = if self.planner { "shift" } else { "static" };
+        let shifting = [("mode".to_owned(), mode.into())];
+        let epoch = [
+            ("length_ms", clock.length_ns() / 1_000_000),
+            ("clock_guard_us", clock.guards().clock_ns / 1000),
+            ("flight_guard_us", clock.guards().flight_ns / 1000),
+        ];
+        let epoch = epoch.map(|(name, value)| (name.to_owned(), integer(value)));
+        sections.insert("shifting".to_owned(), toml::Table::from_iter(shifting).into());
+        sections.insert("epoch".to_owned(), toml::Table::from_iter(epoch).into());
+        sections.insert("grace_ms".to_owned(), integer(self.grace_ms));
+        sections
     }
 
     /// What the simulation measures by.

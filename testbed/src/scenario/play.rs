@@ -5,6 +5,8 @@ use serde::Serialize;
 
 use super::{EpochSummary, Scenario, Verdict, change};
 use crate::simulate::{Outcome, Simulation, SwitchClock};
+use crate::topology::Topology;
+use crate::workload::Traffic;
 
 /// A scenario that has been played.
 #[derive(Clone, Debug, Serialize)]
@@ -29,13 +31,93 @@ impl Played {
     }
 }
 
-/// Plays a scenario. Every reported epoch is shown to `watch`, with its summary, as it comes.
+/// A network that a scenario is played in.
+pub trait Network {
+    /// Lets other traffic flow from now on.
+    ///
+    /// # Errors
+    /// When it can't flow there.
+    fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()>;
+
+    /// Gives the links the qualities that `topology`, the same otherwise, has now.
+    ///
+    /// # Errors
+    /// When links can't be so.
+    fn set_links(&mut self, topology: &Topology) -> Result<()>;
+
+    /// Sets an edge's clock: by how many nanoseconds it is ahead, and by how many it gains in one.
+    ///
+    /// # Errors
+    /// When it can't be set.
+    fn set_clock(&mut self, edge: usize, offset_ns: Option<f64>, drift: Option<f64>) -> Result<()>;
+
+    /// Starts an edge anew: it loses what it measured.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    fn restart(&mut self, edge: usize) -> Result<()>;
+
+    /// Stops the controller, or starts one that knows nothing of the one before.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    fn set_controller(&mut self, runs: bool) -> Result<()>;
+
+    /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which count
+    /// from 0.
+    ///
+    /// # Errors
+    /// When the network breaks down.
+    fn run_epoch(&mut self) -> Result<Vec<Outcome>>;
+
+    /// Lets time pass without traffic until every epoch so far has been reported.
+    ///
+    /// # Errors
+    /// When the network breaks down, or did not do what it was told.
+    fn finish(&mut self) -> Result<Vec<Outcome>>;
+}
+
+impl Network for Simulation {
+    fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
+        Simulation::set_traffic(self, kinds)
+    }
+
+    fn set_links(&mut self, topology: &Topology) -> Result<()> {
+        Simulation::set_links(self, topology);
+        Ok(())
+    }
+
+    fn set_clock(&mut self, edge: usize, offset_ns: Option<f64>, drift: Option<f64>) -> Result<()> {
+        Simulation::set_clock(self, edge, offset_ns, drift);
+        Ok(())
+    }
+
+    fn restart(&mut self, edge: usize) -> Result<()> {
+        Simulation::restart(self, edge);
+        Ok(())
+    }
+
+    fn set_controller(&mut self, runs: bool) -> Result<()> {
+        Simulation::set_controller(self, runs)
+    }
+
+    fn run_epoch(&mut self) -> Result<Vec<Outcome>> {
+        Simulation::run_epoch(self)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Outcome>> {
+        Simulation::finish(self)
+    }
+}
+
+/// Plays a scenario in a simulation. Every reported epoch is shown to `watch`, with its summary, as it
+/// comes.
 ///
 /// # Errors
 /// When the scenario can't be played, or `watch` fails.
 pub fn play(
     scenario: &Scenario,
-    mut watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
+    watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
 ) -> Result<Played> {
     let topology = scenario.topology()?;
     let clocks = SwitchClock::draw(
@@ -44,9 +126,22 @@ pub fn play(
         scenario.clocks.offset_us,
         scenario.clocks.drift_ppm,
     );
-    let mut simulation = Simulation::new(scenario.setup()?, topology.clone(), clocks)?;
+    let mut simulation = Simulation::new(scenario.setup()?, topology, clocks)?;
+    play_in(&mut simulation, scenario, watch)
+}
+
+/// Plays a scenario in `network`, which is the scenario's before anything has changed.
+///
+/// # Errors
+/// As [`play`].
+pub fn play_in(
+    network: &mut impl Network,
+    scenario: &Scenario,
+    mut watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
+) -> Result<Played> {
+    let mut topology = scenario.topology()?;
     let mut traffic = scenario.traffic.clone();
-    simulation.set_traffic(change::kinds(&traffic)?)?;
+    network.set_traffic(change::kinds(&traffic)?)?;
 
     let mut epochs = Vec::new();
     let mut take = |outcomes: Vec<Outcome>| {
@@ -59,11 +154,11 @@ pub fn play(
     };
     for epoch in 0..scenario.epochs {
         for change in scenario.change.iter().filter(|change| change.at == epoch) {
-            change.apply(&mut simulation, &topology, &mut traffic)?;
+            change.apply(network, &mut topology, &mut traffic)?;
         }
-        take(simulation.run_epoch()?)?;
+        take(network.run_epoch()?)?;
     }
-    take(simulation.finish()?)?;
+    take(network.finish()?)?;
     let verdicts = scenario.expect.iter().map(|expected| expected.judge(&epochs)).collect();
     Ok(Played { seed: scenario.seed, verdicts, epochs })
 }

@@ -1,6 +1,6 @@
 //! An epoch of a scenario in a few numbers: what was said beside what happened.
 
-use calumma_controller::report::{DecodeState, EpochConfig, NetworkState};
+use calumma_controller::report::{EpochConfig, NetworkState};
 use serde::Serialize;
 
 use crate::simulate::Outcome;
@@ -32,6 +32,10 @@ pub struct EpochSummary {
     pub reported_victims: usize,
     /// Packets that they are said to have lost.
     pub reported_lost: u64,
+    /// Packets that left the network twice.
+    pub doubled: u64,
+    /// Flows that are reported to have left with packets too many.
+    pub surpluses: usize,
     /// Load factor of the delta HL encoder.
     pub hl_load: Option<f64>,
     /// Load factor of the delta LL encoder.
@@ -42,8 +46,8 @@ pub struct EpochSummary {
     pub heavy_hitters: usize,
     /// Largest number of heavy changes at an edge.
     pub heavy_changes: usize,
-    /// Bytes of the frames that all edges sent.
-    pub frame_bytes: u64,
+    /// Bytes of the frames that all edges sent, where they are counted.
+    pub frame_bytes: Option<u64>,
     /// From the last side to the plan, in milliseconds by this machine's clock; the one number here
     /// that differs from run to run.
     pub response_ms: f64,
@@ -65,17 +69,17 @@ impl EpochSummary {
             epoch: report.epoch,
             complete: report.complete,
             missing_edges: report.missing_edges.clone(),
-            decoded: report.complete
-                && report.decode.hl == DecodeState::Complete
-                && [DecodeState::Complete, DecodeState::Absent].contains(&report.decode.ll),
+            decoded: report.losses_are_certain(),
             state: report.state,
             config: report.config,
-            flows: truth.flows.len(),
+            flows: truth.flows(),
             packets: truth.packets(),
             victims: truth.victims(),
             lost: truth.lost(),
             reported_victims: report.loss.len(),
             reported_lost: report.loss.iter().map(|loss| loss.lost).sum(),
+            doubled: truth.doubled(),
+            surpluses: report.surplus.len(),
             hl_load: report.decode.hl_load_factor,
             ll_load: report.decode.ll_load_factor,
             hh_load: hh_loads.reduce(f64::max),

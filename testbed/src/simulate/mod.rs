@@ -25,7 +25,7 @@ use calumma_sketch::{Attention, HashKey, Layout};
 
 pub use self::clock::SwitchClock;
 pub use self::network::Simulation;
-pub use self::truth::{EpochTruth, FlowTruth};
+pub use self::truth::{Entered, EpochTruth, FlowTruth};
 
 /// About when simulations take place, in nanoseconds since the Unix epoch.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
@@ -72,8 +72,8 @@ pub struct Outcome {
     pub report: EpochReport,
     /// What it should have seen.
     pub truth: EpochTruth,
-    /// Bytes of the frames that all edges sent of it.
-    pub frame_bytes: u64,
+    /// Bytes of the frames that all edges sent of it, where they are counted.
+    pub frame_bytes: Option<u64>,
     /// From its last side to what was planned from it, by this machine's clock.
     pub response: Duration,
 }

@@ -46,7 +46,7 @@ enum Event {
 }
 
 /// A packet of the simulation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bytes([u8; 60]);
 
 impl Packet for Bytes {
@@ -156,15 +156,11 @@ impl Simulation {
         Ok(())
     }
 
-    /// Changes the topology: `change` gets it to alter its links.
-    ///
-    /// # Errors
-    /// What `change` says.
-    pub fn alter_links(&mut self, change: impl FnOnce(&mut Topology) -> Result<()>) -> Result<()> {
-        change(&mut self.topology)?;
+    /// Gives the links the qualities that `topology`, the same otherwise, has now.
+    pub fn set_links(&mut self, topology: &Topology) {
+        self.topology = topology.clone();
         self.routes = Routes::new(&self.topology);
         self.flows.reroute(&self.topology, &self.routes);
-        Ok(())
     }
 
     /// Sets a switch's clock: its offset, its drift, or both.
@@ -260,19 +256,21 @@ impl Simulation {
                 KeyKind::Dual => worker.enter_run(&WideKey::from(flow.key), flow.packets),
             };
             let left = run.without(|first| fate.lost_among(first));
+            let doubled = run.without(|first| first - fate.doubled_among(first));
             let mut truth = FlowTruth::new(flow.key, from, Some(fate));
-            truth.add(&run, &left);
-            if let Some(way) = flow.way
-                && left.packets() > 0
-            {
-                let late = flow.draw_of(epoch, 0).below(way.jitter_ns + 1);
-                let arrives_ns = now_ns + way.delay_ns + late;
-                let marked = MarkedRun { bit, run: left };
-                if arrives_ns < self.edges[to].due_ns {
-                    // Nothing happens at the egress edge until then.
-                    leave_run(&mut self.edges[to].worker, keys, flow.key, marked);
-                } else {
-                    self.queue.push(arrives_ns, Event::Run(to, flow.key, marked));
+            truth.add(&run, &left, &doubled);
+            if let Some(way) = flow.way {
+                let (key, draw) = (flow.key, flow.draw_of(epoch, 0));
+                let copies = [(left, draw.of(0)), (doubled, draw.of(1))];
+                for (run, draw) in copies.into_iter().filter(|(run, _)| run.packets() > 0) {
+                    let arrives_ns = now_ns + way.delay_ns + draw.below(way.jitter_ns + 1);
+                    let marked = MarkedRun { bit, run };
+                    if arrives_ns < self.edges[to].due_ns {
+                        // Nothing happens at the egress edge until then.
+                        leave_run(&mut self.edges[to].worker, keys, key, marked);
+                    } else {
+                        self.queue.push(arrives_ns, Event::Run(to, key, marked));
+                    }
                 }
             }
             let measured_in = self.epoch_shown(from, now_ns);
@@ -293,25 +291,30 @@ impl Simulation {
             let flow = &self.flows.flows()[at as usize];
             let [from, to] = flow.edges;
             let fate = flow.fate(epoch);
-            let lost = fate.lost_among(number + 1) > fate.lost_among(number);
+            let copies = match (fate.is_lost(number), fate.is_doubled(number)) {
+                (true, _) => 0,
+                (false, doubled) => 1 + u64::from(doubled),
+            };
             let mut packet = Bytes(frame(&flow.key, 60));
             self.edges[from].worker.ingress(std::slice::from_mut(&mut packet));
             let hierarchy =
                 PlainTos::default().read(&packet.0, IP_OFFSET).map(|mark| mark.hierarchy);
             let run = Run::single(hierarchy.unwrap_or(Hierarchy::NonSampledLl));
-            let left = if lost { Run::default() } else { run };
-            if let Some(way) = flow.way
-                && !lost
-            {
-                let late = flow.draw_of(epoch, number).below(way.jitter_ns + 1);
-                let arrives_ns = now_ns + way.delay_ns + late;
-                if arrives_ns < self.edges[to].due_ns {
-                    self.edges[to].worker.egress(std::slice::from_mut(&mut packet));
-                } else {
-                    self.queue.push(arrives_ns, Event::Packet(to, packet));
+            let [left, doubled] =
+                [1, 2].map(|least| if copies >= least { run } else { Run::default() });
+            let (key, draw) = (flow.key, flow.draw_of(epoch, number));
+            if let Some(way) = flow.way {
+                for copy in 0..copies {
+                    let late = draw.of(copy).below(way.jitter_ns + 1);
+                    let arrives_ns = now_ns + way.delay_ns + late;
+                    let mut packet = packet.clone();
+                    if arrives_ns < self.edges[to].due_ns {
+                        self.edges[to].worker.egress(std::slice::from_mut(&mut packet));
+                    } else {
+                        self.queue.push(arrives_ns, Event::Packet(to, packet));
+                    }
                 }
             }
-            let key = flow.key;
             let measured_in = self.epoch_shown(from, now_ns);
             let flows = &mut self.truth.entry(measured_in).or_default().flows;
             let place = *places.entry((at, measured_in)).or_insert_with(|| {
@@ -319,7 +322,7 @@ impl Simulation {
                 flows.push(FlowTruth::new(key, from, fate));
                 flows.len() - 1
             });
-            flows[place].add(&run, &left);
+            flows[place].add(&run, &left, &doubled);
         }
         Ok(())
     }
@@ -424,7 +427,7 @@ impl Simulation {
                 plan.effective_epoch -= self.first_epoch;
             }
             let truth = truth.unwrap_or_default();
-            self.outcomes.push(Outcome { report, truth, frame_bytes, response });
+            self.outcomes.push(Outcome { report, truth, frame_bytes: Some(frame_bytes), response });
         }
         if let Some((at_ns, frame)) = work.reconfigure {
             for (edge, &connection) in self.connections.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use calumma_controller::report::{DecodeState, EpochReport, LossClass};
+use calumma_controller::report::{EpochReport, LossClass};
 use calumma_sketch::{FlowKey, Hierarchy, Run};
 
 use crate::workload::Fate;
@@ -22,6 +22,12 @@ pub struct FlowTruth {
     pub encoded: u32,
     /// Those of them that were heavy-loss or heavy-hitter candidates.
     pub heavy: u32,
+    /// Packets that left the network twice.
+    pub doubled: u32,
+    /// Those of them that carried a hierarchy with an encoding.
+    pub doubled_encoded: u32,
+    /// Those of them that were heavy-loss or heavy-hitter candidates.
+    pub doubled_heavy: u32,
     /// Which of its packets are lost, where all of them from the first on were in this epoch.
     pub fate: Option<Fate>,
 }
@@ -29,17 +35,33 @@ pub struct FlowTruth {
 impl FlowTruth {
     /// Nothing yet of the flow `key`, which enters at `edge`.
     pub fn new(key: FlowKey, edge: usize, fate: Option<Fate>) -> Self {
-        Self { key, edge: edge as u32, packets: 0, lost: 0, encoded: 0, heavy: 0, fate }
+        Self {
+            key,
+            edge: edge as u32,
+            packets: 0,
+            lost: 0,
+            encoded: 0,
+            heavy: 0,
+            doubled: 0,
+            doubled_encoded: 0,
+            doubled_heavy: 0,
+            fate,
+        }
     }
 
-    /// Adds packets that entered, and those of them that are `left` after all losses.
-    pub fn add(&mut self, entered: &Run, left: &Run) {
+    /// Adds packets that entered, those of them that are `left` after all losses, and those of these
+    /// that left twice.
+    pub fn add(&mut self, entered: &Run, left: &Run, doubled: &Run) {
         let lost = |hierarchy| entered.of(hierarchy) - left.of(hierarchy);
         let heavy = lost(Hierarchy::HlCandidate) + lost(Hierarchy::HhCandidate);
         self.packets += entered.packets();
         self.lost += entered.packets() - left.packets();
         self.encoded += heavy + lost(Hierarchy::SampledLl);
         self.heavy += heavy;
+        let heavy = doubled.of(Hierarchy::HlCandidate) + doubled.of(Hierarchy::HhCandidate);
+        self.doubled += doubled.packets();
+        self.doubled_encoded += heavy + doubled.of(Hierarchy::SampledLl);
+        self.doubled_heavy += heavy;
     }
 }
 
@@ -48,6 +70,17 @@ impl FlowTruth {
 pub struct EpochTruth {
     /// Every flow that sent; one that comes twice sent twice.
     pub flows: Vec<FlowTruth>,
+    /// What entered, where `flows` are only those of which packets were lost or doubled.
+    pub entered: Option<Entered>,
+}
+
+/// Traffic that was sent into a network in an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entered {
+    /// Flows.
+    pub flows: usize,
+    /// Packets; a few may have come after the epoch's end.
+    pub packets: u64,
 }
 
 impl EpochTruth {
@@ -57,9 +90,15 @@ impl EpochTruth {
         here.map(|flow| u64::from(flow.packets)).sum()
     }
 
+    /// Flows that entered the network.
+    pub fn flows(&self) -> usize {
+        self.entered.map_or(self.flows.len(), |entered| entered.flows)
+    }
+
     /// Packets that entered the network.
     pub fn packets(&self) -> u64 {
-        self.flows.iter().map(|flow| u64::from(flow.packets)).sum()
+        let listed = || self.flows.iter().map(|flow| u64::from(flow.packets)).sum();
+        self.entered.map_or_else(listed, |entered| entered.packets)
     }
 
     /// Packets that were lost.
@@ -72,38 +111,33 @@ impl EpochTruth {
         self.flows.iter().filter(|flow| flow.lost > 0).count()
     }
 
+    /// Packets that left the network twice.
+    pub fn doubled(&self) -> u64 {
+        self.flows.iter().map(|flow| u64::from(flow.doubled)).sum()
+    }
+
     /// What is wrong with a report that claims to be certain; nothing where it claims less.
     ///
-    /// * It must count every packet that entered.
+    /// * It must count every packet that entered, where all flows are listed.
     /// * Where the encoders came out complete, it must name exactly the flows that lost packets which
-    ///   carried an encoding, and how many: in a healthy network, all losses.
+    ///   carried an encoding, and how many: in a healthy network, all losses. Packets that left twice
+    ///   make up for as many lost ones of the same flow and encoder; what is left of them it must
+    ///   name as a surplus.
     /// * Every packet lost after its flow had reached T_l must be among them.
     pub fn contradicts(&self, report: &EpochReport) -> Option<String> {
         if !report.complete {
             return None;
         }
         let counted: u64 = report.edges.iter().filter_map(|edge| edge.packets_in).sum();
-        if counted != self.packets() {
+        if self.entered.is_none() && counted != self.packets() {
             return Some(format!("{counted} packets counted, {} entered", self.packets()));
         }
-        let certain = report.decode.hl == DecodeState::Complete
-            && [DecodeState::Complete, DecodeState::Absent].contains(&report.decode.ll);
-        if !certain {
+        if !report.losses_are_certain() {
             return None;
         }
-        if let Some(surplus) = report.surplus.first() {
-            return Some(format!("{} has {} packets too many", surplus.flow, surplus.packets));
-        }
         let mut expected: HashMap<FlowKey, Expected> = HashMap::new();
-        for flow in self.flows.iter().filter(|flow| flow.lost > 0) {
-            let past_t_l = flow.fate.map_or(0, |fate| {
-                let below = (report.config.t_l - 1).min(flow.packets);
-                fate.lost_among(flow.packets) - fate.lost_among(below)
-            });
-            let of_flow = expected.entry(flow.key).or_default();
-            of_flow.encoded += u64::from(flow.encoded);
-            of_flow.heavy += u64::from(flow.heavy);
-            of_flow.past_t_l += u64::from(past_t_l);
+        for flow in self.flows.iter().filter(|flow| flow.lost + flow.doubled > 0) {
+            expected.entry(flow.key).or_default().add(flow, report.config.t_l);
         }
         let mut named = 0;
         for loss in &report.loss {
@@ -111,25 +145,62 @@ impl EpochTruth {
                 return Some(format!("{} is said to have lost {}", loss.flow, loss.lost));
             };
             let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
-            if loss.lost != truth.encoded || loss.class != class || loss.lost < truth.past_t_l {
+            if loss.lost != truth.lost() || loss.class != class || loss.lost < truth.past_t_l {
                 return Some(format!("{loss:?}, but in truth {truth:?}"));
             }
             named += 1;
         }
-        let victims = expected.values().filter(|truth| truth.encoded > 0).count();
-        let unseen = expected.iter().find(|(_, truth)| truth.encoded < truth.past_t_l);
-        match unseen {
-            Some((flow, truth)) => Some(format!("{flow} was left out: {truth:?}")),
-            None if named < victims => Some(format!("{named} victim flows of {victims} named")),
-            None => None,
+        let mut surpluses = 0;
+        for surplus in &report.surplus {
+            let truth = expected.get(&surplus.flow.key::<FlowKey>().unwrap());
+            if truth.map(Expected::surplus) != Some(surplus.packets) {
+                return Some(format!("{surplus:?}, but in truth {truth:?}"));
+            }
+            surpluses += 1;
         }
+        let victims = expected.values().filter(|truth| truth.lost() > 0).count();
+        let with_surplus = expected.values().filter(|truth| truth.surplus() > 0).count();
+        let unseen = expected.iter().find(|(_, truth)| truth.lost() < truth.past_t_l);
+        if let Some((flow, truth)) = unseen {
+            return Some(format!("{flow} was left out: {truth:?}"));
+        }
+        if named < victims {
+            return Some(format!("{named} victim flows of {victims} named"));
+        }
+        (surpluses < with_surplus)
+            .then(|| format!("{surpluses} flows of {with_surplus} with packets too many named"))
     }
 }
 
-/// What a report must say of a victim flow.
+/// What a report must say of a flow that lost packets or had some doubled.
 #[derive(Debug, Default)]
 struct Expected {
-    encoded: u64,
-    heavy: u64,
+    /// Lost less doubled heavy-loss and heavy-hitter candidates.
+    heavy: i64,
+    /// The same of sampled light-loss candidates.
+    light: i64,
+    /// Packets lost past T_l, less those doubled.
     past_t_l: u64,
+}
+
+impl Expected {
+    fn add(&mut self, flow: &FlowTruth, t_l: u32) {
+        let past_t_l = flow.fate.map_or(0, |fate| {
+            let below = (t_l - 1).min(flow.packets);
+            fate.lost_among(flow.packets) - fate.lost_among(below)
+        });
+        let light = |encoded: u32, heavy: u32| i64::from(encoded - heavy);
+        self.heavy += i64::from(flow.heavy) - i64::from(flow.doubled_heavy);
+        self.light += light(flow.encoded, flow.heavy);
+        self.light -= light(flow.doubled_encoded, flow.doubled_heavy);
+        self.past_t_l += u64::from(past_t_l.saturating_sub(flow.doubled_encoded));
+    }
+
+    fn lost(&self) -> u64 {
+        (self.heavy.max(0) + self.light.max(0)) as u64
+    }
+
+    fn surplus(&self) -> u64 {
+        (-self.heavy.min(0) - self.light.min(0)) as u64
+    }
 }

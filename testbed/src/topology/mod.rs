@@ -22,15 +22,17 @@ pub struct LinkQuality {
     pub delay_us: f64,
     /// Most that a packet takes on top of it, at random; packets overtake one another then.
     pub jitter_us: f64,
-    /// Share of the packets that are lost, 0 to 1.
+    /// Share of the packets that are lost, at random, 0 to 1.
     pub loss: f64,
+    /// Share of the packets that arrive twice, at random, 0 to 1.
+    pub duplicate: f64,
     /// Whether routes avoid the link.
     pub down: bool,
 }
 
 impl Default for LinkQuality {
     fn default() -> Self {
-        Self { delay_us: 5.0, jitter_us: 0.0, loss: 0.0, down: false }
+        Self { delay_us: 5.0, jitter_us: 0.0, loss: 0.0, duplicate: 0.0, down: false }
     }
 }
 
@@ -40,8 +42,10 @@ impl LinkQuality {
     /// # Errors
     /// The field, its value, and what it may be.
     pub fn check(&self) -> Result<()> {
-        let Self { delay_us, jitter_us, loss, .. } = *self;
-        anyhow::ensure!((0.0..=1.0).contains(&loss), "loss = {loss}: a share from 0 to 1");
+        let Self { delay_us, jitter_us, loss, duplicate, .. } = *self;
+        for (field, value) in [("loss", loss), ("duplicate", duplicate)] {
+            anyhow::ensure!((0.0..=1.0).contains(&value), "{field} = {value}: a share from 0 to 1");
+        }
         for (field, value) in [("delay_us", delay_us), ("jitter_us", jitter_us)] {
             anyhow::ensure!((0.0..=1e6).contains(&value), "{field} = {value}: 0 to 1,000,000");
         }
@@ -88,6 +92,11 @@ impl Topology {
         &self.switches[..self.hosts.len()]
     }
 
+    /// Names of all switches, the edges first.
+    pub fn names(&self) -> &[String] {
+        &self.switches
+    }
+
     /// Switches, edges among them.
     pub fn switches(&self) -> usize {
         self.switches.len()
@@ -127,6 +136,11 @@ impl Topology {
             .iter_mut()
             .find(|link| link.ends == [a_at, b_at] || link.ends == [b_at, a_at])
             .ok_or_else(|| anyhow::anyhow!("no link between {a:?} and {b:?}"))
+    }
+
+    /// Changes the quality of every link.
+    pub fn alter_all(&mut self, mut change: impl FnMut(&mut LinkQuality)) {
+        self.links.iter_mut().for_each(|link| change(&mut link.quality));
     }
 
     fn add_edge(&mut self, name: impl Into<String>, hosts: u32) -> usize {

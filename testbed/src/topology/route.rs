@@ -11,6 +11,8 @@ pub struct Way {
     pub jitter_ns: u64,
     /// Share of the packets that is lost on some link.
     pub loss: f64,
+    /// Share of what is not lost that arrives twice.
+    pub duplicate: f64,
 }
 
 /// Distances to every edge over the links that are up.
@@ -41,31 +43,45 @@ impl Routes {
         Self { neighbours, distances }
     }
 
+    /// The neighbours of switch `at` that are nearer to edge `to`; none where no way leads there.
+    pub fn next_hops(&self, at: usize, to: usize) -> Vec<usize> {
+        self.nearer(at, to).map(|(next, _)| next).collect()
+    }
+
+    /// The neighbours of switch `at` that are nearer to edge `to`, and the links to them.
+    fn nearer(&self, at: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
+        let distances = &self.distances[to];
+        let nearer = move |next: usize| distances[next].checked_add(1) == Some(distances[at]);
+        self.neighbours[at].iter().copied().filter(move |&(next, _)| nearer(next))
+    }
+
     /// The way that packets of a flow with hash `hash` take; none where no way leads there. Packets
     /// within an edge are on no link.
     pub fn way(&self, topology: &Topology, from: usize, to: usize, mut hash: u64) -> Option<Way> {
-        let distances = &self.distances[to];
-        let (mut delay_us, mut jitter_us, mut kept) = (0.0, 0.0, 1.0);
+        let (mut delay_us, mut jitter_us, mut kept, mut single) = (0.0, 0.0, 1.0, 1.0);
         let mut at = from;
         while at != to {
-            let nearer = |&&(next, _): &&(usize, usize)| {
-                distances[next].checked_add(1) == Some(distances[at])
-            };
-            let choices = self.neighbours[at].iter().filter(nearer).count();
+            let choices = self.nearer(at, to).count();
             if choices == 0 {
                 return None;
             }
             let chosen = (hash % choices as u64) as usize;
             hash = hash.rotate_right(11);
-            let &(next, link) = self.neighbours[at].iter().filter(nearer).nth(chosen)?;
+            let (next, link) = self.nearer(at, to).nth(chosen)?;
             let quality = &topology.links()[link].quality;
             delay_us += quality.delay_us;
             jitter_us += quality.jitter_us;
             kept *= 1.0 - quality.loss;
+            single *= 1.0 - quality.duplicate;
             at = next;
         }
         let ns = |us: f64| (us * 1000.0) as u64;
-        Some(Way { delay_ns: ns(delay_us), jitter_ns: ns(jitter_us), loss: 1.0 - kept })
+        Some(Way {
+            delay_ns: ns(delay_us),
+            jitter_ns: ns(jitter_us),
+            loss: 1.0 - kept,
+            duplicate: 1.0 - single,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::fabric::{H2_ADDRESS, Pair, Process};
+use crate::fabric::{Namespace, Process};
 
 /// What iperf3 sends over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,18 +17,18 @@ pub enum Protocol {
     Udp,
 }
 
-/// One iperf3 transfer between h1 and h2, held to a rate.
+/// One iperf3 transfer between two hosts, held to a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iperf {
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The server's port on h2; no two transfers at once have the same.
+    /// The server's port; no two transfers at once have the same.
     pub port: u16,
     /// Megabits a second.
     pub mbit: u32,
     /// How long, in seconds.
     pub seconds: u32,
-    /// From h2 to h1 instead of from h1 to h2.
+    /// From the server to the client instead of from the client to the server.
     pub reverse: bool,
 }
 
@@ -54,20 +54,20 @@ impl Iperf {
         format!("iperf3-{protocol}-{}", self.port)
     }
 
-    /// Starts the server on h2 and waits until it listens.
-    pub(super) fn serve(&self, pair: &Pair, logs: &Path) -> Result<Process> {
-        let mut command = pair.h2().command("iperf3");
-        command.args(["--server", "-4", "--bind", H2_ADDRESS, "--port", &self.port.to_string()]);
+    /// Starts the server on `host`, which has `address`, and waits until it listens.
+    pub(crate) fn serve(&self, host: &Namespace, address: &str, logs: &Path) -> Result<Process> {
+        let mut command = host.command("iperf3");
+        command.args(["--server", "-4", "--bind", address, "--port", &self.port.to_string()]);
         let mut server = Process::start(&format!("{}-server", self.name()), command, logs)
             .context("starting iperf3 (Debian and Ubuntu package iperf3)")?;
         server.wait_listening(self.port, Duration::from_secs(5))?;
         Ok(server)
     }
 
-    /// Starts the client on h1.
-    pub(super) fn start(&self, pair: &Pair, logs: &Path) -> Result<Process> {
-        let mut command = pair.h1().command("iperf3");
-        command.args(["--client", H2_ADDRESS, "--port", &self.port.to_string(), "--json"]);
+    /// Starts the client on `host`; the server has `address`.
+    pub(crate) fn start(&self, host: &Namespace, address: &str, logs: &Path) -> Result<Process> {
+        let mut command = host.command("iperf3");
+        command.args(["--client", address, "--port", &self.port.to_string(), "--json"]);
         command.args(["--time", &self.seconds.to_string()]);
         command.args(["--bitrate", &format!("{}M", self.mbit)]);
         if self.protocol == Protocol::Udp {
@@ -80,7 +80,7 @@ impl Iperf {
     }
 
     /// Waits for the client and reads what it counted.
-    pub(super) fn finish(&self, client: Process) -> Result<Totals> {
+    pub(crate) fn finish(&self, client: Process) -> Result<Totals> {
         // Its control connection crosses the lossy core too, and may wait for retransmissions at either end.
         let limit = Duration::from_secs(u64::from(self.seconds) + 30);
         let json = client.finish(limit)?;

@@ -10,7 +10,7 @@ use super::iperf::{Iperf, Protocol, Totals};
 use super::short::Outcome;
 use crate::fabric::{H2_ADDRESS, Namespace, Pair, Process};
 
-const SHORT_PORT: u16 = 7000;
+pub(crate) const SHORT_PORT: u16 = 7000;
 const TCP_PORT: u16 = 5201;
 const UDP_PORT: u16 = 5202;
 const REVERSE_PORT: u16 = 5203;
@@ -60,11 +60,11 @@ impl Mix {
             transfer(Protocol::Tcp, REVERSE_PORT, self.tcp_mbit / 4, true),
             transfer(Protocol::Udp, UDP_PORT, self.udp_mbit, false),
         ];
-        let mut servers = vec![serve_short(pair, testbed, logs)?];
-        for transfer in &transfers {
-            servers.push(transfer.serve(pair, logs)?);
-        }
         let server = format!("{H2_ADDRESS}:{SHORT_PORT}");
+        let mut servers = vec![serve_short(pair.h2(), &server, testbed, logs)?];
+        for transfer in &transfers {
+            servers.push(transfer.serve(pair.h2(), H2_ADDRESS, logs)?);
+        }
         let client = |name: &str, args: &[&str]| start(pair.h1(), testbed, name, args, logs);
         client("short-probe", &["short-client", &server, "--wait"])?
             .finish(PATH_LIMIT + Duration::from_secs(5))
@@ -76,7 +76,7 @@ impl Mix {
         let short = client("short-client", &args)?;
         let mut clients = Vec::new();
         for transfer in &transfers {
-            clients.push(transfer.start(pair, logs)?);
+            clients.push(transfer.start(pair.h1(), H2_ADDRESS, logs)?);
         }
         let mut totals = [Totals::default(); 3];
         for ((transfer, client), total) in transfers.iter().zip(clients).zip(&mut totals) {
@@ -94,14 +94,21 @@ impl Mix {
     }
 }
 
-fn serve_short(pair: &Pair, testbed: &Path, logs: &Path) -> Result<Process> {
-    let address = format!("{H2_ADDRESS}:{SHORT_PORT}");
-    let mut server = start(pair.h2(), testbed, "short-server", &["short-server", &address], logs)?;
+/// Starts the server of short connections on `host` at `address` (with its port) and waits until it listens.
+pub(crate) fn serve_short(
+    host: &Namespace,
+    address: &str,
+    testbed: &Path,
+    logs: &Path,
+) -> Result<Process> {
+    let name = format!("short-server-{}", address.replace(':', "-"));
+    let mut server = start(host, testbed, &name, &["short-server", address], logs)?;
     server.wait_listening(SHORT_PORT, Duration::from_secs(5))?;
     Ok(server)
 }
 
-fn start(
+/// Starts a command of the testbed program on `host`.
+pub(crate) fn start(
     host: &Namespace,
     testbed: &Path,
     name: &str,

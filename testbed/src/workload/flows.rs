@@ -26,6 +26,8 @@ mod purpose {
     pub(super) const WAY: u64 = 9;
     pub(super) const FATE: u64 = 10;
     pub(super) const RENEWED: u64 = 11;
+    pub(super) const LINK_LOSS: u64 = 12;
+    pub(super) const DOUBLED: u64 = 13;
 }
 
 /// A flow of made-up traffic.
@@ -54,31 +56,67 @@ struct Slot {
     number: u32,
 }
 
-/// Which of a flow's packets of an epoch are lost.
+/// Which of a flow's packets of an epoch are lost, and which arrive twice.
 ///
-/// At rate r, every (1/r)-th packet is, from a random one on: the expected number is exact for every
-/// flow, and how many of the first n are lost is told without going through them.
+/// A victim flow of rate r loses every (1/r)-th packet, from a random one on, so that each loses the
+/// number expected of it. Links lose and double each packet at random.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fate {
-    rate: f64,
+    victim_rate: f64,
     phase: f64,
+    link_loss: f64,
+    duplicate: f64,
+    draw: Draw,
 }
 
 impl Fate {
     /// How many of the first `packets` packets are lost.
     pub fn lost_among(&self, packets: u32) -> u32 {
-        (f64::from(packets) * self.rate + self.phase) as u32
+        if self.link_loss == 0.0 {
+            return self.victims_among(packets);
+        }
+        (0..packets).filter(|&number| self.is_lost(number)).count() as u32
+    }
+
+    /// How many of the first `packets` packets arrive twice.
+    pub fn doubled_among(&self, packets: u32) -> u32 {
+        if self.duplicate == 0.0 {
+            return 0;
+        }
+        (0..packets).filter(|&number| self.is_doubled(number)).count() as u32
+    }
+
+    /// Whether packet `number`, counted from 0, is lost.
+    pub fn is_lost(&self, number: u32) -> bool {
+        self.victims_among(number + 1) > self.victims_among(number)
+            || self.chance(purpose::LINK_LOSS, number) < self.link_loss
+    }
+
+    /// Whether packet `number`, counted from 0, arrives twice.
+    pub fn is_doubled(&self, number: u32) -> bool {
+        self.chance(purpose::DOUBLED, number) < self.duplicate && !self.is_lost(number)
+    }
+
+    fn victims_among(&self, packets: u32) -> u32 {
+        (f64::from(packets) * self.victim_rate + self.phase) as u32
+    }
+
+    fn chance(&self, purpose: u64, number: u32) -> f64 {
+        self.draw.of(purpose).of(number.into()).share()
     }
 }
 
 impl Flow {
     /// Which of its packets of `epoch` are lost.
     pub fn fate(&self, epoch: u64) -> Fate {
-        let on_the_way = self.way.map_or(1.0, |way| way.loss);
-        let rate = 1.0 - (1.0 - self.victim_loss) * (1.0 - on_the_way);
+        let draw = self.draw.of(purpose::FATE).of(epoch);
+        let (victim_rate, link_loss, duplicate) = match self.way {
+            Some(way) => (self.victim_loss, way.loss, way.duplicate),
+            None => (1.0, 0.0, 0.0),
+        };
         // From a loss rate of one on, the phase must not add a packet.
-        let phase = if rate < 1.0 { self.draw.of(purpose::FATE).of(epoch).share() } else { 0.0 };
-        Fate { rate, phase }
+        let phase = if victim_rate < 1.0 { draw.share() } else { 0.0 };
+        Fate { victim_rate, phase, link_loss, duplicate, draw }
     }
 
     /// A number for packet `packet` of `epoch`, from which what happens to it alone is drawn.
@@ -230,8 +268,13 @@ impl Places {
 
     fn address(&self, host: usize) -> Ipv4Addr {
         let (edge, number) = self.hosts[host];
-        Ipv4Addr::new(10, (edge >> 8) as u8, edge as u8, number as u8 + 1)
+        host_address(edge, number)
     }
+}
+
+/// The address of host `number`, counted from 0, of an edge.
+pub fn host_address(edge: usize, number: u32) -> Ipv4Addr {
+    Ipv4Addr::new(10, (edge >> 8) as u8, edge as u8, number as u8 + 1)
 }
 
 fn slot_draw(draw: Draw, slot: Slot) -> Draw {
@@ -375,6 +418,32 @@ mod tests {
         let stayed = set.flows().iter().filter(|flow| before.contains(&flow.key)).count();
         assert!((3850..4150).contains(&stayed), "{stayed} of 5000");
         assert!(set.flows().is_sorted_by_key(|flow| flow.start));
+    }
+
+    #[test]
+    fn links_lose_and_double_packets_at_random_and_none_is_both() {
+        let (mut topology, _) = topology();
+        topology.alter_all(|quality| (quality.loss, quality.duplicate) = (0.02, 0.03));
+        let routes = Routes::new(&topology);
+        let sizes = Sizes::Constant(10_000);
+        let kind =
+            Traffic { flows: 40, victims: 0.5, loss: [0.1, 0.1], sizes, ..Traffic::default() };
+        let set = FlowSet::new(1, vec![kind], &topology, &routes).unwrap();
+        for flow in set.flows().iter().filter(|flow| flow.edges[0] != flow.edges[1]) {
+            let (way, fate) = (flow.way.unwrap(), flow.fate(5));
+            let lost = 1.0 - (1.0 - flow.victim_loss) * (1.0 - way.loss);
+            let near = |count: u32, share: f64| {
+                let expected = 10_000.0 * share;
+                (f64::from(count) - expected).abs() < 5.0 * expected.sqrt()
+            };
+            assert!(near(fate.lost_among(10_000), lost));
+            assert!(near(fate.doubled_among(10_000), way.duplicate * (1.0 - lost)));
+            assert!(!(0..10_000).any(|n| fate.is_lost(n) && fate.is_doubled(n)));
+            assert_ne!(fate, flow.fate(6));
+            let pairs =
+                |of: &dyn Fn(u32) -> bool| (1..10_000).filter(|&n| of(n - 1) && of(n)).count();
+            assert!(pairs(&|n| fate.is_doubled(n)) > 0, "also two in a row");
+        }
     }
 
     #[test]

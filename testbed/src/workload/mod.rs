@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 pub use self::draw::Draw;
-pub use self::flows::{Fate, Flow, FlowSet};
+pub use self::flows::{Fate, Flow, FlowSet, host_address};
 pub use self::frame::frame;
 pub use self::sizes::Sizes;
 

@@ -66,8 +66,7 @@ pub fn record(
         for (at_ns, flow, number) in packets_of(set.flows(), recording.length_ns, recording.spread)
         {
             let flow = &set.flows()[flow as usize];
-            let fate = flow.fate(epoch);
-            let lost = fate.lost_among(number + 1) > fate.lost_among(number);
+            let lost = flow.fate(epoch).is_lost(number);
             let mut bytes = frame(&flow.key, recording.packet_bytes);
             if lost {
                 mark(&mut bytes);

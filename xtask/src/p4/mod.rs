@@ -110,7 +110,7 @@ fn build(compiler: &str, variant: &Variant) -> Result<Option<Resources>> {
     if !compiled.success() || !binary.exists() {
         return Ok(None);
     }
-    Resources::read(&out.join("out/pipe/resources.json")).map(Some)
+    Resources::read(&out.join("out/pipe/logs/resources.json")).map(Some)
 }
 
 /// The program to compile: the one of the repository, or a copy with other sizes.

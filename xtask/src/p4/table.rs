@@ -7,10 +7,12 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::Built;
-use super::resources::KINDS;
 
-/// Of the paper's own program: as published (ChameleMon, table 2), and through p4c 9.13.4.
-const PUBLISHED: [(&str, Option<u64>, Option<u64>); 11] = [
+/// A kind of resource, and how much of it is known to be taken.
+type Known = (&'static str, Option<u64>, Option<u64>);
+
+/// Of the paper's own program: as published (ChameleMon, table 1), and through p4c 9.13.4.
+const PUBLISHED: [Known; 11] = [
     ("stages", Some(12), Some(12)),
     ("stateful ALUs", Some(32), Some(33)),
     ("SRAM blocks", Some(130), Some(143)),
@@ -46,7 +48,7 @@ pub(super) fn text(built: &[Built]) -> String {
 
 /// The same as a JSON list: one object a program, `resources` null where it does not compile.
 pub(super) fn json(built: &[Built]) -> Result<String> {
-    let known = |which: fn(&(&'static str, Option<u64>, Option<u64>)) -> Option<u64>| {
+    let known = |which: fn(&Known) -> Option<u64>| {
         let some = PUBLISHED.iter().filter_map(|row| Some((row.0, which(row)?)));
         some.collect::<BTreeMap<&str, u64>>()
     };
@@ -67,7 +69,7 @@ pub(super) fn json(built: &[Built]) -> Result<String> {
 mod tests {
     use super::super::VARIANTS;
     use super::*;
-    use crate::p4::resources::Resources;
+    use crate::p4::resources::{KINDS, Resources};
 
     #[test]
     fn every_kind_stands_in_the_table_beside_the_published_figure() {

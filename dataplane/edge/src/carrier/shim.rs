@@ -37,6 +37,21 @@ impl Shim {
     /// IEEE 802's EtherType for local experiments.
     pub const LOCAL_EXPERIMENT: u16 = 0x88B5;
 
+    /// Bytes by which a marked packet is longer.
+    pub const LEN: usize = SHIM;
+
+    /// The EtherType of what follows the shim whose own EtherType ends at `at`; none where that is no
+    /// shim.
+    #[inline]
+    pub fn ether_type_behind(bytes: &[u8], at: usize) -> Option<u16> {
+        match *bytes.get(at..)?.first_chunk()? {
+            [MAGIC, mark, high, low] if mark & VERSION_MASK == VERSION => {
+                Some(u16::from_be_bytes([high, low]))
+            }
+            _ => None,
+        }
+    }
+
     /// The mark, and where the shim begins.
     #[inline]
     fn find(self, bytes: &[u8]) -> Option<(Mark, usize)> {

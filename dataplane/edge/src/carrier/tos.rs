@@ -37,49 +37,60 @@ impl<const SIGNED: bool> Tos<SIGNED> {
     #[inline]
     pub fn write(self, bytes: &mut [u8], ip_offset: usize, mark: Mark) {
         let signature = if SIGNED { SIGNATURE } else { 0 };
-        Self::set(bytes, ip_offset, mark.bits() << MARK_SHIFT | signature);
+        if let Some(header) = header(bytes, ip_offset) {
+            Self::set(header, mark.bits() << MARK_SHIFT | signature);
+        }
     }
 
     /// Reads the mark of the packet whose IP header begins at `ip_offset`.
     #[inline]
     pub fn read(self, bytes: &[u8], ip_offset: usize) -> Option<Mark> {
-        let word = u16::from_be_bytes(*bytes.get(ip_offset..)?.first_chunk()?);
+        Self::mark(u16::from_be_bytes(*bytes.get(ip_offset..)?.first_chunk()?))
+    }
+
+    /// Takes the mark out and gives it: its bits become the configured DSCP's. Without a valid mark
+    /// nothing changes.
+    #[inline]
+    pub fn take(self, bytes: &mut [u8], ip_offset: usize) -> Option<Mark> {
+        let header = header(bytes, ip_offset)?;
+        let mark = Self::mark(u16::from_be_bytes([header[0], header[1]]))?;
+        Self::set(header, self.dscp << 2 & Self::MASK);
+        Some(mark)
+    }
+
+    /// The mark in an IP header that begins with these 16 bits.
+    #[inline]
+    fn mark(word: u16) -> Option<Mark> {
         let tos = if is_ipv6(word) { word >> 4 } else { word } as u8;
-        if SIGNED && tos & SIGNATURE_MASK != SIGNATURE {
-            return None;
-        }
-        Some(Mark::from_bits(tos >> MARK_SHIFT))
-    }
-
-    /// Takes the mark out: its bits become the configured DSCP's.
-    #[inline]
-    pub fn restore(self, bytes: &mut [u8], ip_offset: usize) {
-        Self::set(bytes, ip_offset, self.dscp << 2 & Self::MASK);
+        let valid = !SIGNED || tos & SIGNATURE_MASK == SIGNATURE;
+        valid.then(|| Mark::from_bits(tos >> MARK_SHIFT))
     }
 
     #[inline]
-    fn set(bytes: &mut [u8], ip_offset: usize, bits: u8) {
-        let Some(header) = bytes.get_mut(ip_offset..).and_then(|rest| rest.first_chunk_mut::<20>())
-        else {
-            return;
-        };
+    fn set(header: &mut [u8; 20], bits: u8) {
         let before = u16::from_be_bytes([header[0], header[1]]);
         if is_ipv6(before) {
             let after = before & !(u16::from(Self::MASK) << 4) | u16::from(bits) << 4;
             header[..2].copy_from_slice(&after.to_be_bytes());
             return;
         }
-        header[1] = header[1] & !Self::MASK | bits;
-        let after = u16::from_be_bytes([header[0], header[1]]);
+        let after = before & !u16::from(Self::MASK) | u16::from(bits);
         if before == after {
             return;
         }
+        header[1] = after as u8;
         let checksum = u16::from_be_bytes([header[10], header[11]]);
         let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
         let sum = (sum & 0xFFFF) + (sum >> 16);
         let sum = (sum & 0xFFFF) + (sum >> 16);
         header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     }
+}
+
+/// What an IPv4 header is at least, and half of an IPv6 header.
+#[inline]
+fn header(bytes: &mut [u8], ip_offset: usize) -> Option<&mut [u8; 20]> {
+    bytes.get_mut(ip_offset..)?.first_chunk_mut()
 }
 
 /// Whether an IP header that begins with these 16 bits is IPv6.
@@ -112,10 +123,7 @@ impl<const SIGNED: bool> Carry for Tos<SIGNED> {
         packet: &mut P,
         ip_offset: usize,
     ) -> Option<Mark> {
-        let bytes = packet.bytes_mut();
-        let mark = self.read(bytes, ip_offset)?;
-        self.restore(bytes, ip_offset);
-        Some(mark)
+        Tos::take(self, packet.bytes_mut(), ip_offset)
     }
 
     #[inline]

@@ -73,6 +73,13 @@ impl CarrierConfig {
         }
     }
 
+    /// Whether packets that one switch marks by this section are marked to one that goes by `other`.
+    /// While packets are under way, nothing else may change.
+    pub fn marks_as(&self, other: &Self) -> bool {
+        let marks = |config: &Self| (Self { dscp: None, ..*config }).carrier();
+        marks(self) == marks(other)
+    }
+
     /// The carrier.
     pub fn carrier(&self) -> Carrier {
         let dscp = self.dscp.unwrap_or_default();

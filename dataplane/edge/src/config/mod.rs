@@ -17,6 +17,9 @@ use toml::de::{DeTable, DeValue};
 
 pub use self::carrier::{CarrierConfig, CarrierKind, MeasureConfig};
 pub use self::mistakes::{Mistake, Mistakes};
+use crate::carrier::Carrier;
+use crate::forward::address::Mac;
+use crate::forward::config::{ForwardingConfig, Mode, Plan};
 use crate::worker::{Policy, Treatment};
 
 /// The whole file.
@@ -36,6 +39,9 @@ pub struct Config {
     /// How packets carry their mark.
     #[serde(default)]
     pub carrier: CarrierConfig,
+    /// How packets find the port they leave by.
+    #[serde(default)]
+    pub forwarding: ForwardingConfig,
     /// What is measured of a packet.
     #[serde(default)]
     pub measure: MeasureConfig,
@@ -58,8 +64,8 @@ pub struct PortConfig {
     pub name: String,
     /// What is on the other side.
     pub role: Role,
-    /// The port that packets from this one go to.
-    pub peer: String,
+    /// Between port pairs: the port that packets from this one go to.
+    pub peer: Option<String>,
     /// Descriptors of each receive queue.
     #[serde(default = "default_descriptors")]
     pub rx_descriptors: u16,
@@ -79,6 +85,8 @@ pub struct Settings {
     pub policy: Policy,
     /// As [`PollingConfig::idle_sleep_us`].
     pub idle_sleep_us: u32,
+    /// As [`PollingConfig::idle_polls`].
+    pub idle_polls: u32,
     /// As [`PollingConfig::transmit_retries`].
     pub transmit_retries: u32,
 }
@@ -107,9 +115,12 @@ pub struct PolicyConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PollingConfig {
-    /// Sleep this long, in microseconds, after a thousand empty polls in a row; 0 polls without
+    /// Sleep this long, in microseconds, after `idle_polls` empty polls in a row; 0 polls without
     /// pause. A switch on cores of its own should not sleep; one that shares them must.
     pub idle_sleep_us: u32,
+    /// Empty polls of all ports before the first sleep: few where other switches wait for the core,
+    /// many where packets that follow one another closely should not wait.
+    pub idle_polls: u32,
     /// The CPU that the control thread is pinned to; best none of the lcores'. Unset, it runs where
     /// the kernel puts it.
     pub control_cpu: Option<usize>,
@@ -119,7 +130,7 @@ pub struct PollingConfig {
 
 impl Default for PollingConfig {
     fn default() -> Self {
-        Self { idle_sleep_us: 0, control_cpu: None, transmit_retries: 64 }
+        Self { idle_sleep_us: 0, idle_polls: 1000, control_cpu: None, transmit_retries: 64 }
     }
 }
 
@@ -218,6 +229,15 @@ impl Config {
         }
         self.carrier.check(mistakes);
         check_ports(&self.ports, mistakes);
+        match self.forwarding.mode {
+            Mode::Pairs => check_peers(&self.ports, mistakes),
+            Mode::Routed => check_no_peers(&self.ports, mistakes),
+        }
+        if mistakes.is_sound("port") {
+            for (place, problem) in self.forwarding.problems(&self.ports) {
+                mistakes.add(&place, problem);
+            }
+        }
     }
 
     /// How workers treat packets.
@@ -235,6 +255,7 @@ impl Config {
         Settings {
             policy: self.policy(),
             idle_sleep_us: self.polling.idle_sleep_us,
+            idle_polls: self.polling.idle_polls,
             transmit_retries: self.polling.transmit_retries,
         }
     }
@@ -246,18 +267,37 @@ impl Config {
             ("name", self.name != new.name),
             ("controller", self.controller != new.controller),
             ("port", self.ports != new.ports),
+            ("carrier.kind, signature and ether_type", !self.carrier.marks_as(&new.carrier)),
+            ("measure", self.measure != new.measure),
             ("polling.control_cpu", self.polling.control_cpu != new.polling.control_cpu),
             ("metrics", self.metrics != new.metrics),
             ("process", self.process != new.process),
+            ("forwarding.mode", self.forwarding.mode != new.forwarding.mode),
         ];
         differences.into_iter().filter(|&(_, differs)| differs).map(|(key, _)| key).collect()
     }
 
     /// Position of each port's peer among the ports.
     pub fn peers(&self) -> Vec<usize> {
-        let position =
-            |name: &str| self.ports.iter().position(|port| port.name == name).unwrap_or_default();
-        self.ports.iter().map(|port| position(&port.peer)).collect()
+        let position = |port: &PortConfig| {
+            self.ports.iter().position(|other| Some(&other.name) == port.peer.as_ref())
+        };
+        self.ports.iter().map(|port| position(port).unwrap_or_default()).collect()
+    }
+
+    /// What a switch that forwards by routes goes by, on ports with these Ethernet addresses.
+    ///
+    /// # Errors
+    /// Every mistake in the section; none once the configuration has been checked.
+    pub fn plan(&self, macs: &[Mac]) -> anyhow::Result<Plan> {
+        let shim = match self.carrier.carrier() {
+            Carrier::Shim(shim) => Some(shim.ether_type),
+            _ => None,
+        };
+        self.forwarding.plan(&self.ports, macs, shim).map_err(|problems| {
+            let lines: Vec<_> = problems.iter().map(|(at, what)| format!("{at}: {what}")).collect();
+            anyhow::anyhow!(lines.join("; "))
+        })
     }
 }
 
@@ -282,28 +322,46 @@ fn check_ports(ports: &[PortConfig], mistakes: &mut Mistakes) {
             }
         }
     }
-    let all_named = (0..ports.len()).all(|at| named(at, mistakes));
+}
+
+/// Every port has a peer of the other role.
+fn check_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
+    let by_name: HashMap<&str, &PortConfig> =
+        ports.iter().map(|port| (port.name.as_str(), port)).collect();
+    let all_named = (0..ports.len()).all(|at| mistakes.is_sound(&format!("port[{at}].name")));
     for (at, port) in ports.iter().enumerate() {
-        let key = place(at, "peer");
+        let key = format!("port[{at}].peer");
         if !mistakes.is_sound(&key) {
             continue;
         }
-        match by_name.get(port.peer.as_str()) {
+        let Some(peer) = &port.peer else {
+            mistakes.add(&key, "peer is missing; add it, or set forwarding.mode = \"routed\"");
+            continue;
+        };
+        match by_name.get(peer.as_str()) {
             None if all_named => {
                 let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
-                let problem = format!("there is no port {}, but: {}", port.peer, names.join(", "));
+                let problem = format!("there is no port {peer}, but: {}", names.join(", "));
                 mistakes.add(&key, problem);
             }
-            Some(peer) if peer.role == port.role && mistakes.is_sound("port") => {
+            Some(other) if other.role == port.role && mistakes.is_sound("port") => {
                 let problem = format!(
-                    "{} and its peer {} have the same role; one of them must face hosts, the \
+                    "{} and its peer {peer} have the same role; one of them must face hosts, the \
                      other the fabric",
-                    port.name, port.peer
+                    port.name
                 );
                 mistakes.add(&key, problem);
             }
             _ => {}
         }
+    }
+}
+
+/// A router's ports have no peers.
+fn check_no_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
+    for (at, _) in ports.iter().enumerate().filter(|(_, port)| port.peer.is_some()) {
+        let problem = "a routed port has no peer; leave it out, or set forwarding.mode = \"pairs\"";
+        mistakes.add(&format!("port[{at}].peer"), problem);
     }
 }
 
@@ -316,7 +374,7 @@ fn is_host_and_port(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::{Carrier, FlowLabel, Shim, Tos};
+    use crate::carrier::{FlowLabel, Shim, Tos};
     use crate::parse::tunnel::Tunnels;
 
     const PAIR: &str = r#"
@@ -358,6 +416,19 @@ mod tests {
             let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
             let policy = Config::parse(&text, "edge.toml").unwrap().policy();
             assert_eq!((policy.carrier, policy.tunnels), (wanted, Tunnels::Inner));
+        }
+    }
+
+    #[test]
+    fn a_running_switch_follows_the_dscp_and_not_the_carrier() {
+        let with = |section: &str| {
+            Config::parse(&format!("{PAIR}\n[carrier]\n{section}"), "edge.toml").unwrap()
+        };
+        let running = with("dscp = 8");
+        assert!(running.fixed_differences(&with("dscp = 46\nsignature = false")).is_empty());
+        for other in ["dscp = 8\nsignature = true", "kind = 'shim'"] {
+            let fixed = running.fixed_differences(&with(other));
+            assert_eq!(fixed, ["carrier.kind, signature and ether_type"], "{other}");
         }
     }
 

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use calumma_epoch::EpochClock;
-use calumma_sketch::{AnyKey, Attention, EgressGroups, HashFamily, HashKey, IngressGroups, Layout};
+pub use calumma_link::SessionPlan;
+use calumma_sketch::{AnyKey, Attention, EgressGroups, HashFamily, IngressGroups};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::counters::Counters;
@@ -25,6 +25,7 @@ const MOST_PENDING: u64 = 4;
 
 /// What a switch has finished, its lcores merged.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "few at a time, and none is kept")]
 pub enum Part {
     /// The ingress side of an epoch.
     Ingress {
@@ -53,21 +54,6 @@ pub enum Part {
         /// Packets that came after the egress group was taken.
         late_packets: u64,
     },
-}
-
-/// What a session is made from: see [`Collector::begin`].
-#[derive(Clone, Debug)]
-pub struct SessionPlan {
-    /// Memory of the sketches.
-    pub layout: Layout,
-    /// Secret of the deployment.
-    pub hash_key: HashKey,
-    /// Epoch length and guards.
-    pub clock: EpochClock,
-    /// The first epoch to measure.
-    pub first_epoch: u64,
-    /// The attention that holds from it on.
-    pub attention: Attention,
 }
 
 /// The other ends of all lcores' mailboxes.

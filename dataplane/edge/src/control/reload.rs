@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, PollingConfig, Settings};
+use crate::forward::thread::Routes;
 use crate::signals::Signals;
 
 /// Reads the configuration again when a signal asks for it.
@@ -12,12 +13,15 @@ pub struct Reload {
     path: PathBuf,
     signals: Signals,
     running: Config,
+    /// Where routes can be changed.
+    routes: Option<Routes>,
 }
 
 impl Reload {
-    /// Reads the file at `path`, of which the switch runs by `running`.
-    pub fn new(path: PathBuf, signals: Signals, running: Config) -> Self {
-        Self { path, signals, running }
+    /// Reads the file at `path`, of which the switch runs by `running`, forwarding by `routes` if it
+    /// does.
+    pub fn new(path: PathBuf, signals: Signals, running: Config, routes: Option<Routes>) -> Self {
+        Self { path, signals, running, routes }
     }
 
     /// Whether somebody has asked for it since this was asked last.
@@ -28,7 +32,7 @@ impl Reload {
     /// The settings that lcores are to go by from now on; none where they stay as they are. Says in
     /// the log what has changed, and what would have but can't.
     pub(super) fn read(&mut self) -> Option<Settings> {
-        let new = match Config::load(&self.path) {
+        let mut new = match Config::load(&self.path) {
             Ok(new) => new,
             Err(problem) => {
                 error!("{problem}; the old configuration stays");
@@ -39,6 +43,11 @@ impl Reload {
         if !fixed.is_empty() {
             warn!("{} can't change while the switch runs; restart it", fixed.join(", "));
         }
+        if !new.carrier.marks_as(&self.running.carrier) {
+            new.carrier = self.running.carrier;
+        }
+        new.measure = self.running.measure;
+        self.reroute(&new);
         let settings = new.settings();
         if settings == self.running.settings() {
             info!("the configuration was read again; nothing changes");
@@ -51,5 +60,21 @@ impl Reload {
         let control_cpu = self.running.polling.control_cpu;
         self.running.polling = PollingConfig { control_cpu, ..new.polling };
         Some(settings)
+    }
+
+    /// Lets the switch forward by the routes of `new`, where they differ.
+    fn reroute(&mut self, new: &Config) {
+        let Some(routes) = &self.routes else { return };
+        let same_mode = self.running.forwarding.mode == new.forwarding.mode;
+        if !same_mode || self.running.forwarding == new.forwarding {
+            return;
+        }
+        // On the ports that there are: those of the new file wait for the next start.
+        let forwarding = new.forwarding.clone();
+        let running = Config { forwarding, ..self.running.clone() };
+        match running.plan(routes.macs()).and_then(|plan| routes.apply(plan)) {
+            Ok(()) => self.running = running,
+            Err(problem) => error!("{problem:#}; the old routes stay"),
+        }
     }
 }

@@ -169,6 +169,9 @@ pub enum Target {
     Discard,
 }
 
+/// A mistake: the place in the file, and what is wrong there with its remedy.
+pub type Problem = (String, String);
+
 /// Everything that the configuration says of forwarding by routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -188,89 +191,59 @@ pub struct Plan {
     pub icmp_errors_a_second: u32,
     /// Number of ports.
     pub ports: usize,
+    /// EtherType of the header that packets from the fabric carry their mark in, if they do in one of
+    /// their own: what follows is read behind it.
+    pub shim: Option<u16>,
 }
 
 impl ForwardingConfig {
-    /// What is wrong with the section for a switch of these ports, each mistake with its remedy.
-    pub fn problems(&self, ports: &[PortConfig]) -> Vec<String> {
+    /// What is wrong with the section for a switch of these ports.
+    pub fn problems(&self, ports: &[PortConfig]) -> Vec<Problem> {
         match self.mode {
             Mode::Pairs if self.interfaces.is_empty() && self.routes.is_empty() => Vec::new(),
-            Mode::Pairs => vec![
-                "forwarding: interfaces and routes have no use between port pairs; set mode = \
-                 \"routed\""
-                    .to_owned(),
-            ],
+            Mode::Pairs => {
+                let problem = "interfaces and routes have no use between port pairs; set mode = \
+                               \"routed\", or take them out";
+                vec![("forwarding".to_owned(), problem.to_owned())]
+            }
             Mode::Routed => {
                 let macs = vec![Mac::default(); ports.len()];
-                self.plan(ports, &macs).err().unwrap_or_default()
+                self.plan(ports, &macs, None).err().unwrap_or_default()
             }
         }
     }
 
-    /// The plan for a switch of these ports, whose Ethernet addresses are `macs`.
+    /// The plan for a switch of these ports, whose Ethernet addresses are `macs`, in a network whose
+    /// marks travel in a `shim` of this EtherType, or in none.
     ///
     /// # Errors
-    /// Every mistake, each with its place and remedy.
-    pub fn plan(&self, ports: &[PortConfig], macs: &[Mac]) -> Result<Plan, Vec<String>> {
-        let mut problems = Vec::new();
+    /// Every mistake.
+    pub fn plan(
+        &self,
+        ports: &[PortConfig],
+        macs: &[Mac],
+        shim: Option<u16>,
+    ) -> Result<Plan, Vec<Problem>> {
+        let mut problems = Problems::default();
         let interfaces = self.interfaces(ports, macs, &mut problems);
-        let on_link = |address: IpAddr| {
-            interfaces.iter().position(|interface| {
-                interface.addresses.iter().any(|own| own.contains(&address))
-                    && !interface.owns(address)
-            })
-        };
-
-        let mut routes = own_routes(&interfaces);
-        let mut seen = HashSet::new();
-        for route in &self.routes {
-            let to = route.to.trunc();
-            if !seen.insert(to) {
-                problems.push(format!("forwarding.route to {to}: there are two; join their `via`"));
-            }
-            if route.discard == !route.via.is_empty() {
-                let wanted = "give it either next hops (`via`) or `discard = true`";
-                problems.push(format!("forwarding.route to {to}: {wanted}"));
-                continue;
-            }
-            let mut hops = Vec::new();
-            for &via in &route.via {
-                match on_link(via) {
-                    _ if via.is_ipv4() != to.addr().is_ipv4() => problems.push(format!(
-                        "forwarding.route to {to}: its next hop {via} is of the other family"
-                    )),
-                    Some(interface) => hops.push((interface as InterfaceId, via)),
-                    None => problems.push(format!(
-                        "forwarding.route to {to}: its next hop {via} is in no interface's \
-                         network; give an interface an address in that network"
-                    )),
-                }
-            }
-            let target = if hops.is_empty() { Target::Discard } else { Target::Via(hops) };
-            // An interface's own networks and addresses come first: they can't be routed away.
-            if routes.iter().any(|(own, _)| *own == to) {
-                problems.push(format!("forwarding.route to {to}: this is an interface's own"));
-            }
-            routes.push((to, target));
-        }
-
+        let routes = self.routes(&interfaces, &mut problems);
         let mut neighbours = Vec::new();
-        for NeighbourConfig { address, mac } in &self.neighbours {
-            match on_link(*address) {
-                Some(interface) => neighbours.push(((interface as InterfaceId, *address), *mac)),
-                None => problems.push(format!(
-                    "forwarding.neighbour {address}: in no interface's network; give an interface \
-                     an address in that network"
-                )),
+        for (at, NeighbourConfig { address, mac }) in self.neighbours.iter().enumerate() {
+            match on_link(&interfaces, *address) {
+                Some(interface) => neighbours.push(((interface, *address), *mac)),
+                None => problems.add(
+                    format!("forwarding.neighbour[{at}].address"),
+                    format!("{address} {NO_NETWORK}"),
+                ),
             }
         }
         let unknown = port_or_drop("unknown", &self.unknown, ports, &mut problems);
         let multicast = port_or_drop("multicast", &self.multicast, ports, &mut problems);
         if self.neighbour_seconds == 0 {
-            problems.push("forwarding.neighbour_seconds: at least 1".to_owned());
+            problems.add("forwarding.neighbour_seconds".into(), "at least 1".into());
         }
-        if !problems.is_empty() {
-            return Err(problems);
+        if !problems.0.is_empty() {
+            return Err(problems.0);
         }
         Ok(Plan {
             interfaces,
@@ -281,6 +254,7 @@ impl ForwardingConfig {
             neighbour_ns: u64::from(self.neighbour_seconds) * 1_000_000_000,
             icmp_errors_a_second: self.icmp_errors_a_second,
             ports: ports.len(),
+            shim,
         })
     }
 
@@ -288,54 +262,38 @@ impl ForwardingConfig {
         &self,
         ports: &[PortConfig],
         macs: &[Mac],
-        problems: &mut Vec<String>,
+        problems: &mut Problems,
     ) -> Vec<Interface> {
         if self.interfaces.is_empty() {
-            problems.push(
-                "forwarding: routes need interfaces; add [[forwarding.interface]] sections"
-                    .to_owned(),
+            problems.add(
+                "forwarding.interface".into(),
+                "routes need interfaces; add [[forwarding.interface]] sections".into(),
             );
-        }
-        if self.interfaces.len() > usize::from(InterfaceId::MAX) {
-            problems.push("forwarding.interface: more than 65,535 of them".to_owned());
         }
         let mut interfaces: Vec<Interface> = Vec::new();
         let mut networks: Vec<IpNet> = Vec::new();
-        for config in &self.interfaces {
-            let name = match config.vlan {
-                Some(vlan) => format!("forwarding.interface {} vlan {vlan}", config.port),
-                None => format!("forwarding.interface {}", config.port),
-            };
+        for (at, config) in self.interfaces.iter().enumerate() {
+            let place = |key: &str| format!("forwarding.interface[{at}].{key}");
             if config.vlan.is_some_and(|vlan| !(1..=4094).contains(&vlan)) {
-                problems.push(format!("{name}: a VLAN is 1 to 4094"));
+                problems.add(place("vlan"), "a VLAN is 1 to 4094".into());
             }
             // The least that IPv6 works with.
             if config.mtu < 1280 {
-                problems.push(format!("{name}: mtu = {} is below 1280", config.mtu));
+                problems.add(place("mtu"), format!("{} is below 1280", config.mtu));
             }
             for address in &config.addresses {
-                let ip = address.addr();
-                let unusable = ip.is_multicast() || ip.is_loopback() || ip.is_unspecified();
-                if unusable || matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
-                    problems.push(format!("{name}: {ip} is no address for an interface"));
-                }
-                if let Some(other) = networks
-                    .iter()
-                    .find(|other| other.contains(address) || address.contains(*other))
-                {
-                    problems.push(format!(
-                        "{name}: its network {} overlaps {other}; every network is on one interface",
-                        address.trunc()
-                    ));
+                if let Some(problem) = unusable(*address, &networks) {
+                    problems.add(place("addresses"), problem);
                 }
                 networks.push(address.trunc());
             }
             let Some(port) = ports.iter().position(|port| port.name == config.port) else {
-                problems.push(format!("{name}: no [[port]] has this name"));
+                problems.add(place("port"), format!("no [[port]] is named {}", config.port));
                 continue;
             };
             if interfaces.iter().any(|other| other.port == port && other.vlan == config.vlan) {
-                problems.push(format!("{name}: there are two; join their `addresses`"));
+                let problem = "this port and VLAN have an interface above; join their `addresses`";
+                problems.add(place("port"), problem.into());
             }
             interfaces.push(Interface {
                 port,
@@ -346,8 +304,77 @@ impl ForwardingConfig {
                 addresses: config.addresses.clone(),
             });
         }
+        if interfaces.len() > usize::from(InterfaceId::MAX) {
+            problems.add("forwarding.interface".into(), "more than 65,535 of them".into());
+        }
         interfaces
     }
+
+    fn routes(&self, interfaces: &[Interface], problems: &mut Problems) -> Vec<(IpNet, Target)> {
+        let mut routes = own_routes(interfaces);
+        let mut seen: HashSet<IpNet> = routes.iter().map(|(to, _)| *to).collect();
+        for (at, route) in self.routes.iter().enumerate() {
+            let place = |key: &str| format!("forwarding.route[{at}].{key}");
+            let to = route.to.trunc();
+            if !seen.insert(to) {
+                let problem =
+                    format!("{to} has a route above, or is an interface's own; join them");
+                problems.add(place("to"), problem);
+            }
+            if route.discard != route.via.is_empty() {
+                let problem = "give the route either next hops (`via`) or `discard = true`";
+                problems.add(place("via"), problem.into());
+                continue;
+            }
+            let mut hops = Vec::new();
+            for &via in &route.via {
+                match on_link(interfaces, via) {
+                    _ if via.is_ipv4() != to.addr().is_ipv4() => {
+                        problems.add(place("via"), format!("{via} is of another family than {to}"));
+                    }
+                    Some(interface) => hops.push((interface, via)),
+                    None => problems.add(place("via"), format!("{via} {NO_NETWORK}")),
+                }
+            }
+            let target = if hops.is_empty() { Target::Discard } else { Target::Via(hops) };
+            routes.push((to, target));
+        }
+        routes
+    }
+}
+
+/// The mistakes found so far.
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, place: String, problem: String) {
+        self.0.push((place, problem));
+    }
+}
+
+const NO_NETWORK: &str = "is in no interface's network; give an interface an address there";
+
+/// The interface on whose link a neighbour with this address is.
+fn on_link(interfaces: &[Interface], address: IpAddr) -> Option<InterfaceId> {
+    let of = |interface: &Interface| {
+        interface.addresses.iter().any(|own| own.contains(&address)) && !interface.owns(address)
+    };
+    interfaces.iter().position(of).map(|at| at as InterfaceId)
+}
+
+/// Why an interface can't have this address, where other ones have these networks.
+fn unusable(address: IpNet, networks: &[IpNet]) -> Option<String> {
+    let ip = address.addr();
+    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    if ip.is_multicast() || ip.is_loopback() || ip.is_unspecified() || link_local {
+        return Some(format!(
+            "{ip} is no address to give; link-local ones are there by themselves"
+        ));
+    }
+    let overlaps = |other: &&IpNet| other.contains(&address) || address.contains(*other);
+    let other = networks.iter().find(overlaps)?;
+    Some(format!("{} overlaps {other}; a network is on one interface", address.trunc()))
 }
 
 /// Routes to the interfaces' own addresses, networks and broadcast addresses.
@@ -375,14 +402,70 @@ fn port_or_drop(
     key: &str,
     wanted: &str,
     ports: &[PortConfig],
-    problems: &mut Vec<String>,
+    problems: &mut Problems,
 ) -> Option<usize> {
     if wanted == "drop" {
         return None;
     }
     let port = ports.iter().position(|port| port.name == wanted);
     if port.is_none() {
-        problems.push(format!("forwarding.{key} = {wanted:?}: neither \"drop\" nor a port's name"));
+        let problem = format!("{wanted:?} is neither \"drop\" nor a port's name");
+        problems.add(format!("forwarding.{key}"), problem);
     }
     port
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    const PORTS: &str = "name = 'e1'\ncontroller = '127.0.0.1:9'\n\
+        [[port]]\nname = 'h0'\nrole = 'host'\n[[port]]\nname = 'f0'\nrole = 'fabric'\n";
+
+    #[test]
+    fn every_mistake_is_found_with_its_place_and_remedy() {
+        let text = format!(
+            "{PORTS}[forwarding]\nmode = 'routed'\nunknown = 'f9'\nneighbour_seconds = 0\n\
+             [[forwarding.interface]]\nport = 'h0'\naddresses = ['10.1.0.1/24', '10.1.0.9/28']\n\
+             [[forwarding.interface]]\nport = 'h0'\naddresses = ['fe80::1/64']\nmtu = 600\n\
+             [[forwarding.interface]]\nport = 'f7'\nvlan = 5000\naddresses = []\n\
+             [[forwarding.route]]\nto = '10.2.0.0/16'\nvia = ['10.7.0.1']\n\
+             [[forwarding.route]]\nto = '10.2.9.9/16'\nvia = ['10.1.0.1']\n\
+             [[forwarding.route]]\nto = '10.3.0.0/16'\n\
+             [[forwarding.route]]\nto = '::/0'\nvia = ['10.1.0.2']\n\
+             [[forwarding.neighbour]]\naddress = '10.8.0.1'\nmac = '02:00:00:00:00:01'\n"
+        );
+        let problem = Config::parse(&text, "edge.toml").unwrap_err().to_string();
+        for (place, remedy) in [
+            ("forwarding.unknown", "neither \"drop\" nor a port's name"),
+            ("forwarding.neighbour_seconds", "at least 1"),
+            ("forwarding.interface[0].addresses", "overlaps 10.1.0.0/24"),
+            ("forwarding.interface[1].addresses", "link-local ones are there by themselves"),
+            ("forwarding.interface[1].mtu", "below 1280"),
+            ("forwarding.interface[1].port", "join their `addresses`"),
+            ("forwarding.interface[2].port", "no [[port]] is named f7"),
+            ("forwarding.interface[2].vlan", "1 to 4094"),
+            ("forwarding.route[0].via", "10.7.0.1 is in no interface's network"),
+            ("forwarding.route[1].to", "10.2.0.0/16 has a route above"),
+            ("forwarding.route[1].via", "10.1.0.1 is in no interface's network"),
+            ("forwarding.route[2].via", "`discard = true`"),
+            ("forwarding.route[3].via", "of another family"),
+            ("forwarding.neighbour[0].address", "give an interface an address there"),
+        ] {
+            let found = problem.lines().find(|line| line.contains(place) && line.contains(remedy));
+            assert!(found.is_some(), "{place}: {remedy} in {problem}");
+        }
+    }
+
+    #[test]
+    fn modes_are_not_mixed_up() {
+        let interface = "[[forwarding.interface]]\nport = 'h0'\naddresses = ['10.1.0.1/24']\n";
+        let pairs = format!("{PORTS}{interface}");
+        let problem = Config::parse(&pairs, "edge.toml").unwrap_err().to_string();
+        assert!(problem.contains("set mode = \"routed\"") && problem.contains("peer is missing"));
+        let peer = PORTS.replace("'host'\n", "'host'\npeer = 'f0'\n");
+        let routed = format!("{peer}[forwarding]\nmode = 'routed'\n{interface}");
+        let problem = Config::parse(&routed, "edge.toml").unwrap_err().to_string();
+        assert!(problem.contains("a routed port has no peer"), "{problem}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a packet was not forwarded.
+/// Why an lcore did not forward a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
@@ -31,17 +31,11 @@ pub enum Reason {
     NoHeadroom,
     /// The slow path had as much to do as it can hold.
     SlowPathFull,
-    /// Its next hop did not say its Ethernet address.
-    NeighbourUnresolved,
-    /// As many packets as are kept waited for its next hop's Ethernet address.
-    NeighbourQueueFull,
-    /// Still in the slow path when the switch stopped.
-    Stopped,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 12] = [
         Self::NoInterface,
         Self::OtherStation,
         Self::Unknown,
@@ -54,9 +48,6 @@ impl Reason {
         Self::TooBig,
         Self::NoHeadroom,
         Self::SlowPathFull,
-        Self::NeighbourUnresolved,
-        Self::NeighbourQueueFull,
-        Self::Stopped,
     ];
 
     /// The reason's name in counters and metrics.
@@ -74,9 +65,6 @@ impl Reason {
             Self::TooBig => "too_big",
             Self::NoHeadroom => "no_headroom",
             Self::SlowPathFull => "slow_path_full",
-            Self::NeighbourUnresolved => "neighbour_unresolved",
-            Self::NeighbourQueueFull => "neighbour_queue_full",
-            Self::Stopped => "stopped",
         }
     }
 }
@@ -121,7 +109,10 @@ impl Routed {
             ("routed.local", self.local),
         ];
         let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
-        plain.chain(named_drops(&self.dropped)).collect()
+        let dropped = Reason::ALL
+            .into_iter()
+            .map(|reason| (format!("dropped.{}", reason.name()), self.dropped[reason as usize]));
+        plain.chain(dropped).collect()
     }
 }
 
@@ -137,10 +128,34 @@ impl AddAssign<&Self> for Routed {
     }
 }
 
-fn named_drops(dropped: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
-    Reason::ALL
-        .into_iter()
-        .map(|reason| (format!("dropped.{}", reason.name()), dropped[reason as usize]))
+/// Why the slow path did not give a packet back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum SlowReason {
+    /// Its next hop did not say its Ethernet address.
+    NeighbourUnresolved,
+    /// As many packets as are kept waited for Ethernet addresses.
+    NeighbourQueueFull,
+    /// The lcores had more to take back than they did, or there was no memory for what the switch made.
+    ReturnsFull,
+    /// On its way when the switch stopped.
+    Stopped,
+}
+
+impl SlowReason {
+    /// Every reason, in the order of their numbers.
+    pub const ALL: [Self; 4] =
+        [Self::NeighbourUnresolved, Self::NeighbourQueueFull, Self::ReturnsFull, Self::Stopped];
+
+    /// The reason's name in counters and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NeighbourUnresolved => "neighbour_unresolved",
+            Self::NeighbourQueueFull => "neighbour_queue_full",
+            Self::ReturnsFull => "returns_full",
+            Self::Stopped => "stopped",
+        }
+    }
 }
 
 /// What the slow path counts. Written by its thread, read by any.
@@ -162,7 +177,7 @@ pub struct SlowCounters {
     pub neighbours: AtomicU64,
     /// Packets that wait for a neighbour at present.
     pub waiting: AtomicU64,
-    dropped: [AtomicU64; Reason::ALL.len()],
+    dropped: [AtomicU64; SlowReason::ALL.len()],
 }
 
 impl SlowCounters {
@@ -172,7 +187,7 @@ impl SlowCounters {
     }
 
     /// Counts packets that are dropped.
-    pub(super) fn drop_for(&self, reason: Reason, packets: u64) {
+    pub(super) fn drop_for(&self, reason: SlowReason, packets: u64) {
         Self::add(&self.dropped[reason as usize], packets);
     }
 
@@ -181,24 +196,21 @@ impl SlowCounters {
         self.dropped.iter().map(|dropped| dropped.load(Ordering::Relaxed)).sum()
     }
 
-    /// Adds every counter to the totals of the same name, or as a new one.
-    pub fn add_to(&self, totals: &mut Vec<(String, u64)>) {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        for (name, value) in [
-            ("slow_path.taken", get(&self.taken)),
-            ("slow_path.made", get(&self.made)),
-            ("slow_path.waiting", get(&self.waiting)),
-            ("icmp_errors.sent", get(&self.icmp_errors)),
-            ("icmp_errors.withheld", get(&self.icmp_errors_withheld)),
-            ("neighbours", get(&self.neighbours)),
-        ] {
-            totals.push((name.to_owned(), value));
-        }
-        for (name, value) in named_drops(&self.dropped.each_ref().map(get)) {
-            match totals.iter_mut().find(|(other, _)| *other == name) {
-                Some((_, total)) => *total += value,
-                None => totals.push((name, value)),
-            }
-        }
+    /// Every counter with its name.
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let plain = [
+            ("slow_path.taken", &self.taken),
+            ("slow_path.made", &self.made),
+            ("slow_path.waiting", &self.waiting),
+            ("icmp_errors.sent", &self.icmp_errors),
+            ("icmp_errors.withheld", &self.icmp_errors_withheld),
+            ("neighbours", &self.neighbours),
+        ];
+        let plain = plain.into_iter().map(|(name, counter)| (name.to_owned(), counter));
+        let dropped = SlowReason::ALL
+            .into_iter()
+            .map(|reason| (format!("dropped.{}", reason.name()), &self.dropped[reason as usize]));
+        let get = |(name, counter): (String, &AtomicU64)| (name, counter.load(Ordering::Relaxed));
+        plain.chain(dropped).map(get).collect()
     }
 }

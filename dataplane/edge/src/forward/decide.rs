@@ -9,7 +9,7 @@ use calumma_sketch::group::BURST;
 
 use super::config::InterfaceId;
 use super::counters::Reason;
-use super::header::{self, ETHERNET, Link, V4, V6, ether_type, protocol};
+use super::header::{self, Link, V4, V6, ether_type, protocol};
 use super::tables::{Adjacency, HopTarget, OutInterface, Tables};
 use crate::worker::Packet;
 
@@ -113,6 +113,8 @@ pub struct Decider<'a> {
     /// Whether they were made by the switch itself: they are on their first link still, and come from
     /// no station.
     pub own: bool,
+    /// EtherType of the header that the packets may carry their mark in.
+    pub shim: Option<u16>,
     /// Chooses among next hops differently than other switches.
     pub seed: u64,
 }
@@ -164,7 +166,7 @@ impl Decider<'_> {
         v6: &mut Batch<[u8; 16]>,
     ) -> Option<Verdict> {
         let bytes = packet.bytes();
-        let Some(link) = header::link(bytes) else {
+        let Some(link) = header::link(bytes, self.shim) else {
             return Some(Verdict::Drop(Reason::Header));
         };
         let (arrived, to_group) = if self.own {
@@ -182,7 +184,7 @@ impl Decider<'_> {
         let asked = |total_len: usize, ttl: u8| Asked {
             at: at as u8,
             arrived,
-            tagged: link.end > ETHERNET,
+            tagged: link.vlan.is_some(),
             offset: link.end as u16,
             total_len: total_len.min(usize::from(u16::MAX)) as u16,
             ttl,
@@ -346,7 +348,7 @@ fn choose(ready: &[Adjacency], hash: impl FnOnce() -> u32) -> Option<Adjacency> 
         [] => None,
         [only] => Some(*only),
         several => {
-            let at = u64::from(hash()) * several.len() as u64 >> 32;
+            let at = (u64::from(hash()) * several.len() as u64) >> 32;
             several.get(at as usize).copied()
         }
     }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::address::Mac;
 use super::tables::OutInterface;
+use crate::carrier::Shim;
 use crate::worker::Packet;
 
 /// Bytes of an Ethernet header without tags.
@@ -58,9 +59,22 @@ pub struct Link {
     pub end: usize,
 }
 
-/// Reads the Ethernet header with up to one VLAN tag; none where the packet is too short for it.
+/// Reads the Ethernet header with up to one VLAN tag, and past a mark in a header of EtherType `shim`
+/// where packets carry it there; none where the packet is too short for it.
 #[inline]
-pub fn link(bytes: &[u8]) -> Option<Link> {
+pub fn link(bytes: &[u8], shim: Option<u16>) -> Option<Link> {
+    let mut link = untagged_or_tagged(bytes)?;
+    if shim == Some(link.ether_type)
+        && let Some(inner) = Shim::ether_type_behind(bytes, link.end)
+    {
+        link.ether_type = inner;
+        link.end += Shim::LEN;
+    }
+    Some(link)
+}
+
+#[inline]
+fn untagged_or_tagged(bytes: &[u8]) -> Option<Link> {
     let header = bytes.first_chunk::<ETHERNET>()?;
     let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
     let (to, from) = (Mac([a, b, c, d, e, f]), Mac([g, h, i, j, k, l]));
@@ -206,18 +220,13 @@ pub fn decrement_hop_limit(bytes: &mut [u8], at: usize) {
 /// follows the header is not touched. Gives whether the packet had room for a tag.
 #[inline]
 pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: Mac, out: &OutInterface) -> bool {
-    match (tagged, out.vlan) {
-        (false, Some(_)) => {
-            if !packet.prepend(VLAN_TAG) {
-                return false;
-            }
-        }
-        (true, None) => {
-            if !packet.adj(VLAN_TAG) {
-                return false;
-            }
-        }
-        _ => {}
+    let has_room = match (tagged, out.vlan) {
+        (false, Some(_)) => packet.prepend(VLAN_TAG),
+        (true, None) => packet.adj(VLAN_TAG),
+        _ => true,
+    };
+    if !has_room {
+        return false;
     }
     let Some(header) = packet.bytes_mut().first_chunk_mut::<{ ETHERNET + 2 }>() else {
         return false;
@@ -267,4 +276,81 @@ pub fn flow_hash(seed: u64, bytes: &[u8], at: usize) -> u32 {
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::tests::Frame;
+    use crate::config::Role;
+    use proptest::prelude::*;
+
+    fn interface(vlan: Option<u16>) -> OutInterface {
+        let mac = Mac([2, 0, 0, 0, 0, 9]);
+        let link_local = mac.link_local();
+        OutInterface { port: 0, role: Role::Host, vlan, mac, link_local, mtu: 1500 }
+    }
+
+    proptest! {
+        #[test]
+        fn the_checksum_stays_right_whatever_the_header(mut header: [u8; 20], ttl in 1u8..) {
+            header[8] = ttl;
+            header[10..12].fill(0);
+            let right = checksum(&header);
+            header[10..12].copy_from_slice(&right.to_be_bytes());
+            decrement_ttl(&mut header, 0);
+            prop_assert_eq!(header[8], ttl - 1);
+            prop_assert_eq!(checksum(&header), 0);
+        }
+
+        #[test]
+        fn a_frame_gets_the_tag_of_its_next_link_and_keeps_what_follows(
+            from in prop::option::of(1u16..4095), to in prop::option::of(1u16..4095),
+            priority in 0u8..8, body in prop::collection::vec(any::<u8>(), 20..80),
+        ) {
+            let mut bytes = vec![7; 12];
+            if let Some(vlan) = from {
+                bytes.extend_from_slice(&TYPE_VLAN.to_be_bytes());
+                bytes.extend_from_slice(&(vlan | u16::from(priority) << 13).to_be_bytes());
+            }
+            bytes.extend_from_slice(&[8, 0]);
+            bytes.extend_from_slice(&body);
+            let mut frame = Frame::new(128, &bytes);
+            let neighbour = Mac([2, 0, 0, 0, 0, 1]);
+            prop_assert!(rewrite_link(&mut frame, from.is_some(), neighbour, &interface(to)));
+            let link = link(frame.bytes(), None).unwrap();
+            prop_assert_eq!((link.to, link.from, link.vlan), (neighbour, interface(to).mac, to));
+            prop_assert_eq!((link.ether_type, &frame.bytes()[link.end..]), (0x0800, &body[..]));
+            if from.is_some() && to.is_some() {
+                prop_assert_eq!(frame.bytes()[14] >> 5, priority);
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..100), at in 0usize..120, more in 0usize..9,
+        ) {
+            if let Some(link) = link(&bytes, Some(0x0800)) {
+                prop_assert!(link.end <= bytes.len());
+            }
+            if let Some(ip) = v4(&bytes, at, bytes.len() + more) {
+                prop_assert!(at + ip.header_len <= bytes.len());
+            }
+            if v6(&bytes, at, bytes.len() + more).is_some() {
+                prop_assert!(at + IPV6 <= bytes.len());
+            }
+            flow_hash(1, &bytes, at);
+            let mut written = bytes.clone();
+            decrement_ttl(&mut written, at);
+            decrement_hop_limit(&mut written, at);
+            let mut frame = Frame::new(2, &bytes);
+            rewrite_link(&mut frame, at % 2 == 0, Mac::default(), &interface(Some(5)));
+        }
+    }
+
+    #[test]
+    fn without_room_a_frame_gets_no_tag() {
+        let mut frame = Frame::new(3, &[0; 60]);
+        assert!(!rewrite_link(&mut frame, false, Mac::default(), &interface(Some(5))));
+    }
 }

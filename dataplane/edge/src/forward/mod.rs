@@ -11,6 +11,7 @@
 //! bridging within a network, multicast routing.
 
 pub mod address;
+pub mod assembly;
 pub mod config;
 pub mod counters;
 pub mod decide;

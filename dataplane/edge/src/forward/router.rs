@@ -109,7 +109,7 @@ impl Router {
                 Ok(Return::Free(packet)) => drop(packet),
                 Ok(Return::Send { packet, port }) => {
                     worker.counters.routed.returned += 1;
-                    self.stage_out(worker, port, packet);
+                    push_out(&mut self.out, worker, port, packet);
                 }
                 Ok(Return::Route { packet, port, origin }) => {
                     worker.counters.routed.returned += 1;
@@ -145,7 +145,9 @@ impl Router {
     fn route(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
         let mut verdicts = [Verdict::Drop(Reason::Header); dpdk::BURST];
         let tables = self.tables.load();
-        let decider = Decider { tables, port, own: origin == Origin::Own, seed: self.seed };
+        let shim = if origin == Origin::Fabric { tables.shim } else { None };
+        let own = origin == Origin::Own;
+        let decider = Decider { tables, port, own, shim, seed: self.seed };
         decider.decide(burst.as_mut_slice(), &mut verdicts);
         let counters = &mut worker.counters.routed;
         for (packet, verdict) in burst.drain().zip(verdicts) {
@@ -236,11 +238,6 @@ impl Router {
                 Err(_) => worker.counters.routed.drop_for(Reason::SlowPathFull),
             }
         }
-    }
-
-    #[inline]
-    fn stage_out(&mut self, worker: &mut Worker, port: usize, packet: Mbuf) {
-        push_out(&mut self.out, worker, port, packet);
     }
 }
 

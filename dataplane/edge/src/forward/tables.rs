@@ -93,7 +93,7 @@ struct PortInterfaces {
 type Neighbours = HashMap<(InterfaceId, u128), Mac, foldhash::fast::RandomState>;
 
 /// Everything that lcores forward by.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tables {
     lpm: Arc<dyn Lpm>,
     targets: Arc<[Target]>,
@@ -105,6 +105,9 @@ pub struct Tables {
     pub unknown: Option<usize>,
     /// The port for multicast and broadcast; none: they are dropped.
     pub multicast: Option<usize>,
+    /// EtherType of the header that packets from the fabric carry their mark in, if in one of their
+    /// own.
+    pub shim: Option<u16>,
 }
 
 impl Tables {
@@ -149,6 +152,7 @@ impl Tables {
             neighbours: Neighbours::default(),
             unknown: plan.unknown,
             multicast: plan.multicast,
+            shim: plan.shim,
         };
         tables.set_neighbours(std::iter::empty());
         Ok(tables)
@@ -161,7 +165,15 @@ impl Tables {
         &self,
         neighbours: impl Iterator<Item = ((InterfaceId, IpAddr), Mac)>,
     ) -> Self {
-        let mut tables = self.clone();
+        let mut tables = Self {
+            lpm: self.lpm.clone(),
+            targets: self.targets.clone(),
+            hops: Vec::new(),
+            interfaces: self.interfaces.clone(),
+            by_port: self.by_port.clone(),
+            neighbours: Neighbours::default(),
+            ..*self
+        };
         tables.set_neighbours(neighbours);
         tables
     }
@@ -290,10 +302,5 @@ impl Publisher {
     /// Drops tables that no lcore uses any more.
     pub fn drop_unused(&mut self) {
         self.retired.retain(|tables| Arc::strong_count(tables) > 1);
-    }
-
-    /// Tables that wait to be dropped.
-    pub fn retired(&self) -> usize {
-        self.retired.len()
     }
 }

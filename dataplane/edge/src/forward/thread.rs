@@ -13,8 +13,10 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use dpdk::{Mbuf, Mempool};
 use tracing::{info, warn};
 
+use super::address::Mac;
 use super::config::Plan;
-use super::counters::{Reason, SlowCounters};
+use super::counters::{SlowCounters, SlowReason};
+use super::decide::Task;
 use super::exchange::{HandOver, Origin, Return};
 use super::router::Rings;
 use super::slow::{Output, SlowPath};
@@ -45,10 +47,11 @@ pub struct SlowThread {
     counters: Arc<SlowCounters>,
 }
 
-/// Gives the slow path new routes while it runs. Clones give them to the same.
+/// Gives the slow path new routes while it runs.
 #[derive(Clone, Debug)]
 pub struct Routes {
     plans: Sender<Plan>,
+    macs: Vec<Mac>,
 }
 
 impl Routes {
@@ -57,9 +60,14 @@ impl Routes {
     /// Should there be no memory for the new routes, the old ones stay and the log says so.
     ///
     /// # Errors
-    /// When the switch has stopped.
-    pub fn apply(&self, plan: Plan) -> Result<(), &'static str> {
-        self.plans.send(plan).map_err(|_| "the switch has stopped")
+    /// When the slow path has ended.
+    pub fn apply(&self, plan: Plan) -> anyhow::Result<()> {
+        self.plans.send(plan).map_err(|_| anyhow::anyhow!("the slow path has ended"))
+    }
+
+    /// The Ethernet addresses of the switch's ports, which a [`Plan`] needs.
+    pub fn macs(&self) -> &[Mac] {
+        &self.macs
     }
 }
 
@@ -72,13 +80,14 @@ pub struct RouterParts {
 }
 
 impl SlowThread {
-    /// A slow path for `lcores` lcores that forward by `plan`; what it makes comes from `pool`. Gives
-    /// also the handle for new routes, and what each lcore's router is made of.
+    /// A slow path for `lcores` lcores that forward by `plan` between ports with the addresses `macs`;
+    /// what it makes comes from `pool`. Gives also the handle for new routes, and what each lcore's router is made of.
     ///
     /// # Errors
     /// When there is no memory for the routes.
     pub fn new(
         plan: Plan,
+        macs: Vec<Mac>,
         build: Box<BuildLpm>,
         pool: Mempool,
         lcores: usize,
@@ -99,10 +108,11 @@ impl SlowThread {
         let slow_path = SlowPath::new(plan, counters.clone(), unix_ns());
         let thread =
             Self { slow_path, from_lcores, to_lcore, publisher, build, plans, pool, counters };
-        Ok((thread, Routes { plans: give }, parts))
+        Ok((thread, Routes { plans: give, macs }, parts))
     }
 
-    /// Runs until `stop` is set. Gives itself back, for [`left_over`](Self::left_over).
+    /// Runs until `stop` is set. Gives itself back, for
+    /// [`count_left_over`](Self::count_left_over).
     pub fn run(mut self, stop: &AtomicBool) -> Self {
         while !stop.load(Ordering::Relaxed) {
             self.step(unix_ns());
@@ -154,11 +164,11 @@ impl SlowThread {
             Output::Back(back) => back,
             Output::Route(frame) => match self.pool.alloc_with(&frame) {
                 Some(packet) => Return::Route { packet, port: usize::MAX, origin: Origin::Own },
-                None => return self.counters.drop_for(Reason::SlowPathFull, 1),
+                None => return self.counters.drop_for(SlowReason::ReturnsFull, 1),
             },
             Output::Send(frame, port) => match self.pool.alloc_with(&frame) {
                 Some(packet) => Return::Send { packet, port },
-                None => return self.counters.drop_for(Reason::SlowPathFull, 1),
+                None => return self.counters.drop_for(SlowReason::ReturnsFull, 1),
             },
         };
         // An mbuf that does not fit is freed here: rare enough for an lcore to wait for once.
@@ -167,19 +177,21 @@ impl SlowThread {
             | Err(
                 TrySendError::Full(Return::Free(_)) | TrySendError::Disconnected(Return::Free(_)),
             ) => {}
-            Err(_) => self.counters.drop_for(Reason::SlowPathFull, 1),
+            Err(_) => self.counters.drop_for(SlowReason::ReturnsFull, 1),
         }
     }
 
-    /// Packets that lcores handed over and nobody took in, or that still wait: counted as dropped by
-    /// the end of the switch.
-    pub fn left_over(&self) -> u64 {
+    /// Counts all that is still on its way between lcores and the slow path, when both have ended, as
+    /// dropped for that: packets handed over and not taken in, packets that wait, and those `returned`
+    /// that no lcore took.
+    pub fn count_left_over(&self, returned: u64) {
         let in_rings: usize = self
             .from_lcores
             .iter()
             .flat_map(Receiver::try_iter)
-            .filter(|handed| !matches!(handed.task, super::decide::Task::Tell(_)))
+            .filter(|handed| !matches!(handed.task, Task::Tell(_)))
             .count();
-        in_rings as u64 + self.counters.waiting.swap(0, Ordering::Relaxed)
+        let waiting = self.counters.waiting.swap(0, Ordering::Relaxed);
+        self.counters.drop_for(SlowReason::Stopped, in_rings as u64 + waiting + returned);
     }
 }

@@ -55,7 +55,6 @@ impl Inside {
 ///
 /// Fragments of a tunnel's packets are measured by their outer header and are no tunnel's, since all
 /// but the first have no more than that.
-#[inline]
 pub fn parse(bytes: &[u8], wire_len: usize) -> (Parsed, Option<Inside>) {
     let outer = super::parse(bytes, wire_len);
     let (protocol, port) = match &outer {
@@ -133,6 +132,7 @@ fn geneve(payload: &[u8], wire_len: usize) -> Parsed {
     }
 }
 
+#[inline(never)]
 fn behind(payload: &[u8], offset: usize, wire_len: usize) -> Parsed {
     super::parse(payload.get(offset..).unwrap_or_default(), wire_len.saturating_sub(offset))
 }

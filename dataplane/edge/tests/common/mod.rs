@@ -3,11 +3,17 @@
 #![allow(dead_code, reason = "each story uses what it needs")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
+
+use calumma_edge::status::Status;
+use calumma_epoch::EpochClock;
+use calumma_sketch::{Attention, HashKey, Layout};
+use calumma_wire::{FrameReader, Message};
 
 /// Longer than anything takes on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -126,6 +132,64 @@ impl Drop for Edge {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Accepts the first edge that calls, and sends it a welcome: epochs of this length, each packet into
+/// the HH encoder.
+pub(crate) fn welcome(listener: &TcpListener, layout: &Layout, clock: EpochClock) -> TcpStream {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut welcome = Vec::new();
+    Message::Welcome {
+        layout: layout.clone(),
+        hash_key: HashKey::from_bytes([5; 32]),
+        epoch_length_ns: clock.length_ns(),
+        guards: clock.guards(),
+        attention: Attention::healthy(layout, 256),
+        effective_epoch: 0,
+    }
+    .encode(&mut welcome);
+    stream.write_all(&welcome).unwrap();
+    stream
+}
+
+/// Hands on what an edge says, until it closes the connection or nobody listens any more.
+pub(crate) fn listen(mut stream: TcpStream, layout: &Layout, heard: &Sender<Message>) {
+    let (mut reader, mut buffer) = (FrameReader::new(), vec![0; 64 << 10]);
+    while let Ok(read) = stream.read(&mut buffer) {
+        if read == 0 {
+            return;
+        }
+        reader.push(&buffer[..read]);
+        while let Some(message) = reader.next(Some(layout)).unwrap() {
+            if heard.send(message).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The body of what an HTTP server answers to GET.
+pub(crate) fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: e1\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_owned()
+}
+
+/// A switch's status once it is as wanted.
+pub(crate) fn status_when(address: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let status: Status = serde_json::from_str(&get(address, "/status")).unwrap();
+        if wanted(&status) {
+            return status;
+        }
+        assert!(Instant::now() < end, "{status:#?}");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -310,7 +310,13 @@ impl Lowerer {
             }
             (Extern::Checksum(_), "update", [data, rest @ ..]) => {
                 self.only_in(&[Stage::Deparser], span, "update")?;
-                let data = self.checksum_data(scope, data)?;
+                let (list, data) = (data.span, self.checksum_data(scope, data)?);
+                let constant = |value: &ir::Expr| matches!(value, ir::Expr::Const(1..));
+                if data.fields.iter().any(|field| constant(&field.value)) {
+                    let message = "the deparser adds up fields and zeros, no other constants: put \
+                                   the constant into a metadata field";
+                    return fault(list, message);
+                }
                 let zeros_as_ones = match rest {
                     [flag] => self.typed(scope, flag, &Type::Bool)?,
                     _ => ir::Expr::Const(0),

@@ -57,8 +57,19 @@ pub struct Statistics {
 /// A packet on its way.
 #[derive(Debug)]
 enum Work {
-    Ingress { port: u16, packet: Vec<u8>, resubmitted: Option<Vec<u8>> },
-    Egress { port: u16, packet: Vec<u8>, copy: u16, qid: u8 },
+    Ingress {
+        port: u16,
+        packet: Vec<u8>,
+        /// Not for the first time.
+        again: bool,
+        resubmitted: Option<Vec<u8>>,
+    },
+    Egress {
+        port: u16,
+        packet: Vec<u8>,
+        copy: u16,
+        qid: u8,
+    },
 }
 
 /// A switch with its state.
@@ -157,27 +168,60 @@ impl Switch {
     ///
     /// Takes a few microseconds for a program like an edge switch; buffers are reused.
     pub fn inject_with(&mut self, port: u16, packet: &[u8], mut output: impl FnMut(u16, &[u8])) {
+        self.offer(port, packet);
+        let mut passes = 0;
+        while let Some(work) = self.queue.pop_front() {
+            if let Work::Ingress { .. } = work {
+                passes += 1;
+                if passes > self.max_passes {
+                    self.statistics.endless += 1;
+                    self.discard(work);
+                    continue;
+                }
+            }
+            self.work(work, &mut output);
+        }
+    }
+
+    /// Puts a packet into a port without working on it yet; [`Switch::run`] does. Packets that pass
+    /// the switch many times then let others through in between, as on hardware.
+    pub fn offer(&mut self, port: u16, packet: &[u8]) {
         self.statistics.received += 1;
         let mut first = self.buffer();
         first.extend_from_slice(packet);
-        self.queue.push_back(Work::Ingress { port, packet: first, resubmitted: None });
-        let mut passes = 0;
-        while let Some(work) = self.queue.pop_front() {
-            match work {
-                Work::Ingress { port, packet, resubmitted } => {
-                    passes += 1;
-                    if passes > self.max_passes {
-                        self.statistics.endless += 1;
-                        self.give_back(packet);
-                        continue;
-                    }
-                    self.statistics.recirculations += u64::from(passes > 1);
-                    self.ingress(port, packet, resubmitted.as_deref(), &mut output);
-                }
-                Work::Egress { port, packet, copy, qid } => {
-                    self.egress(port, packet, copy, qid, &mut output);
-                }
+        self.queue.push_back(Work::Ingress {
+            port,
+            packet: first,
+            again: false,
+            resubmitted: None,
+        });
+    }
+
+    /// Works on offered packets in turn, for at most `passes` passes through an ingress or egress,
+    /// and gives the number of passes that wait now. No packet is endless here.
+    pub fn run(&mut self, passes: usize, mut output: impl FnMut(u16, &[u8])) -> usize {
+        for _ in 0..passes {
+            let Some(work) = self.queue.pop_front() else { break };
+            self.work(work, &mut output);
+        }
+        self.queue.len()
+    }
+
+    fn work(&mut self, work: Work, output: &mut impl FnMut(u16, &[u8])) {
+        match work {
+            Work::Ingress { port, packet, again, resubmitted } => {
+                self.statistics.recirculations += u64::from(again);
+                self.ingress(port, packet, resubmitted.as_deref(), output);
             }
+            Work::Egress { port, packet, copy, qid } => {
+                self.egress(port, packet, copy, qid, output);
+            }
+        }
+    }
+
+    fn discard(&mut self, work: Work) {
+        match work {
+            Work::Ingress { packet, .. } | Work::Egress { packet, .. } => self.give_back(packet),
         }
     }
 
@@ -235,7 +279,7 @@ impl Switch {
             && let Some(bits) = self.machine.resubmit.take()
         {
             let resubmitted = Some(bits);
-            self.queue.push_back(Work::Ingress { port, packet, resubmitted });
+            self.queue.push_back(Work::Ingress { port, packet, again: true, resubmitted });
             return;
         }
         if drop & 4 == 0
@@ -303,7 +347,7 @@ impl Switch {
     /// Out of a port, or back to the ingress.
     fn leave(&mut self, port: u16, packet: Vec<u8>, output: &mut impl FnMut(u16, &[u8])) {
         if self.recirculation.contains(&port) {
-            self.queue.push_back(Work::Ingress { port, packet, resubmitted: None });
+            self.queue.push_back(Work::Ingress { port, packet, again: true, resubmitted: None });
             return;
         }
         self.statistics.sent += 1;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use super::address::Mac;
 use super::config::{Interface, InterfaceId, Plan, Target};
-use super::counters::{Reason, SlowCounters};
+use super::counters::{SlowCounters, SlowReason};
 use super::decide::{Refusal, Task};
 use super::exchange::{HandOver, Origin, Return};
 use super::header::{self, ether_type, protocol};
@@ -120,16 +120,11 @@ impl<P: Packet> SlowPath<P> {
         self.neighbours.known()
     }
 
-    /// The plan it works by.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
     /// What is to be done since the last call, in order.
     pub fn outputs(&mut self) -> Vec<Output<P>> {
         let SlowCounters { neighbours, waiting, .. } = &*self.counters;
         waiting.store(self.neighbours.waiting() as u64, Ordering::Relaxed);
-        neighbours.store(self.neighbours.known().count() as u64, Ordering::Relaxed);
+        neighbours.store(self.neighbours.known_len() as u64, Ordering::Relaxed);
         std::mem::take(&mut self.outputs)
     }
 
@@ -142,7 +137,7 @@ impl<P: Packet> SlowPath<P> {
         let (questions, given_up) = self.neighbours.tick(now_ns);
         questions.into_iter().for_each(|question| self.ask(question));
         for waited in given_up {
-            self.counters.drop_for(Reason::NeighbourUnresolved, 1);
+            self.counters.drop_for(SlowReason::NeighbourUnresolved, 1);
             self.complain(&waited, Complaint::HostUnreachable, now_ns);
             self.free(waited.packet);
         }
@@ -180,7 +175,9 @@ impl<P: Packet> SlowPath<P> {
             Err((handed, None)) => self.send_back(handed),
             Err((handed, Some(reason))) => {
                 self.counters.drop_for(reason, 1);
-                self.complain(&handed, Complaint::HostUnreachable, now_ns);
+                if reason == SlowReason::NeighbourUnresolved {
+                    self.complain(&handed, Complaint::HostUnreachable, now_ns);
+                }
                 self.free(handed.packet);
             }
         }
@@ -189,7 +186,7 @@ impl<P: Packet> SlowPath<P> {
     /// Hears a question or an answer for an Ethernet address, or a ping to a link-local address.
     fn hear(&mut self, handed: &HandOver<P>, now_ns: u64) {
         let bytes = handed.packet.bytes();
-        let Some(link) = header::link(bytes) else { return };
+        let Some(link) = header::link(bytes, None) else { return };
         let body = bytes.get(link.end..).unwrap_or_default();
         let id = handed.arrived;
         let Some(interface) = self.plan.interfaces.get(usize::from(id)) else { return };
@@ -228,7 +225,7 @@ impl<P: Packet> SlowPath<P> {
 
     /// Answers a packet to one of the switch's addresses.
     fn answer_own(&mut self, handed: &HandOver<P>, now_ns: u64) {
-        let packet = ip_packet(&handed.packet);
+        let packet = ip_packet(&handed.packet, self.plan.shim);
         if let Some(reply) = frames::echo_reply(packet) {
             self.make(Output::Route(reply));
             return;
@@ -244,7 +241,7 @@ impl<P: Packet> SlowPath<P> {
 
     /// Tells a packet's sender why it went no further, if that may be told and not too many have been.
     fn complain(&mut self, about: &HandOver<P>, complaint: Complaint, now_ns: u64) {
-        let packet = ip_packet(&about.packet);
+        let packet = ip_packet(&about.packet, self.plan.shim);
         let any = match packet.first().map(|first| first >> 4) {
             Some(4) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Some(6) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -301,9 +298,9 @@ fn on_link(interface: &Interface, address: IpAddr) -> bool {
 }
 
 /// A packet from its IP header on, without padding behind it.
-fn ip_packet<P: Packet>(packet: &P) -> &[u8] {
+fn ip_packet<P: Packet>(packet: &P, shim: Option<u16>) -> &[u8] {
     let bytes = packet.bytes();
-    let Some(link) = header::link(bytes) else { return &[] };
+    let Some(link) = header::link(bytes, shim) else { return &[] };
     let len = match link.ether_type {
         ether_type::IPV4 => header::v4(bytes, link.end, packet.wire_len()).map(|ip| ip.total_len),
         ether_type::IPV6 => header::v6(bytes, link.end, packet.wire_len()).map(|ip| ip.total_len),

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use super::super::address::Mac;
 use super::super::config::InterfaceId;
-use super::super::counters::Reason;
+use super::super::counters::SlowReason;
 
 /// A neighbour: an address on the link of an interface.
 pub type Key = (InterfaceId, IpAddr);
@@ -128,6 +128,11 @@ impl<P> Neighbours<P> {
         self.all.iter().filter_map(|(&key, neighbour)| Some((key, neighbour.mac()?)))
     }
 
+    /// How many are known.
+    pub fn known_len(&self) -> usize {
+        self.all.len() - self.unknown
+    }
+
     /// Packets that wait.
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -140,11 +145,11 @@ impl<P> Neighbours<P> {
         key: Key,
         packet: P,
         now_ns: u64,
-    ) -> Result<Option<Question>, (P, Option<Reason>)> {
+    ) -> Result<Option<Question>, (P, Option<SlowReason>)> {
         let mut question = None;
         if !self.all.contains_key(&key) {
             if self.unknown >= MOST_UNKNOWN || self.all.len() >= MOST {
-                return Err((packet, Some(Reason::NeighbourQueueFull)));
+                return Err((packet, Some(SlowReason::NeighbourQueueFull)));
             }
             let mut new = Neighbour::unknown(now_ns);
             new.state = State::Asked(1);
@@ -155,9 +160,9 @@ impl<P> Neighbours<P> {
         }
         let Some(neighbour) = self.all.get_mut(&key) else { return Ok(question) };
         match neighbour.state {
-            State::GivenUp => Err((packet, Some(Reason::NeighbourUnresolved))),
+            State::GivenUp => Err((packet, Some(SlowReason::NeighbourUnresolved))),
             State::Asked(_) if neighbour.waiting.len() >= MOST_WAITING => {
-                Err((packet, Some(Reason::NeighbourQueueFull)))
+                Err((packet, Some(SlowReason::NeighbourQueueFull)))
             }
             State::Asked(_) => {
                 neighbour.waiting.push(packet);
@@ -267,6 +272,7 @@ mod tests {
         assert_eq!(neighbours.learn(HOST, MAC, false, 2), [1, 2]);
         assert!(neighbours.take_changed());
         assert_eq!(neighbours.known().collect::<Vec<_>>(), [(HOST, MAC)]);
+        assert_eq!(neighbours.known_len(), 1);
         assert_eq!(neighbours.wait(HOST, 3, 3), Err((3, None)), "it need not wait");
         assert_eq!(neighbours.waiting(), 0);
 
@@ -286,7 +292,7 @@ mod tests {
         }
         assert_eq!(neighbours.tick(3 * SECOND), (vec![], vec![1]));
         let refused = neighbours.wait(HOST, 2, 4 * SECOND);
-        assert_eq!(refused, Err((2, Some(Reason::NeighbourUnresolved))));
+        assert_eq!(refused, Err((2, Some(SlowReason::NeighbourUnresolved))));
         neighbours.tick(6 * SECOND);
         assert!(neighbours.wait(HOST, 3, 6 * SECOND).unwrap().is_some());
     }
@@ -320,7 +326,11 @@ mod tests {
         let full = (0..10).filter(|&n| neighbours.wait(address(7), n, 0).is_ok()).count();
         assert_eq!(full, MOST_WAITING - 1);
         neighbours.learn(address(200_000), MAC, false, 0);
-        assert_eq!(neighbours.known().count(), 0, "unasked answers are not believed");
+        assert_eq!(
+            (neighbours.known().count(), neighbours.known_len()),
+            (0, 0),
+            "unasked answers are not believed"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Frames about epochs, and answers, in the order in which they go out.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     answers: VecDeque<Arc<[u8]>>,
     /// In the order of their making, each with its epoch.
     held: VecDeque<(u64, Arc<[u8]>)>,
@@ -27,7 +27,7 @@ pub(super) struct Queue {
 
 impl Queue {
     /// A queue that holds frames of up to `most_bytes` together.
-    pub(super) fn new(most_bytes: usize) -> Self {
+    pub(crate) fn new(most_bytes: usize) -> Self {
         Self {
             answers: VecDeque::new(),
             held: VecDeque::new(),
@@ -42,7 +42,7 @@ impl Queue {
 
     /// The connection is gone: nothing has been sent on the next one, and frames about epochs wait
     /// until it is open.
-    pub(super) fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.answers.clear();
         self.current = None;
         self.begun = 0;
@@ -50,24 +50,24 @@ impl Queue {
     }
 
     /// Lets frames about epochs go out, from the oldest on.
-    pub(super) fn open(&mut self) {
+    pub(crate) fn open(&mut self) {
         self.open = true;
     }
 
     /// Gives up all that is held: it is of no use to this controller.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.given_up += self.held.len() as u64;
         self.held.clear();
         (self.held_bytes, self.begun) = (0, 0);
     }
 
     /// Queues an answer.
-    pub(super) fn answer(&mut self, frame: Vec<u8>) {
+    pub(crate) fn answer(&mut self, frame: Vec<u8>) {
         self.answers.push_back(frame.into());
     }
 
     /// Queues a frame about an epoch.
-    pub(super) fn hold(&mut self, epoch: u64, frame: Vec<u8>) {
+    pub(crate) fn hold(&mut self, epoch: u64, frame: Vec<u8>) {
         self.held_bytes += frame.len();
         self.held.push_back((epoch, frame.into()));
         while self.held_bytes > self.most_bytes {
@@ -77,7 +77,7 @@ impl Queue {
     }
 
     /// Lets go of what is held of epochs up to `epoch`.
-    pub(super) fn reported(&mut self, epoch: u64) {
+    pub(crate) fn reported(&mut self, epoch: u64) {
         while self.held.front().is_some_and(|&(held, _)| held <= epoch) {
             self.drop_oldest();
         }
@@ -91,17 +91,17 @@ impl Queue {
     }
 
     /// Frames about epochs that were dropped though no controller had reported them.
-    pub(super) fn given_up(&self) -> u64 {
+    pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
 
     /// Bytes that are held.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
     /// The bytes to send next; none where nothing waits.
-    pub(super) fn next(&mut self) -> Option<&[u8]> {
+    pub(crate) fn next(&mut self) -> Option<&[u8]> {
         if self.current.is_none() {
             let frame = match self.answers.pop_front() {
                 Some(answer) => answer,
@@ -118,7 +118,7 @@ impl Queue {
     }
 
     /// Notes that so many bytes of [`next`](Self::next) have gone out.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         if let Some((frame, sent)) = &mut self.current {
             *sent += bytes;
             if *sent == frame.len() {

@@ -9,9 +9,10 @@
 //! machine with few CPUs the edges wait for their turn, sometimes longer than the guards allow: such epochs are incomplete,
 //! and their losses are not reported.
 
+pub mod fabric;
+
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -19,8 +20,8 @@ use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::{DecodeState, EpochReport};
 use serde::Serialize;
 
-use crate::calumma::{Controller, EPOCH, Place, Reports, Switch, Wire};
-use crate::fabric::{Process, Run, wait_until};
+use crate::calumma::{Controller, Device, EPOCH, Place, Reports, Switch, Wire};
+use crate::fabric::{Namespace, Process, Run, wait_until};
 
 const CONTROLLER_PORT: u16 = 7610;
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -98,39 +99,51 @@ impl Soak {
     }
 }
 
-/// Sends at least `packets` 64-byte packets of 256 flows. `testbed` is the calumma-testbed program, beside which those of
+/// Sends at least `packets` 64-byte packets of 256 flows; each edge takes them with `lcores` lcores. `testbed` is the calumma-testbed program, beside which those of
 /// the edge and the controller lie.
-pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
+pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     let run = Run::begin()?;
     let epochs = run.directory().join("epochs.jsonl");
-    let place = Place { run: &run, namespace: None, testbed, port: CONTROLLER_PORT, first: false };
+    // Nothing goes over its links; what runs in it is found when this run is killed.
+    let switches = Namespace::create(&run, "switches")?;
+    let place = Place {
+        run: &run,
+        namespace: Some(&switches),
+        testbed,
+        port: CONTROLLER_PORT,
+        first: false,
+    };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
-    let mut controller = Controller::start(place, &epochs, 0, ShiftingMode::Static)?;
+    let mut controller = Controller::start(place, &["e1", "e2"], &epochs, 0, ShiftingMode::Static)?;
     let socket = |name: &str| run.directory().join(name).display().to_string();
     let (host, fabric) = (socket("host.sock"), socket("fabric.sock"));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let places = |first: usize| {
+        let place = |lcore: usize| format!("{lcore}@{}", (first + lcore) % cpus);
+        (0..lcores).map(place).collect::<Vec<_>>().join(",")
+    };
 
     // The side that listens on a socket must be there first.
     let e1 = Wire {
         name: "e1",
-        cpu: 0,
-        host: "net_memif0",
-        fabric: "net_memif1",
-        devices: [
+        lcores: &places(0),
+        ports: &Device::pair("net_memif0", "net_memif1"),
+        devices: &[
             format!("--vdev=net_memif0,role=server,id=0,socket-abstract=no,socket={host}"),
             format!("--vdev=net_memif1,role=server,id=1,socket-abstract=no,socket={fabric}"),
         ],
+        more: "",
         idle_sleep_us: 20,
     };
     let e2 = Wire {
         name: "e2",
-        cpu: 1 % cpus,
-        host: "net_null0",
-        fabric: "net_memif0",
-        devices: [
+        lcores: &places(1),
+        ports: &Device::pair("net_null0", "net_memif0"),
+        devices: &[
             "--vdev=net_null0,no-rx=1".to_owned(),
             format!("--vdev=net_memif0,role=client,id=1,socket-abstract=no,socket={fabric}"),
         ],
+        more: "",
         idle_sleep_us: 20,
     };
     let mut first = Switch::start(place, &e1)?;
@@ -151,7 +164,7 @@ pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
         },
     )?;
 
-    let mut generator = generator(&run, &host, 1 % cpus)?;
+    let mut generator = generator(&run, &switches, &host, 1 % cpus, lcores)?;
     let limit = START_LIMIT + Duration::from_secs(packets / SLOWEST_PPS);
     let mut entered = 0;
     reports.wait_until(
@@ -183,13 +196,20 @@ pub fn run(packets: u64, testbed: &Path) -> Result<Soak> {
 }
 
 /// testpmd as the source of packets.
-fn generator(run: &Run, socket: &str, cpu: usize) -> Result<Process> {
-    let mut command = Command::new("dpdk-testpmd");
+fn generator(
+    run: &Run,
+    switches: &Namespace,
+    socket: &str,
+    cpu: usize,
+    queues: usize,
+) -> Result<Process> {
+    let mut command = switches.command("dpdk-testpmd");
     command.args(["--no-huge", "-m", "512", "--no-pci", "--no-telemetry"]);
     command.args(["--file-prefix", &format!("{}-generator", run.prefix())]);
     command.args(["--lcores", &format!("0@{cpu},1@{cpu}")]);
     command.arg(format!("--vdev=net_memif0,role=client,id=0,socket-abstract=no,socket={socket}"));
     command.args(["--", "--forward-mode=txonly", "--txonly-multi-flow", "--auto-start"]);
+    command.args([format!("--rxq={queues}"), format!("--txq={queues}")]);
     // Without a terminal testpmd ends at once, unless it has statistics to print.
     command.args(["--total-num-mbufs=16384", "--stats-period", "3600"]);
     Process::start("generator", command, run.directory())

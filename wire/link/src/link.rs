@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use calumma_wire::{FrameReader, Message};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::queue::Queue;
+use crate::queue::Queue;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const FINISH: Duration = Duration::from_secs(1);
@@ -22,12 +22,12 @@ const RETRY_REFUSED: Duration = Duration::from_secs(5);
 const MOST_HELD: usize = 64 << 20;
 
 /// The connection, or the attempts at one.
-pub(super) struct Link {
+pub(crate) struct Link {
     address: String,
     state: State,
     reader: FrameReader,
     /// What waits to be sent.
-    pub(super) queue: Queue,
+    pub(crate) queue: Queue,
 }
 
 enum State {
@@ -37,7 +37,7 @@ enum State {
 }
 
 impl Link {
-    pub(super) fn new(address: String) -> Self {
+    pub(crate) fn new(address: String) -> Self {
         Self {
             address,
             state: State::Idle { since: Instant::now(), retry: Duration::ZERO },
@@ -46,16 +46,16 @@ impl Link {
         }
     }
 
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    pub(super) fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         matches!(self.state, State::Connected(_))
     }
 
     /// Moves an attempt to connect along. True once, when the connection stands.
-    pub(super) fn connect_if_due(&mut self) -> bool {
+    pub(crate) fn connect_if_due(&mut self) -> bool {
         match &self.state {
             State::Idle { since, retry } if since.elapsed() >= *retry => {
                 let (to, from) = channel();
@@ -87,7 +87,7 @@ impl Link {
     }
 
     /// Closes the connection and waits a while before the next attempt.
-    pub(super) fn back_off(&mut self) {
+    pub(crate) fn back_off(&mut self) {
         self.close(RETRY_REFUSED);
     }
 
@@ -95,7 +95,7 @@ impl Link {
     ///
     /// # Errors
     /// What ended the connection, in words; it is closed then.
-    pub(super) fn receive(&mut self) -> Result<Vec<Message>, String> {
+    pub(crate) fn receive(&mut self) -> Result<Vec<Message>, String> {
         let State::Connected(stream) = &mut self.state else { return Ok(Vec::new()) };
         let mut buffer = [0; 16 << 10];
         let ended = loop {
@@ -131,7 +131,7 @@ impl Link {
     }
 
     /// Queues a message that is no part of an epoch; without a connection it is dropped.
-    pub(super) fn send(&mut self, message: &Message) {
+    pub(crate) fn send(&mut self, message: &Message) {
         if matches!(self.state, State::Connected(_)) {
             let mut frame = Vec::new();
             message.encode(&mut frame);
@@ -140,7 +140,7 @@ impl Link {
     }
 
     /// Sends as much as the connection takes.
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let State::Connected(stream) = &mut self.state else { return };
         while let Some(bytes) = self.queue.next() {
             match stream.write(bytes) {
@@ -153,7 +153,7 @@ impl Link {
     }
 
     /// Waits until the controller says something, for `most` at the longest.
-    pub(super) fn wait(&self, most: Duration) {
+    pub(crate) fn wait(&self, most: Duration) {
         let State::Connected(stream) = &self.state else { return std::thread::sleep(most) };
         let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO);
         // Interrupted or not, the caller looks after everything next.
@@ -162,7 +162,7 @@ impl Link {
 
     /// Sends what is still waiting, and waits until the controller has it all; for `most` at the
     /// longest, and never longer than [`FINISH`].
-    pub(super) fn finish(mut self, most: Duration) {
+    pub(crate) fn finish(mut self, most: Duration) {
         let end = Instant::now() + most.min(FINISH);
         while self.queue.next().is_some() && self.is_connected() && Instant::now() < end {
             self.flush();

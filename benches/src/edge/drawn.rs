@@ -1,0 +1,106 @@
+//! The figures of the switches as drawings: by the packets' length, and by the flows.
+
+use std::path::Path;
+
+use anyhow::Result;
+use calumma_figures::{Axis, Chart, Drawn, Figure as Drawing, Series, produce};
+
+use super::{FLOWS, Switch, Trial, ZIPF, trials};
+use crate::measure::Figure;
+
+/// Writes NAME.svg and NAME.csv for each drawing into `out`.
+///
+/// # Errors
+/// When nothing was measured that could be drawn, or a file can't be written.
+pub fn draw(figures: &[Figure], out: &Path) -> Result<()> {
+    let drawings = [
+        Drawing {
+            name: "edge-lengths",
+            title: "What a switch carries on one core, by the packets' length",
+            claim: "Issue: 14.88 Mpps of 64-byte packets, and 0.75 of testpmd's macswap.",
+            measure: |figures: &&[Figure]| {
+                Ok(chart(
+                    figures,
+                    &|trial| trial.flows == FLOWS && trial.popularity == ZIPF,
+                    &|t| t.size.to_owned(),
+                ))
+            },
+        },
+        Drawing {
+            name: "edge-flows",
+            title: "What a switch carries on one core, by the flows (64 bytes)",
+            claim: "The more flows, the less of the sketches stays in the CPU's caches.",
+            measure: |figures: &&[Figure]| {
+                Ok(chart(figures, &|trial| trial.size == "64", &|trial| {
+                    let drawn = trial.popularity.split(':').next().unwrap_or_default();
+                    format!("{} {drawn}", super::count(trial.flows))
+                }))
+            },
+        },
+    ];
+    produce(&drawings, &figures, "", out)
+}
+
+/// Bars of the medians of those trials that `which` names, grouped by what `group` says.
+fn chart(
+    figures: &[Figure],
+    which: &dyn Fn(&Trial) -> bool,
+    group: &dyn Fn(&Trial) -> String,
+) -> Drawn {
+    let median = |trial: &Trial| {
+        let name = format!("{}.mpps", trial.name());
+        figures.iter().find(|figure| figure.name == name).map(|figure| figure.median)
+    };
+    let measured: Vec<(Trial, f64)> = trials(false)
+        .into_iter()
+        .filter(|trial| which(trial))
+        .filter_map(|trial| median(&trial).map(|mpps| (trial, mpps)))
+        .collect();
+    let mut groups: Vec<String> = Vec::new();
+    for (trial, _) in &measured {
+        let group = group(trial);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    let mut chart = Chart::bars("", groups.clone(), Axis::linear("Mpps"));
+    for switch in Switch::ALL {
+        let points: Vec<(f64, f64)> = measured
+            .iter()
+            .filter(|(trial, _)| trial.switch == switch)
+            .filter_map(|(trial, mpps)| {
+                let at = groups.iter().position(|other| *other == group(trial))?;
+                Some((at as f64, *mpps))
+            })
+            .collect();
+        if !points.is_empty() {
+            let ours = switch == Switch::EDGE_ALL;
+            let series = if ours { Series::ours } else { Series::new };
+            chart = chart.with(series(switch.name(), points));
+        }
+    }
+    Drawn::new(vec![chart]).measured(format!("{} of the switches' trials", measured.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_drawn_under_the_switches_names() {
+        let figure = |name: &str, mpps| Figure::of(name.to_owned(), "Mpps", vec![mpps]);
+        let figures = [
+            figure("edge.all.64B.mpps", 16.0),
+            figure("testpmd.macswap.64B.mpps", 19.0),
+            figure("edge.all.imix.mpps", 6.0),
+            figure("edge.all.64B.1Mflows.uniform.mpps", 9.0),
+        ];
+        let out = std::env::temp_dir().join(format!("calumma-drawn-{}", std::process::id()));
+        draw(&figures, &out).unwrap();
+        let lengths = std::fs::read_to_string(out.join("edge-lengths.svg")).unwrap();
+        assert!(lengths.contains("edge.all") && lengths.contains("testpmd.macswap"));
+        let flows = std::fs::read_to_string(out.join("edge-flows.csv")).unwrap();
+        assert!(flows.contains("16") && flows.contains('9') && !flows.contains(",6"), "{flows}");
+        std::fs::remove_dir_all(out).unwrap();
+    }
+}

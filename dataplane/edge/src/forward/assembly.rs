@@ -1,0 +1,126 @@
+//! Puts forwarding by routes together when the switch starts, and takes it apart when it stops.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use dpdk::{Eal, Mempool, Port};
+use tracing::warn;
+
+use super::address::Mac;
+use super::config::Mode;
+use super::counters::SlowCounters;
+use super::lpm;
+use super::router::Router;
+use super::thread::{RouterParts, Routes, SlowThread};
+use crate::config::Config;
+
+/// Mbufs for what the slow path makes.
+const SLOW_MBUFS: u32 = 4095;
+
+/// The slow path's thread, while it waits for what it is to run. It is started before the EAL pins the
+/// calling thread to a CPU, which it would inherit.
+pub struct Waiting {
+    give: mpsc::Sender<SlowThread>,
+    thread: JoinHandle<Option<SlowThread>>,
+}
+
+/// Forwarding by routes, under way; or nothing, between port pairs.
+#[derive(Default)]
+pub struct Forwarding {
+    running: Option<Running>,
+}
+
+struct Running {
+    routes: Routes,
+    counters: Arc<SlowCounters>,
+    pool: Mempool,
+    thread: JoinHandle<Option<SlowThread>>,
+}
+
+impl Waiting {
+    /// Starts the thread; it runs until `over` is set.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub fn new(control_cpu: Option<usize>, over: Arc<AtomicBool>) -> std::io::Result<Self> {
+        let (give, slow_thread) = mpsc::channel::<SlowThread>();
+        let run = move || {
+            if let Some(id) = control_cpu
+                && !core_affinity::set_for_current(core_affinity::CoreId { id })
+            {
+                warn!(cpu = id, "the slow path can't be pinned to polling.control_cpu");
+            }
+            slow_thread.recv().ok().map(|slow_thread| slow_thread.run(&over))
+        };
+        let thread = std::thread::Builder::new().name("slow-path".to_owned()).spawn(run)?;
+        Ok(Self { give, thread })
+    }
+
+    /// Begins to forward as `config` says, on these ports; gives each lcore's router as well, which is
+    /// none between port pairs.
+    ///
+    /// # Errors
+    /// When there is no memory for the routes, or a port has no Ethernet address.
+    pub fn start(
+        self,
+        eal: &Eal,
+        config: &Config,
+        ports: &[Port],
+        lcores: usize,
+    ) -> anyhow::Result<(Forwarding, Vec<Option<Router>>)> {
+        if config.forwarding.mode == Mode::Pairs {
+            return Ok((Forwarding::default(), (0..lcores).map(|_| None).collect()));
+        }
+        let macs = ports.iter().map(|port| port.mac().map(Mac)).collect::<Result<Vec<_>, _>>()?;
+        let plan = config.plan(&macs)?;
+        let pool = Mempool::new(eal, "slow path", SLOW_MBUFS, -1)?;
+        let counters = Arc::new(SlowCounters::default());
+        let build = lpm::in_dpdk(eal);
+        let (slow_thread, routes, parts) =
+            SlowThread::new(plan, macs, build, pool.clone(), lcores, counters.clone())?;
+        let seed = seed(&config.name);
+        let router =
+            |RouterParts { tables, rings }| Some(Router::new(tables, rings, ports.len(), seed));
+        let routers = parts.into_iter().map(router).collect();
+        if self.give.send(slow_thread).is_err() {
+            anyhow::bail!("the slow path has ended early");
+        }
+        let running = Running { routes, counters, pool, thread: self.thread };
+        Ok((Forwarding { running: Some(running) }, routers))
+    }
+}
+
+impl Forwarding {
+    /// Where routes can be changed.
+    pub fn routes(&self) -> Option<Routes> {
+        self.running.as_ref().map(|running| running.routes.clone())
+    }
+
+    /// What the slow path counts.
+    pub fn counters(&self) -> Option<Arc<SlowCounters>> {
+        self.running.as_ref().map(|running| running.counters.clone())
+    }
+
+    /// Waits for the slow path to end, counts what is still between it and the lcores' `routers`, and
+    /// gives its totals and its pool.
+    pub fn finish<'a>(
+        self,
+        routers: impl Iterator<Item = &'a Router>,
+    ) -> (Vec<(String, u64)>, Option<Mempool>) {
+        let Some(Running { counters, pool, thread, .. }) = self.running else {
+            return (Vec::new(), None);
+        };
+        if let Ok(Some(slow_thread)) = thread.join() {
+            slow_thread.count_left_over(routers.map(Router::left_over).sum());
+        }
+        (counters.named(), Some(pool))
+    }
+}
+
+/// A number that differs from switch to switch, and is the same each time a switch starts.
+fn seed(name: &str) -> u64 {
+    name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}

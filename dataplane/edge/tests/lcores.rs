@@ -1,0 +1,145 @@
+//! What several lcores measure, merged, is what one lcore would have measured of the same packets: the
+//! encoders always, the classifier as sums that stop at a counter's most.
+
+use std::collections::BTreeMap;
+
+use calumma_edge::control::collect::{Collector, Part, SessionPlan};
+use calumma_edge::measure::Measurement;
+use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::{
+    AnyKey, Attention, EgressGroups, FlowKey, HashKey, IngressGroups, Key, Layout, Level,
+};
+use proptest::prelude::*;
+
+const FIRST_EPOCH: u64 = 100;
+const LENGTH_NS: u64 = 50_000_000;
+
+#[derive(Clone, Debug)]
+struct Frame([u8; 42]);
+
+impl Packet for Frame {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+    fn wire_len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A UDP packet of flow `n` without payload.
+fn frame(n: u8) -> Frame {
+    let mut bytes = [0; 42];
+    bytes[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 28]);
+    bytes[23] = 17;
+    bytes[26..38].copy_from_slice(&[10, 0, 0, n, 10, 200, 0, 1, 0x30, 0x39, 0, 80]);
+    Frame(bytes)
+}
+
+fn plan() -> SessionPlan {
+    let layout = Layout {
+        upstream_buckets: 512,
+        downstream_buckets: 256,
+        // Counters that a few packets fill.
+        classifier: vec![Level::new(4, 512), Level::new(8, 128)],
+        ..Layout::default()
+    };
+    SessionPlan {
+        // Whatever part of a flow an lcore sees, it goes into the HL encoders.
+        attention: Attention { t_h: u32::MAX, ..Attention::healthy(&layout, 256) },
+        layout,
+        hash_key: HashKey::from_bytes([3; 32]),
+        clock: EpochClock::new(LENGTH_NS, Guards::default()).unwrap(),
+        first_epoch: FIRST_EPOCH,
+    }
+}
+
+/// Both sides' groups of an epoch.
+type Groups = (Option<AnyKey<IngressGroups>>, Option<AnyKey<EgressGroups>>);
+
+/// What a switch of `lcores` lcores measures, epoch by epoch, of packets (when, of which flow) each of
+/// which `lcore_of` its number gives a lcore, in bursts of up to `burst`.
+fn measured(
+    lcores: usize,
+    burst: usize,
+    packets: &[(u64, u8)],
+    lcore_of: impl Fn(usize) -> usize,
+) -> BTreeMap<u64, Groups> {
+    let plan = plan();
+    let start = plan.clock.start_of(FIRST_EPOCH);
+    let (mut collector, mailboxes) = Collector::new(lcores);
+    collector.begin(&plan).unwrap();
+    let mut workers: Vec<Worker> = mailboxes
+        .into_iter()
+        .map(|mailbox| Worker::new(Policy::default(), Measurement::new(mailbox)))
+        .collect();
+    let mut groups: BTreeMap<u64, Groups> = BTreeMap::new();
+    let mut take_in = |collector: &mut Collector| {
+        for part in collector.poll() {
+            match part {
+                Part::Ingress { epoch, record, mixed_attention, .. } => {
+                    assert!(!mixed_attention);
+                    groups.entry(epoch).or_default().0 = Some(record.group.clone());
+                    collector.recycle(record);
+                }
+                Part::Egress { epoch, record, .. } => {
+                    groups.entry(epoch).or_default().1 = Some(record.group.clone());
+                    collector.recycle(record);
+                }
+                Part::Sealed { .. } => {}
+            }
+        }
+    };
+    let mut waiting: Vec<Vec<Frame>> = vec![Vec::new(); lcores];
+    let mut before = start;
+    for (number, &(at, flow)) in packets.iter().enumerate() {
+        let at = start + at;
+        let lcore = lcore_of(number) % lcores;
+        // A burst holds packets of one moment.
+        if at != before || waiting[lcore].len() == burst {
+            for (worker, waiting) in workers.iter_mut().zip(&mut waiting) {
+                worker.ingress(waiting);
+                worker.egress(waiting);
+                waiting.clear();
+            }
+            workers.iter_mut().for_each(|worker| worker.advance_to(at));
+            take_in(&mut collector);
+        }
+        before = at;
+        waiting[lcore].push(frame(flow));
+    }
+    for (worker, waiting) in workers.iter_mut().zip(&mut waiting) {
+        worker.ingress(waiting);
+        worker.egress(waiting);
+    }
+    workers.iter_mut().for_each(|worker| worker.advance_to(before + 4 * LENGTH_NS));
+    take_in(&mut collector);
+    groups
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_sum_over_lcores_is_what_one_lcore_measures(
+        mut packets in prop::collection::vec((0..3 * LENGTH_NS / 1_000_000, 0u8..40), 1..3000),
+        lcores in 2usize..5,
+        burst in 1usize..33,
+        spread: u64,
+    ) {
+        packets.iter_mut().for_each(|(at, _)| *at *= 1_000_000);
+        packets.sort_by_key(|&(at, _)| at);
+        let one = measured(1, 32, &packets, |_| 0);
+        // Not even the packets of one flow keep together.
+        let several = measured(lcores, burst, &packets, |number| {
+            (number as u64).wrapping_mul(spread | 1) as usize >> 7
+        });
+        prop_assert!(one.len() >= 3);
+        let recorded: i64 = one.values().flat_map(|(group, _)| group).map(|g| FlowKey::of(g).unwrap().upstream().packets()).sum();
+        prop_assert_eq!(recorded, packets.len() as i64);
+        prop_assert_eq!(one, several);
+    }
+}

@@ -1,0 +1,278 @@
+//! An edge with two host ports and two fabric ports, taken apart: what goes in and comes out of its
+//! router, and a slow path that works when it is told to.
+
+use std::sync::{Arc, OnceLock};
+
+use calumma_edge::config::{Config, Role};
+use calumma_edge::control::collect::{Collector, Part, SessionPlan};
+use calumma_edge::forward::address::Mac;
+use calumma_edge::forward::counters::SlowCounters;
+use calumma_edge::forward::lpm;
+use calumma_edge::forward::router::Router;
+use calumma_edge::forward::thread::{Routes, SlowThread};
+use calumma_edge::measure::Measurement;
+use calumma_edge::worker::Worker;
+use dpdk::{Burst, Eal, Mempool};
+
+/// Host ports 0 and 1, fabric ports 2 (untagged) and 3 (VLAN 100).
+pub(crate) const CONFIG: &str = r#"
+name = "e1"
+controller = "127.0.0.1:9"
+port = [
+    { name = "h0", role = "host" },
+    { name = "h1", role = "host" },
+    { name = "f0", role = "fabric" },
+    { name = "f1", role = "fabric" },
+]
+
+[forwarding]
+mode = "routed"
+
+[[forwarding.interface]]
+port = "h0"
+addresses = ["10.1.0.1/24", "fd00:1::1/64"]
+
+[[forwarding.interface]]
+port = "h1"
+addresses = ["10.1.1.1/24", "fd00:1:1::1/64"]
+
+[[forwarding.interface]]
+port = "f0"
+addresses = ["10.9.0.1/30", "fd00:9::1/64"]
+mtu = 1400
+
+[[forwarding.interface]]
+port = "f1"
+vlan = 100
+addresses = ["10.9.1.1/30", "fd00:9:1::1/64"]
+
+[[forwarding.route]]
+to = "10.2.0.0/16"
+via = ["10.9.0.2"]
+
+[[forwarding.route]]
+to = "10.3.0.0/16"
+via = ["10.9.0.2", "10.9.1.2"]
+
+[[forwarding.route]]
+to = "fd00:2::/32"
+via = ["fd00:9:1::2"]
+
+[[forwarding.route]]
+to = "10.66.0.0/16"
+discard = true
+"#;
+
+/// Ports of the edge.
+pub(crate) const H0: usize = 0;
+pub(crate) const H1: usize = 1;
+pub(crate) const F0: usize = 2;
+pub(crate) const F1: usize = 3;
+
+/// The address of one of the edge's ports.
+pub(crate) fn mac(port: usize) -> Mac {
+    Mac([2, 0xED, 0, 0, 0, port as u8])
+}
+
+fn eal() -> &'static Eal {
+    static EAL: OnceLock<Eal> = OnceLock::new();
+    EAL.get_or_init(|| {
+        let cpu = core_affinity::get_core_ids().unwrap()[0].id;
+        let lcores = format!("0@{cpu}");
+        let quiet = ["--no-huge", "-m", "768", "--no-pci", "--no-shconf", "--no-telemetry"];
+        Eal::init(&[&quiet[..], &["--lcores", &lcores]].concat()).unwrap()
+    })
+}
+
+/// A frame that was sent, and the port it left by.
+pub(crate) type Sent = (usize, Vec<u8>);
+
+pub(crate) struct Edge {
+    pub(crate) worker: Worker,
+    pub(crate) counters: Arc<SlowCounters>,
+    pub(crate) routes: Routes,
+    pub(crate) now_ns: u64,
+    collector: Collector,
+    config: Config,
+    router: Router,
+    slow_thread: SlowThread,
+    pool: Mempool,
+    slow_pool: Mempool,
+}
+
+impl Edge {
+    /// An edge; `name` is its mbuf pools', `changes` are made to [`CONFIG`].
+    pub(crate) fn new(name: &str, changes: &[(&str, &str)]) -> Self {
+        let text = changes.iter().fold(CONFIG.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        let config = Config::parse(&text, "edge.toml").unwrap();
+        let macs: Vec<Mac> = (0..config.ports.len()).map(mac).collect();
+        let plan = config.plan(&macs).unwrap();
+        let pool = Mempool::new(eal(), name, 1023, -1).unwrap();
+        let slow_pool = Mempool::new(eal(), &format!("{name} slow"), 1023, -1).unwrap();
+        let counters = Arc::new(SlowCounters::default());
+        let (slow_thread, routes, mut parts) = SlowThread::new(
+            plan,
+            macs,
+            lpm::in_dpdk(eal()),
+            slow_pool.clone(),
+            1,
+            counters.clone(),
+        )
+        .unwrap();
+        let parts = parts.remove(0);
+        let router = Router::new(parts.tables, parts.rings, config.ports.len(), 7);
+        let (collector, mut mailboxes) = Collector::new(1);
+        let worker = Worker::new(config.policy(), Measurement::new(mailboxes.remove(0)));
+        let now_ns = calumma_edge::control::unix_ns();
+        Self {
+            worker,
+            counters,
+            routes,
+            now_ns,
+            collector,
+            config,
+            router,
+            slow_thread,
+            pool,
+            slow_pool,
+        }
+    }
+
+    /// Measures from now on.
+    pub(crate) fn begin(&mut self, plan: &SessionPlan) {
+        self.collector.begin(plan).unwrap();
+    }
+
+    /// Lets time pass in the measurement up to `now_ns`; gives what is finished.
+    pub(crate) fn advance_to(&mut self, now_ns: u64) -> Vec<Part> {
+        self.worker.advance_to(now_ns);
+        self.collector.poll()
+    }
+
+    /// Receives frames from a port; gives what is sent at once.
+    pub(crate) fn receive(&mut self, port: usize, frames: &[Vec<u8>]) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        for frames in frames.chunks(dpdk::BURST) {
+            let mut burst = Burst::new();
+            for frame in frames {
+                burst.push(self.pool.alloc_with(frame).unwrap()).unwrap();
+            }
+            let role = self.config.ports[port].role;
+            self.router.forward(&mut self.worker, port, role, &mut burst);
+            assert!(burst.is_empty());
+            sent.extend(self.send());
+        }
+        sent
+    }
+
+    /// Lets the slow path work after `seconds`, and the router take what it gives back; gives what is
+    /// sent.
+    pub(crate) fn slow_path(&mut self, seconds: f64) -> Vec<Sent> {
+        self.now_ns += (seconds * 1e9) as u64;
+        let mut sent = Vec::new();
+        // What comes back may need the slow path again, to find its next hop.
+        for _ in 0..4 {
+            self.slow_thread.step(self.now_ns);
+            while self.router.take_returns(&mut self.worker) {
+                sent.extend(self.send());
+            }
+        }
+        sent
+    }
+
+    /// Receives frames, lets the slow path work, and gives all that is sent.
+    pub(crate) fn exchange(&mut self, port: usize, frames: &[Vec<u8>]) -> Vec<Sent> {
+        let mut sent = self.receive(port, frames);
+        sent.extend(self.slow_path(0.0));
+        sent
+    }
+
+    fn send(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        for (port, out) in self.router.out().iter_mut().enumerate() {
+            for mbuf in out.drain() {
+                self.worker.counters.transmitted += 1;
+                sent.push((port, mbuf.data().to_vec()));
+            }
+        }
+        sent
+    }
+
+    /// Whether the port faces hosts.
+    pub(crate) fn is_host(&self, port: usize) -> bool {
+        self.config.ports[port].role == Role::Host
+    }
+
+    /// A total by its name.
+    pub(crate) fn total(&self, name: &str) -> u64 {
+        let named = self.worker.counters.named().into_iter().chain(self.counters.named());
+        named.into_iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("{name}")).1
+    }
+
+    /// Checks that every packet is accounted for, on the lcore and in the slow path.
+    pub(crate) fn check_conservation(&self) {
+        let counters = &self.worker.counters;
+        assert_eq!(
+            counters.received() + counters.routed.returned,
+            counters.transmitted + counters.dropped() + counters.routed.handed_over,
+            "{counters:?}"
+        );
+        let slow: u64 = [
+            "slow_path.returned",
+            "slow_path.taken",
+            "slow_path.waiting",
+            "dropped.neighbour_unresolved",
+            "dropped.neighbour_queue_full",
+            "dropped.returns_full",
+            "dropped.stopped",
+        ]
+        .iter()
+        .map(|name| self.total(name))
+        .sum();
+        let given = self.total("slow_path.handed_over") + self.total("slow_path.made");
+        assert_eq!(given, slow, "{:?}", self.counters.named());
+    }
+
+    /// Stops, and checks that every mbuf is back.
+    pub(crate) fn stop(self) {
+        self.check_conservation();
+        let Self { router, slow_thread, pool, slow_pool, .. } = self;
+        slow_thread.count_left_over(router.left_over());
+        drop((router, slow_thread));
+        assert_eq!((pool.in_use(), slow_pool.in_use()), (0, 0), "no mbuf is lost");
+    }
+
+    /// Lets the neighbours of both fabric ports and a host on each host port say where they are.
+    pub(crate) fn acquaint(&mut self) {
+        use crate::frames::{arp_reply, neighbour_advertisement, station};
+        self.slow_path(0.2);
+        for (port, v4, v6, vlan) in
+            [(F0, "10.9.0.2", "fd00:9::2", None), (F1, "10.9.1.2", "fd00:9:1::2", Some(100))]
+        {
+            let mac_of = station(port as u8);
+            self.exchange(port, &[arp_reply(mac_of, v4, mac(port), vlan)]);
+            self.exchange(port, &[neighbour_advertisement(mac_of, v6, mac(port), vlan)]);
+        }
+        for (port, v4, v6) in [(H0, "10.1.0.2", "fd00:1::2"), (H1, "10.1.1.2", "fd00:1:1::2")] {
+            let host = station(port as u8);
+            self.exchange(port, &[crate::frames::arp_request(host, v4, &gateway4(port))]);
+            self.exchange(
+                port,
+                &[crate::frames::neighbour_solicitation(host, v6, &gateway6(port))],
+            );
+        }
+        // What was asked for unasked-for neighbours is of no interest here.
+        self.slow_path(0.0);
+    }
+}
+
+fn gateway4(port: usize) -> String {
+    format!("10.1.{port}.1")
+}
+
+fn gateway6(port: usize) -> String {
+    if port == H0 { "fd00:1::1".to_owned() } else { "fd00:1:1::1".to_owned() }
+}

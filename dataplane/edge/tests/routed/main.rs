@@ -1,0 +1,9 @@
+//! Routers between hosts and a fabric, without ports and in virtual time: real mbufs, DPDK's tables of
+//! routes, the slow path stepped by hand.
+
+mod conservation;
+mod edge;
+mod frames;
+mod measured;
+mod neighbours;
+mod traffic;

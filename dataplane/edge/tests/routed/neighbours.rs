@@ -1,0 +1,142 @@
+//! Who has which Ethernet address: the edge answers, asks, lets packets wait, and changes its routes
+//! while it runs.
+
+use calumma_edge::forward::address::Mac;
+use calumma_edge::forward::slow::frames::{read_arp, read_discovery};
+
+use crate::edge::{CONFIG, Edge, F0, F1, H0, mac};
+use crate::frames::{
+    Udp, arp_reply, arp_request, body, ether_type, link, neighbour_advertisement,
+    neighbour_solicitation, station,
+};
+
+#[test]
+fn hosts_that_ask_for_the_gateway_are_answered_and_known_from_then_on() {
+    let mut edge = Edge::new("asked", &[]);
+    let host = station(0);
+    let answers = edge.exchange(H0, &[arp_request(host, "10.1.0.2", "10.1.0.1")]);
+    let (port, answer) = answers.iter().find(|(_, frame)| link(frame).0 == host).unwrap();
+    assert_eq!((*port, link(answer)), (H0, (host, mac(H0))));
+    let said = read_arp(body(answer)).unwrap();
+    assert_eq!(
+        (said.about.to_string(), said.mac, said.asks),
+        ("10.1.0.1".into(), Some(mac(H0)), false)
+    );
+
+    let link_local = mac(H0).link_local().to_string();
+    for (asker, about) in
+        [("fd00:1::2", "fd00:1::1"), ("fe80::57", link_local.as_str()), ("::", "fd00:1::1")]
+    {
+        let answers = edge.exchange(H0, &[neighbour_solicitation(host, asker, about)]);
+        let [(port, answer)] = &answers[..] else { panic!("{asker}: {answers:?}") };
+        let said = read_discovery(body(answer)).unwrap();
+        assert_eq!((*port, said.about.to_string().as_str(), said.mac), (H0, about, Some(mac(H0))));
+        let to_all = asker == "::";
+        assert_eq!(
+            link(answer).0,
+            if to_all { "33:33:00:00:00:01".parse().unwrap() } else { host }
+        );
+    }
+    assert!(edge.exchange(H0, &[arp_request(host, "10.1.0.2", "10.1.0.77")]).is_empty());
+
+    // Without asking back, packets find the host.
+    for (from, to) in [("10.9.0.2", "10.1.0.2"), ("fd00:9::2", "fd00:1::2")] {
+        let sent = edge.receive(F0, &[Udp::new(from, to).frame(F0)]);
+        assert_eq!(sent.len(), 1);
+        assert_eq!((sent[0].0, link(&sent[0].1)), (H0, (host, mac(H0))));
+    }
+    edge.stop();
+}
+
+#[test]
+fn packets_wait_for_their_next_hop_in_order_and_then_go_on() {
+    let mut edge = Edge::new("waiting", &[]);
+    edge.slow_path(0.0);
+    for (to, gateway, port) in [("10.2.0.9", "10.9.0.2", F0), ("fd00:2::9", "fd00:9:1::2", F1)] {
+        let from = if to.contains(':') { "fd00:1::2" } else { "10.1.0.2" };
+        let packets: Vec<_> =
+            (1..=6).map(|n| Udp { ports: (n, 9), ..Udp::new(from, to) }.frame(H0)).collect();
+        assert!(edge.receive(H0, &packets).is_empty());
+        assert!(edge.slow_path(0.0).is_empty(), "next hops are asked for in their own time");
+        let asked = edge.slow_path(1.0);
+        let question = asked.iter().find(|(out, frame)| {
+            let said = match ether_type(frame) {
+                0x0806 => read_arp(body(frame)),
+                _ => read_discovery(body(frame)),
+            };
+            *out == port && said.is_some_and(|said| said.asks && said.about.to_string() == gateway)
+        });
+        let (_, question) = question.unwrap_or_else(|| panic!("{gateway} in {asked:?}"));
+        assert!(link(question).0.is_group());
+        assert_eq!(edge.total("slow_path.waiting"), 4, "of six, as many as may wait");
+        edge.check_conservation();
+
+        let vlan = (port == F1).then_some(100);
+        let answer = match gateway.contains(':') {
+            false => arp_reply(station(port as u8), gateway, mac(port), vlan),
+            true => neighbour_advertisement(station(port as u8), gateway, mac(port), vlan),
+        };
+        let sent = edge.exchange(port, &[answer]);
+        let sources: Vec<u8> = sent
+            .iter()
+            .map(|(out, frame)| {
+                assert_eq!((*out, link(frame)), (port, (station(port as u8), mac(port))));
+                let udp = if ether_type(frame) == 0x0800 { 20 } else { 40 };
+                body(frame)[udp + 1]
+            })
+            .collect();
+        assert_eq!(sources, [1, 2, 3, 4]);
+        assert_eq!(edge.total("slow_path.waiting"), 0);
+    }
+    assert_eq!(edge.total("dropped.neighbour_queue_full"), 4);
+    edge.stop();
+}
+
+#[test]
+fn who_never_answers_is_given_up_and_the_sender_is_told() {
+    let mut edge = Edge::new("silent", &[]);
+    edge.acquaint();
+    let packet = Udp::new("10.2.0.9", "10.1.0.99").frame(F0);
+    let questions = edge.exchange(F0, std::slice::from_ref(&packet));
+    assert_eq!(questions.len(), 1, "one question: {questions:?}");
+    assert_eq!((questions[0].0, link(&questions[0].1).0), (H0, Mac::BROADCAST));
+    let mut said = Vec::new();
+    for _ in 0..30 {
+        said.extend(edge.slow_path(0.11));
+    }
+    let unreachable = said.iter().find(|(port, frame)| {
+        *port == F0 && ether_type(frame) == 0x0800 && body(frame)[20..22] == [3, 1]
+    });
+    assert!(unreachable.is_some(), "{said:?}");
+    assert_eq!(edge.total("dropped.neighbour_unresolved"), 1);
+    edge.stop();
+}
+
+#[test]
+fn routes_change_while_packets_run() {
+    let mut edge = Edge::new("rerouted", &[]);
+    edge.acquaint();
+    let frame = Udp::new("10.1.0.2", "10.2.0.9").frame(H0);
+    assert_eq!(edge.receive(H0, std::slice::from_ref(&frame))[0].0, F0);
+
+    let text = CONFIG.replace("via = [\"10.9.0.2\"]", "via = [\"10.9.1.2\"]");
+    let config = calumma_edge::config::Config::parse(&text, "edge.toml").unwrap();
+    edge.routes.apply(config.plan(edge.routes.macs()).unwrap()).unwrap();
+    assert_eq!(edge.receive(H0, std::slice::from_ref(&frame))[0].0, F0, "not before it is built");
+    edge.slow_path(0.0);
+    let sent = edge.receive(H0, std::slice::from_ref(&frame));
+    assert_eq!((sent[0].0, link(&sent[0].1)), (F1, (station(F1 as u8), mac(F1))));
+    assert_eq!(sent[0].1[12..18], [0x81, 0, 0, 100, 8, 0], "with the VLAN's tag");
+
+    // Port h1 has no interface any more; its neighbours are forgotten, others are not.
+    let from = text.find("[[forwarding.interface]]\nport = \"h1\"").unwrap();
+    let to = text.find("[[forwarding.interface]]\nport = \"f0\"").unwrap();
+    let fewer = format!("{}{}", &text[..from], &text[to..]);
+    let config = calumma_edge::config::Config::parse(&fewer, "edge.toml").unwrap();
+    edge.routes.apply(config.plan(edge.routes.macs()).unwrap()).unwrap();
+    edge.slow_path(0.0);
+    assert_eq!(edge.receive(H0, std::slice::from_ref(&frame))[0].0, F1);
+    edge.receive(1, &[Udp::new("10.1.1.2", "10.2.0.9").frame(1)]);
+    assert_eq!(edge.total("dropped.no_interface"), 1);
+    edge.stop();
+}

@@ -1,0 +1,258 @@
+//! Takes finished groups out of the switch and clears them: by packets through the CPU port, or by
+//! reads through the driver.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use calumma_bfrt::ClientError;
+use calumma_interface::{MAX_FRAME, Plug};
+use calumma_sketch::{Arithmetic, Layout};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::collection::{Clearing, Gathering, ReportError, Source};
+use crate::driver::Driver;
+
+/// How groups come out.
+pub enum Way {
+    /// By packets through the CPU port.
+    Packets {
+        /// The CPU port.
+        port: Box<dyn Plug>,
+        /// How long no packet must have come for the missing ones to be asked for again.
+        retry: Duration,
+    },
+    /// By reads through the driver.
+    Registers,
+}
+
+/// Takes groups out of one switch.
+pub struct Collector {
+    driver: Driver,
+    way: Way,
+    layout: Layout,
+    requests: u32,
+    /// How often packets had to be asked for again.
+    pub asked_again: u64,
+}
+
+/// What goes on with packets until it is complete.
+trait Exchange {
+    fn requests(&self) -> Vec<Vec<u8>>;
+    fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError>;
+    fn is_complete(&self) -> bool;
+}
+
+impl Exchange for Gathering {
+    fn requests(&self) -> Vec<Vec<u8>> {
+        self.requests()
+    }
+
+    fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+        self.take(packet)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl Exchange for Clearing {
+    fn requests(&self) -> Vec<Vec<u8>> {
+        self.requests()
+    }
+
+    fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+        self.take(packet)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl Collector {
+    /// A collector for a switch of that layout.
+    pub fn new(driver: Driver, way: Way, layout: Layout) -> Collector {
+        // Another start than last time, so that a late report of an earlier run is told apart.
+        let requests = std::process::id() << 16;
+        Collector { driver, way, layout, requests, asked_again: 0 }
+    }
+
+    /// The way, for the next collector.
+    pub fn into_way(self) -> Way {
+        self.way
+    }
+
+    /// The words of each source's group of timestamp bit `bit`; none where `until` comes first.
+    ///
+    /// # Errors
+    /// When the driver refuses to read.
+    pub fn gather(
+        &mut self,
+        sources: &[Source],
+        bit: u32,
+        until: Instant,
+    ) -> Result<Option<Vec<Vec<u32>>>, ClientError> {
+        match &mut self.way {
+            Way::Packets { port, retry } => {
+                let mut gatherings = Vec::with_capacity(sources.len());
+                for &source in sources {
+                    self.requests = self.requests.wrapping_add(1);
+                    gatherings.push(Gathering::new(&self.layout, source, bit, self.requests));
+                }
+                self.asked_again += exchange(&mut **port, *retry, &mut gatherings, until);
+                Ok(gatherings.iter().map(Gathering::words).collect())
+            }
+            Way::Registers => {
+                let mut all = Vec::with_capacity(sources.len());
+                for &source in sources {
+                    if Instant::now() > until {
+                        return Ok(None);
+                    }
+                    all.push(read(&self.driver, &self.layout, source, bit)?);
+                }
+                Ok(Some(all))
+            }
+        }
+    }
+
+    /// Clears each source's group of timestamp bit `bit`; false where `until` comes first.
+    ///
+    /// # Errors
+    /// When the driver refuses to write.
+    pub fn clear(
+        &mut self,
+        sources: &[Source],
+        bit: u32,
+        until: Instant,
+    ) -> Result<bool, ClientError> {
+        match &mut self.way {
+            Way::Packets { port, retry } => {
+                let mut clearings = Vec::with_capacity(sources.len());
+                for &source in sources {
+                    self.requests = self.requests.wrapping_add(1);
+                    clearings.push(Clearing::new(&self.layout, source, bit, self.requests));
+                }
+                self.asked_again += exchange(&mut **port, *retry, &mut clearings, until);
+                Ok(clearings.iter().all(Clearing::is_complete))
+            }
+            Way::Registers => {
+                for &source in sources {
+                    let range = range(&self.layout, source, bit);
+                    for register in registers(source, self.layout.arithmetic) {
+                        self.driver.clear_elements(&register, range.clone())?;
+                    }
+                }
+                Ok(Instant::now() < until)
+            }
+        }
+    }
+
+    /// Clears both groups of all sources, whatever they hold.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn clear_all(&self) -> Result<(), ClientError> {
+        for source in Source::ALL {
+            for register in registers(source, self.layout.arithmetic) {
+                self.driver.clear(&register)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends requests and takes reports until all is complete, or `until` comes. Gives how often missing
+/// reports were asked for.
+fn exchange(
+    port: &mut dyn Plug,
+    retry: Duration,
+    all: &mut [impl Exchange],
+    until: Instant,
+) -> u64 {
+    let mut buffer = vec![0; MAX_FRAME];
+    let mut asked_again = 0;
+    for packet in all.iter().flat_map(|one| one.requests()) {
+        port.send(&packet);
+    }
+    let mut last = Instant::now();
+    // Doubled each time: a switch that is slow must not be given more and more to do.
+    let mut patience = retry;
+    while !all.iter().all(Exchange::is_complete) {
+        let now = Instant::now();
+        if now >= until {
+            break;
+        }
+        if now >= last + patience {
+            for packet in all.iter().flat_map(|one| one.requests()) {
+                port.send(&packet);
+            }
+            asked_again += 1;
+            patience *= 2;
+            last = now;
+        }
+        match port.receive(&mut buffer) {
+            // Whatever else comes to the CPU port is not for us.
+            Some(report) => {
+                if all.iter_mut().any(|one| one.take(report) == Ok(true)) {
+                    last = Instant::now();
+                }
+            }
+            None => wait(port, until.min(last + patience).saturating_duration_since(now)),
+        }
+    }
+    asked_again
+}
+
+/// Waits for a frame, for `most` at the longest.
+fn wait(port: &dyn Plug, most: Duration) {
+    // Rounded up: a wait of nothing would spin.
+    let most = most + Duration::from_micros(999);
+    let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX);
+    // Interrupted or not, the caller looks at everything next.
+    let _ = poll(&mut [PollFd::new(port.as_fd(), PollFlags::POLLIN)], timeout);
+}
+
+/// The elements of a group in a source's registers.
+fn range(layout: &Layout, source: Source, bit: u32) -> Range<u32> {
+    let elements = source.elements(layout);
+    bit * elements..(bit + 1) * elements
+}
+
+/// The words of a group, read through the driver.
+fn read(
+    driver: &Driver,
+    layout: &Layout,
+    source: Source,
+    bit: u32,
+) -> Result<Vec<u32>, ClientError> {
+    let range = range(layout, source, bit);
+    let mut columns = Vec::new();
+    for register in registers(source, layout.arithmetic) {
+        columns.push(driver.elements(&register, range.clone())?);
+    }
+    let element = |at: usize| {
+        columns.iter().flat_map(move |column| column[at].iter().map(|&word| word as u32))
+    };
+    Ok((0..range.len()).flat_map(element).collect())
+}
+
+/// The registers of a source, in the order of an element's words.
+pub fn registers(source: Source, arithmetic: Arithmetic) -> Vec<String> {
+    let (encoder, array) = match source {
+        Source::Classifier(level) => {
+            return vec![format!("Ingress.classifier.level{level}.counters")];
+        }
+        Source::Upstream(array) => ("Ingress.upstream", array),
+        Source::Downstream(array) => ("Egress.downstream", array),
+    };
+    let names: &[&str] = match arithmetic {
+        Arithmetic::Prime => {
+            &["fragment0.sums", "fragment1.sums", "fragment2.sums", "fragment3.sums", "counts"]
+        }
+        Arithmetic::Wrapping => {
+            &["fragments01.sums", "fragments23.sums", "fragments45.sums", "fragment6_count.sums"]
+        }
+    };
+    names.iter().map(|name| format!("{encoder}.array{array}.{name}")).collect()
+}

@@ -1,0 +1,277 @@
+//! The daemon's configuration: one TOML file.
+//!
+//! It says where the driver is, which ports there are and how collection packets get in and out.
+//! Memory, thresholds, epochs and the hash key come from the controller.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The edge's name, by which the controller knows it.
+    pub name: String,
+    /// The controller's address, host and port.
+    pub controller: String,
+    /// The switch's driver.
+    pub driver: DriverConfig,
+    /// How sketches come out of the switch.
+    #[serde(default)]
+    pub collection: CollectionConfig,
+    /// How packets carry their mark.
+    #[serde(default)]
+    pub carrier: CarrierConfig,
+    /// The ports that forward to each other.
+    #[serde(rename = "port")]
+    pub ports: Vec<PortConfig>,
+}
+
+/// The switch's driver.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DriverConfig {
+    /// Where it offers BFRuntime: host and port.
+    pub address: String,
+    /// The program's name there.
+    pub program: String,
+    /// The device.
+    pub device: u32,
+    /// The number that the daemon is known by; each client of the driver needs its own.
+    pub client: u32,
+}
+
+impl Default for DriverConfig {
+    fn default() -> Self {
+        Self {
+            address: "127.0.0.1:50052".to_owned(),
+            program: "edge".to_owned(),
+            device: 0,
+            client: 1,
+        }
+    }
+}
+
+/// Ways for sketches to come out of the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// Packets that take the registers along (appendix D of the ChameleMon paper): milliseconds.
+    #[default]
+    Packets,
+    /// Reads through the driver: no CPU port is needed, but epochs must be long.
+    Registers,
+}
+
+/// How sketches come out of the switch.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CollectionConfig {
+    /// By packets or by reads of registers.
+    pub method: Method,
+    /// The network interface that leads to the switch's CPU port.
+    pub interface: String,
+    /// The number of the CPU port in the program.
+    pub cpu_port: u16,
+    /// A port that leads back into the switch.
+    pub recirculation_port: u16,
+    /// The mirror session of the copies that go on collecting.
+    pub mirror_session: u16,
+    /// Milliseconds without any packet from the switch after which the missing ones are asked for
+    /// again.
+    pub retry_ms: u64,
+}
+
+impl Default for CollectionConfig {
+    fn default() -> Self {
+        Self {
+            method: Method::Packets,
+            interface: String::new(),
+            cpu_port: 64,
+            recirculation_port: 68,
+            mirror_session: 1,
+            retry_ms: 5,
+        }
+    }
+}
+
+/// How packets carry their mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CarrierConfig {
+    /// The DSCP (0 to 63) whose upper three bits packets are given back at egress.
+    pub dscp: u8,
+}
+
+/// A port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// Its number in the program (`D_P` in the driver's list of ports).
+    pub number: u16,
+    /// What is on the other side.
+    pub role: Role,
+    /// The number of the port that packets from this one go to.
+    pub peer: u16,
+}
+
+/// What is on the other side of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Hosts: packets from here enter the network (ingress role).
+    Host,
+    /// The network: packets from here leave it (egress role).
+    Fabric,
+}
+
+/// Why a configuration can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("{path}: {source}; give the path of the daemon's configuration with --config")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is no such configuration.
+    #[error("{path}: {source}")]
+    Parse {
+        /// The file.
+        path: String,
+        /// Line, column and what is wrong there.
+        source: Box<toml::de::Error>,
+    },
+    /// The file contradicts itself.
+    #[error("{path}: {problem}")]
+    Contradiction {
+        /// The file.
+        path: String,
+        /// What contradicts what, and the remedy.
+        problem: String,
+    },
+}
+
+impl Config {
+    /// Reads and checks a configuration file.
+    ///
+    /// # Errors
+    /// Names the file, the place in it, and the remedy.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
+    }
+
+    /// Checks the text of a configuration; `path` is named in errors.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        match config.problem() {
+            None => Ok(config),
+            Some(problem) => Err(ConfigError::Contradiction { path: path.to_owned(), problem }),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        if self.name.is_empty() || self.name.len() > calumma_wire::MAX_NAME_BYTES {
+            return Some("name: an edge's name has 1 to 64 bytes".to_owned());
+        }
+        if self.carrier.dscp > 63 {
+            return Some(format!("carrier.dscp = {}: a DSCP is 0 to 63", self.carrier.dscp));
+        }
+        let collection = &self.collection;
+        if collection.method == Method::Packets && collection.interface.is_empty() {
+            return Some(
+                "collection.interface: name the network interface of the switch's CPU port, or set \
+                 collection.method = \"registers\""
+                    .to_owned(),
+            );
+        }
+        let mut numbers = HashSet::from([collection.cpu_port, collection.recirculation_port]);
+        for port in &self.ports {
+            if !numbers.insert(port.number) {
+                return Some(format!(
+                    "port {}: named twice, or the CPU or recirculation port",
+                    port.number
+                ));
+            }
+            match self.ports.iter().find(|other| other.number == port.peer) {
+                None => {
+                    return Some(format!(
+                        "port {}: its peer {} is not among the ports",
+                        port.number, port.peer
+                    ));
+                }
+                Some(peer) if peer.role == port.role => {
+                    return Some(format!(
+                        "port {}: its peer {} has the same role; one of them must face hosts, the \
+                         other the fabric",
+                        port.number, port.peer
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        self.ports.is_empty().then(|| "port: at least two [[port]] sections".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAIR: &str = r#"
+        name = "e2"
+        controller = "127.0.0.1:7600"
+        [driver]
+        program = "edge"
+        [collection]
+        interface = "cpu0"
+        [[port]]
+        number = 1
+        role = "host"
+        peer = 2
+        [[port]]
+        number = 2
+        role = "fabric"
+        peer = 1
+    "#;
+
+    fn problem(text: &str) -> String {
+        Config::parse(text, "switchd.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_pair_of_ports_and_a_cpu_port_are_enough() {
+        let config = Config::parse(PAIR, "switchd.toml").unwrap();
+        assert_eq!(config.driver, DriverConfig::default());
+        assert_eq!((config.ports[0].role, config.collection.cpu_port), (Role::Host, 64));
+    }
+
+    #[test]
+    fn errors_name_the_file_the_place_and_the_remedy() {
+        let typo = problem(&PAIR.replace("peer = 2", "pear = 2"));
+        assert!(typo.contains("switchd.toml") && typo.contains("pear") && typo.contains("line"));
+        let none = problem(&PAIR.replace("interface = \"cpu0\"", ""));
+        assert!(none.contains("collection.method = \"registers\""), "{none}");
+        let stranger = problem(&PAIR.replace("peer = 2", "peer = 9"));
+        assert!(stranger.contains("its peer 9 is not among the ports"));
+        let same_role = problem(&PAIR.replace("\"fabric\"", "\"host\""));
+        assert!(same_role.contains("one of them must face hosts"));
+        let taken = problem(&PAIR.replace("number = 1", "number = 64"));
+        assert!(taken.contains("port 64"), "{taken}");
+        let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();
+        assert!(missing.to_string().contains("--config"));
+    }
+}

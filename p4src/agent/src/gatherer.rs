@@ -1,0 +1,296 @@
+//! The thread that looks after finished groups: takes them out of the switch, makes sketches of them,
+//! clears them, and fills the tables for their next epoch as soon as its configuration is settled.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use calumma_bfrt::ClientError;
+use calumma_bfrt::proto::TableEntry;
+use calumma_epoch::{EpochClock, Timeline, timestamp_bit};
+use calumma_link::{SessionPlan, unix_ns};
+use calumma_sketch::fermat::Lanes;
+use calumma_sketch::{Attention, FermatSketch, FlowKey, TowerSketch};
+use tracing::{debug, error, warn};
+
+use crate::collection::Source;
+use crate::collector::Collector;
+use crate::driver::Driver;
+use crate::entries;
+use crate::pilot::{Ready, packets};
+
+/// How long before its arming the tables of an epoch are filled, and its configuration is settled, in
+/// nanoseconds: a fifth of an epoch of 50 ms. Filling takes 2 to 7 ms in the paper's measurements.
+pub(crate) fn prepare_ns(clock: &EpochClock) -> u64 {
+    (clock.length_ns() / 5).min(100_000_000)
+}
+
+/// Longest wait, so that a stop is seen soon.
+const NAP: Duration = Duration::from_millis(20);
+
+/// A finished group.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Its ingress side.
+    Ingress { epoch: u64, attention: Attention, stall_ns: u64 },
+    /// Its egress side; of `unencoded` packets nothing was recorded.
+    Egress { epoch: u64, attention: Attention, unencoded: u64, stall_ns: u64 },
+    /// Nothing is to be had from it.
+    Clear { epoch: u64 },
+}
+
+/// What the controller is to be told.
+#[derive(Debug)]
+pub(crate) enum Part {
+    Ingress {
+        epoch: u64,
+        attention: Attention,
+        stall_ns: u64,
+        packets: u64,
+        classifier: TowerSketch,
+        upstream: FermatSketch,
+        totals: Vec<(String, u64)>,
+    },
+    Egress {
+        epoch: u64,
+        attention: Attention,
+        stall_ns: u64,
+        packets: u64,
+        downstream: FermatSketch,
+    },
+    Sealed {
+        epoch: u64,
+        late_packets: u64,
+    },
+}
+
+/// What holds and what will; changed at the controller's word.
+pub(crate) type Plans = Arc<Mutex<Timeline<Attention>>>;
+
+/// See the [module](self).
+pub(crate) struct Gatherer {
+    pub(crate) driver: Driver,
+    pub(crate) collector: Collector,
+    pub(crate) plan: SessionPlan,
+    pub(crate) plans: Plans,
+    pub(crate) tasks: Receiver<Task>,
+    pub(crate) ready: Sender<Ready>,
+    pub(crate) parts: Sender<Part>,
+    /// What the tables of each timestamp bit hold.
+    present: [Vec<TableEntry>; 2],
+    /// Epochs whose groups are clean.
+    clean: BTreeSet<u64>,
+    changes: Changes,
+}
+
+/// Entries changed for epochs, and the time it took.
+#[derive(Debug, Default)]
+struct Changes {
+    entries: u64,
+    microseconds: u64,
+}
+
+/// The channels of a gatherer.
+pub(crate) struct Channels {
+    pub(crate) tasks: Receiver<Task>,
+    pub(crate) ready: Sender<Ready>,
+    pub(crate) parts: Sender<Part>,
+}
+
+impl Gatherer {
+    /// A gatherer for a switch whose groups are clean and whose tables of epochs are empty.
+    pub(crate) fn new(
+        driver: Driver,
+        collector: Collector,
+        plan: SessionPlan,
+        plans: Plans,
+        channels: Channels,
+    ) -> Gatherer {
+        let Channels { tasks, ready, parts } = channels;
+        let clean = BTreeSet::from([plan.first_epoch, plan.first_epoch + 1]);
+        let present = [Vec::new(), Vec::new()];
+        let changes = Changes::default();
+        Gatherer { driver, collector, plan, plans, tasks, ready, parts, present, clean, changes }
+    }
+
+    /// Runs until `stop` is set or an error ends it; gives the collector back.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> (Collector, Result<(), ClientError>) {
+        let mut result = Ok(());
+        while result.is_ok() && !stop.load(Ordering::Relaxed) {
+            result = self.step();
+        }
+        (self.collector, result)
+    }
+
+    fn step(&mut self) -> Result<(), ClientError> {
+        let now_ns = unix_ns();
+        let mut most = NAP;
+        if let Some(&epoch) = self.clean.first() {
+            let due_ns = self.clock().arm_time(epoch) - prepare_ns(self.clock());
+            if due_ns <= now_ns {
+                self.clean.remove(&epoch);
+                return self.prepare(epoch);
+            }
+            most = most.min(Duration::from_nanos(due_ns - now_ns));
+        }
+        match self.tasks.recv_timeout(most) {
+            Ok(Task::Ingress { epoch, attention, stall_ns }) => {
+                self.ingress(epoch, attention, stall_ns)
+            }
+            Ok(Task::Egress { epoch, attention, unencoded, stall_ns }) => {
+                self.egress(epoch, attention, unencoded, stall_ns)?;
+                self.clear(epoch)
+            }
+            Ok(Task::Clear { epoch }) => self.clear(epoch),
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            // The pilot has ended; so will this thread be told to.
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(NAP);
+                Ok(())
+            }
+        }
+    }
+
+    fn clock(&self) -> &EpochClock {
+        &self.plan.clock
+    }
+
+    /// When a group must be out of the switch: as its next epoch is armed.
+    fn deadline(&self, epoch: u64) -> Instant {
+        let left_ns = self.clock().arm_time(epoch + 2).saturating_sub(unix_ns());
+        Instant::now() + Duration::from_nanos(left_ns)
+    }
+
+    fn gather(
+        &mut self,
+        epoch: u64,
+        sources: &[Source],
+    ) -> Result<Option<Vec<Vec<u32>>>, ClientError> {
+        let start = Instant::now();
+        let until = self.deadline(epoch);
+        let words = self.collector.gather(sources, timestamp_bit(epoch) as u32, until)?;
+        match words {
+            Some(_) => {
+                debug!(epoch, ?sources, us = start.elapsed().as_micros() as u64, "collected");
+            }
+            None => warn!(epoch, "given up: not out of the switch before its group's next epoch"),
+        }
+        Ok(words)
+    }
+
+    fn ingress(
+        &mut self,
+        epoch: u64,
+        attention: Attention,
+        stall_ns: u64,
+    ) -> Result<(), ClientError> {
+        let Some(words) = self.gather(epoch, &Source::INGRESS)? else { return Ok(()) };
+        let [narrow, wide, buckets @ ..] = &words[..] else { return Ok(()) };
+        // Both arrays count every packet; the wider one stops counting later.
+        let packets = wide.iter().copied().map(u64::from).sum();
+        let mut bytes: Vec<u8> = narrow.iter().map(|&count| count as u8).collect();
+        bytes.extend(wide.iter().flat_map(|&count| (count as u16).to_le_bytes()));
+        let layout = &self.plan.layout;
+        let upstream = FermatSketch::from_words(layout.upstream_shape(), buckets.concat());
+        match (TowerSketch::from_bytes(&layout.classifier, &bytes), upstream) {
+            (Ok(classifier), Ok(upstream)) => {
+                let totals = self.totals()?;
+                let _ = self.parts.send(Part::Ingress {
+                    epoch,
+                    attention,
+                    stall_ns,
+                    packets,
+                    classifier,
+                    upstream,
+                    totals,
+                });
+            }
+            (Err(problem), _) => error!(epoch, "the classifier makes no sense: {problem}"),
+            (_, Err(problem)) => error!(epoch, "the upstream encoder makes no sense: {problem}"),
+        }
+        Ok(())
+    }
+
+    fn egress(
+        &mut self,
+        epoch: u64,
+        attention: Attention,
+        unencoded: u64,
+        stall_ns: u64,
+    ) -> Result<(), ClientError> {
+        let Some(words) = self.gather(epoch, &Source::EGRESS)? else { return Ok(()) };
+        let layout = &self.plan.layout;
+        let shape = layout.downstream_shape();
+        match FermatSketch::<FlowKey>::from_words(shape, words.concat()) {
+            Ok(downstream) => {
+                let first = &downstream.buckets()[..shape.buckets];
+                let encoded: u64 = first.iter().map(|bucket| bucket.count() as u32 as u64).sum();
+                let packets = encoded + unencoded;
+                let _ = self.parts.send(Part::Egress {
+                    epoch,
+                    attention,
+                    stall_ns,
+                    packets,
+                    downstream,
+                });
+            }
+            Err(problem) => error!(epoch, "the downstream encoder makes no sense: {problem}"),
+        }
+        Ok(())
+    }
+
+    /// Clears the group of `epoch`, so that it can be measured with again.
+    fn clear(&mut self, epoch: u64) -> Result<(), ClientError> {
+        let until = self.deadline(epoch);
+        if self.collector.clear(&Source::ALL, timestamp_bit(epoch) as u32, until)? {
+            self.clean.insert(epoch + 2);
+        } else {
+            warn!(epoch, "its group was not cleared in time for its next epoch");
+        }
+        Ok(())
+    }
+
+    /// Settles the configuration of `epoch` and fills its tables, all but what opens the downstream
+    /// encoder.
+    fn prepare(&mut self, epoch: u64) -> Result<(), ClientError> {
+        let start = Instant::now();
+        let attention = lock(&self.plans).freeze(epoch);
+        let all = entries::epoch(&self.plan.layout, &attention, epoch);
+        let (gate, rest): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|entry| entry.table == entries::MASKS);
+        let (gate, wanted) = (self.driver.numbered(&gate)?, self.driver.numbered(&rest)?);
+        let present = &mut self.present[timestamp_bit(epoch)];
+        let changed = self.driver.change(present, &wanted)?;
+        *present = wanted;
+        let us = start.elapsed().as_micros() as u64;
+        debug!(epoch, changed, us, "tables filled");
+        self.changes.entries += changed as u64;
+        self.changes.microseconds += us;
+        let _ = self.ready.send(Ready { epoch, attention, gate });
+        Ok(())
+    }
+
+    /// Totals by name, those that a software edge has under the same names.
+    fn totals(&self) -> Result<Vec<(String, u64)>, ClientError> {
+        let entered: [u64; 4] = packets(&self.driver, "Ingress.packets")?;
+        let left: [u64; 3] = packets(&self.driver, "Egress.packets")?;
+        let totals = [
+            ("received.host", entered[2] + entered[3]),
+            ("received.fabric", entered[0] + entered[1]),
+            ("ingress.recorded", entered[3]),
+            ("egress.recorded", left[0] + left[1]),
+            ("egress.late", left[2]),
+            ("collection.asked_again", self.collector.asked_again),
+            ("tables.changed_entries", self.changes.entries),
+            ("tables.microseconds", self.changes.microseconds),
+        ];
+        Ok(totals.into_iter().map(|(name, total)| (name.to_owned(), total)).collect())
+    }
+}
+
+/// The timeline, whatever became of a thread that held it.
+pub(crate) fn lock(plans: &Plans) -> std::sync::MutexGuard<'_, Timeline<Attention>> {
+    plans.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,108 @@
+//! `calumma-switchd`: the control plane of a hardware edge switch.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use calumma_sketch::Layout;
+use calumma_switchd::config::Config;
+use calumma_switchd::{daemon, program};
+use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// The control plane of a hardware edge switch of Calumma: fills the tables of p4src/edge.p4 on a
+/// Tofino, keeps epochs on it, collects its sketches and sends them to the controller.
+///
+/// The switch's driver must run with the program loaded, and its ports be up.
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Args)]
+struct RunArguments {
+    /// The daemon's configuration (TOML); docs/tofino.md has one.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+
+    /// Check the configuration, say what is wrong with it, and exit.
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print the constants that the P4 program is built with: generated/contract.p4 for the layout of
+    /// a controller's configuration, or for the default layout.
+    Contract {
+        /// The controller's configuration (TOML), for its [layout].
+        #[arg(long, value_name = "FILE")]
+        controller: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+        )
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    let arguments = Arguments::parse();
+    let result = match (arguments.command, &arguments.run.config) {
+        (Some(Command::Contract { controller }), _) => contract(controller.as_deref()),
+        (None, Some(config)) => run(config, arguments.run.check),
+        (None, None) => Ok(()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("calumma-switchd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(path: &Path, check: bool) -> anyhow::Result<()> {
+    let config = Config::load(path)?;
+    if check {
+        println!("{}: a switch of {} ports", path.display(), config.ports.len());
+        return Ok(());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    ctrlc::set_handler(move || told.store(true, Ordering::Relaxed))
+        .context("a handler for SIGINT and SIGTERM")?;
+    daemon::run(&config, &stop)
+}
+
+fn contract(controller: Option<&Path>) -> anyhow::Result<()> {
+    let layout = match controller {
+        None => Layout::default(),
+        Some(path) => layout_of(path).with_context(|| path.display().to_string())?,
+    };
+    print!("{}", program::contract(&layout)?);
+    for (name, value) in program::defines(&layout) {
+        eprintln!("compile the program with -D {name}={value}");
+    }
+    Ok(())
+}
+
+/// The layout in a controller's configuration.
+fn layout_of(path: &Path) -> anyhow::Result<Layout> {
+    #[derive(serde::Deserialize)]
+    struct Controller {
+        #[serde(default)]
+        layout: Layout,
+    }
+    let controller: Controller = toml::from_str(&std::fs::read_to_string(path)?)?;
+    Ok(controller.layout)
+}

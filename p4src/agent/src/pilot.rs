@@ -1,0 +1,158 @@
+//! The thread that keeps the epochs on the switch: it flips the timestamp bit, opens and closes the
+//! downstream encoder of each bit, and says when a group is finished. All else, which takes longer,
+//! is for the [gatherer](crate::gatherer).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use calumma_bfrt::proto::TableEntry;
+use calumma_bfrt::{ClientError, Value};
+use calumma_epoch::{Due, EpochClock, Event, Schedule, timestamp_bit};
+use calumma_link::unix_ns;
+use calumma_sketch::Attention;
+use tracing::warn;
+
+use crate::driver::Driver;
+use crate::gatherer::{Part, Task};
+
+/// Longest sleep, so that a stop is seen soon.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Cells of the egress' packet counter: hierarchy 0, encoded, and of a hierarchy that has no buckets
+/// (or whose bit is closed).
+const CELLS: u32 = 3;
+
+/// A clean group and entries wait for this epoch.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) epoch: u64,
+    pub(crate) attention: Attention,
+    /// What lets the downstream encoder record packets of its bit.
+    pub(crate) gate: Vec<TableEntry>,
+}
+
+/// What is known of the group of one timestamp bit.
+#[derive(Debug, Default)]
+struct Group {
+    /// The epoch under way, unless it is not measured.
+    measured: Option<Ready>,
+    /// The last epoch, and how many packets had found no buckets when it was closed.
+    closed: Option<(u64, u64)>,
+}
+
+/// See the [module](self).
+pub(crate) struct Pilot {
+    pub(crate) driver: Driver,
+    pub(crate) clock: EpochClock,
+    pub(crate) first_epoch: u64,
+    pub(crate) tasks: Sender<Task>,
+    pub(crate) ready: Receiver<Ready>,
+    pub(crate) parts: Sender<Part>,
+}
+
+impl Pilot {
+    /// Runs until `stop` is set.
+    pub(crate) fn run(self, stop: &AtomicBool) -> Result<(), ClientError> {
+        let mut schedule = Schedule::starting_with(self.clock, self.first_epoch);
+        let mut groups = [Group::default(), Group::default()];
+        let mut counted = self.count()?;
+        while !stop.load(Ordering::Relaxed) {
+            let now_ns = unix_ns();
+            match schedule.due(now_ns) {
+                Some(Due { event: Event::Arm(epoch), .. }) => self.arm(epoch, &mut groups)?,
+                Some(Due { event: Event::Flip(epoch), at_ns }) => {
+                    self.flip(epoch, at_ns, &groups)?;
+                }
+                Some(Due { event: Event::Take(epoch), at_ns }) if epoch >= self.first_epoch => {
+                    counted = self.take(epoch, at_ns, &mut groups, counted)?;
+                }
+                Some(_) => {}
+                None => {
+                    let left = Duration::from_nanos(schedule.next_at_ns() - now_ns);
+                    std::thread::sleep(left.min(NAP));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the group for its next epoch, if it is clean, and seals its last one.
+    fn arm(&self, epoch: u64, groups: &mut [Group; 2]) -> Result<(), ClientError> {
+        let group = &mut groups[timestamp_bit(epoch)];
+        let mut ready = None;
+        while let Ok(one) = self.ready.try_recv() {
+            // Those that come too late are of no use.
+            ready = Some(one).filter(|ready| ready.epoch == epoch);
+        }
+        match &ready {
+            Some(ready) => {
+                self.driver.change(&[], &ready.gate)?;
+            }
+            None => warn!(epoch, "not measured: the switch was still busy with an earlier epoch"),
+        }
+        group.measured = ready;
+        if let Some((epoch, before)) = group.closed.take() {
+            let late_packets = self.count()?[2].saturating_sub(before);
+            let _ = self.parts.send(Part::Sealed { epoch, late_packets });
+        }
+        Ok(())
+    }
+
+    fn flip(&self, epoch: u64, at_ns: u64, groups: &[Group; 2]) -> Result<(), ClientError> {
+        let value = Value::Number(epoch & 1);
+        self.driver.set_default("Ingress.timestamp", "set_timestamp", &[("value", value)])?;
+        let late_ns = unix_ns() - at_ns;
+        let before = epoch - 1;
+        if let Some(ready) = &groups[timestamp_bit(before)].measured {
+            let stall_ns = if late_ns > self.clock.guards().flight_ns { late_ns } else { 0 };
+            let attention = ready.attention;
+            let _ = self.tasks.send(Task::Ingress { epoch: before, attention, stall_ns });
+        }
+        Ok(())
+    }
+
+    /// Closes the group of `epoch`; gives the packets counted by then.
+    fn take(
+        &self,
+        epoch: u64,
+        at_ns: u64,
+        groups: &mut [Group; 2],
+        before: [u64; CELLS as usize],
+    ) -> Result<[u64; CELLS as usize], ClientError> {
+        let group = &mut groups[timestamp_bit(epoch)];
+        let measured = group.measured.take();
+        if let Some(ready) = &measured {
+            self.driver.change(&ready.gate, &[])?;
+        }
+        let now_ns = unix_ns();
+        let counted = self.count()?;
+        group.closed = Some((epoch, counted[2]));
+        let task = match measured {
+            Some(ready) => Task::Egress {
+                epoch,
+                attention: ready.attention,
+                unencoded: counted[0].saturating_sub(before[0]),
+                stall_ns: if now_ns >= self.clock.arm_time(epoch + 2) { now_ns - at_ns } else { 0 },
+            },
+            None => Task::Clear { epoch },
+        };
+        let _ = self.tasks.send(task);
+        Ok(counted)
+    }
+
+    /// The cells of the egress' packet counter.
+    fn count(&self) -> Result<[u64; CELLS as usize], ClientError> {
+        packets(&self.driver, "Egress.packets")
+    }
+}
+
+/// The first cells of a counter of packets.
+pub(crate) fn packets<const N: usize>(
+    driver: &Driver,
+    counter: &str,
+) -> Result<[u64; N], ClientError> {
+    let cells = driver.elements(counter, 0..N as u32)?;
+    // Of bytes and packets, packets come last.
+    Ok(std::array::from_fn(|at| cells[at].last().copied().unwrap_or_default()))
+}

@@ -1,0 +1,298 @@
+//! A modelled switch behind the driver's interface, a controller that the test plays, and the daemon
+//! between them; the switch's ports are cables into the test.
+
+// Each test file is a program of its own and uses its part of this one.
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use calumma_epoch::{EpochClock, Guards};
+use calumma_interface::{Cable, MAX_FRAME, Plug};
+use calumma_link::unix_ns;
+use calumma_sketch::{Arithmetic, Attention, HashKey, Layout, Level, Partition, SampleRate};
+use calumma_switchd::collector::Way;
+use calumma_switchd::config::Config;
+use calumma_switchd::{daemon, program};
+use calumma_tna::{Program, Switch};
+use calumma_tna_driver::{Driver, Pipe, Port};
+use calumma_wire::{FrameReader, Message};
+
+pub(crate) const HOST: u16 = 1;
+pub(crate) const FABRIC: u16 = 2;
+pub(crate) const CPU: u16 = 64;
+
+/// Length of an epoch: the model takes a few hundred milliseconds to hand out a small group by packets.
+pub(crate) const EPOCH_MS: u64 = 800;
+
+/// How long anything may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// A small layout, so that the model collects it within a fraction of an epoch.
+pub(crate) fn layout(arithmetic: Arithmetic) -> Layout {
+    Layout {
+        arithmetic,
+        upstream_buckets: 512,
+        downstream_buckets: 384,
+        classifier: vec![Level::new(8, 2048), Level::new(16, 1024)],
+        ..Layout::default()
+    }
+}
+
+pub(crate) fn attention() -> Attention {
+    Attention {
+        t_h: 30,
+        t_l: 3,
+        sample_rate: SampleRate::new(0.4).unwrap(),
+        partition: Partition { hh: 200, hl: 200, ll: 112 },
+    }
+}
+
+pub(crate) const KEY: [u8; 32] = [7; 32];
+
+/// The program's sources with the constants of a layout and tables of `ports` ports, compiled.
+pub(crate) fn program(layout: &Layout, ports: usize) -> Program {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = Folder::new();
+    copy(&sources.join("include"), &folder.0.join("include"));
+    std::fs::copy(sources.join("edge.p4"), folder.0.join("edge.p4")).unwrap();
+    let contract = program::contract(layout).unwrap();
+    std::fs::write(folder.0.join("include/generated/contract.p4"), contract).unwrap();
+    let sizes = folder.0.join("include/sizes.p4");
+    let text = std::fs::read_to_string(&sizes).unwrap();
+    std::fs::write(&sizes, text.replace("PORTS = 512", &format!("PORTS = {ports}"))).unwrap();
+    Program::load(folder.0.join("edge.p4"), &program::defines(layout)).unwrap()
+}
+
+/// A folder that goes with its value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("calumma-switchd-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// A modelled switch and its driver. Dropping it ends both, as a driver that dies does.
+pub(crate) struct Model {
+    pub(crate) address: SocketAddr,
+    pub(crate) host: Cable,
+    pub(crate) fabric: Cable,
+    /// The daemon's end of the CPU port; taken by the daemon.
+    pub(crate) cpu: Option<Cable>,
+    stop: tokio::sync::watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Model {
+    /// Starts one; at `address`, or wherever there is room.
+    pub(crate) fn start(program: &Program, address: Option<SocketAddr>) -> Model {
+        let (host, at_host) = Cable::pair().unwrap();
+        let (fabric, at_fabric) = Cable::pair().unwrap();
+        let (cpu, at_cpu) = Cable::pair().unwrap();
+        let ports = [(HOST, at_host), (FABRIC, at_fabric), (CPU, at_cpu)]
+            .map(|(number, cable)| Port { number, plug: Box::new(cable) });
+        let (pipe, _) = Pipe::start(Switch::new(program), ports.into()).unwrap();
+        let driver = Driver::new(pipe, "edge", program);
+        let wanted = address.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
+        let listener = TcpListener::bind(wanted).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, mut stopped) = tokio::sync::watch::channel(false);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let stop = async {
+                    let _ = stopped.wait_for(|stop| *stop).await;
+                };
+                driver.serve_on(listener, stop).await.unwrap();
+            });
+        });
+        Model { address, host, fabric, cpu: Some(cpu), stop, thread: Some(thread) }
+    }
+
+    /// The next frame that leaves by a port, within [`LIMIT`].
+    pub(crate) fn next(cable: &mut Cable) -> Vec<u8> {
+        let mut buffer = vec![0; MAX_FRAME];
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(frame) = cable.receive(&mut buffer) {
+                return frame.to_vec();
+            }
+            assert!(Instant::now() < end, "a frame leaves the switch");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The daemon, running.
+pub(crate) struct Daemon {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Daemon {
+    pub(crate) fn start(config: Config, way: Way) -> Daemon {
+        // Another test may have been first.
+        let _ = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::INFO)
+            .with_test_writer()
+            .try_init();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = std::thread::spawn(move || daemon::run_by(&config, way, &told));
+        Daemon { stop, thread: Some(thread) }
+    }
+
+    /// What it ends with by itself.
+    pub(crate) fn end(mut self) -> anyhow::Result<()> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+/// A configuration for that driver and controller.
+pub(crate) fn config(driver: SocketAddr, controller: SocketAddr) -> Config {
+    let text = format!(
+        "name = \"e2\"\ncontroller = \"{controller}\"\n[driver]\naddress = \"{driver}\"\n\
+         [collection]\ninterface = \"a cable\"\n[carrier]\ndscp = 40\n\
+         [[port]]\nnumber = {HOST}\nrole = \"host\"\npeer = {FABRIC}\n\
+         [[port]]\nnumber = {FABRIC}\nrole = \"fabric\"\npeer = {HOST}\n"
+    );
+    Config::parse(&text, "the test's configuration").unwrap()
+}
+
+/// Collection through a cable.
+pub(crate) fn packets(cpu: impl Plug + 'static) -> Way {
+    Way::Packets { port: Box::new(cpu), retry: Duration::from_millis(150) }
+}
+
+/// The controller that the test plays.
+pub(crate) struct Controller {
+    listener: TcpListener,
+    layout: Layout,
+    attention: Attention,
+    pub(crate) clock: EpochClock,
+    link: Option<(TcpStream, FrameReader)>,
+}
+
+impl Controller {
+    /// One that lets epochs last that long.
+    pub(crate) fn new(layout: &Layout, epoch_ms: u64) -> Controller {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (layout, attention) = (layout.clone(), attention());
+        let guards = Guards { clock_ns: 5_000_000, flight_ns: 150_000_000 };
+        let clock = EpochClock::new(epoch_ms * 1_000_000, guards).unwrap();
+        Controller { listener, layout, attention, clock, link: None }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// Takes the daemon's connection and welcomes it; gives what it said first.
+    pub(crate) fn welcome(&mut self) -> Message {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        self.link = Some((stream, FrameReader::new()));
+        let hello = self.hear(|message| matches!(message, Message::Hello { .. }));
+        let clock = self.clock;
+        self.say(&Message::Welcome {
+            layout: self.layout.clone(),
+            hash_key: HashKey::from_bytes(KEY),
+            epoch_length_ns: clock.length_ns(),
+            guards: clock.guards(),
+            attention: self.attention,
+            effective_epoch: clock.epoch_at(unix_ns()) + 1,
+        });
+        hello
+    }
+
+    /// Hangs up.
+    pub(crate) fn vanish(&mut self) {
+        self.link = None;
+    }
+
+    pub(crate) fn say(&mut self, message: &Message) {
+        if let Message::Reconfigure { attention, .. } = message {
+            self.attention = *attention;
+        }
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        self.link.as_mut().unwrap().0.write_all(&frame).unwrap();
+    }
+
+    /// What the daemon says next, if anything.
+    pub(crate) fn next(&mut self) -> Option<Message> {
+        let (stream, reader) = self.link.as_mut().unwrap();
+        if let Some(message) = reader.next(Some(&self.layout)).unwrap() {
+            return Some(message);
+        }
+        let mut bytes = vec![0; 1 << 16];
+        // A time-out says that there is nothing yet.
+        if let Ok(length) = stream.read(&mut bytes) {
+            reader.push(&bytes[..length]);
+        }
+        reader.next(Some(&self.layout)).unwrap()
+    }
+
+    /// The first message that is `wanted`, within [`LIMIT`].
+    pub(crate) fn hear(&mut self, wanted: impl Fn(&Message) -> bool) -> Message {
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.next() {
+                Some(message) if wanted(&message) => return message,
+                _ => assert!(Instant::now() < end, "the daemon says what it should"),
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The thread that owns the switch: packets from and to its ports, and in between the changes that
+//! the control plane asks for, one at a time.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use calumma_interface::{MAX_FRAME, Plug};
+use calumma_tna::Switch;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Frames taken from a port before the next one has its turn.
+const BURST: usize = 32;
+
+/// Passes through an ingress or egress between two looks at ports and commands: a fraction of a
+/// millisecond.
+const PASSES: usize = 64;
+
+/// Passes that may wait inside before ports have to.
+const MOST_WAITING: usize = 1024;
+
+/// A port of the switch.
+pub struct Port {
+    /// Its number in the program.
+    pub number: u16,
+    /// What is plugged in.
+    pub plug: Box<dyn Plug>,
+}
+
+type Command = Box<dyn FnOnce(&mut Switch) + Send>;
+
+/// The running switch. Clones speak to the same one; when the last is dropped, it stops.
+#[derive(Clone, Debug)]
+pub struct Pipe {
+    commands: Sender<Command>,
+    wake: Arc<UnixStream>,
+}
+
+impl Pipe {
+    /// Runs the switch with these ports in a thread of its own.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no socket to wake it by.
+    pub fn start(switch: Switch, ports: Vec<Port>) -> io::Result<(Pipe, JoinHandle<()>)> {
+        let (commands, asked) = channel();
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let body = Body { switch, ports, asked, woken };
+        let thread = std::thread::Builder::new().name("pipe".to_owned()).spawn(|| body.run())?;
+        Ok((Pipe { commands, wake: Arc::new(wake) }, thread))
+    }
+
+    /// Has something done to the switch between two packets. What the switch has stopped before is
+    /// not done.
+    pub fn ask(&self, command: impl FnOnce(&mut Switch) + Send + 'static) {
+        if self.commands.send(Box::new(command)).is_ok() {
+            // A full socket wakes as well.
+            let _ = (&*self.wake).write(&[0]);
+        }
+    }
+}
+
+struct Body {
+    switch: Switch,
+    ports: Vec<Port>,
+    asked: Receiver<Command>,
+    woken: UnixStream,
+}
+
+impl Body {
+    fn run(mut self) {
+        let mut buffer = vec![0; MAX_FRAME];
+        let mut waiting = 0;
+        loop {
+            let asked = match self.asked.try_recv() {
+                Ok(command) => {
+                    command(&mut self.switch);
+                    true
+                }
+                Err(TryRecvError::Empty) => false,
+                Err(TryRecvError::Disconnected) => return,
+            };
+            let received = waiting < MOST_WAITING && self.receive(&mut buffer);
+            waiting = self.forward();
+            if !asked && !received && waiting == 0 {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Takes frames from the ports; true where there were any.
+    fn receive(&mut self, buffer: &mut [u8]) -> bool {
+        let mut any = false;
+        for port in &mut self.ports {
+            for _ in 0..BURST {
+                let Some(frame) = port.plug.receive(buffer) else { break };
+                self.switch.offer(port.number, frame);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Works on packets for a while; gives how many passes wait.
+    fn forward(&mut self) -> usize {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.switch.set_time(now.map_or(0, |since| since.as_nanos() as u64));
+        let ports = &mut self.ports;
+        self.switch.run(PASSES, |number, frame| {
+            if let Some(port) = ports.iter_mut().find(|port| port.number == number) {
+                port.plug.send(frame);
+            }
+        })
+    }
+
+    /// Until a frame or a command comes.
+    fn sleep(&mut self) {
+        let plugs = self.ports.iter().map(|port| port.plug.as_fd());
+        let mut fds: Vec<PollFd> = plugs
+            .chain([self.woken.as_fd()])
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        // Interrupted or not, the caller looks at everything next. The last `Pipe` closes its end.
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        let mut bytes = [0; 256];
+        while let Ok(256) = (&self.woken).read(&mut bytes) {}
+    }
+}

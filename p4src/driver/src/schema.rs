@@ -1,0 +1,210 @@
+//! The program's `bfrt.json`: every table, register and counter with the numbers that the protocol
+//! names them by.
+
+use std::collections::HashMap;
+
+use calumma_tna::{CounterInfo, CounterKind, MatchKind, Program, RegisterInfo, TableInfo};
+use serde_json::{Value, json};
+
+/// Numbers of fields that no program declares, as Tofino's compiler gives them.
+pub(crate) mod field {
+    pub(crate) const MATCH_PRIORITY: u32 = 65_537;
+    pub(crate) const COUNTER_BYTES: u32 = 65_553;
+    pub(crate) const COUNTER_PACKETS: u32 = 65_554;
+    pub(crate) const COUNTER_INDEX: u32 = 65_556;
+    pub(crate) const REGISTER_INDEX: u32 = 65_557;
+}
+
+/// Numbers within the table of mirror sessions.
+pub(crate) mod mirror {
+    pub(crate) const TABLE: u32 = 0xFF01_0001;
+    pub(crate) const SESSION: u32 = 1;
+    pub(crate) const NORMAL: u32 = 2;
+    pub(crate) const ENABLE: u32 = 5;
+    pub(crate) const DIRECTION: u32 = 6;
+    pub(crate) const PORT: u32 = 7;
+    pub(crate) const PORT_VALID: u32 = 8;
+    pub(crate) const MAX_LENGTH: u32 = 25;
+}
+
+/// What a number stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Object {
+    /// A match-action table.
+    Table(TableInfo),
+    /// A register.
+    Register(RegisterInfo),
+    /// A counter.
+    Counter(CounterInfo),
+    /// The mirror sessions.
+    Mirror,
+}
+
+/// All objects of a program.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    objects: HashMap<u32, Object>,
+    /// The description of the program.
+    pub(crate) program: Vec<u8>,
+    /// The description of what no program declares.
+    pub(crate) fixed: Vec<u8>,
+}
+
+/// The number of an action: the place of its table and its own.
+pub(crate) fn action_id(table: u32, action: usize) -> u32 {
+    0x0100_0000 | (table & 0xFFFF) << 8 | action as u32
+}
+
+impl Schema {
+    pub(crate) fn new(program: &Program) -> Schema {
+        let mut objects = HashMap::from([(mirror::TABLE, Object::Mirror)]);
+        let mut tables = Vec::new();
+        for (id, info) in (0x0200_0001..).zip(program.tables()) {
+            tables.push(table(id, &info));
+            objects.insert(id, Object::Table(info));
+        }
+        for (id, info) in (0x0300_0001..).zip(program.counters()) {
+            tables.push(counter(id, &info));
+            objects.insert(id, Object::Counter(info));
+        }
+        for (id, info) in (0x0400_0001..).zip(program.registers()) {
+            tables.push(register(id, &info));
+            objects.insert(id, Object::Register(info));
+        }
+        let text = |tables: Vec<Value>| {
+            let all = json!({
+                "schema_version": "1.0.0",
+                "tables": tables,
+                "learn_filters": [],
+            });
+            all.to_string().into_bytes()
+        };
+        Schema { objects, program: text(tables), fixed: text(vec![mirror_sessions()]) }
+    }
+
+    pub(crate) fn object(&self, id: u32) -> Option<&Object> {
+        self.objects.get(&id)
+    }
+}
+
+fn bytes(width: u16) -> Value {
+    json!({ "type": "bytes", "width": width })
+}
+
+fn key(id: u32, name: &str, match_type: &str, kind: &Value) -> Value {
+    json!({
+        "id": id, "name": name, "repeated": false, "annotations": [],
+        "mandatory": match_type == "Exact", "match_type": match_type, "type": kind,
+    })
+}
+
+fn singleton(id: u32, name: &str, kind: &Value) -> Value {
+    json!({
+        "mandatory": false, "read_only": false,
+        "singleton": {
+            "id": id, "name": name, "repeated": false, "annotations": [], "type": kind,
+        },
+    })
+}
+
+fn object(id: u32, name: &str, kind: &str, size: usize) -> Value {
+    json!({
+        "name": format!("pipe.{name}"), "id": id, "table_type": kind, "size": size,
+        "annotations": [], "depends_on": [], "attributes": [], "supported_operations": [],
+    })
+}
+
+fn table(id: u32, info: &TableInfo) -> Value {
+    let mut keys = Vec::new();
+    for (at, field) in (1..).zip(&info.keys) {
+        let kind = match field.kind {
+            MatchKind::Exact => "Exact",
+            MatchKind::Ternary => "Ternary",
+            MatchKind::Lpm => "LPM",
+            MatchKind::Range => "Range",
+        };
+        keys.push(key(at, &field.name, kind, &bytes(field.width)));
+    }
+    let bounded = |kind| matches!(kind, MatchKind::Ternary | MatchKind::Range);
+    if info.keys.iter().any(|field| bounded(field.kind)) {
+        let kind = json!({ "type": "uint32" });
+        keys.push(key(field::MATCH_PRIORITY, "$MATCH_PRIORITY", "Exact", &kind));
+    }
+    let actions: Vec<Value> = info
+        .actions
+        .iter()
+        .enumerate()
+        .map(|(at, action)| {
+            let data: Vec<Value> = (1..)
+                .zip(&action.params)
+                .map(|(at, (name, width))| {
+                    json!({
+                        "id": at, "name": name, "repeated": false, "mandatory": true,
+                        "read_only": false, "annotations": [], "type": bytes(*width),
+                    })
+                })
+                .collect();
+            json!({
+                "id": action_id(id, at), "name": action.name, "action_scope": "TableAndDefault",
+                "annotations": [], "data": data,
+            })
+        })
+        .collect();
+    let mut table = object(id, &info.name, "MatchAction_Direct", info.size);
+    table["key"] = keys.into();
+    table["action_specs"] = actions.into();
+    table["data"] = json!([]);
+    if info.const_entries {
+        table["attributes"] = json!(["ConstTable"]);
+    }
+    table
+}
+
+fn register(id: u32, info: &RegisterInfo) -> Value {
+    let mut register = object(id, &info.name, "Register", info.size);
+    let index = json!({ "type": "uint32" });
+    register["key"] = json!([key(field::REGISTER_INDEX, "$REGISTER_INDEX", "Exact", &index)]);
+    let data: Vec<Value> = (1..)
+        .zip(&info.fields)
+        .map(|(at, (name, width))| {
+            let name = if name.is_empty() { "f1" } else { name };
+            singleton(at, &format!("{}.{name}", info.name), &bytes(*width))
+        })
+        .collect();
+    register["data"] = data.into();
+    register["supported_operations"] = json!(["Sync"]);
+    register
+}
+
+fn counter(id: u32, info: &CounterInfo) -> Value {
+    let mut counter = object(id, &info.name, "Counter", info.size);
+    let index = json!({ "type": "uint32" });
+    counter["key"] = json!([key(field::COUNTER_INDEX, "$COUNTER_INDEX", "Exact", &index)]);
+    let count = json!({ "type": "uint64", "default_value": 0 });
+    let mut data = Vec::new();
+    if info.kind != CounterKind::Packets {
+        data.push(singleton(field::COUNTER_BYTES, "$COUNTER_SPEC_BYTES", &count));
+    }
+    if info.kind != CounterKind::Bytes {
+        data.push(singleton(field::COUNTER_PACKETS, "$COUNTER_SPEC_PKTS", &count));
+    }
+    counter["data"] = data.into();
+    counter["supported_operations"] = json!(["Sync"]);
+    counter
+}
+
+fn mirror_sessions() -> Value {
+    let kind = |name: &str| json!({ "type": name });
+    let mut table = object(mirror::TABLE, "$mirror.cfg", "MirrorCfg", 1024);
+    table["name"] = json!("$mirror.cfg");
+    table["key"] = json!([key(mirror::SESSION, "$sid", "Exact", &kind("uint16"))]);
+    table["action_specs"] = json!([{ "id": mirror::NORMAL, "name": "$normal", "data": [] }]);
+    table["data"] = json!([
+        singleton(mirror::ENABLE, "$session_enable", &kind("bool")),
+        singleton(mirror::DIRECTION, "$direction", &kind("string")),
+        singleton(mirror::PORT, "$ucast_egress_port", &kind("uint32")),
+        singleton(mirror::PORT_VALID, "$ucast_egress_port_valid", &kind("bool")),
+        singleton(mirror::MAX_LENGTH, "$max_pkt_len", &kind("uint16")),
+    ]);
+    table
+}

@@ -1,0 +1,235 @@
+//! A switch that feeds itself: packets go round through both roles as fast as its lcores go, and every
+//! one of them is accounted for.
+//!
+//! ```text
+//!   net_pcap0 --> [host | edge | fabric] --> net_ring1 --> [fabric | edge | host] --> net_ring0 --> [host | edge ...
+//!   net_null0 --> [host | edge]  (nothing but what is dropped)
+//! ```
+//!
+//! What is sent into a `net_ring` comes out of it. A capture with packets of all kinds is let in once,
+//! enters the network at the edge, leaves it there, enters it again. No generator takes a CPU, so that
+//! a thousand million packets take a minute, with a flip every 50 milliseconds. No packet is lost
+//! between ingress and egress, so the controller must never report that one was.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use calumma_controller::config::ShiftingMode;
+use calumma_controller::report::EpochReport;
+use calumma_sketch::FlowKey;
+use serde::Serialize;
+
+use crate::calumma::{Controller, Device, Place, Reports, Switch, Wire};
+use crate::capture::PcapWriter;
+use crate::fabric::Run;
+use crate::workload::frame;
+
+const CONTROLLER_PORT: u16 = 7611;
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// No flow is one: what flows there are does not matter here.
+const HEAVY_HITTER: u64 = 1_000_000_000;
+
+/// An end to a run that stands still; slow machines carry a fraction of a million packets a second.
+const SLOWEST_PPS: u64 = 200_000;
+
+/// Packets that go round on each lcore: more than a burst, and half of what a ring holds.
+const ROUND: u32 = 512;
+
+/// What became of the packets.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Circulated {
+    /// Epochs reported in which a packet was recorded.
+    pub epochs: usize,
+    /// Epochs of those that are not complete.
+    pub incomplete: usize,
+    /// Packets received from host-facing and from fabric-facing ports.
+    pub received: [u64; 2],
+    /// Packets sent.
+    pub transmitted: u64,
+    /// Packets dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets that entered while an epoch was measured, by the edge and by the reports.
+    pub entered: [u64; 2],
+    /// Packets that left while their epoch was open, by the edge and by the reports.
+    pub left: [u64; 2],
+    /// Packets that entered in complete epochs, less those that left in them.
+    pub vanished: u64,
+    /// Packets that the reports on complete epochs say were lost.
+    pub reported_lost: u64,
+    /// Mbufs that were nowhere when the switch had stopped.
+    pub mbufs_lost: u64,
+    /// Millions of packets a second, those dropped included, from the first to the last report.
+    pub mpps: u64,
+}
+
+impl Circulated {
+    /// What does not add up, one line each; empty where everything does.
+    pub fn complaints(&self) -> Vec<String> {
+        let received: u64 = self.received.iter().sum();
+        let dropped: u64 = self.dropped.values().sum();
+        let equal = [
+            ("received", received, "sent or dropped", self.transmitted + dropped),
+            ("entered", self.entered[0], "entered by the reports", self.entered[1]),
+            ("left", self.left[0], "left by the reports", self.left[1]),
+            ("vanished", self.vanished, "could have", 0),
+            ("lost by the reports", self.reported_lost, "could have been", 0),
+            ("not given back", self.mbufs_lost, "should not be", 0),
+        ];
+        let mut complaints: Vec<String> = equal
+            .into_iter()
+            .filter(|(_, a, _, b)| a != b)
+            .map(|(what, a, other, b)| format!("{a} packets {what}, but {b} {other}"))
+            .collect();
+        // A few are the price of too few CPUs; where most are, nothing has been shown.
+        if self.incomplete * 2 > self.epochs {
+            complaints.push(format!(
+                "{} of {} epochs are incomplete, so there is little to go by: is the machine overloaded?",
+                self.incomplete, self.epochs
+            ));
+        }
+        complaints
+    }
+}
+
+/// Lets packets go round on `lcores` lcores until at least `packets` have been received. `testbed` is the
+/// calumma-testbed program, beside which those of the edge and the controller lie.
+///
+/// # Errors
+/// When the user is not root, or a program is missing or ends early.
+pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
+    let run = Run::begin()?;
+    let epochs = run.directory().join("epochs.jsonl");
+    let place = Place { run: &run, namespace: None, testbed, port: CONTROLLER_PORT, first: false };
+    let mut controller =
+        Controller::start(place, &["e1"], &epochs, HEAVY_HITTER, ShiftingMode::Static)?;
+    let file = |name: &str| run.directory().join(name).display().to_string();
+    let mut pcap = String::from("--vdev=net_pcap0");
+    for lcore in 0..lcores {
+        let name = file(&format!("in{lcore}.pcap"));
+        write_capture(Path::new(&name), lcore as u16)?;
+        pcap += &format!(",rx_pcap={name},tx_pcap={}", file(&format!("out{lcore}.pcap")));
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let places: Vec<String> =
+        (0..lcores).map(|lcore| format!("{lcore}@{}", lcore % cpus)).collect();
+    let wire = Wire {
+        name: "e1",
+        lcores: &places.join(","),
+        ports: &[
+            Device { name: "net_ring0", role: "host", peer: "net_ring1" },
+            Device { name: "net_ring1", role: "fabric", peer: "net_ring0" },
+            Device { name: "net_pcap0", role: "host", peer: "net_ring1" },
+            Device { name: "net_null0", role: "host", peer: "net_ring1" },
+        ],
+        devices: &[
+            "--vdev=net_ring0".to_owned(),
+            "--vdev=net_ring1".to_owned(),
+            pcap,
+            "--vdev=net_null0".to_owned(),
+        ],
+        // What net_null sends is nothing, and must not get into the rings.
+        more: "[policy]\nunmeasured = \"drop\"\n",
+        idle_sleep_us: 0,
+    };
+    let mut switch = Switch::start(place, &wire)?;
+    let reports = Reports::watch(&epochs, false);
+    let limit = START_LIMIT + Duration::from_secs(packets / SLOWEST_PPS);
+    let mut passed = 0;
+    reports.wait_until(
+        &format!("{packets} packets"),
+        limit,
+        |report| {
+            passed += report.edges.first().map_or(0, |edge| {
+                edge.packets_in.unwrap_or_default() + edge.packets_out.unwrap_or_default()
+            });
+            passed >= packets
+        },
+        || {
+            controller.check_running()?;
+            switch.check_running()
+        },
+    )?;
+    let totals = switch.stop()?;
+    // The switch has handed its last epoch over; the controller reports it, and what it waited for.
+    std::thread::sleep(Duration::from_millis(500));
+    controller.stop()?;
+    account(&reports.finish()?, &totals)
+}
+
+fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Circulated> {
+    let total = |name: &str| -> Result<u64> {
+        totals.get(name).copied().with_context(|| format!("the edge counts no {name}"))
+    };
+    let packets = |report: &EpochReport| {
+        let edge = report.edges.first();
+        let side = |packets: Option<Option<u64>>| packets.flatten().unwrap_or_default();
+        [side(edge.map(|edge| edge.packets_in)), side(edge.map(|edge| edge.packets_out))]
+    };
+    let busy: Vec<&EpochReport> =
+        reports.iter().filter(|report| packets(report) != [0, 0]).collect();
+    let sum = |of: &dyn Fn(&EpochReport) -> u64| busy.iter().map(|report| of(report)).sum::<u64>();
+    let received = [total("received.host")?, total("received.fabric")?];
+    let seconds = match (busy.first(), busy.last()) {
+        (Some(first), Some(last)) => (last.start_unix_ns - first.start_unix_ns) / 1_000_000_000,
+        _ => 0,
+    };
+    Ok(Circulated {
+        epochs: busy.len(),
+        incomplete: busy.iter().filter(|report| !report.complete).count(),
+        received,
+        transmitted: total("transmitted")?,
+        dropped: totals
+            .iter()
+            .filter(|(name, packets)| name.starts_with("dropped.") && **packets > 0)
+            .map(|(name, packets)| (name.clone(), *packets))
+            .collect(),
+        entered: [total("ingress.recorded")?, sum(&|report| packets(report)[0])],
+        left: [total("egress.recorded")?, sum(&|report| packets(report)[1])],
+        vanished: sum(&|report| {
+            let [entered, left] = packets(report);
+            if report.complete { entered.abs_diff(left) } else { 0 }
+        }),
+        reported_lost: sum(&|report| report.loss.iter().map(|loss| loss.lost).sum()),
+        mbufs_lost: total("mbufs.lost")?,
+        mpps: (received[0] + received[1]) / 1_000_000 / seconds.max(1),
+    })
+}
+
+/// Writes [`ROUND`] packets of mixed lengths and kinds: TCP and UDP of many flows, behind VLAN tags,
+/// in fragments, malformed in several ways, and some that are no IPv4 at all.
+fn write_capture(path: &Path, lcore: u16) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    let mut capture = PcapWriter::new(BufWriter::new(file))?;
+    for number in 0..ROUND {
+        let [high, low] = (number as u16).to_be_bytes();
+        let protocol = if number % 3 == 0 { 6 } else { 17 };
+        let source = [10, lcore as u8, high, low].into();
+        let key = FlowKey::v4(source, [10, 200, 0, 1].into(), 1024 + number as u16, 80, protocol);
+        let length = [60, 128, 590, 1514][number as usize % 4];
+        let mut bytes = frame(&key, length).to_vec();
+        bytes.resize(length.into(), 0);
+        match number % 16 {
+            // Two VLAN tags.
+            12 => drop(bytes.splice(12..12, [0x88, 0xA8, 0, 5, 0x81, 0, 0, 7])),
+            // A fragment that is not the first; its checksum does not matter to anybody here.
+            13 => bytes[21] = 16,
+            // An IP header shorter than any.
+            14 => bytes[14] = 0x44,
+            // IPv6, and what is no IP.
+            15 => bytes[12..14].copy_from_slice(if number % 32 == 15 {
+                &[0x86, 0xDD]
+            } else {
+                &[8, 6]
+            }),
+            _ => {}
+        }
+        capture.write(0, bytes.len() as u32, &bytes)?;
+    }
+    capture.finish()?;
+    Ok(())
+}

@@ -1,0 +1,413 @@
+//! A live fabric: the scenarios of the simulation with real switches, a real controller and the
+//! kernel's routers, in network namespaces and in real time.
+//!
+//! Hosts send the scenario's traffic (`sender`); routers lose and double packets (`faults`) and log
+//! each that they touch, which gives every epoch a truth that the switches have no part in
+//! (`witness`). Only what a machine can do in real time is possible: links neither delay nor
+//! reorder on purpose, all clocks are one, and packets a second are few.
+
+mod applications;
+mod faults;
+mod nflog;
+mod sender;
+mod wiring;
+mod witness;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use calumma_controller::report::EpochReport;
+use calumma_epoch::EpochClock;
+use calumma_sketch::{FlowKey, Key};
+
+use self::applications::Applications;
+use self::sender::Sender;
+use self::wiring::Wiring;
+use self::witness::Witness;
+use crate::calumma::{Controller, Device, Place, Reports, Switch, Wire};
+use crate::fabric::{Run, interrupt};
+use crate::scenario::{Network, Scenario};
+use crate::simulate::{Entered, EpochTruth, Outcome};
+use crate::topology::{LinkQuality, Routes, Topology};
+use crate::workload::{FlowSet, Traffic};
+
+const CONTROLLER_PORT: u16 = 7620;
+
+/// How long switches and controller may take until a first epoch is complete.
+const START_LIMIT: Duration = Duration::from_secs(40);
+
+/// How long after an epoch's end its last packets have surely been logged.
+const SETTLED: Duration = Duration::from_millis(200);
+
+/// How long after the last epoch its report may come, beyond the controller's grace.
+const LAST_REPORT: Duration = Duration::from_secs(5);
+
+/// More packets a second than this are not asked of a machine: switches, routers, hosts and the
+/// controller share its CPUs.
+const MOST_PPS: f64 = 60_000.0;
+
+/// Switches share their CPUs: they go to sleep soon, and for no longer than a receive ring lasts.
+const IDLE_SLEEP_US: u32 = 100;
+const POLLING: &str = "idle_polls = 16\n";
+
+/// A fabric whose epochs pass in real time.
+pub struct Live {
+    // Dropped in this order: programs end before their network goes, and that before the run.
+    applications: Applications,
+    edges: Vec<Option<Switch>>,
+    controller: Option<(Controller, Reports)>,
+    witness: Option<Witness>,
+    sender: Sender,
+    wiring: Wiring,
+    run: Run,
+    programs: PathBuf,
+    /// What the controller is configured with, and how often it was started.
+    sections: toml::Table,
+    starts: u32,
+    clock: EpochClock,
+    grace: Duration,
+    seed: u64,
+    spread: f64,
+    topology: Topology,
+    routes: Routes,
+    flows: FlowSet,
+    /// Epochs of the scenario that have passed, and the last real one. Where the machine was busy with
+    /// a change, the next epoch of the scenario is a later one than the next.
+    passed: u64,
+    last_epoch: u64,
+    /// The scenario's number of each real epoch that is not reported, and what was sent in it.
+    entered: BTreeMap<u64, (u64, Entered)>,
+    /// Reports on epochs that are not settled.
+    pending: Vec<EpochReport>,
+    /// Packets that hosts had sent before the first epoch.
+    sent_before: u64,
+    /// Packets that entered by the reports so far; none once one was not complete or did not come.
+    counted: Option<u64>,
+    /// The epoch that is to be reported next.
+    next_report: u64,
+}
+
+impl Live {
+    /// Builds the scenario's network, starts its switches and its controller, and waits until they
+    /// measure. `testbed` is the calumma-testbed program, beside which those of the edge and the
+    /// controller lie.
+    ///
+    /// # Errors
+    /// When the scenario asks for what no live fabric can do, or a program does not come up.
+    pub fn start(scenario: &Scenario, testbed: &Path) -> Result<Self> {
+        let topology = scenario.topology()?;
+        check_links(&topology)?;
+        let clock = scenario.live_clock()?;
+        let run = Run::begin()?;
+        let wiring = Wiring::create(&run, &topology)?;
+        for router in wiring.routers() {
+            faults::install(router)?;
+        }
+        for host in wiring.hosts().iter().flatten() {
+            faults::install_sink(host)?;
+        }
+        let routes = Routes::new(&topology);
+        let mut live = Self {
+            applications: Applications::default(),
+            edges: topology.edges().iter().map(|_| None).collect(),
+            controller: None,
+            witness: Some(Witness::start(wiring.routers(), clock)?),
+            sender: Sender::new(&wiring)?,
+            flows: FlowSet::new(scenario.seed, Vec::new(), &topology, &routes)?,
+            wiring,
+            run,
+            programs: testbed.to_owned(),
+            sections: scenario.controller_sections(&clock),
+            starts: 0,
+            clock,
+            grace: Duration::from_millis(scenario.grace_ms),
+            seed: scenario.seed,
+            spread: scenario.spread,
+            topology,
+            routes,
+            passed: 0,
+            last_epoch: 0,
+            entered: BTreeMap::new(),
+            pending: Vec::new(),
+            sent_before: 0,
+            counted: Some(0),
+            next_report: 0,
+        };
+        live.set_faults()?;
+        live.start_controller()?;
+        (0..live.edges.len()).try_for_each(|edge| live.start_edge(edge))?;
+        live.wait_until_measuring()?;
+        let time = live.clock.length_ns() * scenario.epochs;
+        live.applications = Applications::start(
+            &scenario.application,
+            &live.topology,
+            &live.wiring,
+            Duration::from_nanos(time),
+            &live.run,
+            testbed,
+        )?;
+        live.sent_before = live.wiring.moved_by_hosts()?.1;
+        live.last_epoch = live.clock.epoch_at(unix_ns()?) + 1;
+        live.next_report = live.last_epoch;
+        Ok(live)
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place {
+            run: &self.run,
+            namespace: Some(self.wiring.switches()),
+            testbed: &self.programs,
+            port: CONTROLLER_PORT,
+            first: true,
+        }
+    }
+
+    fn start_controller(&mut self) -> Result<()> {
+        self.starts += 1;
+        let reports = self.run.directory().join(format!("reports-{}.jsonl", self.starts));
+        let edges = self.topology.edges();
+        let controller =
+            Controller::configured(self.place(), &reports, edges, self.sections.clone())?;
+        self.controller = Some((controller, Reports::watch(&reports, false)));
+        Ok(())
+    }
+
+    fn start_edge(&mut self, edge: usize) -> Result<()> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let interfaces = self.wiring.ports(edge);
+        let device = |number: usize| format!("net_af_packet{number}");
+        let names: Vec<String> = (0..2 * interfaces.len()).map(device).collect();
+        // Rings that hold what arrives while the switch waits for a CPU.
+        let rings = "blocksz=65536,framesz=2048,framecnt=4096";
+        let devices: Vec<String> = names
+            .iter()
+            .zip(interfaces.iter().flatten())
+            .map(|(name, interface)| format!("--vdev={name},iface={interface},{rings}"))
+            .collect();
+        let ports: Vec<Device<'_>> =
+            names.chunks_exact(2).flat_map(|pair| Device::pair(&pair[0], &pair[1])).collect();
+        let wire = Wire {
+            name: &self.topology.edges()[edge],
+            lcores: &format!("0@{}", edge % cpus),
+            ports: &ports,
+            devices: &devices,
+            more: POLLING,
+            idle_sleep_us: IDLE_SLEEP_US,
+        };
+        let switch = Switch::start(self.place(), &wire)?;
+        self.edges[edge] = Some(switch);
+        Ok(())
+    }
+
+    fn wait_until_measuring(&mut self) -> Result<()> {
+        let end = Instant::now() + START_LIMIT;
+        loop {
+            interrupt::check()?;
+            self.check_running()?;
+            if self.take_reports().iter().any(|report| report.complete) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "waited {START_LIMIT:?} for a first complete epoch");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn check_running(&mut self) -> Result<()> {
+        self.controller.iter_mut().try_for_each(|(controller, _)| controller.check_running())?;
+        self.edges.iter_mut().flatten().try_for_each(Switch::check_running)
+    }
+
+    fn take_reports(&self) -> Vec<EpochReport> {
+        self.controller.as_ref().map(|(_, reports)| reports.take()).unwrap_or_default()
+    }
+
+    /// Makes routers do to packets what the links' qualities say: whoever receives from a link does
+    /// it.
+    fn set_faults(&self) -> Result<()> {
+        let mut faults: Vec<BTreeMap<String, LinkQuality>> =
+            vec![BTreeMap::new(); self.wiring.routers().len()];
+        for link in self.topology.links() {
+            let [a, b] = link.ends;
+            faults[a].insert(self.wiring.interface(b).to_owned(), link.quality);
+            faults[b].insert(self.wiring.interface(a).to_owned(), link.quality);
+        }
+        let routers = self.wiring.routers().iter().zip(&faults);
+        routers.into_iter().try_for_each(|(router, faults)| faults::set(router, faults))
+    }
+
+    /// Reports on settled epochs, each beside what happened.
+    fn outcomes(&mut self) -> Result<Vec<Outcome>> {
+        let fresh = self.take_reports();
+        self.pending.extend(fresh);
+        let read_until_ns = self.witness.as_ref().map_or(0, Witness::read_until_ns);
+        let settled_ns = read_until_ns.saturating_sub(SETTLED.as_nanos() as u64);
+        let end_of = |report: &EpochReport| self.clock.start_of(report.epoch + 1);
+        let ready = self.pending.iter().take_while(|report| end_of(report) <= settled_ns).count();
+        let ready: Vec<EpochReport> = self.pending.drain(..ready).collect();
+        ready.into_iter().filter_map(|report| self.outcome(report).transpose()).collect()
+    }
+
+    /// A report in the scenario's terms, beside what happened; none where it is on an epoch that is
+    /// none of the scenario's.
+    fn outcome(&mut self, mut report: EpochReport) -> Result<Option<Outcome>> {
+        let flows = match &self.witness {
+            Some(witness) => witness.take(report.epoch)?,
+            None => Vec::new(),
+        };
+        if report.epoch >= self.next_report {
+            let in_all = report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();
+            let goes_on = report.complete && report.epoch == self.next_report;
+            self.counted = self.counted.filter(|_| goes_on).map(|counted| counted + in_all);
+            self.next_report = report.epoch + 1;
+        }
+        let Some((number, entered)) = self.entered.remove(&report.epoch) else { return Ok(None) };
+        if let Some(plan) = &mut report.plan {
+            plan.effective_epoch = number + plan.effective_epoch.saturating_sub(report.epoch);
+        }
+        report.epoch = number;
+        let response_ms = report.timing.map_or(0.0, |timing| timing.planned_ms - timing.egress_ms);
+        Ok(Some(Outcome {
+            truth: EpochTruth { flows, entered: Some(entered) },
+            frame_bytes: None,
+            response: Duration::from_secs_f64(response_ms.max(0.0) / 1e3),
+            report,
+        }))
+    }
+
+    /// Stops everything, and holds what was seen on the way against the kernel's counters.
+    fn account(&mut self) -> Result<()> {
+        let with_applications = std::mem::take(&mut self.applications).finish()?;
+        self.wiring.wait_quiet()?;
+        let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
+        let mut counters: HashMap<FlowKey, u64> = HashMap::new();
+        for router in self.wiring.routers() {
+            for loss in faults::losses(router)? {
+                let flow = loss.flow;
+                let key = FlowKey::new(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
+                    .context("the hosts of this network speak IPv4 alone")?;
+                *counters.entry(key).or_default() += loss.lost;
+            }
+        }
+        for switch in self.edges.iter_mut().filter_map(Option::take) {
+            switch.stop()?;
+        }
+        if let Some((controller, _)) = self.controller.take() {
+            controller.stop()?;
+        }
+        let logged = self.witness.take().map(Witness::finish).transpose()?.unwrap_or_default();
+        ensure!(
+            logged == counters,
+            "routers counted losses of {} flows, {} packets, but logged {} flows, {} packets",
+            counters.len(),
+            counters.values().sum::<u64>(),
+            logged.len(),
+            logged.values().sum::<u64>()
+        );
+        // Applications may send on after the last epoch.
+        if let Some(counted) = self.counted.filter(|_| !with_applications) {
+            ensure!(
+                counted == sent,
+                "hosts sent {sent} packets, but {counted} entered by the reports"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Network for Live {
+    fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
+        self.flows = FlowSet::new(self.seed, kinds, &self.topology, &self.routes)?;
+        let packets: f64 = self.flows.flows().iter().map(|flow| f64::from(flow.packets)).sum();
+        let pps = packets * 1e9 / self.clock.length_ns() as f64;
+        ensure!(
+            pps <= MOST_PPS,
+            "{pps:.0} packets a second; a live fabric carries {MOST_PPS:.0}: make epochs longer \
+             (--epoch-ms) or flows fewer"
+        );
+        Ok(())
+    }
+
+    fn set_links(&mut self, topology: &Topology) -> Result<()> {
+        check_links(topology)?;
+        self.topology = topology.clone();
+        self.routes = Routes::new(topology);
+        self.flows.reroute(topology, &self.routes);
+        self.wiring.set_routes(topology)?;
+        self.set_faults()
+    }
+
+    fn set_clock(&mut self, _: usize, _: Option<f64>, _: Option<f64>) -> Result<()> {
+        bail!("all clocks of a live fabric are this machine's: play this scenario simulated")
+    }
+
+    fn restart(&mut self, edge: usize) -> Result<()> {
+        if let Some(switch) = self.edges[edge].take() {
+            switch.stop()?;
+        }
+        self.start_edge(edge)
+    }
+
+    fn set_controller(&mut self, runs: bool) -> Result<()> {
+        match self.controller.take() {
+            Some(running) if runs => self.controller = Some(running),
+            Some((controller, reports)) => {
+                controller.stop()?;
+                self.pending.extend(reports.finish()?);
+            }
+            None if runs => self.start_controller()?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn run_epoch(&mut self) -> Result<Vec<Outcome>> {
+        let number = self.passed;
+        self.flows.renew(number, &self.topology, &self.routes)?;
+        // An epoch of which an eighth has passed is too late to be this one.
+        let late_ns = self.clock.length_ns() / 8;
+        let still = self.clock.epoch_at(unix_ns()?.saturating_sub(late_ns)) + 1;
+        let epoch = still.max(self.last_epoch + 1);
+        self.last_epoch = epoch;
+        let (begin_ns, length_ns) = (self.clock.start_of(epoch), self.clock.length_ns());
+        let flows = self.flows.flows();
+        let entered = self.sender.send_epoch(flows, number, begin_ns, length_ns, self.spread)?;
+        self.entered.insert(epoch, (number, entered));
+        self.passed += 1;
+        self.check_running()?;
+        self.outcomes()
+    }
+
+    fn finish(&mut self) -> Result<Vec<Outcome>> {
+        let end = Instant::now() + self.grace + LAST_REPORT;
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        // Packets that were sent late are counted in the epoch after the last.
+        while self.controller.is_some()
+            && Instant::now() < end
+            && self.next_report <= self.last_epoch + 2
+        {
+            interrupt::sleep(Duration::from_millis(50))?;
+            self.check_running()?;
+            outcomes.extend(self.outcomes()?);
+        }
+        self.account()?;
+        Ok(outcomes)
+    }
+}
+
+/// What no live fabric can do is refused.
+fn check_links(topology: &Topology) -> Result<()> {
+    let jitter = topology.links().iter().any(|link| link.quality.jitter_us > 0.0);
+    ensure!(
+        !jitter,
+        "jitter_us: links of a live fabric don't delay at random; play this simulated"
+    );
+    Ok(())
+}
+
+/// The system's time in nanoseconds since the Unix epoch.
+fn unix_ns() -> Result<u64> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Ok(now.context("the system's clock is before 1970")?.as_nanos() as u64)
+}

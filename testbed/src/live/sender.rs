@@ -1,0 +1,105 @@
+//! Made-up traffic out of hosts: packets of flows, sent when they are due through raw sockets of
+//! the hosts' own namespaces.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+};
+
+use super::faults::IP_ID;
+use super::unix_ns;
+use super::wiring::Wiring;
+use crate::fabric::{Namespace, interrupt};
+use crate::simulate::Entered;
+use crate::workload::pcap::packets_of;
+use crate::workload::{Flow, frame};
+
+/// Where a frame's IPv4 header begins; what is before it is the kernel's to write.
+const IP_OFFSET: usize = 14;
+
+/// Packets that are due within so many nanoseconds are sent at once.
+const TOGETHER_NS: u64 = 300_000;
+
+/// Raw sockets of all hosts.
+pub(super) struct Sender {
+    /// By edge and host.
+    sockets: Vec<Vec<OwnedFd>>,
+}
+
+impl Sender {
+    pub(super) fn new(wiring: &Wiring) -> Result<Self> {
+        let open = || {
+            let socket = socket(
+                AddressFamily::Inet,
+                SockType::Raw,
+                SockFlag::SOCK_CLOEXEC,
+                // Packets come with their IPv4 header.
+                SockProtocol::Raw,
+            );
+            socket.context("a raw socket of a host")
+        };
+        let of_edge = |hosts: &Vec<Namespace>| -> Result<Vec<OwnedFd>> {
+            hosts.iter().map(|host| host.within(open)).collect()
+        };
+        Ok(Self { sockets: wiring.hosts().iter().map(of_edge).collect::<Result<_>>()? })
+    }
+
+    /// Sends what the flows send in the epoch `epoch` that begins at `begin_ns`, each packet when it is
+    /// due or, where the machine is late, as soon as it can be; returns when the epoch is over.
+    pub(super) fn send_epoch(
+        &self,
+        flows: &[Flow],
+        epoch: u64,
+        begin_ns: u64,
+        length_ns: u64,
+        spread: f64,
+    ) -> Result<Entered> {
+        let packets = packets_of(flows, length_ns, spread);
+        let entered = Entered { flows: flows.len(), packets: packets.len() as u64 };
+        sleep_until(begin_ns)?;
+        for (at_ns, flow, number) in packets {
+            let due_ns = begin_ns + at_ns;
+            // A sleep takes longer than it is asked to, so the packets of a short while go together.
+            if due_ns > unix_ns()? + TOGETHER_NS {
+                sleep_until(due_ns)?;
+            }
+            let flow = &flows[flow as usize];
+            let mut bytes = frame(&flow.key, 60);
+            let ip = &mut bytes[IP_OFFSET..];
+            ip[4..6].copy_from_slice(&IP_ID.to_be_bytes());
+            // The kernel writes the header's checksum itself.
+            ip[1] |= if flow.fate(epoch).is_lost(number) { 3 } else { 0 };
+            self.send(flow.edges[0], flow.key.src(), flow.key.dst(), ip)?;
+        }
+        sleep_until(begin_ns + length_ns)?;
+        Ok(entered)
+    }
+
+    fn send(&self, edge: usize, from: Ipv4Addr, to: Ipv4Addr, packet: &[u8]) -> Result<()> {
+        // Hosts are numbered from 1 on in the last byte of their addresses.
+        let host = usize::from(from.octets()[3]) - 1;
+        let socket = self.sockets[edge][host].as_raw_fd();
+        let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
+        loop {
+            match sendto(socket, packet, &to, MsgFlags::empty()) {
+                Ok(_) => return Ok(()),
+                // The queue of the host is full for a moment.
+                Err(Errno::ENOBUFS | Errno::EINTR) => std::thread::yield_now(),
+                Err(errno) => return Err(errno).context("sending a packet"),
+            }
+        }
+    }
+}
+
+/// Sleeps until the system's clock shows `unix_ns_due`, but not through an interrupt.
+pub(super) fn sleep_until(unix_ns_due: u64) -> Result<()> {
+    match unix_ns_due.saturating_sub(unix_ns()?) {
+        0 => Ok(()),
+        left => interrupt::sleep(Duration::from_nanos(left)),
+    }
+}

@@ -1,0 +1,223 @@
+//! A topology in network namespaces.
+//!
+//! ```text
+//!  namespace h1.1       namespace switches        namespace e1       namespace s1
+//!  10.0.0.1 eth0 ---- e1h1 [edge e1] e1f1 ---- h1    router
+//!  namespace h1.2                                    router  s1 ---- e1  router
+//!  10.0.0.2 eth0 ---- e1h2 [edge e1] e1f2 ---- h2
+//! ```
+//!
+//! Every host has two ports of its edge switch to itself, one towards it and one towards the fabric:
+//! edges are bumps in the wire. Behind them each edge has a router, which is to the fabric what the
+//! edge is in the topology; the topology's other switches are routers too. Nothing has to be resolved
+//! or learnt: routers have no addresses, neighbours are permanent, and routes are those of
+//! [`Routes`], several of equal length shared out by flow.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::fabric::link::{self, End};
+use crate::fabric::{Namespace, Run, wait_until};
+use crate::topology::{Routes, Topology};
+use crate::workload::host_address;
+
+/// Interface indexes of an edge's ports begin at a multiple of this: see
+/// [`Pair`](crate::fabric::Pair) on what DPDK makes of them.
+const INDEXES: u32 = 1 << 12;
+
+/// The most edges that can be told apart by interface indexes.
+const EDGES: usize = 15;
+
+/// The longest name that leaves room for a port's number in an interface's name.
+const NAME: usize = 11;
+
+/// Without a packet for so long, none is on its way; and how long that may take.
+const QUIET: Duration = Duration::from_secs(1);
+const QUIET_LIMIT: Duration = Duration::from_secs(30);
+
+/// Interface of a host.
+const HOST: &str = "eth0";
+
+/// What hosts call their router; no interface has this address.
+const GATEWAY: &str = "169.254.0.1";
+
+/// The network. Dropping it removes it, and kills what runs in it.
+#[derive(Debug)]
+pub(super) struct Wiring {
+    names: Vec<String>,
+    /// By edge and host.
+    hosts: Vec<Vec<Namespace>>,
+    /// By switch, edges first.
+    routers: Vec<Namespace>,
+    /// Where the edges' ports are, and edges and controller run.
+    switches: Namespace,
+}
+
+impl Wiring {
+    /// Builds the network of `topology`, links as they are now.
+    pub(super) fn create(run: &Run, topology: &Topology) -> Result<Self> {
+        let edges = topology.edges().len();
+        ensure!(edges <= EDGES, "{edges} edges: a live fabric has at most {EDGES}");
+        for name in topology.names() {
+            ensure!(name.len() <= NAME, "{name}: names have at most {NAME} bytes in a live fabric");
+        }
+        let hosts = |(edge, &count): (usize, &u32)| -> Result<Vec<Namespace>> {
+            let name = |host| format!("h{}.{host}", edge + 1);
+            (1..=count).map(|host| Namespace::create(run, &name(host))).collect()
+        };
+        let wiring = Self {
+            names: topology.names().to_vec(),
+            hosts: topology.hosts().iter().enumerate().map(hosts).collect::<Result<_>>()?,
+            routers: topology
+                .names()
+                .iter()
+                .map(|name| Namespace::create(run, name))
+                .collect::<Result<_>>()?,
+            switches: Namespace::create(run, "switches")?,
+        };
+        for edge in 0..edges {
+            for host in 1..=wiring.hosts[edge].len() {
+                wiring.attach(edge, host).with_context(|| format!("host {host} of an edge"))?;
+            }
+        }
+        for (number, link) in topology.links().iter().enumerate() {
+            let [a, b] = link.ends;
+            let [a_end, b_end] = [wiring.towards(a, b), wiring.towards(b, a)];
+            // Anything that no other interface of the namespace has.
+            link::connect(a_end, 1000 + number as u32, b_end)?;
+            wiring.meet(a_end, b, &b_end.mac()?)?;
+            wiring.meet(b_end, a, &a_end.mac()?)?;
+        }
+        for router in &wiring.routers {
+            // Flows are shared out by their ports too.
+            router.sysctl(&["net.ipv4.ip_forward=1", "net.ipv4.fib_multipath_hash_policy=1"])?;
+        }
+        wiring.set_routes(topology)?;
+        Ok(wiring)
+    }
+
+    /// Hosts, by edge.
+    pub(super) fn hosts(&self) -> &[Vec<Namespace>] {
+        &self.hosts
+    }
+
+    /// Routers, edges' first.
+    pub(super) fn routers(&self) -> &[Namespace] {
+        &self.routers
+    }
+
+    /// Where edges and controller run.
+    pub(super) fn switches(&self) -> &Namespace {
+        &self.switches
+    }
+
+    /// The interfaces of an edge: for each host the one towards it and the one towards the fabric.
+    pub(super) fn ports(&self, edge: usize) -> Vec<[String; 2]> {
+        let name = &self.names[edge];
+        let hosts = 1..=self.hosts[edge].len();
+        hosts.map(|host| ["h", "f"].map(|side| format!("{name}{side}{host}"))).collect()
+    }
+
+    /// What every router's interface towards the router `neighbour` is called.
+    pub(super) fn interface(&self, neighbour: usize) -> &str {
+        &self.names[neighbour]
+    }
+
+    /// Packets that hosts have received, and that they have sent, by the kernel's counters.
+    pub(super) fn moved_by_hosts(&self) -> Result<(u64, u64)> {
+        let mut moved = (0, 0);
+        for namespace in self.hosts.iter().flatten() {
+            let counters = End { namespace, name: HOST }.counters()?;
+            moved.0 += counters.rx.packets;
+            moved.1 += counters.tx.packets;
+        }
+        Ok(moved)
+    }
+
+    /// Waits until no host has sent or received anything for a while.
+    pub(super) fn wait_quiet(&self) -> Result<()> {
+        let mut last = (self.moved_by_hosts()?, Instant::now());
+        wait_until("the traffic to end", QUIET_LIMIT, || {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = self.moved_by_hosts()?;
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            Ok(last.1.elapsed() >= QUIET)
+        })
+    }
+
+    /// Lets every router send packets on the shortest ways over the links that are up.
+    pub(super) fn set_routes(&self, topology: &Topology) -> Result<()> {
+        let routes = Routes::new(topology);
+        for (at, router) in self.routers.iter().enumerate() {
+            let mut batch = String::new();
+            for edge in (0..self.hosts.len()).filter(|&edge| edge != at) {
+                let prefix = prefix_of(edge);
+                let hops = routes.next_hops(at, edge);
+                if hops.is_empty() {
+                    // Others send nothing here for that edge.
+                    ensure!(
+                        at >= self.hosts.len(),
+                        "no way is left from {} to {}: what a live fabric loses so it can't count",
+                        self.names[at],
+                        self.names[edge]
+                    );
+                    batch += &format!("route replace blackhole {prefix}\n");
+                    continue;
+                }
+                batch += &format!("route replace {prefix}");
+                for hop in hops {
+                    let interface = self.interface(hop);
+                    batch += &format!(" nexthop via {} dev {interface} onlink", nickname(hop));
+                }
+                batch.push('\n');
+            }
+            router.ip_batch(&batch).with_context(|| format!("routes of {}", self.names[at]))?;
+        }
+        Ok(())
+    }
+
+    /// Connects a host through its edge's ports to the edge's router.
+    fn attach(&self, edge: usize, number: usize) -> Result<()> {
+        let host = End { namespace: &self.hosts[edge][number - 1], name: HOST };
+        let router_name = format!("h{number}");
+        let router = End { namespace: &self.routers[edge], name: &router_name };
+        let [host_port, fabric_port] = &self.ports(edge)[number - 1];
+        let port = |name| End { namespace: &self.switches, name };
+        let index = (edge as u32 + 1) * INDEXES + 2 * number as u32;
+        link::connect(port(host_port), index, host)?;
+        link::connect(port(fabric_port), index + 1, router)?;
+        port(host_port).set_promiscuous()?;
+        port(fabric_port).set_promiscuous()?;
+        let address = host_address(edge, number as u32 - 1).to_string();
+        host.set_address(&format!("{address}/32"))?;
+        host.set_neighbour(GATEWAY, &router.mac()?)?;
+        router.set_neighbour(&address, &host.mac()?)?;
+        let default = ["route", "add", "default", "via", GATEWAY, "dev", HOST, "onlink"];
+        host.namespace.ip(&default)?;
+        router.namespace.ip(&["route", "add", &address, "dev", &router_name]).map(drop)
+    }
+
+    fn towards(&self, router: usize, neighbour: usize) -> End<'_> {
+        End { namespace: &self.routers[router], name: self.interface(neighbour) }
+    }
+
+    /// Tells a router how to reach a neighbouring one.
+    fn meet(&self, end: End<'_>, neighbour: usize, mac: &str) -> Result<()> {
+        end.set_neighbour(&nickname(neighbour).to_string(), mac)
+    }
+}
+
+/// The hosts of an edge.
+fn prefix_of(edge: usize) -> String {
+    let first = host_address(edge, 0).to_bits() & !0xFF;
+    format!("{}/24", Ipv4Addr::from_bits(first))
+}
+
+/// An address by which neighbours know a router.
+fn nickname(router: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0xA9FE_0100 + router as u32)
+}

@@ -1,0 +1,177 @@
+//! What routers lost and doubled, packet by packet: an independent truth for every epoch.
+//!
+//! Rules log each packet that they touch; it still carries the mark of its ingress edge, which says in
+//! what epoch it entered and with which hierarchy.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow, bail};
+use calumma_edge::carrier::PlainTos;
+use calumma_edge::parse::{Parsed, parse};
+use calumma_epoch::{EpochClock, timestamp_bit};
+use calumma_sketch::{FlowKey, Run};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::faults::{DOUBLED, LOG_GROUP, LOST};
+use super::nflog::{Log, Logged};
+use super::unix_ns;
+use crate::fabric::Namespace;
+use crate::simulate::FlowTruth;
+
+/// An Ethernet header, as the parser wants before an IPv4 one.
+const ETHERNET: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+
+/// What has been logged.
+#[derive(Debug, Default)]
+struct Seen {
+    /// By epoch and flow; epochs go as they are taken.
+    epochs: BTreeMap<u64, HashMap<FlowKey, FlowTruth>>,
+    /// Packets lost of each flow, over all time.
+    lost: HashMap<FlowKey, u64>,
+}
+
+/// Reads the logs of all routers in a thread of its own.
+pub(super) struct Witness {
+    seen: Arc<Mutex<Seen>>,
+    /// What was logged before this time, in nanoseconds since the Unix epoch, has been read.
+    read_until_ns: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    reader: JoinHandle<Result<()>>,
+}
+
+impl Witness {
+    /// Begins to read the logs of `routers`; `clock` tells epochs.
+    pub(super) fn start(routers: &[Namespace], clock: EpochClock) -> Result<Self> {
+        let open = |router: &Namespace| router.within(|| Log::open(LOG_GROUP));
+        let logs = routers.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let (seen, stop) =
+            (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+        let read_until_ns = Arc::new(AtomicU64::new(0));
+        let reader = std::thread::spawn({
+            let (seen, stop) = (seen.clone(), stop.clone());
+            let read_until_ns = read_until_ns.clone();
+            move || follow(&logs, clock, &seen, &read_until_ns, &stop)
+        });
+        Ok(Self { seen, read_until_ns, stop, reader })
+    }
+
+    /// The time before which all that was logged has been read: on a busy machine some time ago.
+    pub(super) fn read_until_ns(&self) -> u64 {
+        self.read_until_ns.load(Ordering::Acquire)
+    }
+
+    /// What happened to packets of `epoch`; it is forgotten.
+    pub(super) fn take(&self, epoch: u64) -> Result<Vec<FlowTruth>> {
+        if self.reader.is_finished() {
+            bail!("the log of lost packets is no longer read");
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(seen.epochs.remove(&epoch).unwrap_or_default().into_values().collect())
+    }
+
+    /// Ends reading, and gives the packets lost of each flow. An error where something was missed.
+    pub(super) fn finish(self) -> Result<HashMap<FlowKey, u64>> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.reader.join().map_err(|_| anyhow!("reading the log of lost packets panicked"))??;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut seen.lost))
+    }
+}
+
+fn follow(
+    logs: &[Log],
+    clock: EpochClock,
+    seen: &Mutex<Seen>,
+    read_until_ns: &AtomicU64,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let mut buffer = vec![0; 1 << 18];
+    while !stop.load(Ordering::Relaxed) {
+        let mut polled: Vec<PollFd<'_>> = logs
+            .iter()
+            .map(|log| PollFd::new(std::os::fd::AsFd::as_fd(log), PollFlags::POLLIN))
+            .collect();
+        poll(&mut polled, PollTimeout::from(20_u8)).context("waiting for the log")?;
+        let now_ns = unix_ns()?;
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for log in logs {
+            let mut failed = None;
+            log.read(&mut buffer, |logged| {
+                if let Err(error) = note(&mut seen, &logged, clock, now_ns) {
+                    failed = Some(error);
+                }
+            })?;
+            failed.map_or(Ok(()), Err)?;
+        }
+        read_until_ns.store(now_ns, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Notes a packet for the epoch that it entered in: the latest with its timestamp bit, since it was
+/// logged within an epoch's time.
+fn note(seen: &mut Seen, logged: &Logged, clock: EpochClock, now_ns: u64) -> Result<()> {
+    let bytes = [&ETHERNET[..], &logged.packet].concat();
+    let wire_len = match logged.packet.get(2..4) {
+        Some(len) => ETHERNET.len() + usize::from(u16::from_be_bytes([len[0], len[1]])),
+        None => bytes.len(),
+    };
+    let (Parsed::Flow { key, ip_offset }, Some(mark)) =
+        (parse(&bytes, wire_len), PlainTos::default().read(&bytes, ETHERNET.len()))
+    else {
+        bail!("a logged packet that no edge can have measured: {:?}", logged.packet);
+    };
+    debug_assert_eq!(ip_offset, ETHERNET.len());
+    let now = clock.epoch_at(logged.time_ns.unwrap_or(now_ns));
+    let epoch = if timestamp_bit(now) == mark.bit { now } else { now.saturating_sub(1) };
+    let packet = Run::single(mark.hierarchy);
+    let flow = seen.epochs.entry(epoch).or_default().entry(key);
+    // Where it entered, its log doesn't say.
+    let flow = flow.or_insert_with(|| FlowTruth::new(key, 0, None));
+    match logged.prefix.as_str() {
+        LOST => {
+            flow.add(&packet, &Run::default(), &Run::default());
+            *seen.lost.entry(key).or_default() += 1;
+        }
+        DOUBLED => flow.add(&packet, &packet, &packet),
+        other => bail!("a packet logged as {other:?}"),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::frame;
+    use calumma_edge::carrier::Mark;
+    use calumma_epoch::Guards;
+    use calumma_sketch::Hierarchy;
+
+    #[test]
+    fn a_packet_is_noted_for_the_epoch_it_entered_in_and_by_its_hierarchy() {
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        let key = FlowKey::v4([10, 0, 0, 1].into(), [10, 0, 1, 1].into(), 4000, 53, 17);
+        let mut seen = Seen::default();
+        let mut log = |prefix: &str, bit, hierarchy, time_ns| {
+            let mut bytes = frame(&key, 60);
+            PlainTos::default().write(&mut bytes, 14, Mark { bit, hierarchy });
+            let (prefix, packet) = (prefix.to_owned(), bytes[14..].to_vec());
+            note(&mut seen, &Logged { prefix, time_ns: Some(time_ns), packet }, clock, 0)
+        };
+        let begin = clock.start_of(1000);
+        log(LOST, 0, Hierarchy::HhCandidate, begin + 49_000_000).unwrap();
+        // Logged when the next epoch had begun.
+        log(LOST, 0, Hierarchy::NonSampledLl, begin + 52_000_000).unwrap();
+        log(LOST, 1, Hierarchy::SampledLl, begin + 52_000_000).unwrap();
+        log(DOUBLED, 1, Hierarchy::HlCandidate, begin + 53_000_000).unwrap();
+        assert!(log("else", 1, Hierarchy::HlCandidate, begin).is_err());
+        let (first, second) = (&seen.epochs[&1000][&key], &seen.epochs[&1001][&key]);
+        assert_eq!((first.lost, first.encoded, first.heavy), (2, 1, 1));
+        assert_eq!((second.lost, second.encoded, second.heavy), (1, 1, 0));
+        assert_eq!(seen.lost[&key], 3);
+        assert_eq!((second.doubled, second.doubled_heavy), (1, 1));
+    }
+}

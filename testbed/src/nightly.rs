@@ -1,0 +1,37 @@
+//! The long run: every scenario there is, many seeds of each.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::scenario::Scenario;
+use crate::scenario::command::{Order, play_all};
+
+/// The least that a long run plays, whatever it is told.
+const EPOCHS: u64 = 10_000;
+
+/// Plays all scenarios in `folder`, `seeds` seeds of each, or as many more as make 10,000 epochs.
+/// Gives whether everything held.
+///
+/// # Errors
+/// When a scenario can't be read or played.
+pub fn run(folder: &Path, seeds: u64, out: Option<PathBuf>) -> Result<bool> {
+    let listing = std::fs::read_dir(folder)
+        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+        .with_context(|| format!("{}: the folder of the scenarios", folder.display()))?;
+    let mut files: Vec<PathBuf> = listing.into_iter().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    let scenarios = files
+        .iter()
+        .map(|file| {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            Ok((name, Scenario::load(file)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let once: u64 = scenarios.iter().map(|(_, scenario)| scenario.epochs).sum();
+    ensure!(once > 0, "{}: no scenario is there", folder.display());
+    let seeds = seeds.max(EPOCHS.div_ceil(once));
+    println!("{} scenarios, {seeds} seeds of each: {} epochs", scenarios.len(), once * seeds);
+    play_all(&scenarios, &Order { files, seeds, out, epoch_ms: None, live: None })
+}

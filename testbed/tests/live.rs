@@ -1,0 +1,49 @@
+//! Scenarios in live fabrics: real switches, routers and applications on this machine.
+
+use std::path::Path;
+use std::process::Command;
+
+use calumma_testbed::live::Live;
+use calumma_testbed::scenario::{Scenario, play_in};
+use calumma_testbed::soak;
+
+const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
+
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn four_leaves_report_what_the_kernel_lost_and_doubled_epoch_by_epoch() {
+    let soak = soak::fabric::scenario("leaf-spine:4x2", 400).expect("the soak is a scenario");
+    let mut live = Live::start(&soak, Path::new(TESTBED)).expect("the fabric comes up");
+    let (mut lost, mut named) = (0, 0);
+    // It fails by itself where hosts, routers and reports count differently in all.
+    let played = play_in(&mut live, &soak, |_, epoch| {
+        lost += epoch.lost;
+        named += if epoch.decoded { epoch.reported_lost } else { 0 };
+        Ok(())
+    })
+    .expect("the soak runs");
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(played.epochs.len(), 400);
+    assert!(lost > 400 && named > 0, "{lost} packets lost, {named} named");
+    assert!(played.verdicts.iter().all(|verdict| verdict.holds), "{:?}", played.verdicts);
+    drop(live);
+    let namespaces = Command::new("ip").args(["netns", "list"]).output().expect("ip runs");
+    let ours = format!("calumma-{}-", std::process::id());
+    assert!(!String::from_utf8_lossy(&namespaces.stdout).contains(&ours), "nothing is left");
+}
+
+#[test]
+#[ignore = "end to end: needs root; `cargo xtask test` runs it"]
+fn what_no_live_fabric_can_do_is_refused_before_anything_is_built() {
+    let refused = |text: &str| {
+        let scenario = Scenario::parse(text, Path::new(".")).expect("a scenario");
+        let error = Live::start(&scenario, Path::new(TESTBED)).err().expect("a refusal");
+        format!("{error:#}")
+    };
+    let head = "title = 't'\nepochs = 5\n";
+    let jitter = format!("{head}links = {{ jitter_us = 5 }}\n[traffic.a]\n");
+    assert!(refused(&jitter).contains("jitter_us"));
+    let large = format!("{head}topology = 'leaf-spine:20x2'\n[traffic.a]\n");
+    assert!(refused(&large).contains("at most 15"));
+}
