@@ -130,7 +130,7 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
 
     apply {
         if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
-            mirror.emit<continued_h>(meta.session, { CONTINUED });
+            mirror.emit<continued_h>(meta.session, { meta.kind });
         }
         deparsing.apply(pkt, hdr, meta);
     }

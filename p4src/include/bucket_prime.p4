@@ -19,22 +19,35 @@ control CheckFragment(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8
                       in bit<32> y, out bit<32> check) {
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) pieces;
 
-    apply {
+    action join() {
         check = pieces.get({ 1w0, src[31:31], dst[31:31], ports[31:31], protocol, FINGERPRINT(y) });
+    }
+
+    apply {
+        join();
     }
 }
 
 control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
                   in bit<32> check, out fragments_t fragments) {
-    apply {
+    action cut() {
         fragments.f0 = src & 0x7FFFFFFF;
         fragments.f1 = dst & 0x7FFFFFFF;
         fragments.f2 = ports & 0x7FFFFFFF;
         fragments.f3 = check;
+    }
+
+    // In an action of its own: an action makes one step.
+    action invert() {
         fragments.inverse0 = PRIME - fragments.f0;
         fragments.inverse1 = PRIME - fragments.f1;
         fragments.inverse2 = PRIME - fragments.f2;
         fragments.inverse3 = PRIME - fragments.f3;
+    }
+
+    apply {
+        cut();
+        invert();
     }
 }
 

@@ -77,6 +77,7 @@ control CollectionPath(in collect_h collect, in PortId_t ingress_port, inout met
             } else if (collect.room == 1) {
                 ig_tm_md.ucast_egress_port = report;
                 ig_dprsr_md.mirror_type = CONTINUE_MIRROR;
+                meta.kind = CONTINUED;
             }
         }
     }

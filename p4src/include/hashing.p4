@@ -52,6 +52,7 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
     bit<32> y;
     bit<16> seed;
     bit<16> highest;  // ceil(65536 R) - 1
+    bit<16> sample_hash;
     bit<16> over;
     secret_t t0;
     secret_t t1;
@@ -63,6 +64,30 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
         highest = highest_sampled;
     }
 
+    // A table takes 32 bits from the hash units.
+    action digest_x() {
+        x = hash_x.get({ src, dst, ports, protocol, 24w0 });
+    }
+
+    action digest_y() {
+        y = hash_y.get({ src, dst, ports, protocol, 24w0 });
+    }
+
+    action words01() {
+        hashes.word0 = xor0.get({ t0.word0, t1.word0, t2.word0, t3.word0, ROTATED_0(y) });
+        hashes.word1 = xor1.get({ t0.word1, t1.word1, t2.word1, t3.word1, ROTATED_1(y) });
+    }
+
+    action word2_and_sample() {
+        hashes.word2 = xor2.get({ t0.word2, t1.word2, t2.word2, t3.word2, ROTATED_2(y) });
+        sample_hash = xor_sample.get({
+            t0.high, t1.high, t2.high, t3.high, y[15:0], y[31:16], seed });
+    }
+
+    action compare() {
+        over = sample_hash |-| highest;
+    }
+
     table sampling {
         key = { timestamp : exact; }
         actions = { sample; }
@@ -72,18 +97,15 @@ control FlowHash(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pro
 
     apply {
         sampling.apply();
-        x = hash_x.get({ src, dst, ports, protocol, 24w0 });
-        y = hash_y.get({ src, dst, ports, protocol, 24w0 });
+        digest_x();
+        digest_y();
         byte0.apply(x[7:0], t0);
         byte1.apply(x[15:8], t1);
         byte2.apply(x[23:16], t2);
         byte3.apply(x[31:24], t3);
-        hashes.word0 = xor0.get({ t0.word0, t1.word0, t2.word0, t3.word0, ROTATED_0(y) });
-        hashes.word1 = xor1.get({ t0.word1, t1.word1, t2.word1, t3.word1, ROTATED_1(y) });
-        hashes.word2 = xor2.get({ t0.word2, t1.word2, t2.word2, t3.word2, ROTATED_2(y) });
-        over = xor_sample.get({
-            t0.high, t1.high, t2.high, t3.high, y[15:0], y[31:16], seed });
-        over = over |-| highest;
+        words01();
+        word2_and_sample();
+        compare();
         hashes.sampled = 0;
         if (over == 0) {
             hashes.sampled = 1;

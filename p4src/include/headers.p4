@@ -127,7 +127,7 @@ typedef bit<3> class_t;
 const class_t IPV6 = 3w0b100;
 
 struct metadata_t {
-    bit<8> kind;               // what the egress got
+    bit<8> kind;               // what the egress got; at ingress: what a mirrored copy is
     MirrorId_t session;        // of the copy that goes on collecting
     class_t class;
     bool readable;             // IPv4 with ports, as far as the parser sees

@@ -68,16 +68,17 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
-    state options10 { pkt.extract(hdr.options.next); transition options9; }
-    state options9 { pkt.extract(hdr.options.next); transition options8; }
-    state options8 { pkt.extract(hdr.options.next); transition options7; }
-    state options7 { pkt.extract(hdr.options.next); transition options6; }
-    state options6 { pkt.extract(hdr.options.next); transition options5; }
-    state options5 { pkt.extract(hdr.options.next); transition options4; }
-    state options4 { pkt.extract(hdr.options.next); transition options3; }
-    state options3 { pkt.extract(hdr.options.next); transition options2; }
-    state options2 { pkt.extract(hdr.options.next); transition options1; }
-    state options1 { pkt.extract(hdr.options.next); transition transport; }
+    // Each state has its own element, so that none is extracted twice: n options fill the last n.
+    state options10 { pkt.extract(hdr.options[0]); transition options9; }
+    state options9 { pkt.extract(hdr.options[1]); transition options8; }
+    state options8 { pkt.extract(hdr.options[2]); transition options7; }
+    state options7 { pkt.extract(hdr.options[3]); transition options6; }
+    state options6 { pkt.extract(hdr.options[4]); transition options5; }
+    state options5 { pkt.extract(hdr.options[5]); transition options4; }
+    state options4 { pkt.extract(hdr.options[6]); transition options3; }
+    state options3 { pkt.extract(hdr.options[7]); transition options2; }
+    state options2 { pkt.extract(hdr.options[8]); transition options1; }
+    state options1 { pkt.extract(hdr.options[9]); transition transport; }
 
     state transport {
         transition select(hdr.ipv4.fragment, hdr.ipv4.protocol) {

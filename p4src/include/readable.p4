@@ -11,6 +11,11 @@ control Readable(in headers_t hdr, inout metadata_t meta, inout request_t reques
         needed = bytes;
     }
 
+    // A step of its own: a condition can't compute.
+    action compare() {
+        missing = needed |-| hdr.ipv4.total_length;
+    }
+
     table header_length {
         key = { hdr.ipv4.ihl : exact; hdr.ports.isValid() : exact; }
         actions = { need; }
@@ -45,7 +50,7 @@ control Readable(in headers_t hdr, inout metadata_t meta, inout request_t reques
         meta.measured = false;
         if (meta.readable && parser_err == PARSER_ERROR_OK) {
             header_length.apply();
-            missing = needed |-| hdr.ipv4.total_length;
+            compare();
             if (missing == 0) {
                 meta.measured = true;
                 meta.class[0:0] = 1;

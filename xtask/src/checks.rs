@@ -1,5 +1,6 @@
 //! `cargo xtask test`: formatting, lints, the tests, the end-to-end tests, which are marked `#[ignore]` because they
-//! need root or take long, and the sketches under AddressSanitizer. Goes through all of it, and sums up at the end.
+//! need root or take long, and the sketches and bindings to DPDK under AddressSanitizer. Goes through all of it, and sums up
+//! at the end.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -32,9 +33,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     step("testing end to end");
     let tests = ["test", "--workspace", "--no-fail-fast", "--tests", "--", "--ignored"];
     score.tests(as_root(&mut cargo())?.args(tests))?;
-    if let Some(mut sanitized) = sanitized()? {
+    if let Some(nightly) = nightly() {
         step("testing the vector instructions with AddressSanitizer");
-        score.tests(&mut sanitized)?;
+        score.tests(&mut sanitized_sketches(&nightly)?)?;
+        step("testing the bindings to DPDK with AddressSanitizer");
+        score.tests(&mut sanitized_dpdk(&nightly)?)?;
     } else {
         println!("skipped: AddressSanitizer needs `rustup toolchain install nightly`");
     }
@@ -81,25 +84,46 @@ impl Score {
     }
 }
 
-/// The tests that go through the sketches' vector instructions, built to check every access to
-/// memory; `None` where there is no nightly toolchain, which alone can build so.
-fn sanitized() -> Result<Option<Command>> {
+/// What runs programs of the nightly toolchain, which alone can build with a sanitizer; `None` where there
+/// is no such toolchain.
+fn nightly() -> Option<impl Fn() -> Command> {
     let nightly = || {
         let mut rustup = Command::new("rustup");
         rustup.args(["run", "nightly"]).current_dir(shell::root()).env_remove("CARGO");
         rustup
     };
-    if !shell::found("rustup") || !shell::succeeds(nightly().args(["cargo", "--version"])) {
-        return Ok(None);
-    }
+    let there = shell::found("rustup") && shell::succeeds(nightly().args(["cargo", "--version"]));
+    there.then_some(nightly)
+}
+
+/// The tests of a package, built to check every access to memory.
+fn sanitized(nightly: &impl Fn() -> Command, package: &str) -> Result<Command> {
     let mut cargo = nightly();
     // Naming the target keeps build scripts and procedural macros free of the sanitizer.
     cargo
-        .args(["cargo", "test", "--package", "calumma-sketch", "--target", &host()?])
-        .args(["--lib", "--test", "engines", "--test", "algebra", "--test", "allocation"])
+        .args(["cargo", "test", "--package", package, "--target", &host()?])
         .env("RUSTFLAGS", "-Zsanitizer=address")
         .env("CARGO_TARGET_DIR", shell::target_dir().join("sanitize"));
-    Ok(Some(cargo))
+    Ok(cargo)
+}
+
+/// The tests that go through the sketches' vector instructions.
+fn sanitized_sketches(nightly: &impl Fn() -> Command) -> Result<Command> {
+    let mut cargo = sanitized(nightly, "calumma-sketch")?;
+    cargo.args(["--lib", "--test", "engines", "--test", "algebra", "--test", "allocation"]);
+    Ok(cargo)
+}
+
+/// The tests of what stands between Rust and DPDK, the shim in C among it. DPDK itself is the system's, and leaves memory
+/// behind when it ends.
+fn sanitized_dpdk(nightly: &impl Fn() -> Command) -> Result<Command> {
+    let mut cargo = sanitized(nightly, "dpdk")?;
+    cargo
+        .arg("--tests")
+        .env("CC", "clang")
+        .env("CFLAGS", "-fsanitize=address")
+        .env("ASAN_OPTIONS", "detect_leaks=0");
+    Ok(cargo)
 }
 
 /// Lets cargo run test programs through sudo, while what it builds stays the user's own.

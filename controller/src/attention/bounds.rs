@@ -81,6 +81,17 @@ impl Bounds {
         let hh = layout.upstream_buckets - losses;
         (self.fixed_t_h != Some(1)).then_some(Partition { hh, hl, ll })
     }
+
+    /// A division of memory one bucket apart from `partition`, in which every flow of the HH and the
+    /// HL encoder falls into other buckets. `None` where there is no room for one.
+    pub(super) fn beside(&self, layout: &Layout, partition: Partition) -> Option<Partition> {
+        let Partition { hh, hl, ll } = partition;
+        if hl > self.min_hl {
+            return Some(Partition { hh: hh + 1, hl: hl - 1, ll });
+        }
+        let room = hh > self.min_hh && hl + ll < self.most_for_losses(layout);
+        room.then(|| Partition { hh: hh - 1, hl: hl + 1, ll })
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +106,22 @@ mod tests {
         assert_eq!(bounds.healthy(&layout, 0), Partition { hh: 3584, hl: 512, ll: 0 });
         assert_eq!(bounds.healthy(&layout, 9999), Partition { hh: 1024, hl: 3072, ll: 0 });
         assert_eq!(bounds.ill(&layout), Some(Partition { hh: 1024, hl: 2560, ll: 512 }));
+    }
+
+    #[test]
+    fn beside_a_division_lies_another_within_the_bounds() {
+        let layout = Layout::default();
+        let bounds = Bounds::of(&layout);
+        for hl in [512, 513, 3072] {
+            let beside = bounds.beside(&layout, bounds.healthy(&layout, hl)).unwrap();
+            assert_eq!(beside, bounds.healthy(&layout, beside.hl));
+            assert_eq!(beside.hl.abs_diff(hl), 1);
+        }
+        let ill = bounds.ill(&layout).unwrap();
+        let other = Partition { hh: 1025, hl: 2559, ll: 512 };
+        assert_eq!(bounds.beside(&layout, ill), Some(other));
+        let tight = Bounds { min_hh: 3584, ..bounds };
+        assert_eq!(tight.beside(&layout, tight.healthy(&layout, 512)), None);
     }
 
     #[test]

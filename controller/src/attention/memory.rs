@@ -97,4 +97,6 @@ pub struct Memory {
     /// Victim flows at which the network was last taken for ill: it is not taken for healthy again
     /// before they are clearly fewer.
     pub(super) ill_since: Option<f64>,
+    /// Epochs in a row that did not decode under what stands, though nothing was too full.
+    pub(super) in_vain: u32,
 }

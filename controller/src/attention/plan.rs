@@ -7,7 +7,7 @@ use super::heavy_hitters::HhForecast;
 use super::load::{self, Band};
 use super::losses::{self, LossForecast, VictimFlows, is_ill};
 use super::memory::{LowestThreshold, Memory};
-use super::observation::Observation;
+use super::observation::{Encoder, Observation};
 use super::threshold::choose;
 use crate::report::{DecodeState, NetworkState};
 
@@ -18,6 +18,10 @@ const CLEARLY_FEWER: f64 = 0.96;
 /// The LL encoder is small and sampled, so its load varies: its band is this much lower than that of
 /// others at its lower end and its aim, and higher at its upper end.
 const LL_BAND: (f64, f64, f64) = (0.85, 0.95, 1.02);
+
+/// Epochs in a row that may fail to decode though nothing is too full. Flows that share all their
+/// buckets do so as long as they last, so the next ones would fail as well.
+const IN_VAIN: u32 = 2;
 
 /// A configuration for later epochs.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +56,7 @@ pub fn plan(
     planning.note_failures();
     let victims = planning.victims(memory);
     let partition = planning.divide(victims.as_ref(), memory);
+    let partition = planning.spread_anew(partition, memory);
     let t_h = planning.t_h(partition, memory);
     let attention = if partition.ll > 0 {
         planning.ill(partition, t_h, victims.as_ref(), memory)
@@ -88,21 +93,24 @@ impl Planning<'_, '_> {
         load::load_of(self.layout, buckets, flows)
     }
 
-    fn note_failures(&mut self) {
+    /// The encoders that did not decode, and their buckets an array.
+    fn failures(&self) -> impl Iterator<Item = (String, Encoder, u32)> {
         let observation = self.observation;
         let partition = observation.attention.partition;
         let hh = observation
             .edges
             .iter()
-            .map(|edge| (format!("HH encoder of {}", edge.name), edge.hh, partition.hh));
+            .map(move |edge| (format!("HH encoder of {}", edge.name), edge.hh, partition.hh));
         let delta = [
             ("delta HL encoder".to_owned(), observation.hl, partition.hl),
             ("delta LL encoder".to_owned(), observation.ll, partition.ll),
         ];
-        for (what, encoder, buckets) in hh.chain(delta) {
-            if encoder.state != DecodeState::Partial {
-                continue;
-            }
+        let all = hh.chain(delta);
+        all.filter(|(_, encoder, _)| encoder.state == DecodeState::Partial)
+    }
+
+    fn note_failures(&mut self) {
+        for (what, encoder, buckets) in self.failures().collect::<Vec<_>>() {
             let how_full = match encoder.flows(self.layout, buckets) {
                 Some(flows) => {
                     format!("about {flows:.0} flows, load factor {:.2}", self.load(buckets, flows))
@@ -125,7 +133,7 @@ impl Planning<'_, '_> {
         let standing = self.standing.partition;
         let was_ill = is_ill(self.standing);
         let Some(victims @ &VictimFlows { flows, how, .. }) = victims else {
-            let ill = self.bounds.ill(self.layout).filter(|_| was_ill);
+            let ill = self.ill_division().filter(|_| was_ill);
             let bounded = ill.unwrap_or_else(|| self.bounds.healthy(self.layout, standing.hl));
             if bounded != standing {
                 let (from, to) = (in_words(standing), in_words(bounded));
@@ -141,7 +149,7 @@ impl Planning<'_, '_> {
             (true, Some(since)) => relieved.min(since * CLEARLY_FEWER),
         };
         if flows > limit
-            && let Some(ill) = self.bounds.ill(self.layout)
+            && let Some(ill) = self.ill_division()
         {
             if !was_ill {
                 memory.ill_since = Some(flows);
@@ -180,6 +188,36 @@ impl Planning<'_, '_> {
             ));
         }
         healthy
+    }
+
+    /// `partition`, or one beside it where epochs fail to decode that should not: there, flows that
+    /// happen to share all their buckets part.
+    fn spread_anew(&mut self, partition: Partition, memory: &mut Memory) -> Partition {
+        let fits = |(_, encoder, buckets): (String, Encoder, u32)| {
+            let flows = encoder.flows(self.layout, buckets);
+            let high = Band::of(self.layout, buckets).high;
+            flows.is_some_and(|flows| self.load(buckets, flows) <= high)
+        };
+        let failed = self.measured && self.failures().next().is_some() && self.failures().all(fits);
+        memory.in_vain = if failed { memory.in_vain + 1 } else { 0 };
+        if memory.in_vain < IN_VAIN || partition != self.standing.partition {
+            return partition;
+        }
+        let Some(beside) = self.bounds.beside(self.layout, partition) else { return partition };
+        let (from, to) = (in_words(partition), in_words(beside));
+        let epochs = memory.in_vain;
+        self.reasons.push(format!(
+            "HH/HL/LL {from} -> {to}: for {epochs} epochs flows have shared all their buckets; this \
+             spreads them anew"
+        ));
+        beside
+    }
+
+    /// An ill network's division of memory: what stands, where it is one.
+    fn ill_division(&self) -> Option<Partition> {
+        let ill = self.bounds.ill(self.layout)?;
+        let standing = self.standing.partition;
+        Some(if self.bounds.beside(self.layout, ill) == Some(standing) { standing } else { ill })
     }
 
     /// A healthy network's division of memory for so many victim flows.

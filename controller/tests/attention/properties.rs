@@ -210,3 +210,38 @@ fn where_no_lower_threshold_fitted_none_is_asked_for_until_traffic_changes() {
     fewer.edges[0].1[3] = (4, 2000.0);
     assert_eq!(asked(&fewer), (true, 4), "six thousand do");
 }
+
+/// An HH encoder that did not decode, though it is as full as it is to be; losses are not known then.
+fn unlucky() -> Observed {
+    let hh = Encoder { state: DecodeState::Partial, load_factor: Some(0.67) };
+    let hl = Encoder { state: DecodeState::Blocked, load_factor: None };
+    let quiet = quiet();
+    Observed { edges: vec![(hh, quiet.edges[0].1.clone())], hl, lost_packets: None, ..quiet }
+}
+
+#[test]
+fn flows_that_keep_sharing_all_their_buckets_are_spread_anew() {
+    let layout = Layout::default();
+    let ill = Partition { hh: 1024, hl: 2560, ll: 512 };
+    for (standing, beside) in [
+        (Attention::healthy(&layout, 512), Partition { hh: 3583, hl: 513, ll: 0 }),
+        (Attention::healthy(&layout, 600), Partition { hh: 3497, hl: 599, ll: 0 }),
+        (
+            Attention { t_l: 2, partition: ill, ..Attention::healthy(&layout, 512) },
+            Partition { hh: 1025, hl: 2559, ll: 512 },
+        ),
+    ] {
+        let standing = Attention { t_h: 9, ..standing };
+        let mut planner = Planner::new(layout.clone(), Bounds::of(&layout)).unwrap();
+        let mut next = |observed: &Observed, standing: Attention| {
+            planner.next(&observed.under(standing), &standing).attention
+        };
+        assert_eq!(next(&unlucky(), standing), standing, "it may be chance");
+        let spread = next(&unlucky(), standing);
+        assert_eq!(spread, Attention { partition: beside, ..standing }, "it is not");
+        let decoded = Observed { lost_packets: None, ..quiet() };
+        let decoded = Observed { edges: vec![(Encoder::complete(0.67), Vec::new())], ..decoded };
+        let decoded = Observed { hl: unlucky().hl, ..decoded };
+        assert_eq!(next(&decoded, spread), spread, "and that is left alone");
+    }
+}

@@ -89,13 +89,6 @@ pub fn run(
     let mut tsc = dpdk::tsc();
     worker.set_policy(settings.policy);
     loop {
-        if stop.load(Ordering::Relaxed) {
-            match worker.leave() {
-                Leaving::LastEpoch => {}
-                Leaving::EgressOnly => host_ports_open = false,
-                Leaving::Done => break,
-            }
-        }
         let mut began = tsc;
         if clock.is_stale(tsc) {
             clock.anchor();
@@ -105,6 +98,14 @@ pub fn run(
         if event {
             tsc = dpdk::tsc();
             profile.spend(Stage::Work, tsc - began);
+        }
+        // After the tick: no packet may enter an epoch that the switch will not see the end of.
+        if stop.load(Ordering::Relaxed) {
+            match worker.leave() {
+                Leaving::LastEpoch => {}
+                Leaving::EgressOnly => host_ports_open = false,
+                Leaving::Done => break,
+            }
         }
         drained = true;
         let mut idle = true;

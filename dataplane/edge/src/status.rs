@@ -139,11 +139,11 @@ mod tests {
         let epochs = |recent: &Recent| recent.all().iter().map(|e| e.epoch).collect::<Vec<_>>();
         assert_eq!(epochs(&recent), [2, 3, 4, 5]);
         assert_eq!(recent.of(3).ingress_packets, 2);
-        for epoch in 6..100 {
+        for epoch in 6..200 {
             recent.of(epoch);
         }
-        assert_eq!(epochs(&recent), (100 - RECENT as u64..100).collect::<Vec<_>>());
+        assert_eq!(epochs(&recent), (200 - RECENT as u64..200).collect::<Vec<_>>());
         assert_eq!(recent.of(1).epoch, 1, "an old one is written to no newer one's entry");
-        assert_eq!((recent.all().len(), recent.all().back().unwrap().epoch), (RECENT, 99));
+        assert_eq!((recent.all().len(), recent.all().back().unwrap().epoch), (RECENT, 199));
     }
 }

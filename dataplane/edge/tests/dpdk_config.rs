@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,26 +36,42 @@ fn eal_arguments(path: &Path) -> Vec<String> {
     arguments.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Two pairs of interfaces of the kernel, gone when this is dropped.
-struct Interfaces(String);
+/// Interfaces of the kernel, a pair for each name that stands for one in a command; gone when this is
+/// dropped.
+#[derive(Default)]
+struct Interfaces(BTreeMap<String, String>);
 
 impl Interfaces {
-    fn new() -> Self {
-        let prefix = format!("cal{}", std::process::id() % 100_000);
-        for side in ["h", "f"] {
-            let (here, there) = (format!("{prefix}{side}0"), format!("{prefix}{side}1"));
-            ip(&["link", "add", &here, "type", "veth", "peer", "name", &there]);
+    /// The interface that `stands_for` an operator's.
+    fn of(&mut self, stands_for: &str) -> String {
+        let number = self.0.len();
+        let there = self.0.entry(stands_for.to_owned()).or_insert_with(|| {
+            let here = format!("cal{}i{number}", std::process::id() % 1_000_000);
+            let far = format!("{here}p");
+            ip(&["link", "add", &here, "type", "veth", "peer", "name", &far]);
             ip(&["link", "set", &here, "up"]);
-            ip(&["link", "set", &there, "up"]);
+            ip(&["link", "set", &far, "up"]);
+            here
+        });
+        there.clone()
+    }
+
+    /// A word of a command with its interface put in: those that are to be there have names in capitals.
+    fn put_into(&mut self, word: &str) -> String {
+        let Some((before, after)) = word.split_once("iface=") else { return word.to_owned() };
+        let end = after.find(',').unwrap_or(after.len());
+        let (name, rest) = after.split_at(end);
+        if !name.chars().all(|char| char.is_ascii_uppercase() || char == '_') {
+            return word.to_owned();
         }
-        Self(prefix)
+        format!("{before}iface={}{rest}", self.of(name))
     }
 }
 
 impl Drop for Interfaces {
     fn drop(&mut self) {
-        for side in ["h0", "f0"] {
-            let _ = Command::new("ip").args(["link", "del", &format!("{}{side}", self.0)]).status();
+        for here in self.0.values() {
+            let _ = Command::new("ip").args(["link", "del", here]).status();
         }
     }
 }
@@ -68,7 +85,7 @@ fn ip(arguments: &[&str]) {
 #[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]
 fn every_configuration_starts_with_the_command_that_stands_in_it() {
     let folder = Folder::new("dpdk-config");
-    let interfaces = Interfaces::new();
+    let mut interfaces = Interfaces::default();
     // A capture without packets.
     let mut empty = Vec::new();
     for word in [0xA1B2_C3D4, 2 | 4 << 16, 0, 0, 2000, 1_u32] {
@@ -84,9 +101,8 @@ fn every_configuration_starts_with_the_command_that_stands_in_it() {
         }
         let without_hugepages = eal.iter().any(|word| word == "--no-huge");
         for word in &mut eal {
-            *word = word
-                .replace("HOST_SIDE", &format!("{}h0", interfaces.0))
-                .replace("FABRIC_SIDE", &format!("{}f0", interfaces.0))
+            *word = interfaces
+                .put_into(word)
                 .replace("/run/", &folder.file(""))
                 .replace("_pcap=", &format!("_pcap={}", folder.file("")));
         }

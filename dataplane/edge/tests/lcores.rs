@@ -95,6 +95,7 @@ fn measured(
     };
     let mut waiting: Vec<Vec<Frame>> = vec![Vec::new(); lcores];
     let mut before = start;
+    workers.iter_mut().for_each(|worker| worker.advance_to(start));
     for (number, &(at, flow)) in packets.iter().enumerate() {
         let at = start + at;
         let lcore = lcore_of(number) % lcores;

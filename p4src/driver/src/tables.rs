@@ -139,11 +139,11 @@ fn match_of(info: &TableInfo, key: &TableKey) -> Result<Wanted, Status> {
     Ok(wanted)
 }
 
+/// An action's name, and its data by name.
+type Action<'a> = (&'a str, Vec<(&'a str, u128)>);
+
 /// Name and data of the action that an entry runs.
-fn action_of<'a>(
-    info: &'a TableInfo,
-    entry: &TableEntry,
-) -> Result<(&'a str, Vec<(&'a str, u128)>), Status> {
+fn action_of<'a>(info: &'a TableInfo, entry: &TableEntry) -> Result<Action<'a>, Status> {
     let Some(data) = &entry.data else {
         return Err(invalid(format!("{}: an entry without an action", info.name)));
     };

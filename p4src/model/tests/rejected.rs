@@ -338,15 +338,15 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn checksums_are_made_of_fields_and_zeros() {
-    let with = |list: &str| {
-        let deparser = format!(
-            "Checksum() sum; apply {{
-                hdr.data.z = sum.update({list}); // HERE
-                pkt.emit(hdr); }}"
-        );
+fn a_deparser_takes_fields_and_zeros() {
+    let with = |instance: &str, statement: &str| {
+        let deparser = format!("{instance} apply {{ {statement} // HERE\n pkt.emit(hdr); }}");
         program("", "", "", "").replacen("apply { pkt.emit(hdr); }", &deparser, 1)
     };
-    Program::from_text("test.p4", &with("{ hdr.data.a, 8w0, hdr.data.x }"), &[]).unwrap();
-    refused(&with("{ hdr.data.a, 8w1, hdr.data.x }"), "no other constants");
+    let checksum =
+        |list: &str| with("Checksum() sum;", &format!("hdr.data.z = sum.update({list});"));
+    Program::from_text("test.p4", &checksum("{ hdr.data.a, 8w0, hdr.data.x }"), &[]).unwrap();
+    refused(&checksum("{ hdr.data.a, 8w1, hdr.data.x }"), "no other constants");
+    let copy = "copy.emit<data_t>(10w1, { 8w2, 0, 0, 0, 0, 0 });";
+    refused(&with("Mirror() copy;", copy), "no other constants");
 }

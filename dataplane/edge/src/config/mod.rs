@@ -260,21 +260,31 @@ impl Config {
         }
     }
 
-    /// The keys in which `new` differs from this configuration though a running switch can't follow:
-    /// they take effect when it is started again.
-    pub fn fixed_differences(&self, new: &Self) -> Vec<&'static str> {
+    /// What a switch that runs by this configuration goes by once it has followed `new` as far as it
+    /// can, and the keys in which it can't: they take effect when it is started again.
+    pub fn following(&self, new: &Self) -> (Self, Vec<&'static str>) {
+        let mut followed = self.clone();
+        followed.policy = new.policy;
+        followed.polling = PollingConfig { control_cpu: self.polling.control_cpu, ..new.polling };
+        // Where the mark is and what is measured is the same at all edges of a network, so one alone
+        // can't change it; what it gives back at egress, it can.
+        let carrier = !self.carrier.marks_as(&new.carrier);
+        if !carrier {
+            followed.carrier = new.carrier;
+        }
         let differences = [
             ("name", self.name != new.name),
             ("controller", self.controller != new.controller),
             ("port", self.ports != new.ports),
-            ("carrier.kind, signature and ether_type", !self.carrier.marks_as(&new.carrier)),
+            ("carrier.kind, signature and ether_type", carrier),
             ("measure", self.measure != new.measure),
             ("polling.control_cpu", self.polling.control_cpu != new.polling.control_cpu),
             ("metrics", self.metrics != new.metrics),
             ("process", self.process != new.process),
             ("forwarding.mode", self.forwarding.mode != new.forwarding.mode),
         ];
-        differences.into_iter().filter(|&(_, differs)| differs).map(|(key, _)| key).collect()
+        let fixed = differences.into_iter().filter(|&(_, differs)| differs).map(|(key, _)| key);
+        (followed, fixed.collect())
     }
 
     /// Position of each port's peer among the ports.
@@ -425,9 +435,9 @@ mod tests {
             Config::parse(&format!("{PAIR}\n[carrier]\n{section}"), "edge.toml").unwrap()
         };
         let running = with("dscp = 8");
-        assert!(running.fixed_differences(&with("dscp = 46\nsignature = false")).is_empty());
+        assert!(running.following(&with("dscp = 46\nsignature = false")).1.is_empty());
         for other in ["dscp = 8\nsignature = true", "kind = 'shim'"] {
-            let fixed = running.fixed_differences(&with(other));
+            let fixed = running.following(&with(other)).1;
             assert_eq!(fixed, ["carrier.kind, signature and ether_type"], "{other}");
         }
     }
@@ -503,6 +513,26 @@ rx_descriptors = 0
             assert!(found.starts_with(&format!("  line {line}: ")), "{line}: {found}");
             assert!(found.contains(remedy), "{remedy}: {found}");
         }
+    }
+
+    #[test]
+    fn a_running_switch_follows_a_new_configuration_as_far_as_it_can() {
+        let old = Config::parse(PAIR, "edge.toml").unwrap();
+        let sections = "\n[policy]\nmalformed = 'drop'\n[carrier]\ndscp = 46\n\
+                        [polling]\nidle_sleep_us = 9\ncontrol_cpu = 1";
+        let new = Config::parse(&format!("{PAIR}{sections}"), "edge.toml").unwrap();
+        let (followed, fixed) = old.following(&new);
+        assert_eq!((followed.policy, followed.carrier), (new.policy, new.carrier));
+        assert_eq!((followed.polling.idle_sleep_us, followed.polling.control_cpu), (9, None));
+        assert_eq!(fixed, ["polling.control_cpu"]);
+
+        let other = PAIR.replace("e1", "e2") + "\n[carrier]\nkind = 'shim'";
+        let other = Config::parse(&other, "edge.toml").unwrap();
+        let (followed, fixed) = old.following(&other);
+        assert_eq!(
+            (followed, fixed),
+            (old, vec!["name", "carrier.kind, signature and ether_type"])
+        );
     }
 
     #[test]

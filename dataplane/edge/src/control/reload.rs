@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tracing::{error, info, warn};
 
-use crate::config::{Config, PollingConfig, Settings};
+use crate::config::{Config, Settings};
 use crate::forward::thread::Routes;
 use crate::signals::Signals;
 
@@ -32,33 +32,27 @@ impl Reload {
     /// The settings that lcores are to go by from now on; none where they stay as they are. Says in
     /// the log what has changed, and what would have but can't.
     pub(super) fn read(&mut self) -> Option<Settings> {
-        let mut new = match Config::load(&self.path) {
+        let new = match Config::load(&self.path) {
             Ok(new) => new,
             Err(problem) => {
                 error!("{problem}; the old configuration stays");
                 return None;
             }
         };
-        let fixed = self.running.fixed_differences(&new);
+        // What can't change stays as it is, and is spoken of again the next time.
+        let (followed, fixed) = self.running.following(&new);
         if !fixed.is_empty() {
             warn!("{} can't change while the switch runs; restart it", fixed.join(", "));
         }
-        if !new.carrier.marks_as(&self.running.carrier) {
-            new.carrier = self.running.carrier;
-        }
-        new.measure = self.running.measure;
+        let settings = followed.settings();
+        let changed = settings != self.running.settings();
+        self.running = followed;
         self.reroute(&new);
-        let settings = new.settings();
-        if settings == self.running.settings() {
+        if !changed {
             info!("the configuration was read again; nothing changes");
             return None;
         }
         info!("the configuration was read again: {settings:?}");
-        // What can't change stays as it is, and is spoken of again the next time.
-        self.running.policy = new.policy;
-        self.running.carrier = new.carrier;
-        let control_cpu = self.running.polling.control_cpu;
-        self.running.polling = PollingConfig { control_cpu, ..new.polling };
         Some(settings)
     }
 

@@ -311,12 +311,7 @@ impl Lowerer {
             (Extern::Checksum(_), "update", [data, rest @ ..]) => {
                 self.only_in(&[Stage::Deparser], span, "update")?;
                 let (list, data) = (data.span, self.checksum_data(scope, data)?);
-                let constant = |value: &ir::Expr| matches!(value, ir::Expr::Const(1..));
-                if data.fields.iter().any(|field| constant(&field.value)) {
-                    let message = "the deparser adds up fields and zeros, no other constants: put \
-                                   the constant into a metadata field";
-                    return fault(list, message);
-                }
+                fields_and_zeros(&data, list)?;
                 let zeros_as_ones = match rest {
                     [flag] => self.typed(scope, flag, &Type::Bool)?,
                     _ => ir::Expr::Const(0),
@@ -395,7 +390,8 @@ impl Lowerer {
                 out.push(Stmt::Resubmit { data });
             }
             (Extern::Digest(digest, ty), "pack", [data]) => {
-                let data = self.data_of(scope, data, ty)?;
+                let (list, data) = (data.span, self.data_of(scope, data, ty)?);
+                fields_and_zeros(&data, list)?;
                 out.push(Stmt::Digest { digest: *digest, data });
             }
             (Extern::ParserPriority, "set", [value]) => {
@@ -444,6 +440,7 @@ impl Lowerer {
             }
         };
         whole_bytes(&data, span, 8)?;
+        fields_and_zeros(&data, span)?;
         Ok(data)
     }
 
@@ -453,6 +450,16 @@ impl Lowerer {
         whole_bytes(&data, span, 8)?;
         Ok(data)
     }
+}
+
+/// What a deparser computes from or puts in front of a packet comes from containers.
+fn fields_and_zeros(data: &Data, span: Span) -> Res<()> {
+    if data.fields.iter().any(|field| matches!(field.value, ir::Expr::Const(1..))) {
+        let message = "a deparser takes fields and zeros, no other constants: put the constant \
+                       into a metadata field";
+        return fault(span, message);
+    }
+    Ok(())
 }
 
 fn whole_bytes(data: &Data, span: Span, unit: u32) -> Res<()> {

@@ -174,7 +174,7 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
     }
 }
 
-struct egress_metadata_t { bridge_t came_with; bit<10> session; }
+struct egress_metadata_t { bridge_t came_with; bit<10> session; bit<8> kind; bit<8> x; }
 
 parser EgressParser(packet_in pkt, out headers_t hdr, out egress_metadata_t meta,
                     out egress_intrinsic_metadata_t eg_intr_md) {
@@ -201,6 +201,8 @@ control Egress(inout headers_t hdr, inout egress_metadata_t meta,
         if (hdr.data.op == 13 && meta.came_with.kind == 0xb0) {
             eg_dprsr_md.mirror_type = EGRESS_MIRROR;
             meta.session = 10;
+            meta.kind = 0xe2;
+            meta.x = 0x77;
         }
     }
 }
@@ -210,7 +212,7 @@ control EgressDeparser(packet_out pkt, inout headers_t hdr, in egress_metadata_t
     Mirror() mirror;
     apply {
         if (eg_dprsr_md.mirror_type == EGRESS_MIRROR) {
-            mirror.emit<bridge_t>(meta.session, { 8w0xe2, 8w0x77 });
+            mirror.emit<bridge_t>(meta.session, { meta.kind, meta.x });
         }
         pkt.emit(hdr.data);
         pkt.emit(hdr.trailer);
