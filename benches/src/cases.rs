@@ -5,7 +5,7 @@ use std::hint::black_box;
 use calumma_sketch::group::BURST;
 use calumma_sketch::{
     Arithmetic, Attention, EgressGroup, FermatSketch, FlowKey, HashFamily, Hashes, Hierarchy,
-    IngressGroup, Layout, Shape, TowerSketch, estimate,
+    IngressGroup, Key, Layout, Shape, TowerSketch, estimate,
 };
 
 use crate::measure::{Case, Watch};
@@ -24,7 +24,7 @@ pub fn mpps(number: usize, work: impl FnOnce()) -> f64 {
 }
 
 /// Hashing in bursts.
-pub fn hash<'a>(name: &str, family: HashFamily, packets: &'a [FlowKey]) -> Case<'a> {
+pub fn hash<'a, K: Key>(name: &str, family: HashFamily, packets: &'a [K]) -> Case<'a> {
     Case::new(name, "ns/packet", move || {
         let mut hashes = [Hashes::default(); BURST];
         ns_each(packets.len(), || {
@@ -61,14 +61,14 @@ pub fn classify<'a>(
 }
 
 /// All the ingress work of a switch under the layout and attention given.
-pub fn ingress<'a>(
+pub fn ingress<'a, K: Key>(
     name: &str,
     family: HashFamily,
     layout: &Layout,
     attention: Attention,
-    packets: &'a [FlowKey],
+    packets: &'a [K],
 ) -> Case<'a> {
-    let mut group = IngressGroup::new(layout, attention, 1).expect("a valid layout");
+    let mut group = IngressGroup::<K>::new(layout, attention, 1).expect("a valid layout");
     Case::new(name, "Mpps", move || {
         group.clear();
         let mut hierarchies = [Hierarchy::default(); BURST];
@@ -82,19 +82,19 @@ pub fn ingress<'a>(
 }
 
 /// All the egress work of a switch; the packets carry what ingress made of them.
-pub fn egress<'a>(
+pub fn egress<'a, K: Key>(
     name: &str,
     family: HashFamily,
     layout: &Layout,
     attention: Attention,
-    packets: &'a [FlowKey],
+    packets: &'a [K],
 ) -> Case<'a> {
     let mut ingress = IngressGroup::new(layout, attention, 1).expect("a valid layout");
     let mut carried = vec![Hierarchy::default(); packets.len()];
     for (burst, carried) in packets.chunks(BURST).zip(carried.chunks_mut(BURST)) {
         ingress.record_burst(&family, burst, carried);
     }
-    let mut group = EgressGroup::new(layout, attention).expect("a valid layout");
+    let mut group = EgressGroup::<K>::new(layout, attention).expect("a valid layout");
     Case::new(name, "Mpps", move || {
         group.clear();
         mpps(packets.len(), || {
@@ -105,8 +105,9 @@ pub fn egress<'a>(
     })
 }
 
-/// Decoding `flows` flows at load factor 0.7, with or without the flows put into a hash map.
-pub fn decode(
+/// Decoding `flows` flows of keys `K` at load factor 0.7, with or without the flows put into a hash
+/// map.
+pub fn decode<K: Key + From<FlowKey>>(
     name: &str,
     family: HashFamily,
     arithmetic: Arithmetic,
@@ -118,7 +119,7 @@ pub fn decode(
     let shape = Shape { arithmetic, ..Shape::default() }.with_buckets(buckets);
     let mut sketch = FermatSketch::new(shape);
     for (flow, key) in keys.iter().enumerate() {
-        sketch.insert(&family, key, losses(flow));
+        sketch.insert(&family, &K::from(*key), losses(flow));
     }
     let times = (50_000 / flows).max(1);
     Case::new(name, "ns/flow", move || {

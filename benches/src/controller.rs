@@ -45,16 +45,16 @@ pub fn steps(network: &Network) -> Vec<Case<'_>> {
     let decoder = analyser(network).decoder().clone();
     let with_flows = decoder.clone();
     let uppers: Vec<FermatSketch> =
-        (0..network.len()).map(|edge| network.ingress(edge, EPOCH).upstream.part(&hl)).collect();
+        (0..network.len()).map(|edge| network.upstream(edge).part(&hl)).collect();
     let lowers: Vec<FermatSketch> =
-        (0..network.len()).map(|edge| network.egress(edge, EPOCH).downstream.part(&hl)).collect();
+        (0..network.len()).map(|edge| network.downstream(edge).part(&hl)).collect();
     let empty = FermatSketch::new(uppers[0].shape());
     let mut sum = empty.clone();
     let mut delta = empty.clone();
     let same = "parts of one deployment";
     let reinserted = uppers[0].clone();
     let losses = losses(network);
-    let upstream = side.upstream.clone();
+    let upstream = network.upstream(0).clone();
     vec![
         Case::new("controller.receive.us", "us/edge", move || {
             micros(|| frames.iter().for_each(|frame| drop(black_box(read(frame, network)))))
@@ -101,8 +101,8 @@ fn losses(network: &Network) -> FermatSketch {
     let mut delta = FermatSketch::new(network.layout.shape(part.len()));
     let whole = delta.whole();
     for edge in 0..network.len() {
-        delta.add(&network.ingress(edge, EPOCH).upstream.part(&part)).expect("one layout");
-        delta.subtract(&network.egress(edge, EPOCH).downstream.part(&part)).expect("one layout");
+        delta.add(&network.upstream(edge).part(&part)).expect("one layout");
+        delta.subtract(&network.downstream(edge).part(&part)).expect("one layout");
         for (key, packets) in network.hh_flows(edge) {
             delta.insert_into(&whole, key, &network.family().hash(key), *packets as i32);
         }

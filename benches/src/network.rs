@@ -1,10 +1,12 @@
 //! One epoch of a network of edges, as the groups that measured it.
 
 use calumma_sketch::{
-    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Layout, Partition,
-    SampleRate,
+    Attention, EgressGroup, FermatSketch, FlowKey, HashFamily, HashKey, IngressGroup, Layout,
+    Partition, SampleRate,
 };
-use calumma_wire::{Defects, Egress, Ingress, Message, SideHead, encode_egress, encode_ingress};
+use calumma_wire::{
+    Defects, Egress, Ingress, Message, SideHead, Upstream, encode_egress, encode_ingress,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -130,6 +132,16 @@ impl Network {
         &self.edges[edge].hh_flows
     }
 
+    /// An edge's upstream encoder.
+    pub fn upstream(&self, edge: usize) -> &FermatSketch {
+        self.edges[edge].ingress.upstream()
+    }
+
+    /// An edge's downstream encoder.
+    pub fn downstream(&self, edge: usize) -> &FermatSketch {
+        self.edges[edge].egress.downstream()
+    }
+
     /// An edge's ingress side as a controller has it that decodes it itself.
     pub fn ingress(&self, edge: usize, epoch: u64) -> Ingress {
         let Edge { ingress, packets_in, .. } = &self.edges[edge];
@@ -140,8 +152,7 @@ impl Network {
             packets_in: *packets_in,
             counters: Vec::new(),
             classifier: ingress.classifier().clone(),
-            upstream: ingress.upstream().clone(),
-            hh_flows: None,
+            upstream: Upstream::undecoded(ingress.upstream().clone()),
         }
     }
 
@@ -154,7 +165,7 @@ impl Network {
             defects: Defects::default(),
             packets_out: *packets_out,
             counters: Vec::new(),
-            downstream: egress.downstream().clone(),
+            downstream: egress.downstream().clone().into(),
         }
     }
 
@@ -177,7 +188,7 @@ impl Network {
         let classifier: usize = self.layout.classifier.iter().map(|level| level.bytes()).sum();
         let buckets = self.layout.upstream_shape().total_buckets()
             + self.layout.downstream_shape().total_buckets();
-        classifier + buckets * self.layout.arithmetic.words() * 4
+        classifier + buckets * self.layout.bucket_words() * 4
     }
 }
 

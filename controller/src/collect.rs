@@ -286,7 +286,7 @@ fn put<T>(place: &mut Option<T>, value: T) -> bool {
 mod tests {
     use super::*;
     use calumma_epoch::Guards;
-    use calumma_sketch::{EgressGroup, IngressGroup, Layout, Level};
+    use calumma_sketch::{EgressGroup, FlowKey, IngressGroup, Layout, Level};
     use proptest::prelude::*;
 
     const LENGTH: u64 = 50_000_000;
@@ -312,8 +312,8 @@ mod tests {
 
     /// All that an edge sends of an epoch.
     fn frames(epoch: u64) -> [Message; 3] {
-        let ingress = IngressGroup::new(&layout(), attention(), epoch).unwrap();
-        let egress = EgressGroup::new(&layout(), attention()).unwrap();
+        let ingress = IngressGroup::<FlowKey>::new(&layout(), attention(), epoch).unwrap();
+        let egress = EgressGroup::<FlowKey>::new(&layout(), attention()).unwrap();
         let input = EdgeInput::from_groups("", epoch, (&ingress, 0), (&egress, 0));
         [
             Message::Ingress(input.ingress.unwrap()),

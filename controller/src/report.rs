@@ -2,9 +2,9 @@
 //!
 //! Field names are an interface; they only ever grow in number. `docs/reports.md` explains each.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
-use calumma_sketch::{Attention, FlowKey};
+use calumma_sketch::{Attention, Key};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -194,7 +194,7 @@ pub struct DecodeReport {
     pub ll_load_factor: Option<f64>,
 }
 
-/// An IPv4 flow.
+/// An IPv4 or IPv6 flow.
 #[derive(
     Clone,
     Copy,
@@ -212,13 +212,13 @@ pub struct DecodeReport {
 #[into_params(parameter_in = Query)]
 pub struct Flow {
     /// Source address.
-    #[schema(value_type = String, format = Ipv4, example = "10.1.0.2")]
-    #[param(value_type = String, format = Ipv4, example = "10.1.0.2")]
-    pub src: Ipv4Addr,
+    #[schema(value_type = String, example = "10.1.0.2")]
+    #[param(value_type = String, example = "10.1.0.2")]
+    pub src: IpAddr,
     /// Destination address.
-    #[schema(value_type = String, format = Ipv4, example = "10.2.0.2")]
-    #[param(value_type = String, format = Ipv4, example = "10.2.0.2")]
-    pub dst: Ipv4Addr,
+    #[schema(value_type = String, example = "10.2.0.2")]
+    #[param(value_type = String, example = "10.2.0.2")]
+    pub dst: IpAddr,
     /// Source port, 0 where the protocol has none.
     pub sport: u16,
     /// Destination port, 0 where the protocol has none.
@@ -227,21 +227,17 @@ pub struct Flow {
     pub proto: u8,
 }
 
-impl From<&FlowKey> for Flow {
-    fn from(key: &FlowKey) -> Self {
-        Self {
-            src: key.src(),
-            dst: key.dst(),
-            sport: key.sport(),
-            dport: key.dport(),
-            proto: key.protocol(),
-        }
+impl<K: Key> From<&K> for Flow {
+    fn from(key: &K) -> Self {
+        let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+        Self { src, dst, sport, dport, proto: key.protocol() }
     }
 }
 
-impl From<&Flow> for FlowKey {
-    fn from(flow: &Flow) -> Self {
-        Self::v4(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
+impl Flow {
+    /// The flow's key; `None` where keys of this kind can't tell it.
+    pub fn key<K: Key>(&self) -> Option<K> {
+        K::new(self.src, self.dst, self.sport, self.dport, self.proto)
     }
 }
 
@@ -256,7 +252,10 @@ impl std::fmt::Display for Flow {
                 return write!(f, "{} > {} proto {other}", self.src, self.dst);
             }
         };
-        write!(f, "{}:{} > {}:{} {proto}", self.src, self.sport, self.dst, self.dport)
+        // IPv6 addresses stand in brackets before a port.
+        let (src, dst) = (self.src, self.dst);
+        let ends = (SocketAddr::new(src, self.sport), SocketAddr::new(dst, self.dport));
+        write!(f, "{} > {} {proto}", ends.0, ends.1)
     }
 }
 

@@ -4,7 +4,7 @@
 //! A column always has room for a whole burst. What stands behind the last packet of a shorter one
 //! is computed like the rest and never read.
 
-use crate::key::FlowKey;
+use crate::key::{FlowKey, WideKey};
 use crate::simd::Isa;
 
 /// Most packets that are recorded at a time.
@@ -13,7 +13,7 @@ pub const BURST: usize = 32;
 /// One word for each packet of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub(crate) struct Column(pub [u32; BURST]);
+pub struct Column(pub(crate) [u32; BURST]);
 
 impl Column {
     pub(crate) const ZERO: Self = Self([0; BURST]);
@@ -51,14 +51,108 @@ pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
 /// Four words for each packet of a burst, packet after packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub(crate) struct Rows(pub [[u32; 4]; BURST]);
+pub struct Rows(pub(crate) [[u32; 4]; BURST]);
 
 impl Rows {
     pub(crate) const ZERO: Self = Self([[0; 4]; BURST]);
 }
 
+/// Keys that are hashed and recorded in bursts.
+pub trait InBursts: Copy {
+    /// The keys of a burst, in the form in which they are read.
+    type Burst;
+
+    /// # Panics
+    /// When there are more than [`BURST`].
+    fn burst(isa: impl Isa, keys: &[Self]) -> Self::Burst;
+
+    /// The first `len` of these keys.
+    fn first_of(isa: impl Isa, keys: &[Self; BURST], len: usize) -> Self::Burst;
+
+    /// How many keys there are.
+    fn number(burst: &Self::Burst) -> usize;
+
+    /// Both CRCs of the padded key: CRC-32C and CRC-32/ISO-HDLC.
+    fn crc_pair(&self, isa: impl Isa) -> (u32, u32);
+
+    /// Both CRCs of every key of a burst.
+    fn crcs(isa: impl Isa, burst: &Self::Burst) -> (Column, Column);
+}
+
+impl InBursts for FlowKey {
+    type Burst = Keys;
+
+    #[inline(always)]
+    fn burst(isa: impl Isa, keys: &[Self]) -> Keys {
+        Keys::new(isa, keys)
+    }
+
+    #[inline(always)]
+    fn first_of(isa: impl Isa, keys: &[Self; BURST], len: usize) -> Keys {
+        Keys::from_rows(isa, Rows(keys.map(|key| key.padded_words())), len)
+    }
+
+    #[inline(always)]
+    fn number(burst: &Keys) -> usize {
+        burst.len
+    }
+
+    #[inline(always)]
+    fn crc_pair(&self, isa: impl Isa) -> (u32, u32) {
+        isa.crc_pair(self.padded())
+    }
+
+    #[inline(always)]
+    fn crcs(isa: impl Isa, burst: &Keys) -> (Column, Column) {
+        isa.crcs(burst)
+    }
+}
+
+impl InBursts for WideKey {
+    type Burst = WideKeys;
+
+    #[inline(always)]
+    fn burst(_: impl Isa, keys: &[Self]) -> WideKeys {
+        let mut burst = WideKeys { len: keys.len(), keys: [Self::default(); BURST] };
+        burst.keys[..keys.len()].copy_from_slice(keys);
+        burst
+    }
+
+    #[inline(always)]
+    fn first_of(_: impl Isa, keys: &[Self; BURST], len: usize) -> WideKeys {
+        WideKeys { len, keys: *keys }
+    }
+
+    #[inline(always)]
+    fn number(burst: &WideKeys) -> usize {
+        burst.len
+    }
+
+    #[inline(always)]
+    fn crc_pair(&self, isa: impl Isa) -> (u32, u32) {
+        isa.crc_pair_wide(self.padded())
+    }
+
+    #[inline(always)]
+    fn crcs(isa: impl Isa, burst: &WideKeys) -> (Column, Column) {
+        let (mut x, mut y) = (Column::ZERO, Column::ZERO);
+        for packet in 0..burst.len {
+            (x.0[packet], y.0[packet]) = isa.crc_pair_wide(burst.keys[packet].padded());
+        }
+        (x, y)
+    }
+}
+
+/// The wide keys of a burst. They are too long to lie on their side.
+pub struct WideKeys {
+    /// How many there are.
+    pub(crate) len: usize,
+    /// The keys, zero behind the last.
+    pub(crate) keys: [WideKey; BURST],
+}
+
 /// The keys of a burst.
-pub(crate) struct Keys {
+pub struct Keys {
     /// How many there are.
     pub(crate) len: usize,
     /// The padded keys, as little-endian words.
@@ -81,7 +175,7 @@ impl Keys {
 
     /// The first `len` of these padded keys, as little-endian words.
     #[inline(always)]
-    pub(crate) fn from_rows(isa: impl Isa, rows: Rows, len: usize) -> Self {
+    fn from_rows(isa: impl Isa, rows: Rows, len: usize) -> Self {
         let columns = isa.columns(&rows);
         Self { len, rows, columns }
     }

@@ -5,10 +5,10 @@
 mod run;
 
 use crate::attention::{Attention, Hierarchy, sample_seed};
-use crate::burst::{Column, Keys};
+use crate::burst::Column;
 use crate::fermat::FermatSketch;
 use crate::hash::{HashFamily, Hashes};
-use crate::key::FlowKey;
+use crate::key::{FlowKey, Key};
 use crate::layout::{Layout, LayoutError, Part};
 use crate::simd::{Isa, Work};
 use crate::tower::TowerSketch;
@@ -18,22 +18,22 @@ pub use crate::burst::BURST;
 
 /// Flow classifier and upstream flow encoder of one epoch: the ingress role.
 #[derive(Clone, Debug, PartialEq)]
-pub struct IngressGroup {
+pub struct IngressGroup<K: Key = FlowKey> {
     classifier: TowerSketch,
-    upstream: FermatSketch,
+    upstream: FermatSketch<K>,
     attention: Attention,
     sample_seed: u16,
     /// Part of the encoder for each hierarchy.
     parts: [Part; 4],
 }
 
-impl IngressGroup {
+impl<K: Key> IngressGroup<K> {
     /// Empty sketches, about to measure `epoch` under `attention`.
     ///
     /// # Errors
-    /// When the layout is invalid.
+    /// When the layout is invalid or has keys of another kind.
     pub fn new(layout: &Layout, attention: Attention, epoch: u64) -> Result<Self, LayoutError> {
-        layout.validate()?;
+        layout.validate_for(K::KIND)?;
         let mut group = Self {
             classifier: TowerSketch::new(&layout.classifier)?,
             upstream: FermatSketch::new(layout.upstream_shape()),
@@ -65,7 +65,7 @@ impl IngressGroup {
 
     /// Records one packet entering the network and gives its hierarchy, which must travel with it.
     #[inline]
-    pub fn record(&mut self, key: &FlowKey, hashes: &Hashes) -> Hierarchy {
+    pub fn record(&mut self, key: &K, hashes: &Hashes) -> Hierarchy {
         let size = self.classifier.insert(hashes);
         let hierarchy = self.attention.classify(size, hashes, self.sample_seed);
         if hierarchy != Hierarchy::NonSampledLl {
@@ -81,12 +81,7 @@ impl IngressGroup {
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
-    pub fn record_burst(
-        &mut self,
-        family: &HashFamily,
-        keys: &[FlowKey],
-        hierarchies: &mut [Hierarchy],
-    ) {
+    pub fn record_burst(&mut self, family: &HashFamily, keys: &[K], hierarchies: &mut [Hierarchy]) {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
         family.engine().run(Enter { group: self, family, keys, hierarchies });
     }
@@ -112,7 +107,7 @@ impl IngressGroup {
     }
 
     /// The upstream flow encoder.
-    pub fn upstream(&self) -> &FermatSketch {
+    pub fn upstream(&self) -> &FermatSketch<K> {
         &self.upstream
     }
 
@@ -123,22 +118,22 @@ impl IngressGroup {
 }
 
 /// A burst that enters the network.
-struct Enter<'a> {
-    group: &'a mut IngressGroup,
+struct Enter<'a, K: Key> {
+    group: &'a mut IngressGroup<K>,
     family: &'a HashFamily,
-    keys: &'a [FlowKey],
+    keys: &'a [K],
     hierarchies: &'a mut [Hierarchy],
 }
 
-impl Work for Enter<'_> {
+impl<K: Key> Work for Enter<'_, K> {
     type Output = ();
 
     #[inline(always)]
     fn work(self, isa: impl Isa) {
         let Self { group, family, keys, hierarchies } = self;
-        let keys = Keys::new(isa, keys);
-        let hashes = family.hash_keys(isa, &keys);
-        let sizes = group.classifier.insert_burst(keys.len, &hashes);
+        let keys = K::burst(isa, keys);
+        let hashes = family.hash_keys::<K>(isa, &keys);
+        let sizes = group.classifier.insert_burst(hierarchies.len(), &hashes);
         let classes = Column::from_fn(|packet| {
             let sample = hashes.of(packet).sample(group.sample_seed);
             group.attention.class(sizes.0[packet], sample)
@@ -152,20 +147,20 @@ impl Work for Enter<'_> {
 
 /// Downstream flow encoder of one epoch: the egress role.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EgressGroup {
-    downstream: FermatSketch,
+pub struct EgressGroup<K: Key = FlowKey> {
+    downstream: FermatSketch<K>,
     attention: Attention,
     /// Part of the encoder for each hierarchy; heavy-hitter candidates go to the HL part.
     parts: [Part; 4],
 }
 
-impl EgressGroup {
+impl<K: Key> EgressGroup<K> {
     /// An empty encoder, about to measure an epoch under `attention`.
     ///
     /// # Errors
-    /// When the layout is invalid.
+    /// When the layout is invalid or has keys of another kind.
     pub fn new(layout: &Layout, attention: Attention) -> Result<Self, LayoutError> {
-        layout.validate()?;
+        layout.validate_for(K::KIND)?;
         let mut group = Self {
             downstream: FermatSketch::new(layout.downstream_shape()),
             attention,
@@ -192,7 +187,7 @@ impl EgressGroup {
     /// Records one packet leaving the network under the hierarchy it carries. Gives false where
     /// that hierarchy has no buckets in this epoch, which no packet of this deployment carries.
     #[inline]
-    pub fn record(&mut self, key: &FlowKey, hashes: &Hashes, hierarchy: Hierarchy) -> bool {
+    pub fn record(&mut self, key: &K, hashes: &Hashes, hierarchy: Hierarchy) -> bool {
         if hierarchy == Hierarchy::NonSampledLl {
             return true;
         }
@@ -216,7 +211,7 @@ impl EgressGroup {
     pub fn record_burst(
         &mut self,
         family: &HashFamily,
-        keys: &[FlowKey],
+        keys: &[K],
         hierarchies: &[Hierarchy],
     ) -> u32 {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
@@ -237,7 +232,7 @@ impl EgressGroup {
     }
 
     /// The downstream flow encoder.
-    pub fn downstream(&self) -> &FermatSketch {
+    pub fn downstream(&self) -> &FermatSketch<K> {
         &self.downstream
     }
 
@@ -248,14 +243,14 @@ impl EgressGroup {
 }
 
 /// A burst that leaves the network.
-struct Leave<'a> {
-    group: &'a mut EgressGroup,
+struct Leave<'a, K: Key> {
+    group: &'a mut EgressGroup<K>,
     family: &'a HashFamily,
-    keys: &'a [FlowKey],
+    keys: &'a [K],
     hierarchies: &'a [Hierarchy],
 }
 
-impl Work for Leave<'_> {
+impl<K: Key> Work for Leave<'_, K> {
     type Output = u32;
 
     #[inline(always)]
@@ -265,8 +260,8 @@ impl Work for Leave<'_> {
         for (class, hierarchy) in classes.0[..keys.len()].iter_mut().zip(hierarchies) {
             *class = u32::from(hierarchy.bits());
         }
-        let keys = Keys::new(isa, keys);
-        let hashes = family.hash_keys(isa, &keys);
+        let keys = K::burst(isa, keys);
+        let hashes = family.hash_keys::<K>(isa, &keys);
         group.downstream.encode_burst(isa, &group.parts, &keys, &hashes, &classes)
     }
 }

@@ -1,11 +1,130 @@
 //! Flow keys: the bytes by which packets belong together.
 //!
-//! The order of the bytes is part of the contract between switches (`docs/contract.md`). How a key
-//! is read from a packet is the data plane's business, not this module's.
+//! A deployment measures either by [`FlowKey`], the IPv4 5-tuple, or by [`WideKey`], which holds
+//! IPv6 as well; its [`crate::Layout`] says which ([`KeyKind`]), and sketches are made for one of
+//! them. The order of the bytes is part of the contract between switches (`docs/contract.md`). How
+//! a key is read from a packet is the data plane's business, not this module's.
+
+mod wide;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::any::{AnyKey, Keyed};
+use crate::burst::InBursts;
+use crate::fermat::Summed;
+
+pub use self::wide::WideKey;
+
+/// Which packets a deployment measures, and by what key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyKind {
+    /// IPv4 by its 5-tuple: [`FlowKey`].
+    #[default]
+    Ipv4,
+    /// IPv4 and IPv6 by their 5-tuples: [`WideKey`]. Buckets are twice as large.
+    Dual,
+}
+
+impl KeyKind {
+    /// The kind's name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ipv4",
+            Self::Dual => "dual",
+        }
+    }
+}
+
+/// A kind of flow key that sketches can be made for: [`FlowKey`] or [`WideKey`], no others.
+pub trait Key:
+    InBursts + Summed + Default + Eq + Ord + Hash + fmt::Debug + fmt::Display + Send + Sync + 'static
+{
+    /// The kind.
+    const KIND: KeyKind;
+
+    /// The key of a flow, `None` where keys of this kind can't tell it: IPv6 for [`FlowKey`], and
+    /// addresses of two families for both. Ports are 0 for protocols that have none.
+    fn new(src: IpAddr, dst: IpAddr, sport: u16, dport: u16, protocol: u8) -> Option<Self>;
+
+    /// Source and destination address.
+    fn addresses(&self) -> (IpAddr, IpAddr);
+
+    /// Source and destination port, 0 where the protocol has none.
+    fn ports(&self) -> (u16, u16);
+
+    /// IP protocol number.
+    fn protocol(&self) -> u8;
+
+    /// 32-bit words of addresses and ports: three or nine.
+    const WORDS: usize;
+
+    /// Word `at`, counted from 0, the most significant byte first, in the order of the key's bytes.
+    fn word(&self, at: usize) -> u32;
+
+    /// The key of these words and this protocol.
+    fn from_word_fn(word: impl Fn(usize) -> u32, protocol: u8) -> Self;
+
+    /// A value for keys of this kind as one for any.
+    fn any<T: Keyed>(value: T::Of<Self>) -> AnyKey<T>;
+
+    /// The opposite; `None` where the value is for keys of the other kind.
+    fn of<T: Keyed>(any: &AnyKey<T>) -> Option<&T::Of<Self>>;
+
+    /// The same, to change.
+    fn of_mut<T: Keyed>(any: &mut AnyKey<T>) -> Option<&mut T::Of<Self>>;
+}
+
+impl Key for FlowKey {
+    const KIND: KeyKind = KeyKind::Ipv4;
+
+    fn new(src: IpAddr, dst: IpAddr, sport: u16, dport: u16, protocol: u8) -> Option<Self> {
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Some(Self::v4(src, dst, sport, dport, protocol)),
+            _ => None,
+        }
+    }
+
+    fn addresses(&self) -> (IpAddr, IpAddr) {
+        (self.src().into(), self.dst().into())
+    }
+
+    fn ports(&self) -> (u16, u16) {
+        (self.sport(), self.dport())
+    }
+
+    fn protocol(&self) -> u8 {
+        self.protocol()
+    }
+
+    const WORDS: usize = 3;
+
+    fn word(&self, at: usize) -> u32 {
+        [self.src_word(), self.dst_word(), self.ports_word()][at]
+    }
+
+    fn from_word_fn(word: impl Fn(usize) -> u32, protocol: u8) -> Self {
+        Self::from_words(word(0), word(1), word(2), protocol)
+    }
+
+    fn any<T: Keyed>(value: T::Of<Self>) -> AnyKey<T> {
+        AnyKey::Ipv4(value)
+    }
+
+    #[inline]
+    fn of<T: Keyed>(any: &AnyKey<T>) -> Option<&T::Of<Self>> {
+        if let AnyKey::Ipv4(value) = any { Some(value) } else { None }
+    }
+
+    #[inline]
+    fn of_mut<T: Keyed>(any: &mut AnyKey<T>) -> Option<&mut T::Of<Self>> {
+        if let AnyKey::Ipv4(value) = any { Some(value) } else { None }
+    }
+}
 
 /// The IPv4 5-tuple: 13 bytes, big-endian, in the order source address, destination address,
 /// source port, destination port, protocol.

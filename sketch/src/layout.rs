@@ -7,13 +7,16 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::burst::{Column, select};
-use crate::fermat::{Arithmetic, MAX_ARRAYS, Shape};
+use crate::fermat::{Arithmetic, MAX_ARRAYS, Shape, Summed};
+use crate::key::{FlowKey, KeyKind, WideKey};
 use crate::tower::{self, Level};
 
 /// The memory of every edge switch. Defaults are those of the ChameleMon paper, section 5.2.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Layout {
+    /// Which packets are measured, and by what key.
+    pub keys: KeyKind,
     /// How bucket words are summed.
     pub arithmetic: Arithmetic,
     /// Whether a fingerprint of the key is summed along with it.
@@ -31,6 +34,7 @@ pub struct Layout {
 impl Default for Layout {
     fn default() -> Self {
         Self {
+            keys: KeyKind::Ipv4,
             arithmetic: Arithmetic::Prime,
             fingerprint: true,
             arrays: 3,
@@ -44,6 +48,20 @@ impl Default for Layout {
 /// Why a layout can't be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
+    /// Keys that the arithmetic does not sum.
+    #[error(
+        "keys = \"{}\" with arithmetic = \"wrapping\": wide keys are summed in prime arithmetic only; \
+         set arithmetic = \"prime\", or keys = \"ipv4\"", .0.name()
+    )]
+    Arithmetic(KeyKind),
+    /// Sketches of one kind of key where the layout has another.
+    #[error("keys = \"{}\", but these sketches hold \"{}\" keys", .layout.name(), .sketches.name())]
+    Keys {
+        /// Keys of the layout.
+        layout: KeyKind,
+        /// Keys of the sketches.
+        sketches: KeyKind,
+    },
     /// A number of bucket arrays that the hash family has no words for.
     #[error("arrays = {0}: an encoder has 2 to {MAX_ARRAYS} bucket arrays")]
     Arrays(u32),
@@ -109,6 +127,9 @@ impl Layout {
     /// # Errors
     /// Names the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), LayoutError> {
+        if !self.arithmetic.sums(self.keys) {
+            return Err(LayoutError::Arithmetic(self.keys));
+        }
         if !(2..=MAX_ARRAYS as u32).contains(&self.arrays) {
             return Err(LayoutError::Arrays(self.arrays));
         }
@@ -127,6 +148,24 @@ impl Layout {
             });
         }
         Ok(tower::validate_levels(&self.classifier)?)
+    }
+
+    /// Checks that sketches of this layout can be built, and that they hold keys of this kind.
+    pub(crate) fn validate_for(&self, sketches: KeyKind) -> Result<(), LayoutError> {
+        self.validate()?;
+        if self.keys == sketches {
+            Ok(())
+        } else {
+            Err(LayoutError::Keys { layout: self.keys, sketches })
+        }
+    }
+
+    /// Words of a bucket on the wire and in a hardware switch: its fragments and its count.
+    pub fn bucket_words(&self) -> usize {
+        match self.keys {
+            KeyKind::Ipv4 => <FlowKey as Summed>::words(self.arithmetic),
+            KeyKind::Dual => <WideKey as Summed>::words(self.arithmetic),
+        }
     }
 
     /// Shape of the upstream flow encoder.

@@ -27,6 +27,7 @@
 //! assert_eq!(lost.packets_of(&flow), Some(3));
 //! ```
 
+pub mod any;
 pub mod attention;
 mod burst;
 pub mod estimate;
@@ -39,12 +40,13 @@ mod memory;
 pub mod simd;
 pub mod tower;
 
+pub use any::{AnyKey, EgressGroups, Encoders, IngressGroups, Keyed};
 pub use attention::{Attention, AttentionError, Hierarchy, SampleRate};
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Shape, ShapeMismatch};
 pub use group::{EgressGroup, IngressGroup, Run};
 
 pub use hash::{HashFamily, HashKey, Hashes};
-pub use key::FlowKey;
+pub use key::{FlowKey, Key, KeyKind, WideKey};
 pub use layout::{Layout, LayoutError, Part, Partition};
 pub use simd::Engine;
 pub use tower::{Level, TowerSketch};

@@ -324,12 +324,15 @@ fn words_that_are_no_sketch_say_why() {
     for shape in both() {
         let number = shape.total_buckets() * shape.arithmetic.words();
         let zeros = |number| std::iter::repeat_n(0, number);
-        assert!(FermatSketch::from_words(shape, zeros(number)).is_ok());
+        assert!(FermatSketch::<FlowKey>::from_words(shape, zeros(number)).is_ok());
         assert_eq!(
-            FermatSketch::from_words(shape, zeros(number - 1)),
+            FermatSketch::<FlowKey>::from_words(shape, zeros(number - 1)),
             Err(WordsError::TooFew { buckets: shape.total_buckets() - 1 })
         );
-        assert_eq!(FermatSketch::from_words(shape, zeros(number + 1)), Err(WordsError::TooMany));
+        assert_eq!(
+            FermatSketch::<FlowKey>::from_words(shape, zeros(number + 1)),
+            Err(WordsError::TooMany)
+        );
     }
     let [prime, wrapping] = both();
     let sum_of = |word| [0, 0, 0, 0, 1].into_iter().chain([0, word]).chain(std::iter::repeat(0));
@@ -337,11 +340,11 @@ fn words_that_are_no_sketch_say_why() {
         sum_of(word).take(shape.total_buckets() * shape.arithmetic.words()).collect::<Vec<_>>()
     };
     assert_eq!(
-        FermatSketch::from_words(prime, words(prime, P)),
+        FermatSketch::<FlowKey>::from_words(prime, words(prime, P)),
         Err(WordsError::OutOfRange { bucket: 1 })
     );
-    assert!(FermatSketch::from_words(prime, words(prime, P - 1)).is_ok());
-    assert!(FermatSketch::from_words(wrapping, words(wrapping, u32::MAX)).is_ok());
+    assert!(FermatSketch::<FlowKey>::from_words(prime, words(prime, P - 1)).is_ok());
+    assert!(FermatSketch::<FlowKey>::from_words(wrapping, words(wrapping, u32::MAX)).is_ok());
 }
 
 #[test]
@@ -353,7 +356,7 @@ fn sketches_of_different_shapes_do_not_mix() {
         Shape { arrays: 4, ..prime },
         prime.with_buckets(9),
     ] {
-        let mut sketch = FermatSketch::new(prime);
+        let mut sketch = FermatSketch::<FlowKey>::new(prime);
         let error = sketch.add(&FermatSketch::new(other)).unwrap_err();
         assert!(error.to_string().contains("different shapes"), "{error}");
         assert!(sketch.subtract(&FermatSketch::new(other)).is_err());

@@ -103,5 +103,5 @@ fn single_packets_and_the_algebra_take_no_memory() {
 
 #[test]
 fn the_count_sees_what_does_take_memory() {
-    assert!(allocations(|| drop(FermatSketch::new(Shape::default()))) > 0);
+    assert!(allocations(|| drop(FermatSketch::<FlowKey>::new(Shape::default()))) > 0);
 }

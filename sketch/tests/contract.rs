@@ -7,11 +7,14 @@
 mod common;
 
 use std::fs;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use calumma_sketch::attention::sample_seed;
 use calumma_sketch::hash::crc;
-use calumma_sketch::{Arithmetic, FermatSketch, FlowKey, HashFamily, HashKey, Hashes, Part, Shape};
+use calumma_sketch::{
+    Arithmetic, FermatSketch, FlowKey, HashFamily, HashKey, Hashes, Key, Part, Shape, WideKey,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -20,10 +23,8 @@ mod reference {
     pub(super) const P: u64 = 4_294_967_291;
     pub(super) const ROTATIONS: [u32; 4] = [0, 11, 21, 16];
 
-    pub(super) fn padded(key: &[u8; 13]) -> [u8; 16] {
-        let mut padded = [0; 16];
-        padded[..13].copy_from_slice(key);
-        padded
+    pub(super) fn padded(key: &[u8]) -> Vec<u8> {
+        [key, &[0; 3]].concat()
     }
 
     pub(super) fn crc32(coeff: u32, bytes: &[u8]) -> u32 {
@@ -73,7 +74,7 @@ mod reference {
         pub(super) lanes: [u32; 4],
     }
 
-    pub(super) fn words(tables: &[u32], key: &[u8; 13]) -> Words {
+    pub(super) fn words(tables: &[u32], key: &[u8]) -> Words {
         let x = crc32(0x1EDC_6F41, &padded(key));
         let y = crc32(0x04C1_1DB7, &padded(key));
         let lanes = [0, 1, 2, 3].map(|lane| {
@@ -108,6 +109,10 @@ mod reference {
             self.y >> 12
         }
 
+        pub(super) fn wide_fingerprint(&self) -> u32 {
+            self.y >> 18
+        }
+
         pub(super) fn sample(&self, seed: u16) -> u16 {
             ((self.lanes[3] ^ self.y) >> 16) as u16 ^ seed
         }
@@ -129,7 +134,7 @@ mod reference {
         ((z ^ z >> 31) % 65_536) as u16
     }
 
-    fn bits(key: &[u8; 13]) -> Vec<u32> {
+    fn bits(key: &[u8]) -> Vec<u32> {
         key.iter()
             .flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit & 1)))
             .collect()
@@ -148,6 +153,16 @@ mod reference {
             number(&bits[65..96]),
             number(&rest) << 20 | fingerprint,
         ]
+    }
+
+    pub(super) fn wide_fragments(key: &[u8; 37], fingerprint: u32) -> [u32; 10] {
+        let bits = bits(key);
+        let tops: Vec<u32> = (0..9).map(|word| bits[32 * word]).collect();
+        let rest = [&tops, &bits[288..]].concat();
+        std::array::from_fn(|i| match i {
+            9 => number(&rest) << 14 | fingerprint,
+            _ => number(&bits[32 * i + 1..32 * (i + 1)]),
+        })
     }
 
     pub(super) fn wrapping_fragments(key: &[u8; 13]) -> [u32; 7] {
@@ -175,12 +190,51 @@ fn keys() -> Vec<[u8; 13]> {
     ]
 }
 
+fn wide_keys() -> Vec<[u8; 37]> {
+    let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+    let key = |src: &str, dst: &str, sport: u16, dport: u16, protocol: u8| -> [u8; 37] {
+        let key = WideKey::v6(address(src), address(dst), sport, dport, protocol);
+        key.as_bytes().try_into().unwrap()
+    };
+    vec![
+        key("2001:db8:1::2", "2001:db8:2::2", 40_000, 5_201, 6),
+        key("::ffff:10.1.0.2", "::ffff:10.2.0.2", 40_000, 5_201, 6),
+        key("fe80::1", "ff02::1:ff00:2", 0, 0, 58),
+        [0; 37],
+        [0xFF; 37],
+        key("8000:0:8000:0:8000:0:8000:0", "7fff:ffff:7fff:ffff::1", 0x8000, 1, 132),
+    ]
+}
+
 /// Vectors for part (offset 512, 2560 buckets an array) and epoch 1000.
 const PART: (u32, u32) = (512, 2560);
 const EPOCH: u64 = 1000;
 
 fn vector(tables: &[u32], key: &[u8; 13]) -> Value {
     let words = reference::words(tables, key);
+    let mut vector = vector_of_hashes(&words, key);
+    vector["fingerprint"] = format!("{:05x}", words.fingerprint()).into();
+    vector["prime_fragments"] =
+        hex_words(&reference::prime_fragments(key, words.fingerprint())).into();
+    let wrapping = reference::wrapping_fragments(key).map(|f| format!("{f:04x}"));
+    vector["wrapping_fragments"] = wrapping.to_vec().into();
+    vector
+}
+
+fn wide_vector(tables: &[u32], key: &[u8; 37]) -> Value {
+    let words = reference::words(tables, key);
+    let fingerprint = words.wide_fingerprint();
+    let mut vector = vector_of_hashes(&words, key);
+    vector["fingerprint"] = format!("{fingerprint:04x}").into();
+    vector["fragments"] = hex_words(&reference::wide_fragments(key, fingerprint)).into();
+    vector
+}
+
+fn hex_words(words: &[u32]) -> Vec<String> {
+    words.iter().map(|word| format!("{word:08x}")).collect()
+}
+
+fn vector_of_hashes(words: &reference::Words, key: &[u8]) -> Value {
     let hex = |word: u32| format!("{word:08x}");
     json!({
         "key": key.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
@@ -189,29 +243,26 @@ fn vector(tables: &[u32], key: &[u8; 13]) -> Value {
         "lanes": words.lanes.map(hex),
         "array_words": std::array::from_fn::<_, 5, _>(|array| hex(words.array_word(array))),
         "classifier_words": std::array::from_fn::<_, 4, _>(|level| hex(words.classifier_word(level))),
-        "fingerprint": format!("{:05x}", words.fingerprint()),
         "sample": words.sample(reference::seed(EPOCH)),
         "buckets": std::array::from_fn::<_, 3, _>(|array| reference::bucket(words.array_word(array), PART.0, PART.1)),
-        "prime_fragments": reference::prime_fragments(key, words.fingerprint()).map(hex),
-        "wrapping_fragments": reference::wrapping_fragments(key).map(|f| format!("{f:04x}")),
     })
 }
 
 fn vectors() -> Value {
     let tables = reference::tables(&hash_key());
     let bytes: Vec<u8> = tables.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let hex = |words: &[u32]| words.iter().map(|word| format!("{word:08x}")).collect::<Vec<_>>();
     json!({
         "hash_key": hash_key().map(|byte| format!("{byte:02x}")).concat(),
         "tables": {
-            "first": hex(&tables[..4]),
-            "last": hex(&tables[4092..]),
+            "first": hex_words(&tables[..4]),
+            "last": hex_words(&tables[4092..]),
             "crc32_iso_hdlc": format!("{:08x}", reference::crc32(0x04C1_1DB7, &bytes)),
         },
         "epoch": EPOCH,
         "seed": reference::seed(EPOCH),
         "part": {"offset": PART.0, "len": PART.1, "mask": format!("{:08x}", 0x3FFF)},
         "keys": keys().iter().map(|key| vector(&tables, key)).collect::<Vec<_>>(),
+        "wide_keys": wide_keys().iter().map(|key| wide_vector(&tables, key)).collect::<Vec<_>>(),
     })
 }
 
@@ -254,17 +305,25 @@ fn the_page_shows_the_vectors_and_numbers_that_the_crate_computes() {
     let buckets = shown["buckets"].as_array().unwrap().iter().map(Value::to_string);
     wanted.push(buckets.collect::<Vec<_>>().join(" "));
     wanted.push(shown["sample"].to_string());
+    let shown = &vectors["wide_keys"][0];
+    for field in ["key", "x", "y", "fingerprint"] {
+        wanted.push(shown[field].as_str().unwrap().into());
+    }
+    for field in ["lanes", "fragments"] {
+        let words = shown[field].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+        wanted.push(words.collect::<Vec<_>>().join(" "));
+    }
     for text in wanted {
         assert!(page.contains(&text), "docs/contract.md lacks {text}");
     }
 }
 
 /// What one packet puts into a sketch of one bucket an array.
-fn fragments(arithmetic: Arithmetic, key: &FlowKey, hashes: &Hashes) -> Vec<u32> {
+fn fragments<K: Key>(arithmetic: Arithmetic, key: &K, hashes: &Hashes) -> Vec<u32> {
     let shape = Shape { arithmetic, buckets: 1, ..Shape::default() };
     let mut sketch = FermatSketch::new(shape);
     sketch.encode(&sketch.whole(), key, hashes);
-    let words: Vec<u32> = sketch.words().take(arithmetic.words()).collect();
+    let words: Vec<u32> = sketch.words().take(sketch.bucket_words()).collect();
     assert_eq!(words.last(), Some(&1));
     words[..words.len() - 1].to_vec()
 }
@@ -279,17 +338,8 @@ fn assert_the_crate_follows_the_page(hash_key: [u8; 32], key: [u8; 13], epoch: u
     let hashes = family.hash(&flow);
     assert_eq!(crc::crc32c(flow.padded()), words.x);
     assert_eq!(crc::crc32_iso_hdlc(flow.padded()), words.y);
-    for array in 0..5 {
-        let word = words.array_word(array);
-        assert_eq!(hashes.array_word(array), word);
-        assert_eq!(part.bucket(word), reference::bucket(word, part.offset(), part.len()));
-    }
-    for level in 0..4 {
-        assert_eq!(hashes.classifier_word(level), words.classifier_word(level));
-    }
+    assert_hashes_follow_the_page(&hashes, &words, epoch, part);
     assert_eq!(hashes.fingerprint(), words.fingerprint());
-    assert_eq!(sample_seed(epoch), reference::seed(epoch));
-    assert_eq!(hashes.sample(sample_seed(epoch)), words.sample(reference::seed(epoch)));
 
     let prime = reference::prime_fragments(&key, words.fingerprint());
     assert!(prime.iter().all(|&fragment| u64::from(fragment) < reference::P));
@@ -298,10 +348,44 @@ fn assert_the_crate_follows_the_page(hash_key: [u8; 32], key: [u8; 13], epoch: u
     assert_eq!(fragments(Arithmetic::Wrapping, &flow, &hashes), wrapping);
 }
 
+fn assert_wide_keys_follow_the_page(hash_key: [u8; 32], key: [u8; 37], epoch: u64, part: Part) {
+    let tables = reference::tables(&hash_key);
+    let words = reference::words(&tables, &key);
+    let flow = WideKey::from_bytes(key);
+    let hashes = HashFamily::new(&HashKey::from_bytes(hash_key)).hash(&flow);
+    assert_hashes_follow_the_page(&hashes, &words, epoch, part);
+    assert_eq!(hashes.wide_fingerprint(), words.wide_fingerprint());
+
+    let prime = reference::wide_fragments(&key, words.wide_fingerprint());
+    assert!(prime.iter().all(|&fragment| u64::from(fragment) < reference::P));
+    assert_eq!(fragments(Arithmetic::Prime, &flow, &hashes), prime);
+}
+
+fn assert_hashes_follow_the_page(
+    hashes: &Hashes,
+    words: &reference::Words,
+    epoch: u64,
+    part: Part,
+) {
+    for array in 0..5 {
+        let word = words.array_word(array);
+        assert_eq!(hashes.array_word(array), word);
+        assert_eq!(part.bucket(word), reference::bucket(word, part.offset(), part.len()));
+    }
+    for level in 0..4 {
+        assert_eq!(hashes.classifier_word(level), words.classifier_word(level));
+    }
+    assert_eq!(sample_seed(epoch), reference::seed(epoch));
+    assert_eq!(hashes.sample(sample_seed(epoch)), words.sample(reference::seed(epoch)));
+}
+
 #[test]
 fn the_crate_follows_the_page_on_the_vectors() {
     for key in keys() {
         assert_the_crate_follows_the_page(hash_key(), key, EPOCH, Part::new(PART.0, PART.1));
+    }
+    for key in wide_keys() {
+        assert_wide_keys_follow_the_page(hash_key(), key, EPOCH, Part::new(PART.0, PART.1));
     }
 }
 
@@ -310,8 +394,12 @@ proptest! {
 
     #[test]
     fn the_crate_follows_the_page_everywhere(
-        hash_key: [u8; 32], key: [u8; 13], epoch: u64, offset in 0_u32..10_000, len in 1_u32..=1 << 28,
+        hash_key: [u8; 32], wide: ([u8; 13], [u8; 24]), epoch: u64, offset in 0_u32..10_000,
+        len in 1_u32..=1 << 28,
     ) {
-        assert_the_crate_follows_the_page(hash_key, key, epoch, Part::new(offset, len));
+        let (key, part) = (wide.0, Part::new(offset, len));
+        assert_the_crate_follows_the_page(hash_key, key, epoch, part);
+        let wide = [&wide.0[..], &wide.1].concat().try_into().unwrap();
+        assert_wide_keys_follow_the_page(hash_key, wide, epoch, part);
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use calumma_sketch::group::BURST;
 use calumma_sketch::{
     Arithmetic, Attention, EgressGroup, Engine, FermatSketch, FlowKey, Hierarchy, IngressGroup,
-    Layout, Level, Partition, SampleRate, Shape,
+    KeyKind, Layout, Level, Partition, SampleRate, Shape,
 };
 use common::family;
 use proptest::prelude::*;
@@ -32,6 +32,7 @@ proptest! {
         seed: u64,
     ) {
         let layout = Layout {
+            keys: KeyKind::Ipv4,
             arithmetic,
             fingerprint,
             arrays,
@@ -91,7 +92,7 @@ proptest! {
         for (at, word) in garbage {
             words[at] = word % 4_294_967_291;
         }
-        let sketch = FermatSketch::from_words(shape, words).unwrap();
+        let sketch = FermatSketch::<FlowKey>::from_words(shape, words).unwrap();
         let expected = sketch.clone().decode(&fast.clone().scalar());
         for engine in Engine::available() {
             let decoded = sketch.clone().decode(&fast.clone().with_engine(engine));

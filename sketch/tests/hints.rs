@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use calumma_sketch::fermat::Decoded;
+use calumma_sketch::fermat::{Decoded, Lanes};
 use calumma_sketch::{Arithmetic, FermatSketch, FlowKey, HashFamily, Shape};
 use common::{STRUCTURES, family, random_keys};
 use proptest::prelude::*;

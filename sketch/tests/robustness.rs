@@ -16,7 +16,7 @@ fn key(n: u32) -> FlowKey {
 }
 
 fn bucket_in_first_array(shape: Shape, family: &HashFamily, key: &FlowKey) -> u32 {
-    FermatSketch::new(shape).whole().bucket(family.hash(key).array_word(0))
+    FermatSketch::<FlowKey>::new(shape).whole().bucket(family.hash(key).array_word(0))
 }
 
 #[test]

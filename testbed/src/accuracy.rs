@@ -29,7 +29,7 @@ impl Accuracy {
         let hitters: HashSet<FlowKey> =
             truth.iter().filter(|(_, size)| **size > heavy).map(|(flow, _)| *flow).collect();
         let reported =
-            edge.heavy_hitters.iter().map(|hitter| FlowKey::from(&hitter.flow)).collect();
+            edge.heavy_hitters.iter().map(|hitter| hitter.flow.key::<FlowKey>().unwrap()).collect();
         let mut distribution: BTreeMap<u64, f64> = BTreeMap::new();
         truth.values().for_each(|&size| *distribution.entry(size).or_default() += 1.0);
         let sizes: Vec<(u64, f64)> = distribution.iter().map(|(&size, &n)| (size, n)).collect();

@@ -18,7 +18,9 @@ use calumma_edge::parse::{Malformed, Parsed, Unmeasured, parse};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards, timestamp_bit};
 use calumma_sketch::group::BURST;
-use calumma_sketch::{Arithmetic, EgressGroup, IngressGroup};
+use calumma_sketch::{
+    AnyKey, Arithmetic, EgressGroups, FlowKey, IngressGroup, IngressGroups, KeyKind,
+};
 use calumma_testbed::capture::Capture;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -67,6 +69,7 @@ impl Software {
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
         let session = Session {
             number: 1,
+            keys: KeyKind::Ipv4,
             family: Arc::new(pair.family.clone()),
             clock,
             first_epoch: FIRST_EPOCH,
@@ -84,9 +87,9 @@ impl Software {
 
     /// Empty groups for an epoch, and on to its beginning.
     fn begin(&mut self, pair: &Pair, epoch: u64) {
-        let group = IngressGroup::new(&pair.layout, pair.attention, epoch).unwrap();
+        let group = AnyKey::<IngressGroups>::new(&pair.layout, pair.attention, epoch).unwrap();
         let ingress = Box::new(IngressRecord { group, packets: 0, stall_ns: 0 });
-        let group = EgressGroup::new(&pair.layout, pair.attention).unwrap();
+        let group = AnyKey::<EgressGroups>::new(&pair.layout, pair.attention).unwrap();
         let egress = EgressRecord { group, packets: 0, foreign_packets: 0, stall_ns: 0 };
         self.send(ToWorker::Groups(ingress, Box::new(egress)));
         self.worker.advance_to(self.clock.start_of(epoch));
@@ -177,17 +180,15 @@ impl Both {
                 FromWorker::Ingress { epoch, record, .. } => {
                     assert_eq!(epoch, over);
                     compared[0] = true;
-                    self.compare_ingress(&record.group, bit);
+                    self.compare_ingress(record.group.get().unwrap(), bit);
                 }
                 FromWorker::Egress { epoch, record, .. } => {
                     assert_eq!(epoch, over);
                     compared[1] = true;
                     let buckets = self.pair.layout.downstream_buckets;
                     let words = self.pair.encoder("downstream", bit, buckets);
-                    assert!(
-                        record.group.downstream().words().eq(words),
-                        "downstream, epoch {epoch}"
-                    );
+                    let group = record.group.get::<FlowKey>().unwrap();
+                    assert!(group.downstream().words().eq(words), "downstream, epoch {epoch}");
                 }
                 FromWorker::Sealed { late_packets, .. } => assert_eq!(late_packets, 0),
             }

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use calumma_controller::analyse::Tasks;
-use calumma_controller::report::{DecodeState, EpochReport};
+use calumma_controller::report::{DecodeState, EpochReport, Flow};
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::tower::Level;
-use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
+use calumma_sketch::{Attention, HashKey, KeyKind, Layout, WideKey};
 use calumma_testbed::capture::{Capture, PcapWriter};
 use calumma_testbed::replay::{self, Lose, Replay, Setup};
 
@@ -36,8 +36,8 @@ fn setup(t_h: u32) -> Setup {
 /// What happened in one epoch.
 #[derive(Default)]
 struct Truth {
-    entered: HashMap<FlowKey, u64>,
-    lost: HashMap<FlowKey, u64>,
+    entered: HashMap<Flow, u64>,
+    lost: HashMap<Flow, u64>,
 }
 
 /// Replays a capture, and finds out by itself what happened.
@@ -46,6 +46,7 @@ fn replay_with_truth(
     setup: Setup,
     lose: Lose,
 ) -> (Vec<EpochReport>, HashMap<u64, Truth>) {
+    let keys = setup.layout.keys;
     let mut replay = Replay::new(setup, lose.clone());
     let mut fate = lose;
     let mut truth: HashMap<u64, Truth> = HashMap::new();
@@ -56,10 +57,17 @@ fn replay_with_truth(
         let wire_len = record.original_len as usize;
         now_ns = record.timestamp_ns.max(now_ns);
         let of_epoch = truth.entry(now_ns / LENGTH_NS).or_default();
-        if let Parsed::Flow { key, ip_offset } = parse(record.bytes, wire_len) {
-            *of_epoch.entered.entry(key).or_default() += 1;
+        let measured: Option<(Flow, usize)> = match parse(record.bytes, wire_len) {
+            Parsed::Flow { key, ip_offset } => Some(((&key).into(), ip_offset)),
+            Parsed::Flow6 { key, ip_offset } if keys == KeyKind::Dual => {
+                Some(((&WideKey::from_bytes(key)).into(), ip_offset))
+            }
+            _ => None,
+        };
+        if let Some((flow, ip_offset)) = measured {
+            *of_epoch.entered.entry(flow).or_default() += 1;
             if fate.decides(record.bytes, ip_offset) {
-                *of_epoch.lost.entry(key).or_default() += 1;
+                *of_epoch.lost.entry(flow).or_default() += 1;
             }
         }
         reports.extend(replay.packet(record.timestamp_ns, wire_len, record.bytes).unwrap());
@@ -70,7 +78,12 @@ fn replay_with_truth(
 
 /// Checks every epoch's losses, and the exact sizes of the flows that reached T_h.
 fn check(path: &Path, t_h: u32, lose: Lose) -> u64 {
-    let (reports, truth) = replay_with_truth(path, setup(t_h), lose);
+    check_with(path, setup(t_h), lose)
+}
+
+fn check_with(path: &Path, setup: Setup, lose: Lose) -> u64 {
+    let t_h = setup.attention.t_h;
+    let (reports, truth) = replay_with_truth(path, setup, lose);
     assert!(reports.len() >= truth.len(), "a report for every epoch");
     let mut lost_in_all = 0;
     for report in &reports {
@@ -78,26 +91,23 @@ fn check(path: &Path, t_h: u32, lose: Lose) -> u64 {
         assert!(report.complete, "{:?}", report.incomplete_because);
         assert_eq!(report.decode.hl, DecodeState::Complete);
         assert!(report.surplus.is_empty());
-        let lost: HashMap<FlowKey, u64> =
-            report.loss.iter().map(|loss| (FlowKey::from(&loss.flow), loss.lost)).collect();
+        let lost: HashMap<Flow, u64> =
+            report.loss.iter().map(|loss| (loss.flow, loss.lost)).collect();
         assert_eq!(lost, truth.lost, "losses of epoch {}", report.epoch);
         lost_in_all += lost.values().sum::<u64>();
 
         let ingress = &report.edges[0];
         assert_eq!(ingress.hh_decode, DecodeState::Complete);
         assert_eq!(ingress.packets_in, Some(truth.entered.values().sum()));
-        let sizes: HashMap<FlowKey, u64> = ingress
-            .heavy_hitters
-            .iter()
-            .map(|hitter| (FlowKey::from(&hitter.flow), hitter.size))
-            .collect();
-        let large: HashMap<FlowKey, u64> = truth
+        let sizes: HashMap<Flow, u64> =
+            ingress.heavy_hitters.iter().map(|hitter| (hitter.flow, hitter.size)).collect();
+        let large: HashMap<Flow, u64> = truth
             .entered
             .iter()
             .filter(|&(_, &size)| size >= u64::from(t_h))
             .map(|(flow, &size)| (*flow, size))
             .collect();
-        let reached: HashMap<FlowKey, u64> =
+        let reached: HashMap<Flow, u64> =
             sizes.into_iter().filter(|&(_, size)| size >= u64::from(t_h)).collect();
         assert_eq!(reached, large, "sizes of epoch {}", report.epoch);
     }
@@ -120,6 +130,45 @@ fn made_up(packets: u32) -> PathBuf {
     }
     fs::write(&path, writer.finish().unwrap()).unwrap();
     path
+}
+
+/// Half of the packets of [`made_up`] as IPv6: flows of both families whose addresses end alike.
+fn made_up_of_both_families(packets: u32) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("calumma-{}-dual.pcap", std::process::id()));
+    let narrow = made_up(packets);
+    let mut capture = Capture::open(&narrow).unwrap();
+    let mut writer = PcapWriter::new(Vec::new()).unwrap();
+    let mut number = 0;
+    while let Some(record) = capture.next_record().unwrap() {
+        let four = record.bytes;
+        let mut frame = four.to_vec();
+        if number % 2 == 0 {
+            let ecn = four[15] & 3;
+            frame.truncate(12);
+            frame.extend_from_slice(&[0x86, 0xDD, 0x60, ecn << 4, 0, 0, 0, 8, 17, 64]);
+            for address in [&four[26..30], &four[30..34]] {
+                frame.extend_from_slice(&[0x20, 1, 0xD, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0]);
+                frame.extend_from_slice(address);
+            }
+            frame.extend_from_slice(&four[34..42]);
+        }
+        number += 1;
+        writer.write(record.timestamp_ns, frame.len() as u32, &frame).unwrap();
+    }
+    fs::write(&path, writer.finish().unwrap()).unwrap();
+    fs::remove_file(narrow).unwrap();
+    path
+}
+
+#[test]
+fn ipv4_and_ipv6_flows_of_one_capture_are_measured_alike_by_wide_keys() {
+    let mut setup = setup(4);
+    setup.layout.keys = KeyKind::Dual;
+    let capture = made_up_of_both_families(3_001);
+    assert_eq!(check_with(&capture, setup.clone(), Lose::Nothing), 0);
+    assert_eq!(check_with(&capture, setup.clone(), Lose::CongestionExperienced), 429);
+    assert!(check_with(&capture, setup, Lose::share(0.1, 5)) > 200);
+    fs::remove_file(capture).unwrap();
 }
 
 /// A capture of real traffic, where this machine has it.

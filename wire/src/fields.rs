@@ -1,7 +1,7 @@
 //! Groups of fields that several messages share.
 
 use calumma_epoch::Guards;
-use calumma_sketch::{Arithmetic, Attention, Layout, Level, Partition, SampleRate, tower};
+use calumma_sketch::{Arithmetic, Attention, KeyKind, Layout, Level, Partition, SampleRate, tower};
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
 use crate::error::DecodeError;
@@ -192,6 +192,13 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
             Arithmetic::Wrapping => 1,
         },
     );
+    put_u8(
+        out,
+        match layout.keys {
+            KeyKind::Ipv4 => 0,
+            KeyKind::Dual => 1,
+        },
+    );
     put_u8(out, layout.fingerprint.into());
     put_u32(out, layout.arrays);
     put_u32(out, layout.upstream_buckets);
@@ -211,6 +218,14 @@ pub(crate) fn layout(body: &mut Body) -> Result<Layout, DecodeError> {
         1 => Arithmetic::Wrapping,
         other => return Err(body.wrong(start, "arithmetic", format_args!("{other} is unknown"))),
     };
+    let offset = body.offset();
+    let keys = match body.u8("kind of keys")? {
+        0 => KeyKind::Ipv4,
+        1 => KeyKind::Dual,
+        other => {
+            return Err(body.wrong(offset, "kind of keys", format_args!("{other} is unknown")));
+        }
+    };
     let fingerprint = body.flag("fingerprint")?;
     let arrays = body.u32("arrays")?;
     let upstream_buckets = body.u32("upstream buckets")?;
@@ -226,6 +241,7 @@ pub(crate) fn layout(body: &mut Body) -> Result<Layout, DecodeError> {
         classifier.push(Level::new(body.u32("bits of a counter")?, body.u32("counters")?));
     }
     let layout = Layout {
+        keys,
         arithmetic,
         fingerprint,
         arrays,

@@ -12,7 +12,7 @@ pub const MAGIC: u16 = 0xCA1A;
 
 /// The version of the protocol that this crate speaks. Header, `Hello` up to the edge's name and
 /// `Refused` are the same in every version, so that peers of different versions can say so.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Bytes before the body: length, magic, version, kind.
 pub const HEADER_BYTES: usize = 8;
@@ -31,7 +31,7 @@ pub const MAX_FRAME_BYTES: usize = 64 << 20;
 pub fn check_layout(layout: &Layout) -> Result<(), String> {
     layout.validate().map_err(|error| error.to_string())?;
     let counters = MAX_COUNTERS * (MAX_NAME_BYTES + 10);
-    let most = most_fermat_bytes(&layout.upstream_shape())
+    let most = most_fermat_bytes(layout)
         .saturating_add(most_tower_bytes(layout))
         .saturating_add(counters + 1024);
     if most > MAX_FRAME_BYTES {

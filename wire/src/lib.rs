@@ -61,7 +61,9 @@ mod sketches;
 pub use error::{DecodeError, Problem};
 pub use fields::{Defects, Holding, Outcome, SwitchKind};
 pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, VERSION, check_layout};
-pub use message::{Egress, Ingress, Message, SideHead, encode_egress, encode_ingress};
+pub use message::{
+    Egress, Ingress, Message, SideHead, Upstream, Upstreams, encode_egress, encode_ingress,
+};
 
 /// Longest name of an edge, in bytes; longer ones are cut when encoded.
 pub const MAX_NAME_BYTES: usize = 64;

@@ -1,7 +1,9 @@
 //! Every message, and how it is laid out in its frame.
 
 use calumma_epoch::Guards;
-use calumma_sketch::{Attention, FermatSketch, FlowKey, HashKey, Layout, TowerSketch};
+use calumma_sketch::{
+    AnyKey, Attention, Encoders, FermatSketch, HashKey, Key, Keyed, Layout, TowerSketch,
+};
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
 use crate::error::{DecodeError, Problem};
@@ -121,11 +123,33 @@ pub struct Ingress {
     pub counters: Vec<(String, u64)>,
     /// The flow classifier.
     pub classifier: TowerSketch,
-    /// The upstream flow encoder.
-    pub upstream: FermatSketch,
+    /// The upstream flow encoder, for keys of the layout's kind.
+    pub upstream: AnyKey<Upstreams>,
+}
+
+/// An upstream flow encoder, and what the switch decoded of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream<K: Key> {
+    /// The encoder.
+    pub encoder: FermatSketch<K>,
     /// The HH flowset, ascending by key, where the switch decoded its HH encoder completely: each
-    /// flow's packets in it, 1 to 2^31 - 1. The HH part of `upstream` is empty then.
-    pub hh_flows: Option<Vec<(FlowKey, i64)>>,
+    /// flow's packets in it, 1 to 2^31 - 1. The HH part of `encoder` is empty then.
+    pub hh_flows: Option<Vec<(K, i64)>>,
+}
+
+impl<K: Key> Upstream<K> {
+    /// An encoder of which the switch decoded nothing.
+    pub fn undecoded(encoder: FermatSketch<K>) -> AnyKey<Upstreams> {
+        K::any(Self { encoder, hh_flows: None })
+    }
+}
+
+/// [`Upstream`]s.
+#[derive(Debug)]
+pub enum Upstreams {}
+
+impl Keyed for Upstreams {
+    type Of<K: Key> = Upstream<K>;
 }
 
 /// The egress side of an epoch at one edge.
@@ -141,8 +165,8 @@ pub struct Egress {
     pub packets_out: u64,
     /// The switch's totals since it started, by name.
     pub counters: Vec<(String, u64)>,
-    /// The downstream flow encoder.
-    pub downstream: FermatSketch,
+    /// The downstream flow encoder, for keys of the layout's kind.
+    pub downstream: AnyKey<Encoders>,
 }
 
 /// What the frames of both sides begin with.
@@ -172,12 +196,12 @@ impl SideHead<'_> {
 
 /// Appends the frame of an ingress side without copying its sketches first. With `hh_flows`, all
 /// that the HH encoder holds, its buckets are left out.
-pub fn encode_ingress(
+pub fn encode_ingress<K: Key>(
     out: &mut Vec<u8>,
     head: &SideHead,
     classifier: &TowerSketch,
-    upstream: &FermatSketch,
-    hh_flows: Option<&[(FlowKey, i64)]>,
+    upstream: &FermatSketch<K>,
+    hh_flows: Option<&[(K, i64)]>,
 ) {
     frame(out, kind::INGRESS, |out| {
         head.encode(out);
@@ -187,7 +211,7 @@ pub fn encode_ingress(
 }
 
 /// Appends the frame of an egress side without copying its sketch first.
-pub fn encode_egress(out: &mut Vec<u8>, head: &SideHead, downstream: &FermatSketch) {
+pub fn encode_egress<K: Key>(out: &mut Vec<u8>, head: &SideHead, downstream: &FermatSketch<K>) {
     frame(out, kind::EGRESS, |out| {
         head.encode(out);
         sketches::put_buckets(out, downstream, downstream.shape().buckets);
@@ -245,8 +269,19 @@ impl Message {
                     packets: side.packets_in,
                     counters: &side.counters,
                 };
-                let hh_flows = side.hh_flows.as_deref();
-                encode_ingress(out, &head, &side.classifier, &side.upstream, hh_flows);
+                fn encode<K: Key>(
+                    out: &mut Vec<u8>,
+                    head: &SideHead,
+                    side: &Ingress,
+                    upstream: &Upstream<K>,
+                ) {
+                    let Upstream { encoder, hh_flows } = upstream;
+                    encode_ingress(out, head, &side.classifier, encoder, hh_flows.as_deref());
+                }
+                match &side.upstream {
+                    AnyKey::Ipv4(upstream) => encode(out, &head, side, upstream),
+                    AnyKey::Dual(upstream) => encode(out, &head, side, upstream),
+                }
             }
             Self::Egress(side) => {
                 let head = SideHead {
@@ -256,7 +291,10 @@ impl Message {
                     packets: side.packets_out,
                     counters: &side.counters,
                 };
-                encode_egress(out, &head, &side.downstream);
+                match &side.downstream {
+                    AnyKey::Ipv4(downstream) => encode_egress(out, &head, downstream),
+                    AnyKey::Dual(downstream) => encode_egress(out, &head, downstream),
+                }
             }
             Self::Sealed { epoch, late_packets } => frame(out, kind::SEALED, |out| {
                 put_u64(out, *epoch);
@@ -352,7 +390,7 @@ impl Message {
                 let counters = fields::counters(body)?;
                 let classifier = sketches::tower("classifier", layout, body)?;
                 let hh = attention.partition.hh_part();
-                let (upstream, hh_flows) = sketches::upstream(layout.upstream_shape(), &hh, body)?;
+                let upstream = sketches::any_upstream(layout, &hh, body)?;
                 Self::Ingress(Box::new(Ingress {
                     epoch,
                     attention,
@@ -361,24 +399,17 @@ impl Message {
                     counters,
                     classifier,
                     upstream,
-                    hh_flows,
                 }))
             }
             kind::EGRESS => {
                 let layout = layout.ok_or_else(|| body.error(Problem::NoLayout))?;
-                let shape = layout.downstream_shape();
                 Self::Egress(Box::new(Egress {
                     epoch: body.u64("epoch")?,
                     attention: fields::attention_on(layout, body)?,
                     defects: Defects::decode(body)?,
                     packets_out: body.u64("packets out")?,
                     counters: fields::counters(body)?,
-                    downstream: sketches::buckets(
-                        "downstream encoder",
-                        shape,
-                        shape.buckets,
-                        body,
-                    )?,
+                    downstream: sketches::any_downstream(layout, body)?,
                 }))
             }
             kind::SEALED => {

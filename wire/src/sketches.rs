@@ -6,19 +6,23 @@
 //! The HH encoder may come as what it holds instead: its flows, ascending by key, which take half
 //! the bytes of its buckets at the usual load. The buckets left of it are then sent alone.
 
-use calumma_sketch::{FermatSketch, FlowKey, Layout, Part, Shape, TowerSketch};
+use calumma_sketch::fermat::Lanes;
+use calumma_sketch::{
+    AnyKey, Encoders, FermatSketch, Key, KeyKind, Layout, Part, Shape, TowerSketch, WideKey,
+};
 
 use crate::body::{Body, put_u8, put_u32};
 use crate::columns::{most_column_bytes, put_column, put_words, read_column, read_words};
 use crate::error::DecodeError;
+use crate::message::{Upstream, Upstreams};
 
-/// Columns of a flow's key and packets.
-const FLOW_COLUMNS: usize = 17;
+/// Most columns of a flow's key and packets: those of a wide key.
+const FLOW_COLUMNS: usize = WideKey::LEN + 4;
 
-/// Most bytes that an encoder of this shape takes in a frame. Flows take fewer than the buckets that
-/// they come out of.
-pub(crate) fn most_fermat_bytes(shape: &Shape) -> usize {
-    let (buckets, columns) = (shape.total_buckets(), shape.arithmetic.words() * 4);
+/// Most bytes that the upstream encoder of this layout takes in a frame. Flows take fewer than the
+/// buckets that they come out of.
+pub(crate) fn most_fermat_bytes(layout: &Layout) -> usize {
+    let (buckets, columns) = (layout.upstream_shape().total_buckets(), layout.bucket_words() * 4);
     let bitmap = most_column_bytes(buckets.div_ceil(8));
     5 + FLOW_COLUMNS + bitmap + columns * most_column_bytes(buckets)
 }
@@ -29,7 +33,7 @@ pub(crate) fn most_tower_bytes(layout: &Layout) -> usize {
 }
 
 /// Appends the buckets before `end` of each array.
-pub(crate) fn put_buckets(out: &mut Vec<u8>, sketch: &FermatSketch, end: usize) {
+pub(crate) fn put_buckets<K: Key>(out: &mut Vec<u8>, sketch: &FermatSketch<K>, end: usize) {
     let arrays = sketch.buckets().chunks_exact(sketch.shape().buckets);
     let span = arrays.flat_map(|array| &array[..end]);
     let mut bitmap = vec![0; (sketch.shape().arrays * end).div_ceil(8)];
@@ -44,19 +48,19 @@ pub(crate) fn put_buckets(out: &mut Vec<u8>, sketch: &FermatSketch, end: usize) 
     if present.is_empty() {
         return;
     }
-    for fragment in 0..sketch.shape().arithmetic.words() - 1 {
-        put_words(out, 4, present.iter().map(|bucket| bucket.0[fragment]));
+    for fragment in 0..sketch.bucket_words() - 1 {
+        put_words(out, 4, present.iter().map(|bucket| bucket.lanes()[fragment]));
     }
     put_words(out, 4, present.iter().map(|bucket| bucket.count() as u32));
 }
 
 /// Reads the buckets before `end` of each array of a sketch of `shape`.
-pub(crate) fn buckets(
+fn buckets<K: Key>(
     field: &'static str,
     shape: Shape,
     end: usize,
     body: &mut Body,
-) -> Result<FermatSketch, DecodeError> {
+) -> Result<FermatSketch<K>, DecodeError> {
     let start = body.offset();
     let span = shape.arrays * end;
     let mut bitmap = vec![0; span.div_ceil(8)];
@@ -66,10 +70,11 @@ pub(crate) fn buckets(
         return Err(body.wrong(start, field, why));
     }
     let present: usize = bitmap.iter().map(|byte| byte.count_ones() as usize).sum();
+    let empty = FermatSketch::new(shape);
     if present == 0 {
-        return Ok(FermatSketch::new(shape));
+        return Ok(empty);
     }
-    let words = shape.arithmetic.words();
+    let words = empty.bucket_words();
     let columns: Vec<Vec<u32>> =
         (0..words).map(|_| read_words(body, field, 4, present)).collect::<Result<_, _>>()?;
     let mut all = vec![0; shape.total_buckets() * words];
@@ -85,11 +90,11 @@ pub(crate) fn buckets(
 
 /// Appends an upstream encoder. `hh` is its HH part and `flows`, where given, is all that this part
 /// holds.
-pub(crate) fn put_upstream(
+pub(crate) fn put_upstream<K: Key>(
     out: &mut Vec<u8>,
-    sketch: &FermatSketch,
+    sketch: &FermatSketch<K>,
     hh: &Part,
-    flows: Option<&[(FlowKey, i64)]>,
+    flows: Option<&[(K, i64)]>,
 ) {
     put_u8(out, flows.is_some().into());
     let Some(flows) = flows else { return put_buckets(out, sketch, sketch.shape().buckets) };
@@ -98,43 +103,67 @@ pub(crate) fn put_upstream(
 }
 
 /// Reads an upstream encoder, and the flows of its HH part where these were sent.
-#[expect(clippy::type_complexity, reason = "flows as decoding gives them")]
-pub(crate) fn upstream(
-    shape: Shape,
-    hh: &Part,
-    body: &mut Body,
-) -> Result<(FermatSketch, Option<Vec<(FlowKey, i64)>>), DecodeError> {
+fn upstream<K: Key>(shape: Shape, hh: &Part, body: &mut Body) -> Result<Upstream<K>, DecodeError> {
     const FIELD: &str = "upstream encoder";
     if !body.flag("form of the HH encoder")? {
-        return Ok((buckets(FIELD, shape, shape.buckets, body)?, None));
+        let encoder = buckets(FIELD, shape, shape.buckets, body)?;
+        return Ok(Upstream { encoder, hh_flows: None });
     }
     let flows = flows("HH flowset", shape.arrays * hh.len() as usize, body)?;
-    Ok((buckets(FIELD, shape, hh.offset() as usize, body)?, Some(flows)))
+    let encoder = buckets(FIELD, shape, hh.offset() as usize, body)?;
+    Ok(Upstream { encoder, hh_flows: Some(flows) })
 }
 
-fn put_flows(out: &mut Vec<u8>, flows: &[(FlowKey, i64)]) {
+/// Reads an upstream encoder of the layout's keys.
+pub(crate) fn any_upstream(
+    layout: &Layout,
+    hh: &Part,
+    body: &mut Body,
+) -> Result<AnyKey<Upstreams>, DecodeError> {
+    let shape = layout.upstream_shape();
+    Ok(match layout.keys {
+        KeyKind::Ipv4 => AnyKey::Ipv4(upstream(shape, hh, body)?),
+        KeyKind::Dual => AnyKey::Dual(upstream(shape, hh, body)?),
+    })
+}
+
+/// Reads a downstream encoder of the layout's keys.
+pub(crate) fn any_downstream(
+    layout: &Layout,
+    body: &mut Body,
+) -> Result<AnyKey<Encoders>, DecodeError> {
+    const FIELD: &str = "downstream encoder";
+    let shape = layout.downstream_shape();
+    Ok(match layout.keys {
+        KeyKind::Ipv4 => AnyKey::Ipv4(buckets(FIELD, shape, shape.buckets, body)?),
+        KeyKind::Dual => AnyKey::Dual(buckets(FIELD, shape, shape.buckets, body)?),
+    })
+}
+
+fn put_flows<K: Key>(out: &mut Vec<u8>, flows: &[(K, i64)]) {
     let mut flows = flows.to_vec();
     flows.sort_unstable();
     put_u32(out, flows.len() as u32);
     if flows.is_empty() {
         return;
     }
-    // In this order, sources differ little from one flow to the next.
-    let before = std::iter::once(0).chain(flows.iter().map(|(key, _)| key.src_word()));
+    // In this order, first words differ little from one flow to the next.
+    let before = std::iter::once(0).chain(flows.iter().map(|(key, _)| key.word(0)));
     let steps: Vec<u32> =
-        flows.iter().zip(before).map(|((key, _), before)| key.src_word() - before).collect();
+        flows.iter().zip(before).map(|((key, _), before)| key.word(0) - before).collect();
     put_words(out, 4, steps.iter().copied());
-    put_words(out, 4, flows.iter().map(|(key, _)| key.dst_word()));
-    put_words(out, 4, flows.iter().map(|(key, _)| key.ports_word()));
+    for word in 1..K::WORDS {
+        put_words(out, 4, flows.iter().map(|(key, _)| key.word(word)));
+    }
     put_words(out, 1, flows.iter().map(|(key, _)| key.protocol().into()));
     put_words(out, 4, flows.iter().map(|&(_, packets)| packets as u32));
 }
 
-fn flows(
+fn flows<K: Key>(
     field: &'static str,
     most: usize,
     body: &mut Body,
-) -> Result<Vec<(FlowKey, i64)>, DecodeError> {
+) -> Result<Vec<(K, i64)>, DecodeError> {
     let start = body.offset();
     let number = body.u32(field)? as usize;
     if number > most {
@@ -144,16 +173,16 @@ fn flows(
     if number == 0 {
         return Ok(Vec::new());
     }
-    let steps = read_words(body, field, 4, number)?;
-    let destinations = read_words(body, field, 4, number)?;
-    let ports = read_words(body, field, 4, number)?;
+    let words: Vec<Vec<u32>> =
+        (0..K::WORDS).map(|_| read_words(body, field, 4, number)).collect::<Result<_, _>>()?;
     let protocols = read_words(body, field, 1, number)?;
     let packets = read_words(body, field, 4, number)?;
-    let mut flows: Vec<(FlowKey, i64)> = Vec::with_capacity(number);
-    let mut source = 0_u32;
+    let mut flows: Vec<(K, i64)> = Vec::with_capacity(number);
+    let mut first = 0_u32;
     for at in 0..number {
-        source = source.wrapping_add(steps[at]);
-        let key = FlowKey::from_words(source, destinations[at], ports[at], protocols[at] as u8);
+        first = first.wrapping_add(words[0][at]);
+        let word = |word: usize| if word == 0 { first } else { words[word][at] };
+        let key = K::from_word_fn(word, protocols[at] as u8);
         if flows.last().is_some_and(|(before, _)| *before >= key) {
             let why = format_args!("flow {at} is not beyond the one before it");
             return Err(body.wrong(start, field, why));

@@ -2,12 +2,13 @@
 
 mod samples;
 
+use calumma_sketch::fermat::Lanes;
 use calumma_sketch::{
-    Attention, FermatSketch, FlowKey, HashFamily, IngressGroup, Layout, TowerSketch,
+    AnyKey, Attention, FermatSketch, FlowKey, HashFamily, IngressGroup, Layout, TowerSketch,
 };
 use calumma_wire::{
     Defects, FrameReader, HEADER_BYTES, Ingress, MAX_FRAME_BYTES, Message, Outcome, Problem,
-    SwitchKind, VERSION, check_layout,
+    SwitchKind, Upstream, VERSION, check_layout,
 };
 use proptest::prelude::*;
 
@@ -120,12 +121,12 @@ fn a_frame_cut_at_any_byte_names_the_field_that_is_cut() {
 fn a_bucket_that_is_no_sum_is_named_by_its_place() {
     let layout = samples::layout();
     let (ingress, _) = samples::groups(9);
-    let mut side = samples::with_hh_flows(&ingress, 9);
-    side.hh_flows = None;
-    side.upstream.clear();
+    let mut upstream = FermatSketch::new(layout.upstream_shape());
     let key = FlowKey::from_words(0x7BCD_1234, 0x0A02_0001, 443, 6);
-    side.upstream.insert(&HashFamily::new(&samples::hash_key()), &key, 1);
-    let first = side.upstream.buckets().iter().position(|bucket| !bucket.is_zero()).unwrap();
+    upstream.insert(&HashFamily::new(&samples::hash_key()), &key, 1);
+    let first = upstream.buckets().iter().position(|bucket| !bucket.is_zero()).unwrap();
+    let side =
+        Ingress { upstream: Upstream::undecoded(upstream), ..samples::with_hh_flows(&ingress, 9) };
     let mut bytes = encoded(&Message::Ingress(Box::new(side)));
     // The first fragment of the flow's three buckets: four columns, sent as they are.
     let columns = [0x34, 0x12, 0xCD, 0x7B].map(|byte| [1, byte, byte, byte]).concat();
@@ -136,6 +137,23 @@ fn a_bucket_that_is_no_sum_is_named_by_its_place() {
     assert_eq!(error.offset, start - bitmap);
     let message = error.to_string();
     assert!(message.contains(&format!("upstream encoder: bucket {first} holds a sum")), "{error}");
+}
+
+/// A switch that is told `keys = "dual"` and one that is not don't take each other's sketches for
+/// their own.
+#[test]
+fn sketches_of_the_other_kind_of_key_are_refused() {
+    let kinds = [
+        (samples::dual_messages(), samples::layout()),
+        (samples::messages(), samples::dual_layout()),
+    ];
+    for (messages, other) in kinds {
+        for (name, message) in messages {
+            let sketches = matches!(message, Message::Ingress(_) | Message::Egress(_));
+            let read = Message::decode(&encoded(&message), Some(&other));
+            assert_eq!(read.is_err(), sketches, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -165,6 +183,11 @@ fn texts_and_lists_beyond_their_limits_are_cut_not_refused() {
     assert_eq!((edge, program.len()), ("ü".repeat(32), 1024));
 }
 
+/// The HH flowset of a side that has one.
+fn hh_flows(side: &mut Ingress) -> &mut Vec<(FlowKey, i64)> {
+    side.upstream.get_mut().unwrap().hh_flows.as_mut().unwrap()
+}
+
 /// 25,000 flows at one of four edges of the paper's sizes, as many of them heavy-hitter candidates
 /// as fill the HH encoder to `load`; keys without any structure.
 fn busy_side(load: f64) -> Ingress {
@@ -183,8 +206,8 @@ fn busy_side(load: f64) -> Ingress {
             group.record(&key, &hashes);
         });
     }
-    let side = samples::with_hh_flows(&group, 1);
-    assert!(side.hh_flows.as_ref().unwrap().len() > candidates as usize / 2);
+    let mut side = samples::with_hh_flows(&group, 1);
+    assert!(hh_flows(&mut side).len() > candidates as usize / 2);
     side
 }
 
@@ -212,7 +235,7 @@ fn flows_that_no_encoder_holds_are_refused() {
     let side = samples::with_hh_flows(&ingress, 9);
     let refused = |change: fn(&mut Vec<(FlowKey, i64)>)| {
         let mut side = side.clone();
-        change(side.hh_flows.as_mut().unwrap());
+        change(hh_flows(&mut side));
         let bytes = encoded(&Message::Ingress(Box::new(side)));
         Message::decode(&bytes, Some(&samples::layout())).unwrap_err().to_string()
     };
@@ -226,7 +249,7 @@ fn flows_that_no_encoder_holds_are_refused() {
 fn an_idle_switch_sends_next_to_nothing() {
     let layout = Layout::default();
     let attention = Attention::healthy(&layout, 512);
-    let group = IngressGroup::new(&layout, attention, 1).unwrap();
+    let group = IngressGroup::<FlowKey>::new(&layout, attention, 1).unwrap();
     let side = samples::with_hh_flows(&group, 1);
     assert!(encoded(&Message::Ingress(Box::new(side))).len() < 128);
 }
@@ -259,8 +282,7 @@ fn a_quiet_epoch_of_the_papers_sizes_takes_a_small_part_of_its_memory() {
         packets_in: 5000,
         counters: Vec::new(),
         classifier,
-        upstream,
-        hh_flows: None,
+        upstream: Upstream::undecoded(upstream),
     }));
     let bytes = encoded(&message);
     assert!(bytes.len() * 6 < raw, "{} of {raw} bytes", bytes.len());
@@ -314,8 +336,7 @@ fn side() -> impl Strategy<Value = Message> {
                 packets_in,
                 counters,
                 classifier,
-                upstream,
-                hh_flows,
+                upstream: AnyKey::Ipv4(Upstream { encoder: upstream, hh_flows }),
             }))
         },
     )

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use calumma_benches::{cases, measure, memory, peers, workload};
-use calumma_sketch::{Arithmetic, Attention, Engine, HashFamily, HashKey, Layout, TowerSketch};
+use calumma_sketch::{
+    Arithmetic, Attention, Engine, FlowKey, HashFamily, HashKey, KeyKind, Layout, TowerSketch,
+    WideKey,
+};
 use clap::Parser;
 
 /// Speed of the sketches on one core, beside their peers
@@ -46,6 +49,8 @@ fn main() -> Result<()> {
     let layout = Layout::default();
     let wrapping = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
     let healthy = Attention::healthy(&layout, 512);
+    let dual = Layout { keys: KeyKind::Dual, ..Layout::default() };
+    let wide: Vec<WideKey> = packets.iter().map(|&key| key.into()).collect();
     let plain = || family.clone().scalar();
     eprintln!("instructions: {}", family.engine().name());
 
@@ -64,6 +69,9 @@ fn main() -> Result<()> {
         cases::egress("sketch.egress.mpps", family.clone(), &layout, healthy, &packets),
         cases::egress("sketch.egress.wrapping.mpps", family.clone(), &wrapping, healthy, &packets),
         cases::egress("sketch.egress.scalar.mpps", plain(), &layout, healthy, &packets),
+        cases::hash("sketch.hash.wide.ns", family.clone(), &wide),
+        cases::ingress("sketch.ingress.wide.mpps", family.clone(), &dual, healthy, &wide),
+        cases::egress("sketch.egress.wide.mpps", family.clone(), &dual, healthy, &wide),
         cases::em("sketch.em.ms", &family, &layout, &packets),
     ];
     all.extend([
@@ -90,9 +98,18 @@ fn main() -> Result<()> {
         ("sketch.decode.wrapping.ns_per_flow", Wrapping, 8_600, false),
         ("sketch.decode.wrapping.1m.ns_per_flow", Wrapping, 1_000_000, false),
     ] {
-        all.push(cases::decode(name, family.clone(), arithmetic, flows, by_key));
+        all.push(cases::decode::<FlowKey>(name, family.clone(), arithmetic, flows, by_key));
     }
-    all.push(cases::decode("sketch.decode.scalar.ns_per_flow", plain(), Prime, 8_600, false));
+    all.extend([
+        cases::decode::<FlowKey>("sketch.decode.scalar.ns_per_flow", plain(), Prime, 8_600, false),
+        cases::decode::<WideKey>(
+            "sketch.decode.wide.ns_per_flow",
+            family.clone(),
+            Prime,
+            8_600,
+            false,
+        ),
+    ]);
     for (name, arithmetic, load, hinted, stale) in [
         ("sketch.hinted.half.ns_per_flow", Prime, 0.95, 0.5, 0.0),
         ("sketch.hinted.most.ns_per_flow", Prime, 1.4, 0.8, 0.2),

@@ -11,8 +11,8 @@ use calumma_edge::worker::{Packet, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::group::BURST;
 use calumma_sketch::{
-    Attention, EgressGroup, FlowKey, HashFamily, HashKey, Hashes, Hierarchy, IngressGroup, Layout,
-    Partition, SampleRate,
+    Attention, EgressGroup, FlowKey, HashFamily, HashKey, Hashes, Hierarchy, IngressGroup, KeyKind,
+    Layout, Partition, SampleRate,
 };
 
 use crate::measure::{Case, Watch};
@@ -130,13 +130,24 @@ fn worker(layout: &Layout, attention: Attention, family: HashFamily) -> Worker {
     let clock = EpochClock::new(EPOCH_NS, Guards::default()).expect("a valid clock");
     let (tell, inbox) = crossbeam_channel::bounded(4);
     let (outbox, _) = crossbeam_channel::bounded(4);
-    let session =
-        Session { number: 1, family: Arc::new(family), clock, first_epoch: 10, attention };
-    let ingress = IngressGroup::new(layout, attention, 10).expect("a valid attention");
-    let egress = EgressGroup::new(layout, attention).expect("a valid attention");
+    let session = Session {
+        number: 1,
+        keys: KeyKind::Ipv4,
+        family: Arc::new(family),
+        clock,
+        first_epoch: 10,
+        attention,
+    };
+    let ingress = IngressGroup::<FlowKey>::new(layout, attention, 10).expect("a valid attention");
+    let egress = EgressGroup::<FlowKey>::new(layout, attention).expect("a valid attention");
     let groups = ToWorker::Groups(
-        Box::new(IngressRecord { group: ingress, packets: 0, stall_ns: 0 }),
-        Box::new(EgressRecord { group: egress, packets: 0, foreign_packets: 0, stall_ns: 0 }),
+        Box::new(IngressRecord { group: ingress.into(), packets: 0, stall_ns: 0 }),
+        Box::new(EgressRecord {
+            group: egress.into(),
+            packets: 0,
+            foreign_packets: 0,
+            stall_ns: 0,
+        }),
     );
     for message in [ToWorker::Begin(Box::new(session)), groups] {
         tell.send(message).expect("room for two");

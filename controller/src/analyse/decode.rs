@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, Hashes, Layout};
-use calumma_wire::Ingress;
+use calumma_sketch::{AnyKey, Attention, Encoders, FermatSketch, HashFamily, Hashes, Key, Layout};
+use calumma_wire::{Ingress, Upstream};
 
 use super::edge::{self, EdgeSizes};
 use super::input::{EdgeEnd, EdgeInput, EpochInput};
@@ -73,49 +73,62 @@ pub struct DecodedIngress {
     state: DecodeState,
     load_factor: Option<f64>,
     /// The upstream HL encoder with the HH flowset put into it; none where that is not complete.
-    upstream_hl: Option<FermatSketch>,
+    upstream_hl: Option<AnyKey<Encoders>>,
     sizes: Arc<EdgeSizes>,
 }
 
 impl DecodedIngress {
     fn decode(side: &Ingress, family: &HashFamily) -> Self {
+        match &side.upstream {
+            AnyKey::Ipv4(upstream) => Self::decode_by(side, upstream, family),
+            AnyKey::Dual(upstream) => Self::decode_by(side, upstream, family),
+        }
+    }
+
+    /// Decodes an ingress side by its kind of key.
+    fn decode_by<K: Key>(side: &Ingress, upstream: &Upstream<K>, family: &HashFamily) -> Self {
+        let Upstream { encoder, hh_flows } = upstream;
         let hh = side.attention.partition.hh_part();
-        let buckets = side.upstream.shape().arrays * hh.len() as usize;
+        let buckets = encoder.shape().arrays * hh.len() as usize;
         let exact = |flows: &[_]| Some(flows.len() as f64 / buckets as f64);
+        let new = |flows: &[_], state, load_factor| {
+            Self::new(side, encoder, flows, state, load_factor, family)
+        };
         if side.defects.mixed_attention {
-            return Self::new(side, &[], DecodeState::Skipped, None, family);
+            return new(&[], DecodeState::Skipped, None);
         }
-        if let Some(flows) = &side.hh_flows {
-            return Self::new(side, flows, DecodeState::Complete, exact(flows), family);
+        if let Some(flows) = hh_flows {
+            return new(flows, DecodeState::Complete, exact(flows));
         }
-        let sketch = side.upstream.part(&hh);
+        let sketch = encoder.part(&hh);
         let load = Load::of(&sketch);
         let decoded = sketch.decode(family);
         let flows = decoded.flows();
         // Nothing is ever subtracted from an upstream encoder.
         let countable = |&(_, packets): &(_, i64)| (1..=i64::from(i32::MAX)).contains(&packets);
         if decoded.is_complete() && flows.iter().all(countable) {
-            Self::new(side, flows, DecodeState::Complete, exact(flows), family)
+            new(flows, DecodeState::Complete, exact(flows))
         } else {
             let flows: Vec<_> = flows.iter().copied().filter(countable).collect();
-            Self::new(side, &flows, DecodeState::Partial, Some(load.estimated()), family)
+            new(&flows, DecodeState::Partial, Some(load.estimated()))
         }
     }
 
-    fn new(
+    fn new<K: Key>(
         side: &Ingress,
-        flows: &[(FlowKey, i64)],
+        encoder: &FermatSketch<K>,
+        flows: &[(K, i64)],
         state: DecodeState,
         load_factor: Option<f64>,
         family: &HashFamily,
     ) -> Self {
         let complete = state == DecodeState::Complete;
         let upstream_hl = complete.then(|| {
-            let mut hl = side.upstream.part(&side.attention.partition.hl_part());
+            let mut hl = encoder.part(&side.attention.partition.hl_part());
             reinsert(&mut hl, flows, family);
-            hl
+            hl.into()
         });
-        let sizes = Arc::new(EdgeSizes::new(side, flows, complete, family));
+        let sizes = Arc::new(EdgeSizes::new(side, encoder, flows, complete, family));
         Self { state, load_factor, upstream_hl, sizes }
     }
 
@@ -135,15 +148,15 @@ impl DecodedIngress {
         &self.sizes
     }
 
-    pub(super) fn upstream_hl(&self) -> Option<&FermatSketch> {
+    pub(super) fn upstream_hl(&self) -> Option<&AnyKey<Encoders>> {
         self.upstream_hl.as_ref()
     }
 }
 
 /// Puts flows into an encoder as if their packets had been recorded there.
-fn reinsert(sketch: &mut FermatSketch, flows: &[(FlowKey, i64)], family: &HashFamily) {
+fn reinsert<K: Key>(sketch: &mut FermatSketch<K>, flows: &[(K, i64)], family: &HashFamily) {
     let whole = sketch.whole();
-    let mut keys = [FlowKey::default(); BURST];
+    let mut keys = [K::default(); BURST];
     let mut hashes = [Hashes::default(); BURST];
     for flows in flows.chunks(BURST) {
         for (to, (key, _)) in keys.iter_mut().zip(flows) {

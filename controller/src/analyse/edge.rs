@@ -5,13 +5,14 @@ use std::collections::{HashMap, HashSet};
 
 use calumma_sketch::attention::sample_seed;
 use calumma_sketch::{
-    Attention, FermatSketch, FlowKey, HashFamily, Hashes, Part, SampleRate, TowerSketch, estimate,
+    AnyKey, Attention, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, SampleRate, TowerSketch,
+    estimate,
 };
 use calumma_wire::Ingress;
 
 use super::Tasks;
 use super::input::EdgeInput;
-use crate::report::{EdgeReport, HeavyChange, HeavyHitter};
+use crate::report::{EdgeReport, Flow, HeavyChange, HeavyHitter};
 
 /// The edge's report as far as decoding gives it.
 pub(super) fn outline(input: &EdgeInput) -> EdgeReport {
@@ -40,6 +41,26 @@ pub(super) fn answer(
     family: &HashFamily,
     tasks: &Tasks,
 ) {
+    match (&sizes.0, previous.map(|previous| &previous.0)) {
+        (AnyKey::Ipv4(sizes), Some(AnyKey::Ipv4(previous))) => {
+            answer_by(report, sizes, Some(previous), family, tasks);
+        }
+        (AnyKey::Dual(sizes), Some(AnyKey::Dual(previous))) => {
+            answer_by(report, sizes, Some(previous), family, tasks);
+        }
+        (AnyKey::Ipv4(sizes), _) => answer_by(report, sizes, None, family, tasks),
+        (AnyKey::Dual(sizes), _) => answer_by(report, sizes, None, family, tasks),
+    }
+}
+
+/// The same by the edge's kind of key.
+fn answer_by<K: Key>(
+    report: &mut EdgeReport,
+    sizes: &SizesBy<K>,
+    previous: Option<&SizesBy<K>>,
+    family: &HashFamily,
+    tasks: &Tasks,
+) {
     report.heavy_hitters = sizes.heavy_hitters(family, tasks.heavy_hitter);
     if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
         report.heavy_changes_since = Some(previous.epoch);
@@ -61,14 +82,14 @@ fn rounded(value: f64) -> f64 {
 
 /// The flows of the edge's own HL and LL encoders, where these decode by themselves: then sizes are
 /// exact. They are sized for losses, not for all candidates, so often they don't.
-#[derive(Clone, Debug, Default)]
-struct OwnParts {
-    hl: Option<HashMap<FlowKey, i64>>,
-    ll: Option<HashMap<FlowKey, i64>>,
+#[derive(Clone, Debug, Default, PartialEq)]
+struct OwnParts<K: Key> {
+    hl: Option<HashMap<K, i64>>,
+    ll: Option<HashMap<K, i64>>,
 }
 
-impl OwnParts {
-    fn decode(upstream: &FermatSketch, attention: &Attention, family: &HashFamily) -> Self {
+impl<K: Key> OwnParts<K> {
+    fn decode(upstream: &FermatSketch<K>, attention: &Attention, family: &HashFamily) -> Self {
         let decode = |part: &Part, used: bool| {
             if !used {
                 return Some(HashMap::new());
@@ -97,26 +118,84 @@ pub struct FlowSize {
 
 /// What is known of flow sizes at one edge in one epoch: HH flowset and flow classifier.
 #[derive(Clone, Debug)]
-pub struct EdgeSizes {
-    epoch: u64,
-    attention: Attention,
-    hh: HashMap<FlowKey, i64>,
-    hh_complete: bool,
-    /// Whether every packet that entered was recorded and decoded.
-    whole: bool,
-    own: OwnParts,
-    classifier: TowerSketch,
+pub struct EdgeSizes(AnyKey<Sizes>);
+
+/// [`SizesBy`] a kind of key.
+#[derive(Debug)]
+pub(crate) enum Sizes {}
+
+impl Keyed for Sizes {
+    type Of<K: Key> = SizesBy<K>;
 }
 
 impl EdgeSizes {
-    pub(super) fn new(
+    pub(super) fn new<K: Key>(
         side: &Ingress,
-        hh: &[(FlowKey, i64)],
+        encoder: &FermatSketch<K>,
+        hh: &[(K, i64)],
+        hh_complete: bool,
+        family: &HashFamily,
+    ) -> Self {
+        Self(K::any(SizesBy::new(side, encoder, hh, hh_complete, family)))
+    }
+
+    /// The epoch that this is about.
+    pub fn epoch(&self) -> u64 {
+        match &self.0 {
+            AnyKey::Ipv4(sizes) => sizes.epoch,
+            AnyKey::Dual(sizes) => sizes.epoch,
+        }
+    }
+
+    /// The size of any flow, `None` where the deployment does not measure such flows: IPv6 by IPv4
+    /// keys.
+    ///
+    /// Of a flow in the HH flowset, the HH encoder holds every packet from the one that reached T_h
+    /// on, so at most T_h - 1 are not in it; fewer where the classifier took the flow for larger.
+    pub fn size_of(&self, family: &HashFamily, flow: &Flow) -> Option<FlowSize> {
+        match &self.0 {
+            AnyKey::Ipv4(sizes) => Some(sizes.size_of(family, &flow.key()?)),
+            AnyKey::Dual(sizes) => Some(sizes.size_of(family, &flow.key()?)),
+        }
+    }
+
+    /// The packets of each flow of the HH flowset that the HH encoder holds, in no order.
+    pub(crate) fn hh_packets(&self) -> Vec<i64> {
+        match &self.0 {
+            AnyKey::Ipv4(sizes) => sizes.hh.values().copied().collect(),
+            AnyKey::Dual(sizes) => sizes.hh.values().copied().collect(),
+        }
+    }
+
+    /// The sizes by their kind of key.
+    pub(crate) fn by_key(&self) -> &AnyKey<Sizes> {
+        &self.0
+    }
+}
+
+/// Flow sizes by a kind of key.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SizesBy<K: Key> {
+    epoch: u64,
+    attention: Attention,
+    hh: HashMap<K, i64>,
+    hh_complete: bool,
+    /// Whether every packet that entered was recorded and decoded.
+    whole: bool,
+    own: OwnParts<K>,
+    classifier: TowerSketch,
+}
+
+impl<K: Key> SizesBy<K> {
+    fn new(
+        side: &Ingress,
+        encoder: &FermatSketch<K>,
+        hh: &[(K, i64)],
         hh_complete: bool,
         family: &HashFamily,
     ) -> Self {
         let own = if hh_complete {
-            OwnParts::decode(&side.upstream, &side.attention, family)
+            OwnParts::decode(encoder, &side.attention, family)
         } else {
             OwnParts::default()
         };
@@ -131,21 +210,13 @@ impl EdgeSizes {
         }
     }
 
-    /// The epoch that this is about.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
+    /// The flows of the HH flowset.
+    pub(crate) fn hh_flows(&self) -> impl Iterator<Item = &K> {
+        self.hh.keys()
     }
 
-    /// The HH flowset: flows and the packets of each that the HH encoder holds.
-    pub(crate) fn hh_flows(&self) -> &HashMap<FlowKey, i64> {
-        &self.hh
-    }
-
-    /// The size of any flow.
-    ///
-    /// Of a flow in the HH flowset, the HH encoder holds every packet from the one that reached T_h
-    /// on, so at most T_h - 1 are not in it; fewer where the classifier took the flow for larger.
-    pub fn size_of(&self, family: &HashFamily, flow: &FlowKey) -> FlowSize {
+    /// As [`EdgeSizes::size_of`].
+    fn size_of(&self, family: &HashFamily, flow: &K) -> FlowSize {
         let hashes = family.hash(flow);
         let recorded = self.hh.get(flow).map_or(0, |&packets| packets as u64);
         if let Some(before) = self.packets_before(flow, &hashes) {
@@ -168,7 +239,7 @@ impl EdgeSizes {
     }
 
     /// Packets of the flow before it reached T_h, where they are known exactly.
-    fn packets_before(&self, flow: &FlowKey, hashes: &Hashes) -> Option<u64> {
+    fn packets_before(&self, flow: &K, hashes: &Hashes) -> Option<u64> {
         if !self.hh_complete {
             return None;
         }
@@ -191,7 +262,7 @@ impl EdgeSizes {
     }
 
     /// Every flow that has been decoded, in whichever part.
-    fn flows(&self) -> HashSet<&FlowKey> {
+    fn flows(&self) -> HashSet<&K> {
         let own = self.own.hl.iter().chain(&self.own.ll).flat_map(HashMap::keys);
         self.hh.keys().chain(own).collect()
     }
@@ -245,7 +316,7 @@ impl EdgeSizes {
     }
 
     fn distribution(&self, family: &HashFamily) -> Vec<(u64, f64)> {
-        let size = |flow: &FlowKey| self.size_of(family, flow).size;
+        let size = |flow: &K| self.size_of(family, flow).size;
         if self.all_exact() {
             let sizes = self.flows().into_iter().map(size);
             estimate::size_distribution_with_known(&self.classifier, 1, sizes)

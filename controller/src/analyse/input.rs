@@ -1,7 +1,7 @@
 //! What an epoch is analysed from.
 
-use calumma_sketch::{Attention, EgressGroup, IngressGroup};
-use calumma_wire::{Defects, Egress, Ingress};
+use calumma_sketch::{Attention, EgressGroup, IngressGroup, Key};
+use calumma_wire::{Defects, Egress, Ingress, Upstream};
 
 use super::decode::DecodedIngress;
 use crate::report::DecodeState;
@@ -56,11 +56,11 @@ impl EdgeInput {
 
     /// A sound epoch of an edge, from the groups that measured it and the packets they recorded: for
     /// replays and tests, which need no frames.
-    pub fn from_groups(
+    pub fn from_groups<K: Key>(
         edge: impl Into<String>,
         epoch: u64,
-        (ingress, packets_in): (&IngressGroup, u64),
-        (egress, packets_out): (&EgressGroup, u64),
+        (ingress, packets_in): (&IngressGroup<K>, u64),
+        (egress, packets_out): (&EgressGroup<K>, u64),
     ) -> Self {
         let ingress = Ingress {
             epoch,
@@ -69,8 +69,7 @@ impl EdgeInput {
             packets_in,
             counters: Vec::new(),
             classifier: ingress.classifier().clone(),
-            upstream: ingress.upstream().clone(),
-            hh_flows: None,
+            upstream: Upstream::undecoded(ingress.upstream().clone()),
         };
         let egress = Egress {
             epoch,
@@ -78,7 +77,7 @@ impl EdgeInput {
             defects: Defects::default(),
             packets_out,
             counters: Vec::new(),
-            downstream: egress.downstream().clone(),
+            downstream: egress.downstream().clone().into(),
         };
         Self {
             edge: edge.into(),

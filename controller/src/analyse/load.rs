@@ -1,6 +1,7 @@
 //! Load factors: how full an encoder was.
 
-use calumma_sketch::FermatSketch;
+use calumma_sketch::fermat::Lanes;
+use calumma_sketch::{FermatSketch, Key};
 
 /// An encoder's load as far as its empty buckets tell; taken before decoding, which empties them.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +13,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn of(sketch: &FermatSketch) -> Self {
+    pub(super) fn of<K: Key>(sketch: &FermatSketch<K>) -> Self {
         let empty = sketch.buckets().iter().filter(|bucket| bucket.is_zero()).count();
         let shape = sketch.shape();
         Self { buckets: shape.total_buckets(), empty, arrays: shape.arrays }

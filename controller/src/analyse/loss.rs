@@ -7,7 +7,9 @@
 
 use std::collections::HashMap;
 
-use calumma_sketch::{Attention, Decoded, FermatSketch, FlowKey, HashFamily, Layout, Part};
+use calumma_sketch::{
+    Attention, Decoded, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Layout, Part, WideKey,
+};
 
 use super::input::EdgeInput;
 use super::load::Load;
@@ -49,10 +51,23 @@ pub(super) fn detect(
         let ll = or_absent(attention, DecodeState::Blocked);
         return Losses::unknown(DecodeState::Blocked, ll);
     }
+    match layout.keys {
+        KeyKind::Ipv4 => detect_by::<FlowKey>(layout, family, attention, edges),
+        KeyKind::Dual => detect_by::<WideKey>(layout, family, attention, edges),
+    }
+}
+
+/// The losses of a sound epoch whose HH encoders are decoded, by the deployment's kind of key.
+fn detect_by<K: Key>(
+    layout: &Layout,
+    family: &HashFamily,
+    attention: &Attention,
+    edges: &[EdgeInput],
+) -> Losses {
     let partition = attention.partition;
-    let hl = Delta::decode(delta_hl(layout, &partition.hl_part(), edges), family);
+    let hl = Delta::<K>::decode(delta_hl(layout, &partition.hl_part(), edges), family);
     let ll = (partition.ll > 0)
-        .then(|| Delta::decode(delta_ll(layout, &partition.ll_part(), edges), family));
+        .then(|| Delta::<K>::decode(delta_ll(layout, &partition.ll_part(), edges), family));
 
     let decode = DecodeReport {
         hl: hl.state,
@@ -69,40 +84,42 @@ pub(super) fn detect(
 const SAME: &str = "the frames of a deployment have its layout";
 
 /// Everything that entered less everything that left as HL or HH candidate.
-fn delta_hl(layout: &Layout, part: &Part, edges: &[EdgeInput]) -> FermatSketch {
+fn delta_hl<K: Key>(layout: &Layout, part: &Part, edges: &[EdgeInput]) -> FermatSketch<K> {
     let mut delta = FermatSketch::new(layout.shape(part.len()));
     for upstream in edges.iter().filter_map(|edge| edge.decoded.as_ref()?.upstream_hl()) {
-        delta.add(upstream).expect(SAME);
+        delta.add(upstream.get().expect(SAME)).expect(SAME);
     }
     subtract_downstream(&mut delta, part, edges);
     delta
 }
 
 /// The same of LL candidates.
-fn delta_ll(layout: &Layout, part: &Part, edges: &[EdgeInput]) -> FermatSketch {
+fn delta_ll<K: Key>(layout: &Layout, part: &Part, edges: &[EdgeInput]) -> FermatSketch<K> {
     let mut delta = FermatSketch::new(layout.shape(part.len()));
     for side in edges.iter().filter_map(|edge| edge.ingress.as_ref()) {
-        delta.add(&side.upstream.part(part)).expect(SAME);
+        let upstream = side.upstream.get::<K>().expect(SAME);
+        delta.add(&upstream.encoder.part(part)).expect(SAME);
     }
     subtract_downstream(&mut delta, part, edges);
     delta
 }
 
-fn subtract_downstream(delta: &mut FermatSketch, part: &Part, edges: &[EdgeInput]) {
+fn subtract_downstream<K: Key>(delta: &mut FermatSketch<K>, part: &Part, edges: &[EdgeInput]) {
     for side in edges.iter().filter_map(|edge| edge.egress.as_ref()) {
-        delta.subtract(&side.downstream.part(part)).expect(SAME);
+        let downstream = side.downstream.get::<K>().expect(SAME);
+        delta.subtract(&downstream.part(part)).expect(SAME);
     }
 }
 
 /// A decoded delta encoder.
-struct Delta {
-    decoded: Decoded,
+struct Delta<K> {
+    decoded: Decoded<K>,
     state: DecodeState,
     load_factor: f64,
 }
 
-impl Delta {
-    fn decode(sketch: FermatSketch, family: &HashFamily) -> Self {
+impl<K: Key> Delta<K> {
+    fn decode(sketch: FermatSketch<K>, family: &HashFamily) -> Self {
         let load = Load::of(&sketch);
         let decoded = sketch.decode(family);
         if decoded.is_complete() {
@@ -116,9 +133,9 @@ impl Delta {
 
 /// Victim flows and flows with packets too many. A packet keeps its hierarchy on its way, so a loss
 /// in one encoder and a surplus in the other are two events and don't cancel.
-fn classify(
-    hl: &HashMap<FlowKey, i64>,
-    ll: &HashMap<FlowKey, i64>,
+fn classify<K: Key>(
+    hl: &HashMap<K, i64>,
+    ll: &HashMap<K, i64>,
     partial: bool,
 ) -> (Vec<Loss>, Vec<Surplus>) {
     let (mut loss, mut surplus) = (Vec::new(), Vec::new());

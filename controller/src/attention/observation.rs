@@ -3,9 +3,10 @@
 use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::net::Ipv4Addr;
 
-use calumma_sketch::{Attention, FlowKey, HashFamily, Layout, TowerSketch, estimate};
+use calumma_sketch::{
+    AnyKey, Attention, FlowKey, HashFamily, Key, Layout, TowerSketch, WideKey, estimate,
+};
 
 use super::candidates::Candidates;
 use super::load;
@@ -124,7 +125,7 @@ impl<'a> Observation<'a> {
                 packets,
                 flows: LazyCell::new(Box::new(|| estimate::cardinality(classifier).value)),
                 candidates: LazyCell::new(Box::new(move || {
-                    let packets = hh.sizes().hh_flows().values().copied();
+                    let packets = hh.sizes().hh_packets().into_iter();
                     Candidates::new(classifier, attention.t_h, packets, complete)
                 })),
             }
@@ -149,7 +150,11 @@ impl<'a> Observation<'a> {
                 .filter(|_| whole)
                 .map(|(entered, left)| entered.saturating_sub(left)),
             victims: LazyCell::new(Box::new(move || {
-                victims_of(epoch.losses(), &sides, attention.sample_rate.as_f64(), family)
+                let (losses, rate) = (epoch.losses(), attention.sample_rate.as_f64());
+                match sides.first().map(|side| side.hh.sizes().by_key()) {
+                    Some(AnyKey::Dual(_)) => victims_of::<WideKey>(losses, &sides, rate, family),
+                    _ => victims_of::<FlowKey>(losses, &sides, rate, family),
+                }
             })),
         })
     }
@@ -179,16 +184,20 @@ impl<'a> Side<'a> {
 /// Their sizes are what the classifier of the edge where they entered says, and that edge is one
 /// where heavy-hitter candidates of the same source entered: at the others, a flow that never came
 /// there would look as large as the mice it shares its counters with.
-fn victims_of(
+fn victims_of<K: Key>(
     losses: &[Loss],
     edges: &[Side<'_>],
     sample_rate: f64,
     family: &HashFamily,
 ) -> Victims {
-    let mut entered: HashMap<Ipv4Addr, Vec<usize>> = HashMap::new();
+    // The source address alone, which is the first third or so of a key's words: three or nine.
+    let source =
+        |key: &K| K::from_word_fn(|at| if at < K::WORDS / 2 { key.word(at) } else { 0 }, 0);
+    let mut entered: HashMap<K, Vec<usize>> = HashMap::new();
     for (at, side) in edges.iter().enumerate() {
-        for flow in side.hh.sizes().hh_flows().keys() {
-            let edges = entered.entry(flow.src()).or_default();
+        let sizes = side.hh.sizes().by_key().get::<K>();
+        for flow in sizes.into_iter().flat_map(|sizes| sizes.hh_flows()) {
+            let edges = entered.entry(source(flow)).or_default();
             if edges.last() != Some(&at) {
                 edges.push(at);
             }
@@ -196,10 +205,10 @@ fn victims_of(
     }
     let everywhere: Vec<usize> = (0..edges.len()).collect();
     let stride = losses.len().div_ceil(SAMPLE).max(1);
-    let victims = losses.iter().step_by(stride).map(|loss| {
-        let key = FlowKey::from(&loss.flow);
+    let victims = losses.iter().step_by(stride).filter_map(|loss| {
+        let key: K = loss.flow.key()?;
         let hashes = family.hash(&key);
-        let at = entered.get(&key.src()).unwrap_or(&everywhere);
+        let at = entered.get(&source(&key)).unwrap_or(&everywhere);
         let most = at.iter().map(|&at| edges[at].classifier.query(&hashes)).max();
         let lost = u32::try_from(loss.lost).unwrap_or(u32::MAX).max(1);
         let stands_for = match loss.class {
@@ -207,7 +216,7 @@ fn victims_of(
             LossClass::Light => 1.0 / sample_rate,
         };
         let size = most.unwrap_or(1).max(lost);
-        Victim { size, lost, flows: stands_for * stride as f64 }
+        Some(Victim { size, lost, flows: stands_for * stride as f64 })
     });
     Victims(victims.collect())
 }

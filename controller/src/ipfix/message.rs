@@ -2,6 +2,8 @@
 //!
 //! Templates are fixed, fields have fixed lengths, all numbers are big-endian. No I/O.
 
+use std::net::IpAddr;
+
 use crate::report::Flow;
 
 /// Bytes of a message's header.
@@ -29,6 +31,8 @@ const FLOW_START_MS: Element = (152, 8);
 const FLOW_END_MS: Element = (153, 8);
 const SOURCE_IPV4: Element = (8, 4);
 const DESTINATION_IPV4: Element = (12, 4);
+const SOURCE_IPV6: Element = (27, 16);
+const DESTINATION_IPV6: Element = (28, 16);
 const SOURCE_PORT: Element = (7, 2);
 const DESTINATION_PORT: Element = (11, 2);
 const PROTOCOL: Element = (4, 1);
@@ -44,17 +48,23 @@ pub enum Template {
     Victim,
     /// A heavy hitter at an edge.
     HeavyHitter,
+    /// A victim flow with IPv6 addresses.
+    Victim6,
+    /// A heavy hitter with IPv6 addresses.
+    HeavyHitter6,
 }
 
 impl Template {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Victim, Self::HeavyHitter];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Victim, Self::HeavyHitter, Self::Victim6, Self::HeavyHitter6];
 
     /// Its number, which is that of the sets of its records.
     pub fn id(self) -> u16 {
         match self {
             Self::Victim => 256,
             Self::HeavyHitter => 257,
+            Self::Victim6 => 258,
+            Self::HeavyHitter6 => 259,
         }
     }
 
@@ -77,6 +87,29 @@ impl Template {
                 FLOW_END_MS,
                 SOURCE_IPV4,
                 DESTINATION_IPV4,
+                SOURCE_PORT,
+                DESTINATION_PORT,
+                PROTOCOL,
+                PACKETS,
+                OBSERVATION_POINT,
+            ],
+            Self::Victim6 => &[
+                FLOW_START_MS,
+                FLOW_END_MS,
+                SOURCE_IPV6,
+                DESTINATION_IPV6,
+                SOURCE_PORT,
+                DESTINATION_PORT,
+                PROTOCOL,
+                PACKETS,
+                DROPPED_PACKETS,
+                FORWARDING_STATUS,
+            ],
+            Self::HeavyHitter6 => &[
+                FLOW_START_MS,
+                FLOW_END_MS,
+                SOURCE_IPV6,
+                DESTINATION_IPV6,
                 SOURCE_PORT,
                 DESTINATION_PORT,
                 PROTOCOL,
@@ -125,9 +158,11 @@ pub enum Kind {
 impl Record {
     /// The template that describes it.
     pub fn template(&self) -> Template {
-        match self.kind {
-            Kind::Victim { .. } => Template::Victim,
-            Kind::HeavyHitter { .. } => Template::HeavyHitter,
+        match (self.kind, self.flow.src.is_ipv4() && self.flow.dst.is_ipv4()) {
+            (Kind::Victim { .. }, true) => Template::Victim,
+            (Kind::HeavyHitter { .. }, true) => Template::HeavyHitter,
+            (Kind::Victim { .. }, false) => Template::Victim6,
+            (Kind::HeavyHitter { .. }, false) => Template::HeavyHitter6,
         }
     }
 
@@ -135,8 +170,15 @@ impl Record {
         let Self { start_ms, end_ms, flow, kind } = self;
         out.extend_from_slice(&start_ms.to_be_bytes());
         out.extend_from_slice(&end_ms.to_be_bytes());
-        out.extend_from_slice(&flow.src.octets());
-        out.extend_from_slice(&flow.dst.octets());
+        for address in [flow.src, flow.dst] {
+            match (address, flow.src.is_ipv4() && flow.dst.is_ipv4()) {
+                (IpAddr::V4(address), true) => out.extend_from_slice(&address.octets()),
+                (IpAddr::V4(address), false) => {
+                    out.extend_from_slice(&address.to_ipv6_mapped().octets());
+                }
+                (IpAddr::V6(address), _) => out.extend_from_slice(&address.octets()),
+            }
+        }
         put_u16(out, flow.sport);
         put_u16(out, flow.dport);
         out.push(flow.proto);
@@ -254,9 +296,21 @@ mod tests {
         let message = Encoder::new(9).templates(0x0102_0304);
         let header = [0, 10, 0, message.len() as u8, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(message[..16], header);
-        // One set with both templates, the first of ten elements, of which the first is 152.
+        // One set with all templates, the first of ten elements, of which the first is 152.
         assert_eq!(message[16..28], [0, 2, 0, message.len() as u8 - 16, 1, 0, 0, 10, 0, 152, 0, 8]);
-        assert_eq!(message.len(), 16 + 4 + (4 + 10 * 4) + (4 + 9 * 4));
+        assert_eq!(message.len(), 16 + 4 + 2 * (4 + 10 * 4) + 2 * (4 + 9 * 4));
+    }
+
+    #[test]
+    fn ipv6_flows_have_templates_of_their_own() {
+        let (src, dst) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+        let six = Record { flow: Flow { src, dst, ..victim(7).flow }, ..victim(7) };
+        let (message, taken) = Encoder::new(1).records(5, &[six, six, victim(8)]);
+        assert_eq!((taken, six.template()), (2, Template::Victim6));
+        assert_eq!(message[16..18], 258u16.to_be_bytes());
+        assert_eq!(message.len(), 16 + 4 + 2 * (46 + 24));
+        assert_eq!(message[36..40], [0x20, 1, 0xD, 0xB8]);
+        assert_eq!(message[67..69], [2, 0]);
     }
 
     #[test]

@@ -4,13 +4,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use calumma_sketch::{FlowKey, HashFamily};
+use calumma_sketch::HashFamily;
 use tokio::sync::watch;
 
 use super::hub::lock;
 use crate::analyse::{EdgeSizes, FlowSize};
 use crate::api::SizeAt;
-use crate::report::EpochReport;
+use crate::report::{EpochReport, Flow};
 
 /// Flow sizes that are kept: of this many edges and epochs together. Each holds a flow classifier
 /// and the flows of the HH encoder, about 400 KB at the paper's sizes under full load.
@@ -96,13 +96,13 @@ impl Recent {
     }
 
     /// A flow's size wherever it is still known, oldest first, edges by name.
-    pub(super) fn flow_sizes(&self, flow: &FlowKey) -> Vec<SizeAt> {
+    pub(super) fn flow_sizes(&self, flow: &Flow) -> Vec<SizeAt> {
         let kept: Vec<Sizes> = lock(&self.sizes).iter().cloned().collect();
         let at = |(edge, sizes): Sizes| {
-            let FlowSize { size, size_min, exact } = sizes.size_of(&self.family, flow);
-            SizeAt { edge, epoch: sizes.epoch(), size, size_min, exact }
+            let FlowSize { size, size_min, exact } = sizes.size_of(&self.family, flow)?;
+            Some(SizeAt { edge, epoch: sizes.epoch(), size, size_min, exact })
         };
-        let mut sizes: Vec<SizeAt> = kept.into_iter().map(at).collect();
+        let mut sizes: Vec<SizeAt> = kept.into_iter().filter_map(at).collect();
         sizes.sort_by(|a, b| (a.epoch, &a.edge).cmp(&(b.epoch, &b.edge)));
         sizes
     }

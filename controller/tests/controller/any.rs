@@ -1,5 +1,7 @@
 //! Reports of every shape, for properties.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use calumma_controller::report::{
     DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, Flow, HeavyChange,
     HeavyHitter, Loss, LossClass, NetworkState, PlanReport, Surplus, Timing,
@@ -8,11 +10,16 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 
+/// An address of either family.
+fn address(six: bool, bits: u128) -> IpAddr {
+    if six { Ipv6Addr::from(bits).into() } else { Ipv4Addr::from(bits as u32).into() }
+}
+
 fn flow() -> impl Strategy<Value = Flow> {
-    (any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), any::<u8>()).prop_map(
-        |(src, dst, sport, dport, proto)| Flow {
-            src: src.into(),
-            dst: dst.into(),
+    (any::<bool>(), any::<[u128; 2]>(), any::<u16>(), any::<u16>(), any::<u8>()).prop_map(
+        |(six, [src, dst], sport, dport, proto)| Flow {
+            src: address(six, src),
+            dst: address(six, dst),
             sport,
             dport,
             proto,

@@ -236,7 +236,7 @@ fn frames(world: &World, position: usize) -> [Message; 3] {
 }
 
 pub(crate) fn lost(report: &EpochReport) -> BTreeMap<FlowKey, u64> {
-    report.loss.iter().map(|loss| ((&loss.flow).into(), loss.lost)).collect()
+    report.loss.iter().map(|loss| (loss.flow.key().unwrap(), loss.lost)).collect()
 }
 
 /// 200 flows of which every seventh loses its second packet.

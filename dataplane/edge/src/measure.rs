@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use calumma_epoch::{Due, EpochClock, Event, Finished, Guards, Rotation, Schedule, Timeline};
-use calumma_sketch::{Attention, EgressGroup, HashFamily, IngressGroup};
+use calumma_sketch::{AnyKey, Attention, EgressGroups, HashFamily, IngressGroups, KeyKind};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::counters::Counters;
@@ -29,8 +29,8 @@ const WARM_LINES: usize = 16;
 /// An ingress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
 pub struct IngressRecord {
-    /// Flow classifier and upstream flow encoder.
-    pub group: IngressGroup,
+    /// Flow classifier and upstream flow encoder, for keys of the session's kind.
+    pub group: AnyKey<IngressGroups>,
     /// Packets recorded.
     pub packets: u64,
     /// By how much the flip out of this epoch came late, where that exceeds the guard for packets
@@ -42,8 +42,8 @@ pub struct IngressRecord {
 /// An egress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
 pub struct EgressRecord {
-    /// Downstream flow encoder.
-    pub group: EgressGroup,
+    /// Downstream flow encoder, for keys of the session's kind.
+    pub group: AnyKey<EgressGroups>,
     /// Packets recorded, those that carry no encoding included.
     pub packets: u64,
     /// Packets that carried a hierarchy which has no buckets in this epoch.
@@ -111,6 +111,8 @@ pub enum FromWorker {
 pub struct Session {
     /// Number of the session, so that groups of an earlier one are told apart.
     pub number: u32,
+    /// By which keys packets are measured.
+    pub keys: KeyKind,
     /// Hash functions of the deployment.
     pub family: Arc<HashFamily>,
     /// Epoch length and guards.
@@ -145,6 +147,7 @@ pub struct Measurement {
 #[derive(Debug)]
 pub(crate) struct Active {
     session: u32,
+    keys: KeyKind,
     pub(crate) family: Arc<HashFamily>,
     guards: Guards,
     clock: EpochClock,
@@ -181,6 +184,12 @@ impl Measurement {
     /// When something is due next, in nanoseconds since the Unix epoch.
     pub fn next_due_ns(&self) -> u64 {
         self.next_ns
+    }
+
+    /// By which keys packets are measured: IPv4 ones where there is no session.
+    #[inline]
+    pub(crate) fn keys(&self) -> KeyKind {
+        self.active.as_ref().map_or(KeyKind::Ipv4, |active| active.keys)
     }
 
     /// The session under way, if any.
@@ -289,9 +298,10 @@ impl Measurement {
 
 impl Active {
     fn new(session: Session) -> Self {
-        let Session { number, family, clock, first_epoch, attention } = session;
+        let Session { number, keys, family, clock, first_epoch, attention } = session;
         Self {
             session: number,
+            keys,
             family,
             guards: clock.guards(),
             clock,

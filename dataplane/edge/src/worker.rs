@@ -4,7 +4,7 @@ mod run;
 
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::group::BURST;
-use calumma_sketch::{FlowKey, Hierarchy};
+use calumma_sketch::{FlowKey, Hierarchy, Key, KeyKind, WideKey};
 
 use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;
@@ -95,9 +95,37 @@ pub struct Worker {
     pub counters: Counters,
 }
 
+/// Keys that packets are measured by.
+trait Measured: Key {
+    /// The key of a packet and the offset of its outermost IP header; `None` where these keys can't
+    /// tell its flow, or it has none.
+    fn of_packet(parsed: &Parsed) -> Option<(Self, usize)>;
+}
+
+impl Measured for FlowKey {
+    #[inline(always)]
+    fn of_packet(parsed: &Parsed) -> Option<(Self, usize)> {
+        match *parsed {
+            Parsed::Flow { key, ip_offset } => Some((key, ip_offset)),
+            _ => None,
+        }
+    }
+}
+
+impl Measured for WideKey {
+    #[inline(always)]
+    fn of_packet(parsed: &Parsed) -> Option<(Self, usize)> {
+        match *parsed {
+            Parsed::Flow { key, ip_offset } => Some((key.into(), ip_offset)),
+            Parsed::Flow6 { key, ip_offset } => Some((Self::from_bytes(key), ip_offset)),
+            _ => None,
+        }
+    }
+}
+
 /// The measurable packets of a burst.
-struct Flows {
-    keys: [FlowKey; BURST],
+struct Flows<K> {
+    keys: [K; BURST],
     /// Position in the burst and offset of the outermost IP header.
     places: [(u8, u16); BURST],
     len: usize,
@@ -166,11 +194,19 @@ impl Worker {
     /// # Panics
     /// When there are more.
     pub fn enter<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        match self.measurement.keys() {
+            KeyKind::Ipv4 => self.enter_as::<FlowKey, P>(packets),
+            KeyKind::Dual => self.enter_as::<WideKey, P>(packets),
+        }
+    }
+
+    #[inline]
+    fn enter_as<K: Measured, P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         match self.policy.carrier {
-            Carrier::Tos(tos) => self.enter_by(tos, packets),
-            Carrier::SignedTos(tos) => self.enter_by(tos, packets),
-            Carrier::FlowLabel(label) => self.enter_by(label, packets),
-            Carrier::Shim(shim) => self.enter_by(shim, packets),
+            Carrier::Tos(tos) => self.enter_by::<K, P>(tos, packets),
+            Carrier::SignedTos(tos) => self.enter_by::<K, P>(tos, packets),
+            Carrier::FlowLabel(label) => self.enter_by::<K, P>(label, packets),
+            Carrier::Shim(shim) => self.enter_by::<K, P>(shim, packets),
         }
     }
 
@@ -180,7 +216,15 @@ impl Worker {
     /// # Panics
     /// When there are more.
     pub fn cross<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        let flows = match self.policy.carrier {
+        match self.measurement.keys() {
+            KeyKind::Ipv4 => self.cross_as::<FlowKey, P>(packets),
+            KeyKind::Dual => self.cross_as::<WideKey, P>(packets),
+        }
+    }
+
+    #[inline]
+    fn cross_as<K: Measured, P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        let flows: Flows<K> = match self.policy.carrier {
             Carrier::Tos(tos) => self.flows(packets, tos, |_, _| true),
             Carrier::SignedTos(tos) => self.flows(packets, tos, |_, _| true),
             Carrier::FlowLabel(label) => self.flows(packets, label, |_, _| true),
@@ -194,8 +238,12 @@ impl Worker {
     }
 
     #[inline]
-    fn enter_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
-        let flows =
+    fn enter_by<K: Measured, P: Packet>(
+        &mut self,
+        carrier: impl Carry,
+        packets: &mut [P],
+    ) -> DropMask {
+        let flows: Flows<K> =
             self.flows(packets, carrier, |packet, ip_offset| carrier.can_carry(packet, ip_offset));
         let (bit, hierarchies) = self.record_ingress(&flows);
         for (&(at, ip_offset), &hierarchy) in flows.places().iter().zip(&hierarchies) {
@@ -207,15 +255,17 @@ impl Worker {
 
     /// Records what enters; gives the timestamp bit and the hierarchies to mark it with.
     #[inline]
-    fn record_ingress(&mut self, flows: &Flows) -> (usize, [Hierarchy; BURST]) {
+    fn record_ingress<K: Measured>(&mut self, flows: &Flows<K>) -> (usize, [Hierarchy; BURST]) {
         let mut by_packet = [Hierarchy::NonSampledLl; BURST];
         let hierarchies = &mut by_packet[..flows.len];
         let mut bit = 0;
         if let Some(active) = self.measurement.active() {
             bit = timestamp_bit(active.rotation.epoch());
             let Active { family, rotation, .. } = active;
-            if let Some(record) = rotation.ingress() {
-                record.group.record_burst(family, flows.keys(), hierarchies);
+            if let Some(record) = rotation.ingress()
+                && let Some(group) = record.group.get_mut::<K>()
+            {
+                group.record_burst(family, flows.keys(), hierarchies);
                 record.packets += flows.len as u64;
                 self.counters.ingress_recorded += flows.len as u64;
             } else {
@@ -233,18 +283,30 @@ impl Worker {
     /// # Panics
     /// When there are more.
     pub fn exit<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        match self.policy.carrier {
-            Carrier::Tos(tos) => self.exit_by(tos, packets),
-            Carrier::SignedTos(tos) => self.exit_by(tos, packets),
-            Carrier::FlowLabel(label) => self.exit_by(label, packets),
-            Carrier::Shim(shim) => self.exit_by(shim, packets),
+        match self.measurement.keys() {
+            KeyKind::Ipv4 => self.exit_as::<FlowKey, P>(packets),
+            KeyKind::Dual => self.exit_as::<WideKey, P>(packets),
         }
     }
 
     #[inline]
-    fn exit_by<P: Packet>(&mut self, carrier: impl Carry, packets: &mut [P]) -> DropMask {
+    fn exit_as<K: Measured, P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        match self.policy.carrier {
+            Carrier::Tos(tos) => self.exit_by::<K, P>(tos, packets),
+            Carrier::SignedTos(tos) => self.exit_by::<K, P>(tos, packets),
+            Carrier::FlowLabel(label) => self.exit_by::<K, P>(label, packets),
+            Carrier::Shim(shim) => self.exit_by::<K, P>(shim, packets),
+        }
+    }
+
+    #[inline]
+    fn exit_by<K: Measured, P: Packet>(
+        &mut self,
+        carrier: impl Carry,
+        packets: &mut [P],
+    ) -> DropMask {
         let detached = carrier.detach(packets);
-        let flows = self.flows(packets, carrier, |_, _| true);
+        let flows: Flows<K> = self.flows(packets, carrier, |_, _| true);
         let mut by_bit = [Marked::default(), Marked::default()];
         for (key, &(at, ip_offset)) in flows.keys().iter().zip(flows.places()) {
             let at = usize::from(at);
@@ -261,15 +323,17 @@ impl Worker {
         flows.drops
     }
 
-    fn record_egress(&mut self, bit: usize, marked: &Marked) {
+    fn record_egress<K: Measured>(&mut self, bit: usize, marked: &Marked<K>) {
         let packets = marked.len as u64;
         let Some(active) = self.measurement.active() else {
             self.counters.egress_unrecorded += packets;
             return;
         };
         let Active { family, rotation, .. } = active;
-        if let Some(record) = rotation.egress(bit) {
-            let foreign = record.group.record_burst(
+        if let Some(record) = rotation.egress(bit)
+            && let Some(group) = record.group.get_mut::<K>()
+        {
+            let foreign = group.record_burst(
                 family,
                 &marked.keys[..marked.len],
                 &marked.hierarchies[..marked.len],
@@ -291,15 +355,15 @@ impl Worker {
     /// Reads the headers of a burst, and counts what can't be measured, packets that `can_carry` no
     /// mark among it.
     #[inline]
-    fn flows<P: Packet>(
+    fn flows<K: Measured, P: Packet>(
         &mut self,
         packets: &[P],
         carrier: impl Carry,
         can_carry: impl Fn(&P, usize) -> bool,
-    ) -> Flows {
+    ) -> Flows<K> {
         assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
         let mut flows = Flows {
-            keys: [FlowKey::default(); BURST],
+            keys: [K::default(); BURST],
             places: [(0, 0); BURST],
             len: 0,
             drops: DropMask::default(),
@@ -310,15 +374,20 @@ impl Worker {
                 Tunnels::Outer => parse(packet.bytes(), packet.wire_len()),
                 Tunnels::Inner => self.parse_inner(packet),
             };
+            let measured = K::of_packet(&parsed);
+            if let Some((key, ip_offset)) = measured
+                && can_carry(packet, ip_offset)
+            {
+                flows.keys[flows.len] = key;
+                flows.places[flows.len] = (at as u8, ip_offset as u16);
+                flows.len += 1;
+                continue;
+            }
             let treatment = match parsed {
-                Parsed::Flow { key, ip_offset } if can_carry(packet, ip_offset) => {
-                    flows.keys[flows.len] = key;
-                    flows.places[flows.len] = (at as u8, ip_offset as u16);
-                    flows.len += 1;
-                    continue;
+                Parsed::Flow { .. } | Parsed::Flow6 { .. } if measured.is_some() => {
+                    self.unmeasured(Unmeasured::NoCarrier)
                 }
-                Parsed::Flow { .. } => self.unmeasured(Unmeasured::NoCarrier),
-                Parsed::Flow6 { .. } => self.unmeasured(Unmeasured::Ipv6),
+                Parsed::Flow { .. } | Parsed::Flow6 { .. } => self.unmeasured(Unmeasured::Ipv6),
                 Parsed::Unmeasured(_) if carrier.is_foreign(packet) => {
                     self.unmeasured(Unmeasured::ForeignShim)
                 }
@@ -357,9 +426,9 @@ impl Worker {
     }
 }
 
-impl Flows {
+impl<K> Flows<K> {
     #[inline]
-    fn keys(&self) -> &[FlowKey] {
+    fn keys(&self) -> &[K] {
         &self.keys[..self.len]
     }
 
@@ -370,25 +439,21 @@ impl Flows {
 }
 
 /// Packets of a burst that carry the same timestamp bit.
-struct Marked {
-    keys: [FlowKey; BURST],
+struct Marked<K> {
+    keys: [K; BURST],
     hierarchies: [Hierarchy; BURST],
     len: usize,
 }
 
-impl Default for Marked {
+impl<K: Measured> Default for Marked<K> {
     fn default() -> Self {
-        Self {
-            keys: [FlowKey::default(); BURST],
-            hierarchies: [Hierarchy::NonSampledLl; BURST],
-            len: 0,
-        }
+        Self { keys: [K::default(); BURST], hierarchies: [Hierarchy::NonSampledLl; BURST], len: 0 }
     }
 }
 
-impl Marked {
+impl<K> Marked<K> {
     #[inline]
-    fn push(&mut self, key: FlowKey, hierarchy: Hierarchy) {
+    fn push(&mut self, key: K, hierarchy: Hierarchy) {
         self.keys[self.len] = key;
         self.hierarchies[self.len] = hierarchy;
         self.len += 1;

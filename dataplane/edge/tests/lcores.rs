@@ -7,7 +7,9 @@ use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Packet, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, EgressGroup, HashKey, IngressGroup, Layout, Level};
+use calumma_sketch::{
+    AnyKey, Attention, EgressGroups, FlowKey, HashKey, IngressGroups, Key, Layout, Level,
+};
 use proptest::prelude::*;
 
 const FIRST_EPOCH: u64 = 100;
@@ -55,6 +57,9 @@ fn plan() -> SessionPlan {
     }
 }
 
+/// Both sides' groups of an epoch.
+type Groups = (Option<AnyKey<IngressGroups>>, Option<AnyKey<EgressGroups>>);
+
 /// What a switch of `lcores` lcores measures, epoch by epoch, of packets (when, of which flow) each of
 /// which `lcore_of` its number gives a lcore, in bursts of up to `burst`.
 fn measured(
@@ -62,7 +67,7 @@ fn measured(
     burst: usize,
     packets: &[(u64, u8)],
     lcore_of: impl Fn(usize) -> usize,
-) -> BTreeMap<u64, (Option<IngressGroup>, Option<EgressGroup>)> {
+) -> BTreeMap<u64, Groups> {
     let plan = plan();
     let start = plan.clock.start_of(FIRST_EPOCH);
     let (mut collector, mailboxes) = Collector::new(lcores);
@@ -71,7 +76,7 @@ fn measured(
         .into_iter()
         .map(|mailbox| Worker::new(Policy::default(), Measurement::new(mailbox)))
         .collect();
-    let mut groups: BTreeMap<u64, (Option<IngressGroup>, Option<EgressGroup>)> = BTreeMap::new();
+    let mut groups: BTreeMap<u64, Groups> = BTreeMap::new();
     let mut take_in = |collector: &mut Collector| {
         for part in collector.poll() {
             match part {
@@ -134,7 +139,7 @@ proptest! {
             (number as u64).wrapping_mul(spread | 1) as usize >> 7
         });
         prop_assert!(one.len() >= 3);
-        let recorded: i64 = one.values().flat_map(|(group, _)| group).map(|g| g.upstream().packets()).sum();
+        let recorded: i64 = one.values().flat_map(|(group, _)| group).map(|g| FlowKey::of(g).unwrap().upstream().packets()).sum();
         prop_assert_eq!(recorded, packets.len() as i64);
         prop_assert_eq!(one, several);
     }

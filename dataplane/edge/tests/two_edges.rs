@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use calumma_edge::carrier::{Carrier, Shim, SignedTos};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
+use calumma_edge::parse::Unmeasured;
 use calumma_edge::worker::{Packet, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, HashKey, Layout};
+use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, HashKey, Key, Layout, WideKey};
 use proptest::prelude::*;
 
 const LENGTH_NS: u64 = 50_000_000;
@@ -56,17 +57,37 @@ fn flow(n: u32) -> FlowKey {
     FlowKey::v4([10, 0, high, low].into(), [10, 200, 0, 1].into(), 12_345, 80, 17)
 }
 
+/// The same of IPv6 where `n` is odd.
+fn dual_frame(n: u32) -> Frame {
+    if n.is_multiple_of(2) {
+        return frame(n);
+    }
+    let mut bytes = vec![2; 12];
+    bytes.extend_from_slice(&[0x86, 0xDD, 0x60, 0, 0, n as u8, 0, 8, 17, 64]);
+    bytes.extend_from_slice(dual_flow(n).as_bytes().first_chunk::<36>().unwrap());
+    bytes.extend_from_slice(&[0, 8, 0, 0]);
+    Frame(bytes)
+}
+
+fn dual_flow(n: u32) -> WideKey {
+    if n.is_multiple_of(2) {
+        return flow(n).into();
+    }
+    let end = |net: u16| [0x2001, 0xDB8, net, 0, 0, 0, 0, n as u16].into();
+    WideKey::v6(end(1), end(2), 12_345, 80, 17)
+}
+
 /// A switch of several lcores; a flow's packets always meet the same one, as under RSS.
-struct Switch {
+struct Switch<K: Key = FlowKey> {
     collector: Collector,
     lcores: Vec<Worker>,
-    upstream: BTreeMap<u64, FermatSketch>,
-    downstream: BTreeMap<u64, FermatSketch>,
+    upstream: BTreeMap<u64, FermatSketch<K>>,
+    downstream: BTreeMap<u64, FermatSketch<K>>,
     packets: BTreeMap<u64, (u64, u64)>,
     late_packets: u64,
 }
 
-impl Switch {
+impl<K: Key> Switch<K> {
     fn new(lcores: usize, plan: &SessionPlan) -> Self {
         Self::with_carrier(lcores, plan, Carrier::default())
     }
@@ -90,14 +111,16 @@ impl Switch {
                 Part::Ingress { epoch, record, mixed_attention, .. } => {
                     assert!(!mixed_attention && record.stall_ns == 0);
                     self.packets.entry(epoch).or_default().0 = record.packets;
-                    self.upstream.insert(epoch, record.group.upstream().clone());
+                    let group = record.group.get::<K>().unwrap();
+                    self.upstream.insert(epoch, group.upstream().clone());
                     self.collector.recycle(record);
                 }
                 Part::Egress { epoch, record, mixed_attention } => {
                     assert!(!mixed_attention && record.stall_ns == 0);
                     assert_eq!(record.foreign_packets, 0);
                     self.packets.entry(epoch).or_default().1 = record.packets;
-                    self.downstream.insert(epoch, record.group.downstream().clone());
+                    let group = record.group.get::<K>().unwrap();
+                    self.downstream.insert(epoch, group.downstream().clone());
                     self.collector.recycle(record);
                 }
                 Part::Sealed { late_packets, .. } => self.late_packets += late_packets,
@@ -147,68 +170,100 @@ proptest! {
     #[test]
     fn upstream_minus_downstream_is_what_was_lost_in_each_epoch(
         sent in packets(), ingress_lcores in 1usize..4, egress_lcores in 1usize..4,
-        carrier in carriers(),
+        carrier in carriers(), dual: bool,
     ) {
-        let plan = plan();
-        let start = plan.clock.start_of(FIRST_EPOCH);
-        let mut entry = Switch::with_carrier(ingress_lcores, &plan, carrier);
-        let mut exit = Switch::with_carrier(egress_lcores, &plan, carrier);
-
-        let mut steps = Vec::new();
-        for (id, &(at, n, flight)) in sent.iter().enumerate() {
-            steps.push((start + at, id, n, false));
-            if let Some(flight) = flight {
-                steps.push((start + at + flight, id, n, true));
-            }
+        let lcores = [ingress_lcores, egress_lcores];
+        if dual {
+            assert_losses_are_found(&sent, lcores, carrier, dual_frame, dual_flow)?;
+        } else {
+            assert_losses_are_found(&sent, lcores, carrier, frame, flow)?;
         }
-        steps.sort_by_key(|&(at, id, _, arrives)| (at, arrives, id));
-        let mut travelling = BTreeMap::new();
-        for (at, id, n, arrives) in steps {
-            entry.advance_to(at);
-            exit.advance_to(at);
-            let mut packet = travelling.remove(&id).unwrap_or_else(|| frame(n));
-            if arrives {
-                exit.lcore_of(n).egress(std::slice::from_mut(&mut packet));
-                prop_assert_eq!(&packet.0, &frame(n).0, "the mark is taken out again");
-            } else {
-                entry.lcore_of(n).ingress(std::slice::from_mut(&mut packet));
-                travelling.insert(id, packet);
-            }
-        }
-        let end = start + 10 * LENGTH_NS;
-        entry.advance_to(end);
-        exit.advance_to(end);
-
-        let mut lost: BTreeMap<u64, BTreeMap<FlowKey, i64>> = BTreeMap::new();
-        for &(at, n, flight) in &sent {
-            let of_epoch = lost.entry(plan.clock.epoch_at(start + at)).or_default();
-            if flight.is_none() {
-                *of_epoch.entry(flow(n)).or_default() += 1;
-            }
-        }
-        let family = HashFamily::new(&plan.hash_key);
-        let hl = plan.attention.partition.hl_part();
-        for (epoch, lost) in lost {
-            let mut delta = entry.upstream[&epoch].part(&hl);
-            delta.subtract(&exit.downstream[&epoch].part(&hl)).unwrap();
-            let decoded = delta.decode(&family);
-            prop_assert!(decoded.is_complete());
-            prop_assert_eq!(decoded.into_flowset().into_iter().collect::<BTreeMap<_, _>>(), lost);
-        }
-        let entered: u64 = entry.packets.values().map(|packets| packets.0).sum();
-        let left: u64 = exit.packets.values().map(|packets| packets.1).sum();
-        prop_assert_eq!(entered, sent.len() as u64);
-        prop_assert_eq!(left, sent.iter().filter(|packet| packet.2.is_some()).count() as u64);
-        prop_assert_eq!(entry.late_packets + exit.late_packets, 0);
     }
+}
+
+/// Sends packets from one switch to the other, both measuring by the key that `flow` gives, and
+/// compares.
+fn assert_losses_are_found<K: Key>(
+    sent: &[Sent],
+    [ingress_lcores, egress_lcores]: [usize; 2],
+    carrier: Carrier,
+    frame: fn(u32) -> Frame,
+    flow: fn(u32) -> K,
+) -> Result<(), TestCaseError> {
+    let mut plan = plan();
+    plan.layout.keys = K::KIND;
+    let start = plan.clock.start_of(FIRST_EPOCH);
+    let mut entry = Switch::<K>::with_carrier(ingress_lcores, &plan, carrier);
+    let mut exit = Switch::<K>::with_carrier(egress_lcores, &plan, carrier);
+
+    let mut steps = Vec::new();
+    for (id, &(at, n, flight)) in sent.iter().enumerate() {
+        steps.push((start + at, id, n, false));
+        if let Some(flight) = flight {
+            steps.push((start + at + flight, id, n, true));
+        }
+    }
+    steps.sort_by_key(|&(at, id, _, arrives)| (at, arrives, id));
+    let mut travelling = BTreeMap::new();
+    for (at, id, n, arrives) in steps {
+        entry.advance_to(at);
+        exit.advance_to(at);
+        let mut packet = travelling.remove(&id).unwrap_or_else(|| frame(n));
+        if arrives {
+            exit.lcore_of(n).egress(std::slice::from_mut(&mut packet));
+            prop_assert_eq!(&packet.0, &frame(n).0, "the mark is taken out again");
+        } else {
+            entry.lcore_of(n).ingress(std::slice::from_mut(&mut packet));
+            travelling.insert(id, packet);
+        }
+    }
+    let end = start + 10 * LENGTH_NS;
+    entry.advance_to(end);
+    exit.advance_to(end);
+
+    let mut lost: BTreeMap<u64, BTreeMap<K, i64>> = BTreeMap::new();
+    for &(at, n, flight) in sent {
+        let of_epoch = lost.entry(plan.clock.epoch_at(start + at)).or_default();
+        if flight.is_none() {
+            *of_epoch.entry(flow(n)).or_default() += 1;
+        }
+    }
+    let family = HashFamily::new(&plan.hash_key);
+    let hl = plan.attention.partition.hl_part();
+    for (epoch, lost) in lost {
+        let mut delta = entry.upstream[&epoch].part(&hl);
+        delta.subtract(&exit.downstream[&epoch].part(&hl)).unwrap();
+        let decoded = delta.decode(&family);
+        prop_assert!(decoded.is_complete());
+        prop_assert_eq!(decoded.into_flowset().into_iter().collect::<BTreeMap<_, _>>(), lost);
+    }
+    let entered: u64 = entry.packets.values().map(|packets| packets.0).sum();
+    let left: u64 = exit.packets.values().map(|packets| packets.1).sum();
+    prop_assert_eq!(entered, sent.len() as u64);
+    prop_assert_eq!(left, sent.iter().filter(|packet| packet.2.is_some()).count() as u64);
+    prop_assert_eq!(entry.late_packets + exit.late_packets, 0);
+    Ok(())
+}
+
+#[test]
+fn ipv6_is_not_measured_by_ipv4_keys_but_forwarded_and_counted() {
+    let plan = plan();
+    let mut entry = Switch::<FlowKey>::new(1, &plan);
+    entry.advance_to(plan.clock.start_of(FIRST_EPOCH) + 1);
+    let mut packet = dual_frame(1);
+    assert!(entry.lcore_of(1).ingress(std::slice::from_mut(&mut packet)).is_empty());
+    assert_eq!(packet.0, dual_frame(1).0);
+    let counters = entry.lcores[0].counters;
+    assert_eq!(counters.unmeasured[Unmeasured::Ipv6 as usize], 1);
+    assert_eq!(counters.ingress_recorded, 0);
 }
 
 #[test]
 fn a_packet_that_travels_longer_than_the_guard_is_seen_to_be_late() {
     let plan = plan();
     let start = plan.clock.start_of(FIRST_EPOCH);
-    let mut entry = Switch::new(1, &plan);
-    let mut exit = Switch::new(1, &plan);
+    let mut entry = Switch::<FlowKey>::new(1, &plan);
+    let mut exit = Switch::<FlowKey>::new(1, &plan);
     entry.advance_to(start + 1);
     let mut packet = frame(1);
     entry.lcore_of(1).ingress(std::slice::from_mut(&mut packet));
@@ -222,7 +277,7 @@ fn a_packet_that_travels_longer_than_the_guard_is_seen_to_be_late() {
 #[test]
 fn attention_takes_effect_at_its_epoch_and_on_all_lcores() {
     let plan = plan();
-    let mut switch = Switch::new(2, &plan);
+    let mut switch = Switch::<FlowKey>::new(2, &plan);
     let sharper = Attention { t_h: 7, ..plan.attention };
     switch.collector.attend(FIRST_EPOCH + 2, sharper);
     let end = plan.clock.start_of(FIRST_EPOCH + 4) + 1;
@@ -244,8 +299,8 @@ proptest! {
         ip: bool,
     ) {
         let plan = plan();
-        let mut entry = Switch::new(1, &plan);
-        let mut exit = Switch::new(1, &plan);
+        let mut entry = Switch::<FlowKey>::new(1, &plan);
+        let mut exit = Switch::<FlowKey>::new(1, &plan);
         entry.advance_to(plan.clock.start_of(FIRST_EPOCH));
         exit.advance_to(plan.clock.start_of(FIRST_EPOCH));
         for bytes in packets.iter_mut().filter(|bytes| ip && bytes.len() > 33) {

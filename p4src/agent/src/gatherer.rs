@@ -11,7 +11,8 @@ use calumma_bfrt::ClientError;
 use calumma_bfrt::proto::TableEntry;
 use calumma_epoch::{EpochClock, Timeline, timestamp_bit};
 use calumma_link::{SessionPlan, unix_ns};
-use calumma_sketch::{Attention, FermatSketch, TowerSketch};
+use calumma_sketch::fermat::Lanes;
+use calumma_sketch::{Attention, FermatSketch, FlowKey, TowerSketch};
 use tracing::{debug, error, warn};
 
 use crate::collection::Source;
@@ -222,7 +223,7 @@ impl Gatherer {
         let Some(words) = self.gather(epoch, &Source::EGRESS)? else { return Ok(()) };
         let layout = &self.plan.layout;
         let shape = layout.downstream_shape();
-        match FermatSketch::from_words(shape, words.concat()) {
+        match FermatSketch::<FlowKey>::from_words(shape, words.concat()) {
             Ok(downstream) => {
                 let first = &downstream.buckets()[..shape.buckets];
                 let encoded: u64 = first.iter().map(|bucket| bucket.count() as u32 as u64).sum();

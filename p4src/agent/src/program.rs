@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use calumma_bfrt::{Info, InfoError};
 use calumma_sketch::hash::{ROTATIONS, crc};
-use calumma_sketch::{Arithmetic, Layout, Level, fermat};
+use calumma_sketch::{Arithmetic, KeyKind, Layout, Level, fermat};
 
 use crate::collection::Source;
 use crate::collector::registers;
@@ -18,6 +18,11 @@ pub const WORD_BITS: u32 = 16;
 /// A layout that the P4 program can't have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbuildable {
+    /// The program reads IPv4 headers, and a bucket of wide keys has more words than it has stages for.
+    #[error(
+        "keys = \"dual\": a Tofino edge measures IPv4 only; set keys = \"ipv4\", or run software edges"
+    )]
+    Keys,
     /// The classifier is built for one array of 8-bit and one of 16-bit counters.
     #[error(
         "classifier: the P4 program has one array of 8-bit and one of 16-bit counters, each of \
@@ -40,6 +45,9 @@ const MOST_BUCKETS: u32 = 1 << (WORD_BITS - 3);
 /// # Errors
 /// Names what the program is not made for.
 pub fn check(layout: &Layout) -> Result<(), Unbuildable> {
+    if layout.keys != KeyKind::Ipv4 {
+        return Err(Unbuildable::Keys);
+    }
     let fits = |level: &Level, bits| {
         let counters = level.counters;
         level.bits == bits && counters.is_power_of_two() && (2..=1 << 15).contains(&counters)
@@ -193,6 +201,8 @@ mod tests {
     #[test]
     fn a_layout_the_program_is_not_made_for_says_why() {
         assert_eq!(check(&Layout::default()), Ok(()));
+        let dual = Layout { keys: KeyKind::Dual, ..Layout::default() };
+        assert_eq!(check(&dual), Err(Unbuildable::Keys));
         let four = Layout { arrays: 4, ..Layout::default() };
         assert_eq!(check(&four), Err(Unbuildable::Arrays(4)));
         let large = Layout { upstream_buckets: 8193, ..Layout::default() };

@@ -11,7 +11,7 @@ use calumma_epoch::EpochClock;
 use calumma_interface::{Cable, Plug};
 use calumma_link::unix_ns;
 use calumma_sketch::{
-    Arithmetic, Attention, EgressGroup, FlowKey, HashFamily, HashKey, Hierarchy, IngressGroup,
+    Arithmetic, Attention, EgressGroup, FlowKey, HashFamily, HashKey, Hierarchy, IngressGroup, Key,
     Layout, Partition,
 };
 use calumma_switchd::collector::Way;
@@ -99,14 +99,16 @@ fn assert_equal(layout: &Layout, epoch: u64, reported: &Reported, passed: &[Pass
     assert_eq!(&ingress.classifier, entering.classifier(), "epoch {epoch}");
     let hh = ingress.attention.partition.hh_part();
     // Flows of the HH encoder go out decoded.
-    match &ingress.hh_flows {
+    let upstream = FlowKey::of(&ingress.upstream).unwrap();
+    match &upstream.hh_flows {
         Some(flows) => {
             let decoded = entering.upstream().part(&hh).decode(&family);
             assert_eq!(flows, decoded.flows(), "epoch {epoch}");
         }
-        None => assert_eq!(&ingress.upstream, entering.upstream(), "epoch {epoch}"),
+        None => assert_eq!(&upstream.encoder, entering.upstream(), "epoch {epoch}"),
     }
-    assert_eq!(&egress.downstream, leaving.downstream(), "epoch {epoch}");
+    let downstream = FlowKey::of(&egress.downstream).unwrap();
+    assert_eq!(downstream, leaving.downstream(), "epoch {epoch}");
     assert_eq!(ingress.packets_in, passed.len() as u64, "epoch {epoch}");
     assert_eq!(reported.sealed, Some(0), "epoch {epoch}: no packet is late");
     assert!(ingress.defects.is_none() && egress.defects.is_none(), "epoch {epoch}");

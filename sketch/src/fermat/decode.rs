@@ -16,13 +16,13 @@
 
 use std::collections::VecDeque;
 
-use super::bucket::Bucket;
+use super::bucket::Lanes;
 use super::decoded::Decoded;
 use super::sketch::FermatSketch;
-use super::{Arithmetic, MAX_ARRAYS, prime, wrapping};
-use crate::burst::{BURST, Column, Keys, Rows, ones};
+use super::{Arithmetic, MAX_ARRAYS};
+use crate::burst::{BURST, Column, ones};
 use crate::hash::HashFamily;
-use crate::key::FlowKey;
+use crate::key::Key;
 use crate::memory::prefer_huge_pages;
 use crate::simd::{Isa, Work};
 
@@ -32,76 +32,68 @@ const EXTRACTIONS_PER_BUCKET: usize = 4;
 /// Bursts of changed buckets that are looked at for each burst of the sweep, if there are as many.
 const CHANGED_PER_SWEPT: usize = 4;
 
-pub(super) fn decode(sketch: FermatSketch, family: &HashFamily) -> Decoded {
+pub(super) fn decode<K: Key>(sketch: FermatSketch<K>, family: &HashFamily) -> Decoded<K> {
     use Arithmetic::{Prime, Wrapping};
     // The usual number of arrays gets code of its own.
     match (sketch.shape().arithmetic, sketch.shape().arrays) {
-        (Prime, 3) => peel::<true, 3>(sketch, family),
-        (Wrapping, 3) => peel::<false, 3>(sketch, family),
-        (Prime, _) => peel::<true, 0>(sketch, family),
-        (Wrapping, _) => peel::<false, 0>(sketch, family),
+        (Prime, 3) => peel::<K, true, 3>(sketch, family),
+        (Wrapping, 3) => peel::<K, false, 3>(sketch, family),
+        (Prime, _) => peel::<K, true, 0>(sketch, family),
+        (Wrapping, _) => peel::<K, false, 0>(sketch, family),
     }
 }
 
 /// Peels in prime or wrapping arithmetic, and `ARRAYS` arrays or, where 0, as many as there are.
-fn peel<const PRIME: bool, const ARRAYS: usize>(
-    sketch: FermatSketch,
+fn peel<K: Key, const PRIME: bool, const ARRAYS: usize>(
+    sketch: FermatSketch<K>,
     family: &HashFamily,
-) -> Decoded {
-    family.engine().run(Peel::<PRIME, ARRAYS>(sketch, family))
+) -> Decoded<K> {
+    family.engine().run(Peel::<K, PRIME, ARRAYS>(sketch, family))
 }
 
-struct Peel<'a, const PRIME: bool, const ARRAYS: usize>(FermatSketch, &'a HashFamily);
+struct Peel<'a, K: Key, const PRIME: bool, const ARRAYS: usize>(FermatSketch<K>, &'a HashFamily);
 
-impl<const PRIME: bool, const ARRAYS: usize> Work for Peel<'_, PRIME, ARRAYS> {
-    type Output = Decoded;
+impl<K: Key, const PRIME: bool, const ARRAYS: usize> Work for Peel<'_, K, PRIME, ARRAYS> {
+    type Output = Decoded<K>;
 
     #[inline(always)]
-    fn work(self, isa: impl Isa) -> Decoded {
-        Peeling::<_, PRIME, ARRAYS>::new(self.0, self.1, isa).run()
+    fn work(self, isa: impl Isa) -> Decoded<K> {
+        Peeling::<_, K, PRIME, ARRAYS>::new(self.0, self.1, isa).run()
     }
 }
 
-/// What dividing a burst of buckets by their counts gives.
-pub(super) struct Quotients {
-    /// The padded keys, as little-endian words.
-    pub(super) words: [Column; 4],
-    /// The fingerprints summed along with them, 0 where none are.
-    pub(super) fingerprints: Column,
-    /// A set bit for each bucket that may hold a single flow. What comes out of others is arbitrary.
-    pub(super) plausible: u32,
-}
-
 /// Flows that may be alone in a bucket.
-struct Candidates {
+struct Candidates<K: Key> {
     len: usize,
-    /// Padded keys, as little-endian words.
-    keys: Rows,
+    keys: [K; BURST],
     fingerprints: Column,
     /// The bucket of each, and what it held.
     at: Column,
-    taken: [Bucket; BURST],
+    taken: [K::Bucket; BURST],
 }
 
-impl Candidates {
-    const NONE: Self = Self {
-        len: 0,
-        keys: Rows::ZERO,
-        fingerprints: Column::ZERO,
-        at: Column::ZERO,
-        taken: [Bucket([0; 8]); BURST],
-    };
+impl<K: Key> Candidates<K> {
+    #[inline(always)]
+    fn none() -> Self {
+        Self {
+            len: 0,
+            keys: [K::default(); BURST],
+            fingerprints: Column::ZERO,
+            at: Column::ZERO,
+            taken: [K::Bucket::default(); BURST],
+        }
+    }
 }
 
-struct Peeling<'a, I, const PRIME: bool, const ARRAYS: usize> {
-    sketch: FermatSketch,
+struct Peeling<'a, I, K: Key, const PRIME: bool, const ARRAYS: usize> {
+    sketch: FermatSketch<K>,
     family: &'a HashFamily,
     isa: I,
     /// One bit for each bucket that waits to be looked at.
     waiting: Vec<u64>,
     /// Those of them that changed since they were looked at last, the first to change in front.
     changed: VecDeque<u32>,
-    flows: Vec<(FlowKey, i64)>,
+    flows: Vec<(K, i64)>,
     /// Extractions left.
     budget: usize,
     /// Whether a flow was taken out of an empty bucket. Each extraction empties the bucket it
@@ -109,9 +101,9 @@ struct Peeling<'a, I, const PRIME: bool, const ARRAYS: usize> {
     repeated: bool,
 }
 
-impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, ARRAYS> {
+impl<'a, I: Isa, K: Key, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, K, PRIME, ARRAYS> {
     #[inline(always)]
-    fn new(sketch: FermatSketch, family: &'a HashFamily, isa: I) -> Self {
+    fn new(sketch: FermatSketch<K>, family: &'a HashFamily, isa: I) -> Self {
         let total = sketch.shape().total_buckets();
         let mut flows = Vec::with_capacity(total);
         prefer_huge_pages(flows.spare_capacity_mut());
@@ -138,9 +130,9 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
     }
 
     #[inline(always)]
-    fn run(mut self) -> Decoded {
+    fn run(mut self) -> Decoded<K> {
         // Candidates that wait for a burst to be filled, and those that did not fit any more.
-        let mut candidates = [Candidates::NONE; 2];
+        let mut candidates = [Candidates::none(), Candidates::none()];
         let mut front = 0;
         let total = self.sketch.shape().total_buckets() as u32;
         let mut sweep = 0..total;
@@ -181,20 +173,18 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
 
     /// Looks at up to [`BURST`] buckets and adds to the candidates what may be alone in one.
     #[inline(always)]
-    fn look(&mut self, burst: &[u32], full: &mut Candidates, rest: &mut Candidates) {
-        let mut taken = [Bucket::default(); BURST];
+    fn look(&mut self, burst: &[u32], full: &mut Candidates<K>, rest: &mut Candidates<K>) {
+        let mut taken = [K::Bucket::default(); BURST];
         for (taken, &at) in taken.iter_mut().zip(burst) {
             *taken = self.sketch.buckets()[at as usize];
             self.waiting[at as usize / 64] &= !(1 << (at % 64));
         }
         let taken = &taken[..burst.len()];
-        let quotients =
-            if PRIME { prime::divide(self.isa, taken) } else { wrapping::divide(self.isa, taken) };
-        let keys = self.isa.rows(&quotients.words);
-        for found in ones(quotients.plausible) {
+        let divided = K::divide::<PRIME>(self.isa, taken);
+        for found in ones(divided.plausible) {
             let to = if full.len < BURST { &mut *full } else { &mut *rest };
-            to.keys.0[to.len] = keys.0[found];
-            to.fingerprints.0[to.len] = quotients.fingerprints.0[found];
+            to.keys[to.len] = K::key_of(&divided.keys, found);
+            to.fingerprints.0[to.len] = divided.fingerprints.0[found];
             to.at.0[to.len] = burst[found];
             to.taken[to.len] = taken[found];
             to.len += 1;
@@ -204,7 +194,7 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
     /// Takes the flows out that a burst of candidates holds. Gives false where more came out than
     /// may.
     #[inline(always)]
-    fn extract_candidates(&mut self, candidates: &Candidates) -> bool {
+    fn extract_candidates(&mut self, candidates: &Candidates<K>) -> bool {
         let (pure, buckets) = self.verify(candidates);
         for flow in ones(pure) {
             if self.sketch.buckets()[candidates.at.0[flow] as usize] == candidates.taken[flow] {
@@ -221,9 +211,9 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
     /// Rehashing and fingerprint verification (section 3.1 and Appendix A.4): a set bit for each
     /// flow that belongs where it was found, and the bucket of every candidate in each array.
     #[inline(always)]
-    fn verify(&self, candidates: &Candidates) -> (u32, [Column; MAX_ARRAYS]) {
-        let keys = Keys::from_rows(self.isa, candidates.keys, candidates.len);
-        let hashes = self.family.hash_keys(self.isa, &keys);
+    fn verify(&self, candidates: &Candidates<K>) -> (u32, [Column; MAX_ARRAYS]) {
+        let keys = K::first_of(self.isa, &candidates.keys, candidates.len);
+        let hashes = self.family.hash_keys::<K>(self.isa, &keys);
         let shape = self.sketch.shape();
         let whole = self.sketch.whole();
         let mut buckets = [Column::ZERO; MAX_ARRAYS];
@@ -240,11 +230,11 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
         if PRIME {
             let fingerprinted = shape.fingerprint;
             belongs = Column::from_fn(|flow| {
-                let own = if fingerprinted { hashes.of(flow).fingerprint() } else { 0 };
+                let own = if fingerprinted { K::fingerprint(&hashes.of(flow)) } else { 0 };
                 if own == candidates.fingerprints.0[flow] { belongs.0[flow] } else { 0 }
             });
         }
-        let all = if keys.len < BURST { (1 << keys.len) - 1 } else { u32::MAX };
+        let all = if candidates.len < BURST { (1 << candidates.len) - 1 } else { u32::MAX };
         let pure = self.isa.nonzero(&belongs) & all;
         for flow in ones(pure) {
             for at in &buckets[..self.arrays()] {
@@ -256,22 +246,21 @@ impl<'a, I: Isa, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, PRIME, A
 
     /// Takes a flow out of all its buckets; those that are not empty then are looked at again.
     #[inline(always)]
-    fn extract(&mut self, candidates: &Candidates, buckets: &[Column; MAX_ARRAYS], flow: usize) {
+    fn extract(&mut self, candidates: &Candidates<K>, buckets: &[Column; MAX_ARRAYS], flow: usize) {
         let arithmetic = self.arithmetic();
         let taken = &candidates.taken[flow];
         for at in &buckets[..self.arrays()] {
             let at = at.0[flow];
             let bucket = &mut self.sketch.buckets_mut()[at as usize];
             self.repeated |= bucket.is_zero();
-            *bucket = arithmetic.subtract(bucket, taken);
+            *bucket = K::subtract(arithmetic, bucket, taken);
             let (waiting, bit) = (&mut self.waiting[at as usize / 64], 1 << (at % 64));
             if bucket.count() != 0 && *waiting & bit == 0 {
                 *waiting |= bit;
                 self.changed.push_back(at);
             }
         }
-        let key = FlowKey::from_padded_words(candidates.keys.0[flow]);
-        self.flows.push((key, i64::from(taken.count())));
+        self.flows.push((candidates.keys[flow], i64::from(taken.count())));
     }
 }
 

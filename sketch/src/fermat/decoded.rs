@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::key::FlowKey;
+use crate::key::{FlowKey, Key};
 
 /// What came out of a sketch.
 ///
@@ -11,19 +11,19 @@ use crate::key::FlowKey;
 /// could be peeled: each passed verification, but their counts may lack packets that remain in
 /// impure buckets, or count some twice.
 #[derive(Clone, Debug, Default)]
-pub struct Decoded {
+pub struct Decoded<K = FlowKey> {
     /// No key twice, no count zero.
-    flows: Vec<(FlowKey, i64)>,
+    flows: Vec<(K, i64)>,
     /// The flows by key, from when they are first asked for: that costs about as much as decoding.
-    by_key: OnceLock<HashMap<FlowKey, i64>>,
+    by_key: OnceLock<HashMap<K, i64>>,
     remaining_buckets: usize,
     exhausted: bool,
 }
 
-impl Decoded {
+impl<K: Key> Decoded<K> {
     /// From flows as they were peeled; where `repeated`, a key may be among them more than once.
     pub(super) fn new(
-        mut flows: Vec<(FlowKey, i64)>,
+        mut flows: Vec<(K, i64)>,
         repeated: bool,
         remaining_buckets: usize,
         exhausted: bool,
@@ -53,27 +53,27 @@ impl Decoded {
 
     /// The flows and their packets, each flow once, in no order. A negative number means that more
     /// packets of the flow were subtracted than added.
-    pub fn flows(&self) -> &[(FlowKey, i64)] {
+    pub fn flows(&self) -> &[(K, i64)] {
         &self.flows
     }
 
     /// The flows and their packets by key; see [`flows`](Self::flows). Made when first asked for.
-    pub fn flowset(&self) -> &HashMap<FlowKey, i64> {
+    pub fn flowset(&self) -> &HashMap<K, i64> {
         self.by_key.get_or_init(|| self.flows.iter().copied().collect())
     }
 
     /// The flows and their packets, for keeps.
-    pub fn into_flowset(self) -> HashMap<FlowKey, i64> {
+    pub fn into_flowset(self) -> HashMap<K, i64> {
         self.by_key.into_inner().unwrap_or_else(|| self.flows.into_iter().collect())
     }
 
     /// Packets of one flow; `None` where it was not decoded.
-    pub fn packets_of(&self, key: &FlowKey) -> Option<i64> {
+    pub fn packets_of(&self, key: &K) -> Option<i64> {
         self.flowset().get(key).copied()
     }
 }
 
-impl PartialEq for Decoded {
+impl<K: Key> PartialEq for Decoded<K> {
     fn eq(&self, other: &Self) -> bool {
         self.remaining_buckets == other.remaining_buckets
             && self.exhausted == other.exhausted
@@ -81,4 +81,4 @@ impl PartialEq for Decoded {
     }
 }
 
-impl Eq for Decoded {}
+impl<K: Key> Eq for Decoded<K> {}

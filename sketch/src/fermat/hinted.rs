@@ -12,18 +12,18 @@
 
 use std::collections::VecDeque;
 
-use super::bucket::{Bucket, Unit};
+use super::bucket::Lanes;
 use super::decoded::Decoded;
 use super::linear;
 use super::sketch::FermatSketch;
 use super::{Arithmetic, MAX_ARRAYS};
 use crate::hash::HashFamily;
-use crate::key::FlowKey;
+use crate::key::Key;
 
 /// Turns of peeling and solving: endless sketches just below their limit take ever more.
 const TURNS: usize = 200;
 
-impl FermatSketch {
+impl<K: Key> FermatSketch<K> {
     /// Decodes with the help of `hints`, in any order, some of them possibly wrong or twice: the
     /// flowsets of the last epoch, the heavy hitters of another edge, keys that a switch has seen.
     ///
@@ -43,7 +43,7 @@ impl FermatSketch {
     /// fingerprints: without them, neighbouring keys could be mistaken for a sum of hinted ones.
     ///
     /// 200 to 350 ns a flow.
-    pub fn decode_with_hints(self, family: &HashFamily, hints: &[FlowKey]) -> Decoded {
+    pub fn decode_with_hints(self, family: &HashFamily, hints: &[K]) -> Decoded<K> {
         let plain = self.clone().decode(family);
         if plain.is_complete() || hints.is_empty() {
             return plain;
@@ -55,18 +55,18 @@ impl FermatSketch {
 }
 
 /// A flow that may be in the sketch.
-struct Hint {
-    key: FlowKey,
+struct Hint<K: Key> {
+    key: K,
     /// What one packet adds.
-    unit: Bucket,
+    unit: K::Bucket,
     /// Its bucket in each array.
     at: [u32; MAX_ARRAYS],
 }
 
-struct Solving<'a> {
-    sketch: FermatSketch,
+struct Solving<'a, K: Key> {
+    sketch: FermatSketch<K>,
     family: &'a HashFamily,
-    hints: Vec<Hint>,
+    hints: Vec<Hint<K>>,
     /// Where the hints of each bucket begin in `in_bucket`.
     starts: Vec<u32>,
     /// Numbers of hints, bucket after bucket.
@@ -76,14 +76,14 @@ struct Solving<'a> {
     /// Buckets that changed, or whose open hints did, since they were looked at.
     waiting: VecDeque<u32>,
     is_waiting: Vec<bool>,
-    flows: Vec<(FlowKey, i64)>,
+    flows: Vec<(K, i64)>,
 }
 
-impl<'a> Solving<'a> {
-    fn new(sketch: FermatSketch, family: &'a HashFamily, hints: &[FlowKey]) -> Self {
+impl<'a, K: Key> Solving<'a, K> {
+    fn new(sketch: FermatSketch<K>, family: &'a HashFamily, hints: &[K]) -> Self {
         let total = sketch.shape().total_buckets();
         let arrays = sketch.shape().arrays;
-        let hints: Vec<Hint> = hints.iter().map(|key| Hint::new(&sketch, family, key)).collect();
+        let hints: Vec<Hint<K>> = hints.iter().map(|key| Hint::new(&sketch, family, key)).collect();
         let mut starts = vec![0; total + 1];
         for at in hints.iter().flat_map(|hint| &hint.at[..arrays]) {
             starts[*at as usize + 1] += 1;
@@ -104,7 +104,7 @@ impl<'a> Solving<'a> {
         }
     }
 
-    fn run(mut self, plain: &Decoded) -> Decoded {
+    fn run(mut self, plain: &Decoded<K>) -> Decoded<K> {
         self.list_hints();
         self.take_out(plain.flows());
         for _ in 0..TURNS {
@@ -154,7 +154,7 @@ impl<'a> Solving<'a> {
     }
 
     /// Takes flows out that were peeled, and settles those among them that are hinted.
-    fn take_out(&mut self, flows: &[(FlowKey, i64)]) {
+    fn take_out(&mut self, flows: &[(K, i64)]) {
         for &(key, packets) in flows {
             let flow = Hint::new(&self.sketch, self.family, &key);
             let mut rest = packets;
@@ -183,15 +183,15 @@ impl<'a> Solving<'a> {
             }
             return;
         }
-        if open == 0 || open >= self.arithmetic().words() {
+        if open == 0 || open >= K::words(self.arithmetic()) {
             return;
         }
         let mut hints = [0; linear::MOST_FLOWS];
-        let mut units = [Bucket::default(); linear::MOST_FLOWS];
+        let mut units = [K::Bucket::default(); linear::MOST_FLOWS];
         for ((number, unit), hint) in hints.iter_mut().zip(&mut units).zip(self.open_hints(at)) {
             (*number, *unit) = (hint, self.hints[hint].unit);
         }
-        let Some(packets) = linear::solve(self.arithmetic(), &bucket, &units[..open]) else {
+        let Some(packets) = K::solve(self.arithmetic(), &bucket, &units[..open]) else {
             return;
         };
         for (&hint, packets) in hints[..open].iter().zip(packets) {
@@ -204,12 +204,12 @@ impl<'a> Solving<'a> {
         }
     }
 
-    fn subtract(&mut self, unit: &Bucket, at: [u32; MAX_ARRAYS], packets: i32) {
+    fn subtract(&mut self, unit: &K::Bucket, at: [u32; MAX_ARRAYS], packets: i32) {
         let arithmetic = self.arithmetic();
-        let taken = arithmetic.multiply(&Unit(unit.0), packets);
+        let taken = K::multiply(arithmetic, unit, packets);
         for &at in &at[..self.arrays()] {
             let bucket = &mut self.sketch.buckets_mut()[at as usize];
-            *bucket = arithmetic.subtract(bucket, &taken);
+            *bucket = K::subtract(arithmetic, bucket, &taken);
             self.look_again(at);
         }
     }
@@ -236,15 +236,15 @@ impl<'a> Solving<'a> {
     }
 }
 
-impl Hint {
-    fn new(sketch: &FermatSketch, family: &HashFamily, key: &FlowKey) -> Self {
+impl<K: Key> Hint<K> {
+    fn new(sketch: &FermatSketch<K>, family: &HashFamily, key: &K) -> Self {
         let hashes = family.hash(key);
         let fingerprint = sketch.fingerprint(&hashes);
         let mut at = [0; MAX_ARRAYS];
         for (array, at) in at[..sketch.shape().arrays].iter_mut().enumerate() {
             *at = sketch.at(array, &sketch.whole(), &hashes) as u32;
         }
-        let unit = Bucket(sketch.shape().arithmetic.unit(key, fingerprint).0);
+        let unit = key.unit(sketch.shape().arithmetic, fingerprint);
         Self { key: *key, unit, at }
     }
 }

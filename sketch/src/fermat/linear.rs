@@ -1,34 +1,34 @@
 //! A bucket as linear equations in the packets of the flows that may be in it.
 //!
 //! Every word of a bucket is the sum, over its flows, of the flow's word times its packets: modulo
-//! the prime in prime arithmetic (five equations), modulo 2^32 in wrapping arithmetic (eight).
+//! the prime in prime arithmetic (five equations, or eleven for wide keys), modulo 2^32 in wrapping
+//! arithmetic (eight).
 
-use super::bucket::{Bucket, COUNT};
+use super::bucket::Lanes;
+use super::summed::Summed;
 use super::{Arithmetic, prime, wrapping};
 
 /// Most flows that a bucket is solved for: one less than it has words, so that an equation is over
 /// to check the solution with.
-pub(super) const MOST_FLOWS: usize = 7;
+pub(super) const MOST_FLOWS: usize = 10;
 
-/// Column of the bucket's own words.
-const BUCKET: usize = MOST_FLOWS;
-
-/// One row for each word, with the word of each flow and of the bucket.
-type Equations = [[u32; MOST_FLOWS + 1]; 8];
+/// Packets of each flow of a bucket.
+pub(super) type Flows = [i32; MOST_FLOWS];
 
 /// The packets of each of the flows whose `units` are given, if together they and no others make up
 /// `bucket`: `None` where several solutions are possible, where a flow would have packets of the
 /// other sign than the bucket, or more than it, and where an equation is left that does not hold.
 ///
-/// About 150 ns for two flows in prime arithmetic.
-pub(super) fn solve(
+/// `WORDS` is no less than a bucket of these keys has in any arithmetic. About 150 ns for two flows
+/// in prime arithmetic.
+pub(super) fn solve<K: Summed, const WORDS: usize>(
     arithmetic: Arithmetic,
-    bucket: &Bucket,
-    units: &[Bucket],
-) -> Option<[i32; MOST_FLOWS]> {
+    bucket: &K::Bucket,
+    units: &[K::Bucket],
+) -> Option<Flows> {
     match arithmetic {
-        Arithmetic::Prime => solve_in::<Prime>(arithmetic, bucket, units),
-        Arithmetic::Wrapping => solve_in::<Wrapping>(arithmetic, bucket, units),
+        Arithmetic::Prime => solve_in::<Prime, K, WORDS>(arithmetic, bucket, units),
+        Arithmetic::Wrapping => solve_in::<Wrapping, K, WORDS>(arithmetic, bucket, units),
     }
 }
 
@@ -87,39 +87,42 @@ impl Ring for Wrapping {
     }
 }
 
-fn solve_in<R: Ring>(
+fn solve_in<R: Ring, K: Summed, const WORDS: usize>(
     arithmetic: Arithmetic,
-    bucket: &Bucket,
-    units: &[Bucket],
-) -> Option<[i32; MOST_FLOWS]> {
+    bucket: &K::Bucket,
+    units: &[K::Bucket],
+) -> Option<Flows> {
     // A bucket of packets that are missing is solved with its sign changed.
     let positive = bucket.count() > 0;
-    let bucket = if positive { *bucket } else { arithmetic.subtract(&Bucket::default(), bucket) };
+    let bucket =
+        if positive { *bucket } else { K::subtract(arithmetic, &K::Bucket::default(), bucket) };
     let count = bucket.count();
-    let (rows, flows) = (arithmetic.words(), units.len());
+    let (rows, flows) = (K::words(arithmetic), units.len());
     if count <= 0 || flows == 0 || flows >= rows {
         return None;
     }
 
-    let mut equations: Equations = [[0; MOST_FLOWS + 1]; 8];
+    // One row for each word, with the word of each flow and in the last column of the bucket.
+    let own = WORDS - 1;
+    let mut equations = [[0; WORDS]; WORDS];
     for (row, equation) in equations[..rows].iter_mut().enumerate() {
         // The count, of which every packet adds one, comes first: the best pivot.
-        let word = if row == 0 { COUNT } else { row - 1 };
+        let word = if row == 0 { bucket.lanes().len() - 1 } else { row - 1 };
         for (cell, unit) in equation.iter_mut().zip(units) {
-            *cell = unit.0[word];
+            *cell = unit.lanes()[word];
         }
-        equation[BUCKET] = bucket.0[word];
+        equation[own] = bucket.lanes()[word];
     }
     let equations = &mut equations[..rows];
-    let order = eliminate::<R>(equations, flows)?;
-    if equations[flows..].iter().any(|equation| equation[BUCKET] != 0) {
+    let order = eliminate::<R, WORDS>(equations, flows)?;
+    if equations[flows..].iter().any(|equation| equation[own] != 0) {
         return None;
     }
 
-    let mut packets = [0; MOST_FLOWS];
+    let mut packets = Flows::default();
     for step in (0..flows).rev() {
         let equation = &equations[step];
-        let rest = (step + 1..flows).fold(equation[BUCKET], |rest, later| {
+        let rest = (step + 1..flows).fold(equation[own], |rest, later| {
             R::cross(rest, 1, equation[later], packets[order[later]] as u32)
         });
         let lost = R::order(equation[step]);
@@ -141,8 +144,11 @@ fn solve_in<R: Ring>(
 
 /// Brings the equations into triangular form, and gives which flow each column is about then; `None`
 /// where they leave a flow undecided.
-fn eliminate<R: Ring>(equations: &mut [[u32; 8]], flows: usize) -> Option<[usize; MOST_FLOWS]> {
-    let mut order = [0, 1, 2, 3, 4, 5, 6];
+fn eliminate<R: Ring, const WORDS: usize>(
+    equations: &mut [[u32; WORDS]],
+    flows: usize,
+) -> Option<[usize; MOST_FLOWS]> {
+    let mut order = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
     for step in 0..flows {
         let cells = (step..equations.len()).flat_map(|row| (step..flows).map(move |at| (row, at)));
         let (mut best, mut pivot) = (32, (step, step));
@@ -167,7 +173,7 @@ fn eliminate<R: Ring>(equations: &mut [[u32; 8]], flows: usize) -> Option<[usize
         let pivot = done[step];
         for equation in rest.iter_mut().filter(|equation| equation[step] != 0) {
             let (own, others) = R::cancelling(equation[step], pivot[step]);
-            for column in (step..flows).chain([BUCKET]) {
+            for column in (step..flows).chain([WORDS - 1]) {
                 equation[column] = R::cross(equation[column], own, others, pivot[column]);
             }
         }
@@ -180,20 +186,28 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::FlowKey;
-    use crate::fermat::bucket::Unit;
+    use crate::fermat::Bucket;
+    use crate::{FlowKey, WideKey};
 
-    fn bucket_of(arithmetic: Arithmetic, units: &[Bucket], packets: &[i32]) -> Bucket {
-        units.iter().zip(packets).fold(Bucket::default(), |sum, (unit, &packets)| {
-            let added = arithmetic.multiply(&Unit(unit.0), packets);
-            arithmetic.add(&sum, &added)
+    fn bucket_of<K: Summed>(
+        arithmetic: Arithmetic,
+        units: &[K::Bucket],
+        packets: &[i32],
+    ) -> K::Bucket {
+        units.iter().zip(packets).fold(K::Bucket::default(), |sum, (unit, &packets)| {
+            let added = K::multiply(arithmetic, unit, packets);
+            K::add(arithmetic, &sum, &added)
         })
+    }
+
+    fn solve(arithmetic: Arithmetic, bucket: &Bucket, units: &[Bucket]) -> Option<Flows> {
+        FlowKey::solve(arithmetic, bucket, units)
     }
 
     fn units(arithmetic: Arithmetic, keys: &[(u32, u32, u32, u8, u32)]) -> Vec<Bucket> {
         let unit = |&(src, dst, ports, protocol, fingerprint)| {
             let key = FlowKey::from_words(src, dst, ports, protocol);
-            Bucket(arithmetic.unit(&key, fingerprint & 0xF_FFFF).0)
+            key.unit(arithmetic, fingerprint & 0xF_FFFF)
         };
         keys.iter().map(unit).collect()
     }
@@ -211,7 +225,7 @@ mod tests {
                 let units = &units(arithmetic, &keys)[..flows];
                 let packets = packets.map(|n| if negative { -i32::from(n) } else { n.into() });
                 prop_assume!(packets[..flows].iter().any(|&packets| packets != 0));
-                let bucket = bucket_of(arithmetic, units, &packets);
+                let bucket = bucket_of::<FlowKey>(arithmetic, units, &packets);
                 let solution = solve(arithmetic, &bucket, units);
                 match arithmetic {
                     Arithmetic::Prime => prop_assert_eq!(&solution.unwrap()[..flows], &packets[..flows]),
@@ -225,10 +239,29 @@ mod tests {
                 // One more flow that no one knows of.
                 let other = self::units(arithmetic, &[(9, 99, 999, 9, 9_999)])[0];
                 if flows < arithmetic.words() - 1 && !negative && !units.contains(&other) {
-                    let more = arithmetic.add(&bucket, &other);
+                    let more = FlowKey::add(arithmetic, &bucket, &other);
                     prop_assert_eq!(solve(arithmetic, &more, units), None);
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn up_to_ten_wide_flows_are_told_apart(
+            keys: [([u32; 9], u8); 10],
+            packets: [u16; 10],
+            flows in 1_usize..=10,
+        ) {
+            prop_assume!(packets[..flows].iter().any(|&packets| packets != 0));
+            let unit = |&(words, protocol): &([u32; 9], u8)| {
+                WideKey::from_words(words, protocol).unit(Arithmetic::Prime, words[0] & 0x3FFF)
+            };
+            let units: Vec<_> = keys[..flows].iter().map(unit).collect();
+            let packets = packets.map(i32::from);
+            let bucket = bucket_of::<WideKey>(Arithmetic::Prime, &units, &packets);
+            let solution = WideKey::solve(Arithmetic::Prime, &bucket, &units);
+            prop_assert_eq!(&solution.unwrap()[..flows], &packets[..flows]);
         }
     }
 
@@ -238,9 +271,9 @@ mod tests {
         let keys = [(8, 16, 4, 6, 64), (24, 48, 12, 6, 192), (16, 32, 8, 6, 128)];
         for arithmetic in [Arithmetic::Prime, Arithmetic::Wrapping] {
             let units = units(arithmetic, &keys);
-            let bucket = bucket_of(arithmetic, &units, &[5, 6, 7]);
+            let bucket = bucket_of::<FlowKey>(arithmetic, &units, &[5, 6, 7]);
             assert_eq!(solve(arithmetic, &bucket, &units), None);
-            let bucket = bucket_of(arithmetic, &units[..2], &[5, 6]);
+            let bucket = bucket_of::<FlowKey>(arithmetic, &units[..2], &[5, 6]);
             assert_eq!(solve(arithmetic, &bucket, &units[..2]).unwrap()[..2], [5, 6]);
         }
     }
@@ -251,10 +284,8 @@ mod tests {
         for arithmetic in [Arithmetic::Prime, Arithmetic::Wrapping] {
             let units = units(arithmetic, &keys);
             for packets in [[5, -3], [-5, 3], [5, -5]] {
-                assert_eq!(
-                    solve(arithmetic, &bucket_of(arithmetic, &units, &packets), &units),
-                    None
-                );
+                let bucket = bucket_of::<FlowKey>(arithmetic, &units, &packets);
+                assert_eq!(solve(arithmetic, &bucket, &units), None);
             }
         }
     }

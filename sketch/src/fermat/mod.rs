@@ -16,13 +16,17 @@ mod linear;
 mod prime;
 mod sizing;
 mod sketch;
+mod summed;
+mod wide;
 mod wrapping;
 
 pub use arithmetic::Arithmetic;
-pub use bucket::Bucket;
+pub use bucket::{Bucket, Lanes, WideBucket};
 pub use decoded::Decoded;
 pub use prime::P;
 pub use sketch::{FermatSketch, Shape, ShapeMismatch, WordsError};
+
+pub(crate) use summed::Summed;
 
 /// Most bucket arrays that the hash family has words for.
 pub const MAX_ARRAYS: usize = 5;

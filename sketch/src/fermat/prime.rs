@@ -1,4 +1,4 @@
-//! Prime arithmetic: four 31-bit fragments, summed modulo p = 4294967291 (Appendix D.1 of the
+//! Prime arithmetic, and the four 31-bit fragments of IPv4 keys, summed modulo p = 4294967291 (Appendix D.1 of the
 //! ChameleMon paper, figure 13).
 //!
 //! | fragment | bits |
@@ -8,8 +8,8 @@
 //! | 2 | low 31 bits of source port, destination port |
 //! | 3 | top bits of fragments 0, 1, 2 (bits 30, 29, 28), protocol (27-20), fingerprint (19-0) |
 
-use super::bucket::{Bucket, COUNT, Unit};
-use super::decode::Quotients;
+use super::bucket::{Bucket, Lanes};
+use super::summed::Divided;
 use crate::burst::{BURST, Column, Keys, Rows};
 use crate::key::FlowKey;
 use crate::simd::Isa;
@@ -20,7 +20,7 @@ pub const P: u32 = 4_294_967_291;
 /// Fragments of a key.
 pub(super) const FRAGMENTS: usize = 4;
 
-const LOW_31: u32 = 0x7FFF_FFFF;
+pub(super) const LOW_31: u32 = 0x7FFF_FFFF;
 
 #[inline(always)]
 fn fragments(src: u32, dst: u32, ports: u32, protocol: u32, fingerprint: u32) -> [u32; FRAGMENTS] {
@@ -30,10 +30,10 @@ fn fragments(src: u32, dst: u32, ports: u32, protocol: u32, fingerprint: u32) ->
 }
 
 #[inline]
-pub(super) fn unit(key: &FlowKey, fingerprint: u32) -> Unit {
+pub(super) fn unit(key: &FlowKey, fingerprint: u32) -> Bucket {
     let (src, dst, ports) = (key.src_word(), key.dst_word(), key.ports_word());
     let [a, b, c, d] = fragments(src, dst, ports, key.protocol().into(), fingerprint);
-    Unit([a, b, c, d, 0, 0, 0, 1])
+    Bucket([a, b, c, d, 0, 0, 0, 1])
 }
 
 /// The fragments of every key of a burst.
@@ -51,12 +51,17 @@ pub(super) fn units(isa: impl Isa, keys: &Keys, fingerprint: impl Fn(usize) -> u
 }
 
 /// What a sum past 2^32 or a difference below zero lacks of being one modulo p, since 2^32 = 5 mod
-/// p: 5 in the lanes of fragments, nothing in the count's, which wraps.
-const EXCESS: [u32; 8] = [5, 5, 5, 5, 0, 0, 0, 0];
+/// p: 5 in the lanes of fragments (those that are not used never get there), nothing in the count's,
+/// which wraps.
+pub(super) const fn excess<const LANES: usize>() -> [u32; LANES] {
+    let mut excess = [5; LANES];
+    excess[LANES - 1] = 0;
+    excess
+}
 
 /// `a b mod p`. Since 2^32 = 5 mod p, the upper half of a product counts five times.
 #[inline(always)]
-const fn mul_mod(a: u32, b: u32) -> u32 {
+pub(super) const fn mul_mod(a: u32, b: u32) -> u32 {
     let product = a as u64 * b as u64;
     let folded = (product >> 32) * 5 + (product & 0xFFFF_FFFF);
     let folded = (folded >> 32) * 5 + (folded & 0xFFFF_FFFF);
@@ -64,45 +69,47 @@ const fn mul_mod(a: u32, b: u32) -> u32 {
     (folded + ((folded + 5) >> 32) * 5) as u32
 }
 
-/// Fragments modulo p, counts modulo 2^32; all eight lanes alike, for the sake of vectors.
+/// Fragments modulo p, counts modulo 2^32; all lanes alike, for the sake of vectors.
 #[inline(always)]
-pub(super) fn add(a: &Bucket, b: &Bucket) -> Bucket {
-    let mut sum = [0; 8];
-    for lane in 0..8 {
-        let (a, b) = (a.0[lane], b.0[lane]);
-        let excess = if a >= P.wrapping_sub(b) { EXCESS[lane] } else { 0 };
+pub(super) fn add<const LANES: usize>(a: &[u32; LANES], b: &[u32; LANES]) -> [u32; LANES] {
+    let excess = const { excess::<LANES>() };
+    let mut sum = [0; LANES];
+    for lane in 0..LANES {
+        let (a, b) = (a[lane], b[lane]);
+        let excess = if a >= P.wrapping_sub(b) { excess[lane] } else { 0 };
         sum[lane] = a.wrapping_add(b).wrapping_add(excess);
     }
-    Bucket(sum)
+    sum
 }
 
 /// Adds `unit` to `bucket`, as [`add`] does. `limit` is what [`limit_of`] gives for the unit, the
 /// same for all its buckets.
 #[inline(always)]
 pub(super) fn add_unit(isa: impl Isa, bucket: &mut Bucket, unit: &Bucket, limit: &[u32; 8]) {
-    bucket.0 = isa.add_limited(bucket.0, unit.0, *limit, EXCESS);
+    bucket.0 = isa.add_limited(bucket.0, unit.0, *limit, const { excess() });
 }
 
 /// From where on a sum is no longer below p.
 #[inline(always)]
-pub(super) fn limit_of(unit: &Bucket) -> [u32; 8] {
-    let mut limit = [0; 8];
-    for lane in 0..8 {
-        limit[lane] = P.wrapping_sub(unit.0[lane]);
+pub(super) fn limit_of<const LANES: usize>(unit: &[u32; LANES]) -> [u32; LANES] {
+    let mut limit = [0; LANES];
+    for lane in 0..LANES {
+        limit[lane] = P.wrapping_sub(unit[lane]);
     }
     limit
 }
 
 /// The opposite of [`add`].
 #[inline(always)]
-pub(super) fn subtract(a: &Bucket, b: &Bucket) -> Bucket {
-    let mut difference = [0; 8];
-    for lane in 0..8 {
-        let (a, b) = (a.0[lane], b.0[lane]);
-        let excess = if a < b { EXCESS[lane] } else { 0 };
+pub(super) fn subtract<const LANES: usize>(a: &[u32; LANES], b: &[u32; LANES]) -> [u32; LANES] {
+    let excess = const { excess::<LANES>() };
+    let mut difference = [0; LANES];
+    for lane in 0..LANES {
+        let (a, b) = (a[lane], b[lane]);
+        let excess = if a < b { excess[lane] } else { 0 };
         difference[lane] = a.wrapping_sub(b).wrapping_sub(excess);
     }
-    Bucket(difference)
+    difference
 }
 
 /// A signed packet count as a number modulo p.
@@ -126,21 +133,19 @@ pub(super) fn quotient(a: u32, b: u32) -> u32 {
     mul_mod(a, inverse(b))
 }
 
+/// The fragments of `unit`, `packets` times.
 #[inline]
-pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
+pub(super) fn multiply(product: &mut [u32], unit: &[u32], packets: i32) {
     let factor = reduce(packets);
-    let mut product = [0; 8];
-    for lane in 0..FRAGMENTS {
-        product[lane] = mul_mod(unit.0[lane], factor);
+    for (product, &fragment) in product.iter_mut().zip(unit) {
+        *product = mul_mod(fragment, factor);
     }
-    product[COUNT] = packets as u32;
-    Bucket(product)
 }
 
 /// Divides each of up to [`BURST`] buckets by its count: the key and fingerprint of an average
 /// packet. Implausible are counts of zero and fragments longer than 31 bits.
 #[inline(always)]
-pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Quotients {
+pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Divided<FlowKey> {
     let (mut sums, mut inverses) = (Rows::ZERO, Column::ZERO);
     for (bucket, (sum, inverse)) in buckets.iter().zip(sums.0.iter_mut().zip(&mut inverses.0)) {
         sum.copy_from_slice(&bucket.0[..FRAGMENTS]);
@@ -161,8 +166,8 @@ pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Quotients {
         let any = src.0[at] | dst.0[at] | ports.0[at] | rest.0[at];
         if any <= LOW_31 { inverses.0[at] } else { 0 }
     });
-    Quotients {
-        words: [word(src, 30), word(dst, 29), word(ports, 28), protocols],
+    Divided {
+        keys: isa.rows(&[word(src, 30), word(dst, 29), word(ports, 28), protocols]),
         fingerprints: Column::from_fn(|at| rest.0[at] & 0xF_FFFF),
         plausible: isa.nonzero(&plausible),
     }
@@ -186,7 +191,7 @@ static SMALL_INVERSES: [u32; SMALL] = {
 
 /// The inverse of a count modulo p, 0 for 0. Every other 32-bit count has one: p exceeds 2^31.
 #[inline(always)]
-fn inverse(count: i32) -> u32 {
+pub(super) fn inverse(count: i32) -> u32 {
     let magnitude = count.unsigned_abs();
     let inverse = match SMALL_INVERSES.get(magnitude as usize) {
         Some(&inverse) => inverse,
@@ -216,6 +221,8 @@ fn large_inverse(mut n: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bucket::COUNT;
+    use super::super::{Arithmetic, Summed};
     use super::*;
     use crate::simd::Scalar;
     use proptest::prelude::*;
@@ -224,8 +231,8 @@ mod tests {
         #[test]
         fn sums_and_products_are_those_of_wide_integers(a in 0..P, b in 0..P) {
             let p = u64::from(P);
-            let (x, y) = (Bucket([a, 0, 0, 0, 0, 0, 0, a]), Bucket([b, 0, 0, 0, 0, 0, 0, b]));
-            let (sum, difference) = (add(&x, &y).0, subtract(&x, &y).0);
+            let (x, y) = ([a, 0, 0, 0, 0, 0, 0, a], [b, 0, 0, 0, 0, 0, 0, b]);
+            let (sum, difference) = (add(&x, &y), subtract(&x, &y));
             prop_assert_eq!(u64::from(sum[0]), (u64::from(a) + u64::from(b)) % p);
             prop_assert_eq!(u64::from(difference[0]), (u64::from(a) + p - u64::from(b)) % p);
             prop_assert_eq!((sum[COUNT], difference[COUNT]), (a.wrapping_add(b), a.wrapping_sub(b)));
@@ -247,20 +254,20 @@ mod tests {
         ) {
             prop_assume!(packets != 0);
             let key = FlowKey::from_words(words.0, words.1, words.2, protocol);
-            let bucket = multiply(&unit(&key, fingerprint), packets);
-            let quotients = divide(Scalar, &[Bucket::default(), bucket]);
-            prop_assert_eq!(quotients.plausible, 0b10);
-            prop_assert_eq!(quotients.words.map(|word| word.0[1]), key.padded_words());
-            prop_assert_eq!(quotients.fingerprints.0[1], fingerprint);
+            let bucket = FlowKey::multiply(Arithmetic::Prime, &unit(&key, fingerprint), packets);
+            let divided = divide(Scalar, &[Bucket::default(), bucket]);
+            prop_assert_eq!(divided.plausible, 0b10);
+            prop_assert_eq!(FlowKey::key_of(&divided.keys, 1), key);
+            prop_assert_eq!(divided.fingerprints.0[1], fingerprint);
         }
     }
 
     #[test]
     fn corner_counts_and_operands_hold() {
         assert_eq!(mul_mod(P - 1, P - 1), 1);
-        let largest = Bucket([P - 1; 8]);
-        assert_eq!(add(&largest, &largest).0[0], P - 2);
-        assert_eq!(subtract(&Bucket::default(), &largest).0[0], 1);
+        let largest = [P - 1; 8];
+        assert_eq!(add(&largest, &largest)[0], P - 2);
+        assert_eq!(subtract(&[0; 8], &largest)[0], 1);
         for count in [1, -1, 4095, 4096, -4096, 4097, 65_537, i32::MAX, i32::MIN] {
             assert_eq!(mul_mod(reduce(count), inverse(count)), 1, "count {count}");
         }

@@ -1,10 +1,10 @@
 //! The arrays of buckets: insert, encode, add, subtract, divide into parts.
 
-use super::bucket::Bucket;
-use super::{Arithmetic, Decoded, MAX_ARRAYS, decode, prime, wrapping};
-use crate::burst::{BURST, Column, Keys, ones, select};
+use super::bucket::Lanes;
+use super::{Arithmetic, Decoded, MAX_ARRAYS, decode};
+use crate::burst::{BURST, Column, ones, select};
 use crate::hash::{HashColumns, HashFamily, Hashes};
-use crate::key::FlowKey;
+use crate::key::{FlowKey, Key};
 use crate::layout::Part;
 use crate::memory::{prefer_huge_pages, prefetch_line};
 use crate::simd::{Engine, Isa, Work};
@@ -53,13 +53,13 @@ pub struct ShapeMismatch {
 
 /// d arrays of m buckets. See the [module](super) for what it is good for.
 #[derive(Debug, PartialEq, Eq)]
-pub struct FermatSketch {
+pub struct FermatSketch<K: Key = FlowKey> {
     shape: Shape,
     /// Array after array.
-    buckets: Vec<Bucket>,
+    buckets: Vec<K::Bucket>,
 }
 
-impl Clone for FermatSketch {
+impl<K: Key> Clone for FermatSketch<K> {
     fn clone(&self) -> Self {
         let mut buckets = Vec::with_capacity(self.buckets.len());
         prefer_huge_pages(buckets.spare_capacity_mut());
@@ -74,16 +74,18 @@ impl Clone for FermatSketch {
     }
 }
 
-impl FermatSketch {
+impl<K: Key> FermatSketch<K> {
     /// An empty sketch.
     ///
     /// # Panics
-    /// When the shape has fewer than two arrays, more than [`MAX_ARRAYS`], or no buckets; a
-    /// [`crate::Layout`] is checked before sketches are made from it.
+    /// When the shape has fewer than two arrays, more than [`MAX_ARRAYS`], no buckets, or an
+    /// arithmetic that does not sum keys of this kind; a [`crate::Layout`] is checked before sketches
+    /// are made from it.
     pub fn new(shape: Shape) -> Self {
         assert!((2..=MAX_ARRAYS).contains(&shape.arrays), "2 to {MAX_ARRAYS} arrays: {shape:?}");
         assert!(shape.buckets > 0, "at least one bucket an array: {shape:?}");
-        let buckets = vec![Bucket::default(); shape.total_buckets()];
+        assert!(shape.arithmetic.sums(K::KIND), "wide keys are summed modulo the prime: {shape:?}");
+        let buckets = vec![K::Bucket::default(); shape.total_buckets()];
         prefer_huge_pages(&buckets);
         Self { shape, buckets }
     }
@@ -106,24 +108,24 @@ impl FermatSketch {
     }
 
     /// The buckets, array after array.
-    pub fn buckets(&self) -> &[Bucket] {
+    pub fn buckets(&self) -> &[K::Bucket] {
         &self.buckets
     }
 
     /// Adds `packets` packets of `key` (removes them where negative), the sketch being undivided. A
     /// bucket can tell up to 2^31 - 1 packets apart from their opposite.
-    pub fn insert(&mut self, family: &HashFamily, key: &FlowKey, packets: i32) {
+    pub fn insert(&mut self, family: &HashFamily, key: &K, packets: i32) {
         self.insert_into(&self.whole(), key, &family.hash(key), packets);
     }
 
     /// Adds `packets` packets of `key` to the buckets of `part`.
-    pub fn insert_into(&mut self, part: &Part, key: &FlowKey, hashes: &Hashes, packets: i32) {
+    pub fn insert_into(&mut self, part: &Part, key: &K, hashes: &Hashes, packets: i32) {
         let arithmetic = self.shape.arithmetic;
-        let unit = arithmetic.unit(key, self.fingerprint(hashes));
-        let added = arithmetic.multiply(&unit, packets);
+        let unit = key.unit(arithmetic, self.fingerprint(hashes));
+        let added = K::multiply(arithmetic, &unit, packets);
         for array in 0..self.shape.arrays {
             let at = self.at(array, part, hashes);
-            self.buckets[at] = arithmetic.add(&self.buckets[at], &added);
+            self.buckets[at] = K::add(arithmetic, &self.buckets[at], &added);
         }
     }
 
@@ -131,12 +133,12 @@ impl FermatSketch {
     /// Touches one cache line an array. Bursts are cheaper, about 10 cycles a packet beside hashing:
     /// [`crate::IngressGroup::record_burst`].
     #[inline]
-    pub fn encode(&mut self, part: &Part, key: &FlowKey, hashes: &Hashes) {
+    pub fn encode(&mut self, part: &Part, key: &K, hashes: &Hashes) {
         let arithmetic = self.shape.arithmetic;
-        let unit = Bucket(arithmetic.unit(key, self.fingerprint(hashes)).0);
+        let unit = key.unit(arithmetic, self.fingerprint(hashes));
         for array in 0..self.shape.arrays {
             let at = self.at(array, part, hashes);
-            self.buckets[at] = arithmetic.add(&self.buckets[at], &unit);
+            self.buckets[at] = K::add(arithmetic, &self.buckets[at], &unit);
         }
     }
 
@@ -152,11 +154,12 @@ impl FermatSketch {
         &mut self,
         isa: impl Isa,
         parts: &[Part; 4],
-        keys: &Keys,
+        keys: &K::Burst,
         hashes: &HashColumns,
         classes: &Column,
     ) -> u32 {
-        let packets = if keys.len < BURST { (1 << keys.len) - 1 } else { u32::MAX };
+        let number = K::number(keys);
+        let packets = if number < BURST { (1 << number) - 1 } else { u32::MAX };
         let lengths = parts.map(|part| part.len());
         let lengths = Column::from_fn(|packet| select(&lengths, classes.0[packet]));
         let encoded = isa.nonzero(&lengths) & packets;
@@ -164,7 +167,7 @@ impl FermatSketch {
         // The usual number of arrays gets code of its own.
         match (self.shape.arithmetic, self.shape.arrays) {
             (Arithmetic::Prime, 3) => {
-                isa.run(Encode::<true, 3> {
+                isa.run(Encode::<K, true, 3> {
                     buckets,
                     shape,
                     parts,
@@ -175,7 +178,7 @@ impl FermatSketch {
                 });
             }
             (Arithmetic::Wrapping, 3) => {
-                isa.run(Encode::<false, 3> {
+                isa.run(Encode::<K, false, 3> {
                     buckets,
                     shape,
                     parts,
@@ -186,7 +189,7 @@ impl FermatSketch {
                 });
             }
             (Arithmetic::Prime, _) => {
-                isa.run(Encode::<true, 0> {
+                isa.run(Encode::<K, true, 0> {
                     buckets,
                     shape,
                     parts,
@@ -197,7 +200,7 @@ impl FermatSketch {
                 });
             }
             (Arithmetic::Wrapping, _) => {
-                isa.run(Encode::<false, 0> {
+                isa.run(Encode::<K, false, 0> {
                     buckets,
                     shape,
                     parts,
@@ -214,7 +217,7 @@ impl FermatSketch {
     #[inline(always)]
     pub(super) fn fingerprint(&self, hashes: &Hashes) -> u32 {
         if self.shape.fingerprint && self.shape.arithmetic.carries_fingerprint() {
-            hashes.fingerprint()
+            K::fingerprint(hashes)
         } else {
             0
         }
@@ -230,7 +233,7 @@ impl FermatSketch {
     /// # Errors
     /// When the shapes differ; nothing is changed then.
     pub fn add(&mut self, other: &Self) -> Result<(), ShapeMismatch> {
-        self.combine(other, |arithmetic, a, b| arithmetic.add(a, b))
+        self.combine(other, |arithmetic, a, b| K::add(arithmetic, a, b))
     }
 
     /// Subtracts `other` bucket by bucket.
@@ -238,14 +241,14 @@ impl FermatSketch {
     /// # Errors
     /// When the shapes differ; nothing is changed then.
     pub fn subtract(&mut self, other: &Self) -> Result<(), ShapeMismatch> {
-        self.combine(other, |arithmetic, a, b| arithmetic.subtract(a, b))
+        self.combine(other, |arithmetic, a, b| K::subtract(arithmetic, a, b))
     }
 
     #[inline]
     fn combine(
         &mut self,
         other: &Self,
-        op: impl Fn(Arithmetic, &Bucket, &Bucket) -> Bucket,
+        op: impl Fn(Arithmetic, &K::Bucket, &K::Bucket) -> K::Bucket,
     ) -> Result<(), ShapeMismatch> {
         if self.shape != other.shape {
             return Err(ShapeMismatch { left: self.shape, right: other.shape });
@@ -256,7 +259,7 @@ impl FermatSketch {
 
     /// Empties the sketch.
     pub fn clear(&mut self) {
-        self.buckets.fill(Bucket::default());
+        self.buckets.fill(K::Bucket::default());
     }
 
     /// The buckets of `part` as a sketch of their own.
@@ -282,18 +285,23 @@ impl FermatSketch {
     /// The flows recorded and their packets. Always ends; see [`Decoded`] for what it means when
     /// not everything came out. At load factor 0.7 some 30 nanoseconds a flow for 1,000 flows and 60
     /// for a million, with AVX-512: a flow touches one cache line an array.
-    pub fn decode(self, family: &HashFamily) -> Decoded {
+    pub fn decode(self, family: &HashFamily) -> Decoded<K> {
         decode::decode(self, family)
     }
 
     /// The words of every bucket in wire order: array after array, each bucket's fragments, then
-    /// its count. Yields `total_buckets * arithmetic.words()` words.
+    /// its count. Yields `total_buckets * bucket_words()` words.
     pub fn words(&self) -> impl Iterator<Item = u32> + '_ {
-        let fragments = self.shape.arithmetic.words() - 1;
+        let fragments = self.bucket_words() - 1;
         self.buckets.iter().flat_map(move |bucket| {
             let count = bucket.count() as u32;
-            bucket.0[..fragments].iter().copied().chain([count])
+            bucket.lanes()[..fragments].iter().copied().chain([count])
         })
+    }
+
+    /// Words of a bucket on the wire: its fragments and its count.
+    pub fn bucket_words(&self) -> usize {
+        K::words(self.shape.arithmetic)
     }
 
     /// The sketch from words in wire order.
@@ -306,17 +314,19 @@ impl FermatSketch {
         words: impl IntoIterator<Item = u32>,
     ) -> Result<Self, WordsError> {
         let mut sketch = Self::new(shape);
-        let fragments = shape.arithmetic.words() - 1;
+        let fragments = sketch.bucket_words() - 1;
         let mut words = words.into_iter();
         for (at, bucket) in sketch.buckets.iter_mut().enumerate() {
             let missing = WordsError::TooFew { buckets: at };
-            for word in &mut bucket.0[..fragments] {
+            for word in &mut bucket.lanes_mut()[..fragments] {
                 *word = words.next().ok_or(missing)?;
             }
-            if !shape.arithmetic.in_range(&bucket.0[..fragments]) {
+            if !shape.arithmetic.in_range(&bucket.lanes()[..fragments]) {
                 return Err(WordsError::OutOfRange { bucket: at });
             }
-            bucket.set_count(words.next().ok_or(missing)?);
+            if let Some(count) = bucket.lanes_mut().last_mut() {
+                *count = words.next().ok_or(missing)?;
+            }
         }
         match words.next() {
             None => Ok(sketch),
@@ -324,24 +334,24 @@ impl FermatSketch {
         }
     }
 
-    pub(super) fn buckets_mut(&mut self) -> &mut [Bucket] {
+    pub(super) fn buckets_mut(&mut self) -> &mut [K::Bucket] {
         &mut self.buckets
     }
 }
 
 /// The packets of a burst whose bit is set in `encoded`, to be added in prime or wrapping arithmetic
 /// to `ARRAYS` arrays or, where 0, as many as there are.
-struct Encode<'a, const PRIME: bool, const ARRAYS: usize> {
-    buckets: &'a mut [Bucket],
+struct Encode<'a, K: Key, const PRIME: bool, const ARRAYS: usize> {
+    buckets: &'a mut [K::Bucket],
     shape: Shape,
     parts: &'a [Part; 4],
-    keys: &'a Keys,
+    keys: &'a K::Burst,
     hashes: &'a HashColumns,
     classes: &'a Column,
     encoded: u32,
 }
 
-impl<const PRIME: bool, const ARRAYS: usize> Work for Encode<'_, PRIME, ARRAYS> {
+impl<K: Key, const PRIME: bool, const ARRAYS: usize> Work for Encode<'_, K, PRIME, ARRAYS> {
     type Output = ();
 
     #[inline(always)]
@@ -361,35 +371,19 @@ impl<const PRIME: bool, const ARRAYS: usize> Work for Encode<'_, PRIME, ARRAYS> 
             }
         }
         let fingerprinted = shape.fingerprint;
-        if PRIME {
-            let units = prime::units(isa, keys, |packet| {
-                if fingerprinted { hashes.of(packet).fingerprint() } else { 0 }
-            });
-            for packet in ones(encoded) {
-                let [a, b, c, d] = units.0[packet];
-                let unit = Bucket([a, b, c, d, 0, 0, 0, 1]);
-                let limit = prime::limit_of(&unit);
-                for at in &at[..arrays] {
-                    prime::add_unit(isa, &mut buckets[at.0[packet] as usize], &unit, &limit);
-                }
-            }
-        } else {
-            let units = wrapping::units(isa, keys);
-            for packet in ones(encoded) {
-                let ([a, b, c, d], [e, f, g, h]) = (units[0].0[packet], units[1].0[packet]);
-                let unit = Bucket([a, b, c, d, e, f, g, h]);
-                for at in &at[..arrays] {
-                    let bucket = &mut buckets[at.0[packet] as usize];
-                    *bucket = wrapping::add(bucket, &unit);
-                }
-            }
-        }
+        let fingerprint = |packet: usize| {
+            if fingerprinted { K::fingerprint(&hashes.of(packet)) } else { 0 }
+        };
+        K::encode::<PRIME>(isa, keys, fingerprint, encoded, &at[..arrays], buckets);
     }
 }
 
-struct Combine<'a, F>(&'a mut FermatSketch, &'a FermatSketch, F);
+struct Combine<'a, K: Key, F>(&'a mut FermatSketch<K>, &'a FermatSketch<K>, F);
 
-impl<F: Fn(Arithmetic, &Bucket, &Bucket) -> Bucket> Work for Combine<'_, F> {
+impl<K: Key, F> Work for Combine<'_, K, F>
+where
+    F: Fn(Arithmetic, &K::Bucket, &K::Bucket) -> K::Bucket,
+{
     type Output = ();
 
     #[inline(always)]

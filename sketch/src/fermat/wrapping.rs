@@ -4,8 +4,8 @@
 //! by a count with k trailing zero bits loses the k top bits of the quotient; with 15-bit fragments
 //! that is no loss up to k = 17, and the fragments' range is itself a check of purity.
 
-use super::bucket::{Bucket, Unit};
-use super::decode::Quotients;
+use super::bucket::Bucket;
+use super::summed::Divided;
 use crate::burst::{BURST, Column, Keys, Rows};
 use crate::key::FlowKey;
 use crate::simd::Isa;
@@ -35,8 +35,8 @@ fn words([a, b, c, d]: [u32; 4]) -> [u32; 8] {
 }
 
 #[inline(always)]
-pub(super) fn unit(key: &FlowKey) -> Unit {
-    Unit(words(key.padded_words().map(u32::swap_bytes)))
+pub(super) fn unit(key: &FlowKey) -> Bucket {
+    Bucket(words(key.padded_words().map(u32::swap_bytes)))
 }
 
 /// What every packet of a burst adds: the first four words of each, and the others.
@@ -80,14 +80,14 @@ pub(super) fn quotient(a: u32, b: u32) -> u32 {
 }
 
 #[inline(always)]
-pub(super) fn multiply(unit: &Unit, packets: i32) -> Bucket {
+pub(super) fn multiply(unit: &Bucket, packets: i32) -> Bucket {
     lanes(&unit.0, |_, word| word.wrapping_mul(packets as u32))
 }
 
 /// Divides each of up to [`BURST`] buckets by its count: the key of an average packet. Implausible
 /// are counts that are zero or divisible by 2^18, and sums that are not the count times a fragment.
 #[inline(always)]
-pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Quotients {
+pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Divided<FlowKey> {
     let (mut first, mut second) = (Rows::ZERO, Rows::ZERO);
     for (bucket, (first, second)) in buckets.iter().zip(first.0.iter_mut().zip(&mut second.0)) {
         first.copy_from_slice(&bucket.0[..4]);
@@ -105,7 +105,11 @@ pub(super) fn divide(isa: impl Isa, buckets: &[Bucket]) -> Quotients {
         }
         plausible.0[at] = u32::from(right);
     }
-    Quotients { words, fingerprints: Column::ZERO, plausible: isa.nonzero(&plausible) }
+    Divided {
+        keys: isa.rows(&words),
+        fingerprints: Column::ZERO,
+        plausible: isa.nonzero(&plausible),
+    }
 }
 
 /// The big-endian words of a padded key, and whether they are plausible.
@@ -144,6 +148,7 @@ fn odd_inverse(odd: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Summed;
     use super::*;
     use crate::simd::Scalar;
     use proptest::prelude::*;
@@ -164,9 +169,9 @@ mod tests {
         fn dividing_gives_back_what_was_multiplied(key: [u8; 13], packets: i32) {
             prop_assume!(packets.trailing_zeros() <= 17);
             let key = FlowKey::from_bytes(key);
-            let quotients = divide(Scalar, &[Bucket::default(), multiply(&unit(&key), packets)]);
-            prop_assert_eq!(quotients.plausible, 0b10);
-            prop_assert_eq!(quotients.words.map(|word| word.0[1]), key.padded_words());
+            let divided = divide(Scalar, &[Bucket::default(), multiply(&unit(&key), packets)]);
+            prop_assert_eq!(divided.plausible, 0b10);
+            prop_assert_eq!(FlowKey::key_of(&divided.keys, 1), key);
         }
     }
 

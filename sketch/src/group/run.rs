@@ -6,7 +6,7 @@
 use super::{EgressGroup, IngressGroup};
 use crate::attention::Hierarchy;
 use crate::hash::Hashes;
-use crate::key::FlowKey;
+use crate::key::Key;
 
 /// Packets of one flow, back to back, by the hierarchy that each carries.
 ///
@@ -56,10 +56,10 @@ impl Run {
     }
 }
 
-impl IngressGroup {
+impl<K: Key> IngressGroup<K> {
     /// Records `packets` packets of one flow entering the network, as so many calls of
     /// [`record`](Self::record) would, and gives the hierarchies that these give.
-    pub fn record_run(&mut self, key: &FlowKey, hashes: &Hashes, packets: u32) -> Run {
+    pub fn record_run(&mut self, key: &K, hashes: &Hashes, packets: u32) -> Run {
         let below =
             |size| self.classifier.packets_to_reach(hashes, size).saturating_sub(1).min(packets);
         let (light, below_t_h) = (below(self.attention.t_l), below(self.attention.t_h));
@@ -77,10 +77,10 @@ impl IngressGroup {
     }
 }
 
-impl EgressGroup {
+impl<K: Key> EgressGroup<K> {
     /// Records a run leaving the network, as [`record`](Self::record) would packet by packet, and
     /// gives how many of its packets carry a hierarchy that has no buckets in this epoch.
-    pub fn record_run(&mut self, key: &FlowKey, hashes: &Hashes, run: &Run) -> u32 {
+    pub fn record_run(&mut self, key: &K, hashes: &Hashes, run: &Run) -> u32 {
         let mut foreign = 0;
         for (part, packets) in self.parts.iter().zip(run.0).skip(1) {
             if packets > 0 && part.is_empty() {
@@ -96,7 +96,7 @@ impl EgressGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attention, HashFamily, HashKey, Layout, Level, Partition, SampleRate};
+    use crate::{Attention, FlowKey, HashFamily, HashKey, Layout, Level, Partition, SampleRate};
     use proptest::prelude::*;
 
     proptest! {

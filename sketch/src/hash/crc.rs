@@ -44,6 +44,8 @@ const fn power_of_x(exponent: u32) -> u64 {
 pub(crate) const FOLD_95: u64 = power_of_x(95);
 /// What carries the upper third of the rest down.
 pub(crate) const FOLD_63: u64 = power_of_x(63);
+/// What carries the first, second and third eight bytes of 40 down to the last sixteen.
+pub(crate) const FOLDS_TO_128: [u64; 3] = [power_of_x(255), power_of_x(191), power_of_x(127)];
 /// CRC-32's generator with its top coefficient, reflected.
 pub(crate) const REFLECTED_33: u64 = (ISO_HDLC.reverse_bits() as u64) << 1 | 1;
 /// The quotient of x^64 by the generator, reflected: Barrett's constant.
@@ -120,7 +122,8 @@ static CASTAGNOLI_TABLES: [[u32; 256]; 8] = slicing_tables(CASTAGNOLI);
 static ISO_HDLC_TABLES: [[u32; 256]; 8] = slicing_tables(ISO_HDLC);
 
 #[inline]
-fn sliced(tables: &[[u32; 256]; 8], bytes: &[u8; 16]) -> u32 {
+fn sliced<const N: usize>(tables: &[[u32; 256]; 8], bytes: &[u8; N]) -> u32 {
+    const { assert!(N.is_multiple_of(8), "keys are padded to eights") };
     let mut crc = u32::MAX;
     for eight in bytes.as_chunks::<8>().0 {
         let [a, b, c, d, e, f, g, h] = *eight;
@@ -139,13 +142,13 @@ fn sliced(tables: &[[u32; 256]; 8], bytes: &[u8; 16]) -> u32 {
 
 /// CRC-32C of a padded key.
 #[inline]
-pub fn crc32c(bytes: &[u8; 16]) -> u32 {
+pub fn crc32c<const N: usize>(bytes: &[u8; N]) -> u32 {
     sliced(&CASTAGNOLI_TABLES, bytes)
 }
 
 /// CRC-32/ISO-HDLC of a padded key.
 #[inline]
-pub fn crc32_iso_hdlc(bytes: &[u8; 16]) -> u32 {
+pub fn crc32_iso_hdlc<const N: usize>(bytes: &[u8; N]) -> u32 {
     sliced(&ISO_HDLC_TABLES, bytes)
 }
 
@@ -167,9 +170,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tables_equal_the_definition(bytes: [u8; 16]) {
-            prop_assert_eq!(crc32c(&bytes), bitwise(CASTAGNOLI, &bytes));
-            prop_assert_eq!(crc32_iso_hdlc(&bytes), bitwise(ISO_HDLC, &bytes));
+        fn tables_equal_the_definition(narrow: [u8; 16], wide: [[u8; 8]; 5]) {
+            prop_assert_eq!(crc32c(&narrow), bitwise(CASTAGNOLI, &narrow));
+            prop_assert_eq!(crc32_iso_hdlc(&narrow), bitwise(ISO_HDLC, &narrow));
+            let wide: [u8; 40] = wide.as_flattened().try_into().unwrap();
+            prop_assert_eq!(crc32c(&wide), bitwise(CASTAGNOLI, &wide));
+            prop_assert_eq!(crc32_iso_hdlc(&wide), bitwise(ISO_HDLC, &wide));
         }
     }
 }

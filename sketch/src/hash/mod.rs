@@ -17,8 +17,8 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::burst::{BURST, Column, Keys, Rows};
-use crate::key::FlowKey;
+use crate::burst::{BURST, Column, Rows};
+use crate::key::Key;
 use crate::simd::{Engine, Isa, Work};
 
 /// Words that one table look-up yields: one for each of up to three bucket arrays, one for the
@@ -99,7 +99,7 @@ impl HashFamily {
     /// All hashes of one key. The tables stay in the L1 cache; the key's line is the only other one.
     /// Bursts are cheaper: see [`hash_burst`](Self::hash_burst).
     #[inline]
-    pub fn hash(&self, key: &FlowKey) -> Hashes {
+    pub fn hash<K: Key>(&self, key: &K) -> Hashes {
         self.engine.run(HashOne(self, key))
     }
 
@@ -108,7 +108,7 @@ impl HashFamily {
     ///
     /// # Panics
     /// When the lengths differ.
-    pub fn hash_burst(&self, keys: &[FlowKey], out: &mut [Hashes]) {
+    pub fn hash_burst<K: Key>(&self, keys: &[K], out: &mut [Hashes]) {
         assert_eq!(keys.len(), out.len(), "one set of hashes for each key");
         for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
             self.engine.run(HashBurst(self, keys, out));
@@ -116,16 +116,16 @@ impl HashFamily {
     }
 
     #[inline(always)]
-    pub(crate) fn hash_with(&self, isa: impl Isa, key: &FlowKey) -> Hashes {
-        let (x, y) = isa.crc_pair(key.padded());
+    pub(crate) fn hash_with<K: Key>(&self, isa: impl Isa, key: &K) -> Hashes {
+        let (x, y) = key.crc_pair(isa);
         Hashes::mix(isa.look_up(&self.tables, x), x, y)
     }
 
     #[inline(always)]
-    pub(crate) fn hash_keys(&self, isa: impl Isa, keys: &Keys) -> HashColumns {
-        let (x, y) = isa.crcs(keys);
+    pub(crate) fn hash_keys<K: Key>(&self, isa: impl Isa, keys: &K::Burst) -> HashColumns {
+        let (x, y) = K::crcs(isa, keys);
         let mut looked_up = Rows::ZERO;
-        for (row, &x) in looked_up.0[..keys.len].iter_mut().zip(&x.0) {
+        for (row, &x) in looked_up.0[..K::number(keys)].iter_mut().zip(&x.0) {
             *row = isa.look_up(&self.tables, x);
         }
         let [a, b, c, d] = isa.columns(&looked_up);
@@ -137,9 +137,9 @@ impl HashFamily {
     }
 }
 
-struct HashOne<'a>(&'a HashFamily, &'a FlowKey);
+struct HashOne<'a, K>(&'a HashFamily, &'a K);
 
-impl Work for HashOne<'_> {
+impl<K: Key> Work for HashOne<'_, K> {
     type Output = Hashes;
 
     #[inline(always)]
@@ -148,14 +148,14 @@ impl Work for HashOne<'_> {
     }
 }
 
-struct HashBurst<'a>(&'a HashFamily, &'a [FlowKey], &'a mut [Hashes]);
+struct HashBurst<'a, K>(&'a HashFamily, &'a [K], &'a mut [Hashes]);
 
-impl Work for HashBurst<'_> {
+impl<K: Key> Work for HashBurst<'_, K> {
     type Output = ();
 
     #[inline(always)]
     fn work(self, isa: impl Isa) {
-        let hashes = self.0.hash_keys(isa, &Keys::new(isa, self.1));
+        let hashes = self.0.hash_keys::<K>(isa, &K::burst(isa, self.1));
         for (packet, out) in self.2.iter_mut().take(BURST).enumerate() {
             *out = hashes.of(packet);
         }
@@ -163,7 +163,7 @@ impl Work for HashBurst<'_> {
 }
 
 /// The hashes of a burst of keys.
-pub(crate) struct HashColumns {
+pub struct HashColumns {
     lanes: [Column; LANES],
     x: Column,
     y: Column,
@@ -251,10 +251,16 @@ impl Hashes {
         }
     }
 
-    /// The 20-bit fingerprint that travels in the fourth ID fragment.
+    /// The 20-bit fingerprint that travels in the last ID fragment of an IPv4 key.
     #[inline(always)]
     pub fn fingerprint(&self) -> u32 {
         self.y >> 12
+    }
+
+    /// The 14-bit fingerprint that travels in the last ID fragment of a wide key.
+    #[inline(always)]
+    pub fn wide_fingerprint(&self) -> u32 {
+        self.y >> 18
     }
 
     /// The 16-bit value that is compared with the sample rate's threshold.

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::*;
-use crate::hash::crc::{BARRETT, FOLD_63, FOLD_95, REFLECTED_33};
+use crate::hash::crc::{BARRETT, FOLD_63, FOLD_95, FOLDS_TO_128, REFLECTED_33};
 
 /// Shows by its existence that the CPU has AVX2, BMI, CRC32 and PCLMULQDQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,12 @@ impl Isa for Avx2 {
     fn crc_pair(self, key: &[u8; 16]) -> (u32, u32) {
         // SAFETY: `Avx2` exists only where `detect` found the features that `crc_pair` enables.
         unsafe { crc_pair(key) }
+    }
+
+    #[inline(always)]
+    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32) {
+        // SAFETY: `Avx2` exists only where `detect` found the features that `crc_pair_wide` enables.
+        unsafe { crc_pair_wide(key) }
     }
 
     #[inline(always)]
@@ -116,7 +122,31 @@ fn crc_pair(key: &[u8; 16]) -> (u32, u32) {
     let x = !(_mm_crc32_u64(x, (message >> 64) as u64) as u32);
     // SAFETY: the key is 16 readable bytes; the load needs no alignment.
     let block = unsafe { _mm_loadu_si128(key.as_ptr().cast()) };
+    let block = _mm_xor_si128(block, _mm_cvtsi32_si128(-1));
     (x, _mm_cvtsi128_si32(crc32_iso_hdlc(block)) as u32)
+}
+
+/// Five CRC32 instructions and seven carry-less products.
+#[inline]
+#[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
+fn crc_pair_wide(key: &[u8; 40]) -> (u32, u32) {
+    let mut words = [0; 5];
+    for (word, bytes) in words.iter_mut().zip(key.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    let x = words.iter().fold(u64::from(u32::MAX), |x, &word| _mm_crc32_u64(x, word));
+    // The first 24 bytes are carried down to the last sixteen, where they leave the remainder as it
+    // is.
+    let [a, b, c, d, e] = words.map(|word| word as i64);
+    let first = _mm_xor_si128(_mm_cvtsi64_si128(a), _mm_cvtsi32_si128(-1));
+    let folded = [first, _mm_cvtsi64_si128(b), _mm_cvtsi64_si128(c)]
+        .into_iter()
+        .zip(FOLDS_TO_128)
+        .map(|(word, fold)| {
+            _mm_clmulepi64_si128::<0x00>(word, _mm_cvtsi64_si128((fold << 32) as i64))
+        })
+        .fold(_mm_set_epi64x(e, d), |block, share| _mm_xor_si128(block, share));
+    (!(x as u32), _mm_cvtsi128_si32(crc32_iso_hdlc(folded)) as u32)
 }
 
 /// Four loads of a table line.
@@ -151,7 +181,7 @@ fn nonzero(column: &Column) -> u32 {
     !zeros
 }
 
-/// CRC-32/ISO-HDLC of a block, in every lane. With L and H the polynomials of its halves, the
+/// CRC-32/ISO-HDLC of a block into which the initial value has been mixed, in every lane. With L and H the polynomials of its halves, the
 /// remainder is that of L x^96 + H x^32: one product takes L x^96 to degree 95, a second one
 /// the upper third to degree 63, two more reduce by Barrett's method. Bits are reflected, so
 /// the product of two halves comes out multiplied by x, which the constants allow for.
@@ -162,7 +192,6 @@ fn crc32_iso_hdlc(block: __m128i) -> __m128i {
     let reduction = _mm_set_epi64x(BARRETT as i64, REFLECTED_33 as i64);
     let upper_by_32 = _mm_setr_epi8(-1, -1, -1, -1, 8, 9, 10, 11, 12, 13, 14, 15, -1, -1, -1, -1);
 
-    let block = _mm_xor_si128(block, _mm_cvtsi32_si128(-1));
     let to_95 = _mm_clmulepi64_si128::<0x00>(block, folds);
     let to_95 = _mm_xor_si128(to_95, _mm_shuffle_epi8(block, upper_by_32));
     let to_63 = _mm_xor_si128(to_95, _mm_clmulepi64_si128::<0x10>(to_95, folds));

@@ -43,6 +43,11 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32) {
+        self.0.crc_pair_wide(key)
+    }
+
+    #[inline(always)]
     fn crcs(self, keys: &Keys) -> (Column, Column) {
         // SAFETY: `Avx512` exists only where `detect` found the features that `crcs` enables.
         unsafe { crcs(&keys.columns) }

@@ -63,7 +63,7 @@ impl Engine {
 /// Work that is compiled for each instruction set anew. A trait, since a closure could not be made
 /// part of the function that the instructions are enabled in: [`work`](Self::work) must be
 /// `#[inline(always)]`.
-pub(crate) trait Work {
+pub trait Work {
     /// What comes of it.
     type Output;
 
@@ -86,12 +86,15 @@ impl Engine {
 }
 
 /// What hot code asks of an instruction set. Implementations agree in every bit.
-pub(crate) trait Isa: Copy {
+pub trait Isa: Copy {
     /// Does `work` in a function of its own, compiled for this instruction set.
     fn run<W: Work>(self, work: W) -> W::Output;
 
     /// Both CRCs of a padded key: CRC-32C and CRC-32/ISO-HDLC.
     fn crc_pair(self, key: &[u8; 16]) -> (u32, u32);
+
+    /// Both CRCs of a padded wide key.
+    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32);
 
     /// Both CRCs of every key of a burst.
     fn crcs(self, keys: &Keys) -> (Column, Column);
@@ -127,6 +130,11 @@ impl Isa for Scalar {
 
     #[inline(always)]
     fn crc_pair(self, key: &[u8; 16]) -> (u32, u32) {
+        (crc::crc32c(key), crc::crc32_iso_hdlc(key))
+    }
+
+    #[inline(always)]
+    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32) {
         (crc::crc32c(key), crc::crc32_iso_hdlc(key))
     }
 
@@ -209,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{FlowKey, HashFamily, HashKey, Hashes};
+    use crate::{FlowKey, HashFamily, HashKey, Hashes, Key, WideKey};
 
     struct Turn<'a>(&'a Rows);
 
@@ -223,22 +231,40 @@ mod tests {
         }
     }
 
+    fn hash_alike<K: Key>(family: &HashFamily, keys: &[K]) -> Result<(), TestCaseError> {
+        let plain = family.clone().scalar();
+        let expected: Vec<Hashes> = keys.iter().map(|key| plain.hash(key)).collect();
+        for engine in Engine::available() {
+            let family = family.clone().with_engine(engine);
+            let singly: Vec<Hashes> = keys.iter().map(|key| family.hash(key)).collect();
+            prop_assert_eq!(&singly, &expected, "{}", engine.name());
+            let mut bursts = vec![Hashes::default(); keys.len()];
+            family.hash_burst(keys, &mut bursts);
+            prop_assert_eq!(&bursts, &expected, "bursts, {}", engine.name());
+        }
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn every_engine_hashes_as_plain_code_does(secret: [u8; 32], keys: Vec<[u8; 13]>) {
             let family = HashFamily::new(&HashKey::from_bytes(secret));
-            let plain = family.clone().scalar();
-            prop_assert_eq!(plain.engine(), Engine::Scalar);
+            prop_assert_eq!(family.clone().scalar().engine(), Engine::Scalar);
             let keys: Vec<FlowKey> = keys.into_iter().map(FlowKey::from_bytes).collect();
-            let expected: Vec<Hashes> = keys.iter().map(|key| plain.hash(key)).collect();
-            for engine in Engine::available() {
-                let family = family.clone().with_engine(engine);
-                let singly: Vec<Hashes> = keys.iter().map(|key| family.hash(key)).collect();
-                prop_assert_eq!(&singly, &expected, "{}", engine.name());
-                let mut bursts = vec![Hashes::default(); keys.len()];
-                family.hash_burst(&keys, &mut bursts);
-                prop_assert_eq!(&bursts, &expected, "bursts, {}", engine.name());
-            }
+            hash_alike(&family, &keys)?;
+        }
+
+        #[test]
+        fn every_engine_hashes_wide_keys_as_plain_code_does(
+            secret: [u8; 32],
+            keys: Vec<([u32; 9], u8)>,
+        ) {
+            let family = HashFamily::new(&HashKey::from_bytes(secret));
+            let keys: Vec<WideKey> = keys
+                .into_iter()
+                .map(|(words, protocol)| WideKey::from_words(words, protocol))
+                .collect();
+            hash_alike(&family, &keys)?;
         }
 
         #[test]

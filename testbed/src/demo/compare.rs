@@ -1,6 +1,7 @@
 //! The losses the controller reported beside those the core's kernel counted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use calumma_controller::report::EpochReport;
 use serde::Serialize;
@@ -83,8 +84,8 @@ impl Comparison {
             .map(|row| {
                 let FiveTuple { src, dst, sport, dport, proto } = row.flow;
                 [
-                    format!("{src}:{sport}"),
-                    format!("{dst}:{dport}"),
+                    SocketAddr::new(src, sport).to_string(),
+                    SocketAddr::new(dst, dport).to_string(),
                     proto.to_string(),
                     row.kernel.to_string(),
                     row.reported.to_string(),

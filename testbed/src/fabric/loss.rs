@@ -6,7 +6,7 @@
 //! UDP datagrams of 4 bytes are spared: iperf3 begins a UDP transfer with one each way, never sends them again, and stands
 //! still for 30 seconds if one is lost.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -17,13 +17,13 @@ use super::namespace::Namespace;
 /// Flows that can lose packets before the set is full and losing ends.
 const FLOWS: u32 = 1 << 20;
 
-/// What names an IPv4 flow, in the field names of the reports.
+/// What names a flow, in the field names of the reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FiveTuple {
     /// Source address.
-    pub src: Ipv4Addr,
+    pub src: IpAddr,
     /// Destination address.
-    pub dst: Ipv4Addr,
+    pub dst: IpAddr,
     /// Source port.
     pub sport: u16,
     /// Destination port.

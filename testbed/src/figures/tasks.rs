@@ -150,7 +150,7 @@ fn compare(
             .copied()
             .collect();
         let changes = &edge.heavy_changes;
-        f1(&changed, &changes.iter().map(|change| FlowKey::from(&change.flow)).collect())
+        f1(&changed, &changes.iter().map(|change| change.flow.key::<FlowKey>().unwrap()).collect())
     });
     let sizes = truth
         .iter()

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, ensure};
 use calumma_controller::report::Flow;
+use calumma_sketch::FlowKey;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -121,7 +122,7 @@ impl Frames {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let lengths: Vec<u16> = (0..flows).map(|flow| sizes.of(flow)).collect();
         let heads =
-            lengths.iter().enumerate().map(|(at, &length)| head(&flow(at, seed), length)).collect();
+            lengths.iter().enumerate().map(|(at, &length)| head(&key(at, seed), length)).collect();
         let sequence = match popularity {
             Popularity::Uniform => (0..SEQUENCE).map(|_| rng.random_range(0..flows)).collect(),
             Popularity::Zipf(exponent) => zipf(flows, exponent, &mut rng),
@@ -149,20 +150,19 @@ fn zipf(flows: usize, exponent: f64, rng: &mut ChaCha8Rng) -> Vec<usize> {
 
 /// Flow number `at` of a mix: all are distinct, and lie in 10.0.0.0/8 as a data centre's do.
 pub(super) fn flow(at: usize, seed: u64) -> Flow {
+    (&key(at, seed)).into()
+}
+
+fn key(at: usize, seed: u64) -> FlowKey {
     // 4,096 hosts at either side, and source ports for the rest.
     let host = |net: u8, number: usize| [10, net, (number >> 8) as u8, number as u8].into();
     let net = (seed % 100) as u8;
-    Flow {
-        src: host(net, at % 4096),
-        dst: host(net + 100, at * 2_654_435_761 % 4096),
-        sport: 1024 + (at / 4096) as u16,
-        dport: 4000,
-        proto: UDP,
-    }
+    let (src, dst) = (host(net, at % 4096), host(net + 100, at * 2_654_435_761 % 4096));
+    FlowKey::v4(src, dst, 1024 + (at / 4096) as u16, 4000, UDP)
 }
 
 /// The beginning of a flow's frames of `length` bytes: Ethernet, IPv4, UDP without checksum.
-fn head(flow: &Flow, length: u16) -> Head {
+fn head(flow: &FlowKey, length: u16) -> Head {
     let mut head = [0; HEAD];
     head[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     head[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
@@ -171,16 +171,16 @@ fn head(flow: &Flow, length: u16) -> Head {
     ip[0] = 0x45;
     ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
     ip[8] = 64;
-    ip[9] = flow.proto;
-    ip[12..16].copy_from_slice(&flow.src.octets());
-    ip[16..20].copy_from_slice(&flow.dst.octets());
+    ip[9] = flow.protocol();
+    ip[12..16].copy_from_slice(&flow.src().octets());
+    ip[16..20].copy_from_slice(&flow.dst().octets());
     let sum: u32 = ip.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     let udp = &mut head[ETHERNET + 20..ETHERNET + 28];
-    udp[..2].copy_from_slice(&flow.sport.to_be_bytes());
-    udp[2..4].copy_from_slice(&flow.dport.to_be_bytes());
+    udp[..2].copy_from_slice(&flow.sport().to_be_bytes());
+    udp[2..4].copy_from_slice(&flow.dport().to_be_bytes());
     udp[4..6].copy_from_slice(&(ip_length - 20).to_be_bytes());
     Head(head)
 }
@@ -189,10 +189,8 @@ fn head(flow: &Flow, length: u16) -> Head {
 mod tests {
     use std::collections::HashSet;
 
-    use calumma_edge::parse::{Parsed, parse};
-    use calumma_sketch::FlowKey;
-
     use super::*;
+    use calumma_edge::parse::{Parsed, parse};
 
     fn mix(flows: usize, popularity: Popularity, sizes: Sizes) -> Mix {
         Mix { flows, popularity, sizes, seed: 3 }
@@ -208,7 +206,7 @@ mod tests {
             let Parsed::Flow { key, .. } = parse(&frame, frame.len()) else {
                 panic!("flow {at} is not understood");
             };
-            assert_eq!(key, FlowKey::from(&flow(at, 3)));
+            assert_eq!(key, super::key(at, 3));
             assert!(seen.insert(key), "flow {at} was there before");
         }
     }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
-use calumma_sketch::FlowKey;
+use calumma_sketch::{FlowKey, Key};
 
 use self::applications::Applications;
 use self::sender::Sender;
@@ -285,7 +285,8 @@ impl Live {
         for router in self.wiring.routers() {
             for loss in faults::losses(router)? {
                 let flow = loss.flow;
-                let key = FlowKey::v4(flow.src, flow.dst, flow.sport, flow.dport, flow.proto);
+                let key = FlowKey::new(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
+                    .context("the hosts of this network speak IPv4 alone")?;
                 *counters.entry(key).or_default() += loss.lost;
             }
         }

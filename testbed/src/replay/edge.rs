@@ -7,7 +7,8 @@ use calumma_controller::analyse::EdgeInput;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Packet, Policy, Worker};
-use calumma_wire::{Defects, Egress, Ingress};
+use calumma_sketch::{AnyKey, IngressGroup, Key, TowerSketch};
+use calumma_wire::{Defects, Egress, Ingress, Upstream, Upstreams};
 
 /// A packet of a capture, of which the end may be missing.
 #[derive(Debug)]
@@ -86,6 +87,10 @@ impl Edge {
     fn keep(&mut self, part: Part) {
         match part {
             Part::Ingress { epoch, record, mixed_attention, counters } => {
+                let (classifier, upstream) = match &record.group {
+                    AnyKey::Ipv4(group) => copied(group),
+                    AnyKey::Dual(group) => copied(group),
+                };
                 let ingress = Ingress {
                     epoch,
                     attention: *record.group.attention(),
@@ -96,9 +101,8 @@ impl Edge {
                     },
                     packets_in: record.packets,
                     counters: counters.named(),
-                    classifier: record.group.classifier().clone(),
-                    upstream: record.group.upstream().clone(),
-                    hh_flows: None,
+                    classifier,
+                    upstream,
                 };
                 self.epoch(epoch).ingress = Some(Box::new(ingress));
                 self.collector.recycle(record);
@@ -114,7 +118,10 @@ impl Edge {
                     },
                     packets_out: record.packets,
                     counters: Vec::new(),
-                    downstream: record.group.downstream().clone(),
+                    downstream: match &record.group {
+                        AnyKey::Ipv4(group) => group.downstream().clone().into(),
+                        AnyKey::Dual(group) => group.downstream().clone().into(),
+                    },
                 };
                 self.epoch(epoch).egress = Some(Box::new(egress));
                 self.collector.recycle(record);
@@ -140,4 +147,9 @@ impl Edge {
         let mut until = std::mem::replace(&mut self.epochs, later);
         until.remove(&epoch).unwrap_or_else(|| EdgeInput::nothing(self.name))
     }
+}
+
+/// Copies of a group's sketches.
+fn copied<K: Key>(group: &IngressGroup<K>) -> (TowerSketch, AnyKey<Upstreams>) {
+    (group.classifier().clone(), Upstream::undecoded(group.upstream().clone()))
 }

@@ -2,6 +2,7 @@
 
 use calumma_edge::parse::{Parsed, parse};
 use calumma_edge::worker::Packet;
+use calumma_sketch::KeyKind;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -23,20 +24,28 @@ impl Lose {
         Self::Share(share.clamp(0.0, 1.0), Box::new(ChaCha8Rng::seed_from_u64(seed)))
     }
 
-    /// Whether the next packet is lost.
-    pub(super) fn loses(&mut self, packet: &impl Packet) -> bool {
+    /// Whether the next packet is lost, where packets are measured by these keys.
+    pub(super) fn loses(&mut self, packet: &impl Packet, keys: KeyKind) -> bool {
         match parse(packet.bytes(), packet.wire_len()) {
             Parsed::Flow { ip_offset, .. } => self.decides(packet.bytes(), ip_offset),
+            Parsed::Flow6 { ip_offset, .. } if keys == KeyKind::Dual => {
+                self.decides(packet.bytes(), ip_offset)
+            }
             Parsed::Flow6 { .. } | Parsed::Unmeasured(_) | Parsed::Malformed(_) => false,
         }
     }
 
-    /// Whether the next measured packet, whose IPv4 header begins at `ip_offset`, is lost. To be asked
+    /// Whether the next measured packet, whose IP header begins at `ip_offset`, is lost. To be asked
     /// once for each of them, in order.
     pub fn decides(&mut self, bytes: &[u8], ip_offset: usize) -> bool {
         match self {
             Self::Nothing => false,
-            Self::CongestionExperienced => bytes.get(ip_offset + 1).is_some_and(|tos| tos & 3 == 3),
+            Self::CongestionExperienced => match bytes.get(ip_offset..ip_offset + 2) {
+                // The traffic class lies across both bytes.
+                Some([first, second]) if first >> 4 == 6 => second >> 4 & 3 == 3,
+                Some([_, tos]) => tos & 3 == 3,
+                _ => false,
+            },
             Self::Share(share, random) => random.random_bool(*share),
         }
     }

@@ -118,7 +118,7 @@ impl Replay {
         self.summary.packets += 1;
         let mut frame = edge::Frame::new(bytes, wire_len);
         self.summary.measured += u64::from(self.ingress.enter(&mut frame));
-        if self.lose.loses(&frame) {
+        if self.lose.loses(&frame, self.setup.layout.keys) {
             self.summary.lost += 1;
         } else {
             self.egress.leave(&mut frame);
@@ -144,7 +144,7 @@ impl Replay {
     /// The size of a flow in the last epoch that was reported, where the ingress edge knows it.
     pub fn size_of(&self, flow: &FlowKey) -> Option<u64> {
         let sizes = self.analyser.sizes().get("e1")?;
-        Some(sizes.size_of(self.analyser.family(), flow).size)
+        Some(sizes.size_of(self.analyser.family(), &flow.into())?.size)
     }
 
     /// What has become of the packets so far.

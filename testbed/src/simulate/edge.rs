@@ -6,7 +6,7 @@ use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::EpochClock;
-use calumma_sketch::Attention;
+use calumma_sketch::{AnyKey, Attention, IngressGroup, Key};
 use calumma_wire::{
     Defects, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
 };
@@ -136,15 +136,17 @@ impl Edge {
             Part::Ingress { epoch, record, mixed_attention, .. } => {
                 let defects =
                     Defects { stall_ns: record.stall_ns, mixed_attention, ..Defects::default() };
-                let group = &record.group;
                 let head = SideHead {
                     epoch,
-                    attention: group.attention(),
+                    attention: record.group.attention(),
                     defects: &defects,
                     packets: record.packets,
                     counters: &[],
                 };
-                encode_ingress(&mut frame, &head, group.classifier(), group.upstream(), None);
+                match &record.group {
+                    AnyKey::Ipv4(group) => encode_group(&mut frame, &head, group),
+                    AnyKey::Dual(group) => encode_group(&mut frame, &head, group),
+                }
                 self.collector.recycle(record);
             }
             Part::Egress { epoch, record, mixed_attention } => {
@@ -153,15 +155,17 @@ impl Edge {
                     foreign_packets: record.foreign_packets,
                     mixed_attention,
                 };
-                let group = &record.group;
                 let head = SideHead {
                     epoch,
-                    attention: group.attention(),
+                    attention: record.group.attention(),
                     defects: &defects,
                     packets: record.packets,
                     counters: &[],
                 };
-                encode_egress(&mut frame, &head, group.downstream());
+                match &record.group {
+                    AnyKey::Ipv4(group) => encode_egress(&mut frame, &head, group.downstream()),
+                    AnyKey::Dual(group) => encode_egress(&mut frame, &head, group.downstream()),
+                }
                 self.collector.recycle(record);
             }
             Part::Sealed { epoch, late_packets } => {
@@ -170,6 +174,10 @@ impl Edge {
         }
         self.welcome.then_some(frame)
     }
+}
+
+fn encode_group<K: Key>(frame: &mut Vec<u8>, head: &SideHead, group: &IngressGroup<K>) {
+    encode_ingress(frame, head, group.classifier(), group.upstream(), None);
 }
 
 fn encoded(message: &Message) -> Vec<u8> {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
 use calumma_edge::carrier::PlainTos;
-use calumma_edge::worker::{MarkedRun, Packet};
-use calumma_sketch::{FlowKey, Hierarchy, Run};
+use calumma_edge::worker::{MarkedRun, Packet, Worker};
+use calumma_sketch::{FlowKey, Hierarchy, KeyKind, Run, WideKey};
 use calumma_wire::FrameReader;
 
 use super::controller::{Controller, Reported};
@@ -249,7 +249,12 @@ impl Simulation {
             let flow = &self.flows.flows()[at];
             let [from, to] = flow.edges;
             let fate = flow.fate(epoch);
-            let MarkedRun { bit, run } = self.edges[from].worker.enter_run(&flow.key, flow.packets);
+            let keys = self.setup.layout.keys;
+            let worker = &mut self.edges[from].worker;
+            let MarkedRun { bit, run } = match keys {
+                KeyKind::Ipv4 => worker.enter_run(&flow.key, flow.packets),
+                KeyKind::Dual => worker.enter_run(&WideKey::from(flow.key), flow.packets),
+            };
             let left = run.without(|first| fate.lost_among(first));
             let doubled = run.without(|first| first - fate.doubled_among(first));
             let mut truth = FlowTruth::new(flow.key, from, Some(fate));
@@ -262,7 +267,7 @@ impl Simulation {
                     let marked = MarkedRun { bit, run };
                     if arrives_ns < self.edges[to].due_ns {
                         // Nothing happens at the egress edge until then.
-                        self.edges[to].worker.leave_run(&key, marked);
+                        leave_run(&mut self.edges[to].worker, keys, key, marked);
                     } else {
                         self.queue.push(arrives_ns, Event::Run(to, key, marked));
                     }
@@ -382,7 +387,9 @@ impl Simulation {
                 }
             }
             Event::Deadline => self.report(now_ns),
-            Event::Run(edge, key, marked) => self.edges[edge].worker.leave_run(&key, marked),
+            Event::Run(edge, key, marked) => {
+                leave_run(&mut self.edges[edge].worker, self.setup.layout.keys, key, marked);
+            }
             Event::Packet(edge, mut packet) => {
                 self.edges[edge].worker.egress(std::slice::from_mut(&mut packet));
             }
@@ -434,5 +441,13 @@ impl Simulation {
             self.deadline_ns = deadline_ns;
             self.queue.push(deadline_ns, Event::Deadline);
         }
+    }
+}
+
+/// A run leaves the network at an edge that measures by these keys.
+fn leave_run(worker: &mut Worker, keys: KeyKind, key: FlowKey, marked: MarkedRun) {
+    match keys {
+        KeyKind::Ipv4 => worker.leave_run(&key, marked),
+        KeyKind::Dual => worker.leave_run(&WideKey::from(key), marked),
     }
 }

@@ -141,7 +141,7 @@ impl EpochTruth {
         }
         let mut named = 0;
         for loss in &report.loss {
-            let Some(truth) = expected.get(&FlowKey::from(&loss.flow)) else {
+            let Some(truth) = expected.get(&loss.flow.key::<FlowKey>().unwrap()) else {
                 return Some(format!("{} is said to have lost {}", loss.flow, loss.lost));
             };
             let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
@@ -152,7 +152,7 @@ impl EpochTruth {
         }
         let mut surpluses = 0;
         for surplus in &report.surplus {
-            let truth = expected.get(&FlowKey::from(&surplus.flow));
+            let truth = expected.get(&surplus.flow.key::<FlowKey>().unwrap());
             if truth.map(Expected::surplus) != Some(surplus.packets) {
                 return Some(format!("{surplus:?}, but in truth {truth:?}"));
             }

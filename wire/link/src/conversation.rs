@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, HashKey, Layout, TowerSketch};
+use calumma_sketch::{Attention, FermatSketch, HashFamily, HashKey, Key, Layout, TowerSketch};
 use calumma_wire::{
     Defects, Holding, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
 };
@@ -63,7 +63,7 @@ pub struct Identity {
 
 /// The ingress side of an epoch, to be told to the controller.
 #[derive(Clone, Copy, Debug)]
-pub struct IngressSide<'a> {
+pub struct IngressSide<'a, K: Key> {
     /// The epoch.
     pub epoch: u64,
     /// The attention that it was measured under.
@@ -75,12 +75,12 @@ pub struct IngressSide<'a> {
     /// The flow classifier.
     pub classifier: &'a TowerSketch,
     /// The upstream flow encoder.
-    pub upstream: &'a FermatSketch,
+    pub upstream: &'a FermatSketch<K>,
 }
 
 /// The egress side of an epoch, to be told to the controller.
 #[derive(Clone, Copy, Debug)]
-pub struct EgressSide<'a> {
+pub struct EgressSide<'a, K: Key> {
     /// The epoch.
     pub epoch: u64,
     /// The attention that it was measured under.
@@ -90,7 +90,7 @@ pub struct EgressSide<'a> {
     /// Packets that were recorded.
     pub packets: u64,
     /// The downstream flow encoder.
-    pub downstream: &'a FermatSketch,
+    pub downstream: &'a FermatSketch<K>,
 }
 
 /// What an ingress side took to tell.
@@ -256,7 +256,11 @@ impl Conversation {
 
     /// Tells the ingress side of an epoch, with those of the switch's totals that changed: an idle
     /// switch has nothing to tell. Does nothing before the first session.
-    pub fn ingress(&mut self, side: &IngressSide, mut totals: Vec<(String, u64)>) -> Told {
+    pub fn ingress<K: Key>(
+        &mut self,
+        side: &IngressSide<K>,
+        mut totals: Vec<(String, u64)>,
+    ) -> Told {
         let Some(Session { family, .. }) = &self.session else { return Told::default() };
         totals.push(("undelivered.frames".to_owned(), self.given_up()));
         totals.retain(|(name, total)| self.told.insert(name.clone(), *total) != Some(*total));
@@ -274,7 +278,7 @@ impl Conversation {
     }
 
     /// Tells the egress side of an epoch; gives the bytes it takes.
-    pub fn egress(&mut self, side: &EgressSide) -> usize {
+    pub fn egress<K: Key>(&mut self, side: &EgressSide<K>) -> usize {
         let head = SideHead {
             epoch: side.epoch,
             attention: side.attention,
@@ -319,7 +323,7 @@ impl Conversation {
 
 /// All that the HH encoder holds, where it decodes. Flows take half the bytes of its buckets, and
 /// every edge that decodes its own saves the controller from decoding all of them.
-fn hh_flows(side: &IngressSide, family: &HashFamily) -> Option<Vec<(FlowKey, i64)>> {
+fn hh_flows<K: Key>(side: &IngressSide<K>, family: &HashFamily) -> Option<Vec<(K, i64)>> {
     let decoded = side.upstream.part(&side.attention.partition.hh_part()).decode(family);
     let countable = |&(_, packets): &(_, i64)| (1..=i64::from(i32::MAX)).contains(&packets);
     let complete = decoded.is_complete() && decoded.flows().iter().all(countable);

@@ -2,10 +2,10 @@
 
 use calumma_epoch::Guards;
 use calumma_sketch::{
-    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Layout, Level, Partition,
-    SampleRate,
+    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Key, KeyKind, Layout,
+    Level, Partition, SampleRate, WideKey,
 };
-use calumma_wire::{Defects, Egress, Holding, Ingress, Message, Outcome, SwitchKind};
+use calumma_wire::{Defects, Egress, Holding, Ingress, Message, Outcome, SwitchKind, Upstream};
 
 /// A layout small enough to look at in a hex dump.
 pub(crate) fn layout() -> Layout {
@@ -15,6 +15,11 @@ pub(crate) fn layout() -> Layout {
         classifier: vec![Level::new(4, 30), Level::new(8, 20), Level::new(16, 10)],
         ..Layout::default()
     }
+}
+
+/// The same for IPv6 as well.
+pub(crate) fn dual_layout() -> Layout {
+    Layout { keys: KeyKind::Dual, ..layout() }
 }
 
 pub(crate) fn attention() -> Attention {
@@ -32,11 +37,26 @@ pub(crate) fn hash_key() -> HashKey {
 
 /// The sketches of two edges between which the third packet of every flow is lost.
 pub(crate) fn groups(epoch: u64) -> (IngressGroup, EgressGroup) {
+    let key = |host| FlowKey::v4([10, 1, 0, host].into(), [10, 2, 0, 1].into(), 40_000, 443, 6);
+    groups_of(&layout(), [key(1), key(2)], epoch)
+}
+
+/// The same of an IPv4 and an IPv6 flow.
+pub(crate) fn dual_groups(epoch: u64) -> (IngressGroup<WideKey>, EgressGroup<WideKey>) {
+    let four = WideKey::v4([10, 1, 0, 1].into(), [10, 2, 0, 1].into(), 40_000, 443, 6);
+    let [src, dst] = [1, 2].map(|net| [0x2001, 0xDB8, net, 0, 0, 0, 0, 1].into());
+    groups_of(&dual_layout(), [four, WideKey::v6(src, dst, 40_000, 443, 6)], epoch)
+}
+
+fn groups_of<K: Key>(
+    layout: &Layout,
+    flows: [K; 2],
+    epoch: u64,
+) -> (IngressGroup<K>, EgressGroup<K>) {
     let family = HashFamily::new(&hash_key());
-    let mut ingress = IngressGroup::new(&layout(), attention(), epoch).unwrap();
-    let mut egress = EgressGroup::new(&layout(), attention()).unwrap();
-    for host in 1..=2 {
-        let key = FlowKey::v4([10, 1, 0, host].into(), [10, 2, 0, 1].into(), 40_000, 443, 6);
+    let mut ingress = IngressGroup::new(layout, attention(), epoch).unwrap();
+    let mut egress = EgressGroup::new(layout, attention()).unwrap();
+    for key in flows {
         let hashes = family.hash(&key);
         for packet in 1..=4 {
             let hierarchy = ingress.record(&key, &hashes);
@@ -49,16 +69,16 @@ pub(crate) fn groups(epoch: u64) -> (IngressGroup, EgressGroup) {
 }
 
 /// The ingress side of a switch that decoded its HH encoder.
-pub(crate) fn with_hh_flows(group: &IngressGroup, epoch: u64) -> Ingress {
+pub(crate) fn with_hh_flows<K: Key>(group: &IngressGroup<K>, epoch: u64) -> Ingress {
     let family = HashFamily::new(&hash_key());
     let hh = group.attention().partition.hh_part();
     let decoded = group.upstream().part(&hh).decode(&family);
     assert!(decoded.is_complete());
     let mut hh_flows = decoded.flows().to_vec();
     hh_flows.sort();
-    let mut upstream = group.upstream().clone();
+    let mut encoder = group.upstream().clone();
     for (key, packets) in &hh_flows {
-        upstream.insert_into(&hh, key, &family.hash(key), -*packets as i32);
+        encoder.insert_into(&hh, key, &family.hash(key), -*packets as i32);
     }
     Ingress {
         epoch,
@@ -67,8 +87,7 @@ pub(crate) fn with_hh_flows(group: &IngressGroup, epoch: u64) -> Ingress {
         packets_in: 8,
         counters: Vec::new(),
         classifier: group.classifier().clone(),
-        upstream,
-        hh_flows: Some(hh_flows),
+        upstream: K::any(Upstream { encoder, hh_flows: Some(hh_flows) }),
     }
 }
 
@@ -135,8 +154,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 packets_in: 8,
                 counters: vec![("received.host".to_owned(), 9), ("transmitted".to_owned(), 8)],
                 classifier: ingress.classifier().clone(),
-                upstream: ingress.upstream().clone(),
-                hh_flows: None,
+                upstream: Upstream::undecoded(ingress.upstream().clone()),
             })),
         ),
         ("ingress-flows", Message::Ingress(Box::new(with_hh_flows(&ingress, epoch)))),
@@ -148,8 +166,19 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 defects: Defects { foreign_packets: 2, stall_ns: 3_000_000, mixed_attention: true },
                 packets_out: 6,
                 counters: Vec::new(),
-                downstream: egress.downstream().clone(),
+                downstream: egress.downstream().clone().into(),
             })),
+        ),
+        (
+            "welcome-dual",
+            Message::Welcome {
+                layout: dual_layout(),
+                hash_key: hash_key(),
+                epoch_length_ns: 50_000_000,
+                guards: Guards { clock_ns: 1_000_000, flight_ns: 10_000_000 },
+                attention: attention(),
+                effective_epoch: epoch,
+            },
         ),
         ("sealed", Message::Sealed { epoch, late_packets: 5 }),
         ("probe", Message::Probe { sent_ns: 1_700_000_000_000_000_000 }),
@@ -162,5 +191,30 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("reported", Message::Reported { epoch }),
+    ]
+}
+
+/// Sketches of wide keys, by the name of their golden file; [`dual_layout`] is theirs.
+pub(crate) fn dual_messages() -> Vec<(&'static str, Message)> {
+    let epoch = 34_000_000_001;
+    let (ingress, egress) = dual_groups(epoch);
+    let undecoded = Ingress {
+        upstream: Upstream::undecoded(ingress.upstream().clone()),
+        ..with_hh_flows(&ingress, epoch)
+    };
+    vec![
+        ("dual-ingress", Message::Ingress(Box::new(undecoded))),
+        ("dual-ingress-flows", Message::Ingress(Box::new(with_hh_flows(&ingress, epoch)))),
+        (
+            "dual-egress",
+            Message::Egress(Box::new(Egress {
+                epoch,
+                attention: *egress.attention(),
+                defects: Defects::default(),
+                packets_out: 6,
+                counters: Vec::new(),
+                downstream: egress.downstream().clone().into(),
+            })),
+        ),
     ]
 }

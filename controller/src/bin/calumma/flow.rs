@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
+use std::net::{IpAddr, SocketAddr};
 
 use calumma_controller::api::FlowInEpoch;
 use calumma_controller::report::{Flow, LossClass};
@@ -74,18 +75,19 @@ fn line(epoch: &FlowInEpoch) -> String {
 pub(crate) fn parse(text: &str) -> Result<Flow, String> {
     let wrong = || {
         format!(
-            "{text:?} is no flow: write it as `10.1.0.2:40000 10.2.0.2:5201 tcp`, or as source, \
-             destination, source port, destination port and protocol number"
+            "{text:?} is no flow: write it as `10.1.0.2:40000 10.2.0.2:5201 tcp` or \
+             `[2001:db8::1]:40000 [2001:db8::2]:5201 tcp`, or as source, destination, source port, \
+             destination port and protocol number"
         )
     };
     let words: Vec<&str> = text
         .split([' ', ',', '>', '→'])
         .filter(|word| !word.is_empty() && *word != "-" && *word != "proto")
         .collect();
-    let end = |word: &str| -> Option<(std::net::Ipv4Addr, u16)> {
-        match word.split_once(':') {
-            Some((address, port)) => Some((address.parse().ok()?, port.parse().ok()?)),
-            None => Some((word.parse().ok()?, 0)),
+    let end = |word: &str| -> Option<(IpAddr, u16)> {
+        match word.parse::<SocketAddr>() {
+            Ok(end) => Some((end.ip(), end.port())),
+            Err(_) => Some((word.parse().ok()?, 0)),
         }
     };
     let read = || match words[..] {
@@ -123,11 +125,13 @@ mod tests {
     fn a_flow_is_read_as_it_is_written_anywhere() {
         for proto in [1, 6, 17, 47, 132] {
             let ports = if proto == 47 { (0, 0) } else { (40_000, 5_201) };
-            let (src, dst) = ([10, 1, 0, 2].into(), [10, 2, 0, 2].into());
-            let flow = Flow { src, dst, sport: ports.0, dport: ports.1, proto };
-            assert_eq!(parse(&flow.to_string()), Ok(flow));
-            let words = format!("{src} {dst} {} {} {proto}", ports.0, ports.1);
-            assert_eq!(parse(&words), Ok(flow));
+            for (src, dst) in [("10.1.0.2", "10.2.0.2"), ("2001:db8:1::2", "fe80::1")] {
+                let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+                let flow = Flow { src, dst, sport: ports.0, dport: ports.1, proto };
+                assert_eq!(parse(&flow.to_string()), Ok(flow));
+                let words = format!("{src} {dst} {} {} {proto}", ports.0, ports.1);
+                assert_eq!(parse(&words), Ok(flow));
+            }
         }
         assert_eq!(parse("10.1.0.2:1 → 10.2.0.2:2 UDP").unwrap().proto, 17);
     }

@@ -20,7 +20,7 @@ pub(super) async fn sizes(
     Query(flow): Query<Flow>,
 ) -> Json<Vec<SizeAt>> {
     let mut newest = Vec::new();
-    for at in server.hub.recent().flow_sizes(&(&flow).into()).into_iter().rev() {
+    for at in server.hub.recent().flow_sizes(&flow).into_iter().rev() {
         if newest.iter().all(|known: &SizeAt| known.edge != at.edge) {
             newest.push(at);
         }
@@ -54,7 +54,7 @@ pub(super) async fn history(
         let recent = server.hub.recent();
         let reports = recent.reports(window.last);
         let mut sizes: HashMap<u64, Vec<SizeAt>> = HashMap::new();
-        for at in recent.flow_sizes(&(&flow).into()) {
+        for at in recent.flow_sizes(&flow) {
             sizes.entry(at.epoch).or_default().push(at);
         }
         let epochs: Vec<FlowInEpoch> = reports

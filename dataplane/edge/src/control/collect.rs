@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use calumma_link::SessionPlan;
-use calumma_sketch::{Attention, EgressGroup, HashFamily, IngressGroup};
+use calumma_sketch::{AnyKey, Attention, EgressGroups, HashFamily, IngressGroups};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::counters::Counters;
@@ -214,12 +214,12 @@ impl Collector {
         plan.layout.validate()?;
         plan.attention.validate(&plan.layout)?;
         let ingress = IngressRecord {
-            group: IngressGroup::new(&plan.layout, plan.attention, plan.first_epoch)?,
+            group: AnyKey::<IngressGroups>::new(&plan.layout, plan.attention, plan.first_epoch)?,
             packets: 0,
             stall_ns: 0,
         };
         let egress = EgressRecord {
-            group: EgressGroup::new(&plan.layout, plan.attention)?,
+            group: AnyKey::<EgressGroups>::new(&plan.layout, plan.attention)?,
             packets: 0,
             foreign_packets: 0,
             stall_ns: 0,
@@ -238,6 +238,7 @@ impl Collector {
             lcore.pairs = 0;
             lcore.send(ToWorker::Begin(Box::new(Session {
                 number: self.session,
+                keys: plan.layout.keys,
                 family: family.clone(),
                 clock: plan.clock,
                 first_epoch: plan.first_epoch,

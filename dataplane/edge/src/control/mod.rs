@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer};
-use calumma_sketch::Attention;
+use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer, Told};
+use calumma_sketch::{AnyKey, Attention, EgressGroup, IngressGroup, Key};
 use calumma_wire::{Defects, Holding, SwitchKind};
 use tracing::error;
 
@@ -181,16 +181,15 @@ impl Control {
                 }
                 totals.extend(self.own_totals());
                 let stall_ns = record.stall_ns;
-                let group = &record.group;
-                let side = IngressSide {
-                    epoch,
-                    attention: group.attention(),
-                    defects: Defects { stall_ns, mixed_attention, ..Defects::default() },
-                    packets: record.packets,
-                    classifier: group.classifier(),
-                    upstream: group.upstream(),
+                let defects = Defects { stall_ns, mixed_attention, ..Defects::default() };
+                let told = match &record.group {
+                    AnyKey::Ipv4(group) => {
+                        self.tell_ingress(epoch, group, defects, record.packets, totals)
+                    }
+                    AnyKey::Dual(group) => {
+                        self.tell_ingress(epoch, group, defects, record.packets, totals)
+                    }
                 };
-                let told = self.conversation.ingress(&side, totals);
                 let recent = self.recent.of(epoch);
                 recent.ingress_packets = record.packets;
                 recent.stall_ns = recent.stall_ns.max(stall_ns);
@@ -201,14 +200,11 @@ impl Control {
             }
             Part::Egress { epoch, record, mixed_attention } => {
                 let (stall_ns, foreign_packets) = (record.stall_ns, record.foreign_packets);
-                let side = EgressSide {
-                    epoch,
-                    attention: record.group.attention(),
-                    defects: Defects { stall_ns, foreign_packets, mixed_attention },
-                    packets: record.packets,
-                    downstream: record.group.downstream(),
+                let defects = Defects { stall_ns, foreign_packets, mixed_attention };
+                let bytes = match &record.group {
+                    AnyKey::Ipv4(group) => self.tell_egress(epoch, group, defects, record.packets),
+                    AnyKey::Dual(group) => self.tell_egress(epoch, group, defects, record.packets),
                 };
-                let bytes = self.conversation.egress(&side);
                 let recent = self.recent.of(epoch);
                 recent.egress_packets = record.packets;
                 recent.foreign_packets = foreign_packets;
@@ -225,11 +221,41 @@ impl Control {
             }
         }
     }
+
+    fn tell_ingress<K: Key>(
+        &mut self,
+        epoch: u64,
+        group: &IngressGroup<K>,
+        defects: Defects,
+        packets: u64,
+        totals: Vec<(String, u64)>,
+    ) -> Told {
+        let side = IngressSide {
+            epoch,
+            attention: group.attention(),
+            defects,
+            packets,
+            classifier: group.classifier(),
+            upstream: group.upstream(),
+        };
+        self.conversation.ingress(&side, totals)
+    }
+
+    fn tell_egress<K: Key>(
+        &mut self,
+        epoch: u64,
+        group: &EgressGroup<K>,
+        defects: Defects,
+        packets: u64,
+    ) -> usize {
+        let (attention, downstream) = (group.attention(), group.downstream());
+        self.conversation.egress(&EgressSide { epoch, attention, defects, packets, downstream })
+    }
 }
 
 fn sketches(plan: &SessionPlan, holding: Holding) -> Sketches {
     let layout = &plan.layout;
-    let bucket = layout.arithmetic.words() * 4;
+    let bucket = layout.bucket_words() * 4;
     Sketches {
         epoch_ms: plan.clock.length_ns() / 1_000_000,
         classifier_bytes: layout.classifier.iter().map(|level| level.bytes() as u64).sum(),

@@ -4,7 +4,7 @@
 //! only headers are not there to be parsed or written to.
 
 use calumma_epoch::timestamp_bit;
-use calumma_sketch::{FlowKey, Hierarchy, Run};
+use calumma_sketch::{Hierarchy, Key, Run};
 
 use super::Worker;
 use crate::measure::Active;
@@ -20,15 +20,17 @@ pub struct MarkedRun {
 
 impl Worker {
     /// `packets` packets of one flow enter the network back to back: records them and gives their
-    /// marks.
-    pub fn enter_run(&mut self, key: &FlowKey, packets: u32) -> MarkedRun {
+    /// marks. Keys of another kind than the session's go unrecorded.
+    pub fn enter_run<K: Key>(&mut self, key: &K, packets: u32) -> MarkedRun {
         let total = u64::from(packets);
         self.counters.host_received += total;
         let mut bit = 0;
         if let Some(Active { family, rotation, .. }) = self.measurement.active() {
             bit = timestamp_bit(rotation.epoch());
-            if let Some(record) = rotation.ingress() {
-                let run = record.group.record_run(key, &family.hash(key), packets);
+            if let Some(record) = rotation.ingress()
+                && let Some(group) = record.group.get_mut::<K>()
+            {
+                let run = group.record_run(key, &family.hash(key), packets);
                 record.packets += total;
                 self.counters.ingress_recorded += total;
                 return MarkedRun { bit, run };
@@ -39,15 +41,17 @@ impl Worker {
     }
 
     /// What is left of a run leaves the network: records it by the marks it carries.
-    pub fn leave_run(&mut self, key: &FlowKey, MarkedRun { bit, run }: MarkedRun) {
+    pub fn leave_run<K: Key>(&mut self, key: &K, MarkedRun { bit, run }: MarkedRun) {
         let total = u64::from(run.packets());
         self.counters.fabric_received += total;
         let Some(Active { family, rotation, .. }) = self.measurement.active() else {
             self.counters.egress_unrecorded += total;
             return;
         };
-        if let Some(record) = rotation.egress(bit) {
-            let foreign = record.group.record_run(key, &family.hash(key), &run);
+        if let Some(record) = rotation.egress(bit)
+            && let Some(group) = record.group.get_mut::<K>()
+        {
+            let foreign = group.record_run(key, &family.hash(key), &run);
             record.packets += total;
             record.foreign_packets += u64::from(foreign);
             self.counters.egress_recorded += total;

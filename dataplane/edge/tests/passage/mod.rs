@@ -11,7 +11,7 @@ use calumma_edge::parse::tunnel::{self, Tunnels};
 use calumma_edge::parse::{Parsed, Unmeasured, parse};
 use calumma_edge::worker::{DropMask, Packet, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, EgressGroup, HashFamily, HashKey, IngressGroup, Layout};
+use calumma_sketch::{AnyKey, Attention, EgressGroup, HashFamily, HashKey, IngressGroup, Layout};
 use crossbeam_channel::{Receiver, Sender};
 
 /// No passage takes as long.
@@ -94,12 +94,18 @@ impl Edge {
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
         let (tell, inbox) = crossbeam_channel::bounded(4);
         let (outbox, hear) = crossbeam_channel::bounded(4);
-        let session = Session { number: 1, family, clock, first_epoch: 10, attention };
+        let keys = layout.keys;
+        let session = Session { number: 1, keys, family, clock, first_epoch: 10, attention };
         let ingress = IngressGroup::new(&layout, attention, 10).unwrap();
         let egress = EgressGroup::new(&layout, attention).unwrap();
         let groups = ToWorker::Groups(
-            Box::new(IngressRecord { group: ingress, packets: 0, stall_ns: 0 }),
-            Box::new(EgressRecord { group: egress, packets: 0, foreign_packets: 0, stall_ns: 0 }),
+            Box::new(IngressRecord { group: AnyKey::Ipv4(ingress), packets: 0, stall_ns: 0 }),
+            Box::new(EgressRecord {
+                group: AnyKey::Ipv4(egress),
+                packets: 0,
+                foreign_packets: 0,
+                stall_ns: 0,
+            }),
         );
         tell.send(ToWorker::Begin(Box::new(session))).unwrap();
         tell.send(groups).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use calumma_edge::control::collect::{Part, SessionPlan};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, FlowKey, HashFamily, HashKey, Layout};
+use calumma_sketch::{Attention, FlowKey, HashFamily, HashKey, Key, Layout};
 
 use crate::edge::{Edge, F0, H0, mac};
 use crate::frames::{Udp, body, ethernet, station};
@@ -38,12 +38,14 @@ impl Recorded {
         let hl = plan.attention.partition.hl_part();
         for part in parts {
             let (decoded, into) = match part {
-                Part::Ingress { record, .. } => {
-                    (record.group.upstream().part(&hl).decode(&family), &mut self.entered)
-                }
-                Part::Egress { record, .. } => {
-                    (record.group.downstream().part(&hl).decode(&family), &mut self.left)
-                }
+                Part::Ingress { record, .. } => (
+                    FlowKey::of(&record.group).unwrap().upstream().part(&hl).decode(&family),
+                    &mut self.entered,
+                ),
+                Part::Egress { record, .. } => (
+                    FlowKey::of(&record.group).unwrap().downstream().part(&hl).decode(&family),
+                    &mut self.left,
+                ),
                 Part::Sealed { .. } => continue,
             };
             assert!(decoded.is_complete());

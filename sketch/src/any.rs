@@ -1,0 +1,235 @@
+//! Values made for either kind of key, where only the layout says which.
+//!
+//! Sketches are made for one kind of key, so that no packet pays for the other. A switch learns from
+//! the controller which kind it is, and frames hold sketches of the layout's: there an [`AnyKey`]
+//! stands until someone who knows the key takes the sketch out.
+
+use std::fmt;
+
+use crate::attention::Attention;
+use crate::fermat::FermatSketch;
+use crate::group::{EgressGroup, IngressGroup};
+use crate::key::{FlowKey, Key, KeyKind, WideKey};
+use crate::layout::{Layout, LayoutError};
+
+/// A family of types, one for each kind of key.
+pub trait Keyed {
+    /// The type for keys of one kind.
+    type Of<K: Key>: Clone + fmt::Debug + PartialEq;
+}
+
+/// A value of such a family for one kind of key or the other.
+pub enum AnyKey<T: Keyed> {
+    /// For IPv4 keys.
+    Ipv4(T::Of<FlowKey>),
+    /// For wide keys.
+    Dual(T::Of<WideKey>),
+}
+
+impl<T: Keyed> AnyKey<T> {
+    /// The kind of key.
+    pub fn kind(&self) -> KeyKind {
+        match self {
+            Self::Ipv4(_) => KeyKind::Ipv4,
+            Self::Dual(_) => KeyKind::Dual,
+        }
+    }
+
+    /// The value as one for keys `K`; `None` where it is for the other kind.
+    #[inline]
+    pub fn get<K: Key>(&self) -> Option<&T::Of<K>> {
+        K::of(self)
+    }
+
+    /// The same, to change.
+    #[inline]
+    pub fn get_mut<K: Key>(&mut self) -> Option<&mut T::Of<K>> {
+        K::of_mut(self)
+    }
+}
+
+impl<T: Keyed> Clone for AnyKey<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Ipv4(value) => Self::Ipv4(value.clone()),
+            Self::Dual(value) => Self::Dual(value.clone()),
+        }
+    }
+}
+
+impl<T: Keyed> PartialEq for AnyKey<T> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ipv4(a), Self::Ipv4(b)) => a == b,
+            (Self::Dual(a), Self::Dual(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl<T: Keyed> fmt::Debug for AnyKey<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ipv4(value) => value.fmt(f),
+            Self::Dual(value) => value.fmt(f),
+        }
+    }
+}
+
+/// [`FermatSketch`]es.
+#[derive(Debug)]
+pub enum Encoders {}
+
+impl Keyed for Encoders {
+    type Of<K: Key> = FermatSketch<K>;
+}
+
+impl<K: Key> From<FermatSketch<K>> for AnyKey<Encoders> {
+    fn from(sketch: FermatSketch<K>) -> Self {
+        K::any(sketch)
+    }
+}
+
+/// [`IngressGroup`]s.
+#[derive(Debug)]
+pub enum IngressGroups {}
+
+impl Keyed for IngressGroups {
+    type Of<K: Key> = IngressGroup<K>;
+}
+
+impl AnyKey<IngressGroups> {
+    /// Empty sketches for the layout's kind of key: see [`IngressGroup::new`].
+    ///
+    /// # Errors
+    /// When the layout is invalid.
+    pub fn new(layout: &Layout, attention: Attention, epoch: u64) -> Result<Self, LayoutError> {
+        Ok(match layout.keys {
+            KeyKind::Ipv4 => Self::Ipv4(IngressGroup::new(layout, attention, epoch)?),
+            KeyKind::Dual => Self::Dual(IngressGroup::new(layout, attention, epoch)?),
+        })
+    }
+
+    /// See [`IngressGroup::begin`].
+    pub fn begin(&mut self, attention: Attention, epoch: u64) {
+        match self {
+            Self::Ipv4(group) => group.begin(attention, epoch),
+            Self::Dual(group) => group.begin(attention, epoch),
+        }
+    }
+
+    /// See [`IngressGroup::merge`].
+    ///
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    pub fn merge(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Ipv4(group), Self::Ipv4(other)) => group.merge(other),
+            (Self::Dual(group), Self::Dual(other)) => group.merge(other),
+            _ => panic!("groups of one switch share its layout"),
+        }
+    }
+
+    /// Empties the sketches.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Ipv4(group) => group.clear(),
+            Self::Dual(group) => group.clear(),
+        }
+    }
+
+    /// See [`IngressGroup::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, line: usize) -> bool {
+        match self {
+            Self::Ipv4(group) => group.prefetch(line),
+            Self::Dual(group) => group.prefetch(line),
+        }
+    }
+
+    /// The attention under which the group measures.
+    pub fn attention(&self) -> &Attention {
+        match self {
+            Self::Ipv4(group) => group.attention(),
+            Self::Dual(group) => group.attention(),
+        }
+    }
+}
+
+impl<K: Key> From<IngressGroup<K>> for AnyKey<IngressGroups> {
+    fn from(group: IngressGroup<K>) -> Self {
+        K::any(group)
+    }
+}
+
+/// [`EgressGroup`]s.
+#[derive(Debug)]
+pub enum EgressGroups {}
+
+impl Keyed for EgressGroups {
+    type Of<K: Key> = EgressGroup<K>;
+}
+
+impl AnyKey<EgressGroups> {
+    /// An empty encoder for the layout's kind of key: see [`EgressGroup::new`].
+    ///
+    /// # Errors
+    /// When the layout is invalid.
+    pub fn new(layout: &Layout, attention: Attention) -> Result<Self, LayoutError> {
+        Ok(match layout.keys {
+            KeyKind::Ipv4 => Self::Ipv4(EgressGroup::new(layout, attention)?),
+            KeyKind::Dual => Self::Dual(EgressGroup::new(layout, attention)?),
+        })
+    }
+
+    /// See [`EgressGroup::begin`].
+    pub fn begin(&mut self, attention: Attention) {
+        match self {
+            Self::Ipv4(group) => group.begin(attention),
+            Self::Dual(group) => group.begin(attention),
+        }
+    }
+
+    /// See [`EgressGroup::merge`].
+    ///
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    pub fn merge(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Ipv4(group), Self::Ipv4(other)) => group.merge(other),
+            (Self::Dual(group), Self::Dual(other)) => group.merge(other),
+            _ => panic!("groups of one switch share its layout"),
+        }
+    }
+
+    /// Empties the encoder.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Ipv4(group) => group.clear(),
+            Self::Dual(group) => group.clear(),
+        }
+    }
+
+    /// See [`EgressGroup::prefetch`].
+    #[inline]
+    pub fn prefetch(&self, line: usize) -> bool {
+        match self {
+            Self::Ipv4(group) => group.prefetch(line),
+            Self::Dual(group) => group.prefetch(line),
+        }
+    }
+
+    /// The attention under which the group measures.
+    pub fn attention(&self) -> &Attention {
+        match self {
+            Self::Ipv4(group) => group.attention(),
+            Self::Dual(group) => group.attention(),
+        }
+    }
+}
+
+impl<K: Key> From<EgressGroup<K>> for AnyKey<EgressGroups> {
+    fn from(group: EgressGroup<K>) -> Self {
+        K::any(group)
+    }
+}
