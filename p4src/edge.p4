@@ -46,6 +46,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
     request_t request;
     words_t masked;
+    bit<16> missing;
     bit<8> count8;
     bit<16> count16;
 
@@ -79,17 +80,25 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         masked = { 0, 0, 0 };
         host_ports.apply();
         timestamp.apply();
-        readable.apply(hdr, meta, request, ig_prsr_md.parser_err);
+        readable.apply(hdr, meta, ig_prsr_md.parser_err, missing);
         before.apply(hdr, meta);
-        if (hdr.collect.isValid()) {
-            collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request,
-                             ig_dprsr_md, ig_tm_md);
-        }
+        collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request,
+                         ig_dprsr_md, ig_tm_md);
         flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
                         meta.timestamp, request, meta.hashes);
         if (request.collects) {
             request_of.apply(hdr.collect, request);
+        } else if (meta.readable && ig_prsr_md.parser_err == PARSER_ERROR_OK && missing == 0
+                   && meta.from_host) {
+            // `meta.measured` says as much, a stage later.
+            request.level0 = RECORD;
+            request.level1 = RECORD;
         }
+        if (!request.collects) {
+            packets.count(meta.class);
+        }
+        forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
+                         meta.hashes.word0, request.collects, ig_dprsr_md, ig_tm_md);
 
         classifier.apply(meta.hashes, request, count8, count16);
         if (meta.measured && meta.from_host) {
@@ -104,21 +113,17 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                        meta.hashes.check };
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
-            if (hdr.collect.access == READ && hdr.collect.source == 0) {
-                hdr.counter = { (bit<16>)count8 };
-            } else if (hdr.collect.access == READ && hdr.collect.source == 1) {
-                hdr.counter = { count16 };
-            }
-        } else {
-            if (meta.measured) {
-                hdr.bridge.kind = MEASURED;
-                if (meta.from_host) {
-                    marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
-                }
-            }
-            packets.count(meta.class);
-            forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
-                             meta.hashes.word0, ig_dprsr_md, ig_tm_md);
+        } else if (meta.measured) {
+            hdr.bridge.kind = MEASURED;
+        }
+        if (meta.measured && meta.from_host) {
+            marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
+        }
+        if (request.collects && hdr.collect.access == READ && hdr.collect.source == 0) {
+            hdr.counter = { 0, count8 };
+        }
+        if (request.collects && hdr.collect.access == READ && hdr.collect.source == 1) {
+            hdr.counter = { count16[15:8], count16[7:0] };
         }
     }
 }

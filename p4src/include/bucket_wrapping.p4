@@ -22,22 +22,39 @@ control CheckFragment(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8
 // The 104 bits of the key and a zero bit, cut in order by the hash units.
 control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
                   in bit<32> check, out fragments_t fragments) {
-    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut0;
-    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut1;
-    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut2;
-    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut3;
-    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut4;
-    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut5;
-    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) cut6;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece0;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece1;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece2;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece3;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece4;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece5;
+    Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece6;
+
+    // A table takes 32 bits from the hash units.
+    action cut01() {
+        fragments.f0 = piece0.get({ 1w0, src[31:17] });
+        fragments.f1 = piece1.get({ 1w0, src[16:2] });
+    }
+
+    action cut23() {
+        fragments.f2 = piece2.get({ 1w0, src[1:0], dst[31:19] });
+        fragments.f3 = piece3.get({ 1w0, dst[18:4] });
+    }
+
+    action cut45() {
+        fragments.f4 = piece4.get({ 1w0, dst[3:0], ports[31:21] });
+        fragments.f5 = piece5.get({ 1w0, ports[20:6] });
+    }
+
+    action cut_last() {
+        fragments.f6 = piece6.get({ 1w0, ports[5:0], protocol, 1w0 });
+    }
 
     apply {
-        fragments.f0 = cut0.get({ 1w0, src[31:17] });
-        fragments.f1 = cut1.get({ 1w0, src[16:2] });
-        fragments.f2 = cut2.get({ 1w0, src[1:0], dst[31:19] });
-        fragments.f3 = cut3.get({ 1w0, dst[18:4] });
-        fragments.f4 = cut4.get({ 1w0, dst[3:0], ports[31:21] });
-        fragments.f5 = cut5.get({ 1w0, ports[20:6] });
-        fragments.f6 = cut6.get({ 1w0, ports[5:0], protocol, 1w0 });
+        cut01();
+        cut23();
+        cut45();
+        cut_last();
     }
 }
 
@@ -56,8 +73,8 @@ header record_h {
 }
 
 control PairSum(in access_t access, in index_t index, in bit<16> first, in bit<16> second,
-                inout bit<32> word)(bit<32> size) {
-    Register<pair_t, index_t>(size, { 0, 0 }) sums;
+                inout bit<32> word)(bit<32> cells) {
+    Register<pair_t, index_t>(cells, { 0, 0 }) sums;
     RegisterAction<pair_t, index_t, bit<32>>(sums) encode = {
         void apply(inout pair_t value) {
             value.first = value.first + (bit<32>)first;
@@ -81,25 +98,36 @@ control PairSum(in access_t access, in index_t index, in bit<16> first, in bit<1
         }
     };
 
-    apply {
-        if (access == RECORD) {
-            encode.execute(index);
-        } else if (access == READ) {
-            word = read_first.execute(index);
-        } else if (access == READ_SECOND) {
-            word = read_second.execute(index);
-        } else if (access == CLEAR) {
-            clear.execute(index);
+    action record_one() { encode.execute(index); }
+    action read_one() { word = read_first.execute(index); }
+    action read_other() { word = read_second.execute(index); }
+    action clear_one() { clear.execute(index); }
+
+    // Four conditions would be four of the 16 logical tables of a stage; this is one.
+    table access_to {
+        key = { access : exact; }
+        actions = { record_one; read_one; read_other; clear_one; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            RECORD : record_one();
+            READ : read_one();
+            READ_SECOND : read_other();
+            CLEAR : clear_one();
         }
+        size = 4;
+    }
+
+    apply {
+        access_to.apply();
     }
 }
 
 control BucketArray(in access_t access, in index_t index, in fragments_t fragments,
-                    inout record_h record)(bit<32> size) {
-    PairSum(size) fragments01;
-    PairSum(size) fragments23;
-    PairSum(size) fragments45;
-    PairSum(size) fragment6_count;
+                    inout record_h record)(bit<32> cells) {
+    PairSum(cells) fragments01;
+    PairSum(cells) fragments23;
+    PairSum(cells) fragments45;
+    PairSum(cells) fragment6_count;
 
     apply {
         fragments01.apply(access, index, fragments.f0, fragments.f1, record.w0);

@@ -52,12 +52,14 @@ control CollectionPath(in collect_h collect, in PortId_t ingress_port, inout met
                        inout request_t request,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
                        inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
+    bool allowed;
     PortId_t report;
+    PortId_t recirculation;
 
     action accept(PortId_t report_port, PortId_t recirculation_port, MirrorId_t session) {
-        request.collects = true;
+        allowed = true;
         report = report_port;
-        ig_tm_md.ucast_egress_port = recirculation_port;
+        recirculation = recirculation_port;
         meta.session = session;
     }
 
@@ -70,14 +72,20 @@ control CollectionPath(in collect_h collect, in PortId_t ingress_port, inout met
     }
 
     apply {
+        allowed = false;
         report = 0;
-        if (collectors.apply().hit) {
+        recirculation = 0;
+        collectors.apply();
+        if (allowed && collect.isValid()) {
+            request.collects = true;
             if (collect.left == 1) {
                 ig_tm_md.ucast_egress_port = report;
             } else if (collect.room == 1) {
                 ig_tm_md.ucast_egress_port = report;
                 ig_dprsr_md.mirror_type = CONTINUE_MIRROR;
                 meta.kind = CONTINUED;
+            } else {
+                ig_tm_md.ucast_egress_port = recirculation;
             }
         }
     }

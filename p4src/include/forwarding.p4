@@ -1,20 +1,27 @@
 // Where a packet leaves: by a port pair, by a route (longest prefix, with ECMP), or to the CPU.
+//
+// Each step asks whether an earlier one has decided, instead of lying within it: tables that are
+// nested over several stages keep all that follows in the program from those stages.
 
 // The complement of a TTL of 1, in its place in the header.
 const bit<16> LOWER_TTL = 0xFEFF;
 
 control Forwarding(inout headers_t hdr, inout before_t before, inout bool changed,
-                   in PortId_t ingress_port, in word_t flow_word,
+                   in PortId_t ingress_port, in word_t flow_word, in bool collects,
                    inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
                    inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     bit<16> group;
     bit<8> slot;
+    bool decided;
+    bool spreads;
 
     action send(PortId_t port) {
         ig_tm_md.ucast_egress_port = port;
+        decided = true;
     }
 
     action drop() {
+        decided = true;
         ig_dprsr_md.drop_ctl = 1;
     }
 
@@ -45,6 +52,7 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
 
     // The members of a group are its slots 0 to mask; flows spread over them by a hash.
     action spread(bit<16> to_group, bit<8> mask) {
+        spreads = true;
         group = to_group;
         slot = flow_word[15:8] & mask;
     }
@@ -64,16 +72,26 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
     }
 
     apply {
-        if (!punt.apply().hit) {
-            if (!port_pair.apply().hit) {
-                if (!hdr.ipv4.isValid() || hdr.ipv4.ttl < 2) {
-                    drop();
-                } else {
-                    switch (routes.apply().action_run) {
-                        spread: { members.apply(); }
-                    }
-                }
-            }
+        decided = false;
+        spreads = false;
+        group = 0;
+        slot = 0;
+        if (collects) {
+            decided = true;
+        } else {
+            punt.apply();
+        }
+        if (!decided) {
+            port_pair.apply();
+        }
+        if (!decided && (!hdr.ipv4.isValid() || hdr.ipv4.ttl < 2)) {
+            drop();
+        }
+        if (!decided) {
+            routes.apply();
+        }
+        if (spreads) {
+            members.apply();
         }
     }
 }

@@ -63,9 +63,10 @@ header collect_h {
     bit<32> request;   // the agent's own number
 }
 
-// One counter.
+// One counter, in two halves: of an 8-bit counter the upper one is 0.
 header counter_h {
-    bit<16> count;
+    bit<8> high;
+    bit<8> low;
 }
 
 // First byte of what the egress gets.

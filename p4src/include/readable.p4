@@ -1,11 +1,9 @@
 // Whether a packet is measured: IPv4 whose headers could be read to the ports, and whose total
-// length covers what was read (a frame may be padded). If it is and comes from a host, the
-// classifier counts it.
+// length covers what was read (a frame may be padded). `missing` says by how much it does not.
 
-control Readable(in headers_t hdr, inout metadata_t meta, inout request_t request,
-                 in bit<16> parser_err) {
+control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
+                 out bit<16> missing) {
     bit<16> needed;
-    bit<16> missing;
 
     action need(bit<16> bytes) {
         needed = bytes;
@@ -19,6 +17,7 @@ control Readable(in headers_t hdr, inout metadata_t meta, inout request_t reques
     table header_length {
         key = { hdr.ipv4.ihl : exact; hdr.ports.isValid() : exact; }
         actions = { need; }
+        const default_action = need(0xFFFF);
         const entries = {
             (5, false) : need(20);
             (6, false) : need(24);
@@ -46,19 +45,15 @@ control Readable(in headers_t hdr, inout metadata_t meta, inout request_t reques
         size = 22;
     }
 
+    // Nothing is nested over several stages: what follows in the program would have to wait for the
+    // last of them.
     apply {
         meta.measured = false;
-        if (meta.readable && parser_err == PARSER_ERROR_OK) {
-            header_length.apply();
-            compare();
-            if (missing == 0) {
-                meta.measured = true;
-                meta.class[0:0] = 1;
-                if (meta.from_host) {
-                    request.level0 = RECORD;
-                    request.level1 = RECORD;
-                }
-            }
+        header_length.apply();
+        compare();
+        if (meta.readable && parser_err == PARSER_ERROR_OK && missing == 0) {
+            meta.measured = true;
+            meta.class[0:0] = 1;
         }
     }
 }

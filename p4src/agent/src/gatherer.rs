@@ -274,11 +274,11 @@ impl Gatherer {
 
     /// Totals by name, those that a software edge has under the same names.
     fn totals(&self) -> Result<Vec<(String, u64)>, ClientError> {
-        let entered: [u64; 4] = packets(&self.driver, "Ingress.packets")?;
+        let entered: [u64; 8] = packets(&self.driver, "Ingress.packets")?;
         let left: [u64; 3] = packets(&self.driver, "Egress.packets")?;
         let totals = [
-            ("received.host", entered[2] + entered[3]),
-            ("received.fabric", entered[0] + entered[1]),
+            ("received.host", entered[2] + entered[3] + entered[6]),
+            ("received.fabric", entered[0] + entered[1] + entered[4]),
             ("ingress.recorded", entered[3]),
             ("egress.recorded", left[0] + left[1]),
             ("egress.late", left[2]),
