@@ -196,6 +196,8 @@ fn exchange(
             Some(report) => {
                 if all.iter_mut().any(|one| one.take(report) == Ok(true)) {
                     last = Instant::now();
+                    // It answers, so what is missing was lost, and not only late.
+                    patience = retry;
                 }
             }
             None => wait(port, until.min(last + patience).saturating_duration_since(now)),
