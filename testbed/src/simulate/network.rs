@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
 use calumma_edge::carrier::{Mark, PlainTos};
-use calumma_edge::worker::{MarkedRun, Packet};
+use calumma_edge::packet::{Frame, Packet};
+use calumma_edge::worker::MarkedRun;
 use calumma_sketch::{FlowKey, Run};
 use calumma_wire::FrameReader;
 
@@ -46,30 +47,7 @@ enum Event {
 }
 
 /// A packet of the simulation.
-#[derive(Clone, Debug)]
-pub(super) struct Bytes(pub(super) [u8; 60]);
-
-impl Bytes {
-    /// The mark that it carries.
-    pub(super) fn mark(&self) -> Mark {
-        // Its header is whole.
-        PlainTos::default().read(&self.0, IP_OFFSET).unwrap_or(Mark::from_bits(0))
-    }
-}
-
-impl Packet for Bytes {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-
-    fn wire_len(&self) -> usize {
-        self.0.len()
-    }
-}
+pub(super) type Bytes = Frame<[u8; 60]>;
 
 /// A network, its traffic and its controller.
 #[derive(Debug)]
@@ -300,9 +278,9 @@ impl Simulation {
                 (true, _) => 0,
                 (false, doubled) => 1 + u64::from(doubled),
             };
-            let mut packet = Bytes(frame(&flow.key, 60));
+            let mut packet = Bytes::new(frame(&flow.key, 60));
             self.edges[from].ingress(&mut packet);
-            let run = Run::single(packet.mark().hierarchy);
+            let run = Run::single(mark_of(&packet).hierarchy);
             let [left, doubled] =
                 [1, 2].map(|least| if copies >= least { run } else { Run::default() });
             let (key, draw) = (flow.key, flow.draw_of(epoch, number));
@@ -445,4 +423,10 @@ impl Simulation {
             self.queue.push(deadline_ns, Event::Deadline);
         }
     }
+}
+
+/// The mark that a packet carries.
+pub(super) fn mark_of(packet: &Bytes) -> Mark {
+    // Its header is whole.
+    PlainTos::default().read(packet.bytes(), IP_OFFSET).unwrap_or(Mark::from_bits(0))
 }

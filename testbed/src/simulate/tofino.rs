@@ -5,6 +5,7 @@
 use anyhow::{Context, Result};
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::control::collect::SessionPlan;
+use calumma_edge::packet::Packet;
 use calumma_edge::worker::MarkedRun;
 use calumma_epoch::{Event, Schedule, Timeline, timestamp_bit};
 use calumma_sketch::{Attention, FlowKey, HashFamily, Layout};
@@ -15,7 +16,7 @@ use calumma_switchd::sketches::{EgressSketches, IngressSketches};
 use calumma_tna::{Entry, Switch};
 use calumma_wire::{Defects, Message, SideHead, encode_egress, encode_ingress};
 
-use super::network::{Bytes, IP_OFFSET};
+use super::network::{Bytes, IP_OFFSET, mark_of};
 use crate::calumma::p4;
 use crate::workload::frame;
 
@@ -103,9 +104,9 @@ impl Tofino {
     pub(super) fn enter_run(&mut self, key: &FlowKey, packets: u32) -> MarkedRun {
         let mut bit = 0;
         let mut hierarchy = || {
-            let mut packet = Bytes(frame(key, 60));
+            let mut packet = Bytes::new(frame(key, 60));
             self.ingress(&mut packet);
-            let mark = packet.mark();
+            let mark = mark_of(&packet);
             bit = mark.bit;
             mark.hierarchy
         };
@@ -116,8 +117,8 @@ impl Tofino {
     pub(super) fn leave_run(&mut self, key: &FlowKey, MarkedRun { bit, run }: MarkedRun) {
         for (hierarchy, packets) in run.by_hierarchy() {
             for _ in 0..packets {
-                let mut packet = Bytes(frame(key, 60));
-                PlainTos::default().write(&mut packet.0, IP_OFFSET, Mark { bit, hierarchy });
+                let mut packet = Bytes::new(frame(key, 60));
+                PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, Mark { bit, hierarchy });
                 self.egress(&mut packet);
             }
         }
@@ -126,11 +127,9 @@ impl Tofino {
     /// A packet goes in through a port, and out through the other one as long as it was.
     fn pass(&mut self, port: u16, packet: &mut Bytes) {
         let Some(session) = &mut self.session else { return };
-        let before = packet.0;
-        session.switch.inject_with(port, &before, |_, bytes| {
-            if let Ok(bytes) = bytes.try_into() {
-                packet.0 = bytes;
-            }
+        let before = packet.clone();
+        session.switch.inject_with(port, before.bytes(), |_, bytes| {
+            packet.bytes_mut().copy_from_slice(bytes);
         });
     }
 }
