@@ -20,3 +20,4 @@ mod gatherer;
 mod pilot;
 pub mod ports;
 pub mod program;
+pub mod sketches;

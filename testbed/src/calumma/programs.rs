@@ -14,7 +14,7 @@ use crate::fabric::{Namespace, Process, Run};
 /// Length of the epochs.
 pub(crate) const EPOCH: Duration = Duration::from_millis(50);
 
-const ADDRESS: &str = "127.0.0.1";
+pub(super) const ADDRESS: &str = "127.0.0.1";
 
 /// On a machine whose few CPUs two switches, hosts, core and applications share, and which is itself a guest, everything may
 /// stand still for ten milliseconds. The guards share an epoch out evenly: as long for packets on their way as for a switch
@@ -23,7 +23,7 @@ pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
 pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
 /// A switch measures the epoch under way to its end first; on a busy machine that takes its time.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where programs are started: whose run it is, in which network, and where their files lie.
 #[derive(Clone, Copy)]
@@ -42,11 +42,11 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// The program `name`.
-    fn command(&self, name: &str) -> Result<Command> {
+    pub(super) fn command(&self, name: &str) -> Result<Command> {
         let program = self.testbed.with_file_name(name);
         ensure!(
             program.exists(),
-            "{} is missing; build it with `cargo build -p {name}`",
+            "{} is missing; build it with `cargo build --bin {name}`",
             program.display()
         );
         let mut command = self.namespace.command("nice");
@@ -54,7 +54,8 @@ impl Place<'_> {
         Ok(command)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+    /// Writes a file of the run's.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.run.directory().join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
