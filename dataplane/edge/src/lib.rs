@@ -22,7 +22,6 @@ pub mod metrics;
 pub mod parse;
 pub mod process;
 pub mod profile;
-pub mod signals;
 pub mod status;
 pub mod switch;
 pub mod telemetry;
