@@ -6,7 +6,9 @@ use crate::world::{World, flow, hash_key};
 use calumma_controller::report::{DecodeState, LossClass, NetworkState};
 use calumma_controller::{Analyser, EdgeInput, EpochInput, EpochReport, Tasks};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Arithmetic, Attention, FlowKey, Layout, Partition, SampleRate};
+use calumma_sketch::{
+    Arithmetic, Attention, FlowKey, Insertion, Layout, Level, Partition, SampleRate,
+};
 use proptest::prelude::*;
 
 const EDGES: [&str; 3] = ["e1", "e2", "e3"];
@@ -110,6 +112,68 @@ fn light_losses_are_told_from_heavy_ones_and_sizes_stay_within_their_bounds() {
             assert_eq!(size.size, packets, "{key}");
         }
     }
+}
+
+/// An attention under which only heavy hitters have their packets in an encoder that decodes.
+fn heavy_hitters_only() -> Attention {
+    Attention { t_h: 60, t_l: 1, ..Attention::healthy(&Layout::default(), 512) }
+}
+
+#[test]
+fn the_size_distribution_is_told_where_sizes_are_not_exact() {
+    let counters = vec![Level::new(8, 4096), Level::new(16, 2048)];
+    let layout = Layout { classifier: counters, ..Layout::default() };
+    let mut world = world(&layout, heavy_hitters_only(), 5);
+    let size = |n: u32| if n.is_multiple_of(8) { 60 + n % 83 } else { n % 5 + 1 };
+    let packets: Vec<u32> =
+        (0..6000).flat_map(|n| std::iter::repeat_n(n, size(n) as usize)).collect();
+    // Spread over the epoch, as packets of many hosts are.
+    for at in 0..packets.len() {
+        world.send((0, 1), flow(packets[at * 7919 % packets.len()]), 1, |_| false);
+    }
+    let mut analyser = analyser(&layout, Tasks::default());
+    let report = analyser.analyse(input(&world, heavy_hitters_only()));
+    let edge = &report.edges[0];
+    assert_eq!(edge.hh_decode, DecodeState::Complete);
+    let flows: f64 = edge.size_distribution.iter().map(|size| size.1).sum();
+    assert!((flows - 6000.0).abs() < 300.0, "{flows}");
+    let packets: u64 = world.sent[0].values().sum();
+    let entropy = -world.sent[0]
+        .values()
+        .map(|&size| size as f64 / packets as f64)
+        .map(|p| p * p.log2())
+        .sum::<f64>();
+    let told = edge.entropy.expect("the classifier is in range");
+    assert!((told - entropy).abs() < 0.02 * entropy, "{told} instead of {entropy}");
+}
+
+#[test]
+fn a_classifier_of_conservative_counters_tells_sizes_and_cardinality_but_no_distribution() {
+    let layout = Layout { insertion: Insertion::Cu, ..Layout::default() };
+    let mut world = world(&layout, heavy_hitters_only(), 5);
+    (0..3000).for_each(|n| world.send((0, 1), flow(n), u64::from(n % 100) + 1, |_| false));
+    let mut analyser = analyser(&layout, Tasks { heavy_hitter: 80, heavy_change: 80 });
+    let report = analyser.analyse(input(&world, heavy_hitters_only()));
+    let edge = &report.edges[0];
+    // All of them, and few that share both counters with others.
+    assert!((600..620).contains(&edge.heavy_hitters.len()), "{}", edge.heavy_hitters.len());
+    let (flows, error) = (edge.cardinality.unwrap(), edge.cardinality_error.unwrap());
+    assert!((flows - 3000.0).abs() < 4.0 * error, "{flows} +- {error}");
+    assert_eq!(edge.entropy, None);
+    assert!(edge.size_distribution.is_empty());
+}
+
+#[test]
+fn a_classifier_out_of_its_range_tells_no_distribution() {
+    let counters = vec![Level::new(8, 64), Level::new(16, 32)];
+    let layout = Layout { classifier: counters, ..Layout::default() };
+    let mut world = world(&layout, heavy_hitters_only(), 5);
+    (0..3000).for_each(|n| world.send((0, 1), flow(n), 1, |_| false));
+    let mut analyser = analyser(&layout, Tasks::default());
+    let report = analyser.analyse(input(&world, heavy_hitters_only()));
+    let edge = &report.edges[0];
+    assert_eq!((edge.entropy, edge.cardinality_error), (None, None));
+    assert!(edge.size_distribution.is_empty());
 }
 
 #[test]

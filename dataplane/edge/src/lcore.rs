@@ -13,8 +13,9 @@ use crate::control::unix_ns;
 use crate::forward::router::Router;
 use crate::live::{Line, Report, ToLcore};
 use crate::measure::Leaving;
+use crate::packet::Packet;
 use crate::profile::{Profile, Stage};
-use crate::worker::{DropMask, Packet, Worker};
+use crate::worker::{DropMask, Worker};
 
 impl Packet for Mbuf {
     #[inline]

@@ -19,6 +19,7 @@ pub mod lcore;
 pub mod live;
 pub mod measure;
 pub mod metrics;
+pub mod packet;
 pub mod parse;
 pub mod process;
 pub mod profile;

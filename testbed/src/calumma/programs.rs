@@ -30,8 +30,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Place<'a> {
     /// The run.
     pub(crate) run: &'a Run,
-    /// The network namespace; none: the machine's own.
-    pub(crate) namespace: Option<&'a Namespace>,
+    /// The network namespace; a run that is killed is cleaned up after by what runs in its namespaces.
+    pub(crate) namespace: &'a Namespace,
     /// The calumma-testbed program, beside which the others lie.
     pub(crate) testbed: &'a Path,
     /// The TCP port at which the controller listens.
@@ -49,10 +49,7 @@ impl Place<'_> {
             "{} is missing; build it with `cargo build -p {name}`",
             program.display()
         );
-        let mut command = match self.namespace {
-            Some(namespace) => namespace.command("nice"),
-            None => Command::new("nice"),
-        };
+        let mut command = self.namespace.command("nice");
         command.args(["-n", if self.first { "-19" } else { "0" }]).arg(program);
         Ok(command)
     }

@@ -157,7 +157,7 @@ impl Live {
     fn place(&self) -> Place<'_> {
         Place {
             run: &self.run,
-            namespace: Some(self.wiring.switches()),
+            namespace: self.wiring.switches(),
             testbed: &self.programs,
             port: CONTROLLER_PORT,
             first: true,

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
 use calumma_edge::carrier::PlainTos;
-use calumma_edge::worker::{MarkedRun, Packet, Worker};
+use calumma_edge::packet::{Frame, Packet};
+use calumma_edge::worker::{MarkedRun, Worker};
 use calumma_sketch::{FlowKey, Hierarchy, KeyKind, Run, WideKey};
 use calumma_wire::FrameReader;
 
@@ -46,22 +47,7 @@ enum Event {
 }
 
 /// A packet of the simulation.
-#[derive(Clone, Debug)]
-struct Bytes([u8; 60]);
-
-impl Packet for Bytes {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-
-    fn wire_len(&self) -> usize {
-        self.0.len()
-    }
-}
+type Bytes = Frame<[u8; 60]>;
 
 /// A network, its traffic and its controller.
 #[derive(Debug)]
@@ -295,10 +281,10 @@ impl Simulation {
                 (true, _) => 0,
                 (false, doubled) => 1 + u64::from(doubled),
             };
-            let mut packet = Bytes(frame(&flow.key, 60));
+            let mut packet = Bytes::new(frame(&flow.key, 60));
             self.edges[from].worker.ingress(std::slice::from_mut(&mut packet));
             let hierarchy =
-                PlainTos::default().read(&packet.0, IP_OFFSET).map(|mark| mark.hierarchy);
+                PlainTos::default().read(packet.bytes(), IP_OFFSET).map(|mark| mark.hierarchy);
             let run = Run::single(hierarchy.unwrap_or(Hierarchy::NonSampledLl));
             let [left, doubled] =
                 [1, 2].map(|least| if copies >= least { run } else { Run::default() });
