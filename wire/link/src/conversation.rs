@@ -185,7 +185,10 @@ impl Conversation {
                         let holding = Holding { attention, effective_epoch: first_epoch };
                         self.session = Some(Session { plan, family, holding });
                     }
-                    Err(problem) => error!("the controller's layout can't be built: {problem}"),
+                    Err(problem) => {
+                        error!("the controller's layout can't be built: {problem}");
+                        self.decline(effective_epoch, &problem);
+                    }
                 }
             }
             Message::Probe { sent_ns } => {
@@ -227,6 +230,12 @@ impl Conversation {
             Outcome::Accepted
         };
         self.link.send(&Message::Applied { effective_epoch, outcome });
+    }
+
+    /// Tells the controller what keeps this switch from measuring as it should from `epoch` on.
+    pub fn decline(&mut self, epoch: u64, problem: &impl std::fmt::Display) {
+        let outcome = Outcome::Invalid { reason: problem.to_string() };
+        self.link.send(&Message::Applied { effective_epoch: epoch, outcome });
     }
 
     /// The controller's address, host and port.
