@@ -68,7 +68,6 @@ header ports_h {
 // What a collection packet asks for; behind it the records come in, the newest first.
 header collect_h {
     bit<8> source;     // counter or bucket array, see collection.p4
-    bit<5> reserved;
     access_t access;
     index_t next;      // element that is accessed next
     bit<16> left;      // elements still to access

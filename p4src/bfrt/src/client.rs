@@ -24,7 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Most updates of a request, and bytes of the answer's headers: where one is refused, what became of
 /// each is told there, in some 150 bytes.
-const BATCH: usize = 512;
+const BATCH: usize = 4096;
 const MOST_HEADER_BYTES: u32 = 1 << 20;
 
 /// How long a driver may take to begin an answer: to clear a large register is the longest.
