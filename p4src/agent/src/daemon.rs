@@ -12,10 +12,10 @@ use calumma_bfrt::{ClientError, Options};
 use calumma_epoch::Timeline;
 use calumma_interface::Interface;
 use calumma_link::{
-    Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan, unix_ns,
+    Conversation, EgressSide, Identity, IngressSide, MOST_HELD, Measurer, SessionPlan, unix_ns,
 };
 use calumma_sketch::{Attention, HashFamily};
-use calumma_wire::{Defects, SwitchKind};
+use calumma_wire::{Defects, Marking, SwitchKind};
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
@@ -68,8 +68,9 @@ pub fn run_by(config: &Config, way: Way, stop: &AtomicBool) -> anyhow::Result<()
             config.driver.program,
             env!("CARGO_PKG_VERSION")
         ),
+        marking: Marking::default(),
     };
-    let mut conversation = Conversation::new(identity, config.controller.clone());
+    let mut conversation = Conversation::new(identity, config.controller.clone(), MOST_HELD);
     info!(edge = config.name, driver = config.driver.address, "forwarding");
     while !stop.load(Ordering::Relaxed) {
         conversation.step(unix_ns(), &mut measuring);

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use calumma_bfrt::Options;
 use calumma_interface::Plug;
-use calumma_sketch::Arithmetic;
+use calumma_sketch::{Arithmetic, KeyKind, Layout};
 use calumma_switchd::collector::Way;
 use calumma_switchd::driver::Driver;
 use calumma_switchd::program;
-use calumma_wire::Message;
+use calumma_wire::{Message, Outcome};
 
 use rig::{Controller, Daemon, EPOCH_MS, LIMIT, Model, config, layout, packets};
 
@@ -83,6 +83,20 @@ fn a_program_built_for_another_layout_is_found_out() {
     let wrapping = layout(Arithmetic::Wrapping);
     let said = program::check_built(driver.info(), &wrapping).unwrap_err().to_string();
     assert!(said.contains("Wrapping arithmetic"), "{said}");
+}
+
+#[test]
+fn a_controller_whose_layout_can_not_be_measured_by_is_told_why() {
+    let model = Model::start(&rig::program(&layout(Arithmetic::Prime), 8), None);
+    let wide = Layout { keys: KeyKind::Dual, ..layout(Arithmetic::Prime) };
+    let mut controller = Controller::new(&wide, EPOCH_MS);
+    let _daemon = Daemon::start(config(model.address, controller.address()), Way::Registers);
+    controller.welcome();
+    let said = controller.hear(|message| matches!(message, Message::Applied { .. }));
+    let Message::Applied { outcome: Outcome::Invalid { reason }, .. } = said else {
+        panic!("{said:?}")
+    };
+    assert!(reason.contains("a Tofino edge measures IPv4 only"), "{reason}");
 }
 
 /// The next epoch that is sealed.

@@ -8,7 +8,7 @@ use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{AnyKey, Attention, IngressGroup, Key};
 use calumma_wire::{
-    Defects, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
+    Defects, Marking, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
 };
 
 use super::clock::SwitchClock;
@@ -49,6 +49,7 @@ impl Edge {
             kind: SwitchKind::Software,
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
             holding: None,
+            marking: Marking::default(),
         };
         encoded(&hello)
     }

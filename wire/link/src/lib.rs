@@ -12,6 +12,7 @@ mod queue;
 pub use conversation::{
     Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan, Told,
 };
+pub use link::MOST_HELD;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
