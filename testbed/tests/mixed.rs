@@ -174,7 +174,7 @@ fn a_software_and_a_hardware_edge_name_exactly_what_the_core_dropped() {
         }
     };
     wait_for("a first complete epoch", &|report| report.complete);
-    let mix = Mix { seconds: 5, tcp_mbit: 8, udp_mbit: 4, connections: 60 };
+    let mix = Mix { seconds: 5, tcp_mbit: 8, udp_mbit: 4, connections: 60, ipv6: false };
     mix.run(&place.pair, Path::new(TESTBED), place.run.directory()).expect("traffic passes");
     place.pair.wait_quiet(Duration::from_secs(1), LIMIT).expect("it ends");
     let quiet = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock");

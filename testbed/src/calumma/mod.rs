@@ -4,6 +4,6 @@ mod programs;
 mod reports;
 
 pub(crate) use programs::{
-    CLOCK_GUARD_US, Controller, Device, EPOCH, FLIGHT_GUARD_US, Place, Switch, Wire,
+    CLOCK_GUARD_US, Controller, Device, EPOCH, FLIGHT_GUARD_US, Measured, Place, Switch, Wire,
 };
 pub(crate) use reports::Reports;

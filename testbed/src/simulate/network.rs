@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
+use calumma_controller::report;
 use calumma_edge::carrier::PlainTos;
 use calumma_edge::worker::{MarkedRun, Packet, Worker};
 use calumma_sketch::{FlowKey, Hierarchy, KeyKind, Run, WideKey};
@@ -15,7 +16,7 @@ use super::truth::{EpochTruth, FlowTruth};
 use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
 use crate::topology::{Routes, Topology};
 use crate::workload::pcap::packets_of;
-use crate::workload::{Flow, FlowSet, Traffic, frame};
+use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
@@ -23,7 +24,7 @@ const FRAME_NS: u64 = 500_000;
 /// How long an edge waits before it tries again to reach the controller; the live one's own.
 const RETRY_NS: u64 = 250_000_000;
 
-/// Where a made-up packet's IPv4 header begins.
+/// Where a made-up packet's IP header begins.
 const IP_OFFSET: usize = 14;
 
 /// What is to happen.
@@ -40,14 +41,14 @@ enum Event {
     /// The controller stops waiting for an epoch.
     Deadline,
     /// A run reaches its egress edge.
-    Run(usize, FlowKey, MarkedRun),
+    Run(usize, WideKey, MarkedRun),
     /// A packet does.
     Packet(usize, Bytes),
 }
 
 /// A packet of the simulation.
 #[derive(Clone, Debug)]
-struct Bytes([u8; 60]);
+struct Bytes(Frame);
 
 impl Packet for Bytes {
     fn bytes(&self) -> &[u8] {
@@ -150,8 +151,9 @@ impl Simulation {
     /// Lets other traffic flow from now on.
     ///
     /// # Errors
-    /// When it can't flow on this topology.
+    /// When it can't flow on this topology, or the layout's keys can't tell its flows.
     pub fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
+        kinds.iter().try_for_each(|kind| kind.check_keys(self.setup.layout.keys))?;
         self.flows = FlowSet::new(self.setup.seed, kinds, &self.topology, &self.routes)?;
         Ok(())
     }
@@ -251,9 +253,9 @@ impl Simulation {
             let fate = flow.fate(epoch);
             let keys = self.setup.layout.keys;
             let worker = &mut self.edges[from].worker;
-            let MarkedRun { bit, run } = match keys {
-                KeyKind::Ipv4 => worker.enter_run(&flow.key, flow.packets),
-                KeyKind::Dual => worker.enter_run(&WideKey::from(flow.key), flow.packets),
+            let MarkedRun { bit, run } = match narrow(keys, &flow.key) {
+                Some(key) => worker.enter_run(&key, flow.packets),
+                None => worker.enter_run(&flow.key, flow.packets),
             };
             let left = run.without(|first| fate.lost_among(first));
             let doubled = run.without(|first| first - fate.doubled_among(first));
@@ -445,9 +447,14 @@ impl Simulation {
 }
 
 /// A run leaves the network at an edge that measures by these keys.
-fn leave_run(worker: &mut Worker, keys: KeyKind, key: FlowKey, marked: MarkedRun) {
-    match keys {
-        KeyKind::Ipv4 => worker.leave_run(&key, marked),
-        KeyKind::Dual => worker.leave_run(&WideKey::from(key), marked),
+fn leave_run(worker: &mut Worker, keys: KeyKind, key: WideKey, marked: MarkedRun) {
+    match narrow(keys, &key) {
+        Some(key) => worker.leave_run(&key, marked),
+        None => worker.leave_run(&key, marked),
     }
+}
+
+/// The key by which edges that measure IPv4 alone know a flow.
+fn narrow(keys: KeyKind, key: &WideKey) -> Option<FlowKey> {
+    if keys == KeyKind::Ipv4 { report::Flow::from(key).key() } else { None }
 }
