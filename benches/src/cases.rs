@@ -36,15 +36,15 @@ pub fn hash<'a, K: Key>(name: &str, family: HashFamily, packets: &'a [K]) -> Cas
     })
 }
 
-/// Hashing and one way of inserting into the classifier of the layout.
+/// Hashing and inserting into the classifier of the layout.
 pub fn classify<'a>(
     name: &str,
     family: HashFamily,
     layout: &Layout,
     packets: &'a [FlowKey],
-    insert: fn(&mut TowerSketch, &Hashes) -> u32,
 ) -> Case<'a> {
-    let mut tower = TowerSketch::new(&layout.classifier).expect("a valid classifier");
+    let tower = TowerSketch::new(&layout.classifier).expect("a valid classifier");
+    let mut tower = tower.with_insertion(layout.insertion);
     Case::new(name, "Mpps", move || {
         tower.clear();
         let mut hashes = [Hashes::default(); BURST];
@@ -53,7 +53,7 @@ pub fn classify<'a>(
                 let hashes = &mut hashes[..burst.len()];
                 family.hash_burst(burst, hashes);
                 for hashes in hashes {
-                    black_box(insert(&mut tower, hashes));
+                    black_box(tower.insert(hashes));
                 }
             }
         })

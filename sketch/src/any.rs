@@ -15,7 +15,7 @@ use crate::layout::{Layout, LayoutError};
 /// A family of types, one for each kind of key.
 pub trait Keyed {
     /// The type for keys of one kind.
-    type Of<K: Key>: Clone + fmt::Debug + PartialEq;
+    type Of<K: Key>;
 }
 
 /// A value of such a family for one kind of key or the other.
@@ -24,6 +24,18 @@ pub enum AnyKey<T: Keyed> {
     Ipv4(T::Of<FlowKey>),
     /// For wide keys.
     Dual(T::Of<WideKey>),
+}
+
+const ONE_LAYOUT: &str = "groups of one switch share its layout";
+
+/// What `$value` is worth as `$inner`, whichever kind of key it is for.
+macro_rules! either {
+    ($value:expr, $inner:ident => $result:expr) => {
+        match $value {
+            AnyKey::Ipv4($inner) => $result,
+            AnyKey::Dual($inner) => $result,
+        }
+    };
 }
 
 impl<T: Keyed> AnyKey<T> {
@@ -48,7 +60,11 @@ impl<T: Keyed> AnyKey<T> {
     }
 }
 
-impl<T: Keyed> Clone for AnyKey<T> {
+impl<T: Keyed> Clone for AnyKey<T>
+where
+    T::Of<FlowKey>: Clone,
+    T::Of<WideKey>: Clone,
+{
     fn clone(&self) -> Self {
         match self {
             Self::Ipv4(value) => Self::Ipv4(value.clone()),
@@ -57,7 +73,11 @@ impl<T: Keyed> Clone for AnyKey<T> {
     }
 }
 
-impl<T: Keyed> PartialEq for AnyKey<T> {
+impl<T: Keyed> PartialEq for AnyKey<T>
+where
+    T::Of<FlowKey>: PartialEq,
+    T::Of<WideKey>: PartialEq,
+{
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ipv4(a), Self::Ipv4(b)) => a == b,
@@ -67,12 +87,13 @@ impl<T: Keyed> PartialEq for AnyKey<T> {
     }
 }
 
-impl<T: Keyed> fmt::Debug for AnyKey<T> {
+impl<T: Keyed> fmt::Debug for AnyKey<T>
+where
+    T::Of<FlowKey>: fmt::Debug,
+    T::Of<WideKey>: fmt::Debug,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ipv4(value) => value.fmt(f),
-            Self::Dual(value) => value.fmt(f),
-        }
+        either!(self, value => value.fmt(f))
     }
 }
 
@@ -112,10 +133,7 @@ impl AnyKey<IngressGroups> {
 
     /// See [`IngressGroup::begin`].
     pub fn begin(&mut self, attention: Attention, epoch: u64) {
-        match self {
-            Self::Ipv4(group) => group.begin(attention, epoch),
-            Self::Dual(group) => group.begin(attention, epoch),
-        }
+        either!(self, group => group.begin(attention, epoch))
     }
 
     /// See [`IngressGroup::merge`].
@@ -123,36 +141,23 @@ impl AnyKey<IngressGroups> {
     /// # Panics
     /// When the groups are of different layouts; those of one switch never are.
     pub fn merge(&mut self, other: &Self) {
-        match (self, other) {
-            (Self::Ipv4(group), Self::Ipv4(other)) => group.merge(other),
-            (Self::Dual(group), Self::Dual(other)) => group.merge(other),
-            _ => panic!("groups of one switch share its layout"),
-        }
+        either!(self, group => group.merge(other.get().expect(ONE_LAYOUT)))
     }
 
     /// Empties the sketches.
     pub fn clear(&mut self) {
-        match self {
-            Self::Ipv4(group) => group.clear(),
-            Self::Dual(group) => group.clear(),
-        }
+        either!(self, group => group.clear())
     }
 
     /// See [`IngressGroup::prefetch`].
     #[inline]
     pub fn prefetch(&self, line: usize) -> bool {
-        match self {
-            Self::Ipv4(group) => group.prefetch(line),
-            Self::Dual(group) => group.prefetch(line),
-        }
+        either!(self, group => group.prefetch(line))
     }
 
     /// The attention under which the group measures.
     pub fn attention(&self) -> &Attention {
-        match self {
-            Self::Ipv4(group) => group.attention(),
-            Self::Dual(group) => group.attention(),
-        }
+        either!(self, group => group.attention())
     }
 }
 
@@ -184,10 +189,7 @@ impl AnyKey<EgressGroups> {
 
     /// See [`EgressGroup::begin`].
     pub fn begin(&mut self, attention: Attention) {
-        match self {
-            Self::Ipv4(group) => group.begin(attention),
-            Self::Dual(group) => group.begin(attention),
-        }
+        either!(self, group => group.begin(attention))
     }
 
     /// See [`EgressGroup::merge`].
@@ -195,36 +197,23 @@ impl AnyKey<EgressGroups> {
     /// # Panics
     /// When the groups are of different layouts; those of one switch never are.
     pub fn merge(&mut self, other: &Self) {
-        match (self, other) {
-            (Self::Ipv4(group), Self::Ipv4(other)) => group.merge(other),
-            (Self::Dual(group), Self::Dual(other)) => group.merge(other),
-            _ => panic!("groups of one switch share its layout"),
-        }
+        either!(self, group => group.merge(other.get().expect(ONE_LAYOUT)))
     }
 
     /// Empties the encoder.
     pub fn clear(&mut self) {
-        match self {
-            Self::Ipv4(group) => group.clear(),
-            Self::Dual(group) => group.clear(),
-        }
+        either!(self, group => group.clear())
     }
 
     /// See [`EgressGroup::prefetch`].
     #[inline]
     pub fn prefetch(&self, line: usize) -> bool {
-        match self {
-            Self::Ipv4(group) => group.prefetch(line),
-            Self::Dual(group) => group.prefetch(line),
-        }
+        either!(self, group => group.prefetch(line))
     }
 
     /// The attention under which the group measures.
     pub fn attention(&self) -> &Attention {
-        match self {
-            Self::Ipv4(group) => group.attention(),
-            Self::Dual(group) => group.attention(),
-        }
+        either!(self, group => group.attention())
     }
 }
 

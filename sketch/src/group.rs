@@ -35,7 +35,7 @@ impl<K: Key> IngressGroup<K> {
     pub fn new(layout: &Layout, attention: Attention, epoch: u64) -> Result<Self, LayoutError> {
         layout.validate_for(K::KIND)?;
         let mut group = Self {
-            classifier: TowerSketch::new(&layout.classifier)?,
+            classifier: TowerSketch::new(&layout.classifier)?.with_insertion(layout.insertion),
             upstream: FermatSketch::new(layout.upstream_shape()),
             attention,
             sample_seed: 0,

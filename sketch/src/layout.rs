@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::burst::{Column, select};
 use crate::fermat::{Arithmetic, MAX_ARRAYS, Shape, Summed};
 use crate::key::{FlowKey, KeyKind, WideKey};
-use crate::tower::{self, Level};
+use crate::tower::{self, Insertion, Level};
 
 /// The memory of every edge switch. Defaults are those of the ChameleMon paper, section 5.2.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub struct Layout {
     pub downstream_buckets: u32,
     /// Counter arrays of the flow classifier, narrowest first.
     pub classifier: Vec<Level>,
+    /// How the flow classifier counts. The contract's is CM; where all edges are software, CU may
+    /// be chosen, since nothing of the classifier but the hierarchy leaves with a packet.
+    pub insertion: Insertion,
 }
 
 impl Default for Layout {
@@ -41,6 +44,7 @@ impl Default for Layout {
             upstream_buckets: 4096,
             downstream_buckets: 3072,
             classifier: vec![Level::new(8, 32_768), Level::new(16, 16_384)],
+            insertion: Insertion::Cm,
         }
     }
 }

@@ -49,4 +49,4 @@ pub use hash::{HashFamily, HashKey, Hashes};
 pub use key::{FlowKey, Key, KeyKind, WideKey};
 pub use layout::{Layout, LayoutError, Part, Partition};
 pub use simd::Engine;
-pub use tower::{Level, TowerSketch};
+pub use tower::{Insertion, Level, TowerSketch};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use calumma_sketch::estimate::Accumulation;
 use calumma_sketch::fermat::Decoded;
-use calumma_sketch::{FermatSketch, FlowKey, HashFamily, Level, Shape, TowerSketch};
+use calumma_sketch::{FermatSketch, FlowKey, HashFamily, Insertion, Level, Shape, TowerSketch};
 use common::{family, zipf};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -185,11 +185,11 @@ fn conservative_insertion_bounds_sizes_more_closely() {
     packets.shuffle(&mut StdRng::seed_from_u64(9));
     for (levels, gain) in towers().iter().zip([1.3, 1.3, 1.3, 1.5]) {
         let mut plain = TowerSketch::new(levels).unwrap();
-        let mut conservative = plain.clone();
+        let mut conservative = plain.clone().with_insertion(Insertion::Cu);
         for key in &packets {
             let hashes = family.hash(key);
             plain.insert(&hashes);
-            conservative.insert_conservatively(&hashes);
+            conservative.insert(&hashes);
         }
         // Of flows below T_h, which is as much as any of them is taken for.
         let error = |tower: &TowerSketch| -> f64 {

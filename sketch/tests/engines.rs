@@ -5,7 +5,7 @@ mod common;
 use calumma_sketch::group::BURST;
 use calumma_sketch::{
     Arithmetic, Attention, EgressGroup, Engine, FermatSketch, FlowKey, Hierarchy, IngressGroup,
-    KeyKind, Layout, Level, Partition, SampleRate, Shape,
+    Insertion, KeyKind, Layout, Level, Partition, SampleRate, Shape,
 };
 use common::family;
 use proptest::prelude::*;
@@ -27,6 +27,7 @@ proptest! {
         fingerprint: bool,
         arrays in 2u32..=5,
         narrow in prop::sample::select(vec![2u32, 4, 8]),
+        insertion in prop::sample::select(vec![Insertion::Cm, Insertion::Cu]),
         packets in prop::collection::vec(0u32..40, 0..3_000),
         burst in 1..=BURST,
         seed: u64,
@@ -39,6 +40,7 @@ proptest! {
             upstream_buckets: 60,
             downstream_buckets: 50,
             classifier: vec![Level::new(narrow, 70), Level::new(16, 30), Level::new(32, 20)],
+            insertion,
         };
         let attention = Attention {
             t_h: 60,

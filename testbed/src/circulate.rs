@@ -24,9 +24,10 @@ use calumma_controller::report::EpochReport;
 use calumma_sketch::{KeyKind, WideKey};
 use serde::Serialize;
 
+use crate::balance;
 use crate::calumma::{Controller, Device, Measured, Place, Reports, Switch, Wire};
 use crate::capture::PcapWriter;
-use crate::fabric::Run;
+use crate::fabric::{Namespace, Run};
 use crate::workload::frame;
 
 const CONTROLLER_PORT: u16 = 7611;
@@ -83,19 +84,7 @@ impl Circulated {
             ("lost by the reports", self.reported_lost, "could have been", 0),
             ("not given back", self.mbufs_out, "in the rings", self.in_rings),
         ];
-        let mut complaints: Vec<String> = equal
-            .into_iter()
-            .filter(|(_, a, _, b)| a != b)
-            .map(|(what, a, other, b)| format!("{a} packets {what}, but {b} {other}"))
-            .collect();
-        // A few are the price of too few CPUs; where most are, nothing has been shown.
-        if self.incomplete * 2 > self.epochs {
-            complaints.push(format!(
-                "{} of {} epochs are incomplete, so there is little to go by: is the machine overloaded?",
-                self.incomplete, self.epochs
-            ));
-        }
-        complaints
+        balance::complaints(&equal, self.incomplete, self.epochs)
     }
 }
 
@@ -107,7 +96,10 @@ impl Circulated {
 pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
     let run = Run::begin()?;
     let epochs = run.directory().join("epochs.jsonl");
-    let place = Place { run: &run, namespace: None, testbed, port: CONTROLLER_PORT, first: false };
+    // It has no links; what runs in it is found when this run is killed.
+    let switches = Namespace::create(&run, "switches")?;
+    let place =
+        Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
     let measured = Measured {
         keys: KeyKind::Dual,
         heavy_hitter: HEAVY_HITTER,

@@ -1,6 +1,7 @@
 //! Fabrics, workloads and scenarios to see Calumma work on.
 
 pub mod accuracy;
+mod balance;
 pub mod baseline;
 mod calumma;
 pub mod capture;

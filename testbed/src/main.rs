@@ -427,7 +427,7 @@ fn run(command: Command) -> Result<ExitCode> {
             scenario::command::run(&order).map(verdict)
         }
         Command::Figures { out, only, scenarios, captures } => {
-            let context = figures::Context { scenarios, captures };
+            let context = figures::Context::new(scenarios, captures);
             calumma_figures::produce(&figures::table(), &context, &only, &out)?;
             println!("{}", out.join("index.html").display());
             Ok(ExitCode::SUCCESS)

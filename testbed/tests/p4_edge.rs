@@ -14,6 +14,7 @@ use calumma_edge::carrier::{Carrier, Tos};
 use calumma_edge::measure::{
     EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
 };
+use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::{Malformed, Parsed, Unmeasured, parse};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards, timestamp_bit};
@@ -30,24 +31,6 @@ const FIRST_EPOCH: u64 = 1000;
 
 /// The upper half of the DSCP that the modelled switch gives back, as a whole DSCP.
 const DSCP: u8 = 0b101_000;
-
-/// A whole packet, as it is on the wire.
-#[derive(Clone, Debug, PartialEq)]
-struct Frame(Vec<u8>);
-
-impl calumma_edge::worker::Packet for Frame {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-
-    fn wire_len(&self) -> usize {
-        self.0.len()
-    }
-}
 
 /// The software edge in virtual time.
 struct Software {
@@ -154,9 +137,9 @@ impl Both {
     /// The modelled switch sends the packet as it is wanted.
     fn inject(&mut self, port: u16, frame: &Frame, to: u16, wanted: &Frame) {
         let mut sent = 0;
-        self.pair.switch.inject_with(port, &frame.0, |port, bytes| {
+        self.pair.switch.inject_with(port, frame.bytes(), |port, bytes| {
             sent += 1;
-            assert!((port, bytes) == (to, &wanted.0[..]), "{frame:?}\n{bytes:?}\n{wanted:?}");
+            assert!((port, bytes) == (to, wanted.bytes()), "{frame:?}\n{bytes:?}\n{wanted:?}");
         });
         assert_eq!(sent, 1, "{frame:?}");
     }
@@ -231,7 +214,8 @@ impl Both {
 }
 
 /// Whether an IPv4 packet says it is longer than it is: a Tofino's ingress does not know how long a packet is.
-fn is_overlong(Frame(bytes): &Frame) -> bool {
+fn is_overlong(frame: &Frame) -> bool {
+    let bytes = frame.bytes();
     parse(bytes, bytes.len()) == Parsed::Malformed(Malformed::Ipv4TotalLength)
         && matches!(parse(bytes, usize::MAX), Parsed::Flow { .. })
 }
@@ -269,7 +253,7 @@ fn captured(name: &str) -> Option<Vec<Frame>> {
     while let Some(record) = capture.next_record().unwrap() {
         let mut bytes = record.bytes.to_vec();
         bytes.resize((record.original_len as usize).clamp(bytes.len(), LONGEST), 0);
-        frames.push(Frame(bytes));
+        frames.push(Frame::new(bytes));
     }
     Some(frames)
 }
@@ -309,7 +293,7 @@ fn fuzzed(numbers: &mut Numbers) -> Frame {
         }
         _ => bytes.truncate(14 + numbers.below(60) as usize),
     }
-    Frame(bytes)
+    Frame::new(bytes)
 }
 
 #[test]
@@ -325,7 +309,7 @@ fn fuzzed_packets_measure_alike() {
 fn marks_that_no_edge_has_given_are_recorded_alike() {
     let mut both = Both::new(Arithmetic::Prime);
     let mut numbers = Numbers(11);
-    both.burst(&[Frame(packet(&mut numbers).bytes)], &mut numbers);
+    both.burst(&[Frame::new(packet(&mut numbers).bytes)], &mut numbers);
     // Any mark, and whatever else fuzzing does, while epochs of both timestamp bits are open.
     let frames = std::iter::repeat_with(|| fuzzed(&mut numbers));
     both.in_flight.extend(frames.filter(|frame| !is_overlong(frame)).take(30_000));

@@ -1,7 +1,9 @@
 //! Groups of fields that several messages share.
 
 use calumma_epoch::Guards;
-use calumma_sketch::{Arithmetic, Attention, KeyKind, Layout, Level, Partition, SampleRate, tower};
+use calumma_sketch::{
+    Arithmetic, Attention, Insertion, KeyKind, Layout, Level, Partition, SampleRate, tower,
+};
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
 use crate::error::DecodeError;
@@ -239,6 +241,13 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
         put_u32(out, level.bits);
         put_u32(out, level.counters);
     }
+    put_u8(
+        out,
+        match layout.insertion {
+            Insertion::Cm => 0,
+            Insertion::Cu => 1,
+        },
+    );
 }
 
 /// A layout that sketches can be built by and frames can hold.
@@ -271,6 +280,12 @@ pub(crate) fn layout(body: &mut Body) -> Result<Layout, DecodeError> {
     for _ in 0..levels {
         classifier.push(Level::new(body.u32("bits of a counter")?, body.u32("counters")?));
     }
+    let offset = body.offset();
+    let insertion = match body.u8("insertion")? {
+        0 => Insertion::Cm,
+        1 => Insertion::Cu,
+        other => return Err(body.wrong(offset, "insertion", format_args!("{other} is unknown"))),
+    };
     let layout = Layout {
         keys,
         arithmetic,
@@ -279,6 +294,7 @@ pub(crate) fn layout(body: &mut Body) -> Result<Layout, DecodeError> {
         upstream_buckets,
         downstream_buckets,
         classifier,
+        insertion,
     };
     check_layout(&layout).map_err(|why| body.wrong(start, "layout", why))?;
     Ok(layout)

@@ -243,6 +243,7 @@ pub(crate) fn tower(
         }
         rest = others;
     }
-    TowerSketch::from_bytes(&layout.classifier, &counters)
-        .map_err(|error| body.wrong(start, field, error))
+    let classifier = TowerSketch::from_bytes(&layout.classifier, &counters)
+        .map_err(|error| body.wrong(start, field, error))?;
+    Ok(classifier.with_insertion(layout.insertion))
 }

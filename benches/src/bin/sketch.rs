@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use calumma_benches::{cases, measure, memory, peers, workload};
 use calumma_sketch::{
-    Arithmetic, Attention, Engine, FlowKey, HashFamily, HashKey, KeyKind, Layout, TowerSketch,
+    Arithmetic, Attention, Engine, FlowKey, HashFamily, HashKey, Insertion, KeyKind, Layout,
     WideKey,
 };
 use clap::Parser;
@@ -81,11 +81,19 @@ fn main() -> Result<()> {
         cases::egress("sketch.egress.mpps", family.clone(), &layout, healthy, &packets)
             .in_cycles("sketch.egress.cycles"),
     ]);
-    for (mpps, cycles, insert) in [
-        ("sketch.tower.mpps", "sketch.tower.cycles", TowerSketch::insert as fn(&mut _, &_) -> u32),
-        ("sketch.tower.cu.mpps", "sketch.tower.cu.cycles", TowerSketch::insert_conservatively),
+    let conservative = Layout { insertion: Insertion::Cu, ..layout.clone() };
+    all.push(cases::ingress(
+        "sketch.ingress.cu.mpps",
+        family.clone(),
+        &conservative,
+        healthy,
+        &packets,
+    ));
+    for (mpps, cycles, layout) in [
+        ("sketch.tower.mpps", "sketch.tower.cycles", &layout),
+        ("sketch.tower.cu.mpps", "sketch.tower.cu.cycles", &conservative),
     ] {
-        let case = || cases::classify(mpps, family.clone(), &layout, &packets, insert);
+        let case = || cases::classify(mpps, family.clone(), layout, &packets);
         all.extend([case(), case().in_cycles(cycles)]);
     }
     use Arithmetic::{Prime, Wrapping};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::measure::{EgressRecord, IngressRecord, Mailbox, Measurement, Session, ToWorker};
+use calumma_edge::packet::Packet;
 use calumma_edge::parse::parse;
-use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::group::BURST;
 use calumma_sketch::{
@@ -24,7 +25,7 @@ const PACKETS: usize = 2_000_000;
 /// Length of an epoch; no reading is as long, and none begins near its end.
 const EPOCH_NS: u64 = 3_600_000_000_000;
 
-/// A frame in memory.
+/// A frame that fills a cache line, as the first line of an mbuf's data.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Frame([u8; 64]);

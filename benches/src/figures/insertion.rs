@@ -1,9 +1,9 @@
-//! CM and CU insertion into the classifier, side by side. A software edge may choose: only the
-//! hierarchy bits leave the switch.
+//! CM and CU insertion into the classifier, side by side. A software edge may choose (`insertion` of the
+//! layout): only the hierarchy bits leave the switch.
 
 use anyhow::Result;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{FlowKey, HashFamily, Level, TowerSketch};
+use calumma_sketch::{FlowKey, HashFamily, Insertion, Level, TowerSketch};
 
 use super::Setup;
 use super::trials::family;
@@ -59,7 +59,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
     Ok(sentences.into_iter().fold(Drawn::new(vec![chart]), Drawn::measured).because(format!(
         "{} packets of {} flows, Zipf(1.1); the size is the least counter, as the switch has it, with \
          nothing taken from the HH encoder. A controller that knows that counters are sums estimates \
-         better from CM insertion (chamelemon-11), and sketches of CU insertion don't merge.",
+         better from CM insertion (chamelemon-11), and replicas filled by CU insertion, once merged, are less exact than one sketch.",
         packets.len(),
         truth.len()
     )))
@@ -74,11 +74,11 @@ fn levels(widths: &[u32], bytes: usize) -> Vec<Level> {
 /// The same packets by CM and by CU insertion.
 fn filled(family: &HashFamily, levels: &[Level], packets: &[FlowKey]) -> [TowerSketch; 2] {
     let mut plain = TowerSketch::new(levels).expect("rising widths");
-    let mut conservative = plain.clone();
+    let mut conservative = plain.clone().with_insertion(Insertion::Cu);
     for key in packets {
         let hashes = family.hash(key);
         plain.insert(&hashes);
-        conservative.insert_conservatively(&hashes);
+        conservative.insert(&hashes);
     }
     [plain, conservative]
 }

@@ -6,7 +6,9 @@ use calumma_baselines::{
 };
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use calumma_sketch::group::BURST;
-use calumma_sketch::{FlowKey, HashFamily, HashKey, Hashes, Level, TowerSketch, estimate};
+use calumma_sketch::{
+    FlowKey, HashFamily, HashKey, Hashes, Insertion, Level, TowerSketch, estimate,
+};
 
 use super::Setup;
 use super::answers::{Answers, Errors};
@@ -79,14 +81,13 @@ impl<S: Query> Tracked for WithTable<S> {
 pub(super) struct Tower {
     family: HashFamily,
     sketch: TowerSketch,
-    conservative: bool,
 }
 
 impl Tower {
-    pub(super) fn new(bytes: usize, seed: u64, conservative: bool) -> Self {
+    pub(super) fn new(bytes: usize, seed: u64, insertion: Insertion) -> Self {
         let family = HashFamily::new(&HashKey::from_bytes([seed as u8; 32]));
         let sketch = TowerSketch::new(&levels(bytes)).expect("valid arrays");
-        Self { family, sketch, conservative }
+        Self { family, sketch: sketch.with_insertion(insertion) }
     }
 }
 
@@ -101,11 +102,7 @@ impl Insert for Tower {
             let hashes = &mut hashes[..burst.len()];
             self.family.hash_burst(burst, hashes);
             for hashes in hashes {
-                if self.conservative {
-                    self.sketch.insert_conservatively(hashes);
-                } else {
-                    self.sketch.insert(hashes);
-                }
+                self.sketch.insert(hashes);
             }
         }
     }
@@ -126,7 +123,7 @@ type Contender = (&'static str, fn(&Pair, usize, u64) -> Answers);
 
 const CONTENDERS: [Contender; 5] = [
     ("TowerCM", |pair, bytes, seed| {
-        let table = || WithTable::new(Tower::new(bytes, seed, false), pair.change);
+        let table = || WithTable::new(Tower::new(bytes, seed, Insertion::Cm), pair.change);
         let [first, second] = both(table, pair);
         let distribution = estimate::size_distribution(&first.sketch.sketch, []);
         Answers {
@@ -139,7 +136,7 @@ const CONTENDERS: [Contender; 5] = [
         .with_tracked(pair, &first, &second)
     }),
     ("TowerCU", |pair, bytes, seed| {
-        let table = || WithTable::new(Tower::new(bytes, seed, true), pair.change);
+        let table = || WithTable::new(Tower::new(bytes, seed, Insertion::Cu), pair.change);
         let [first, second] = both(table, pair);
         Answers {
             cardinality: Some(estimate::cardinality(&first.sketch.sketch).value),

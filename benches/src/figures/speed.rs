@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::Result;
 use calumma_baselines::{ConservativeUpdate, CountMin, Elastic, Insert, Query};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::FlowKey;
+use calumma_sketch::{FlowKey, Insertion};
 
 use super::Setup;
 use super::sketchint::Tower;
@@ -32,15 +32,16 @@ fn measure(setup: &Setup) -> Result<Drawn> {
     let packets =
         workload::zipf(setup.choose(170_000, 10_000), setup.choose(2_300_000, 100_000), 1.0, 1);
     let mut cases = Vec::new();
-    cases.extend(both("TowerCM", Tower::new(BYTES, 1, false), &packets));
-    cases.extend(both("TowerCU", Tower::new(BYTES, 1, true), &packets));
+    cases.extend(both("TowerCM", Tower::new(BYTES, 1, Insertion::Cm), &packets));
+    cases.extend(both("TowerCU", Tower::new(BYTES, 1, Insertion::Cu), &packets));
     cases.extend(both("CM", CountMin::new(BYTES, 1), &packets));
     cases.extend(both("CU", ConservativeUpdate::new(BYTES, 1), &packets));
     cases.extend(both("Elastic", Elastic::new(BYTES, 1), &packets));
     let most = thread::available_parallelism().map_or(1, usize::from);
     let packets = &packets;
     cases.extend((1..=most).map(|threads| {
-        let mut replicas: Vec<_> = (0..threads).map(|_| Tower::new(BYTES, 1, false)).collect();
+        let mut replicas: Vec<_> =
+            (0..threads).map(|_| Tower::new(BYTES, 1, Insertion::Cm)).collect();
         Case::new(&format!("{threads} threads"), "Mpps", move || together(&mut replicas, packets))
     }));
     let figures = in_turns(cases, setup.choose(7, 1));

@@ -42,6 +42,10 @@ impl Decoder {
         &self.family
     }
 
+    pub(super) fn clock(&self) -> &EpochClock {
+        &self.clock
+    }
+
     /// Decodes an ingress side.
     pub fn ingress(&self, side: &Ingress) -> DecodedIngress {
         DecodedIngress::decode(side, &self.family)
@@ -78,7 +82,7 @@ pub struct DecodedIngress {
 }
 
 impl DecodedIngress {
-    fn decode(side: &Ingress, family: &HashFamily) -> Self {
+    fn decode(side: &Ingress, family: &Arc<HashFamily>) -> Self {
         match &side.upstream {
             AnyKey::Ipv4(upstream) => Self::decode_by(side, upstream, family),
             AnyKey::Dual(upstream) => Self::decode_by(side, upstream, family),
@@ -86,7 +90,7 @@ impl DecodedIngress {
     }
 
     /// Decodes an ingress side by its kind of key.
-    fn decode_by<K: Key>(side: &Ingress, upstream: &Upstream<K>, family: &HashFamily) -> Self {
+    fn decode_by<K: Key>(side: &Ingress, upstream: &Upstream<K>, family: &Arc<HashFamily>) -> Self {
         let Upstream { encoder, hh_flows } = upstream;
         let hh = side.attention.partition.hh_part();
         let buckets = encoder.shape().arrays * hh.len() as usize;
@@ -120,7 +124,7 @@ impl DecodedIngress {
         flows: &[(K, i64)],
         state: DecodeState,
         load_factor: Option<f64>,
-        family: &HashFamily,
+        family: &Arc<HashFamily>,
     ) -> Self {
         let complete = state == DecodeState::Complete;
         let upstream_hl = complete.then(|| {

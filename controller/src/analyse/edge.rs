@@ -2,11 +2,12 @@
 //! flow size distribution, entropy.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use calumma_sketch::attention::sample_seed;
+use calumma_sketch::estimate::{self, Accumulation};
 use calumma_sketch::{
     AnyKey, Attention, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, SampleRate, TowerSketch,
-    estimate,
 };
 use calumma_wire::Ingress;
 
@@ -69,10 +70,11 @@ fn answer_by<K: Key>(
     let cardinality = sizes.cardinality();
     report.cardinality = Some(rounded(cardinality.value));
     report.cardinality_error = cardinality.standard_error.map(rounded);
-    let distribution = sizes.distribution(family);
-    report.entropy = Some(rounded(estimate::entropy(&distribution)));
-    report.size_distribution =
-        distribution.into_iter().map(|(size, flows)| (size, rounded(flows))).collect();
+    if let Some((distribution, entropy)) = sizes.distribution(family) {
+        report.entropy = Some(rounded(entropy));
+        report.size_distribution =
+            distribution.into_iter().map(|(size, flows)| (size, rounded(flows))).collect();
+    }
 }
 
 /// Three decimals say all that an estimate does.
@@ -116,8 +118,9 @@ pub struct FlowSize {
     pub exact: bool,
 }
 
-/// What is known of flow sizes at one edge in one epoch: HH flowset and flow classifier.
-#[derive(Clone, Debug)]
+/// What is known of flow sizes at one edge in one epoch: HH flowset and flow classifier. Estimates
+/// are worked out when first asked for, after all that attention waits for.
+#[derive(Debug)]
 pub struct EdgeSizes(AnyKey<Sizes>);
 
 /// [`SizesBy`] a kind of key.
@@ -134,7 +137,7 @@ impl EdgeSizes {
         encoder: &FermatSketch<K>,
         hh: &[(K, i64)],
         hh_complete: bool,
-        family: &HashFamily,
+        family: &Arc<HashFamily>,
     ) -> Self {
         Self(K::any(SizesBy::new(side, encoder, hh, hh_complete, family)))
     }
@@ -174,7 +177,7 @@ impl EdgeSizes {
 }
 
 /// Flow sizes by a kind of key.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct SizesBy<K: Key> {
     epoch: u64,
     attention: Attention,
@@ -183,7 +186,7 @@ pub(crate) struct SizesBy<K: Key> {
     /// Whether every packet that entered was recorded and decoded.
     whole: bool,
     own: OwnParts<K>,
-    classifier: TowerSketch,
+    accumulation: Accumulation<K>,
 }
 
 impl<K: Key> SizesBy<K> {
@@ -192,13 +195,17 @@ impl<K: Key> SizesBy<K> {
         encoder: &FermatSketch<K>,
         hh: &[(K, i64)],
         hh_complete: bool,
-        family: &HashFamily,
+        family: &Arc<HashFamily>,
     ) -> Self {
         let own = if hh_complete {
             OwnParts::decode(encoder, &side.attention, family)
         } else {
             OwnParts::default()
         };
+        let (classifier, t_h) = (side.classifier.clone(), side.attention.t_h);
+        let accumulation =
+            Accumulation::from_flowset(Arc::clone(family), classifier, t_h, hh, hh_complete)
+                .with_packets(side.packets_in);
         Self {
             epoch: side.epoch,
             attention: side.attention,
@@ -206,8 +213,12 @@ impl<K: Key> SizesBy<K> {
             hh_complete,
             whole: hh_complete && side.defects.is_none(),
             own,
-            classifier: side.classifier.clone(),
+            accumulation,
         }
+    }
+
+    fn classifier(&self) -> &TowerSketch {
+        self.accumulation.classifier()
     }
 
     /// The flows of the HH flowset.
@@ -223,7 +234,7 @@ impl<K: Key> SizesBy<K> {
             let size = recorded + before;
             return FlowSize { size, size_min: size, exact: true };
         }
-        let bound = u64::from(self.classifier.query(&hashes));
+        let bound = u64::from(self.classifier().query(&hashes));
         let below_t_h = u64::from(self.attention.t_h) - 1;
         if recorded > 0 || self.hh_complete {
             let size = (recorded + below_t_h).min(bound);
@@ -231,7 +242,7 @@ impl<K: Key> SizesBy<K> {
             FlowSize { size, size_min, exact: self.hh_complete && size == size_min }
         } else if bound == u64::from(u32::MAX) {
             // Larger than every counter; the HH encoder alone would know by how much.
-            let most = self.classifier.levels().map(|level| level.max()).max().unwrap_or(0);
+            let most = self.classifier().levels().map(|level| level.max()).max().unwrap_or(0);
             FlowSize { size: most.into(), size_min: 0, exact: false }
         } else {
             FlowSize { size: bound, size_min: 0, exact: false }
@@ -311,17 +322,21 @@ impl<K: Key> SizesBy<K> {
             let value = self.flows().len() as f64;
             estimate::Estimate { value, standard_error: Some(0.0) }
         } else {
-            estimate::cardinality(&self.classifier)
+            self.accumulation.cardinality()
         }
     }
 
-    fn distribution(&self, family: &HashFamily) -> Vec<(u64, f64)> {
-        let size = |flow: &K| self.size_of(family, flow).size;
+    /// Number of flows by size and the entropy of it; none where the classifier is out of its range.
+    fn distribution(&self, family: &HashFamily) -> Option<(Vec<(u64, f64)>, f64)> {
         if self.all_exact() {
-            let sizes = self.flows().into_iter().map(size);
-            estimate::size_distribution_with_known(&self.classifier, 1, sizes)
-        } else {
-            estimate::size_distribution(&self.classifier, self.hh.keys().map(size))
+            let sizes = self.flows().into_iter().map(|flow| self.size_of(family, flow).size);
+            let sizes = estimate::size_distribution_with_known(self.classifier(), 1, sizes);
+            let entropy = estimate::entropy(&sizes);
+            return Some((sizes, entropy));
         }
+        let accumulation = &self.accumulation;
+        accumulation
+            .tells_distribution()
+            .then(|| (accumulation.distribution().to_vec(), accumulation.entropy()))
     }
 }

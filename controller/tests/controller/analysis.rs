@@ -6,7 +6,9 @@ use crate::world::{World, flow, hash_key};
 use calumma_controller::report::{DecodeState, LossClass, NetworkState};
 use calumma_controller::{Analyser, EdgeInput, EpochInput, EpochReport, Tasks};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Arithmetic, Attention, FlowKey, Layout, Partition, SampleRate};
+use calumma_sketch::{
+    Arithmetic, Attention, FlowKey, Insertion, Layout, Level, Partition, SampleRate,
+};
 use proptest::prelude::*;
 
 const EDGES: [&str; 3] = ["e1", "e2", "e3"];
@@ -112,6 +114,68 @@ fn light_losses_are_told_from_heavy_ones_and_sizes_stay_within_their_bounds() {
     }
 }
 
+/// An attention under which only heavy hitters have their packets in an encoder that decodes.
+fn heavy_hitters_only() -> Attention {
+    Attention { t_h: 60, t_l: 1, ..Attention::healthy(&Layout::default(), 512) }
+}
+
+#[test]
+fn the_size_distribution_is_told_where_sizes_are_not_exact() {
+    let counters = vec![Level::new(8, 4096), Level::new(16, 2048)];
+    let layout = Layout { classifier: counters, ..Layout::default() };
+    let mut world = world(&layout, heavy_hitters_only(), 5);
+    let size = |n: u32| if n.is_multiple_of(8) { 60 + n % 83 } else { n % 5 + 1 };
+    let packets: Vec<u32> =
+        (0..6000).flat_map(|n| std::iter::repeat_n(n, size(n) as usize)).collect();
+    // Spread over the epoch, as packets of many hosts are.
+    for at in 0..packets.len() {
+        world.send((0, 1), flow(packets[at * 7919 % packets.len()]), 1, |_| false);
+    }
+    let mut analyser = analyser(&layout, Tasks::default());
+    let report = analyser.analyse(input(&world, heavy_hitters_only()));
+    let edge = &report.edges[0];
+    assert_eq!(edge.hh_decode, DecodeState::Complete);
+    let flows: f64 = edge.size_distribution.iter().map(|size| size.1).sum();
+    assert!((flows - 6000.0).abs() < 300.0, "{flows}");
+    let packets: u64 = world.sent[0].values().sum();
+    let entropy = -world.sent[0]
+        .values()
+        .map(|&size| size as f64 / packets as f64)
+        .map(|p| p * p.log2())
+        .sum::<f64>();
+    let told = edge.entropy.expect("the classifier is in range");
+    assert!((told - entropy).abs() < 0.02 * entropy, "{told} instead of {entropy}");
+}
+
+#[test]
+fn a_classifier_of_conservative_counters_tells_sizes_and_cardinality_but_no_distribution() {
+    let layout = Layout { insertion: Insertion::Cu, ..Layout::default() };
+    let mut world = world(&layout, heavy_hitters_only(), 5);
+    (0..3000).for_each(|n| world.send((0, 1), flow(n), u64::from(n % 100) + 1, |_| false));
+    let mut analyser = analyser(&layout, Tasks { heavy_hitter: 80, heavy_change: 80 });
+    let report = analyser.analyse(input(&world, heavy_hitters_only()));
+    let edge = &report.edges[0];
+    // All of them, and few that share both counters with others.
+    assert!((600..620).contains(&edge.heavy_hitters.len()), "{}", edge.heavy_hitters.len());
+    let (flows, error) = (edge.cardinality.unwrap(), edge.cardinality_error.unwrap());
+    assert!((flows - 3000.0).abs() < 4.0 * error, "{flows} +- {error}");
+    assert_eq!(edge.entropy, None);
+    assert!(edge.size_distribution.is_empty());
+}
+
+#[test]
+fn a_classifier_out_of_its_range_tells_no_distribution() {
+    let counters = vec![Level::new(8, 64), Level::new(16, 32)];
+    let layout = Layout { classifier: counters, ..Layout::default() };
+    let mut world = world(&layout, heavy_hitters_only(), 5);
+    (0..3000).for_each(|n| world.send((0, 1), flow(n), 1, |_| false));
+    let mut analyser = analyser(&layout, Tasks::default());
+    let report = analyser.analyse(input(&world, heavy_hitters_only()));
+    let edge = &report.edges[0];
+    assert_eq!((edge.entropy, edge.cardinality_error), (None, None));
+    assert!(edge.size_distribution.is_empty());
+}
+
 #[test]
 fn a_missing_or_unsound_edge_makes_the_epoch_incomplete_and_no_loss_is_reported() {
     let layout = Layout::default();
@@ -158,23 +222,50 @@ fn a_missing_or_unsound_edge_makes_the_epoch_incomplete_and_no_loss_is_reported(
 }
 
 #[test]
-fn packets_that_came_between_two_epochs_of_a_timestamp_bit_make_both_incomplete() {
+fn a_switch_that_is_late_with_an_epoch_spoils_the_next_one_with_its_timestamp_bit_too() {
     let layout = Layout::default();
     let attention = Attention::healthy(&layout, 512);
-    let mut analyser = analyser(&layout, Tasks::default());
-    let complete: Vec<bool> = (9..14)
-        .map(|epoch| {
+    type Spoil = fn(&mut EdgeInput);
+    let stall = |edge: &mut EdgeInput, ms: u64| {
+        edge.ingress.as_mut().unwrap().defects.stall_ns = ms * 1_000_000;
+    };
+    let cases: [(&str, Spoil); 5] = [
+        ("e2: 4 packets with its timestamp bit left the network before", |edge| {
+            edge.late_packets = Some(4);
+        }),
+        ("e2: its egress rotation out of epoch 10 came 44.1 ms late, when packets", |edge| {
+            edge.egress.as_mut().unwrap().defects.stall_ns = 44_100_000;
+        }),
+        ("e2: its ingress rotation out of epoch 10 came 38.0 ms late, so that", |edge| {
+            edge.ingress.as_mut().unwrap().defects.stall_ns = 38_000_000;
+        }),
+        ("e2: a side of epoch 10", |edge| edge.egress = None),
+        ("e2: a side of epoch 10", |edge| edge.ingress = None),
+    ];
+    let complete = |spoil: &dyn Fn(&mut EdgeInput), reason: Option<&str>| -> Vec<bool> {
+        let mut analyser = analyser(&layout, Tasks::default());
+        let report = |epoch| {
             let mut input = input(&world(&layout, attention, epoch), attention);
-            input.edges[1].late_packets = Some(if epoch == 10 { 4 } else { 0 });
+            if epoch == 10 {
+                spoil(&mut input.edges[1]);
+            }
             let report = analyser.analyse(input);
-            if epoch == 12 {
-                let reason = "e2: 4 packets with its timestamp bit left the network before";
+            if let Some(reason) = reason.filter(|_| epoch == 12) {
                 assert!(report.incomplete_because[0].starts_with(reason), "{report:?}");
             }
             report.complete
-        })
-        .collect();
-    assert_eq!(complete, [true, false, true, false, true]);
+        };
+        (9..14).map(report).collect()
+    };
+    for (reason, spoil) in cases {
+        assert_eq!(complete(&spoil, Some(reason)), [true, false, true, false, true], "{reason}");
+    }
+    // Sent so late, packets still arrive before the next epoch with their bit is armed.
+    let late = complete(&|edge| stall(edge, 37), None);
+    assert_eq!(late, [true, false, true, true, true]);
+    // An edge that had not begun leaves nothing.
+    let absent = complete(&|edge| *edge = EdgeInput::nothing("e2"), None);
+    assert_eq!(absent, [true, false, true, true, true]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use calumma_sketch::Hierarchy;
 pub use self::flow_label::FlowLabel;
 pub use self::shim::Shim;
 pub use self::tos::{PlainTos, SignedTos, Tos};
-use crate::worker::Packet;
+use crate::packet::Packet;
 
 /// What a packet carries through the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,51 +93,7 @@ pub trait Carry: Copy {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-
-    /// A frame with room before it.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub(crate) struct Frame {
-        buffer: Vec<u8>,
-        start: usize,
-    }
-
-    impl Frame {
-        pub(crate) fn new(headroom: usize, bytes: &[u8]) -> Self {
-            let mut buffer = vec![0xEE; headroom];
-            buffer.extend_from_slice(bytes);
-            Self { buffer, start: headroom }
-        }
-    }
-
-    impl Packet for Frame {
-        fn bytes(&self) -> &[u8] {
-            &self.buffer[self.start..]
-        }
-
-        fn bytes_mut(&mut self) -> &mut [u8] {
-            &mut self.buffer[self.start..]
-        }
-
-        fn wire_len(&self) -> usize {
-            self.bytes().len()
-        }
-
-        fn headroom(&self) -> usize {
-            self.start
-        }
-
-        fn prepend(&mut self, len: usize) -> bool {
-            let room = self.start >= len;
-            self.start -= if room { len } else { 0 };
-            room
-        }
-
-        fn adj(&mut self, len: usize) -> bool {
-            let enough = self.bytes().len() >= len;
-            self.start += if enough { len } else { 0 };
-            enough
-        }
-    }
+    use crate::packet::Frame;
 
     /// Marks a frame, hands the marked bytes to `look`, and takes the mark out again.
     pub(crate) fn through<C: Carry>(

@@ -8,41 +8,12 @@ use calumma_sketch::{FlowKey, Hierarchy, Key, KeyKind, WideKey};
 
 use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;
-use crate::measure::{Active, Leaving, Measurement};
+use crate::measure::{Active, Leaving, Measurement, Moment};
+use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
 use crate::parse::{Parsed, Unmeasured, parse};
 
 pub use self::run::MarkedRun;
-
-/// A packet in memory.
-pub trait Packet {
-    /// The bytes at hand, from the Ethernet header on; the headers must lie in them in one piece.
-    fn bytes(&self) -> &[u8];
-    /// The same, to write to.
-    fn bytes_mut(&mut self) -> &mut [u8];
-    /// How long the packet is (or was) on the wire.
-    fn wire_len(&self) -> usize;
-
-    /// Bytes free before the packet: what [`prepend`](Self::prepend) can take. A packet of fixed
-    /// length has none and needs none of what follows.
-    #[inline]
-    fn headroom(&self) -> usize {
-        0
-    }
-
-    /// Lengthens the packet by `len` bytes of any value at its start. Gives whether there was room;
-    /// else nothing changes.
-    #[inline]
-    fn prepend(&mut self, _len: usize) -> bool {
-        false
-    }
-
-    /// Takes `len` bytes off the packet's start. Gives whether it had as many; else nothing changes.
-    #[inline]
-    fn adj(&mut self, _len: usize) -> bool {
-        false
-    }
-}
 
 /// What to do with packets that can't be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]
@@ -140,7 +111,7 @@ impl Worker {
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, drained: bool) -> bool {
+    pub fn tick(&mut self, now_ns: u64, drained: bool) -> Moment {
         self.measurement.tick(now_ns, drained, &self.counters)
     }
 

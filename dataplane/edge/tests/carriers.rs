@@ -7,11 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use calumma_edge::carrier::{Carrier, Carry, Mark, SignedTos};
+use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::tunnel::{Inside, Tunnels};
 use calumma_edge::parse::{Malformed, Unmeasured};
-use calumma_edge::worker::{DropMask, Packet, Policy};
+use calumma_edge::worker::{DropMask, Policy};
 use calumma_sketch::group::BURST;
-use passage::{CARRIERS, Edge, Frame, Passage};
+use passage::{CARRIERS, Edge, Passage, cut, whole};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -78,7 +79,7 @@ fn kinds() -> Vec<Vec<u8>> {
 }
 
 fn frames(packets: &[Vec<u8>]) -> Vec<Frame> {
-    packets.iter().map(|bytes| Frame::new(bytes)).collect()
+    packets.iter().map(|bytes| whole(bytes)).collect()
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn real_packets_and_mutants_of_them_leave_the_network_as_they_entered_it() {
             if mutant > 0 {
                 mutate(&mut bytes, &mut random);
             }
-            burst.push(Frame::cut(&bytes, *wire_len));
+            burst.push(cut(&bytes, *wire_len));
             if burst.len() == BURST {
                 passages.iter_mut().for_each(|passage| passage.pass(&burst));
                 burst.clear();
@@ -302,7 +303,7 @@ fn the_golden_vectors_are_those_of_the_page_and_what_the_carriers_write() {
     assert_eq!(fs::read_to_string(golden).unwrap(), text);
 
     fn marked(carrier: impl Carry, packet: &[u8], bits: u8) -> String {
-        let mut frame = Frame::new(packet);
+        let mut frame = whole(packet);
         carrier.write(&mut frame, 14, Mark::from_bits(bits));
         frame.bytes()[12..18].iter().map(|byte| format!("{byte:02x}")).collect()
     }

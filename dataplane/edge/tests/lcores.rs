@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
-use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_edge::packet;
+use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{
     AnyKey, Attention, EgressGroups, FlowKey, HashKey, IngressGroups, Key, Layout, Level,
@@ -15,20 +16,7 @@ use proptest::prelude::*;
 const FIRST_EPOCH: u64 = 100;
 const LENGTH_NS: u64 = 50_000_000;
 
-#[derive(Clone, Debug)]
-struct Frame([u8; 42]);
-
-impl Packet for Frame {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-    fn wire_len(&self) -> usize {
-        self.0.len()
-    }
-}
+type Frame = packet::Frame<[u8; 42]>;
 
 /// A UDP packet of flow `n` without payload.
 fn frame(n: u8) -> Frame {
@@ -36,7 +24,7 @@ fn frame(n: u8) -> Frame {
     bytes[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 28]);
     bytes[23] = 17;
     bytes[26..38].copy_from_slice(&[10, 0, 0, n, 10, 200, 0, 1, 0x30, 0x39, 0, 80]);
-    Frame(bytes)
+    Frame::new(bytes)
 }
 
 fn plan() -> SessionPlan {

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use calumma_edge::carrier::{Carrier, Shim, SignedTos};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
+use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::Unmeasured;
-use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, HashKey, Key, Layout, WideKey};
 use proptest::prelude::*;
@@ -16,40 +17,13 @@ use proptest::prelude::*;
 const LENGTH_NS: u64 = 50_000_000;
 const FIRST_EPOCH: u64 = 100;
 
-#[derive(Clone)]
-struct Frame(Vec<u8>);
-
-impl Packet for Frame {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-    fn wire_len(&self) -> usize {
-        self.0.len()
-    }
-    fn headroom(&self) -> usize {
-        8
-    }
-    fn prepend(&mut self, len: usize) -> bool {
-        self.0.splice(0..0, vec![0; len]);
-        true
-    }
-    fn adj(&mut self, len: usize) -> bool {
-        let enough = self.0.len() >= len;
-        self.0.drain(..if enough { len } else { 0 });
-        enough
-    }
-}
-
 /// A UDP packet of flow `n` without payload.
 fn frame(n: u32) -> Frame {
     let mut bytes = vec![2; 12];
     bytes.extend_from_slice(&[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0]);
     bytes.extend_from_slice(&(n as u16).to_be_bytes());
     bytes.extend_from_slice(&[10, 200, 0, 1, 0x30, 0x39, 0, 80, 0, 8, 0, 0]);
-    Frame(bytes)
+    Frame::with_headroom(8, &bytes)
 }
 
 fn flow(n: u32) -> FlowKey {
@@ -66,7 +40,7 @@ fn dual_frame(n: u32) -> Frame {
     bytes.extend_from_slice(&[0x86, 0xDD, 0x60, 0, 0, n as u8, 0, 8, 17, 64]);
     bytes.extend_from_slice(dual_flow(n).as_bytes().first_chunk::<36>().unwrap());
     bytes.extend_from_slice(&[0, 8, 0, 0]);
-    Frame(bytes)
+    Frame::with_headroom(8, &bytes)
 }
 
 fn dual_flow(n: u32) -> WideKey {
@@ -211,7 +185,8 @@ fn assert_losses_are_found<K: Key>(
         let mut packet = travelling.remove(&id).unwrap_or_else(|| frame(n));
         if arrives {
             exit.lcore_of(n).egress(std::slice::from_mut(&mut packet));
-            prop_assert_eq!(&packet.0, &frame(n).0, "the mark is taken out again");
+            let sent = frame(n);
+            prop_assert_eq!(packet.bytes(), sent.bytes(), "the mark is taken out again");
         } else {
             entry.lcore_of(n).ingress(std::slice::from_mut(&mut packet));
             travelling.insert(id, packet);
@@ -252,7 +227,7 @@ fn ipv6_is_not_measured_by_ipv4_keys_but_forwarded_and_counted() {
     entry.advance_to(plan.clock.start_of(FIRST_EPOCH) + 1);
     let mut packet = dual_frame(1);
     assert!(entry.lcore_of(1).ingress(std::slice::from_mut(&mut packet)).is_empty());
-    assert_eq!(packet.0, dual_frame(1).0);
+    assert_eq!(packet.bytes(), dual_frame(1).bytes());
     let counters = entry.lcores[0].counters;
     assert_eq!(counters.unmeasured[Unmeasured::Ipv6 as usize], 1);
     assert_eq!(counters.ingress_recorded, 0);
@@ -311,14 +286,14 @@ proptest! {
             // A checksum that no header has comes back as another one that stands for it.
             bytes[24..26].copy_from_slice(&[0x12, 0x34]);
         }
-        let mut frames: Vec<Frame> = packets.iter().cloned().map(Frame).collect();
+        let mut frames: Vec<Frame> = packets.iter().cloned().map(Frame::new).collect();
         entry.lcores[0].ingress(&mut frames);
         if ip {
-            let marked = frames.iter().zip(&packets).filter(|(frame, bytes)| frame.0 != **bytes);
+            let marked = frames.iter().zip(&packets).filter(|(frame, bytes)| frame.bytes() != **bytes);
             prop_assert_eq!(marked.count() as u64, entry.lcores[0].counters.ingress_recorded);
         }
         exit.lcores[0].egress(&mut frames);
-        let out: Vec<Vec<u8>> = frames.into_iter().map(|frame| frame.0).collect();
+        let out: Vec<Vec<u8>> = frames.iter().map(|frame| frame.bytes().to_vec()).collect();
         if ip {
             prop_assert_eq!(out, packets);
         }

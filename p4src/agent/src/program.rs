@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use calumma_bfrt::{Info, InfoError};
 use calumma_sketch::hash::{ROTATIONS, crc};
-use calumma_sketch::{Arithmetic, KeyKind, Layout, Level, fermat};
+use calumma_sketch::{Arithmetic, Insertion, KeyKind, Layout, Level, fermat};
 
 use crate::collection::Source;
 use crate::collector::registers;
@@ -29,6 +29,12 @@ pub enum Unbuildable {
          2 to 32768 counters, a power of two"
     )]
     Classifier,
+    /// A pipeline can't raise a counter of one stage by what those of later stages hold.
+    #[error(
+        "insertion = \"cu\": a Tofino can't compare counters before it raises one; set insertion = \"cm\", \
+         or run software edges"
+    )]
+    Insertion,
     /// The encoders are built for three arrays.
     #[error("arrays = {0}: the encoders of the P4 program have 3")]
     Arrays(u32),
@@ -47,6 +53,9 @@ const MOST_BUCKETS: u32 = 1 << (WORD_BITS - 3);
 pub fn check(layout: &Layout) -> Result<(), Unbuildable> {
     if layout.keys != KeyKind::Ipv4 {
         return Err(Unbuildable::Keys);
+    }
+    if layout.insertion != Insertion::Cm {
+        return Err(Unbuildable::Insertion);
     }
     let fits = |level: &Level, bits| {
         let counters = level.counters;
@@ -203,6 +212,8 @@ mod tests {
         assert_eq!(check(&Layout::default()), Ok(()));
         let dual = Layout { keys: KeyKind::Dual, ..Layout::default() };
         assert_eq!(check(&dual), Err(Unbuildable::Keys));
+        let conservative = Layout { insertion: Insertion::Cu, ..Layout::default() };
+        assert_eq!(check(&conservative), Err(Unbuildable::Insertion));
         let four = Layout { arrays: 4, ..Layout::default() };
         assert_eq!(check(&four), Err(Unbuildable::Arrays(4)));
         let large = Layout { upstream_buckets: 8193, ..Layout::default() };

@@ -8,9 +8,9 @@ use super::entropy::entropy_of_packets;
 use super::size::Sizes;
 use super::{Estimate, cardinality, entropy, size_distribution_with_known, tells_distribution};
 use crate::fermat::Decoded;
-use crate::hash::HashFamily;
-use crate::key::FlowKey;
-use crate::tower::TowerSketch;
+use crate::hash::{HashFamily, Hashes};
+use crate::key::{FlowKey, Key};
+use crate::tower::{Insertion, TowerSketch};
 
 /// A flow's size in packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,38 +26,63 @@ pub struct FlowSize {
 
 /// What classifier and HH flowset of one epoch say together.
 ///
-/// The classifier must have been filled by CM insertion, whose counters are sums.
-/// Made in about the time of [`size_distribution`](super::size_distribution) when first asked for a size or the distribution;
-/// then a size costs some hundred nanoseconds.
+/// From counters of CM insertion, which are sums, it tells how much of them is likely a flow's own. Counters
+/// of CU insertion are no sums: a flow is taken for as large as it can be, which is close to the truth,
+/// and there is neither distribution nor entropy.
+///
+/// Made in about the time of [`size_distribution`](super::size_distribution) when first asked for a
+/// size or the distribution; then a size costs some hundred nanoseconds.
 #[derive(Debug)]
-pub struct Accumulation {
+pub struct Accumulation<K: Key = FlowKey> {
     family: Arc<HashFamily>,
     classifier: TowerSketch,
     t_h: u64,
-    hh: HashMap<FlowKey, u64>,
+    hh: HashMap<K, u64>,
     complete: bool,
     packets: Option<u64>,
-    known: OnceLock<Known>,
+    known: OnceLock<Known<K>>,
 }
 
 #[derive(Debug)]
-struct Known {
-    sizes: Sizes,
+struct Known<K: Key> {
+    /// What counters that are sums say of any flow.
+    sizes: Option<Sizes>,
     /// Sizes of the flows in the flowset.
-    hh: HashMap<FlowKey, Estimate>,
+    hh: HashMap<K, Estimate>,
     distribution: Vec<(u64, f64)>,
+}
+
+/// Between which a flow's size must lie.
+struct Bounds {
+    at_least: u64,
+    at_most: Option<u64>,
+    widest: u64,
+}
+
+impl Bounds {
+    /// The upper bound, which is close where counters are of CU insertion. No distribution between
+    /// two bounds has a standard error of more than half of what lies between them.
+    fn closest(&self) -> Estimate {
+        match self.at_most {
+            Some(most) => Estimate {
+                value: most as f64,
+                standard_error: Some((most - self.at_least) as f64 / 2.0),
+            },
+            None => Estimate { value: self.widest as f64, standard_error: None },
+        }
+    }
 }
 
 /// Rounds of taking flows of the flowset out of each other's counters.
 const ROUNDS: usize = 2;
 
-impl Accumulation {
+impl<K: Key> Accumulation<K> {
     /// Of an epoch under threshold `t_h` (at least 1) whose HH encoder gave `decoded`.
     pub fn new(
         family: Arc<HashFamily>,
         classifier: TowerSketch,
         t_h: u32,
-        decoded: &Decoded,
+        decoded: &Decoded<K>,
     ) -> Self {
         Self::from_flowset(family, classifier, t_h, decoded.flows(), decoded.is_complete())
     }
@@ -68,7 +93,7 @@ impl Accumulation {
         family: Arc<HashFamily>,
         classifier: TowerSketch,
         t_h: u32,
-        flows: &[(FlowKey, i64)],
+        flows: &[(K, i64)],
         complete: bool,
     ) -> Self {
         let hh = flows
@@ -96,15 +121,33 @@ impl Accumulation {
     /// Packets that a flow alone in its counters has sent when the HH encoder begins to record it:
     /// all below T_h, or all that the widest counter tells.
     fn unseen(&self) -> u64 {
-        let widest = self.classifier.levels().map(|level| u64::from(level.max())).max();
-        self.t_h.min(widest.unwrap_or(1)) - 1
+        self.t_h.min(self.widest()) - 1
     }
 
-    fn known(&self) -> &Known {
+    fn known(&self) -> &Known<K> {
         self.known.get_or_init(|| self.learn())
     }
 
-    fn learn(&self) -> Known {
+    fn learn(&self) -> Known<K> {
+        match self.classifier.insertion() {
+            Insertion::Cm => self.learn_from_sums(),
+            Insertion::Cu => self.learn_from_bounds(),
+        }
+    }
+
+    fn learn_from_bounds(&self) -> Known<K> {
+        let size = |key: &K| (*key, self.bounds(key, &self.family.hash(key)).closest());
+        let hh: HashMap<K, Estimate> = self.hh.keys().map(size).collect();
+        // Where the flowset has all flows, no counter is asked.
+        let distribution = if self.known_from() == 1 {
+            self.distribution_of(self.hh.values().copied())
+        } else {
+            Vec::new()
+        };
+        Known { sizes: None, hh, distribution }
+    }
+
+    fn learn_from_sums(&self) -> Known<K> {
         let unseen = self.unseen();
         let hashed: Vec<_> =
             self.hh.iter().map(|(key, &packets)| (*key, self.family.hash(key), packets)).collect();
@@ -132,7 +175,7 @@ impl Accumulation {
         let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
         sizes.know(&self.classifier, flows);
         Known {
-            sizes,
+            sizes: Some(sizes),
             hh: hashed.iter().map(|flow| flow.0).zip(hh).collect(),
             distribution: self.distribution_of(own.into_iter()),
         }
@@ -157,26 +200,37 @@ impl Accumulation {
     /// Of a flow in the HH flowset the packets are known from the one on with which its counters
     /// reached T_h; how many of those before were its own, the counters tell. Any other flow has less
     /// than T_h packets, if the HH encoder decoded completely.
-    pub fn size_of(&self, key: &FlowKey) -> FlowSize {
-        let known = self.known();
+    pub fn size_of(&self, key: &K) -> FlowSize {
         let hashes = self.family.hash(key);
-        let counted = self.classifier.query(&hashes);
+        let bounds = self.bounds(key, &hashes);
+        let known = self.known();
+        let estimate = known.hh.get(key).copied().unwrap_or_else(|| match &known.sizes {
+            Some(sizes) => sizes.of_other(&self.classifier, &hashes, self.known_from()),
+            None => bounds.closest(),
+        });
+        FlowSize { estimate, at_least: bounds.at_least, at_most: bounds.at_most }
+    }
+
+    fn bounds(&self, key: &K, hashes: &Hashes) -> Bounds {
+        let counted = self.classifier.query(hashes);
         let counted = (counted != u32::MAX).then_some(u64::from(counted));
         let recorded = self.hh.get(key).copied().unwrap_or(0);
         let most = (self.complete || recorded > 0).then_some(recorded + self.unseen());
         let at_most = most.into_iter().chain(counted).min();
-        let estimate =
-            known.hh.get(key).copied().unwrap_or_else(|| {
-                known.sizes.of_other(&self.classifier, &hashes, self.known_from())
-            });
         let at_least = if self.complete { recorded } else { 0 };
-        FlowSize { estimate, at_least: at_least.min(at_most.unwrap_or(u64::MAX)), at_most }
+        let widest = self.widest();
+        Bounds { at_least: at_least.min(at_most.unwrap_or(u64::MAX)), at_most, widest }
+    }
+
+    /// The most that any counter tells.
+    fn widest(&self) -> u64 {
+        self.classifier.levels().map(|level| u64::from(level.max())).max().unwrap_or(1)
     }
 
     /// Flows of more than `threshold` packets and their sizes, the largest first. None is missed
     /// where `threshold` is at least T_h and the HH encoder decoded completely, but for those that
     /// the estimate puts on the wrong side of the threshold.
-    pub fn heavy_hitters(&self, threshold: u64) -> Vec<(FlowKey, u64)> {
+    pub fn heavy_hitters(&self, threshold: u64) -> Vec<(K, u64)> {
         let sizes = self.known().hh.iter().map(|(key, size)| (*key, size.value.round() as u64));
         let mut hitters: Vec<_> = sizes.filter(|&(_, size)| size > threshold).collect();
         hitters.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -186,7 +240,7 @@ impl Accumulation {
     /// Flows whose sizes in the epochs `before` and this one differ by more than `threshold`, with
     /// both sizes, the greatest change first. Only a flow in the HH flowset of either epoch can be
     /// told.
-    pub fn heavy_changes(&self, before: &Self, threshold: u64) -> Vec<(FlowKey, u64, u64)> {
+    pub fn heavy_changes(&self, before: &Self, threshold: u64) -> Vec<(K, u64, u64)> {
         let new = self.hh.keys().filter(|key| !before.hh.contains_key(key));
         let size = |epoch: &Self, key| epoch.size_of(key).estimate.value.round() as u64;
         let mut changes: Vec<_> = before
@@ -215,7 +269,8 @@ impl Accumulation {
     }
 
     /// Number of flows by size in packets, ascending; see
-    /// [`size_distribution`](super::size_distribution).
+    /// [`size_distribution`](super::size_distribution). Empty where it can't be told from counters of
+    /// CU insertion.
     pub fn distribution(&self) -> &[(u64, f64)] {
         &self.known().distribution
     }

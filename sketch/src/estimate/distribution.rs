@@ -3,7 +3,7 @@
 
 use super::elephants::large_flows;
 use super::mrac::{Observed, Sizes, expect_and_maximise};
-use crate::tower::{OVERFLOW, Stratum, TowerSketch};
+use crate::tower::{Insertion, OVERFLOW, Stratum, TowerSketch};
 
 /// Sizes below this are told apart by full expectation maximisation, larger ones by candidates
 /// close below the counter values seen.
@@ -19,7 +19,8 @@ const SMALLEST_SHARE: f64 = 0.05;
 /// Numbers of flows are estimates and need not be whole. On the default classifier, for Zipf(1.1)
 /// traffic, the weighted mean relative error against the truth is about 0.06 at 10,000 flows and
 /// 0.13 at 95,000 (three flows a counter), that of the entropy below 0.5 %; it takes one
-/// millisecond to two and a half. Counters filled by CU insertion are no sums and give a wrong distribution.
+/// millisecond to two and a half. Counters filled by CU insertion are no sums
+/// and give a wrong distribution; see [`tells_distribution`].
 ///
 /// Where the HH encoder decoded completely, [`size_distribution_with_known`] takes more from it.
 pub fn size_distribution(
@@ -84,9 +85,13 @@ pub fn size_distribution_with_known(
 ///
 /// It does not where an array that is asked has no zero counter left: any number of flows could be
 /// behind it. Nor where counters of the last array have overflowed and sizes beyond it are not known:
-/// flows of that size are missing, or only those of a flowset that may lack some are listed.
+/// flows of that size are missing, or only those of a flowset that may lack some are listed. Nor where
+/// the counters are of CU insertion and so no sums.
 pub fn tells_distribution(classifier: &TowerSketch, known_from: u64) -> bool {
     let mut lowest = 1;
+    if classifier.insertion() == Insertion::Cu {
+        return lowest >= known_from;
+    }
     for (at, level) in classifier.levels().enumerate() {
         if lowest >= known_from {
             return true;

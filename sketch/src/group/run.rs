@@ -22,9 +22,7 @@ impl Run {
 
     /// One packet that carries `hierarchy`.
     pub fn single(hierarchy: Hierarchy) -> Self {
-        let mut run = Self::default();
-        run.0[usize::from(hierarchy.bits())] = 1;
-        run
+        [hierarchy].into_iter().collect()
     }
 
     /// Packets of all hierarchies.
@@ -53,6 +51,17 @@ impl Run {
             before = after;
         }
         left
+    }
+}
+
+impl FromIterator<Hierarchy> for Run {
+    /// The run of packets that carry these.
+    fn from_iter<I: IntoIterator<Item = Hierarchy>>(hierarchies: I) -> Self {
+        let mut run = Self::default();
+        for hierarchy in hierarchies {
+            run.0[usize::from(hierarchy.bits())] += 1;
+        }
+        run
     }
 }
 
@@ -96,7 +105,9 @@ impl<K: Key> EgressGroup<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attention, FlowKey, HashFamily, HashKey, Layout, Level, Partition, SampleRate};
+    use crate::{
+        Attention, FlowKey, HashFamily, HashKey, Insertion, Layout, Level, Partition, SampleRate,
+    };
     use proptest::prelude::*;
 
     proptest! {
@@ -107,12 +118,14 @@ mod tests {
             t_l in 1u32..40,
             above in 0u32..600,
             rate in 1u32..=65_536,
+            insertion in prop::sample::select(vec![Insertion::Cm, Insertion::Cu]),
             runs in prop::collection::vec((0u32..12, 0u32..700, 1u32..9), 1..30),
         ) {
             let layout = Layout {
                 upstream_buckets: 40,
                 downstream_buckets: 30,
                 classifier: vec![Level::new(4, 6), Level::new(8, 4), Level::new(16, 3)],
+                insertion,
                 ..Layout::default()
             };
             let attention = Attention {

@@ -205,13 +205,13 @@ impl Counters {
         });
     }
 
-    /// Raises counter `at` to `value` or its maximum where it is lower.
+    /// Raises counter `at` to `value` or its maximum where it is lower, and gives its new value.
     #[inline]
-    pub(super) fn raise(&mut self, at: usize, value: u32) {
-        let value = value.min(self.level.max());
-        if self.raw(at) < value {
-            self.set_raw(at, value);
-        }
+    pub(super) fn raise(&mut self, at: usize, value: u32) -> u32 {
+        let max = self.level.max();
+        let raised = self.raw(at).max(value.min(max));
+        self.set_raw(at, raised);
+        if raised == max { OVERFLOW } else { raised }
     }
 
     /// Counters that flows fall on equally often, and how often beside the average.

@@ -1,6 +1,8 @@
 //! The counter arrays together: insert, query, merge.
 
-use super::level::{Counters, Level, LevelError, OVERFLOW, validate_levels};
+use serde::{Deserialize, Serialize};
+
+use super::level::{Counters, Level, LevelError, MAX_LEVELS, OVERFLOW, validate_levels};
 use crate::burst::{BURST, Column};
 use crate::hash::{HashColumns, Hashes};
 
@@ -14,20 +16,48 @@ pub(crate) struct Stratum {
     pub(crate) histogram: Vec<(u32, u32)>,
 }
 
+/// Which of a flow's counters a packet raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Insertion {
+    /// All of them (CM): counters are sums, from which the controller learns the most, and replicas add
+    /// up to what one sketch would have counted. What a Tofino's pipeline can do.
+    #[default]
+    Cm,
+    /// Only the smallest (CU, conservative update): sizes are several times more exact, but no sums.
+    /// Flow size distribution and entropy can't be told from them; a counter is zero where no flow
+    /// fell on it, as with CM, so flows are counted as well. Added replicas still hold no flow for
+    /// smaller than it is, but less exactly than one sketch would.
+    Cu,
+}
+
 /// Arrays of counters of rising width. See the [module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TowerSketch {
     levels: Vec<Counters>,
+    insertion: Insertion,
 }
 
 impl TowerSketch {
-    /// An empty sketch of these arrays, narrowest first.
+    /// An empty sketch of these arrays, narrowest first, for CM insertion.
     ///
     /// # Errors
     /// When the arrays make no TowerSketch.
     pub fn new(levels: &[Level]) -> Result<Self, LevelError> {
         validate_levels(levels)?;
-        Ok(Self { levels: levels.iter().copied().map(Counters::new).collect() })
+        let levels = levels.iter().copied().map(Counters::new).collect();
+        Ok(Self { levels, insertion: Insertion::Cm })
+    }
+
+    /// The sketch, to be filled by `insertion`, or known to have been.
+    #[must_use]
+    pub fn with_insertion(self, insertion: Insertion) -> Self {
+        Self { insertion, ..self }
+    }
+
+    /// How packets are counted.
+    pub fn insertion(&self) -> Insertion {
+        self.insertion
     }
 
     /// Widths and numbers of counters.
@@ -35,17 +65,36 @@ impl TowerSketch {
         self.levels.iter().map(Counters::level)
     }
 
-    /// Counts one packet in every array (CM insertion) and gives the flow's size so far, `u32::MAX`
-    /// where all its counters have overflowed. Touches one cache line an array; about 40 cycles beside
-    /// hashing in the default layout, more than all of [`crate::IngressGroup::record_burst`] takes.
+    /// Counts one packet and gives the flow's size so far, `u32::MAX` where all its counters have
+    /// overflowed. Touches one cache line an array; beside hashing about 40 cycles by CM insertion in
+    /// the default layout, more than all of [`crate::IngressGroup::record_burst`] takes.
     #[inline]
     pub fn insert(&mut self, hashes: &Hashes) -> u32 {
-        let mut size = OVERFLOW;
+        match self.insertion {
+            Insertion::Cm => {
+                let mut size = OVERFLOW;
+                for (level, counters) in self.levels.iter_mut().enumerate() {
+                    let at = counters.index(hashes.classifier_word(level));
+                    size = size.min(counters.add(at, 1));
+                }
+                size
+            }
+            Insertion::Cu => {
+                let size = self.query(hashes).saturating_add(1);
+                self.raise(hashes, size)
+            }
+        }
+    }
+
+    /// Raises the flow's counters to `size`, those that are lower, and gives its size then.
+    #[inline]
+    fn raise(&mut self, hashes: &Hashes, size: u32) -> u32 {
+        let mut told = OVERFLOW;
         for (level, counters) in self.levels.iter_mut().enumerate() {
             let at = counters.index(hashes.classifier_word(level));
-            size = size.min(counters.add(at, 1));
+            told = told.min(counters.raise(at, size));
         }
-        size
+        told
     }
 
     /// Asks the CPU for cache line number `line` of the counters, to be written to soon. Where there
@@ -57,49 +106,68 @@ impl TowerSketch {
 
     /// Counts `packets` packets of one flow, as so many calls of [`insert`](Self::insert) would.
     pub fn insert_run(&mut self, hashes: &Hashes, packets: u32) {
-        for (level, counters) in self.levels.iter_mut().enumerate() {
-            let at = counters.index(hashes.classifier_word(level));
-            counters.add(at, packets);
+        match self.insertion {
+            Insertion::Cm => {
+                for (level, counters) in self.levels.iter_mut().enumerate() {
+                    let at = counters.index(hashes.classifier_word(level));
+                    counters.add(at, packets);
+                }
+            }
+            Insertion::Cu => {
+                let mut climb = self.climb(hashes);
+                let size = climb.after(packets);
+                self.raise(hashes, size);
+            }
         }
     }
 
     /// Which of the next packets of a flow would be the first for which [`insert`](Self::insert)
     /// gives at least `size`: 1 for the very next one.
     pub fn packets_to_reach(&self, hashes: &Hashes, size: u32) -> u32 {
-        self.levels
-            .iter()
-            .enumerate()
-            .map(|(level, counters)| {
-                let counted = counters.get(counters.index(hashes.classifier_word(level)));
-                size.min(counters.level().max()).saturating_sub(counted)
-            })
-            .fold(1, u32::max)
+        match self.insertion {
+            Insertion::Cm => self
+                .levels
+                .iter()
+                .enumerate()
+                .map(|(level, counters)| {
+                    let counted = counters.get(counters.index(hashes.classifier_word(level)));
+                    size.min(counters.level().max()).saturating_sub(counted)
+                })
+                .fold(1, u32::max),
+            Insertion::Cu => self.climb(hashes).packets_to(size),
+        }
+    }
+
+    fn climb(&self, hashes: &Hashes) -> Climb {
+        let mut counters = [(OVERFLOW, OVERFLOW); MAX_LEVELS];
+        for (level, (counter, array)) in counters.iter_mut().zip(&self.levels).enumerate() {
+            let at = array.index(hashes.classifier_word(level));
+            *counter = (array.get(at), array.level().max());
+        }
+        Climb { counters }
     }
 
     /// Counts the first `packets` of a burst, as [`insert`](Self::insert) does one after another, and
-    /// gives each one's flow size. Goes through one array after another, so that the cache lines of
-    /// a whole burst are under way at once.
+    /// gives each one's flow size. CM insertion goes through one array after another, so that the cache
+    /// lines of a whole burst are under way at once.
     #[inline(always)]
     pub(crate) fn insert_burst(&mut self, packets: usize, hashes: &HashColumns) -> Column {
         let mut sizes = Column([OVERFLOW; BURST]);
-        for (level, counters) in self.levels.iter_mut().enumerate() {
-            let words = hashes.classifier_words(level);
-            counters.count_burst(packets, &words, &mut sizes);
+        match self.insertion {
+            Insertion::Cm => {
+                for (level, counters) in self.levels.iter_mut().enumerate() {
+                    let words = hashes.classifier_words(level);
+                    counters.count_burst(packets, &words, &mut sizes);
+                }
+            }
+            // A packet's counters are to be compared before the next one may be counted.
+            Insertion::Cu => {
+                for (packet, size) in sizes.0[..packets].iter_mut().enumerate() {
+                    *size = self.insert(&hashes.of(packet));
+                }
+            }
         }
         sizes
-    }
-
-    /// Counts one packet in the flow's smallest counters only (CU insertion): more exact, but a
-    /// Tofino's pipeline can't look back, and such sketches don't merge. Touches one cache line an
-    /// array; about 90 cycles beside hashing.
-    #[inline]
-    pub fn insert_conservatively(&mut self, hashes: &Hashes) -> u32 {
-        let size = self.query(hashes).saturating_add(1);
-        for (level, counters) in self.levels.iter_mut().enumerate() {
-            let at = counters.index(hashes.classifier_word(level));
-            counters.raise(at, size);
-        }
-        self.query(hashes)
     }
 
     /// The flow's size: at least the truth, `u32::MAX` where all its counters have overflowed.
@@ -152,8 +220,9 @@ impl TowerSketch {
     /// Adds what another sketch counted, each counter up to its maximum.
     ///
     /// # Panics
-    /// When the sketches have other arrays; those of one deployment never have.
+    /// When the sketches have other arrays or insertion; those of one deployment never have.
     pub fn merge(&mut self, other: &Self) {
+        assert_eq!(self.insertion, other.insertion, "sketches of the same layout");
         assert!(self.levels().eq(other.levels()), "sketches of the same layout");
         for (mine, theirs) in self.levels.iter_mut().zip(&other.levels) {
             mine.merge(theirs);
@@ -176,7 +245,7 @@ impl TowerSketch {
         self.levels.iter().for_each(|counters| counters.write_to(out));
     }
 
-    /// The sketch from the bytes that [`write_to`](Self::write_to) gave.
+    /// The sketch from the bytes that [`write_to`](Self::write_to) gave, as if filled by CM insertion.
     ///
     /// # Errors
     /// When the arrays make no TowerSketch or the bytes are not as many as they need.
@@ -192,6 +261,50 @@ impl TowerSketch {
             rest = others;
         }
         Ok(sketch)
+    }
+}
+
+/// A flow's counters (value and maximum by array) as CU insertion raises them.
+struct Climb {
+    counters: [(u32, u32); MAX_LEVELS],
+}
+
+impl Climb {
+    fn size(&self) -> u32 {
+        self.counters.iter().fold(OVERFLOW, |size, counter| size.min(counter.0))
+    }
+
+    /// How many packets raise the size one by one, until the narrowest counter still in use overflows
+    /// and the size is what the next one holds.
+    fn even(&self) -> u32 {
+        let in_use = self.counters.iter().filter(|counter| counter.0 != OVERFLOW);
+        in_use.map(|counter| counter.1).min().map_or(u32::MAX, |max| max - self.size())
+    }
+
+    fn raise(&mut self, size: u32) {
+        for (value, max) in &mut self.counters {
+            *value = if size >= *max { OVERFLOW } else { size.max(*value) };
+        }
+    }
+
+    /// What all counters lower than that have been raised to after `packets` packets.
+    fn after(&mut self, mut packets: u32) -> u32 {
+        while packets > self.even() {
+            packets -= self.even();
+            self.raise(self.size() + self.even());
+        }
+        self.size().saturating_add(packets)
+    }
+
+    /// The first packet that makes the size at least `size`.
+    fn packets_to(mut self, size: u32) -> u32 {
+        let mut packets = 0;
+        while self.size() < size {
+            let step = self.even().min(size - self.size());
+            packets += step;
+            self.raise(self.size() + step);
+        }
+        packets.max(1)
     }
 }
 
@@ -258,25 +371,39 @@ mod tests {
         fn estimates_never_lie_below_the_truth(
             packets in prop::collection::vec(0u32..200, 0..2000),
             narrow in prop::sample::select(vec![2u32, 4, 8]),
-            conservative: bool,
+            insertion in prop::sample::select(vec![Insertion::Cm, Insertion::Cu]),
         ) {
             let family = family();
             let levels = [Level::new(narrow, 300), Level::new(16, 100)];
-            let mut tower = TowerSketch::new(&levels).unwrap();
+            let mut tower = TowerSketch::new(&levels).unwrap().with_insertion(insertion);
             let mut truth = HashMap::new();
             for &n in &packets {
                 let hashes = family.hash(&flow(n));
-                let size = if conservative {
-                    tower.insert_conservatively(&hashes)
-                } else {
-                    tower.insert(&hashes)
-                };
+                let size = tower.insert(&hashes);
                 let sent = truth.entry(n).or_insert(0_u32);
                 *sent += 1;
                 prop_assert!(size >= *sent);
             }
             for (n, sent) in truth {
                 prop_assert!(tower.query(&family.hash(&flow(n))) >= sent);
+            }
+        }
+
+        #[test]
+        fn the_same_counters_are_zero_by_either_insertion(
+            packets in prop::collection::vec(0u32..200, 0..2000),
+        ) {
+            let family = family();
+            let cm = TowerSketch::new(&[Level::new(2, 300), Level::new(8, 100)]).unwrap();
+            let mut towers = [cm.clone(), cm.with_insertion(Insertion::Cu)];
+            for &n in &packets {
+                let hashes = family.hash(&flow(n));
+                let [cm, cu] = towers.each_mut().map(|tower| tower.insert(&hashes));
+                prop_assert!(cu <= cm);
+            }
+            for level in 0..2 {
+                let [cm, cu] = towers.each_ref().map(|tower| tower.counters(level));
+                prop_assert!(cm.zip(cu).all(|(cm, cu)| (cm == 0) == (cu == 0) && cu <= cm));
             }
         }
 

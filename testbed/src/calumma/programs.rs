@@ -15,7 +15,7 @@ use crate::fabric::{Namespace, Process, Run};
 /// Length of the epochs.
 pub(crate) const EPOCH: Duration = Duration::from_millis(50);
 
-const ADDRESS: &str = "127.0.0.1";
+pub(super) const ADDRESS: &str = "127.0.0.1";
 
 /// On a machine whose few CPUs two switches, hosts, core and applications share, and which is itself a guest, everything may
 /// stand still for ten milliseconds. The guards share an epoch out evenly: as long for packets on their way as for a switch
@@ -24,15 +24,15 @@ pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
 pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
 /// A switch measures the epoch under way to its end first; on a busy machine that takes its time.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where programs are started: whose run it is, in which network, and where their files lie.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// The run.
     pub(crate) run: &'a Run,
-    /// The network namespace; none: the machine's own.
-    pub(crate) namespace: Option<&'a Namespace>,
+    /// The network namespace; a run that is killed is cleaned up after by what runs in its namespaces.
+    pub(crate) namespace: &'a Namespace,
     /// The calumma-testbed program, beside which the others lie.
     pub(crate) testbed: &'a Path,
     /// The TCP port at which the controller listens.
@@ -43,22 +43,20 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// The program `name`.
-    fn command(&self, name: &str) -> Result<Command> {
+    pub(super) fn command(&self, name: &str) -> Result<Command> {
         let program = self.testbed.with_file_name(name);
         ensure!(
             program.exists(),
-            "{} is missing; build it with `cargo build -p {name}`",
+            "{} is missing; build it with `cargo build --bin {name}`",
             program.display()
         );
-        let mut command = match self.namespace {
-            Some(namespace) => namespace.command("nice"),
-            None => Command::new("nice"),
-        };
+        let mut command = self.namespace.command("nice");
         command.args(["-n", if self.first { "-19" } else { "0" }]).arg(program);
         Ok(command)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+    /// Writes a file of the run's.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.run.directory().join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)

@@ -57,7 +57,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     let pair = Pair::create(&run, loss_permille)?;
     let place = Place {
         run: &run,
-        namespace: Some(pair.switches()),
+        namespace: pair.switches(),
         testbed,
         port: CONTROLLER_PORT,
         first: true,

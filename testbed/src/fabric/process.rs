@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::{interrupt, namespace};
 
-/// How long a process may take to end after SIGINT when nobody waits for it in particular.
+/// How long a process may take to end after SIGTERM when nobody waits for it in particular.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Lines of output that an error about a process shows.
@@ -82,23 +82,24 @@ impl Process {
         })
     }
 
-    /// Asks it to stop with SIGINT and waits for it. Its status is given; killing it after `limit` is an error.
+    /// Asks it to stop with SIGTERM, which nobody ignores as what a shell starts in the background ignores SIGINT, and
+    /// waits for it. Its status is given; killing it after `limit` is an error.
     pub fn stop(mut self, limit: Duration) -> Result<ExitStatus> {
-        match self.interrupt_and_wait(limit)? {
+        match self.terminate_and_wait(limit)? {
             Some(status) => Ok(status),
             None => bail!(
-                "{} did not stop within {limit:?} of SIGINT and was killed: {}",
+                "{} did not stop within {limit:?} of SIGTERM and was killed: {}",
                 self.name,
                 self.last_words()
             ),
         }
     }
 
-    fn interrupt_and_wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+    fn terminate_and_wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         if let Some(status) = self.child.try_wait()? {
             return Ok(Some(status));
         }
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT)
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM)
             .with_context(|| format!("stopping {}", self.name))?;
         let end = Instant::now() + limit;
         while Instant::now() < end {
@@ -128,7 +129,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Err(error) = self.interrupt_and_wait(GRACE) {
+        if let Err(error) = self.terminate_and_wait(GRACE) {
             eprintln!("cannot stop {}: {error:#}", self.name);
         }
     }

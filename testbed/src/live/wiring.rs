@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every host has two ports of its edge switch to itself, one towards it and one towards the fabric:
-//! edges are bumps in the wire. Behind them each edge has a router, which is to the fabric what the
+//! edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its control plane. Behind them each edge has a router, which is to the fabric what the
 //! edge is in the topology; the topology's other switches are routers too. Nothing has to be resolved
 //! or learnt: routers have no addresses, neighbours are permanent, and routes are those of
 //! [`Routes`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H for
@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::fabric::link::{self, End};
 use crate::fabric::{Namespace, Run, wait_until};
-use crate::topology::{Routes, Topology};
+use crate::topology::{EdgeKind, Routes, Topology};
 use crate::workload::{host_address, host_address6};
 
 /// Interface indexes of an edge's ports begin at a multiple of this: see
@@ -82,6 +82,11 @@ impl Wiring {
             for host in 1..=wiring.hosts[edge].len() {
                 wiring.attach(edge, host).with_context(|| format!("host {host} of an edge"))?;
             }
+            if topology.kinds()[edge] == EdgeKind::Tofino {
+                let [near, far] = wiring.cpu_port(edge);
+                let end = |name| End { namespace: &wiring.switches, name };
+                link::connect(end(&near), (edge as u32 + 1) * INDEXES, end(&far))?;
+            }
         }
         for (number, link) in topology.links().iter().enumerate() {
             let [a, b] = link.ends;
@@ -124,6 +129,11 @@ impl Wiring {
         let name = &self.names[edge];
         let hosts = 1..=self.hosts[edge].len();
         hosts.map(|host| ["h", "f"].map(|side| format!("{name}{side}{host}"))).collect()
+    }
+
+    /// Both ends of the wire at a hardware edge's CPU port: the control plane's and the switch's.
+    pub(super) fn cpu_port(&self, edge: usize) -> [String; 2] {
+        ["cpu", "dp"].map(|end| format!("{}{end}", self.names[edge]))
     }
 
     /// What every router's interface towards the router `neighbour` is called.

@@ -6,36 +6,10 @@ use anyhow::Result;
 use calumma_controller::analyse::EdgeInput;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
-use calumma_edge::worker::{Packet, Policy, Worker};
+use calumma_edge::packet::Frame;
+use calumma_edge::worker::{Policy, Worker};
 use calumma_sketch::{AnyKey, IngressGroup, Key, TowerSketch};
 use calumma_wire::{Defects, Egress, Ingress, Upstream, Upstreams};
-
-/// A packet of a capture, of which the end may be missing.
-#[derive(Debug)]
-pub(super) struct Frame {
-    bytes: Vec<u8>,
-    wire_len: usize,
-}
-
-impl Frame {
-    pub(super) fn new(bytes: &[u8], wire_len: usize) -> Self {
-        Self { bytes: bytes.to_vec(), wire_len: wire_len.max(bytes.len()) }
-    }
-}
-
-impl Packet for Frame {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-
-    fn wire_len(&self) -> usize {
-        self.wire_len
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Edge {

@@ -1,7 +1,7 @@
 //! Which packets are lost between the edges.
 
+use calumma_edge::packet::Packet;
 use calumma_edge::parse::{Parsed, parse};
-use calumma_edge::worker::Packet;
 use calumma_sketch::KeyKind;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -12,6 +12,7 @@ use anyhow::Result;
 use calumma_controller::analyse::{Analyser, EpochInput, Tasks};
 use calumma_controller::report::EpochReport;
 use calumma_edge::control::collect::SessionPlan;
+use calumma_edge::packet::Frame;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{Attention, HashKey, Layout, WideKey};
 
@@ -116,7 +117,7 @@ impl Replay {
         reports.extend(self.advance_to(now_ns));
 
         self.summary.packets += 1;
-        let mut frame = edge::Frame::new(bytes, wire_len);
+        let mut frame = Frame::new(bytes.to_vec()).cut_from(wire_len);
         self.summary.measured += u64::from(self.ingress.enter(&mut frame));
         if self.lose.loses(&frame, self.setup.layout.keys) {
             self.summary.lost += 1;

@@ -20,6 +20,7 @@ use calumma_controller::attention::Bounds;
 use calumma_controller::config::{AttentionSection, EpochSection};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashKey, KeyKind, Layout};
+use calumma_switchd::program;
 use serde::Deserialize;
 
 pub use self::change::Change;
@@ -29,7 +30,7 @@ pub use self::summary::EpochSummary;
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::simulate::{Detail, Setup};
-use crate::topology::{LinkQuality, Topology};
+use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
 
 /// A scenario, as its file gives it.
@@ -204,6 +205,9 @@ impl Scenario {
         ensure!((0.0..=1.0).contains(&self.spread), "spread = {}: a share", self.spread);
         let mut topology = self.topology()?;
         self.setup()?;
+        if topology.kinds().contains(&EdgeKind::Tofino) {
+            program::check(&self.layout).context("an edge is a Tofino")?;
+        }
         let mut traffic = self.traffic.clone();
         let fits = |traffic: &BTreeMap<String, toml::Table>| {
             let kinds = change::kinds(traffic)?;
@@ -343,5 +347,8 @@ mod tests {
         assert!(keys.contains("change at 1: ipv6 = 0.5") && keys.contains("dual"), "{keys}");
         let shape = problem(&format!("topology = 'fat-tree:5'\n{least}"));
         assert!(shape.contains("K = 5: must be even"), "{shape}");
+        let four = format!("topology = 'pair e2=tofino'\n{least}[layout]\narrays = 4\n");
+        let layout = problem(&four);
+        assert!(layout.contains("an edge is a Tofino: arrays = 4"), "{layout}");
     }
 }

@@ -21,6 +21,7 @@ use calumma_controller::report::{DecodeState, EpochReport};
 use calumma_sketch::KeyKind;
 use serde::Serialize;
 
+use crate::balance;
 use crate::calumma::{Controller, Device, EPOCH, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Namespace, Process, Run, wait_until};
 
@@ -84,19 +85,7 @@ impl Soak {
                 self.reported_lost,
             ),
         ];
-        let mut complaints: Vec<String> = equal
-            .into_iter()
-            .filter(|(_, a, _, b)| a != b)
-            .map(|(what, a, other, b)| format!("{a} packets {what}, but {b} {other}"))
-            .collect();
-        // A few are the price of too few CPUs; where most are, nothing has been shown.
-        if self.incomplete * 2 > self.epochs {
-            complaints.push(format!(
-                "{} of {} epochs are incomplete, so there is little to go by: is the machine overloaded?",
-                self.incomplete, self.epochs
-            ));
-        }
-        complaints
+        balance::complaints(&equal, self.incomplete, self.epochs)
     }
 }
 
@@ -107,13 +96,8 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     let epochs = run.directory().join("epochs.jsonl");
     // Nothing goes over its links; what runs in it is found when this run is killed.
     let switches = Namespace::create(&run, "switches")?;
-    let place = Place {
-        run: &run,
-        namespace: Some(&switches),
-        testbed,
-        port: CONTROLLER_PORT,
-        first: false,
-    };
+    let place =
+        Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
     let measured =
         Measured { keys: KeyKind::Ipv4, heavy_hitter: 0, shifting: ShiftingMode::Static };

@@ -41,6 +41,18 @@ impl Frame {
     }
 }
 
+impl AsRef<[u8]> for Frame {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Frame {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
 impl Deref for Frame {
     type Target = [u8];
 

@@ -191,10 +191,10 @@ impl Conversation {
                         self.session = Some(Session { plan, family, holding });
                     }
                     Err(problem) => {
-                        let reason = format!("it can't measure by this layout: {problem}");
-                        error!(controller = self.link.address(), "{reason}");
-                        let outcome = Outcome::Invalid { reason };
-                        self.link.send(&Message::Applied { effective_epoch, outcome });
+                        let problem =
+                            format!("can't measure by the controller's layout: {problem}");
+                        error!(controller = self.link.address(), "{problem}");
+                        self.decline(effective_epoch, &problem);
                     }
                 }
             }
@@ -237,6 +237,12 @@ impl Conversation {
             Outcome::Accepted
         };
         self.link.send(&Message::Applied { effective_epoch, outcome });
+    }
+
+    /// Tells the controller what keeps this switch from measuring as it should from `epoch` on.
+    pub fn decline(&mut self, epoch: u64, problem: &impl std::fmt::Display) {
+        let outcome = Outcome::Invalid { reason: problem.to_string() };
+        self.link.send(&Message::Applied { effective_epoch: epoch, outcome });
     }
 
     /// The controller's address, host and port.

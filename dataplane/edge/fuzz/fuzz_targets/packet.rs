@@ -12,7 +12,7 @@ use std::cell::RefCell;
 
 use calumma_edge::parse::tunnel::Tunnels;
 use libfuzzer_sys::fuzz_target;
-use passage::{CARRIERS, Frame, Passage};
+use passage::{CARRIERS, Passage, cut};
 
 thread_local! {
     static PASSAGES: RefCell<Vec<Passage>> = RefCell::new(
@@ -26,8 +26,8 @@ thread_local! {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((cut, packet)) = input.split_first() else { return };
-    let frame = Frame::cut(packet, packet.len() + usize::from(*cut));
+    let Some((missing, packet)) = input.split_first() else { return };
+    let frame = cut(packet, packet.len() + usize::from(*missing));
     PASSAGES.with_borrow_mut(|passages| {
         for passage in passages {
             passage.pass(std::slice::from_ref(&frame));

@@ -1,7 +1,7 @@
 //! Marks in the IPv6 flow label, for networks that use the whole DSCP and carry IPv6.
 
 use super::{Carry, Mark};
-use crate::worker::Packet;
+use crate::packet::Packet;
 
 /// The whole label: bits 19-17 are the mark, bits 16-0 a fixed pattern that tells marked packets from
 /// others; a label drawn at random looks marked once in 131,072 times.
@@ -75,7 +75,8 @@ impl Carry for FlowLabel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{Frame, arrive, marks, through};
+    use crate::carrier::tests::{arrive, marks, through};
+    use crate::packet::Frame;
     use crate::parse::ipv6::tests::packet;
     use crate::parse::tests::udp;
 
@@ -84,7 +85,7 @@ mod tests {
         let mut before = packet(&[], 6, &[0; 20]);
         before[14..16].copy_from_slice(&[0x6B, 0x80]);
         for mark in marks() {
-            let mut frame = Frame::new(0, &before);
+            let mut frame = Frame::new(before.to_vec());
             let seen = through(FlowLabel, &mut frame, 14, mark, |bytes| {
                 assert_eq!(bytes[14..16], [0x6B, 0x80 | mark.bits() << 1 | 1]);
                 assert_eq!(bytes[16..18], [0xCA, 0x1A]);
@@ -99,7 +100,7 @@ mod tests {
         for label in [0, 0x12345, 0x1_CA1B, 0xF_FFFF_u32] {
             let mut bytes = packet(&[], 6, &[0; 20]);
             bytes[14..18].copy_from_slice(&(0x6000_0000 | label).to_be_bytes());
-            let mut frame = Frame::new(0, &bytes);
+            let mut frame = Frame::new(bytes.to_vec());
             assert_eq!(arrive(FlowLabel, &mut frame, 14), None, "{label:x}");
             assert_eq!(frame.bytes(), bytes);
         }
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn ipv4_carries_nothing() {
-        let mut frame = Frame::new(0, &udp(0, 0));
+        let mut frame = Frame::new(udp(0, 0).to_vec());
         assert!(!FlowLabel.can_carry(&frame, 14));
         FlowLabel.write(&mut frame, 14, Mark::from_bits(7));
         assert_eq!(frame.bytes(), udp(0, 0));

@@ -12,8 +12,8 @@
 use calumma_sketch::group::BURST;
 
 use super::{Carry, Mark};
+use crate::packet::Packet;
 use crate::parse::ether_type;
-use crate::worker::Packet;
 
 /// A shim of an EtherType.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +138,8 @@ impl Carry for Shim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{Frame, arrive, marks, through};
+    use crate::carrier::tests::{arrive, marks, through};
+    use crate::packet::Frame;
     use crate::parse::tests::udp;
 
     #[test]
@@ -146,7 +147,7 @@ mod tests {
         for (tags, ip_offset) in [(0, 14), (1, 18), (2, 22)] {
             let before = udp(tags, 20);
             for mark in marks() {
-                let mut frame = Frame::new(4, &before);
+                let mut frame = Frame::with_headroom(4, &before);
                 let seen = through(Shim::default(), &mut frame, ip_offset, mark, |bytes| {
                     assert_eq!(bytes[..ip_offset - 2], before[..ip_offset - 2]);
                     let shim = [0x88, 0xB5, 0xCA, mark.bits() << 5 | 1, 0x08, 0x00];
@@ -161,14 +162,14 @@ mod tests {
 
     #[test]
     fn without_room_before_it_a_packet_carries_none() {
-        let frame = Frame::new(3, &udp(0, 20));
+        let frame = Frame::with_headroom(3, &udp(0, 20));
         assert!(!Shim::default().can_carry(&frame, 14));
     }
 
     #[test]
     fn a_packet_without_a_shim_or_with_another_one_stays_as_it_is() {
         let shim = Shim { ether_type: 0x88B6 };
-        let mut marked = Frame::new(4, &udp(0, 20));
+        let mut marked = Frame::with_headroom(4, &udp(0, 20));
         shim.write(&mut marked, 14, Mark::from_bits(5));
         let bytes = marked.bytes().to_vec();
         let with = |at: usize, value: u8| {
@@ -179,7 +180,7 @@ mod tests {
         let others =
             [udp(0, 20), with(13, 0xB5), with(14, 0xCB), with(15, 0xA2), bytes[..17].to_vec()];
         for other in others {
-            let mut frame = Frame::new(0, &other);
+            let mut frame = Frame::new(other.to_vec());
             assert_eq!(arrive(shim, &mut frame, 14), None);
             assert_eq!(frame.bytes(), other);
             let announced = other[12..14] == [0x88, 0xB6];

@@ -3,7 +3,7 @@
 //! The ECN field is never touched, and the IPv4 header checksum follows incrementally (RFC 1624).
 
 use super::{Carry, Mark};
-use crate::worker::Packet;
+use crate::packet::Packet;
 
 /// Bits 7-5 are the mark: bit 7 the timestamp bit, bits 6-5 the hierarchy.
 ///
@@ -135,7 +135,8 @@ impl<const SIGNED: bool> Carry for Tos<SIGNED> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{Frame, arrive, marks, through};
+    use crate::carrier::tests::{arrive, marks, through};
+    use crate::packet::Frame;
     use crate::parse::ipv6::tests::packet as ipv6_packet;
     use crate::parse::tests::{checksum, udp};
     use calumma_sketch::Hierarchy;
@@ -144,13 +145,13 @@ mod tests {
     #[test]
     fn a_mark_is_read_as_it_was_written_and_the_checksum_stays_right() {
         for mark in marks() {
-            let mut frame = Frame::new(0, &udp(0, 0));
+            let mut frame = Frame::new(udp(0, 0).to_vec());
             let seen = through(PlainTos::default(), &mut frame, 14, mark, |bytes| {
                 assert_eq!(bytes[15], mark.bits() << 5 | 0x03, "the rest is untouched");
                 assert_eq!(checksum(&bytes[14..34]), 0);
             });
             assert_eq!(seen, Some(mark));
-            assert_eq!(frame, Frame::new(0, &udp(0, 0)));
+            assert_eq!(frame, Frame::new(udp(0, 0).to_vec()));
         }
     }
 
@@ -158,7 +159,7 @@ mod tests {
     fn the_traffic_class_carries_it_in_ipv6() {
         let before = ipv6_packet(&[], 17, &[0; 8]);
         for mark in marks() {
-            let mut frame = Frame::new(0, &before);
+            let mut frame = Frame::new(before.to_vec());
             let seen = through(SignedTos::default(), &mut frame, 14, mark, |bytes| {
                 let traffic_class = bytes[14] << 4 | bytes[15] >> 4;
                 assert_eq!(traffic_class, mark.bits() << 5 | 0b011 << 2);
@@ -173,11 +174,11 @@ mod tests {
     #[test]
     fn egress_gives_the_configured_dscp_back() {
         let mark = Mark { bit: 1, hierarchy: Hierarchy::HhCandidate };
-        let mut plain = Frame::new(0, &udp(0, 0));
+        let mut plain = Frame::new(udp(0, 0).to_vec());
         through(PlainTos { dscp: 46 }, &mut plain, 14, mark, |_| ());
         assert_eq!(plain.bytes()[15], 0b1010_0000 | 0x03);
         assert_eq!(checksum(&plain.bytes()[14..34]), 0);
-        let mut signed = Frame::new(0, &udp(0, 0));
+        let mut signed = Frame::new(udp(0, 0).to_vec());
         through(SignedTos { dscp: 46 }, &mut signed, 14, mark, |_| ());
         assert_eq!(signed.bytes()[15], 46 << 2 | 0x03);
         assert_eq!(checksum(&signed.bytes()[14..34]), 0);
@@ -188,7 +189,7 @@ mod tests {
         let class_selectors = (0..8).map(|class| class << 3);
         let assured = (1..5).flat_map(|class| (1..4).map(move |drop| class << 3 | drop << 1));
         for dscp in class_selectors.chain(assured).chain([46, 44, 1]) {
-            let mut frame = Frame::new(0, &udp(0, 0));
+            let mut frame = Frame::new(udp(0, 0).to_vec());
             frame.bytes_mut()[15] = dscp << 2;
             let before = frame.clone();
             assert_eq!(arrive(SignedTos { dscp: 5 }, &mut frame, 14), None, "DSCP {dscp}");
@@ -207,7 +208,7 @@ mod tests {
             bytes[24..26].fill(0);
             let right = checksum(&bytes[14..34]);
             bytes[24..26].copy_from_slice(&right.to_be_bytes());
-            let before = Frame::new(0, &bytes);
+            let before = Frame::new(bytes.to_vec());
             let mut frame = before.clone();
             through(PlainTos::default(), &mut frame, 14, Mark::from_bits(bits), |_| ());
             prop_assert_eq!(&frame, &before);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer, Told};
+use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer, Supervisor, Told};
 use calumma_sketch::{AnyKey, Attention, EgressGroup, IngressGroup, Key};
 use calumma_wire::{Defects, Holding, Marking, SwitchKind};
 use tracing::error;
@@ -23,7 +23,6 @@ use self::collect::{Collector, Part, SessionPlan};
 pub use self::reload::Reload;
 use crate::forward::counters::SlowCounters;
 use crate::live::{Lines, sum};
-use crate::process::Supervisor;
 use crate::status::{self, Board, Named, Recent, Sketches, Status};
 
 /// How often the thread looks after everything.

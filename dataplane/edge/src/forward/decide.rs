@@ -11,7 +11,7 @@ use super::config::InterfaceId;
 use super::counters::Reason;
 use super::header::{self, Link, V4, V6, ether_type, protocol};
 use super::tables::{Adjacency, HopTarget, OutInterface, Tables};
-use crate::worker::Packet;
+use crate::packet::Packet;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

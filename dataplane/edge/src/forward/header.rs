@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::address::Mac;
 use super::tables::OutInterface;
 use crate::carrier::Shim;
-use crate::worker::Packet;
+use crate::packet::Packet;
 
 /// Bytes of an Ethernet header without tags.
 pub const ETHERNET: usize = 14;
@@ -281,8 +281,8 @@ fn mix(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::Frame;
     use crate::config::Role;
+    use crate::packet::Frame;
     use proptest::prelude::*;
 
     fn interface(vlan: Option<u16>) -> OutInterface {
@@ -315,7 +315,7 @@ mod tests {
             }
             bytes.extend_from_slice(&[8, 0]);
             bytes.extend_from_slice(&body);
-            let mut frame = Frame::new(128, &bytes);
+            let mut frame = Frame::with_headroom(128, &bytes);
             let neighbour = Mac([2, 0, 0, 0, 0, 1]);
             prop_assert!(rewrite_link(&mut frame, from.is_some(), neighbour, &interface(to)));
             let link = link(frame.bytes(), None).unwrap();
@@ -343,14 +343,14 @@ mod tests {
             let mut written = bytes.clone();
             decrement_ttl(&mut written, at);
             decrement_hop_limit(&mut written, at);
-            let mut frame = Frame::new(2, &bytes);
+            let mut frame = Frame::with_headroom(2, &bytes);
             rewrite_link(&mut frame, at % 2 == 0, Mac::default(), &interface(Some(5)));
         }
     }
 
     #[test]
     fn without_room_a_frame_gets_no_tag() {
-        let mut frame = Frame::new(3, &[0; 60]);
+        let mut frame = Frame::with_headroom(3, &[0; 60]);
         assert!(!rewrite_link(&mut frame, false, Mac::default(), &interface(Some(5))));
     }
 }

@@ -7,9 +7,10 @@ use calumma_edge::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
 use calumma_edge::measure::{
     EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
 };
+use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::tunnel::{self, Tunnels};
 use calumma_edge::parse::{Parsed, Unmeasured, parse};
-use calumma_edge::worker::{DropMask, Packet, Policy, Worker};
+use calumma_edge::worker::{DropMask, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{AnyKey, Attention, EgressGroup, HashFamily, HashKey, IngressGroup, Layout};
 use crossbeam_channel::{Receiver, Sender};
@@ -25,58 +26,14 @@ pub(crate) const CARRIERS: [(&str, Carrier); 4] = [
     ("shim", Carrier::Shim(Shim { ether_type: Shim::LOCAL_EXPERIMENT })),
 ];
 
-/// A packet with room before it, as in an mbuf.
-#[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    buffer: Vec<u8>,
-    start: usize,
-    /// Bytes that were on the wire and are not at hand.
-    cut: usize,
+/// A packet of which a capture kept the first `bytes`, with room before it, as in an mbuf.
+pub(crate) fn cut(bytes: &[u8], wire_len: usize) -> Frame {
+    Frame::with_headroom(8, bytes).cut_from(wire_len)
 }
 
-impl Frame {
-    const HEADROOM: usize = 8;
-
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        Self::cut(bytes, bytes.len())
-    }
-
-    /// A packet of which a capture kept the first `bytes`.
-    pub(crate) fn cut(bytes: &[u8], wire_len: usize) -> Self {
-        let mut buffer = vec![0xEE; Self::HEADROOM];
-        buffer.extend_from_slice(bytes);
-        Self { buffer, start: Self::HEADROOM, cut: wire_len.saturating_sub(bytes.len()) }
-    }
-}
-
-impl Packet for Frame {
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.start..]
-    }
-
-    fn wire_len(&self) -> usize {
-        self.bytes().len() + self.cut
-    }
-
-    fn headroom(&self) -> usize {
-        self.start
-    }
-
-    fn prepend(&mut self, len: usize) -> bool {
-        let room = self.start >= len;
-        self.start -= if room { len } else { 0 };
-        room
-    }
-
-    fn adj(&mut self, len: usize) -> bool {
-        let enough = self.bytes().len() >= len;
-        self.start += if enough { len } else { 0 };
-        enough
-    }
+/// A whole one.
+pub(crate) fn whole(bytes: &[u8]) -> Frame {
+    cut(bytes, bytes.len())
 }
 
 /// An edge in the middle of an epoch. The other ends of its channels are held, so that nothing is

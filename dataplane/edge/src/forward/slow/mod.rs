@@ -20,7 +20,7 @@ use super::counters::{SlowCounters, SlowReason};
 use super::decide::{Refusal, Task};
 use super::exchange::{HandOver, Origin, Return};
 use super::header::{self, ether_type, protocol};
-use crate::worker::Packet;
+use crate::packet::Packet;
 
 use self::frames::{Complaint, Saying};
 use self::limit::Limit;
