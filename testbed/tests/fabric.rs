@@ -56,7 +56,7 @@ fn programs_of(testbed: &Child, programs: usize) -> Vec<String> {
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
 fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
-    let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100 };
+    let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100, ipv6: false };
     let result = baseline::run(&mix, 20, Path::new(TESTBED)).expect("the baseline runs");
 
     let complaints = result.passage.complaints();
