@@ -11,7 +11,7 @@ use crate::hash::{HashFamily, Hashes};
 use crate::key::{FlowKey, Key};
 use crate::layout::{Layout, LayoutError, Part};
 use crate::simd::{Isa, Work};
-use crate::tower::TowerSketch;
+use crate::tower::{Insertion, TowerSketch};
 
 pub use self::run::Run;
 pub use crate::burst::BURST;
@@ -83,7 +83,14 @@ impl<K: Key> IngressGroup<K> {
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
     pub fn record_burst(&mut self, family: &HashFamily, keys: &[K], hierarchies: &mut [Hierarchy]) {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
-        family.engine().run(Enter { group: self, family, keys, hierarchies });
+        match self.classifier.insertion() {
+            Insertion::Cm => {
+                family.engine().run(Enter::<_, true> { group: self, family, keys, hierarchies });
+            }
+            Insertion::Cu => {
+                family.engine().run(Enter::<_, false> { group: self, family, keys, hierarchies });
+            }
+        }
     }
 
     /// Adds what another lcore recorded in the same epoch under the same attention.
@@ -117,15 +124,15 @@ impl<K: Key> IngressGroup<K> {
     }
 }
 
-/// A burst that enters the network.
-struct Enter<'a, K: Key> {
+/// A burst that enters the network and is counted by CM insertion, or by CU.
+struct Enter<'a, K: Key, const CM: bool> {
     group: &'a mut IngressGroup<K>,
     family: &'a HashFamily,
     keys: &'a [K],
     hierarchies: &'a mut [Hierarchy],
 }
 
-impl<K: Key> Work for Enter<'_, K> {
+impl<K: Key, const CM: bool> Work for Enter<'_, K, CM> {
     type Output = ();
 
     #[inline(always)]
@@ -133,7 +140,7 @@ impl<K: Key> Work for Enter<'_, K> {
         let Self { group, family, keys, hierarchies } = self;
         let keys = K::burst(isa, keys);
         let hashes = family.hash_keys::<K>(isa, &keys);
-        let sizes = group.classifier.insert_burst(hierarchies.len(), &hashes);
+        let sizes = group.classifier.insert_burst::<CM>(hierarchies.len(), &hashes);
         let classes = Column::from_fn(|packet| {
             let sample = hashes.of(packet).sample(group.sample_seed);
             group.attention.class(sizes.0[packet], sample)
