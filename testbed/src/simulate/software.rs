@@ -42,7 +42,7 @@ impl Software {
     }
 
     pub(super) fn begin(&mut self, plan: &SessionPlan) -> Result<()> {
-        Ok(self.collector.begin(plan)?)
+        self.collector.begin(plan)
     }
 
     pub(super) fn attend(&self, epoch: u64, attention: Attention) {
