@@ -20,18 +20,21 @@ fn namespaces_of(pid: u32) -> Vec<String> {
     text.lines().filter(|line| line.starts_with(&prefix)).map(str::to_owned).collect()
 }
 
-/// Starts a testbed that would run for long, and waits until so many programs run where its switches
-/// are. Gives it with these programs' process ids.
-fn long_run(args: &[&str], programs: usize) -> (Child, Vec<String>) {
-    let child = Command::new(TESTBED)
+/// A testbed that would run for long.
+fn start(args: &[&str]) -> Child {
+    Command::new(TESTBED)
         .args(args)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the testbed starts");
+        .expect("the testbed starts")
+}
+
+/// Waits until so many programs run where a testbed's switches are, and gives their process ids.
+fn programs_of(testbed: &Child, programs: usize) -> Vec<String> {
     let end = Instant::now() + Duration::from_secs(40);
     let running = || -> Vec<String> {
-        let namespaces = namespaces_of(child.id());
+        let namespaces = namespaces_of(testbed.id());
         let Some(switches) = namespaces.iter().find_map(|line| {
             line.split_whitespace().next().filter(|name| name.ends_with("-switches"))
         }) else {
@@ -43,7 +46,7 @@ fn long_run(args: &[&str], programs: usize) -> (Child, Vec<String>) {
     loop {
         let pids = running();
         if pids.len() >= programs {
-            return (child, pids);
+            return pids;
         }
         assert!(Instant::now() < end, "the testbed starts its switches: {pids:?}");
         std::thread::sleep(Duration::from_millis(20));
@@ -53,7 +56,7 @@ fn long_run(args: &[&str], programs: usize) -> (Child, Vec<String>) {
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
 fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
-    let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100 };
+    let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100, ipv6: false };
     let result = baseline::run(&mix, 20, Path::new(TESTBED)).expect("the baseline runs");
 
     let complaints = result.passage.complaints();
@@ -77,9 +80,11 @@ fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
 fn a_run_cleans_up_after_ctrl_c_and_its_guard_after_it_was_killed() {
-    let (interrupted, _) = long_run(&["baseline", "--seconds", "60"], 1);
+    let interrupted = start(&["baseline", "--seconds", "60"]);
+    programs_of(&interrupted, 1);
+    let killed = start(&["run", "--live", MIXED]);
     // A controller, a software edge, and a hardware edge of two programs.
-    let (killed, programs) = long_run(&["run", "--live", MIXED], 4);
+    let programs = programs_of(&killed, 4);
     let pid = |child: &Child| Pid::from_raw(child.id() as i32);
 
     kill(pid(&interrupted), Signal::SIGINT).expect("it can be interrupted");

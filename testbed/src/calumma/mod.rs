@@ -6,7 +6,7 @@ mod reports;
 mod tofino;
 
 pub(crate) use programs::{
-    CLOCK_GUARD_US, Controller, Device, EPOCH, FLIGHT_GUARD_US, Place, Switch, Wire,
+    CLOCK_GUARD_US, Controller, Device, EPOCH, FLIGHT_GUARD_US, Measured, Place, Switch, Wire,
 };
 pub(crate) use reports::Reports;
 pub(crate) use tofino::{Hardware, Tofino};

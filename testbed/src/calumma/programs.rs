@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use calumma_controller::config::ShiftingMode;
+use calumma_sketch::KeyKind;
 
 use crate::fabric::{Namespace, Process, Run};
 
@@ -62,26 +63,38 @@ impl Place<'_> {
     }
 }
 
+/// What a controller has measured.
+pub(crate) struct Measured {
+    /// Which flows.
+    pub(crate) keys: KeyKind,
+    /// Flows of more packets than this in an epoch are reported.
+    pub(crate) heavy_hitter: u64,
+    /// Whether attention is shifted, or stays as it is at first: every flow decoded from one packet on.
+    pub(crate) shifting: ShiftingMode,
+}
+
 /// A controller that runs.
 pub(crate) struct Controller(Process);
 
 impl Controller {
-    /// Starts it for these edges, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
-    /// reported. Attention is shifted, or stays as it is at first: every flow decoded from one packet on.
+    /// Starts it for these edges, its reports going to `epochs`.
     pub(crate) fn start(
         place: Place<'_>,
         edges: &[&str],
         epochs: &Path,
-        heavy_hitter: u64,
-        shifting: ShiftingMode,
+        measured: &Measured,
     ) -> Result<Self> {
+        let Measured { keys, heavy_hitter, shifting } = measured;
+        let keys = keys.name();
         let mode = match shifting {
             ShiftingMode::Shift => "shift",
             ShiftingMode::DryRun => "dry-run",
             ShiftingMode::Static => "static",
         };
         let sections = format!(
-            "[epoch]\n\
+            "[layout]\n\
+             keys = \"{keys}\"\n\
+             [epoch]\n\
              length_ms = {}\n\
              clock_guard_us = {CLOCK_GUARD_US}\n\
              flight_guard_us = {FLIGHT_GUARD_US}\n\

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{FlowKey, Key, Layout};
+use calumma_sketch::{Key, Layout, WideKey};
 
 use self::applications::Applications;
 use self::edge::EdgeSwitch;
@@ -264,12 +264,12 @@ impl Live {
         let with_applications = std::mem::take(&mut self.applications).finish()?;
         self.wiring.wait_quiet()?;
         let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
-        let mut counters: HashMap<FlowKey, u64> = HashMap::new();
+        let mut counters: HashMap<WideKey, u64> = HashMap::new();
         for router in self.wiring.routers() {
             for loss in faults::losses(router)? {
                 let flow = loss.flow;
-                let key = FlowKey::new(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
-                    .context("the hosts of this network speak IPv4 alone")?;
+                let key = WideKey::new(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
+                    .with_context(|| format!("{flow:?}: addresses of two families"))?;
                 *counters.entry(key).or_default() += loss.lost;
             }
         }

@@ -5,8 +5,8 @@ use anyhow::Result;
 use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::worker::MarkedRun;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, FlowKey, KeyKind};
-use calumma_wire::{Message, Outcome, SwitchKind};
+use calumma_sketch::{Attention, KeyKind, WideKey};
+use calumma_wire::{Marking, Message, Outcome, SwitchKind};
 
 use super::clock::SwitchClock;
 use super::network::Bytes;
@@ -60,6 +60,7 @@ impl Edge {
             kind,
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
             holding: None,
+            marking: Marking::default(),
         };
         encoded(&hello)
     }
@@ -112,7 +113,7 @@ impl Edge {
     }
 
     /// Packets of a flow enter the network here, back to back; by these keys it measures.
-    pub(super) fn enter_run(&mut self, keys: KeyKind, key: &FlowKey, packets: u32) -> MarkedRun {
+    pub(super) fn enter_run(&mut self, keys: KeyKind, key: &WideKey, packets: u32) -> MarkedRun {
         match &mut self.switch {
             Switch::Software(switch) => switch.enter_run(keys, key, packets),
             Switch::Tofino(switch) => switch.enter_run(key, packets),
@@ -120,7 +121,7 @@ impl Edge {
     }
 
     /// What is left of a run leaves the network here.
-    pub(super) fn leave_run(&mut self, keys: KeyKind, key: &FlowKey, marked: MarkedRun) {
+    pub(super) fn leave_run(&mut self, keys: KeyKind, key: &WideKey, marked: MarkedRun) {
         match &mut self.switch {
             Switch::Software(switch) => switch.leave_run(keys, key, marked),
             Switch::Tofino(switch) => switch.leave_run(key, marked),

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
 use calumma_edge::carrier::{Mark, PlainTos};
-use calumma_edge::packet::{Frame, Packet};
+use calumma_edge::packet::{self, Packet};
 use calumma_edge::worker::MarkedRun;
-use calumma_sketch::{FlowKey, Run};
+use calumma_sketch::{Run, WideKey};
 use calumma_wire::FrameReader;
 
 use super::controller::{Controller, Reported};
@@ -16,7 +16,7 @@ use super::truth::{EpochTruth, FlowTruth};
 use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
 use crate::topology::{Routes, Topology};
 use crate::workload::pcap::packets_of;
-use crate::workload::{Flow, FlowSet, Traffic, frame};
+use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
@@ -24,7 +24,7 @@ const FRAME_NS: u64 = 500_000;
 /// How long an edge waits before it tries again to reach the controller; the live one's own.
 const RETRY_NS: u64 = 250_000_000;
 
-/// Where a made-up packet's IPv4 header begins.
+/// Where a made-up packet's IP header begins.
 pub(super) const IP_OFFSET: usize = 14;
 
 /// What is to happen.
@@ -41,13 +41,13 @@ enum Event {
     /// The controller stops waiting for an epoch.
     Deadline,
     /// A run reaches its egress edge.
-    Run(usize, FlowKey, MarkedRun),
+    Run(usize, WideKey, MarkedRun),
     /// A packet does.
     Packet(usize, Bytes),
 }
 
 /// A packet of the simulation.
-pub(super) type Bytes = Frame<[u8; 60]>;
+pub(super) type Bytes = packet::Frame<Frame>;
 
 /// A network, its traffic and its controller.
 #[derive(Debug)]
@@ -136,8 +136,9 @@ impl Simulation {
     /// Lets other traffic flow from now on.
     ///
     /// # Errors
-    /// When it can't flow on this topology.
+    /// When it can't flow on this topology, or the layout's keys can't tell its flows.
     pub fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
+        kinds.iter().try_for_each(|kind| kind.check_keys(self.setup.layout.keys))?;
         self.flows = FlowSet::new(self.setup.seed, kinds, &self.topology, &self.routes)?;
         Ok(())
     }

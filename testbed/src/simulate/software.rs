@@ -2,6 +2,7 @@
 //! sockets are missing.
 
 use anyhow::Result;
+use calumma_controller::report;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{MarkedRun, Policy, Worker};
@@ -57,17 +58,17 @@ impl Software {
         self.worker.egress(std::slice::from_mut(packet));
     }
 
-    pub(super) fn enter_run(&mut self, keys: KeyKind, key: &FlowKey, packets: u32) -> MarkedRun {
-        match keys {
-            KeyKind::Ipv4 => self.worker.enter_run(key, packets),
-            KeyKind::Dual => self.worker.enter_run(&WideKey::from(*key), packets),
+    pub(super) fn enter_run(&mut self, keys: KeyKind, key: &WideKey, packets: u32) -> MarkedRun {
+        match narrow(keys, key) {
+            Some(key) => self.worker.enter_run(&key, packets),
+            None => self.worker.enter_run(key, packets),
         }
     }
 
-    pub(super) fn leave_run(&mut self, keys: KeyKind, key: &FlowKey, marked: MarkedRun) {
-        match keys {
-            KeyKind::Ipv4 => self.worker.leave_run(key, marked),
-            KeyKind::Dual => self.worker.leave_run(&WideKey::from(*key), marked),
+    pub(super) fn leave_run(&mut self, keys: KeyKind, key: &WideKey, marked: MarkedRun) {
+        match narrow(keys, key) {
+            Some(key) => self.worker.leave_run(&key, marked),
+            None => self.worker.leave_run(key, marked),
         }
     }
 
@@ -120,4 +121,9 @@ impl Software {
 
 fn encode_group<K: Key>(frame: &mut Vec<u8>, head: &SideHead, group: &IngressGroup<K>) {
     encode_ingress(frame, head, group.classifier(), group.upstream(), None);
+}
+
+/// The key by which edges that measure IPv4 alone know a flow.
+fn narrow(keys: KeyKind, key: &WideKey) -> Option<FlowKey> {
+    if keys == KeyKind::Ipv4 { report::Flow::from(key).key() } else { None }
 }

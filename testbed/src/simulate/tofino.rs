@@ -8,7 +8,7 @@ use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::packet::Packet;
 use calumma_edge::worker::MarkedRun;
 use calumma_epoch::{Event, Schedule, Timeline, timestamp_bit};
-use calumma_sketch::{Attention, FlowKey, HashFamily, Layout};
+use calumma_sketch::{Attention, HashFamily, Layout, WideKey};
 use calumma_switchd::collection::Source;
 use calumma_switchd::collector::registers;
 use calumma_switchd::entries::{self, Match, TableEntry};
@@ -101,7 +101,7 @@ impl Tofino {
     }
 
     /// What a run stands for goes through the switch packet by packet.
-    pub(super) fn enter_run(&mut self, key: &FlowKey, packets: u32) -> MarkedRun {
+    pub(super) fn enter_run(&mut self, key: &WideKey, packets: u32) -> MarkedRun {
         let mut bit = 0;
         let mut hierarchy = || {
             let mut packet = Bytes::new(frame(key, 60));
@@ -114,7 +114,7 @@ impl Tofino {
         MarkedRun { bit, run }
     }
 
-    pub(super) fn leave_run(&mut self, key: &FlowKey, MarkedRun { bit, run }: MarkedRun) {
+    pub(super) fn leave_run(&mut self, key: &WideKey, MarkedRun { bit, run }: MarkedRun) {
         for (hierarchy, packets) in run.by_hierarchy() {
             for _ in 0..packets {
                 let mut packet = Bytes::new(frame(key, 60));
