@@ -3,9 +3,10 @@
 //! No I/O, no clock, no threads: a replay of a capture uses an [`Analyser`] just as the live
 //! controller does. It goes in two steps, since attention is planned between them: a [`Decoder`]
 //! takes flows out of the encoders as soon as the sides of an epoch are in, and the [`Analyser`]
-//! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in one place,
-//! `soundness`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
+//! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in `soundness`,
+//! and, where an earlier one spoils it, in `aftermath`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
 
+mod aftermath;
 mod decode;
 mod edge;
 mod input;
@@ -17,7 +18,7 @@ pub use decode::{DecodedEpoch, DecodedIngress, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
 pub use input::{EdgeEnd, EdgeInput, EpochInput};
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
@@ -25,6 +26,7 @@ use calumma_sketch::{HashFamily, HashKey, Layout};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use self::aftermath::Aftermath;
 use crate::report::EpochReport;
 
 /// What the operator wants to be told about, per edge and epoch.
@@ -50,15 +52,14 @@ pub struct Analyser {
     tasks: Tasks,
     /// What is remembered of each edge from the epoch before.
     previous: HashMap<String, Arc<EdgeSizes>>,
-    /// Edges where packets came late in the last epochs, those epochs, and how many.
-    late: VecDeque<(u64, String, u64)>,
+    aftermath: Aftermath,
 }
 
 impl Analyser {
     /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
     pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
         let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)), clock);
-        Self { decoder, tasks, previous: HashMap::new(), late: VecDeque::new() }
+        Self { decoder, tasks, previous: HashMap::new(), aftermath: Aftermath::default() }
     }
 
     /// What decodes the epochs' encoders.
@@ -114,29 +115,7 @@ impl Analyser {
     /// The report as far as decoding gives it, and the flow sizes at each edge.
     fn losses(&mut self, decoded: &DecodedEpoch) -> (EpochReport, HashMap<String, Arc<EdgeSizes>>) {
         let mut verdict = soundness::judge(&decoded.input);
-        verdict.reasons.extend(self.came_early(&decoded.input));
+        verdict.reasons.extend(self.aftermath.of(&decoded.input, self.decoder.clock()));
         (decoded.outline(verdict), decoded.sizes())
-    }
-
-    /// A packet that carries a timestamp bit whose last epoch has been taken and whose next one is
-    /// not armed yet counts as late for the last one. It may as well be early for the next one, from an edge whose
-    /// clock is far ahead: then that epoch would take it for lost. So neither is trusted.
-    fn came_early(&mut self, input: &EpochInput) -> Vec<String> {
-        let epoch = input.epoch;
-        self.late.retain(|&(of, ..)| of < epoch && of + 2 >= epoch);
-        let early = self.late.iter().filter(|&&(of, ..)| of + 2 == epoch);
-        let reasons = early
-            .map(|(_, edge, packets)| {
-                format!(
-                    "{edge}: {packets} packets with its timestamp bit left the network before it \
-                     was armed, or long after epoch {}: clocks may differ",
-                    epoch - 2
-                )
-            })
-            .collect();
-        let late = input.edges.iter().filter_map(|edge| Some((edge, edge.late_packets?)));
-        let late = late.filter(|(_, packets)| *packets > 0);
-        self.late.extend(late.map(|(edge, packets)| (epoch, edge.edge.clone(), packets)));
-        reasons
     }
 }

@@ -222,23 +222,50 @@ fn a_missing_or_unsound_edge_makes_the_epoch_incomplete_and_no_loss_is_reported(
 }
 
 #[test]
-fn packets_that_came_between_two_epochs_of_a_timestamp_bit_make_both_incomplete() {
+fn a_switch_that_is_late_with_an_epoch_spoils_the_next_one_with_its_timestamp_bit_too() {
     let layout = Layout::default();
     let attention = Attention::healthy(&layout, 512);
-    let mut analyser = analyser(&layout, Tasks::default());
-    let complete: Vec<bool> = (9..14)
-        .map(|epoch| {
+    type Spoil = fn(&mut EdgeInput);
+    let stall = |edge: &mut EdgeInput, ms: u64| {
+        edge.ingress.as_mut().unwrap().defects.stall_ns = ms * 1_000_000;
+    };
+    let cases: [(&str, Spoil); 5] = [
+        ("e2: 4 packets with its timestamp bit left the network before", |edge| {
+            edge.late_packets = Some(4);
+        }),
+        ("e2: its egress rotation out of epoch 10 came 44.1 ms late, when packets", |edge| {
+            edge.egress.as_mut().unwrap().defects.stall_ns = 44_100_000;
+        }),
+        ("e2: its ingress rotation out of epoch 10 came 38.0 ms late, so that", |edge| {
+            edge.ingress.as_mut().unwrap().defects.stall_ns = 38_000_000;
+        }),
+        ("e2: a side of epoch 10", |edge| edge.egress = None),
+        ("e2: a side of epoch 10", |edge| edge.ingress = None),
+    ];
+    let complete = |spoil: &dyn Fn(&mut EdgeInput), reason: Option<&str>| -> Vec<bool> {
+        let mut analyser = analyser(&layout, Tasks::default());
+        let report = |epoch| {
             let mut input = input(&world(&layout, attention, epoch), attention);
-            input.edges[1].late_packets = Some(if epoch == 10 { 4 } else { 0 });
+            if epoch == 10 {
+                spoil(&mut input.edges[1]);
+            }
             let report = analyser.analyse(input);
-            if epoch == 12 {
-                let reason = "e2: 4 packets with its timestamp bit left the network before";
+            if let Some(reason) = reason.filter(|_| epoch == 12) {
                 assert!(report.incomplete_because[0].starts_with(reason), "{report:?}");
             }
             report.complete
-        })
-        .collect();
-    assert_eq!(complete, [true, false, true, false, true]);
+        };
+        (9..14).map(report).collect()
+    };
+    for (reason, spoil) in cases {
+        assert_eq!(complete(&spoil, Some(reason)), [true, false, true, false, true], "{reason}");
+    }
+    // Sent so late, packets still arrive before the next epoch with their bit is armed.
+    let late = complete(&|edge| stall(edge, 37), None);
+    assert_eq!(late, [true, false, true, true, true]);
+    // An edge that had not begun leaves nothing.
+    let absent = complete(&|edge| *edge = EdgeInput::nothing("e2"), None);
+    assert_eq!(absent, [true, false, true, true, true]);
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub fn run(
         port_totals: Box::new(move || port_totals(&for_totals)),
         board,
         reload: Reload::new(path.to_owned(), signals, config.clone(), forwarding.routes()),
+        most_held: config.process.most_held(),
+        marking: config.marking(),
         slow_path: forwarding.counters(),
         tsc_hz,
     });

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use calumma_interface::Interface;
-use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Signals, Supervisor, unix_ns};
-use calumma_wire::{Defects, SwitchKind};
+use calumma_link::{
+    Conversation, EgressSide, Identity, IngressSide, MOST_HELD, Signals, Supervisor, unix_ns,
+};
+use calumma_wire::{Defects, Marking, SwitchKind};
 use tracing::{error, info, warn};
 
 use crate::collector::Way;
@@ -56,8 +58,9 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
             config.driver.program,
             env!("CARGO_PKG_VERSION")
         ),
+        marking: Marking::default(),
     };
-    let mut conversation = Conversation::new(identity, config.controller.clone());
+    let mut conversation = Conversation::new(identity, config.controller.clone(), MOST_HELD);
     let mut measuring = Measuring::new(config, Arc::new(runtime), way)?;
     let mut reload = Reload { path: path.to_owned(), signals: signals.clone() };
     let mut supervisor = Supervisor::of_environment();

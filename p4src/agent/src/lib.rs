@@ -23,3 +23,4 @@ mod pilot;
 mod ports;
 pub mod program;
 pub mod routes;
+pub mod sketches;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use calumma_interface::Plug;
 use calumma_link::unix_ns;
-use calumma_sketch::Arithmetic;
+use calumma_sketch::{Arithmetic, KeyKind, Layout};
 use calumma_switchd::collector::Way;
 use calumma_wire::{Message, Outcome};
 
@@ -128,6 +128,17 @@ fn a_driver_that_says_nothing_keeps_nobody_waiting() {
         assert!(unix_ns() - received_ns < 1_000_000_000, "heard at once, and answered at once");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
+}
+
+#[test]
+fn keys_that_no_hardware_edge_measures_by_are_told_to_the_controller() {
+    let model = Model::start(&rig::program(&layout(Arithmetic::Prime), 8), None);
+    let wide = Layout { keys: KeyKind::Dual, ..layout(Arithmetic::Prime) };
+    let mut controller = Controller::new(&wide, EPOCH_MS);
+    let _daemon = Daemon::start(config(model.address, controller.address()), Way::Registers);
+    controller.welcome();
+    let said = declined(&mut controller);
+    assert!(said.contains("a Tofino edge measures IPv4 only"), "{said}");
 }
 
 /// The next epoch that is sealed.

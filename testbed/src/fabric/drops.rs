@@ -102,6 +102,14 @@ pub(super) fn of_ip_layer(namespace: &Namespace) -> Result<Vec<Drops>> {
         "IpOutNoRoutes",
         "IpReasmFails",
         "IpFragFails",
+        // Those of IPv6. It counts what `Namespace::create_dual_stack` silences as discarded on its way out.
+        "Ip6InHdrErrors",
+        "Ip6InAddrErrors",
+        "Ip6InDiscards",
+        "Ip6InNoRoutes",
+        "Ip6OutNoRoutes",
+        "Ip6ReasmFails",
+        "Ip6FragFails",
     ]
     .into_iter()
     .filter_map(|counter| {

@@ -1,5 +1,6 @@
 //! Real applications on the hosts of a live fabric.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::scenario::{Application, ApplicationKind};
 use crate::topology::Topology;
 use crate::traffic::short::Outcome;
 use crate::traffic::{Iperf, Protocol, SHORT_PORT, serve_short, start};
-use crate::workload::host_address;
+use crate::workload::{host_address, host_address6};
 
 /// The first of the ports of iperf3.
 const FIRST_PORT: u16 = 5300;
@@ -50,7 +51,11 @@ impl Applications {
             let (from, to) = (topology.edge(&application.from)?, topology.edge(&application.to)?);
             let client: &Namespace = wiring.hosts()[from].first().context("no host")?;
             let server: &Namespace = wiring.hosts()[to].last().context("no host")?;
-            let address = host_address(to, wiring.hosts()[to].len() as u32 - 1).to_string();
+            let number = wiring.hosts()[to].len() as u32 - 1;
+            let address: IpAddr = match application.ipv6 {
+                false => host_address(to, number).into(),
+                true => host_address6(to, number).into(),
+            };
             let transfer = |protocol| Iperf {
                 protocol,
                 port: FIRST_PORT + at as u16,
@@ -62,7 +67,7 @@ impl Applications {
                 ApplicationKind::Tcp => Protocol::Tcp,
                 ApplicationKind::Udp => Protocol::Udp,
                 ApplicationKind::Short => {
-                    let place = format!("{address}:{SHORT_PORT}");
+                    let place = SocketAddr::new(address, SHORT_PORT).to_string();
                     all.servers.push(serve_short(server, &place, testbed, logs)?);
                     let connections = (application.connections * seconds).to_string();
                     let seconds = seconds.to_string();
@@ -79,7 +84,7 @@ impl Applications {
                     continue;
                 }
             };
-            let iperf = transfer(protocol);
+            let (iperf, address) = (transfer(protocol), address.to_string());
             all.servers.push(iperf.serve(server, &address, logs)?);
             all.clients.push((Client::Iperf(iperf), iperf.start(client, &address, logs)?));
         }

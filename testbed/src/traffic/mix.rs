@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::iperf::{Iperf, Protocol, Totals};
 use super::short::Outcome;
-use crate::fabric::{H2_ADDRESS, Namespace, Pair, Process};
+use crate::fabric::{H2_ADDRESS, H2_ADDRESS6, Namespace, Pair, Process};
 
 pub(crate) const SHORT_PORT: u16 = 7000;
 const TCP_PORT: u16 = 5201;
@@ -29,6 +29,8 @@ pub struct Mix {
     pub udp_mbit: u32,
     /// Short TCP connections from h1 to h2, spread over the time.
     pub connections: u32,
+    /// Whether the transfers go over IPv6; short connections never do.
+    pub ipv6: bool,
 }
 
 /// What the applications say happened.
@@ -61,9 +63,10 @@ impl Mix {
             transfer(Protocol::Udp, UDP_PORT, self.udp_mbit, false),
         ];
         let server = format!("{H2_ADDRESS}:{SHORT_PORT}");
+        let address = if self.ipv6 { H2_ADDRESS6 } else { H2_ADDRESS };
         let mut servers = vec![serve_short(pair.h2(), &server, testbed, logs)?];
         for transfer in &transfers {
-            servers.push(transfer.serve(pair.h2(), H2_ADDRESS, logs)?);
+            servers.push(transfer.serve(pair.h2(), address, logs)?);
         }
         let client = |name: &str, args: &[&str]| start(pair.h1(), testbed, name, args, logs);
         client("short-probe", &["short-client", &server, "--wait"])?
@@ -76,7 +79,7 @@ impl Mix {
         let short = client("short-client", &args)?;
         let mut clients = Vec::new();
         for transfer in &transfers {
-            clients.push(transfer.start(pair.h1(), H2_ADDRESS, logs)?);
+            clients.push(transfer.start(pair.h1(), address, logs)?);
         }
         let mut totals = [Totals::default(); 3];
         for ((transfer, client), total) in transfers.iter().zip(clients).zip(&mut totals) {

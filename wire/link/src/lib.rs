@@ -15,6 +15,7 @@ mod service;
 pub use conversation::{
     Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan, Told,
 };
+pub use link::MOST_HELD;
 pub use service::{Signals, Supervisor};
 
 use std::time::{SystemTime, UNIX_EPOCH};

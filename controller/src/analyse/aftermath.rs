@@ -1,0 +1,81 @@
+//! What an epoch leaves to the next one with the same timestamp bit, the epoch after the next.
+//!
+//! A packet says only whether its epoch is even or odd. Where a switch was late with one epoch,
+//! packets of the other may have been taken for its own, or its own for the other's; the switch
+//! can tell for the epoch that it was late with, but not for the one that bears it.
+
+use std::collections::VecDeque;
+
+use calumma_epoch::EpochClock;
+
+use super::input::{EdgeInput, EpochInput};
+
+/// Remembers epochs until the next ones with their timestamp bits.
+#[derive(Debug, Default)]
+pub(super) struct Aftermath {
+    /// Epochs that leave something, and why the next one with their bit can't be trusted.
+    left: VecDeque<(u64, Vec<String>)>,
+}
+
+impl Aftermath {
+    /// Why an epoch can't be trusted for what came before it, in words. Epochs must come in order.
+    pub(super) fn of(&mut self, input: &EpochInput, clock: &EpochClock) -> Vec<String> {
+        let epoch = input.epoch;
+        self.left.retain(|&(of, _)| of < epoch && of + 2 >= epoch);
+        let reasons = match self.left.front() {
+            Some((of, reasons)) if of + 2 == epoch => reasons.clone(),
+            _ => Vec::new(),
+        };
+        let left: Vec<String> =
+            input.edges.iter().flat_map(|edge| left_by(edge, epoch, clock)).collect();
+        if !left.is_empty() {
+            self.left.push_back((epoch, left));
+        }
+        reasons
+    }
+}
+
+/// What an edge leaves of `epoch` to the next one with the same timestamp bit.
+fn left_by(edge: &EdgeInput, epoch: u64, clock: &EpochClock) -> Vec<String> {
+    let name = &edge.edge;
+    let mut left = Vec::new();
+    // A packet that comes between the taking of one epoch and the arming of the next counts as late
+    // for the first. It may as well be early for the second, from an edge whose clock is far ahead.
+    if let Some(late) = edge.late_packets.filter(|&late| late > 0) {
+        left.push(format!(
+            "{name}: {late} packets with its timestamp bit left the network before it was armed, or \
+             long after epoch {epoch}: clocks may differ"
+        ));
+    }
+    // Late is what was taken after the next epoch was to be armed: by then, that one's packets come.
+    if let Some(stall_ns) = edge.egress.as_ref().map(|side| side.defects.stall_ns)
+        && stall_ns > 0
+    {
+        left.push(format!(
+            "{name}: its egress rotation out of epoch {epoch} came {:.1} ms late, when packets with \
+             the same timestamp bit may have come already",
+            stall_ns as f64 / 1e6
+        ));
+    }
+    // What was sent late travels as long as anything else.
+    let guards = clock.guards();
+    let most_ns = clock.length_ns() - guards.flight_ns - 2 * guards.clock_ns;
+    if let Some(stall_ns) = edge.ingress.as_ref().map(|side| side.defects.stall_ns)
+        && stall_ns >= most_ns
+    {
+        left.push(format!(
+            "{name}: its ingress rotation out of epoch {epoch} came {:.1} ms late, so that packets \
+             with the same timestamp bit may have left the network since",
+            stall_ns as f64 / 1e6
+        ));
+    }
+    // An edge of which nothing came had not begun; one of which something is missing had.
+    let sides = [edge.ingress.is_some(), edge.egress.is_some()];
+    if sides.contains(&true) && sides.contains(&false) {
+        left.push(format!(
+            "{name}: a side of epoch {epoch}, which has the same timestamp bit, did not come, so it \
+             is not known whether it was late"
+        ));
+    }
+    left
+}
