@@ -6,6 +6,14 @@
 // The complement of a TTL of 1, in its place in the header.
 const bit<16> LOWER_TTL = 0xFEFF;
 
+// A byte that is cut from a word lies in a container as the word does, and so must all that the word is
+// computed with. That is too much for Tofino 2's containers, so its hash units cut.
+#if __TARGET_TOFINO__ == 2
+#define TOP_BYTE(word) cut.get({ word[15:8] })
+#else
+#define TOP_BYTE(word) word[15:8]
+#endif
+
 control Forwarding(inout headers_t hdr, inout before_t before, inout bool changed,
                    in PortId_t ingress_port, in word_t flow_word, in bool collects,
                    inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
@@ -17,6 +25,9 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
     bool routed;
     bit<8> flow_byte;
     Hash<bit<8>>(HashAlgorithm_t.CRC8) flow6;
+#if __TARGET_TOFINO__ == 2
+    Hash<bit<8>>(HashAlgorithm_t.IDENTITY) cut;
+#endif
 
     action send(PortId_t port) {
         ig_tm_md.ucast_egress_port = port;
@@ -101,7 +112,7 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
         group = 0;
         slot = 0;
         routed = false;
-        flow_byte = flow_word[15:8];
+        flow_byte = TOP_BYTE(flow_word);
         if (hdr.ipv6.isValid()) {
             spread_by_label();
         }

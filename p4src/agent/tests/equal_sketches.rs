@@ -102,7 +102,9 @@ fn what_can_not_be_read_to_the_ports_passes_unmeasured_and_unmarked() {
     with(2, 0);
     broken.last_mut().unwrap()[whole.ip + 3] = 19;
     broken.push([vec![2; 12], vec![0x08, 0x06], vec![1; 28]].concat());
-    broken.push([vec![2; 12], vec![0x86, 0xdd], vec![0x60; 40]].concat());
+    // IPv6, whole and cut off anywhere.
+    let ipv6 = [vec![2; 12], vec![0x86, 0xdd], vec![0x60; 48]].concat();
+    broken.extend((14..=ipv6.len()).map(|len| ipv6[..len].to_vec()));
     for bytes in broken {
         let sent = pair.switch.inject(HOST, &bytes);
         assert_eq!(sent, [(FABRIC, bytes.clone())], "{} bytes", bytes.len());

@@ -4,6 +4,7 @@
 //! Nothing of a compiler is part of this repository, and none can be installed from a package registry: where there
 //! is none, that is said, and nothing fails.
 
+mod assembly;
 mod resources;
 mod table;
 
@@ -109,6 +110,14 @@ fn build(compiler: &str, variant: &Variant) -> Result<Option<Resources>> {
     let binary = out.join("out/pipe").join(format!("{}.bin", variant.target));
     if !compiled.success() || !binary.exists() {
         return Ok(None);
+    }
+    // Not every compiler leaves its assembly.
+    let assembly = fs::read_to_string(out.join("out/pipe/edge.bfa")).unwrap_or_default();
+    if let Some(state) = assembly::lost_select(&assembly) {
+        bail!(
+            "{compiler} has lost what the parser selects by in its state {state}: no packet would be read right; take \
+             a p4c with pull request 5753 (September 2026), or the one that open-p4studio builds"
+        );
     }
     Resources::read(&out.join("out/pipe/logs/resources.json")).map(Some)
 }
