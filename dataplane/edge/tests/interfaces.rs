@@ -200,7 +200,8 @@ fn a_switch_that_becomes_nobody_forwards_reloads_reports_and_stops_as_root_would
         let dropped = totals.iter().filter(|(name, _)| name.starts_with("dropped."));
         let dropped: u64 = dropped.map(|(_, packets)| packets).sum();
         assert_eq!((received, totals["mbufs.lost"]), (totals["transmitted"] + dropped, 0));
-        assert!(totals["ingress.recorded"] >= 15 && totals["egress.recorded"] >= 15, "{totals:?}");
+        // All but, perhaps, those of the first five that came before the first epoch.
+        assert!(totals["ingress.recorded"] >= 10 && totals["egress.recorded"] >= 10, "{totals:?}");
     }
 }
 
