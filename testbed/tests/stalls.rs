@@ -168,7 +168,7 @@ fn reports(stalls: &[(usize, u64, u64)], lost: impl Fn(u64) -> bool) -> Vec<Epoc
                 edges[edge].stands_until_ns = now_ns + for_ns;
             }
         }
-        if now_ns % GAP_NS == 0 && now_ns < begin_ns + EPOCHS * LENGTH_NS {
+        if now_ns.is_multiple_of(GAP_NS) && now_ns < begin_ns + EPOCHS * LENGTH_NS {
             edges[0].from_hosts.push_back(frame(sent));
             sent += 1;
         }

@@ -26,11 +26,14 @@ pub(crate) fn wide_flow(n: u32) -> WideKey {
     WideKey::v6(src.into(), dst.into(), n as u16, 5201, 6)
 }
 
+/// Name, ingress group and packets recorded, egress group and packets recorded.
+type Edge<K> = (String, IngressGroup<K>, u64, EgressGroup<K>, u64);
+
 /// One epoch of a network: what its edges measure by keys `K`, and what really happened.
 pub(crate) struct World<K: Key = FlowKey> {
     pub(crate) epoch: u64,
     family: HashFamily,
-    edges: Vec<(String, IngressGroup<K>, u64, EgressGroup<K>, u64)>,
+    edges: Vec<Edge<K>>,
     /// Packets lost, by flow.
     pub(crate) lost: BTreeMap<K, u64>,
     /// Packets sent, by flow, at each edge.
