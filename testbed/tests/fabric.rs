@@ -101,7 +101,12 @@ fn a_run_cleans_up_after_ctrl_c_and_its_guard_after_it_was_killed() {
     // Its output ends when the guard, which has it too, has cleaned up.
     killed.wait_with_output().expect("it ends");
     assert_eq!(namespaces_of(killed_pid), [""; 0]);
-    let left = programs.iter().filter(|pid| Path::new("/proc").join(pid).exists());
+    // One that has ended and that nobody has waited for yet has no command line any more.
+    let runs = |pid: &&String| {
+        std::fs::read(Path::new("/proc").join(pid).join("cmdline"))
+            .is_ok_and(|line| !line.is_empty())
+    };
+    let left = programs.iter().filter(runs);
     assert_eq!(left.count(), 0, "of the programs {programs:?}");
     assert!(!Path::new("/run/calumma-testbed").join(format!("calumma-{killed_pid}-0")).exists());
 }

@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use calumma_epoch::{EpochClock, Guards};
@@ -23,15 +24,21 @@ fn run(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// `net_af_packet` joins a fanout group whose number is made of process and interface: two switches in one
+/// namespace may come to the same.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Two hosts in one network, each in a namespace of its own; the switch is to stand between them.
 struct Hosts {
+    _alone: MutexGuard<'static, ()>,
     /// Tells one test's names from another's.
     tag: String,
 }
 
 impl Hosts {
     fn new(number: u32) -> Self {
-        let hosts = Self { tag: format!("{}{number}", std::process::id() % 100_000) };
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let hosts = Self { _alone, tag: format!("{}{number}", std::process::id() % 100_000) };
         for host in [1, 2] {
             let (name, port) = (hosts.name(host), hosts.port(host));
             for line in [

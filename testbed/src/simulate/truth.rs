@@ -145,7 +145,7 @@ impl EpochTruth {
                 return Some(format!("{} is said to have lost {}", loss.flow, loss.lost));
             };
             let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
-            if loss.lost != truth.lost() || loss.class != class || loss.lost < truth.past_t_l {
+            if loss.lost != truth.lost() || loss.class != class || loss.lost < truth.must_name() {
                 return Some(format!("{loss:?}, but in truth {truth:?}"));
             }
             named += 1;
@@ -160,7 +160,7 @@ impl EpochTruth {
         }
         let victims = expected.values().filter(|truth| truth.lost() > 0).count();
         let with_surplus = expected.values().filter(|truth| truth.surplus() > 0).count();
-        let unseen = expected.iter().find(|(_, truth)| truth.lost() < truth.past_t_l);
+        let unseen = expected.iter().find(|(_, truth)| truth.lost() < truth.must_name());
         if let Some((flow, truth)) = unseen {
             return Some(format!("{flow} was left out: {truth:?}"));
         }
@@ -179,8 +179,8 @@ struct Expected {
     heavy: i64,
     /// The same of sampled light-loss candidates.
     light: i64,
-    /// Packets lost past T_l, less those doubled.
-    past_t_l: u64,
+    /// Packets lost past T_l, less those doubled; negative where more were doubled.
+    past_t_l: i64,
 }
 
 impl Expected {
@@ -193,7 +193,13 @@ impl Expected {
         self.heavy += i64::from(flow.heavy) - i64::from(flow.doubled_heavy);
         self.light += light(flow.encoded, flow.heavy);
         self.light -= light(flow.doubled_encoded, flow.doubled_heavy);
-        self.past_t_l += u64::from(past_t_l.saturating_sub(flow.doubled_encoded));
+        // Two flows may have one key, and what one doubles makes up for what the other loses.
+        self.past_t_l += i64::from(past_t_l) - i64::from(flow.doubled_encoded);
+    }
+
+    /// Losses past T_l that a report must name.
+    fn must_name(&self) -> u64 {
+        self.past_t_l.max(0) as u64
     }
 
     fn lost(&self) -> u64 {
