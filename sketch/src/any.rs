@@ -28,12 +28,14 @@ pub enum AnyKey<T: Keyed> {
 
 const ONE_LAYOUT: &str = "groups of one switch share its layout";
 
-/// What `$value` is worth as `$inner`, whichever kind of key it is for.
+/// What an expression is worth of the value in an [`AnyKey`](crate::AnyKey), whichever kind of key it
+/// is for: `either!(&any, group => group.attention())`.
+#[macro_export]
 macro_rules! either {
     ($value:expr, $inner:ident => $result:expr) => {
         match $value {
-            AnyKey::Ipv4($inner) => $result,
-            AnyKey::Dual($inner) => $result,
+            $crate::AnyKey::Ipv4($inner) => $result,
+            $crate::AnyKey::Dual($inner) => $result,
         }
     };
 }

@@ -2,7 +2,7 @@
 
 use calumma_epoch::Guards;
 use calumma_sketch::{
-    AnyKey, Attention, Encoders, FermatSketch, HashKey, Key, Keyed, Layout, TowerSketch,
+    AnyKey, Attention, Encoders, FermatSketch, HashKey, Key, Keyed, Layout, TowerSketch, either,
 };
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
@@ -283,10 +283,7 @@ impl Message {
                     let Upstream { encoder, hh_flows } = upstream;
                     encode_ingress(out, head, &side.classifier, encoder, hh_flows.as_deref());
                 }
-                match &side.upstream {
-                    AnyKey::Ipv4(upstream) => encode(out, &head, side, upstream),
-                    AnyKey::Dual(upstream) => encode(out, &head, side, upstream),
-                }
+                either!(&side.upstream, upstream => encode(out, &head, side, upstream))
             }
             Self::Egress(side) => {
                 let head = SideHead {
@@ -296,10 +293,7 @@ impl Message {
                     packets: side.packets_out,
                     counters: &side.counters,
                 };
-                match &side.downstream {
-                    AnyKey::Ipv4(downstream) => encode_egress(out, &head, downstream),
-                    AnyKey::Dual(downstream) => encode_egress(out, &head, downstream),
-                }
+                either!(&side.downstream, downstream => encode_egress(out, &head, downstream))
             }
             Self::Sealed { epoch, late_packets } => frame(out, kind::SEALED, |out| {
                 put_u64(out, *epoch);

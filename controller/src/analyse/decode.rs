@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::{AnyKey, Attention, Encoders, FermatSketch, HashFamily, Hashes, Key, Layout};
+use calumma_sketch::{
+    AnyKey, Attention, Encoders, FermatSketch, HashFamily, Hashes, Key, Layout, either,
+};
 use calumma_wire::{Ingress, Upstream};
 
 use super::edge::{self, EdgeSizes};
@@ -79,10 +81,7 @@ pub struct DecodedIngress {
 
 impl DecodedIngress {
     fn decode(side: &Ingress, family: &Arc<HashFamily>) -> Self {
-        match &side.upstream {
-            AnyKey::Ipv4(upstream) => Self::decode_by(side, upstream, family),
-            AnyKey::Dual(upstream) => Self::decode_by(side, upstream, family),
-        }
+        either!(&side.upstream, upstream => Self::decode_by(side, upstream, family))
     }
 
     /// Decodes an ingress side by its kind of key.

@@ -8,6 +8,7 @@ use calumma_sketch::attention::sample_seed;
 use calumma_sketch::estimate::{self, Accumulation};
 use calumma_sketch::{
     AnyKey, Attention, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, SampleRate, TowerSketch,
+    either,
 };
 use calumma_wire::Ingress;
 
@@ -144,10 +145,7 @@ impl EdgeSizes {
 
     /// The epoch that this is about.
     pub fn epoch(&self) -> u64 {
-        match &self.0 {
-            AnyKey::Ipv4(sizes) => sizes.epoch,
-            AnyKey::Dual(sizes) => sizes.epoch,
-        }
+        either!(&self.0, sizes => sizes.epoch)
     }
 
     /// The size of any flow, `None` where the deployment does not measure such flows: IPv6 by IPv4
@@ -156,18 +154,12 @@ impl EdgeSizes {
     /// Of a flow in the HH flowset, the HH encoder holds every packet from the one that reached T_h
     /// on, so at most T_h - 1 are not in it; fewer where the classifier took the flow for larger.
     pub fn size_of(&self, family: &HashFamily, flow: &Flow) -> Option<FlowSize> {
-        match &self.0 {
-            AnyKey::Ipv4(sizes) => Some(sizes.size_of(family, &flow.key()?)),
-            AnyKey::Dual(sizes) => Some(sizes.size_of(family, &flow.key()?)),
-        }
+        either!(&self.0, sizes => Some(sizes.size_of(family, &flow.key()?)))
     }
 
     /// The packets of each flow of the HH flowset that the HH encoder holds, in no order.
     pub(crate) fn hh_packets(&self) -> Vec<i64> {
-        match &self.0 {
-            AnyKey::Ipv4(sizes) => sizes.hh.values().copied().collect(),
-            AnyKey::Dual(sizes) => sizes.hh.values().copied().collect(),
-        }
+        either!(&self.0, sizes => sizes.hh.values().copied().collect())
     }
 
     /// The sizes by their kind of key.

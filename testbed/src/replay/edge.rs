@@ -8,7 +8,7 @@ use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::Frame;
 use calumma_edge::worker::{Policy, Worker};
-use calumma_sketch::{AnyKey, IngressGroup, Key, TowerSketch};
+use calumma_sketch::{AnyKey, IngressGroup, Key, TowerSketch, either};
 use calumma_wire::{Defects, Egress, Ingress, Upstream, Upstreams};
 
 #[derive(Debug)]
@@ -61,10 +61,7 @@ impl Edge {
     fn keep(&mut self, part: Part) {
         match part {
             Part::Ingress { epoch, record, mixed_attention, counters } => {
-                let (classifier, upstream) = match &record.group {
-                    AnyKey::Ipv4(group) => copied(group),
-                    AnyKey::Dual(group) => copied(group),
-                };
+                let (classifier, upstream) = either!(&record.group, group => copied(group));
                 let ingress = Ingress {
                     epoch,
                     attention: *record.group.attention(),
@@ -92,10 +89,7 @@ impl Edge {
                     },
                     packets_out: record.packets,
                     counters: Vec::new(),
-                    downstream: match &record.group {
-                        AnyKey::Ipv4(group) => group.downstream().clone().into(),
-                        AnyKey::Dual(group) => group.downstream().clone().into(),
-                    },
+                    downstream: either!(&record.group, group => group.downstream().clone().into()),
                 };
                 self.epoch(epoch).egress = Some(Box::new(egress));
                 self.collector.recycle(record);

@@ -6,7 +6,7 @@ use calumma_controller::report;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{MarkedRun, Policy, Worker};
-use calumma_sketch::{AnyKey, Attention, FlowKey, IngressGroup, Key, KeyKind, WideKey};
+use calumma_sketch::{Attention, FlowKey, IngressGroup, Key, KeyKind, WideKey, either};
 use calumma_wire::{Defects, Message, SideHead, encode_egress, encode_ingress};
 
 use super::network::Bytes;
@@ -86,10 +86,7 @@ impl Software {
                     packets: record.packets,
                     counters: &[],
                 };
-                match &record.group {
-                    AnyKey::Ipv4(group) => encode_group(&mut frame, &head, group),
-                    AnyKey::Dual(group) => encode_group(&mut frame, &head, group),
-                }
+                either!(&record.group, group => encode_group(&mut frame, &head, group));
                 self.collector.recycle(record);
             }
             Part::Egress { epoch, record, mixed_attention } => {
@@ -105,10 +102,7 @@ impl Software {
                     packets: record.packets,
                     counters: &[],
                 };
-                match &record.group {
-                    AnyKey::Ipv4(group) => encode_egress(&mut frame, &head, group.downstream()),
-                    AnyKey::Dual(group) => encode_egress(&mut frame, &head, group.downstream()),
-                }
+                either!(&record.group, group => encode_egress(&mut frame, &head, group.downstream()));
                 self.collector.recycle(record);
             }
             Part::Sealed { epoch, late_packets } => {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer, Supervisor, Told};
-use calumma_sketch::{AnyKey, Attention, EgressGroup, IngressGroup, Key};
+use calumma_sketch::{AnyKey, Attention, EgressGroup, IngressGroup, Key, either};
 use calumma_wire::{Defects, Holding, Marking, SwitchKind};
 use tracing::error;
 
@@ -205,10 +205,7 @@ impl Control {
             Part::Egress { epoch, record, mixed_attention } => {
                 let (stall_ns, foreign_packets) = (record.stall_ns, record.foreign_packets);
                 let defects = Defects { stall_ns, foreign_packets, mixed_attention };
-                let bytes = match &record.group {
-                    AnyKey::Ipv4(group) => self.tell_egress(epoch, group, defects, record.packets),
-                    AnyKey::Dual(group) => self.tell_egress(epoch, group, defects, record.packets),
-                };
+                let bytes = either!(&record.group, group => self.tell_egress(epoch, group, defects, record.packets));
                 let recent = self.recent.of(epoch);
                 recent.egress_packets = record.packets;
                 recent.foreign_packets = foreign_packets;
