@@ -15,6 +15,7 @@ fn reported_losses_equal_the_kernels_count_for_every_flow() {
     let mix = Mix { seconds: 4, tcp_mbit: 200, udp_mbit: 50, connections: 200 };
     let demo = demo::run(&mix, 10, Path::new(TESTBED), &out).expect("the demo runs");
     assert!(demo.is_equal(), "{}", demo.to_text());
+    assert_eq!(demo.passage.complaints(), [""; 0]);
     assert!(demo.comparison.rows.len() > 20, "{}", demo.to_text());
     assert!(out.join("epochs.jsonl").exists() && out.join("truth.json").exists());
     fs::remove_dir_all(out).expect("what the demo wrote can be removed");

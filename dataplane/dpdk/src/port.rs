@@ -188,7 +188,7 @@ impl Port {
         drop(open_ports);
         set_up?;
 
-        let queues = (0..config.queues)
+        let mut queues: Vec<(RxQueue, TxQueue)> = (0..config.queues)
             .map(|queue| {
                 let not_sync = PhantomData;
                 (
@@ -197,7 +197,13 @@ impl Port {
                 )
             })
             .collect();
-        Ok((Self { inner, name: name.to_owned() }, queues))
+        let port = Self { inner, name: name.to_owned() };
+        if info.driver == "net_af_packet" {
+            // Until it was bound to its interface, the socket heard every other one as well.
+            queues.iter_mut().for_each(|(rx, _)| rx.discard_waiting());
+            port.reset_stats()?;
+        }
+        Ok((port, queues))
     }
 
     /// The port's name.

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use crate::burst::Burst;
 use crate::port::Inner;
 
+/// Bursts that the largest rings hold.
+const MOST_BURSTS_WAITING: usize = 4096;
+
 /// A port's receive queue. One owner at a time polls it: it can move to another thread, but not be
 /// shared.
 #[derive(Debug)]
@@ -47,6 +50,17 @@ impl RxQueue {
         // SAFETY: DPDK has put as many mbufs there, and they are ours now.
         unsafe { burst.assume_filled(usize::from(received)) };
         usize::from(received)
+    }
+
+    /// Frees what waits to be received; not for ever where more comes all the time.
+    pub(crate) fn discard_waiting(&mut self) {
+        let mut burst: Burst = Burst::new();
+        for _ in 0..MOST_BURSTS_WAITING {
+            if self.rx(&mut burst) == 0 {
+                return;
+            }
+            burst.clear();
+        }
     }
 }
 
