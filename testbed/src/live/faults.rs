@@ -1,10 +1,11 @@
 //! What routers do to packets on purpose: nftables rules that lose and double, count every loss by
-//! its 5-tuple and log each packet that they touch.
+//! its 5-tuple and log each packet that they lose or double; and that hand out packets of slow links.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use super::slow::{SLOW_GROUP, is_slow};
 use crate::fabric::{FlowLoss, Namespace, loss};
 use crate::topology::LinkQuality;
 
@@ -18,6 +19,9 @@ pub(super) const DOUBLED: &str = "doubled";
 /// The IPv4 identification of packets of made-up traffic. Hosts drop these as they arrive, before
 /// anything answers that no one listens there; a kernel's own packets have it once in 65,536.
 pub(super) const IP_ID: u16 = 0xCA1A;
+
+/// The mark of packets that found the queue of a slow link full.
+pub(super) const OVERFLOW: u32 = 1;
 
 /// Shares are in millionths.
 const WHOLE: u32 = 1_000_000;
@@ -43,6 +47,10 @@ pub(super) fn install(router: &Namespace) -> Result<()> {
              udp length 12 accept
              meta l4proto {{ tcp, udp }} jump links
            }}
+           chain output {{
+             type filter hook output priority 0; policy accept;
+             meta mark {OVERFLOW} goto lose
+           }}
          }}"
     );
     router.run_with_input("nft", &["-f", "-"], &ruleset).map(drop)
@@ -61,6 +69,12 @@ pub(super) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> 
             };
             rules +=
                 &format!("add rule ip calumma links iifname \"{interface}\" {chance}{target}\n");
+        }
+        if is_slow(quality) {
+            rules += &format!(
+                "add rule ip calumma links iifname \"{interface}\" \
+                 log prefix \"{interface}\" group {SLOW_GROUP} drop\n"
+            );
         }
     }
     router.run_with_input("nft", &["-f", "-"], &rules).map(drop)

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrLike, sendto,
+    socket,
 };
 
 use super::faults::IP_ID;
@@ -83,15 +84,19 @@ impl Sender {
     fn send(&self, edge: usize, from: Ipv4Addr, to: Ipv4Addr, packet: &[u8]) -> Result<()> {
         // Hosts are numbered from 1 on in the last byte of their addresses.
         let host = usize::from(from.octets()[3]) - 1;
-        let socket = self.sockets[edge][host].as_raw_fd();
         let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
-        loop {
-            match sendto(socket, packet, &to, MsgFlags::empty()) {
-                Ok(_) => return Ok(()),
-                // The queue of the host is full for a moment.
-                Err(Errno::ENOBUFS | Errno::EINTR) => std::thread::yield_now(),
-                Err(errno) => return Err(errno).context("sending a packet"),
-            }
+        send(&self.sockets[edge][host], packet, &to)
+    }
+}
+
+/// Sends a packet, from its IP header on, through a raw socket.
+pub(super) fn send(socket: &OwnedFd, packet: &[u8], to: &impl SockaddrLike) -> Result<()> {
+    loop {
+        match sendto(socket.as_raw_fd(), packet, to, MsgFlags::empty()) {
+            Ok(_) => return Ok(()),
+            // The queue of the host is full for a moment.
+            Err(Errno::ENOBUFS | Errno::EINTR) => std::thread::yield_now(),
+            Err(errno) => return Err(errno).context("sending a packet"),
         }
     }
 }

@@ -127,6 +127,9 @@ pub struct Application {
     /// Short connections a second.
     #[serde(default = "one")]
     pub connections: u32,
+    /// Pages asked for in a second.
+    #[serde(default = "one")]
+    pub requests: u32,
 }
 
 fn one() -> u32 {
@@ -143,6 +146,8 @@ pub enum ApplicationKind {
     Udp,
     /// Many TCP connections of some packets each.
     Short,
+    /// HTTP: pages of many sizes over connections that are kept.
+    Http,
 }
 
 /// By how much the clocks of switches are off, each at random within these bounds.
