@@ -110,11 +110,12 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                        request, hdr.record);
 
         hdr.bridge = { UNMEASURED, meta.hashes.word0, meta.hashes.word1, meta.hashes.word2,
-                       meta.hashes.check };
+                       meta.hashes.check, 0 };
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
         } else if (meta.measured) {
             hdr.bridge.kind = MEASURED;
+            hdr.bridge.end = meta.end;
         }
         if (meta.measured && meta.from_host) {
             marking.apply(hdr.ipv4.mark, meta.mark, meta.changed);
@@ -157,12 +158,26 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     words_t masked;
     mark_t carried;
     mark_t given_back;
+    bit<16> missing;
     bool to_host;
 
     // The upper half of the DSCP that packets leave the network with.
     action host(bit<3> dscp) {
         to_host = true;
         given_back = dscp;
+    }
+
+    // A condition can't compute. A Tofino may count the frame check sequence: as few as four bytes can be
+    // missing unnoticed.
+    action compare() {
+        missing = meta.end |-| eg_intr_md.pkt_length;
+    }
+
+    // A packet that is shorter than it says: nobody takes it (RFC 1812, 5.2.2), and where it was counted
+    // it is lost.
+    action discard() {
+        eg_dprsr_md.drop_ctl = 1;
+        to_host = false;
     }
 
     table host_ports {
@@ -180,9 +195,12 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         to_host = false;
         before.apply(hdr, meta);
         host_ports.apply();
+        compare();
         if (meta.kind == COLLECTING) {
             request.collects = true;
             request_of.apply(hdr.collect, request);
+        } else if (missing != 0) {
+            discard();
         } else if (meta.kind == MEASURED && to_host) {
             masks.apply(carried, hdr.bridge, masked, request);
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail, ensure};
 use calumma_controller::report::{EpochReport, Timing};
 use calumma_epoch::EpochClock;
-use calumma_wire::{FrameReader, Message, SwitchKind};
+use calumma_wire::{FrameReader, Marking, Message, SwitchKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -241,6 +241,7 @@ impl Edge {
             kind: SwitchKind::Software,
             program: "load".to_owned(),
             holding: None,
+            marking: Marking::default(),
         }
         .encode(&mut hello);
         stream.write_all(&hello).await?;

@@ -247,6 +247,7 @@ impl std::fmt::Display for Flow {
             1 => "icmp",
             6 => "tcp",
             17 => "udp",
+            58 => "icmp6",
             132 => "sctp",
             other => {
                 return write!(f, "{} > {} proto {other}", self.src, self.dst);

@@ -71,6 +71,7 @@ int calumma_port_info(uint16_t port, struct calumma_port_info *info)
 	info->max_rx_queues = device.max_rx_queues;
 	info->max_tx_queues = device.max_tx_queues;
 	info->socket = rte_eth_dev_socket_id(port);
+	info->interface_index = device.if_index;
 	memcpy(info->mac, mac.addr_bytes, sizeof(info->mac));
 	return 0;
 }

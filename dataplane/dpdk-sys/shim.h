@@ -43,6 +43,8 @@ struct calumma_port_info {
 	uint16_t min_mtu;
 	uint16_t max_mtu;
 	int socket;
+	/* Index of the kernel's interface under the device; 0: none. */
+	uint32_t interface_index;
 	uint8_t mac[6];
 	bool rss;
 };

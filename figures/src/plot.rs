@@ -16,7 +16,7 @@ const LEGEND: u32 = 24;
 /// Charts in a row.
 const COLUMNS: usize = 2;
 /// Width of a name in the legend.
-const NAME: u32 = 160;
+const NAME: u32 = 220;
 
 /// Told apart on paper and by most who see colours differently.
 const COLOURS: [RGBColor; 12] = [
@@ -200,12 +200,22 @@ fn span(axis: &Axis, values: impl Iterator<Item = f64>, from_zero: bool) -> Rang
     }
 }
 
-/// A number as axes show it: short, without a tail of zeros.
+/// A number as axes show it: short, without a tail of zeros, and with enough digits for neighbouring
+/// labels to differ.
 fn number(value: &f64) -> String {
     let magnitude = value.abs();
-    if magnitude != 0.0 && !(1e-3..1e5).contains(&magnitude) {
-        return format!("{value:.0e}");
+    let scaled = |unit: f64, suffix: &str| format!("{}{suffix}", short(value / unit));
+    match magnitude {
+        0.0 => "0".to_owned(),
+        1e10.. => format!("{value:.1e}").replace(".0e", "e"),
+        1e6.. => scaled(1e6, "M"),
+        1e4.. => scaled(1e3, "k"),
+        1e-3.. => short(*value),
+        _ => format!("{value:.1e}").replace(".0e", "e"),
     }
+}
+
+fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -217,7 +227,17 @@ mod tests {
     #[test]
     fn axis_labels_are_short() {
         let labels = [0.0, 0.25, 1.0, 600.0, 2e6, 1e-4].map(|value| number(&value));
-        assert_eq!(labels, ["0", "0.25", "1", "600", "2e6", "1e-4"]);
+        assert_eq!(labels, ["0", "0.25", "1", "600", "2M", "1e-4"]);
+    }
+
+    #[test]
+    fn neighbouring_labels_differ() {
+        for step in [1.5e-4, 0.02, 0.5, 20.0, 5e3, 5e4, 2.5e5, 5e6] {
+            let labels: Vec<String> = (0..8).map(|at| number(&(step * f64::from(at)))).collect();
+            let mut different = labels.clone();
+            different.dedup();
+            assert_eq!(labels, different);
+        }
     }
 
     #[test]

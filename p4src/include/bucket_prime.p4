@@ -29,7 +29,15 @@ control CheckFragment(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8
 }
 
 control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
-                  in bit<32> check, out fragments_t fragments) {
+                  in bit<32> check, in bool collects, out fragments_t fragments) {
+    // A collection packet adds nothing.
+    action nothing() {
+        fragments.f0 = 0;
+        fragments.f1 = 0;
+        fragments.f2 = 0;
+        fragments.f3 = 0;
+    }
+
     action cut() {
         fragments.f0 = src & 0x7FFFFFFF;
         fragments.f1 = dst & 0x7FFFFFFF;
@@ -46,7 +54,11 @@ control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pr
     }
 
     apply {
-        cut();
+        if (collects) {
+            nothing();
+        } else {
+            cut();
+        }
         invert();
     }
 }
@@ -63,17 +75,14 @@ header record_h {
 control ModularSum(in access_t access, in index_t index, in bit<32> fragment, in bit<32> inverse,
                    inout bit<32> word)(bit<32> size) {
     Register<bit<32>, index_t>(size, 0) sums;
-    RegisterAction<bit<32>, index_t, bit<32>>(sums) encode = {
-        void apply(inout bit<32> value) {
+    // Nothing is added to what is only read.
+    RegisterAction<bit<32>, index_t, bit<32>>(sums) add = {
+        void apply(inout bit<32> value, out bit<32> rv) {
             if (value >= inverse) {
                 value = value - inverse;
             } else {
                 value = value + fragment;
             }
-        }
-    };
-    RegisterAction<bit<32>, index_t, bit<32>>(sums) read = {
-        void apply(inout bit<32> value, out bit<32> rv) {
             rv = value;
         }
     };
@@ -84,10 +93,8 @@ control ModularSum(in access_t access, in index_t index, in bit<32> fragment, in
     };
 
     apply {
-        if (access == RECORD) {
-            encode.execute(index);
-        } else if (access == READ) {
-            word = read.execute(index);
+        if (access == RECORD || access == READ) {
+            word = add.execute(index);
         } else if (access == CLEAR) {
             clear.execute(index);
         }
@@ -101,19 +108,14 @@ control BucketArray(in access_t access, in index_t index, in fragments_t fragmen
     ModularSum(size) fragment2;
     ModularSum(size) fragment3;
     Register<bit<32>, index_t>(size, 0) counts;
-    RegisterAction<bit<32>, index_t, bit<32>>(counts) count = {
-        void apply(inout bit<32> value) {
-            value = value + 1;
-        }
-    };
-    RegisterAction<bit<32>, index_t, bit<32>>(counts) read = {
+    RegisterAction<bit<32>, index_t, bit<32>>(counts) touch = {
         void apply(inout bit<32> value, out bit<32> rv) {
+            if (access == RECORD) {
+                value = value + 1;
+            } else if (access == CLEAR) {
+                value = 0;
+            }
             rv = value;
-        }
-    };
-    RegisterAction<bit<32>, index_t, bit<32>>(counts) clear = {
-        void apply(inout bit<32> value) {
-            value = 0;
         }
     };
 
@@ -122,13 +124,11 @@ control BucketArray(in access_t access, in index_t index, in fragments_t fragmen
         fragment1.apply(access, index, fragments.f1, fragments.inverse1, record.w1);
         fragment2.apply(access, index, fragments.f2, fragments.inverse2, record.w2);
         fragment3.apply(access, index, fragments.f3, fragments.inverse3, record.w3);
-        if (access == RECORD) {
-            count.execute(index);
-        } else if (access == READ) {
-            record.w4 = read.execute(index);
+        if (access != NOTHING) {
+            record.w4 = touch.execute(index);
+        }
+        if (access == READ) {
             record.setValid();
-        } else if (access == CLEAR) {
-            clear.execute(index);
         }
     }
 }

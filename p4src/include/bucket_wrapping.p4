@@ -21,7 +21,7 @@ control CheckFragment(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8
 
 // The 104 bits of the key and a zero bit, cut in order by the hash units.
 control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> protocol,
-                  in bit<32> check, out fragments_t fragments) {
+                  in bit<32> check, in bool collects, out fragments_t fragments) {
     Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece0;
     Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece1;
     Hash<bit<16>>(HashAlgorithm_t.IDENTITY) piece2;
@@ -57,6 +57,9 @@ control Fragments(in bit<32> src, in bit<32> dst, in bit<32> ports, in bit<8> pr
         cut_last();
     }
 }
+
+// A stateful ALU gives one word, so the words of a pair are read one after the other.
+const access_t READ_SECOND = 3;
 
 struct pair_t {
     bit<32> first;

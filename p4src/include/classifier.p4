@@ -5,60 +5,42 @@
 
 control Counters8(in access_t access, in index_t index, inout bit<8> count) {
     Register<bit<8>, index_t>(2 * CLASSIFIER_8, 0) counters;
-    RegisterAction<bit<8>, index_t, bit<8>>(counters) insert = {
+    // What is to be done is for the stateful ALU to decide: one table instead of three.
+    RegisterAction<bit<8>, index_t, bit<8>>(counters) touch = {
         void apply(inout bit<8> value, out bit<8> rv) {
-            value = value |+| 1;
+            if (access == RECORD) {
+                value = value |+| 1;
+            } else if (access == CLEAR) {
+                value = 0;
+            }
             rv = value;
-        }
-    };
-    RegisterAction<bit<8>, index_t, bit<8>>(counters) read = {
-        void apply(inout bit<8> value, out bit<8> rv) {
-            rv = value;
-        }
-    };
-    RegisterAction<bit<8>, index_t, bit<8>>(counters) clear = {
-        void apply(inout bit<8> value) {
-            value = 0;
         }
     };
 
     apply {
-        if (access == RECORD) {
-            count = insert.execute(index);
-        } else if (access == READ) {
-            count = read.execute(index);
-        } else if (access == CLEAR) {
-            clear.execute(index);
+        if (access != NOTHING) {
+            count = touch.execute(index);
         }
     }
 }
 
 control Counters16(in access_t access, in index_t index, inout bit<16> count) {
     Register<bit<16>, index_t>(2 * CLASSIFIER_16, 0) counters;
-    RegisterAction<bit<16>, index_t, bit<16>>(counters) insert = {
+    // What is to be done is for the stateful ALU to decide: one table instead of three.
+    RegisterAction<bit<16>, index_t, bit<16>>(counters) touch = {
         void apply(inout bit<16> value, out bit<16> rv) {
-            value = value |+| 1;
+            if (access == RECORD) {
+                value = value |+| 1;
+            } else if (access == CLEAR) {
+                value = 0;
+            }
             rv = value;
-        }
-    };
-    RegisterAction<bit<16>, index_t, bit<16>>(counters) read = {
-        void apply(inout bit<16> value, out bit<16> rv) {
-            rv = value;
-        }
-    };
-    RegisterAction<bit<16>, index_t, bit<16>>(counters) clear = {
-        void apply(inout bit<16> value) {
-            value = 0;
         }
     };
 
     apply {
-        if (access == RECORD) {
-            count = insert.execute(index);
-        } else if (access == READ) {
-            count = read.execute(index);
-        } else if (access == CLEAR) {
-            clear.execute(index);
+        if (access != NOTHING) {
+            count = touch.execute(index);
         }
     }
 }

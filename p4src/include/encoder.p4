@@ -21,7 +21,7 @@ control Encoder(in mark_t mark, in words_t masked, in bit<32> check,
         index0 = request.next;
         index1 = request.next;
         index2 = request.next;
-        cut.apply(src, dst, ports, protocol, check, fragments);
+        cut.apply(src, dst, ports, protocol, check, request.collects, fragments);
         if (!request.collects) {
             modulo0.apply(mark, masked.word0, index0);
             modulo1.apply(mark, masked.word1, index1);

@@ -14,6 +14,9 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
     bit<8> slot;
     bool decided;
     bool spreads;
+    bool routed;
+    bit<8> flow_byte;
+    Hash<bit<8>>(HashAlgorithm_t.CRC8) flow6;
 
     action send(PortId_t port) {
         ig_tm_md.ucast_egress_port = port;
@@ -45,16 +48,30 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
         ig_tm_md.ucast_egress_port = port;
         hdr.ethernet.src = src;
         hdr.ethernet.dst = dst;
+        routed = true;
+    }
+
+    action lower() {
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         before.ttl = LOWER_TTL;
         changed = true;
+    }
+
+    action lower6() {
+        hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
+    }
+
+    // IPv6 has no keyed hash; RFC 6438 asks for these.
+    action spread_by_label() {
+        flow_byte = flow6.get({ hdr.ipv6.flow_label, hdr.ipv6.src_network, hdr.ipv6.src_interface,
+                                hdr.ipv6.dst_network, hdr.ipv6.dst_interface });
     }
 
     // The members of a group are its slots 0 to mask; flows spread over them by a hash.
     action spread(bit<16> to_group, bit<8> mask) {
         spreads = true;
         group = to_group;
-        slot = flow_word[15:8] & mask;
+        slot = flow_byte & mask;
     }
 
     table routes {
@@ -62,6 +79,13 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
         actions = { route; spread; drop; }
         const default_action = drop;
         size = ROUTES;
+    }
+
+    table routes6 {
+        key = { hdr.ipv6.dst_network : lpm; }
+        actions = { route; spread; drop; }
+        const default_action = drop;
+        size = ROUTES6;
     }
 
     table members {
@@ -76,6 +100,11 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
         spreads = false;
         group = 0;
         slot = 0;
+        routed = false;
+        flow_byte = flow_word[15:8];
+        if (hdr.ipv6.isValid()) {
+            spread_by_label();
+        }
         if (collects) {
             decided = true;
         } else {
@@ -84,14 +113,22 @@ control Forwarding(inout headers_t hdr, inout before_t before, inout bool change
         if (!decided) {
             port_pair.apply();
         }
-        if (!decided && (!hdr.ipv4.isValid() || hdr.ipv4.ttl < 2)) {
-            drop();
-        }
         if (!decided) {
-            routes.apply();
+            if (hdr.ipv4.isValid() && hdr.ipv4.ttl[7:1] != 0) {
+                routes.apply();
+            } else if (hdr.ipv6.isValid() && hdr.ipv6.hop_limit[7:1] != 0) {
+                routes6.apply();
+            } else {
+                drop();
+            }
         }
         if (spreads) {
             members.apply();
+        }
+        if (routed && hdr.ipv6.isValid()) {
+            lower6();
+        } else if (routed) {
+            lower();
         }
     }
 }

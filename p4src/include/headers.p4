@@ -41,6 +41,20 @@ header ipv4_h {
     bit<32> dst;
 }
 
+// Routed by the upper halves of destinations, which name networks (RFC 4291, 2.5.1).
+header ipv6_h {
+    bit<4> version;
+    bit<8> traffic_class;
+    bit<20> flow_label;
+    bit<16> payload_length;
+    bit<8> next_header;
+    bit<8> hop_limit;
+    bit<64> src_network;
+    bit<64> src_interface;
+    bit<64> dst_network;
+    bit<64> dst_interface;
+}
+
 // Four bytes of IPv4 options.
 header option_h {
     bit<32> bytes;
@@ -54,7 +68,6 @@ header ports_h {
 // What a collection packet asks for; behind it the records come in, the newest first.
 header collect_h {
     bit<8> source;     // counter or bucket array, see collection.p4
-    bit<5> reserved;
     access_t access;
     index_t next;      // element that is accessed next
     bit<16> left;      // elements still to access
@@ -85,6 +98,7 @@ header bridge_h {
     word_t word1;
     word_t word2;
     bit<32> check;             // the fragment with the fingerprint
+    bit<16> end;               // length at egress by the IPv4 total length; 0 where not measured
 }
 
 // In front of the copy of a collection packet that goes on where the full one stopped.
@@ -99,6 +113,7 @@ struct headers_t {
     counter_h counter;
     record_h record;
     vlan_h[2] vlan;
+    ipv6_h ipv6;
     ipv4_h ipv4;
     option_h[10] options;
     ports_h ports;
@@ -133,6 +148,7 @@ struct metadata_t {
     class_t class;
     bool readable;             // IPv4 with ports, as far as the parser sees
     bit<32> ports;             // 0 where there are none
+    bit<16> end;               // how long the packet must be at egress
     before_t before;
     bool changed;              // the checksum must follow
     bool from_host;

@@ -1,5 +1,5 @@
 // From bytes to headers, the same in both gresses: Ethernet, up to two VLAN tags, IPv4 with its
-// options, the ports of TCP, UDP and SCTP in first fragments.
+// options, the ports of TCP, UDP and SCTP in first fragments; IPv6 as far as it is forwarded by.
 //
 // What can't be read to the ports is left unreadable: it is forwarded and not measured.
 
@@ -44,9 +44,10 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
-    // Counted, and forwarded by port.
+    // Counted and forwarded, not measured.
     state ipv6 {
         meta.class = IPV6;
+        pkt.extract(hdr.ipv6);
         transition accept;
     }
 
@@ -128,11 +129,13 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
 
     state bridged {
         pkt.extract(hdr.bridge);
+        meta.end = hdr.bridge.end;
         transition packet;
     }
 
     state continued {
         pkt.advance(8);
+        meta.end = 0;
         transition packet;
     }
 

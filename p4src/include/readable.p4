@@ -1,17 +1,36 @@
 // Whether a packet is measured: IPv4 whose headers could be read to the ports, and whose total
-// length covers what was read (a frame may be padded). `missing` says by how much it does not.
+// length covers what was read (a frame may be padded). `missing` says by how much it does not. How
+// long the packet is by that length is for the egress, which is the first to know how long it is.
 
 control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
                  out bit<16> missing) {
     bit<16> needed;
+    bit<16> front;
 
     action need(bit<16> bytes) {
         needed = bytes;
     }
 
+    action in_front(bit<16> bytes) {
+        front = bytes;
+    }
+
+    // What comes before the IPv4 header at egress: the bridged header, Ethernet, and the tags.
+    table layer2_length {
+        key = { hdr.vlan[0].isValid() : exact; hdr.vlan[1].isValid() : exact; }
+        actions = { in_front; }
+        const default_action = in_front(27);
+        const entries = {
+            (true, false) : in_front(31);
+            (true, true) : in_front(35);
+        }
+        size = 2;
+    }
+
     // A step of its own: a condition can't compute.
     action compare() {
         missing = needed |-| hdr.ipv4.total_length;
+        meta.end = hdr.ipv4.total_length |+| front;
     }
 
     table header_length {
@@ -50,6 +69,7 @@ control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
     apply {
         meta.measured = false;
         header_length.apply();
+        layer2_length.apply();
         compare();
         if (meta.readable && parser_err == PARSER_ERROR_OK && missing == 0) {
             meta.measured = true;

@@ -10,13 +10,11 @@ typedef bit<2> hierarchy_t;  // 0 non-sampled LL, 1 sampled LL, 2 HL candidate, 
 typedef bit<3> mark_t;       // timestamp bit, then hierarchy: what travels with a packet
 
 // What a packet does to a register. Ordinary packets record; collection packets do the rest, one
-// at a time. A stateful ALU gives one word, so the two words of a pair are read one after the
-// other.
-typedef bit<3> access_t;
+// at a time.
+typedef bit<8> access_t;
 const access_t NOTHING = 0;
 const access_t RECORD = 1;
 const access_t READ = 2;
-const access_t READ_SECOND = 3;
 const access_t CLEAR = 4;
 
 #endif

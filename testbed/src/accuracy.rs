@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use calumma_controller::report::EdgeReport;
-use calumma_sketch::{FlowKey, estimate};
+use calumma_sketch::{WideKey, estimate};
 
 /// Errors of an edge's accumulation tasks in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,14 +22,13 @@ pub struct Accuracy {
 impl Accuracy {
     /// The errors of `edge`, where flows of `truth` (packets by flow) entered and those of more than
     /// `heavy` packets are heavy hitters; nothing where nothing entered.
-    pub fn of(edge: &EdgeReport, truth: &HashMap<FlowKey, u64>, heavy: u64) -> Option<Self> {
+    pub fn of(edge: &EdgeReport, truth: &HashMap<WideKey, u64>, heavy: u64) -> Option<Self> {
         if truth.is_empty() {
             return None;
         }
-        let hitters: HashSet<FlowKey> =
+        let hitters: HashSet<WideKey> =
             truth.iter().filter(|(_, size)| **size > heavy).map(|(flow, _)| *flow).collect();
-        let reported =
-            edge.heavy_hitters.iter().map(|hitter| hitter.flow.key::<FlowKey>().unwrap()).collect();
+        let reported = edge.heavy_hitters.iter().filter_map(|hitter| hitter.flow.key()).collect();
         let mut distribution: BTreeMap<u64, f64> = BTreeMap::new();
         truth.values().for_each(|&size| *distribution.entry(size).or_default() += 1.0);
         let sizes: Vec<(u64, f64)> = distribution.iter().map(|(&size, &n)| (size, n)).collect();
@@ -54,7 +53,7 @@ impl Accuracy {
 }
 
 /// Harmonic mean of precision and recall; 1 where there is nothing to find and nothing was found.
-pub fn f1(truth: &HashSet<FlowKey>, reported: &HashSet<FlowKey>) -> f64 {
+pub fn f1(truth: &HashSet<WideKey>, reported: &HashSet<WideKey>) -> f64 {
     if truth.is_empty() && reported.is_empty() {
         return 1.0;
     }
@@ -92,7 +91,7 @@ mod tests {
 
     #[test]
     fn f1_is_that_of_the_paper() {
-        let flow = |n: u32| FlowKey::from_words(n, 1, 2, 17);
+        let flow = |n: u32| WideKey::v4(n.into(), 1.into(), 0, 2, 17);
         let set = |range: std::ops::Range<u32>| range.map(flow).collect::<HashSet<_>>();
         assert_eq!(f1(&set(0..0), &set(0..0)), 1.0);
         assert_eq!(f1(&set(0..4), &set(2..6)), 0.5);

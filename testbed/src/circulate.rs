@@ -14,17 +14,18 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::EpochReport;
-use calumma_sketch::FlowKey;
+use calumma_sketch::{KeyKind, WideKey};
 use serde::Serialize;
 
 use crate::balance;
-use crate::calumma::{Controller, Device, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, Measured, Place, Reports, Switch, Wire};
 use crate::capture::PcapWriter;
 use crate::fabric::{Namespace, Run};
 use crate::workload::frame;
@@ -39,7 +40,7 @@ const HEAVY_HITTER: u64 = 1_000_000_000;
 const SLOWEST_PPS: u64 = 200_000;
 
 /// Packets that go round on each lcore: more than a burst, and half of what a ring holds.
-const ROUND: u32 = 512;
+const ROUND: u16 = 512;
 
 /// What became of the packets.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -99,13 +100,17 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
     let switches = Namespace::create(&run, "switches")?;
     let place =
         Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
-    let mut controller =
-        Controller::start(place, &["e1"], &epochs, HEAVY_HITTER, ShiftingMode::Static)?;
+    let measured = Measured {
+        keys: KeyKind::Dual,
+        heavy_hitter: HEAVY_HITTER,
+        shifting: ShiftingMode::Static,
+    };
+    let mut controller = Controller::start(place, &["e1"], &epochs, &measured)?;
     let file = |name: &str| run.directory().join(name).display().to_string();
     let mut pcap = String::from("--vdev=net_pcap0");
     for lcore in 0..lcores {
         let name = file(&format!("in{lcore}.pcap"));
-        write_capture(Path::new(&name), lcore as u16)?;
+        write_capture(Path::new(&name), lcore as u8)?;
         pcap += &format!(",rx_pcap={name},tx_pcap={}", file(&format!("out{lcore}.pcap")));
     }
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -199,36 +204,111 @@ fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Ci
     })
 }
 
-/// Writes [`ROUND`] packets of mixed lengths and kinds: TCP and UDP of many flows, behind VLAN tags,
-/// in fragments, malformed in several ways, and some that are no IPv4 at all.
-fn write_capture(path: &Path, lcore: u16) -> Result<()> {
+/// Writes [`ROUND`] packets of mixed lengths and kinds.
+fn write_capture(path: &Path, lcore: u8) -> Result<()> {
     let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
     let mut capture = PcapWriter::new(BufWriter::new(file))?;
     for number in 0..ROUND {
-        let [high, low] = (number as u16).to_be_bytes();
-        let protocol = if number % 3 == 0 { 6 } else { 17 };
-        let source = [10, lcore as u8, high, low].into();
-        let key = FlowKey::v4(source, [10, 200, 0, 1].into(), 1024 + number as u16, 80, protocol);
-        let length = [60, 128, 590, 1514][number as usize % 4];
-        let mut bytes = frame(&key, length).to_vec();
-        bytes.resize(length.into(), 0);
-        match number % 16 {
-            // Two VLAN tags.
-            12 => drop(bytes.splice(12..12, [0x88, 0xA8, 0, 5, 0x81, 0, 0, 7])),
-            // A fragment that is not the first; its checksum does not matter to anybody here.
-            13 => bytes[21] = 16,
-            // An IP header shorter than any.
-            14 => bytes[14] = 0x44,
-            // IPv6, and what is no IP.
-            15 => bytes[12..14].copy_from_slice(if number % 32 == 15 {
-                &[0x86, 0xDD]
-            } else {
-                &[8, 6]
-            }),
-            _ => {}
-        }
+        let bytes = packet(number, lcore);
         capture.write(0, bytes.len() as u32, &bytes)?;
     }
     capture.finish()?;
     Ok(())
+}
+
+/// A packet of a flow of its own: IPv4 and IPv6 with TCP, UDP, SCTP or ICMP, of four lengths; one in six
+/// of them behind VLAN tags, a fragment, with IPv6 extension headers or malformed; and some that are
+/// no IP at all.
+fn packet(number: u16, lcore: u8) -> Vec<u8> {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    const ICMP: [u8; 2] = [1, 58];
+    const SCTP: u8 = 132;
+    let ipv6 = number % 2 == 1;
+    let protocol = [TCP, UDP, UDP, SCTP, TCP, ICMP[usize::from(ipv6)]][usize::from(number / 2 % 6)];
+    let [high, low] = number.to_be_bytes();
+    let key = if ipv6 {
+        let source = Ipv6Addr::new(0xFD00, lcore.into(), 0, 0, 0, 0, 0, number);
+        let to = Ipv6Addr::new(0xFD00, 200, 0, 0, 0, 0, 0, 1);
+        WideKey::v6(source, to, 1024 + number, 80, protocol)
+    } else {
+        WideKey::v4(
+            [10, lcore, high, low].into(),
+            [10, 200, 0, 1].into(),
+            1024 + number,
+            80,
+            protocol,
+        )
+    };
+    let length = [60, 128, 590, 1500][usize::from(number / 12 % 4)];
+    let mut bytes = frame(&key, length).to_vec();
+    bytes.resize(usize::from(length).max(bytes.len()), 0);
+    let mut extend = |header: u8, contents: [u8; 7]| {
+        bytes.splice(54..54, [&[bytes[20]][..], &contents].concat());
+        bytes[20] = header;
+        let payload_len = (bytes.len() - 54) as u16;
+        bytes[18..20].copy_from_slice(&payload_len.to_be_bytes());
+    };
+    match number % 48 {
+        2 | 3 => drop(bytes.splice(12..12, [0x88, 0xA8, 0, 5, 0x81, 0, 0, 7])),
+        10 | 11 => drop(bytes.splice(12..12, [0x81, 0, 0, 9])),
+        // Fragments that are not the first; the header's checksum does not matter to anybody here.
+        20 => bytes[21] = 16,
+        21 => extend(44, [0, 0, 8, 0, 0, 0, 7]),
+        // Options to look at on every hop, and at the destination.
+        29 => {
+            extend(60, [0, 1, 4, 0, 0, 0, 0]);
+            extend(0, [0, 1, 4, 0, 0, 0, 0]);
+        }
+        // An IP header shorter than any, and a payload longer than the packet.
+        36 => bytes[14] = 0x44,
+        37 => bytes[18] = 0xFF,
+        46 => bytes[12..14].copy_from_slice(&[8, 6]),
+        _ => {}
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use calumma_edge::parse::{Parsed, parse};
+
+    #[test]
+    fn a_round_has_packets_of_all_kinds_and_lengths() {
+        let (mut kinds, mut lengths) = (BTreeMap::new(), BTreeMap::new());
+        for bytes in (0..ROUND).map(|number| packet(number, 0)) {
+            let tagged = bytes[12] == 0x81 || bytes[12] == 0x88;
+            let (kind, protocol, ports) = match parse(&bytes, bytes.len()) {
+                Parsed::Flow { key, .. } => ("ipv4", key.protocol(), key.sport() > 0),
+                Parsed::Flow6 { key, .. } => ("ipv6", key[36], key[32] > 0),
+                Parsed::Malformed(kind) => (kind.name(), 0, false),
+                Parsed::Unmeasured(kind) => (kind.name(), 0, false),
+            };
+            *kinds.entry((kind, protocol, ports, tagged)).or_insert(0) += 1;
+            *lengths.entry(bytes.len()).or_insert(0) += 1;
+        }
+        for family in ["ipv4", "ipv6"] {
+            for protocol in [6, 17, 132] {
+                assert!(kinds[&(family, protocol, true, false)] > 30, "{kinds:?}");
+            }
+            assert!(kinds.keys().any(|kind| kind.0 == family && kind.3), "{kinds:?}");
+        }
+        // Fragments that are not the first have no ports, and ICMP has none.
+        for portless in [("ipv4", 1), ("ipv6", 58)] {
+            assert!(kinds[&(portless.0, portless.1, false, false)] > 20, "{kinds:?}");
+        }
+        let fragments = kinds
+            .iter()
+            .filter(|((_, protocol, ports, _), _)| matches!(protocol, 6 | 17 | 132) && !ports);
+        assert_eq!(fragments.map(|(_, packets)| packets).sum::<i32>(), 22);
+        for broken in ["ipv4_header_length", "ipv6_payload_length", "not_ip"] {
+            assert!(kinds[&(broken, 0, false, false)] >= 10, "{kinds:?}");
+        }
+        for length in [60, 128, 590, 1500] {
+            assert!(lengths[&length] > 50, "{lengths:?}");
+        }
+    }
 }

@@ -280,6 +280,9 @@ struct Sending {
     /// Length of packets in bytes, without the frame check sequence, or imix
     #[arg(long, default_value = "64")]
     size: Sizes,
+    /// Share of the flows that are IPv6
+    #[arg(long, default_value_t = 0.0)]
+    ipv6: f64,
     /// Millions of packets a second; without, as fast as the port takes them
     #[arg(long, value_name = "MPPS", conflicts_with = "search")]
     rate: Option<f64>,
@@ -313,6 +316,7 @@ impl Sending {
                 flows: self.flows,
                 popularity: self.popularity,
                 sizes: self.size,
+                ipv6: self.ipv6,
                 seed: self.seed,
             },
             pace,
@@ -336,6 +340,9 @@ struct MadeTraffic {
     /// Share of the flows that are TCP; the others are UDP
     #[arg(long, default_value_t = 0.0)]
     tcp: f64,
+    /// Share of the flows that are IPv6; the others are IPv4
+    #[arg(long, default_value_t = 0.0)]
+    ipv6: f64,
     /// Share of the flows that other ones take the place of in every epoch
     #[arg(long, default_value_t = 0.0)]
     churn: f64,
@@ -361,8 +368,9 @@ struct MadeTraffic {
 
 impl MadeTraffic {
     fn record(self, out: &Path, truth: Option<&Path>) -> Result<u64> {
-        let Self { flows, sizes, victims, tcp, churn, .. } = self;
-        let kind = workload::Traffic { flows, sizes, victims, tcp, churn, ..Default::default() };
+        let Self { flows, sizes, victims, tcp, ipv6, churn, .. } = self;
+        let kind =
+            workload::Traffic { flows, sizes, victims, tcp, ipv6, churn, ..Default::default() };
         let topology = Topology::load(&self.topology, Path::new("."), LinkQuality::default())?;
         let recording = workload::pcap::Recording {
             epochs: self.epochs,
@@ -392,12 +400,15 @@ struct Traffic {
     /// Short TCP connections from h1 to h2, spread over the time
     #[arg(long, default_value_t = 300)]
     connections: u32,
+    /// Transfers over IPv6, short connections over IPv4, all in the same sketches
+    #[arg(long)]
+    ipv6: bool,
 }
 
 impl Traffic {
     fn mix(&self) -> Mix {
-        let Self { seconds, tcp_mbit, udp_mbit, connections, .. } = *self;
-        Mix { seconds, tcp_mbit, udp_mbit, connections }
+        let Self { seconds, tcp_mbit, udp_mbit, connections, ipv6, .. } = *self;
+        Mix { seconds, tcp_mbit, udp_mbit, connections, ipv6 }
     }
 }
 
@@ -433,7 +444,7 @@ fn run(command: Command) -> Result<ExitCode> {
             scenario::command::run(&order).map(verdict)
         }
         Command::Figures { out, only, scenarios, captures } => {
-            let context = figures::Context { scenarios, captures };
+            let context = figures::Context::new(scenarios, captures);
             calumma_figures::produce(&figures::table(), &context, &only, &out)?;
             println!("{}", out.join("index.html").display());
             Ok(ExitCode::SUCCESS)

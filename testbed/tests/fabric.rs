@@ -1,7 +1,7 @@
 //! The fabric end to end, with DPDK's own forwarder where the edge switches will be.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use calumma_testbed::baseline;
@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
+const MIXED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/mixed.toml");
 
 /// The network namespaces of a testbed process.
 fn namespaces_of(pid: u32) -> Vec<String> {
@@ -19,26 +20,43 @@ fn namespaces_of(pid: u32) -> Vec<String> {
     text.lines().filter(|line| line.starts_with(&prefix)).map(str::to_owned).collect()
 }
 
-/// Starts a testbed that would run for long, and waits until its network is there.
-fn long_run() -> std::process::Child {
-    let child = Command::new(TESTBED)
-        .args(["baseline", "--seconds", "60"])
+/// A testbed that would run for long.
+fn start(args: &[&str]) -> Child {
+    Command::new(TESTBED)
+        .args(args)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the testbed starts");
-    let end = Instant::now() + Duration::from_secs(20);
-    while namespaces_of(child.id()).len() < 4 {
-        assert!(Instant::now() < end, "the testbed builds its network");
+        .expect("the testbed starts")
+}
+
+/// Waits until so many programs run where a testbed's switches are, and gives their process ids.
+fn programs_of(testbed: &Child, programs: usize) -> Vec<String> {
+    let end = Instant::now() + Duration::from_secs(40);
+    let running = || -> Vec<String> {
+        let namespaces = namespaces_of(testbed.id());
+        let Some(switches) = namespaces.iter().find_map(|line| {
+            line.split_whitespace().next().filter(|name| name.ends_with("-switches"))
+        }) else {
+            return Vec::new();
+        };
+        let pids = Command::new("ip").args(["netns", "pids", switches]).output().expect("ip runs");
+        String::from_utf8_lossy(&pids.stdout).split_whitespace().map(str::to_owned).collect()
+    };
+    loop {
+        let pids = running();
+        if pids.len() >= programs {
+            return pids;
+        }
+        assert!(Instant::now() < end, "the testbed starts its switches: {pids:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
-    child
 }
 
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
 fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
-    let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100 };
+    let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100, ipv6: false };
     let result = baseline::run(&mix, 20, Path::new(TESTBED)).expect("the baseline runs");
 
     let complaints = result.passage.complaints();
@@ -62,9 +80,12 @@ fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
 fn a_run_cleans_up_after_ctrl_c_and_its_guard_after_it_was_killed() {
-    let interrupted = long_run();
-    let killed = long_run();
-    let pid = |child: &std::process::Child| Pid::from_raw(child.id() as i32);
+    let interrupted = start(&["baseline", "--seconds", "60"]);
+    programs_of(&interrupted, 1);
+    let killed = start(&["run", "--live", MIXED]);
+    // A controller, a software edge, and a hardware edge of two programs.
+    let programs = programs_of(&killed, 4);
+    let pid = |child: &Child| Pid::from_raw(child.id() as i32);
 
     kill(pid(&interrupted), Signal::SIGINT).expect("it can be interrupted");
     let interrupted_pid = interrupted.id();
@@ -73,12 +94,14 @@ fn a_run_cleans_up_after_ctrl_c_and_its_guard_after_it_was_killed() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("interrupted: stopping and cleaning up"), "{said}");
     assert_eq!(namespaces_of(interrupted_pid), [""; 0]);
-    assert_eq!(namespaces_of(killed.id()).len(), 4, "the other run's are not touched");
+    assert_eq!(namespaces_of(killed.id()).len(), 8, "the other run's are not touched");
 
     let killed_pid = killed.id();
     kill(pid(&killed), Signal::SIGKILL).expect("it can be killed");
     // Its output ends when the guard, which has it too, has cleaned up.
     killed.wait_with_output().expect("it ends");
     assert_eq!(namespaces_of(killed_pid), [""; 0]);
+    let left = programs.iter().filter(|pid| Path::new("/proc").join(pid).exists());
+    assert_eq!(left.count(), 0, "of the programs {programs:?}");
     assert!(!Path::new("/run/calumma-testbed").join(format!("calumma-{killed_pid}-0")).exists());
 }

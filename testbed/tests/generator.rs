@@ -6,6 +6,7 @@ use std::process::Command;
 
 use calumma_controller::report::Flow;
 use calumma_edge::parse::{Parsed, parse};
+use calumma_sketch::WideKey;
 use calumma_testbed::capture::Capture;
 use calumma_testbed::generator::FlowSent;
 use serde_json::Value;
@@ -52,10 +53,12 @@ fn flows_in(path: &Path) -> BTreeMap<Flow, (u64, usize)> {
     let mut flows = BTreeMap::new();
     let mut capture = Capture::open(path).unwrap();
     while let Some(record) = capture.next_record().unwrap() {
-        let Parsed::Flow { key, .. } = parse(record.bytes, record.bytes.len()) else {
-            panic!("a packet that can't be read");
+        let flow = match parse(record.bytes, record.bytes.len()) {
+            Parsed::Flow { key, .. } => Flow::from(&key),
+            Parsed::Flow6 { key, .. } => Flow::from(&WideKey::from_bytes(key)),
+            _ => panic!("a packet that can't be read"),
         };
-        let (packets, length) = flows.entry(Flow::from(&key)).or_insert((0, record.bytes.len()));
+        let (packets, length) = flows.entry(flow).or_insert((0, record.bytes.len()));
         assert_eq!(*length, record.bytes.len());
         *packets += 1;
     }
@@ -65,8 +68,8 @@ fn flows_in(path: &Path) -> BTreeMap<Flow, (u64, usize)> {
 #[test]
 fn what_it_says_it_sent_is_what_arrives_flow_by_flow() {
     let directory = Scratch::new("truth");
-    let mix = ["--flows", "3000", "--popularity", "zipf:1.0", "--size", "imix", "--seconds", "0.1"];
-    let (outcome, truth) = generate(&directory.0, &mix);
+    let mix = ["--flows", "3000", "--popularity", "zipf:1.0", "--size", "imix", "--ipv6", "0.5"];
+    let (outcome, truth) = generate(&directory.0, &[&mix[..], &["--seconds", "0.1"]].concat());
     let arrived = flows_in(&directory.0.join("sent.pcap"));
 
     assert!(outcome["sent"].as_u64().unwrap() > 1000, "{outcome}");
@@ -74,6 +77,8 @@ fn what_it_says_it_sent_is_what_arrives_flow_by_flow() {
     for FlowSent { flow, packets } in truth {
         assert_eq!(arrived[&flow].0, packets, "{flow}");
     }
+    let ipv6 = arrived.keys().filter(|flow| flow.src.is_ipv6()).count();
+    assert!(ipv6 > arrived.len() / 3, "{ipv6} of {} flows", arrived.len());
     let lengths: std::collections::BTreeSet<_> = arrived.values().map(|&(_, len)| len).collect();
     assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [64, 594, 1518]);
 }

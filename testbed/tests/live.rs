@@ -48,6 +48,32 @@ fn queues_that_overflow_and_packets_that_overtake_are_told_apart() {
 }
 
 #[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn ipv6_is_reported_as_the_kernel_logged_it_beside_ipv4() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live-dual-stack.toml");
+    let scenario = Scenario::load(&file).expect("a scenario");
+    let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
+    // Packets that the kernel logged as lost, and of these what reports named, of IPv4 and of IPv6.
+    let (mut lost, mut named) = ([0, 0], [0, 0]);
+    let played = play_in(&mut live, &scenario, |outcome, epoch| {
+        for flow in &outcome.truth.flows {
+            lost[usize::from(flow.key.src().to_ipv4_mapped().is_none())] += u64::from(flow.lost);
+        }
+        for loss in outcome.report.loss.iter().filter(|_| epoch.decoded) {
+            named[usize::from(loss.flow.src.is_ipv6())] += loss.lost;
+        }
+        Ok(())
+    })
+    .expect("it runs");
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(played.verdicts.iter().all(|verdict| verdict.holds), "{:?}", played.verdicts);
+    for (lost, named) in lost.into_iter().zip(named) {
+        assert!(lost > 1000 && named * 2 > lost, "{lost} packets lost, {named} named");
+    }
+}
+
+#[test]
 #[ignore = "end to end: needs root; `cargo xtask test` runs it"]
 fn what_no_live_fabric_can_do_is_refused_before_anything_is_built() {
     let refused = |text: &str| {

@@ -114,6 +114,34 @@ fn packets_one_by_one_and_runs_of_them_give_the_same_reports() {
 }
 
 #[test]
+fn a_hardware_edge_in_the_place_of_a_software_one_changes_no_report() {
+    for (attention, detail) in
+        [(setup(Detail::Runs, 9).attention, Detail::Runs), (ill(), Detail::Packets { spread: 0.5 })]
+    {
+        let of = |name| {
+            let setup = Setup { attention, ..setup(detail, 9) };
+            let topology = Topology::load(name, Path::new("."), LinkQuality::default()).unwrap();
+            let clocks = SwitchClock::draw(setup.seed, 2, 500.0, 20.0);
+            let mut simulation = Simulation::new(setup, topology, clocks).unwrap();
+            let sizes = Sizes::Constant(30);
+            simulation.set_traffic(vec![Traffic { sizes, ..traffic(250) }]).unwrap();
+            run(&mut simulation, 4)
+        };
+        for (software, hardware) in of("pair").iter().zip(&of("pair e1=tofino")) {
+            let [software, hardware] = [&software.report, &hardware.report];
+            assert!(hardware.complete && hardware.losses_are_certain());
+            assert!(!hardware.loss.is_empty());
+            assert_eq!(software.loss, hardware.loss);
+            for (software, hardware) in software.edges.iter().zip(&hardware.edges) {
+                assert_eq!(software.packets_in, hardware.packets_in);
+                assert_eq!(software.heavy_hitters, hardware.heavy_hitters);
+                assert_eq!(software.hh_load_factor, hardware.hh_load_factor);
+            }
+        }
+    }
+}
+
+#[test]
 fn packets_that_overtake_one_another_are_counted_all_the_same() {
     let mut simulation = network(setup(Detail::Packets { spread: 0.5 }, 4), 300.0);
     simulation.set_traffic(vec![traffic(1500)]).unwrap();

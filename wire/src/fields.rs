@@ -119,6 +119,37 @@ impl Outcome {
     }
 }
 
+/// How a switch marks packets and reads them, in words that are the same where switches do the same: what
+/// all switches of a deployment must agree on beside what the controller tells them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marking {
+    /// Where packets carry their mark: `tos`, `signed tos`, `flow-label`, or `shim` and its EtherType.
+    pub carrier: String,
+    /// By which header packets in tunnels are measured: `outer` or `inner`.
+    pub tunnels: String,
+}
+
+impl Default for Marking {
+    /// What every kind of switch can: in the ToS byte or traffic class, and the outer header.
+    fn default() -> Self {
+        Self { carrier: "tos".to_owned(), tunnels: "outer".to_owned() }
+    }
+}
+
+impl Marking {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_text(out, &self.carrier, MAX_NAME_BYTES);
+        put_text(out, &self.tunnels, MAX_NAME_BYTES);
+    }
+
+    pub(crate) fn decode(body: &mut Body) -> Result<Self, DecodeError> {
+        Ok(Self {
+            carrier: body.text("carrier", MAX_NAME_BYTES)?,
+            tunnels: body.text("tunnels", MAX_NAME_BYTES)?,
+        })
+    }
+}
+
 /// What a switch that connects measures by already, so that a controller which has just started
 /// begins with what holds instead of changing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ pub const MAGIC: u16 = 0xCA1A;
 
 /// The version of the protocol that this crate speaks. Header, `Hello` up to the edge's name and
 /// `Refused` are the same in every version, so that peers of different versions can say so.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// Bytes before the body: length, magic, version, kind.
 pub const HEADER_BYTES: usize = 8;

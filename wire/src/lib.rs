@@ -32,7 +32,7 @@
 //! Nothing here does I/O: [`FrameReader`] takes bytes from whatever socket there is.
 //!
 //! ```
-//! use calumma_wire::{FrameReader, Message, SwitchKind};
+//! use calumma_wire::{FrameReader, Marking, Message, SwitchKind};
 //!
 //! let mut bytes = Vec::new();
 //! let hello = Message::Hello {
@@ -40,6 +40,7 @@
 //!     kind: SwitchKind::Software,
 //!     program: "calumma-edge 0.1.0".to_owned(),
 //!     holding: None,
+//!     marking: Marking::default(),
 //! };
 //! hello.encode(&mut bytes);
 //!
@@ -59,7 +60,7 @@ mod message;
 mod sketches;
 
 pub use error::{DecodeError, Problem};
-pub use fields::{Defects, Holding, Outcome, SwitchKind};
+pub use fields::{Defects, Holding, Marking, Outcome, SwitchKind};
 pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, VERSION, check_layout};
 pub use message::{
     Egress, Ingress, Message, SideHead, Upstream, Upstreams, encode_egress, encode_ingress,

@@ -7,7 +7,7 @@ use calumma_sketch::{
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
 use crate::error::{DecodeError, Problem};
-use crate::fields::{self, Defects, Holding, Outcome, SwitchKind};
+use crate::fields::{self, Defects, Holding, Marking, Outcome, SwitchKind};
 use crate::frame::{LENGTH_BYTES, MAGIC, VERSION};
 use crate::{MAX_NAME_BYTES, MAX_TEXT_BYTES, sketches};
 
@@ -40,6 +40,8 @@ pub enum Message {
         program: String,
         /// What it measures by already; none where it has just started.
         holding: Option<Holding>,
+        /// How it marks and reads packets.
+        marking: Marking,
     },
     /// Switch: what became of a reconfiguration.
     Applied {
@@ -251,12 +253,15 @@ impl Message {
     /// Appends the message's frame. Texts and lists beyond their limits are cut.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Hello { edge, kind, program, holding } => frame(out, kind::HELLO, |out| {
-                put_text(out, edge, MAX_NAME_BYTES);
-                kind.encode(out);
-                put_text(out, program, MAX_TEXT_BYTES);
-                fields::put_holding(out, holding.as_ref());
-            }),
+            Self::Hello { edge, kind, program, holding, marking } => {
+                frame(out, kind::HELLO, |out| {
+                    put_text(out, edge, MAX_NAME_BYTES);
+                    kind.encode(out);
+                    put_text(out, program, MAX_TEXT_BYTES);
+                    fields::put_holding(out, holding.as_ref());
+                    marking.encode(out);
+                })
+            }
             Self::Applied { effective_epoch, outcome } => frame(out, kind::APPLIED, |out| {
                 put_u64(out, *effective_epoch);
                 outcome.encode(out);
@@ -376,6 +381,7 @@ impl Message {
                 kind: SwitchKind::decode(body)?,
                 program: body.text("program", MAX_TEXT_BYTES)?,
                 holding: fields::holding(body)?,
+                marking: Marking::decode(body)?,
             },
             kind::APPLIED => Self::Applied {
                 effective_epoch: body.u64("effective epoch")?,

@@ -7,8 +7,8 @@ use calumma_sketch::{
     AnyKey, Attention, FermatSketch, FlowKey, HashFamily, IngressGroup, Layout, TowerSketch,
 };
 use calumma_wire::{
-    Defects, FrameReader, HEADER_BYTES, Ingress, MAX_FRAME_BYTES, Message, Outcome, Problem,
-    SwitchKind, Upstream, VERSION, check_layout,
+    Defects, FrameReader, HEADER_BYTES, Ingress, MAX_FRAME_BYTES, Marking, Message, Outcome,
+    Problem, SwitchKind, Upstream, VERSION, check_layout,
 };
 use proptest::prelude::*;
 
@@ -176,6 +176,7 @@ fn texts_and_lists_beyond_their_limits_are_cut_not_refused() {
         kind: SwitchKind::Software,
         program: "x".repeat(100_000),
         holding: None,
+        marking: Marking::default(),
     };
     let Ok(Message::Hello { edge, program, .. }) = Message::decode(&encoded(&hello), None) else {
         panic!("a hello");
@@ -346,7 +347,8 @@ fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
         (".{0,16}", any::<bool>(), ".{0,200}").prop_map(|(edge, tofino, program)| {
             let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
-            Message::Hello { edge, kind, program, holding: None }
+            let marking = Marking { carrier: edge.clone(), tunnels: edge.clone() };
+            Message::Hello { edge, kind, program, holding: None, marking }
         }),
         any::<[u64; 3]>().prop_map(|[sent_ns, received_ns, answered_ns]| Message::Echo {
             sent_ns,

@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         produce(&sketches, &Setup { data: data.clone(), quick }, &only, &out)?;
     }
     if in_networks {
-        produce(&networks, &networks::Context { scenarios, captures: data }, &only, &out)?;
+        produce(&networks, &networks::Context::new(scenarios, data), &only, &out)?;
     }
     println!("{}", out.join("index.html").display());
     Ok(())

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use calumma_edge::measure::Moment;
 use calumma_testbed::fabric::{Process, Run, wait_until};
 use serde_json::Value;
 
@@ -291,7 +292,7 @@ pub(super) fn of_the_edge(runs: &[BTreeMap<String, u64>]) -> Vec<Figure> {
         });
         figures.push((format!("edge.all.64B.{stage}.cycles"), "cycles/packet", readings));
     }
-    for burst in ["burst", "burst_at_epoch_event"] {
+    for burst in Moment::ALL.map(Moment::bursts) {
         for quantile in ["p50", "p999", "max"] {
             let readings =
                 each(&|totals| Some(*totals.get(&format!("{burst}.{quantile}_ns"))? as f64 / 1e3));

@@ -26,6 +26,8 @@ pub(super) struct VictimFlows {
     pub(super) how: &'static str,
     /// Whether they have been counted, not inferred.
     pub(super) counted: bool,
+    /// Standard error where sampled ones stand for the others; else 0.
+    pub(super) error: f64,
 }
 
 /// Whether an attention is that of an ill network: light losses are told apart.
@@ -44,19 +46,22 @@ impl VictimFlows {
     ) -> Option<Self> {
         let partition = observation.attention.partition;
         let lost = observation.lost_packets.map(|lost| lost as f64);
-        let counted = |flows, how| Some(Self { flows, how, counted: true });
-        let inferred = |flows, how| Some(Self { flows, how, counted: false });
+        let counted = |flows, error, how| Some(Self { flows, how, counted: true, error });
+        let inferred = |flows, how| Some(Self { flows, how, counted: false, error: 0.0 });
         let light = observation.light_only / observation.attention.sample_rate.as_f64();
         if let Some(heavy) = observation.hl.flows(layout, partition.hl) {
             // Of an LL encoder that failed, some are counted twice: the network stays ill anyway.
             let failed = observation.ll.flows_at_least(layout, partition.ll);
             let failed = failed.filter(|_| !observation.ll.is_complete());
             let rate = observation.attention.sample_rate.as_f64();
-            let flows = heavy + failed.map_or(light, |sampled| sampled / rate);
+            let sampled = failed.unwrap_or(observation.light_only);
+            let flows = heavy + sampled / rate;
+            // Each light loss was sampled or not, by itself.
+            let error = (sampled * (1.0 - rate)).sqrt() / rate;
             return match observation.hl.is_complete() {
-                true if partition.ll == 0 => counted(flows, "decoded"),
-                true => counted(flows, "decoded and sampled"),
-                false => counted(flows, "counted by empty buckets"),
+                true if partition.ll == 0 => counted(flows, error, "decoded"),
+                true => counted(flows, error, "decoded and sampled"),
+                false => counted(flows, error, "counted by empty buckets"),
             };
         }
         let lost = lost?;

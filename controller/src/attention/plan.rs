@@ -15,6 +15,10 @@ use crate::report::{DecodeState, NetworkState};
 /// what they were.
 const CLEARLY_FEWER: f64 = 0.96;
 
+/// Standard errors by which victims that were sampled must be fewer than would turn a network ill
+/// for an ill one to be taken for healthy: else it would be again and again where they are hardly more.
+const SURE: f64 = 2.0;
+
 /// The LL encoder is small and sampled, so its load varies: its band is this much lower than that of
 /// others at its lower end and its aim, and higher at its upper end.
 const LL_BAND: (f64, f64, f64) = (0.85, 0.95, 1.02);
@@ -132,7 +136,7 @@ impl Planning<'_, '_> {
     fn divide(&mut self, victims: Option<&VictimFlows>, memory: &mut Memory) -> Partition {
         let standing = self.standing.partition;
         let was_ill = is_ill(self.standing);
-        let Some(victims @ &VictimFlows { flows, how, .. }) = victims else {
+        let Some(victims @ &VictimFlows { flows, how, error, .. }) = victims else {
             let ill = self.ill_division().filter(|_| was_ill);
             let bounded = ill.unwrap_or_else(|| self.bounds.healthy(self.layout, standing.hl));
             if bounded != standing {
@@ -148,7 +152,8 @@ impl Planning<'_, '_> {
             (true, None) => relieved,
             (true, Some(since)) => relieved.min(since * CLEARLY_FEWER),
         };
-        if flows > limit
+        let doubt = if was_ill { SURE * error } else { 0.0 };
+        if flows + doubt > limit
             && let Some(ill) = self.ill_division()
         {
             if !was_ill {
@@ -171,8 +176,9 @@ impl Planning<'_, '_> {
         let healthy = self.healthy_division(victims);
         if was_ill {
             self.reasons.push(format!(
-                "the network is healthy again: {flows:.0} victim flows ({how}), at most {limit:.0}; \
+                "the network is healthy again: {flows:.0} victim flows ({how}), at most {:.0}; \
                  HH/HL/LL {} -> {}",
+                limit - doubt,
                 in_words(standing),
                 in_words(healthy)
             ));

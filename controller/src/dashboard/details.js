@@ -121,7 +121,7 @@ export function edges(element, report) {
     name.title = where;
     const missing = report?.missing_edges.includes(edge.edge);
     const problem = edge.connected
-      ? [missing && 'missing in this epoch', edge.clock_problem].filter(Boolean).join('; ')
+      ? [missing && 'missing in this epoch', edge.measuring_problem, edge.clock_problem].filter(Boolean).join('; ')
       : ['not connected', edge.last_problem].filter(Boolean).join(': ');
     return { cells: [
       name, count(seen?.packets_in), count(seen?.packets_out), cardinality(seen),

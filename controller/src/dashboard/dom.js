@@ -1,6 +1,6 @@
 // The few helpers that write the page. What comes from the network only ever becomes text nodes.
 
-import { PROTOCOLS } from './format.js';
+import { PROTOCOLS, endText } from './format.js';
 
 /** An element: `el('td', 'number', text or elements...)`. */
 export function el(tag, className, ...children) {
@@ -21,7 +21,14 @@ export function svg(tag, attributes = {}, ...children) {
 /** A flow as a button that opens its history. */
 export function flowButton(flow) {
   const proto = PROTOCOLS[flow.proto];
-  const end = (address, port) => el('span', 'end', proto ? `${address}:${port}` : address);
+  const end = (address, port) => {
+    const text = endText(address, port, flow.proto);
+    // IPv6 is too long for a narrow column: lines may break before a colon.
+    const [first, ...rest] = text.split(/(?=:)/);
+    return address.includes(':')
+      ? el('span', 'end long', first, ...rest.flatMap((part) => [el('wbr'), part]))
+      : el('span', 'end', text);
+  };
   const button = el('button', 'flow', end(flow.src, flow.sport), el('span', 'to', ' → '),
     end(flow.dst, flow.dport), el('span', 'proto', ` ${proto ?? `proto ${flow.proto}`}`));
   button.type = 'button';

@@ -48,12 +48,17 @@ export function clock(unixNs) {
   return `${time}.${String(date.getMilliseconds()).padStart(3, '0')}`;
 }
 
-export const PROTOCOLS = { 1: 'icmp', 6: 'tcp', 17: 'udp', 132: 'sctp' };
+export const PROTOCOLS = { 1: 'icmp', 6: 'tcp', 17: 'udp', 58: 'icmp6', 132: 'sctp' };
+
+/** One end of a flow; an IPv6 address stands in brackets before a port. */
+export function endText(address, port, proto) {
+  if (!PROTOCOLS[proto]) return address;
+  return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
+}
 
 /** A flow in words, as the controller's terminal table writes it. */
 export function flowText(flow) {
-  const proto = PROTOCOLS[flow.proto];
-  return proto
-    ? `${flow.src}:${flow.sport} > ${flow.dst}:${flow.dport} ${proto}`
-    : `${flow.src} > ${flow.dst} proto ${flow.proto}`;
+  const { src, dst, sport, dport, proto } = flow;
+  const protocol = PROTOCOLS[proto] ?? `proto ${proto}`;
+  return `${endText(src, sport, proto)} > ${endText(dst, dport, proto)} ${protocol}`;
 }

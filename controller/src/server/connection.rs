@@ -78,8 +78,8 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::
     // A frame is one write, and the next may be long in coming.
     let _ = link.stream.set_nodelay(true);
     let hello = match timeout(HELLO_TIMEOUT, link.receive(None)).await {
-        Ok(Ok(Some(Message::Hello { edge, kind, program, holding }))) => {
-            Ok((edge, Introduction { kind, program, holding, address }))
+        Ok(Ok(Some(Message::Hello { edge, kind, program, holding, marking }))) => {
+            Ok((edge, Introduction { kind, program, holding, marking, address }))
         }
         Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
         Ok(Ok(None)) => return,

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calumma_epoch::{EpochClock, Timeline};
 use calumma_sketch::{Attention, HashKey};
-use calumma_wire::{Holding, Message, Outcome, SwitchKind};
+use calumma_wire::{Holding, Marking, Message, Outcome, SwitchKind};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
@@ -48,6 +48,10 @@ pub struct EdgeStatus {
     pub kind: Option<&'static str>,
     /// Its program and version.
     pub program: Option<String>,
+    /// Where its packets carry their mark: the same at all edges.
+    pub carrier: Option<String>,
+    /// By which header it measures packets in tunnels: the same at all edges.
+    pub tunnels: Option<String>,
     /// Connections since the controller started.
     pub connections: u64,
     /// The last epoch that it spoke of.
@@ -68,6 +72,8 @@ pub struct EdgeStatus {
     pub late_frames: u64,
     /// Frames whose epoch lay too far from the controller's time.
     pub astray_frames: u64,
+    /// Why it is connected and does not measure as it should; none where it does.
+    pub measuring_problem: Option<String>,
     /// What ended its last connection, or why it was refused.
     pub last_problem: Option<String>,
     /// The switch's own totals, as it sent them last.
@@ -128,6 +134,7 @@ pub(super) struct Introduction {
     pub(super) kind: SwitchKind,
     pub(super) program: String,
     pub(super) holding: Option<Holding>,
+    pub(super) marking: Marking,
     pub(super) address: SocketAddr,
 }
 
@@ -156,6 +163,30 @@ pub struct Hub {
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
     recent: Recent,
+}
+
+/// Why the edge at `position` can't be let in: another one marks packets otherwise, or reads them
+/// otherwise, and everything between the two would seem lost.
+fn mismatch(edges: &[Edge], position: usize, marking: &Marking) -> Option<String> {
+    let Marking { carrier, tunnels } = marking;
+    let others =
+        edges.iter().enumerate().filter(|(at, edge)| *at != position && edge.link.is_some());
+    others.map(|(_, edge)| &edge.status).find_map(|other| {
+        let (theirs, name) = (other.carrier.as_ref()?, &other.edge);
+        if theirs != carrier {
+            return Some(format!(
+                "its packets carry their mark by {carrier:?}, those of {name} by {theirs:?}: give all \
+                 edges the same [carrier]"
+            ));
+        }
+        let theirs = other.tunnels.as_ref()?;
+        (theirs != tunnels).then(|| {
+            format!(
+                "it measures packets in tunnels by their {tunnels} header, {name} by the {theirs} one: \
+                 give all edges the same [measure] tunnels"
+            )
+        })
+    })
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
@@ -291,7 +322,7 @@ impl Hub {
         introduction: Introduction,
         now_ns: u64,
     ) -> Result<Admission, String> {
-        let Introduction { kind, program, holding, address } = introduction;
+        let Introduction { kind, program, holding, marking, address } = introduction;
         // Plan before edges, as everywhere: a change of attention either is in the welcome or finds
         // the edge connected.
         let mut plan = lock(&self.plan);
@@ -302,6 +333,10 @@ impl Hub {
                 self.config.edges
             ));
         };
+        if let Some(problem) = mismatch(&edges, position, &marking) {
+            edges[position].status.last_problem = Some(problem.clone());
+            return Err(problem);
+        }
         if edges[position].link.is_none()
             && let Some(holding) = holding
         {
@@ -319,6 +354,9 @@ impl Hub {
         status.address = Some(address);
         status.kind = Some(kind.name());
         status.program = Some(program);
+        status.carrier = Some(marking.carrier);
+        status.tunnels = Some(marking.tunnels);
+        status.measuring_problem = None;
         status.connections += 1;
         let connection = status.connections;
 
@@ -567,8 +605,8 @@ impl Hub {
                 }
             }
             Outcome::Invalid { reason } => {
-                error!(edge = name, effective_epoch, "attention not accepted: {reason}");
-                status.last_problem = Some(reason);
+                error!(edge = name, effective_epoch, "not accepted: {reason}");
+                status.measuring_problem = Some(reason);
             }
         }
     }

@@ -1,11 +1,16 @@
 //! A network in miniature with the planner in its loop: real groups measure synthetic flows, the
 //! real analyser decodes them, and what is planned from epoch e takes effect in e + 2.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use calumma_controller::attention::{Bounds, Observation, Plan, Planner};
 use calumma_controller::report::{DecodeState, EpochReport, NetworkState};
 use calumma_controller::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_epoch::{EpochClock, Guards, Timeline};
-use calumma_sketch::{Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Layout};
+use calumma_sketch::{
+    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Key, KeyKind, Layout,
+    WideKey,
+};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -64,8 +69,8 @@ pub(crate) struct Step {
 const AT_A_TIME: usize = 2500;
 
 /// What a flow is to the network.
-struct Flow {
-    key: FlowKey,
+struct Flow<K> {
+    key: K,
     from: usize,
     to: usize,
     packets: u32,
@@ -99,7 +104,10 @@ impl Network {
         let epoch = self.epoch;
         self.epoch += 1;
         let attention = self.timeline.freeze(epoch);
-        let edges = self.measure(traffic, attention, epoch);
+        let edges = match self.layout.keys {
+            KeyKind::Ipv4 => self.measure::<FlowKey>(traffic, attention, epoch),
+            KeyKind::Dual => self.measure::<WideKey>(traffic, attention, epoch),
+        };
         let decoder = self.analyser.decoder().clone();
         let decoded = decoder.decode(EpochInput { epoch, planned: attention, edges });
         let plan = {
@@ -122,9 +130,14 @@ impl Network {
         (0..epochs).map(|_| self.step(traffic)).collect()
     }
 
-    fn measure(&mut self, traffic: &Traffic, attention: Attention, epoch: u64) -> Vec<EdgeInput> {
+    fn measure<K: Key>(
+        &mut self,
+        traffic: &Traffic,
+        attention: Attention,
+        epoch: u64,
+    ) -> Vec<EdgeInput> {
         let family: &HashFamily = &self.analyser.family().clone();
-        let flows = self.flows(traffic);
+        let flows: Vec<Flow<K>> = self.flows(traffic);
         let edges = self.edges as usize;
         let ingress = IngressGroup::new(&self.layout, attention, epoch).unwrap();
         let egress = EgressGroup::new(&self.layout, attention).unwrap();
@@ -153,7 +166,7 @@ impl Network {
         groups.iter().enumerate().map(input).collect()
     }
 
-    fn flows(&mut self, traffic: &Traffic) -> Vec<Flow> {
+    fn flows<K: Key>(&mut self, traffic: &Traffic) -> Vec<Flow<K>> {
         let rng = &mut self.rng;
         let wanted = (f64::from(traffic.flows) * traffic.victims).round() as u32;
         let edges = self.edges;
@@ -169,7 +182,7 @@ impl Network {
             let to = (from + rng.random_range(1..edges)) % edges;
             let host = rng.random_range(2..34);
             let (src, dst) = (0x0A00_0000 | from << 16 | host, 0x0A00_0002 | to << 16);
-            let key = FlowKey::from_words(src, dst, rng.random(), 6);
+            let key = key(src, dst, rng.random());
             let lost = if victim { lost } else { 0 };
             Flow { key, from: from as usize, to: to as usize, packets, lost }
         };
@@ -177,8 +190,20 @@ impl Network {
     }
 }
 
+/// A TCP flow between two hosts; where keys hold it, every second one is IPv6.
+fn key<K: Key>(src: u32, dst: u32, ports: u32) -> K {
+    let (sport, dport) = ((ports >> 16) as u16, ports as u16);
+    let address = |host: u32| -> IpAddr {
+        match K::KIND == KeyKind::Dual && ports % 2 == 1 {
+            true => Ipv6Addr::from_bits(0xFD00 << 112 | u128::from(host)).into(),
+            false => Ipv4Addr::from_bits(host).into(),
+        }
+    };
+    K::new(address(src), address(dst), sport, dport, 6).expect("a flow that these keys hold")
+}
+
 /// The flows that the packets belong to, as they come: any order among those that flow at a time.
-fn order(flows: &[Flow], rng: &mut StdRng) -> Vec<usize> {
+fn order<K>(flows: &[Flow<K>], rng: &mut StdRng) -> Vec<usize> {
     let mut order = Vec::new();
     for (first, flows) in flows.chunks(AT_A_TIME).enumerate() {
         let begin = order.len();

@@ -5,7 +5,7 @@ use std::cell::{Cell, LazyCell};
 use calumma_controller::attention::{
     Bounds, Candidates, EdgeObservation, Encoder, Observation, Planner, Victim, Victims,
 };
-use calumma_controller::report::DecodeState;
+use calumma_controller::report::{DecodeState, NetworkState};
 use calumma_sketch::{Attention, Layout, Partition, SampleRate};
 use proptest::prelude::*;
 
@@ -209,6 +209,31 @@ fn where_no_lower_threshold_fitted_none_is_asked_for_until_traffic_changes() {
     let mut fewer = quiet();
     fewer.edges[0].1[3] = (4, 2000.0);
     assert_eq!(asked(&fewer), (true, 4), "six thousand do");
+}
+
+#[test]
+fn an_ill_network_is_not_healthy_by_a_lucky_sample() {
+    let layout = Layout::default();
+    let standing = Attention {
+        t_h: 33,
+        t_l: 14,
+        sample_rate: SampleRate::new(0.135).unwrap(),
+        partition: Partition { hh: 1024, hl: 2560, ll: 512 },
+    };
+    // 5,400 heavy losses, and of the light ones those that were sampled. 7,249 would be few enough.
+    let state = |sampled: f64| {
+        let observed = Observed {
+            hl: Encoder::complete(5400.0 / 7680.0),
+            ll: Encoder::complete(sampled / 1536.0),
+            light_only: sampled,
+            lost_packets: Some(40_000),
+            ..quiet()
+        };
+        let mut planner = Planner::new(layout.clone(), Bounds::of(&layout)).unwrap();
+        planner.next(&observed.under(standing), &standing).state
+    };
+    assert_eq!(state(240.0), NetworkState::Ill, "7,178 by the sample, but it may be 200 more");
+    assert_eq!(state(200.0), NetworkState::Healthy, "6,881, and hardly 200 more");
 }
 
 /// An HH encoder that did not decode, though it is as full as it is to be; losses are not known then.

@@ -1,7 +1,7 @@
 //! Networks that change, and what the planner makes of them.
 
 use calumma_controller::attention::Bounds;
-use calumma_sketch::{Attention, Layout, Partition, SampleRate};
+use calumma_sketch::{Attention, KeyKind, Layout, Partition, SampleRate};
 
 use crate::network::{CACHE, DCTCP, Network, Step, Traffic};
 
@@ -57,6 +57,18 @@ fn more_and_more_victims_turn_a_network_ill_between_12_and_15_percent() {
     {
         println!("{victims} victims");
         assert_answered_by_one_plan(&mut network, &dctcp(50_000, victims), ill);
+    }
+}
+
+#[test]
+fn attention_follows_ipv4_and_ipv6_in_the_same_sketches_as_it_does_ipv4_alone() {
+    let layout = Layout { keys: KeyKind::Dual, ..Layout::default() };
+    let start = Attention::healthy(&layout, 512);
+    let mut network = Network::with(3, layout.clone(), Bounds::of(&layout), start);
+    network.run(&dctcp(10_000, 0.1), 1);
+    for (thousands, ill) in [(30, false), (80, true), (20, false)] {
+        println!("{thousands} thousand flows");
+        assert_answered_by_one_plan(&mut network, &dctcp(thousands * 1000, 0.1), ill);
     }
 }
 

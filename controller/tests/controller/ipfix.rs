@@ -16,9 +16,17 @@ use crate::program::{Folder, is_installed};
 
 const EPOCH: u64 = 35_397_216_000;
 
+/// Every third flow is IPv6.
 fn flow(n: u16) -> Flow {
     let proto = if n.is_multiple_of(2) { 6 } else { 17 };
-    Flow { src: [10, 1, 0, 2].into(), dst: [10, 2, 0, 2].into(), sport: n, dport: 443, proto }
+    let [src, dst] = ADDRESSES[usize::from(is_ipv6(n.into()))].map(|end| end.parse().unwrap());
+    Flow { src, dst, sport: n, dport: 443, proto }
+}
+
+const ADDRESSES: [[&str; 2]; 2] = [["10.1.0.2", "10.2.0.2"], ["2001:db8:1::2", "2001:db8:2::2"]];
+
+fn is_ipv6(n: u64) -> bool {
+    n.is_multiple_of(3)
 }
 
 /// An epoch with more victim flows than fit into a message, one of them uncertain, and heavy
@@ -123,10 +131,10 @@ fn dumped(flows: &Path) -> Seen {
         .iter()
         .map(|record| {
             assert!(zoneless(&record["first"], start), "{record}");
-            assert_eq!(
-                (&record["src4_addr"], &record["dst4_addr"], &record["dst_port"]),
-                (&"10.1.0.2".into(), &"10.2.0.2".into(), &443.into())
-            );
+            let ipv6 = is_ipv6(number(record, "src_port").unwrap());
+            let names = if ipv6 { ["src6_addr", "dst6_addr"] } else { ["src4_addr", "dst4_addr"] };
+            let said = names.map(|name| record[name].as_str().unwrap());
+            assert_eq!((said, &record["dst_port"]), (ADDRESSES[usize::from(ipv6)], &443.into()));
             (
                 number(record, "src_port").unwrap(),
                 number(record, "proto").unwrap(),

@@ -1,5 +1,6 @@
 //! What the controller's users rely on.
 
+mod agreement;
 mod analysis;
 mod any;
 mod api;
@@ -7,6 +8,7 @@ mod archive;
 mod browser;
 mod client;
 mod dashboard;
+mod dual_stack;
 mod ipfix;
 mod metrics;
 mod program;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use calumma_controller::EpochReport;
 use calumma_sketch::{Attention, HashKey, Layout};
-use calumma_wire::{FrameReader, Message, SwitchKind};
+use calumma_wire::{FrameReader, Marking, Message, SwitchKind};
 
 use crate::world::World;
 
@@ -107,9 +107,9 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
     };
     let program = "a test".to_owned();
     let (edge, kind) = ("e1".to_owned(), SwitchKind::Tofino);
-    say(&Message::Hello { edge, kind, program, holding: None });
+    say(&Message::Hello { edge, kind, program, holding: None, marking: Marking::default() });
     let (hash_key, attention, epoch) = welcome(&stream);
-    let world = World::new(&["e1"], &Layout::default(), &hash_key, attention, epoch);
+    let world: World = World::new(&["e1"], &Layout::default(), &hash_key, attention, epoch);
     let input = world.inputs().remove(0);
     say(&Message::Ingress(input.ingress.unwrap()));
     say(&Message::Egress(input.egress.unwrap()));

@@ -12,8 +12,8 @@ use calumma_controller::config::Config;
 use calumma_controller::report::EpochReport;
 use calumma_controller::server::{Running, start, unix_ns};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
-use calumma_wire::{FrameReader, Holding, Message, Outcome, SwitchKind};
+use calumma_sketch::{Attention, HashKey, Key, Layout, WideKey};
+use calumma_wire::{FrameReader, Holding, Marking, Message, Outcome, SwitchKind};
 use tokio::runtime::Runtime;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,9 +92,15 @@ pub(crate) struct Edge {
     pub(crate) attention: Attention,
 }
 
-fn hello(name: &str) -> Message {
+pub(crate) fn hello(name: &str) -> Message {
     let program = "a test".to_owned();
-    Message::Hello { edge: name.to_owned(), kind: SwitchKind::Software, program, holding: None }
+    Message::Hello {
+        edge: name.to_owned(),
+        kind: SwitchKind::Software,
+        program,
+        holding: None,
+        marking: Marking::default(),
+    }
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -103,7 +109,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-fn encoded(message: &Message) -> Vec<u8> {
+pub(crate) fn encoded(message: &Message) -> Vec<u8> {
     let mut frame = Vec::new();
     message.encode(&mut frame);
     frame
@@ -141,11 +147,12 @@ impl Edge {
                 kind: SwitchKind::Software,
                 program: "a test".to_owned(),
                 holding: Some(Holding { attention, effective_epoch: 1 }),
+                marking: Marking::default(),
             },
         )
     }
 
-    fn introduce(controller: &Controller, hello: Message) -> Self {
+    pub(crate) fn introduce(controller: &Controller, hello: Message) -> Self {
         let mut stream = connect(controller.running.listen());
         write(&mut stream, &hello);
         let mut reader = FrameReader::new();
@@ -161,7 +168,7 @@ impl Edge {
     }
 
     /// Joins as soon as the controller has noticed that the last connection is gone.
-    fn rejoin(controller: &Controller, name: &str) -> Self {
+    pub(crate) fn rejoin(controller: &Controller, name: &str) -> Self {
         let gone =
             || controller.running.hub().edges().iter().any(|e| e.edge == name && !e.connected);
         let since = std::time::Instant::now();
@@ -181,12 +188,17 @@ impl Edge {
         World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
     }
 
+    /// The same by keys that hold both families.
+    pub(crate) fn wide_world(&self, epoch: u64) -> World<WideKey> {
+        World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
+    }
+
     /// Sends all that the edge at `position` of `world` has measured.
-    pub(crate) fn deliver(&mut self, world: &World, position: usize) {
+    pub(crate) fn deliver<K: Key>(&mut self, world: &World<K>, position: usize) {
         frames(world, position).iter().for_each(|frame| self.say(frame));
     }
 
-    fn say(&mut self, message: &Message) {
+    pub(crate) fn say(&mut self, message: &Message) {
         write(&mut self.stream, message);
     }
 
@@ -226,7 +238,7 @@ impl Edge {
     }
 }
 
-fn frames(world: &World, position: usize) -> [Message; 3] {
+fn frames<K: Key>(world: &World<K>, position: usize) -> [Message; 3] {
     let input = world.inputs().swap_remove(position);
     [
         Message::Ingress(input.ingress.unwrap()),
@@ -235,8 +247,18 @@ fn frames(world: &World, position: usize) -> [Message; 3] {
     ]
 }
 
-pub(crate) fn lost(report: &EpochReport) -> BTreeMap<FlowKey, u64> {
+pub(crate) fn lost<K: Key>(report: &EpochReport) -> BTreeMap<K, u64> {
     report.loss.iter().map(|loss| (loss.flow.key().unwrap(), loss.lost)).collect()
+}
+
+/// What the controller says to whoever begins with these bytes.
+pub(crate) fn refused(controller: &Controller, bytes: &[u8]) -> String {
+    let mut stream = connect(controller.running.listen());
+    stream.write_all(bytes).unwrap();
+    match read(&mut stream, &mut FrameReader::new()) {
+        Some(Message::Refused { reason }) => reason,
+        other => panic!("{other:?} instead of a refusal"),
+    }
 }
 
 /// 200 flows of which every seventh loses its second packet.
@@ -393,14 +415,7 @@ fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
 fn strangers_doubles_and_other_versions_are_refused_with_a_reason() {
     let controller = Controller::start(PATIENT);
     let _e1 = Edge::join(&controller, "e1");
-    let refusal = |bytes: &[u8]| {
-        let mut stream = connect(controller.running.listen());
-        stream.write_all(bytes).unwrap();
-        match read(&mut stream, &mut FrameReader::new()) {
-            Some(Message::Refused { reason }) => reason,
-            other => panic!("{other:?} instead of a refusal"),
-        }
-    };
+    let refusal = |bytes: &[u8]| refused(&controller, bytes);
     let frame = |message: Message| encoded(&message);
     let unknown = refusal(&frame(hello("e9")));
     assert!(unknown.contains("no edge is called \"e9\"") && unknown.contains("\"e1\", \"e2\""));
@@ -603,7 +618,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
                 Layout { upstream_buckets: 2048, downstream_buckets: 1024, ..Layout::default() };
             let attention = Attention::healthy(&layout, 512);
             let edges = ["e1", "e2"];
-            let foreign =
+            let foreign: World =
                 World::new(&edges, &layout, &HashKey::from_bytes([3; 32]), attention, world.epoch);
             encoded(&frames(&foreign, 1)[0])
         }),

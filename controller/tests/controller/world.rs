@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use calumma_controller::EdgeInput;
-use calumma_sketch::{Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Layout};
+use calumma_sketch::{
+    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Key, Layout, WideKey,
+};
 
 pub(crate) fn hash_key() -> HashKey {
     HashKey::from_bytes([9; 32])
@@ -14,18 +16,28 @@ pub(crate) fn flow(n: u32) -> FlowKey {
     FlowKey::from_words(0x0A01_0002, 0x0A02_0000 | n >> 16, (n & 0xFFFF) << 16 | 5201, 6)
 }
 
-/// One epoch of a network: what its edges measure, and what really happened.
-pub(crate) struct World {
-    pub(crate) epoch: u64,
-    family: HashFamily,
-    edges: Vec<(String, IngressGroup, u64, EgressGroup, u64)>,
-    /// Packets lost, by flow.
-    pub(crate) lost: BTreeMap<FlowKey, u64>,
-    /// Packets sent, by flow, at each edge.
-    pub(crate) sent: Vec<BTreeMap<FlowKey, u64>>,
+/// Flow number `n` where edges measure both families: every second one is IPv6.
+pub(crate) fn wide_flow(n: u32) -> WideKey {
+    if n.is_multiple_of(2) {
+        return flow(n).into();
+    }
+    let prefix = 0x2001_0DB8_u128 << 96;
+    let (src, dst) = (prefix | 1 << 64 | 2, prefix | 2 << 64 | u128::from(n >> 16));
+    WideKey::v6(src.into(), dst.into(), n as u16, 5201, 6)
 }
 
-impl World {
+/// One epoch of a network: what its edges measure by keys `K`, and what really happened.
+pub(crate) struct World<K: Key = FlowKey> {
+    pub(crate) epoch: u64,
+    family: HashFamily,
+    edges: Vec<(String, IngressGroup<K>, u64, EgressGroup<K>, u64)>,
+    /// Packets lost, by flow.
+    pub(crate) lost: BTreeMap<K, u64>,
+    /// Packets sent, by flow, at each edge.
+    pub(crate) sent: Vec<BTreeMap<K, u64>>,
+}
+
+impl<K: Key> World<K> {
     pub(crate) fn new(
         edges: &[&str],
         layout: &Layout,
@@ -51,7 +63,7 @@ impl World {
     pub(crate) fn send(
         &mut self,
         (from, to): (usize, usize),
-        key: FlowKey,
+        key: K,
         packets: u64,
         is_lost: impl Fn(u64) -> bool,
     ) {
@@ -72,7 +84,7 @@ impl World {
     }
 
     /// A packet that leaves the network without having entered it.
-    pub(crate) fn duplicate(&mut self, to: usize, key: FlowKey) {
+    pub(crate) fn duplicate(&mut self, to: usize, key: K) {
         let hashes = self.family.hash(&key);
         let (_, _, _, egress, packets_out) = &mut self.edges[to];
         egress.record(&key, &hashes, calumma_sketch::Hierarchy::HhCandidate);

@@ -50,6 +50,8 @@ pub struct PortInfo {
     pub mac: [u8; 6],
     /// The NUMA socket that it is attached to, where that is known.
     pub socket: Option<u32>,
+    /// Index of the interface of the kernel's that it is made on, where it is made on one.
+    pub interface: Option<u32>,
     /// Queues it has each way.
     pub max_queues: u16,
     /// MTUs it can be set to.
@@ -305,6 +307,7 @@ fn ask(number: u16, name: &str) -> Result<PortInfo> {
         driver: text(&raw.driver),
         mac: raw.mac,
         socket: u32::try_from(raw.socket).ok(),
+        interface: (raw.interface_index != 0).then_some(raw.interface_index),
         max_queues: raw.max_rx_queues.min(raw.max_tx_queues),
         mtu: raw.min_mtu..=raw.max_mtu,
         rss: raw.rss,

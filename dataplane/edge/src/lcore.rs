@@ -12,7 +12,7 @@ use crate::config::{Role, Settings};
 use crate::control::unix_ns;
 use crate::forward::router::Router;
 use crate::live::{Line, Report, ToLcore};
-use crate::measure::Leaving;
+use crate::measure::{Leaving, Moment};
 use crate::packet::Packet;
 use crate::profile::{Profile, Stage};
 use crate::worker::{DropMask, Worker};
@@ -95,8 +95,8 @@ pub fn run(
             clock.anchor();
             listen(line, &mut worker, &mut settings, &mut profile);
         }
-        let mut event = worker.tick(clock.unix_ns(tsc), drained);
-        if event {
+        let mut moment = worker.tick(clock.unix_ns(tsc), drained);
+        if moment != Moment::Ordinary {
             tsc = dpdk::tsc();
             profile.spend(Stage::Work, tsc - began);
         }
@@ -150,8 +150,8 @@ pub fn run(
             }
             tsc = dpdk::tsc();
             profile.spend(Stage::Transmit, tsc - worked);
-            profile.burst(tsc - began, event);
-            (began, event) = (tsc, false);
+            profile.burst(tsc - began, moment);
+            (began, moment) = (tsc, Moment::Ordinary);
         }
         if let Some(router) = &mut router
             && router.take_returns(&mut worker)

@@ -23,7 +23,6 @@ pub mod packet;
 pub mod parse;
 pub mod process;
 pub mod profile;
-pub mod signals;
 pub mod status;
 pub mod switch;
 pub mod telemetry;

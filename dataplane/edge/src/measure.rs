@@ -155,10 +155,37 @@ pub(crate) struct Active {
     timeline: Timeline<Attention>,
     pub(crate) rotation: Rotation<Box<IngressRecord>, Box<EgressRecord>>,
     spare: Vec<(Box<IngressRecord>, Box<EgressRecord>)>,
+    /// The ingress group of the epoch before, until it is handed over.
+    flipped: Option<Finished<Box<IngressRecord>>>,
     /// When the lcore first saw that the next taking is due.
     taking_since_ns: Option<u64>,
     /// The last epoch that is measured before the switch stops.
     last_epoch: Option<u64>,
+}
+
+/// What happened to the epochs before a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// Nothing.
+    Ordinary,
+    /// An epoch was armed, or an egress group taken.
+    ArmOrTake,
+    /// An epoch began.
+    Flip,
+}
+
+impl Moment {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ordinary, Self::ArmOrTake, Self::Flip];
+
+    /// As bursts at such a moment are called among figures.
+    pub fn bursts(self) -> &'static str {
+        match self {
+            Self::Ordinary => "burst",
+            Self::ArmOrTake => "burst_at_arm_or_take",
+            Self::Flip => "burst_at_flip",
+        }
+    }
 }
 
 /// How far a measurement that is about to stop has come.
@@ -200,14 +227,18 @@ impl Measurement {
 
     /// Does what is due at `now_ns` (nanoseconds since the Unix epoch; must not run backwards).
     /// `drained` says that the receive queues were found empty since the last call: an egress group
-    /// is taken only then, so that packets which arrived in time are recorded in time. Whether anything
-    /// happened to an epoch.
+    /// is taken only then, so that packets which arrived in time are recorded in time. Gives what
+    /// happened to the epochs.
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> bool {
+    pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> Moment {
         if self.cold_from.is_some() {
             self.warm_up();
         }
-        now_ns >= self.next_ns && self.on_due(now_ns, drained, counters)
+        if now_ns < self.next_ns {
+            Moment::Ordinary
+        } else {
+            self.on_due(now_ns, drained, counters)
+        }
     }
 
     /// Fetches some of the armed groups' memory, which another CPU has cleared: the first bursts after
@@ -229,25 +260,39 @@ impl Measurement {
     }
 
     #[cold]
-    fn on_due(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> bool {
-        self.read_inbox();
+    fn on_due(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> Moment {
+        if let Some(active) = &mut self.active {
+            active.hand_over(&self.mailbox.outbox, counters);
+        }
+        // The burst of a flip has enough to wait for: what is said to the measurement is read before
+        // and after.
+        let flips = |active: &Active| matches!(active.schedule.next(), Event::Flip(_));
+        if !self.active.as_ref().is_some_and(flips) {
+            self.read_inbox();
+        }
         let Some(active) = &mut self.active else {
             self.next_ns = now_ns + IDLE_POLL_NS;
-            return false;
+            return Moment::Ordinary;
         };
-        let mut happened = false;
+        let mut happened = Moment::Ordinary;
         while active.may_go_on(now_ns, drained) {
             match active.schedule.due(now_ns) {
                 Some(due) => {
-                    active.step(due, now_ns, &self.mailbox.outbox, counters);
+                    // An lcore that was off its CPU has several events at once to see to.
+                    active.hand_over(&self.mailbox.outbox, counters);
+                    active.step(due, now_ns, &self.mailbox.outbox);
                     let armed = matches!(due.event, Event::Arm(_));
                     self.cold_from = armed.then_some(0);
+                    let flipped = matches!(due.event, Event::Flip(_));
+                    let moment = if flipped { Moment::Flip } else { Moment::ArmOrTake };
+                    happened = happened.max(moment);
                 }
                 None => break,
             }
-            happened = true;
         }
-        self.next_ns = active.schedule.next_at_ns();
+        // What has been flipped out of is handed over before the next burst.
+        let waiting = active.flipped.is_some();
+        self.next_ns = if waiting { now_ns } else { active.schedule.next_at_ns() };
         happened
     }
 
@@ -309,6 +354,7 @@ impl Active {
             timeline: Timeline::new(attention),
             rotation: Rotation::new(first_epoch.saturating_sub(1)),
             spare: Vec::with_capacity(MOST_SPARE),
+            flipped: None,
             taking_since_ns: None,
             last_epoch: None,
         }
@@ -334,7 +380,15 @@ impl Active {
         }
     }
 
-    fn step(&mut self, due: Due, now_ns: u64, outbox: &Sender<FromWorker>, counters: &Counters) {
+    /// Hands over the ingress group that the last flip left behind.
+    fn hand_over(&mut self, outbox: &Sender<FromWorker>, counters: &Counters) {
+        if let Some(Finished { epoch, group: record }) = self.flipped.take() {
+            let (session, counters) = (self.session, *counters);
+            let _ = outbox.try_send(FromWorker::Ingress { session, epoch, record, counters });
+        }
+    }
+
+    fn step(&mut self, due: Due, now_ns: u64, outbox: &Sender<FromWorker>) {
         let session = self.session;
         match due.event {
             Event::Arm(epoch) => {
@@ -351,12 +405,11 @@ impl Active {
                 }
             }
             Event::Flip(epoch) => {
-                if let Some(Finished { epoch, group: mut record }) = self.rotation.flip(epoch) {
+                if let Some(mut finished) = self.rotation.flip(epoch) {
                     let late_ns = now_ns - due.at_ns;
-                    record.stall_ns = if late_ns > self.guards.flight_ns { late_ns } else { 0 };
-                    let counters = *counters;
-                    let finished = FromWorker::Ingress { session, epoch, record, counters };
-                    let _ = outbox.try_send(finished);
+                    let stalled = late_ns > self.guards.flight_ns;
+                    finished.group.stall_ns = if stalled { late_ns } else { 0 };
+                    self.flipped = Some(finished);
                 }
             }
             Event::Take(epoch) => {

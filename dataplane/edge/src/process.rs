@@ -1,11 +1,8 @@
-//! The switch as a process of its host: whose it is, and what its supervisor is told.
-
-use std::time::{Duration, Instant};
+//! The switch as a process of its host: whose it is.
 
 use anyhow::Context;
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setuid};
-use sd_notify::NotifyState;
-use tracing::{info, warn};
+use tracing::info;
 
 /// Becomes `user` for good, with all threads. DPDK has opened its devices and memory by then, and keeps
 /// them.
@@ -32,53 +29,4 @@ pub fn become_user(user: &str) -> anyhow::Result<()> {
     anyhow::ensure!(!regained, "process.user: the privileges of root could be taken back");
     info!(user, "privileges dropped");
     Ok(())
-}
-
-/// systemd, where it started the switch: it wants to know when that is ready, and that it lives.
-#[derive(Debug)]
-pub struct Supervisor {
-    /// How often it wants to hear, and when it heard last.
-    beat: Option<(Duration, Instant)>,
-}
-
-impl Supervisor {
-    /// The supervisor named by this process's environment, if any.
-    pub fn of_environment() -> Self {
-        // Twice as often as asked for, so that one beat may come late.
-        let beat = sd_notify::watchdog_enabled().map(|period| (period / 2, Instant::now()));
-        Self { beat }
-    }
-
-    /// The switch forwards.
-    pub fn ready(&self) {
-        self.tell(&[NotifyState::Ready]);
-    }
-
-    /// The configuration is read again; [`ready`](Self::ready) says when that is done.
-    pub fn reloading(&self) {
-        match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(problem) => warn!("systemd can't be told: {problem}"),
-        }
-    }
-
-    /// The switch is about to leave.
-    pub fn stopping(&self) {
-        self.tell(&[NotifyState::Stopping]);
-    }
-
-    /// Says that the switch lives, where that is asked for and due.
-    pub fn alive(&mut self) {
-        let Some((period, last)) = &mut self.beat else { return };
-        if last.elapsed() >= *period {
-            *last = Instant::now();
-            self.tell(&[NotifyState::Watchdog]);
-        }
-    }
-
-    fn tell(&self, what: &[NotifyState<'_>]) {
-        if let Err(problem) = sd_notify::notify(what) {
-            warn!("systemd can't be told: {problem}");
-        }
-    }
 }

@@ -1,10 +1,12 @@
-//! Where an lcore's time goes: cycles by stage, and how long its bursts take, those at epoch events
+//! Where an lcore's time goes: cycles by stage, and how long its bursts take, those at an event
 //! apart from all others.
 //!
 //! Four readings of the time stamp counter a burst, under three cycles a packet. Fixed in size: recording
 //! allocates nothing.
 
 use hdrhistogram::Histogram;
+
+use crate::measure::Moment;
 
 /// Longest burst that is told apart, in nanoseconds; longer ones count as this long.
 const LONGEST_NS: u64 = 1_000_000_000;
@@ -44,9 +46,8 @@ impl Stage {
 #[derive(Clone, Debug)]
 pub struct Profile {
     cycles: [u64; Stage::ALL.len()],
-    /// Nanoseconds of the bursts in which nothing happened to the epoch, and of those in which
-    /// something did.
-    bursts: [Histogram<u64>; 2],
+    /// Nanoseconds of the bursts at each kind of moment.
+    bursts: [Histogram<u64>; Moment::ALL.len()],
     ns_a_cycle: f64,
 }
 
@@ -59,7 +60,7 @@ impl Profile {
         let histogram = || Histogram::new_with_max(LONGEST_NS, DIGITS).expect("valid bounds");
         Self {
             cycles: [0; Stage::ALL.len()],
-            bursts: [histogram(), histogram()],
+            bursts: Moment::ALL.map(|_| histogram()),
             ns_a_cycle: 1e9 / hz.max(1) as f64,
         }
     }
@@ -73,9 +74,9 @@ impl Profile {
     /// A burst was done within so many cycles, from before the epoch's events were looked at to after
     /// its last packet was sent.
     #[inline]
-    pub fn burst(&mut self, cycles: u64, at_event: bool) {
+    pub fn burst(&mut self, cycles: u64, moment: Moment) {
         let ns = (cycles as f64 * self.ns_a_cycle) as u64;
-        self.bursts[usize::from(at_event)].saturating_record(ns);
+        self.bursts[moment as usize].saturating_record(ns);
     }
 
     /// Adds another lcore's.
@@ -105,7 +106,7 @@ impl Profile {
         let cycles = Stage::ALL
             .into_iter()
             .map(|stage| (format!("cycles.{}", stage.name()), self.cycles[stage as usize]));
-        let bursts = ["burst", "burst_at_epoch_event"].into_iter().zip(&self.bursts);
+        let bursts = Moment::ALL.map(Moment::bursts).into_iter().zip(&self.bursts);
         let bursts = bursts.flat_map(|(name, times)| {
             [
                 (format!("{name}.number"), times.len()),
@@ -129,11 +130,11 @@ mod tests {
         profile.spend(Stage::Work, 70);
         profile.spend(Stage::Work, 30);
         for _ in 0..999 {
-            profile.burst(2_000, false);
+            profile.burst(2_000, Moment::Ordinary);
         }
-        profile.burst(2_000_000, false);
-        profile.burst(6_000, true);
-        profile.burst(u64::MAX, true);
+        profile.burst(2_000_000, Moment::Ordinary);
+        profile.burst(6_000, Moment::Flip);
+        profile.burst(u64::MAX, Moment::Flip);
         let mut both = Profile::new(2_000_000_000);
         both.add(&profile);
         let named: std::collections::HashMap<_, _> = both.named().into_iter().collect();
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(named["burst.number"], 1000);
         assert!((990..1010).contains(&named["burst.p50_ns"]));
         assert!((990_000..1_010_000).contains(&named["burst.max_ns"]));
-        assert_eq!(named["burst_at_epoch_event.number"], 2);
-        assert!(named["burst_at_epoch_event.max_ns"] >= LONGEST_NS);
+        assert_eq!(named["burst_at_flip.number"], 2);
+        assert!(named["burst_at_flip.max_ns"] >= LONGEST_NS);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use anyhow::Context;
+use calumma_link::Signals;
 use dpdk::{Eal, Mempool, Port};
 use tracing::{info, warn};
 
@@ -16,7 +17,6 @@ use crate::forward::router::Router;
 use crate::lcore::{self, PortQueues};
 use crate::live::{Line, Lines, sum};
 use crate::measure::Measurement;
-use crate::signals::Signals;
 use crate::status::{Board, Named};
 use crate::worker::Worker;
 use crate::{metrics, process, telemetry};
@@ -78,6 +78,8 @@ pub fn run(
         port_totals: Box::new(move || port_totals(&for_totals)),
         board,
         reload: Reload::new(path.to_owned(), signals, config.clone(), forwarding.routes()),
+        most_held: config.process.most_held(),
+        marking: config.marking(),
         slow_path: forwarding.counters(),
         tsc_hz,
     });

@@ -51,7 +51,7 @@ struct LcoreGlance {
     /// 99.9th percentile of the bursts' times since the start, in nanoseconds.
     burst_p999_ns: u64,
     /// The same of the bursts in which something happened to an epoch.
-    burst_at_epoch_event_p999_ns: u64,
+    burst_at_flip_p999_ns: u64,
 }
 
 /// Shows the switch as the options say.
@@ -125,7 +125,7 @@ impl LcoreGlance {
             busy: share(total - cycles(Stage::Idle), total),
             cycles: working.map(|stage| (stage.name(), share(cycles(stage), packets))).collect(),
             burst_p999_ns: of(now, "burst.p999_ns"),
-            burst_at_epoch_event_p999_ns: of(now, "burst_at_epoch_event.p999_ns"),
+            burst_at_flip_p999_ns: of(now, "burst_at_flip.p999_ns"),
         }
     }
 }
@@ -148,7 +148,7 @@ fn table(glance: &Glance, status: &Status) -> String {
     let _ = writeln!(
         text,
         "{:>5} {:>9} {:>6} {:>9} {:>9} {:>9} {:>13} {:>13}",
-        "lcore", "Mpps", "busy", "receive", "work", "transmit", "burst p999", "at epochs"
+        "lcore", "Mpps", "busy", "receive", "work", "transmit", "burst p999", "at flips"
     );
     for (at, lcore) in glance.lcores.iter().enumerate() {
         let cycles = |stage: Stage| lcore.cycles.get(stage.name()).copied().unwrap_or_default();
@@ -161,7 +161,7 @@ fn table(glance: &Glance, status: &Status) -> String {
             cycles(Stage::Work),
             cycles(Stage::Transmit),
             lcore.burst_p999_ns as f64 / 1e3,
-            lcore.burst_at_epoch_event_p999_ns as f64 / 1e3,
+            lcore.burst_at_flip_p999_ns as f64 / 1e3,
         );
     }
     let _ = writeln!(text, "\n{:<34} {:>16} {:>14}", "", "total", "a second");

@@ -8,7 +8,7 @@ use calumma_sketch::{FlowKey, Hierarchy, Key, KeyKind, WideKey};
 
 use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;
-use crate::measure::{Active, Leaving, Measurement};
+use crate::measure::{Active, Leaving, Measurement, Moment};
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
 use crate::parse::{Parsed, Unmeasured, parse};
@@ -111,7 +111,7 @@ impl Worker {
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, drained: bool) -> bool {
+    pub fn tick(&mut self, now_ns: u64, drained: bool) -> Moment {
         self.measurement.tick(now_ns, drained, &self.counters)
     }
 

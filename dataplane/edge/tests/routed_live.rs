@@ -190,6 +190,22 @@ impl Network {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// iperf3 from h1 to h2 over 16 connections; `meanwhile` is done after a second of it. Gives what
+    /// the client says.
+    fn transfer(&self, to: &str, seconds: &str, meanwhile: impl FnOnce()) -> serde_json::Value {
+        let mut server = self.at("h2").command("iperf3");
+        let mut server = server.args(["-s", "-1"]).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let mut client: Command = self.at("h1").command("iperf3");
+        client.args(["-J", "-P16", "-b5M", "-t", seconds, "-c", to]).stdout(Stdio::piped());
+        let client = client.spawn().expect("iperf3 runs");
+        std::thread::sleep(Duration::from_secs(1));
+        meanwhile();
+        let output = client.wait_with_output().unwrap();
+        server.wait().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
     /// Packets that a core router has forwarded so far.
     fn forwarded(&self, core: &str) -> u64 {
         let file = "/sys/class/net/east/statistics/tx_packets";
@@ -271,22 +287,36 @@ fn linux_hosts_reach_each_other_over_two_routed_edges_and_a_fabric_of_two_paths(
 
     // TCP finds the lower MTU of one of the paths by the errors that the edges send.
     let before = ["c1", "c2"].map(|core| network.forwarded(core));
-    for (family, address) in [("-4", "10.2.0.2"), ("-6", "fd00:2::2")] {
-        let mut server = network.at("h2").command("iperf3");
-        let mut server = server.args(["-s", "-1"]).stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        let mut client: Command = network.at("h1").command("iperf3");
-        client.args([family, "-J", "-t2", "-P16", "-b5M", "-c", address]);
-        let output = client.output().expect("iperf3 runs");
-        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for address in ["10.2.0.2", "fd00:2::2"] {
+        let said = network.transfer(address, "2", || {});
         let received = said["end"]["sum_received"]["bytes"].as_f64().unwrap_or_default();
-        server.wait().unwrap();
-        assert!(received > 1e6, "{family}: {received} bytes; {said}");
+        assert!(received > 1e6, "to {address}: {received} bytes; {said}");
     }
     for (core, before) in ["c1", "c2"].into_iter().zip(before) {
         let packets = network.forwarded(core) - before;
         assert!(packets > 500, "{core} carried {packets} packets of 32 connections");
     }
+
+    // A path goes while connections run: all of them take the other one, until it is back.
+    let set_path = |state: &str| {
+        for edge in ["e1", "e2"] {
+            network.at(edge).script(&format!("ip link set f0 {state}"));
+        }
+    };
+    let said = network.transfer("10.2.0.2", "4", || set_path("down"));
+    let last = said["intervals"].as_array().and_then(|all| all.last()).unwrap();
+    for stream in last["streams"].as_array().unwrap() {
+        assert!(stream["bytes"].as_u64() > Some(0), "a connection stands still: {said}");
+    }
+    let before = ["c1", "c2"].map(|core| network.forwarded(core));
+    network.transfer("10.2.0.2", "2", || {});
+    assert_eq!(network.forwarded("c1"), before[0]);
+    assert!(network.forwarded("c2") > before[1] + 500);
+    set_path("up");
+    wait_until("the path to be taken again", || {
+        network.transfer("10.2.0.2", "1", || {});
+        network.forwarded("c1") > before[0] + 100
+    });
 
     for totals in [e1.stop(), e2.stop()] {
         let sum = |prefix: &str| -> u64 {

@@ -147,19 +147,19 @@ impl Collector {
             }
         }
     }
+}
 
-    /// Clears both groups of all sources, whatever they hold.
-    ///
-    /// # Errors
-    /// When the driver refuses.
-    pub fn clear_all(&self) -> Result<(), ClientError> {
-        for source in Source::ALL {
-            for register in registers(source, self.layout.arithmetic) {
-                self.driver.clear(&register)?;
-            }
+/// Clears both groups of all sources, whatever they hold.
+///
+/// # Errors
+/// When the driver refuses.
+pub fn clear_all(driver: &Driver, layout: &Layout) -> Result<(), ClientError> {
+    for source in Source::ALL {
+        for register in registers(source, layout.arithmetic) {
+            driver.clear(&register)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Sends requests and takes reports until all is complete, or `until` comes. Gives how often missing

@@ -1,12 +1,15 @@
 //! The daemon's configuration: one TOML file.
 //!
-//! It says where the driver is, which ports there are and how collection packets get in and out.
+//! It says where the driver is, which ports there are, where packets go, and how collection packets get
+//! in and out.
 //! Memory, thresholds, epochs and the hash key come from the controller.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Deserialize;
+
+use crate::routes::{self, RouteConfig};
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -24,9 +27,15 @@ pub struct Config {
     /// How packets carry their mark.
     #[serde(default)]
     pub carrier: CarrierConfig,
-    /// The ports that forward to each other.
+    /// Ethernet types that go to the CPU port: ARP, LLDP, ...
+    #[serde(default)]
+    pub punt: Vec<u16>,
+    /// The ports.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
+    /// Where packets go that no port has a peer for.
+    #[serde(default, rename = "route")]
+    pub routes: Vec<RouteConfig>,
 }
 
 /// The switch's driver.
@@ -113,8 +122,64 @@ pub struct PortConfig {
     pub number: u16,
     /// What is on the other side.
     pub role: Role,
-    /// The number of the port that packets from this one go to.
-    pub peer: u16,
+    /// The number of the port that all packets from this one go to; without one they are routed.
+    pub peer: Option<u16>,
+    /// Its speed; without one somebody else brings it up.
+    pub speed: Option<Speed>,
+    /// Its forward error correction.
+    #[serde(default)]
+    pub fec: Fec,
+    /// Whether it agrees on a speed with the other side.
+    #[serde(default)]
+    pub autonegotiation: AutoNegotiation,
+}
+
+/// The speed of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "they say themselves what they are")]
+pub enum Speed {
+    #[serde(rename = "1G")]
+    G1,
+    #[serde(rename = "10G")]
+    G10,
+    #[serde(rename = "25G")]
+    G25,
+    #[serde(rename = "40G")]
+    G40,
+    #[serde(rename = "50G")]
+    G50,
+    #[serde(rename = "100G")]
+    G100,
+    #[serde(rename = "200G")]
+    G200,
+    #[serde(rename = "400G")]
+    G400,
+}
+
+/// Forward error correction of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fec {
+    /// None.
+    #[default]
+    None,
+    /// Fire code (IEEE 802.3, clause 74).
+    Fc,
+    /// Reed-Solomon (clauses 91 and 108).
+    Rs,
+}
+
+/// Whether a port agrees on its speed with the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AutoNegotiation {
+    /// As the driver thinks right for what is plugged in.
+    #[default]
+    Default,
+    /// Yes.
+    On,
+    /// No.
+    Off,
 }
 
 /// What is on the other side of a port.
@@ -206,24 +271,47 @@ impl Config {
                     port.number
                 ));
             }
-            match self.ports.iter().find(|other| other.number == port.peer) {
+            let Some(number) = port.peer else { continue };
+            match self.ports.iter().find(|other| other.number == number) {
                 None => {
                     return Some(format!(
-                        "port {}: its peer {} is not among the ports",
-                        port.number, port.peer
+                        "port {}: its peer {number} is not among the ports",
+                        port.number
                     ));
                 }
                 Some(peer) if peer.role == port.role => {
                     return Some(format!(
-                        "port {}: its peer {} has the same role; one of them must face hosts, the \
-                         other the fabric",
-                        port.number, port.peer
+                        "port {}: its peer {number} has the same role; one of them must face hosts, \
+                         the other the fabric",
+                        port.number
                     ));
                 }
                 Some(_) => {}
             }
         }
-        self.ports.is_empty().then(|| "port: at least two [[port]] sections".to_owned())
+        if self.ports.is_empty() {
+            return Some("port: at least two [[port]] sections".to_owned());
+        }
+        routes::problem(&self.routes, &self.ports)
+    }
+
+    /// This configuration with all of `new` that can change while the switch runs, and the names of
+    /// what differs beyond that.
+    pub fn following(&self, new: &Self) -> (Self, Vec<&'static str>) {
+        let kept = Self {
+            name: self.name.clone(),
+            controller: self.controller.clone(),
+            driver: self.driver.clone(),
+            collection: self.collection.clone(),
+            ..new.clone()
+        };
+        let fixed = [
+            ("name", self.name != new.name),
+            ("controller", self.controller != new.controller),
+            ("[driver]", self.driver != new.driver),
+            ("[collection]", self.collection != new.collection),
+        ];
+        (kept, fixed.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect())
     }
 }
 
@@ -271,7 +359,28 @@ mod tests {
         assert!(same_role.contains("one of them must face hosts"));
         let taken = problem(&PAIR.replace("number = 1", "number = 64"));
         assert!(taken.contains("port 64"), "{taken}");
+        let stray = problem(&format!(
+            "{PAIR}[[route]]\nto = \"10.0.0.0/8\"\n[[route.via]]\nport = 3\n\
+             mac = \"02:00:00:00:00:01\"\nfrom = \"02:00:00:00:00:02\"\n"
+        ));
+        assert!(stray.contains("route 10.0.0.0/8: port 3 is not among"), "{stray}");
+        let neither = problem(&format!("{PAIR}[[route]]\nto = \"10.0.0.0/8\"\n"));
+        assert!(neither.contains("next hops (via) or discard"), "{neither}");
+        let host = problem(&format!("{PAIR}[[route]]\nto = \"10.0.0.1/8\"\ndiscard = true\n"));
+        assert!(host.contains("the network is 10.0.0.0/8"), "{host}");
+        let long = problem(&format!("{PAIR}[[route]]\nto = \"fd00::/65\"\ndiscard = true\n"));
+        assert!(long.contains("at most 64 bits"), "{long}");
         let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();
         assert!(missing.to_string().contains("--config"));
+    }
+
+    #[test]
+    fn ports_and_routes_may_change_and_the_rest_stays() {
+        let config = Config::parse(PAIR, "switchd.toml").unwrap();
+        let text = PAIR.replace("7600", "7700").replace("peer = 1\n", "speed = \"100G\"\n");
+        let new = Config::parse(&text.replace("peer = 2", ""), "switchd.toml").unwrap();
+        let (followed, fixed) = config.following(&new);
+        assert_eq!(fixed, ["controller"]);
+        assert_eq!((followed.controller, followed.ports), (config.controller, new.ports));
     }
 }

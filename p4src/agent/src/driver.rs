@@ -56,6 +56,38 @@ impl Driver {
         self.runtime.block_on(self.client.read(vec![entity]))
     }
 
+    /// One entry of a table that no program declares; none where it is not there.
+    ///
+    /// # Errors
+    /// No such table.
+    pub fn fixed(&self, table: &str, key: (&str, u64)) -> Result<Option<Entry>, ClientError> {
+        let table = self.info().table(table)?;
+        let key = table.key(&[(key.0, calumma_bfrt::Match::Exact(key.1))])?;
+        let read = self.client.read(vec![table.entry(Some(key), None)]);
+        // To a driver, what is not there is an error like any other.
+        Ok(self.runtime.block_on(read).ok().and_then(|mut entries| entries.pop()))
+    }
+
+    /// Puts an entry in the place of whatever a table that no program declares has for its key.
+    ///
+    /// # Errors
+    /// No such table or field, or the driver refuses.
+    pub fn put(
+        &self,
+        table: &str,
+        key: (&str, u64),
+        action: Option<&str>,
+        values: &[(&str, Value)],
+    ) -> Result<(), ClientError> {
+        let table = self.info().table(table)?;
+        let key = table.key(&[(key.0, calumma_bfrt::Match::Exact(key.1))])?;
+        let data = table.data(action, values)?;
+        // Often there is none.
+        let delete = update(UpdateType::Delete, table.entry(Some(key.clone()), None));
+        let _ = self.write(vec![delete]);
+        self.write(vec![update(UpdateType::Insert, table.entry(Some(key), Some(data)))])
+    }
+
     /// Elements of a register or counter.
     ///
     /// # Errors
@@ -111,12 +143,36 @@ impl Driver {
         entries.iter().map(|entry| numbered(self.info(), entry)).collect()
     }
 
+    /// An entry of a table of the program.
+    ///
+    /// # Errors
+    /// Something that the program does not have.
+    pub fn entry(
+        &self,
+        table: &str,
+        keys: &[(&str, calumma_bfrt::Match)],
+        action: &str,
+        args: &[(&str, u64)],
+    ) -> Result<Entry, InfoError> {
+        entry(self.info(), table, keys, action, args)
+    }
+
+    /// Lets tables hold `wanted` beside what they hold already.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn add(&self, present: &[Entry], wanted: &[Entry]) -> Result<(), ClientError> {
+        self.write(differences(present, wanted).1)
+    }
+
     /// Lets tables hold `wanted` where they hold `present`; gives how many entries changed.
     ///
     /// # Errors
     /// When the driver refuses, for example because a table is full.
     pub fn change(&self, present: &[Entry], wanted: &[Entry]) -> Result<usize, ClientError> {
-        let updates = differences(present, wanted);
+        // First what is deleted, so that there is room.
+        let (mut updates, others) = differences(present, wanted);
+        updates.extend(others);
         let changed = updates.len();
         self.write(updates)?;
         Ok(changed)
@@ -124,7 +180,6 @@ impl Driver {
 }
 
 fn numbered(info: &Info, entry: &TableEntry) -> Result<Entry, InfoError> {
-    let table = info.table(&entry.table)?;
     let keys: Vec<(&str, calumma_bfrt::Match)> = entry
         .keys
         .iter()
@@ -133,10 +188,23 @@ fn numbered(info: &Info, entry: &TableEntry) -> Result<Entry, InfoError> {
             Match::Range(low, high) => (name, calumma_bfrt::Match::Range(low.into(), high.into())),
         })
         .collect();
+    let args: Vec<(&str, u64)> =
+        entry.args.iter().map(|&(name, value)| (name, value.into())).collect();
+    self::entry(info, &entry.table, &keys, entry.action, &args)
+}
+
+fn entry(
+    info: &Info,
+    table: &str,
+    keys: &[(&str, calumma_bfrt::Match)],
+    action: &str,
+    args: &[(&str, u64)],
+) -> Result<Entry, InfoError> {
+    let table = info.table(table)?;
     let args: Vec<(&str, Value)> =
-        entry.args.iter().map(|&(name, value)| (name, Value::Number(value.into()))).collect();
-    let key = table.key(&keys)?;
-    let data = table.data(Some(entry.action), &args)?;
+        args.iter().map(|&(name, value)| (name, Value::Number(value))).collect();
+    let key = table.key(keys)?;
+    let data = table.data(Some(action), &args)?;
     Ok(Entry { table_id: table.id, key: Some(key), data: Some(data), ..Entry::default() })
 }
 
@@ -147,16 +215,15 @@ fn place(entry: &Entry) -> (u32, Vec<u8>) {
     (entry.table_id, key.encode_to_vec())
 }
 
-/// The changes that lead from one set of entries to another: first what is deleted, so that there is
-/// room, then the others.
-fn differences(present: &[Entry], wanted: &[Entry]) -> Vec<Update> {
+/// The changes that lead from one set of entries to another: what is deleted, and the others.
+fn differences(present: &[Entry], wanted: &[Entry]) -> (Vec<Update>, Vec<Update>) {
     let there: BTreeMap<_, _> = present.iter().map(|entry| (place(entry), entry)).collect();
     let then: BTreeMap<_, _> = wanted.iter().map(|entry| (place(entry), entry)).collect();
     let entity = |entry: Entry| Entity { entity: Some(EntityKind::TableEntry(entry)) };
-    let mut updates = Vec::new();
+    let (mut deleted, mut updates) = (Vec::new(), Vec::new());
     for (_, entry) in there.iter().filter(|(place, _)| !then.contains_key(place)) {
         let gone = Entry { data: None, ..(*entry).clone() };
-        updates.push(update(UpdateType::Delete, entity(gone)));
+        deleted.push(update(UpdateType::Delete, entity(gone)));
     }
     for (place, entry) in &then {
         let kind = match there.get(place) {
@@ -166,7 +233,7 @@ fn differences(present: &[Entry], wanted: &[Entry]) -> Vec<Update> {
         };
         updates.push(update(kind, entity((*entry).clone())));
     }
-    updates
+    (deleted, updates)
 }
 
 #[cfg(test)]
@@ -192,17 +259,20 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_changed_and_room_is_made_first() {
+    fn only_what_differs_is_changed() {
         let mut turned = entry([0, 1], 7);
         if let Some(key) = &mut turned.key {
             key.fields.reverse();
         }
         let present = [turned, entry([0, 2], 8), entry([0, 3], 9)];
         let wanted = [entry([0, 0], 1), entry([0, 1], 7), entry([0, 2], 80)];
-        let updates = differences(&present, &wanted);
-        let kinds: Vec<UpdateType> = updates.iter().map(Update::r#type).collect();
-        assert_eq!(kinds, [UpdateType::Delete, UpdateType::Insert, UpdateType::Modify]);
-        assert!(differences(&wanted, &wanted).is_empty());
-        assert_eq!(differences(&[], &wanted).len(), 3);
+        let kinds = |updates: Vec<Update>| -> Vec<UpdateType> {
+            updates.iter().map(Update::r#type).collect()
+        };
+        let (deleted, others) = differences(&present, &wanted);
+        assert_eq!(kinds(deleted), [UpdateType::Delete]);
+        assert_eq!(kinds(others), [UpdateType::Insert, UpdateType::Modify]);
+        assert_eq!(differences(&wanted, &wanted), (Vec::new(), Vec::new()));
+        assert_eq!(differences(&[], &wanted).1.len(), 3);
     }
 }

@@ -11,8 +11,7 @@ use calumma_bfrt::ClientError;
 use calumma_bfrt::proto::TableEntry;
 use calumma_epoch::{EpochClock, Timeline, timestamp_bit};
 use calumma_link::{SessionPlan, unix_ns};
-use calumma_sketch::fermat::Lanes;
-use calumma_sketch::{Attention, FermatSketch, FlowKey, TowerSketch};
+use calumma_sketch::{Attention, FermatSketch, TowerSketch};
 use tracing::{debug, error, warn};
 
 use crate::collection::Source;
@@ -20,6 +19,7 @@ use crate::collector::Collector;
 use crate::driver::Driver;
 use crate::entries;
 use crate::pilot::{Ready, packets};
+use crate::sketches::{EgressSketches, IngressSketches};
 
 /// How long before its arming the tables of an epoch are filled, and its configuration is settled, in
 /// nanoseconds: a fifth of an epoch of 50 ms. Filling takes 2 to 7 ms in the paper's measurements.
@@ -187,15 +187,8 @@ impl Gatherer {
         stall_ns: u64,
     ) -> Result<(), ClientError> {
         let Some(words) = self.gather(epoch, &Source::INGRESS)? else { return Ok(()) };
-        let [narrow, wide, buckets @ ..] = &words[..] else { return Ok(()) };
-        // Both arrays count every packet; the wider one stops counting later.
-        let packets = wide.iter().copied().map(u64::from).sum();
-        let mut bytes: Vec<u8> = narrow.iter().map(|&count| count as u8).collect();
-        bytes.extend(wide.iter().flat_map(|&count| (count as u16).to_le_bytes()));
-        let layout = &self.plan.layout;
-        let upstream = FermatSketch::from_words(layout.upstream_shape(), buckets.concat());
-        match (TowerSketch::from_bytes(&layout.classifier, &bytes), upstream) {
-            (Ok(classifier), Ok(upstream)) => {
+        match IngressSketches::new(&self.plan.layout, &words) {
+            Ok(IngressSketches { packets, classifier, upstream }) => {
                 let totals = self.totals()?;
                 let _ = self.parts.send(Part::Ingress {
                     epoch,
@@ -207,8 +200,7 @@ impl Gatherer {
                     totals,
                 });
             }
-            (Err(problem), _) => error!(epoch, "the classifier makes no sense: {problem}"),
-            (_, Err(problem)) => error!(epoch, "the upstream encoder makes no sense: {problem}"),
+            Err(problem) => error!(epoch, "{problem}"),
         }
         Ok(())
     }
@@ -221,12 +213,8 @@ impl Gatherer {
         stall_ns: u64,
     ) -> Result<(), ClientError> {
         let Some(words) = self.gather(epoch, &Source::EGRESS)? else { return Ok(()) };
-        let layout = &self.plan.layout;
-        let shape = layout.downstream_shape();
-        match FermatSketch::<FlowKey>::from_words(shape, words.concat()) {
-            Ok(downstream) => {
-                let first = &downstream.buckets()[..shape.buckets];
-                let encoded: u64 = first.iter().map(|bucket| bucket.count() as u32 as u64).sum();
+        match EgressSketches::new(&self.plan.layout, &words) {
+            Ok(EgressSketches { encoded, downstream }) => {
                 let packets = encoded + unencoded;
                 let _ = self.parts.send(Part::Egress {
                     epoch,
@@ -236,7 +224,7 @@ impl Gatherer {
                     downstream,
                 });
             }
-            Err(problem) => error!(epoch, "the downstream encoder makes no sense: {problem}"),
+            Err(problem) => error!(epoch, "{problem}"),
         }
         Ok(())
     }

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use calumma_sketch::Layout;
@@ -15,7 +13,8 @@ use tracing_subscriber::EnvFilter;
 /// The control plane of a hardware edge switch of Calumma: fills the tables of p4src/edge.p4 on a
 /// Tofino, keeps epochs on it, collects its sketches and sends them to the controller.
 ///
-/// The switch's driver must run with the program loaded, and its ports be up.
+/// The switch's driver must run with the program loaded. SIGHUP reads ports, routes and the carrier's
+/// DSCP again; the file's other parts want a restart.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -72,16 +71,12 @@ fn main() -> ExitCode {
 }
 
 fn run(path: &Path, check: bool) -> anyhow::Result<()> {
-    let config = Config::load(path)?;
     if check {
+        let config = Config::load(path)?;
         println!("{}: a switch of {} ports", path.display(), config.ports.len());
         return Ok(());
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = stop.clone();
-    ctrlc::set_handler(move || told.store(true, Ordering::Relaxed))
-        .context("a handler for SIGINT and SIGTERM")?;
-    daemon::run(&config, &stop)
+    daemon::run(path)
 }
 
 fn contract(controller: Option<&Path>) -> anyhow::Result<()> {

@@ -1,89 +1,64 @@
-//! What the configuration decides once: the entries for ports, for collection packets and for the
-//! mirror session they use.
+//! The switch's ports: brought up with the speed that the configuration gives them.
 
-use calumma_bfrt::client::update;
-use calumma_bfrt::proto::UpdateType;
-use calumma_bfrt::{ClientError, Match as Field, Value};
+use calumma_bfrt::{ClientError, Value};
+use tracing::info;
 
-use crate::collection::FRONT;
-use crate::config::{CollectionConfig, Config, Method, Role};
+use crate::config::{AutoNegotiation, Fec, PortConfig, Speed};
 use crate::driver::Driver;
-use crate::entries::{Match, TableEntry};
 
-/// Tables that hold what the configuration says and nothing else.
-const TABLES: [&str; 4] = [
-    "Ingress.host_ports",
-    "Egress.host_ports",
-    "Ingress.forwarding.port_pair",
-    "Ingress.collection.collectors",
-];
+/// The driver's table of ports, and its key.
+const TABLE: &str = "$PORT";
+const KEY: &str = "$DEV_PORT";
 
-/// Makes the switch forward as configured. Entries that are there already stay: traffic passes while
-/// the daemon starts anew.
+/// Brings up the ports that have a speed and are not up with it. The others are somebody else's.
 ///
 /// # Errors
-/// What the driver refuses, for example because a table is full.
-pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
-    let wanted = driver.numbered(&entries(config))?;
-    let mut present = Vec::new();
-    for table in TABLES {
-        present.extend(driver.entries(table)?);
+/// What the driver refuses, for example a speed that a port can't have.
+pub(crate) fn bring_up(driver: &Driver, ports: &[PortConfig]) -> Result<(), ClientError> {
+    for port in ports {
+        let Some(speed) = port.speed else { continue };
+        let values = values(port, speed);
+        let there = driver.fixed(TABLE, (KEY, port.number.into()))?;
+        let table = driver.info().table(TABLE)?;
+        let same = there.is_some_and(|there| {
+            values.iter().all(|(name, value)| table.value(&there, name).as_ref() == Some(value))
+        });
+        if !same {
+            // Set anew: a port that is up does not change its speed.
+            driver.put(TABLE, (KEY, port.number.into()), None, &values)?;
+            info!(port = port.number, ?speed, fec = ?port.fec, "port brought up");
+        }
     }
-    driver.change(&present, &wanted)?;
-    match config.collection.method {
-        Method::Packets => mirror(driver, &config.collection),
-        Method::Registers => Ok(()),
-    }
+    Ok(())
 }
 
-fn entries(config: &Config) -> Vec<TableEntry> {
-    let entry = |table: &str, port: (&'static str, u16), action, args| TableEntry {
-        table: table.to_owned(),
-        keys: vec![(port.0, Match::Exact(port.1.into()))],
-        action,
-        args,
+/// What a port is to be.
+fn values(port: &PortConfig, speed: Speed) -> [(&'static str, Value); 4] {
+    let speed = match speed {
+        Speed::G1 => "BF_SPEED_1G",
+        Speed::G10 => "BF_SPEED_10G",
+        Speed::G25 => "BF_SPEED_25G",
+        Speed::G40 => "BF_SPEED_40G",
+        Speed::G50 => "BF_SPEED_50G",
+        Speed::G100 => "BF_SPEED_100G",
+        Speed::G200 => "BF_SPEED_200G",
+        Speed::G400 => "BF_SPEED_400G",
     };
-    let [host_in, host_out, pair, collectors] = TABLES;
-    let mut out = Vec::new();
-    for port in &config.ports {
-        let send = vec![("port", port.peer.into())];
-        out.push(entry(pair, ("ingress_port", port.number), "send", send));
-        if port.role == Role::Host {
-            let dscp = vec![("dscp", u32::from(config.carrier.dscp >> 3))];
-            out.push(entry(host_in, ("ingress_port", port.number), "host", Vec::new()));
-            out.push(entry(host_out, ("egress_port", port.number), "host", dscp));
-        }
-    }
-    let collection = &config.collection;
-    if collection.method == Method::Packets {
-        for port in [collection.cpu_port, collection.recirculation_port] {
-            let args = vec![
-                ("report_port", collection.cpu_port.into()),
-                ("recirculation_port", collection.recirculation_port.into()),
-                ("session", collection.mirror_session.into()),
-            ];
-            out.push(entry(collectors, ("ingress_port", port), "accept", args));
-        }
-    }
-    out
-}
-
-/// The session that copies the front of a full collection packet, so that it goes on.
-fn mirror(driver: &Driver, collection: &CollectionConfig) -> Result<(), ClientError> {
-    let table = driver.info().table("$mirror.cfg")?;
-    let key = table.key(&[("$sid", Field::Exact(collection.mirror_session.into()))])?;
-    let data = table.data(
-        Some("$normal"),
-        &[
-            ("$session_enable", Value::Bool(true)),
-            ("$direction", Value::Word("INGRESS".to_owned())),
-            ("$ucast_egress_port", Value::Number(collection.recirculation_port.into())),
-            ("$ucast_egress_port_valid", Value::Bool(true)),
-            ("$max_pkt_len", Value::Number(FRONT as u64)),
-        ],
-    )?;
-    let delete = update(UpdateType::Delete, table.entry(Some(key.clone()), None));
-    // None was there, where the switch has just started.
-    let _ = driver.write(vec![delete]);
-    driver.write(vec![update(UpdateType::Insert, table.entry(Some(key), Some(data)))])
+    let fec = match port.fec {
+        Fec::None => "BF_FEC_TYP_NONE",
+        Fec::Fc => "BF_FEC_TYP_FC",
+        Fec::Rs => "BF_FEC_TYP_RS",
+    };
+    let agrees = match port.autonegotiation {
+        AutoNegotiation::Default => "PM_AN_DEFAULT",
+        AutoNegotiation::On => "PM_AN_FORCE_ENABLE",
+        AutoNegotiation::Off => "PM_AN_FORCE_DISABLE",
+    };
+    let word = |word: &str| Value::Word(word.to_owned());
+    [
+        ("$SPEED", word(speed)),
+        ("$FEC", word(fec)),
+        ("$AUTO_NEGOTIATION", word(agrees)),
+        ("$PORT_ENABLE", Value::Bool(true)),
+    ]
 }

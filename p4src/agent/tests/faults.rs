@@ -2,16 +2,13 @@
 
 mod rig;
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use calumma_bfrt::Options;
 use calumma_interface::Plug;
-use calumma_sketch::Arithmetic;
+use calumma_link::unix_ns;
+use calumma_sketch::{Arithmetic, KeyKind, Layout};
 use calumma_switchd::collector::Way;
-use calumma_switchd::driver::Driver;
-use calumma_switchd::program;
-use calumma_wire::Message;
+use calumma_wire::{Message, Outcome};
 
 use rig::{Controller, Daemon, EPOCH_MS, LIMIT, Model, config, layout, packets};
 
@@ -62,27 +59,86 @@ fn two_daemons_cant_have_one_switch() {
     assert!(said.contains("another client is bound"), "{said}");
 }
 
-#[test]
-fn a_program_built_for_another_layout_is_found_out() {
-    let wanted = layout(Arithmetic::Prime);
-    let model = Model::start(&rig::program(&wanted, 8), None);
-    let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
-    let options = Options {
-        address: model.address.to_string(),
-        device: 0,
-        client: 7,
-        program: "edge".to_owned(),
+/// What the controller is told that keeps the switch from measuring.
+fn declined(controller: &mut Controller) -> String {
+    let declines = |message: &Message| {
+        matches!(message, Message::Applied { outcome: Outcome::Invalid { .. }, .. })
     };
-    let driver = Driver::connect(&runtime, &options).unwrap();
-    program::check_built(driver.info(), &wanted).unwrap();
-    let mut larger = wanted.clone();
-    larger.upstream_buckets = 1024;
-    let said = program::check_built(driver.info(), &larger).unwrap_err().to_string();
-    assert!(said.contains("1024 elements in Ingress.upstream.array0"), "{said}");
+    match controller.hear(declines) {
+        Message::Applied { outcome: Outcome::Invalid { reason }, .. } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_program_built_for_another_layout_is_told_to_the_controller() {
+    let built = layout(Arithmetic::Prime);
+    let model = Model::start(&rig::program(&built, 8), None);
+    let mut larger = built.clone();
+    larger.downstream_buckets = 400;
+    let mut controller = Controller::new(&larger, EPOCH_MS);
+    let _daemon = Daemon::start(config(model.address, controller.address()), Way::Registers);
+    controller.welcome();
+    let said = declined(&mut controller);
+    assert!(said.contains("holds 768 elements in Egress.downstream.array0"), "{said}");
     assert!(said.contains("calumma-switchd contract"), "{said}");
+}
+
+#[test]
+fn a_driver_that_comes_back_with_another_program_is_told_to_the_controller() {
+    let built = layout(Arithmetic::Prime);
+    let model = Model::start(&rig::program(&built, 8), None);
+    let address = model.address;
+    let mut controller = Controller::new(&built, EPOCH_MS);
+    let _daemon = Daemon::start(config(address, controller.address()), Way::Registers);
+    controller.welcome();
+    sealed(&mut controller);
+    drop(model);
     let wrapping = layout(Arithmetic::Wrapping);
-    let said = program::check_built(driver.info(), &wrapping).unwrap_err().to_string();
-    assert!(said.contains("Wrapping arithmetic"), "{said}");
+    let _model = Model::start(&rig::program(&wrapping, 8), Some(address));
+    // Connected in vain at first, perhaps.
+    let end = Instant::now() + LIMIT;
+    loop {
+        let said = declined(&mut controller);
+        if said.contains("not this release's edge.p4 with Prime arithmetic") {
+            break;
+        }
+        assert!(Instant::now() < end, "{said}");
+    }
+}
+
+#[test]
+fn a_driver_that_says_nothing_keeps_nobody_waiting() {
+    let layout = layout(Arithmetic::Prime);
+    let model = Model::start(&rig::program(&layout, 8), None);
+    let address = model.address;
+    let mut controller = Controller::new(&layout, EPOCH_MS);
+    let _daemon = Daemon::start(config(address, controller.address()), Way::Registers);
+    controller.welcome();
+    drop(model);
+    // It takes connections and does not answer.
+    let _silent = std::net::TcpListener::bind(address).unwrap();
+    let said = declined(&mut controller);
+    let silent = ["Timeout expired", "has said nothing", "no driver answers"];
+    assert!(silent.iter().any(|words| said.contains(words)), "{said}");
+    for sent_ns in 0..20 {
+        controller.say(&Message::Probe { sent_ns });
+        let echo = |message: &Message| matches!(message, Message::Echo { sent_ns: of, .. } if *of == sent_ns);
+        let Message::Echo { received_ns, .. } = controller.hear(echo) else { unreachable!() };
+        assert!(unix_ns() - received_ns < 1_000_000_000, "heard at once, and answered at once");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn keys_that_no_hardware_edge_measures_by_are_told_to_the_controller() {
+    let model = Model::start(&rig::program(&layout(Arithmetic::Prime), 8), None);
+    let wide = Layout { keys: KeyKind::Dual, ..layout(Arithmetic::Prime) };
+    let mut controller = Controller::new(&wide, EPOCH_MS);
+    let _daemon = Daemon::start(config(model.address, controller.address()), Way::Registers);
+    controller.welcome();
+    let said = declined(&mut controller);
+    assert!(said.contains("a Tofino edge measures IPv4 only"), "{said}");
 }
 
 /// The next epoch that is sealed.

@@ -19,7 +19,16 @@ use crate::proto::{
 };
 use crate::service::bf_runtime_client::BfRuntimeClient;
 
+/// How long a driver may take until it knows a client and its program.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Most updates of a request, and bytes of the answer's headers: where one is refused, what became of
+/// each is told there, in some 150 bytes.
+const BATCH: usize = 4096;
+const MOST_HEADER_BYTES: u32 = 1 << 20;
+
+/// How long a driver may take to begin an answer: to clear a large register is the longest.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which driver, device and program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,11 +141,21 @@ impl Client {
     /// # Errors
     /// Nobody there, a number that is taken, another program.
     pub async fn connect(options: Options) -> Result<Client, ClientError> {
+        let address = options.address.clone();
+        let silent = |_| ClientError::Connect {
+            address,
+            problem: format!("it has said nothing for {} s", CONNECT_TIMEOUT.as_secs()),
+        };
+        tokio::time::timeout(CONNECT_TIMEOUT, Client::shake_hands(options)).await.map_err(silent)?
+    }
+
+    async fn shake_hands(options: Options) -> Result<Client, ClientError> {
         let unreachable =
             |problem: String| ClientError::Connect { address: options.address.clone(), problem };
         let channel = Endpoint::from_shared(format!("http://{}", options.address))
             .map_err(|error| unreachable(error.to_string()))?
-            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(CALL_TIMEOUT)
+            .http2_max_header_list_size(MOST_HEADER_BYTES)
             .tcp_nodelay(true)
             .connect()
             .await
@@ -193,7 +212,20 @@ impl Client {
     ///
     /// # Errors
     /// The first one that was refused, with its table.
-    pub async fn write(&self, updates: Vec<Update>) -> Result<(), ClientError> {
+    pub async fn write(&self, mut updates: Vec<Update>) -> Result<(), ClientError> {
+        let mut result = Ok(());
+        while !updates.is_empty() {
+            let rest = updates.split_off(updates.len().min(BATCH));
+            result = result.and(self.write_at_once(updates).await);
+            if result.as_ref().is_err_and(ClientError::is_lost) {
+                break;
+            }
+            updates = rest;
+        }
+        result
+    }
+
+    async fn write_at_once(&self, updates: Vec<Update>) -> Result<(), ClientError> {
         let tables: Vec<u32> = updates.iter().map(table_of).collect();
         let request = WriteRequest {
             target: Some(self.target()),

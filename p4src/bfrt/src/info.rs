@@ -278,6 +278,18 @@ impl Table {
         Ok(TableData { action_id: action.map_or(0, |action| action.id), fields: data })
     }
 
+    /// A value that an entry has, by its name; none where the entry or the table lacks it.
+    pub fn value(&self, entry: &TableEntry, name: &str) -> Option<Value> {
+        let field = self.data.iter().flat_map(Datum::fields).find(|field| field.name == name)?;
+        let data = entry.data.as_ref()?;
+        let datum = data.fields.iter().find(|datum| datum.field_id == field.id)?;
+        match datum.value.as_ref()? {
+            DataValue::Stream(bytes) => Some(Value::Number(number(bytes))),
+            DataValue::Bool(value) => Some(Value::Bool(*value)),
+            DataValue::Str(word) => Some(Value::Word(word.clone())),
+        }
+    }
+
     /// An entry.
     pub fn entry(&self, key: Option<TableKey>, data: Option<TableData>) -> Entity {
         let entry = TableEntry { table_id: self.id, key, data, ..TableEntry::default() };

@@ -9,6 +9,7 @@
 //! digests, no learning, no loading of programs; all ports belong to one pipe.
 
 mod pipe;
+mod ports;
 mod schema;
 mod service;
 mod tables;

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use calumma_tna::{CounterInfo, CounterKind, MatchKind, Program, RegisterInfo, TableInfo};
 use serde_json::{Value, json};
 
+use crate::ports::Ports;
+
 /// Numbers of fields that no program declares, as Tofino's compiler gives them.
 pub(crate) mod field {
     pub(crate) const MATCH_PRIORITY: u32 = 65_537;
@@ -27,6 +29,13 @@ pub(crate) mod mirror {
     pub(crate) const MAX_LENGTH: u32 = 25;
 }
 
+/// Numbers within the table of ports.
+pub(crate) mod port {
+    pub(crate) const TABLE: u32 = 0xFF02_0001;
+    pub(crate) const NUMBER: u32 = 1;
+    pub(crate) const UP: u32 = 5;
+}
+
 /// What a number stands for.
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
@@ -38,12 +47,16 @@ pub(crate) enum Object {
     Counter(CounterInfo),
     /// The mirror sessions.
     Mirror,
+    /// The ports.
+    Ports,
 }
 
 /// All objects of a program.
 #[derive(Debug)]
 pub(crate) struct Schema {
     objects: HashMap<u32, Object>,
+    /// What the table of ports holds.
+    pub(crate) ports: Ports,
     /// The description of the program.
     pub(crate) program: Vec<u8>,
     /// The description of what no program declares.
@@ -57,7 +70,8 @@ pub(crate) fn action_id(table: u32, action: usize) -> u32 {
 
 impl Schema {
     pub(crate) fn new(program: &Program) -> Schema {
-        let mut objects = HashMap::from([(mirror::TABLE, Object::Mirror)]);
+        let mut objects =
+            HashMap::from([(mirror::TABLE, Object::Mirror), (port::TABLE, Object::Ports)]);
         let mut tables = Vec::new();
         for (id, info) in (0x0200_0001..).zip(program.tables()) {
             tables.push(table(id, &info));
@@ -79,7 +93,8 @@ impl Schema {
             });
             all.to_string().into_bytes()
         };
-        Schema { objects, program: text(tables), fixed: text(vec![mirror_sessions()]) }
+        let fixed = text(vec![mirror_sessions(), ports()]);
+        Schema { objects, ports: Ports::default(), program: text(tables), fixed }
     }
 
     pub(crate) fn object(&self, id: u32) -> Option<&Object> {
@@ -205,6 +220,21 @@ fn mirror_sessions() -> Value {
         singleton(mirror::PORT, "$ucast_egress_port", &kind("uint32")),
         singleton(mirror::PORT_VALID, "$ucast_egress_port_valid", &kind("bool")),
         singleton(mirror::MAX_LENGTH, "$max_pkt_len", &kind("uint16")),
+    ]);
+    table
+}
+
+fn ports() -> Value {
+    let kind = |name: &str| json!({ "type": name });
+    let mut table = object(port::TABLE, "$PORT", "PortConfigure", 512);
+    table["name"] = json!("$PORT");
+    table["key"] = json!([key(port::NUMBER, "$DEV_PORT", "Exact", &kind("uint32"))]);
+    table["data"] = json!([
+        singleton(1, "$SPEED", &kind("string")),
+        singleton(2, "$FEC", &kind("string")),
+        singleton(3, "$AUTO_NEGOTIATION", &kind("string")),
+        singleton(4, "$PORT_ENABLE", &kind("bool")),
+        singleton(port::UP, "$PORT_UP", &kind("bool")),
     ]);
     table
 }

@@ -35,6 +35,7 @@ pub(crate) fn update(schema: &Schema, switch: &mut Switch, update: Update) -> Re
             Some(Object::Table(info)) => change_table(switch, info, kind, &entry),
             Some(Object::Register(info)) => change_register(switch, info, kind, &entry),
             Some(Object::Mirror) => change_mirror(switch, kind, &entry),
+            Some(Object::Ports) => schema.ports.change(kind, entry),
             Some(Object::Counter(info)) => {
                 Err(Status::unimplemented(format!("{}: counters can be read only", info.name)))
             }
@@ -62,6 +63,9 @@ pub(crate) fn read(
         return Err(Status::unimplemented("only entries can be read"));
     };
     let id = entry.table_id;
+    if let Some(Object::Ports) = schema.object(id) {
+        return schema.ports.read(&entry);
+    }
     let key = entry.key.filter(|key| !key.fields.is_empty());
     let found = match schema.object(id) {
         Some(Object::Table(info)) => {
@@ -95,7 +99,9 @@ pub(crate) fn read(
             found
         }
         Some(Object::Mirror) => return Err(Status::unimplemented("reading mirror sessions")),
-        None => return Err(Status::not_found(format!("no table {id:#010x}"))),
+        Some(Object::Ports) | None => {
+            return Err(Status::not_found(format!("no table {id:#010x}")));
+        }
     };
     let wrap = |entry| Entity { entity: Some(EntityKind::TableEntry(entry)) };
     Ok(found.into_iter().map(wrap).collect())
@@ -251,7 +257,7 @@ fn change_mirror(switch: &mut Switch, kind: UpdateType, entry: &TableEntry) -> R
     Ok(())
 }
 
-fn exact(field: &KeyField) -> Option<u64> {
+pub(crate) fn exact(field: &KeyField) -> Option<u64> {
     match &field.match_type {
         Some(MatchType::Exact(Exact { value })) => Some(number(value)),
         _ => None,

@@ -22,9 +22,7 @@ impl Run {
 
     /// One packet that carries `hierarchy`.
     pub fn single(hierarchy: Hierarchy) -> Self {
-        let mut run = Self::default();
-        run.0[usize::from(hierarchy.bits())] = 1;
-        run
+        [hierarchy].into_iter().collect()
     }
 
     /// Packets of all hierarchies.
@@ -53,6 +51,17 @@ impl Run {
             before = after;
         }
         left
+    }
+}
+
+impl FromIterator<Hierarchy> for Run {
+    /// The run of packets that carry these.
+    fn from_iter<I: IntoIterator<Item = Hierarchy>>(hierarchies: I) -> Self {
+        let mut run = Self::default();
+        for hierarchy in hierarchies {
+            run.0[usize::from(hierarchy.bits())] += 1;
+        }
+        run
     }
 }
 

@@ -10,4 +10,4 @@ mod sketch;
 
 pub use level::{Level, LevelError, MAX_LEVELS, OVERFLOW, validate_levels};
 pub(crate) use sketch::Stratum;
-pub use sketch::{Insertion, TowerSketch};
+pub use sketch::{CountersError, Insertion, TowerSketch};

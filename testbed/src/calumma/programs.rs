@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use calumma_controller::config::ShiftingMode;
+use calumma_sketch::KeyKind;
 
 use crate::fabric::{Namespace, Process, Run};
 
 /// Length of the epochs.
 pub(crate) const EPOCH: Duration = Duration::from_millis(50);
 
-const ADDRESS: &str = "127.0.0.1";
+pub(super) const ADDRESS: &str = "127.0.0.1";
 
 /// On a machine whose few CPUs two switches, hosts, core and applications share, and which is itself a guest, everything may
 /// stand still for ten milliseconds. The guards share an epoch out evenly: as long for packets on their way as for a switch
@@ -23,7 +24,7 @@ pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
 pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
 /// A switch measures the epoch under way to its end first; on a busy machine that takes its time.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where programs are started: whose run it is, in which network, and where their files lie.
 #[derive(Clone, Copy)]
@@ -42,11 +43,11 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// The program `name`.
-    fn command(&self, name: &str) -> Result<Command> {
+    pub(super) fn command(&self, name: &str) -> Result<Command> {
         let program = self.testbed.with_file_name(name);
         ensure!(
             program.exists(),
-            "{} is missing; build it with `cargo build -p {name}`",
+            "{} is missing; build it with `cargo build --bin {name}`",
             program.display()
         );
         let mut command = self.namespace.command("nice");
@@ -54,33 +55,46 @@ impl Place<'_> {
         Ok(command)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+    /// Writes a file of the run's.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.run.directory().join(name);
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
         Ok(path)
     }
 }
 
+/// What a controller has measured.
+pub(crate) struct Measured {
+    /// Which flows.
+    pub(crate) keys: KeyKind,
+    /// Flows of more packets than this in an epoch are reported.
+    pub(crate) heavy_hitter: u64,
+    /// Whether attention is shifted, or stays as it is at first: every flow decoded from one packet on.
+    pub(crate) shifting: ShiftingMode,
+}
+
 /// A controller that runs.
 pub(crate) struct Controller(Process);
 
 impl Controller {
-    /// Starts it for these edges, its reports going to `epochs`; flows of more than `heavy_hitter` packets are
-    /// reported. Attention is shifted, or stays as it is at first: every flow decoded from one packet on.
+    /// Starts it for these edges, its reports going to `epochs`.
     pub(crate) fn start(
         place: Place<'_>,
         edges: &[&str],
         epochs: &Path,
-        heavy_hitter: u64,
-        shifting: ShiftingMode,
+        measured: &Measured,
     ) -> Result<Self> {
+        let Measured { keys, heavy_hitter, shifting } = measured;
+        let keys = keys.name();
         let mode = match shifting {
             ShiftingMode::Shift => "shift",
             ShiftingMode::DryRun => "dry-run",
             ShiftingMode::Static => "static",
         };
         let sections = format!(
-            "[epoch]\n\
+            "[layout]\n\
+             keys = \"{keys}\"\n\
+             [epoch]\n\
              length_ms = {}\n\
              clock_guard_us = {CLOCK_GUARD_US}\n\
              flight_guard_us = {FLIGHT_GUARD_US}\n\

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -125,8 +126,10 @@ fn line_of(report: &EpochReport) -> String {
     if let Some(worst) = report.loss.first() {
         let flow = worst.flow;
         line += &format!(
-            "  most: {}:{} > {}:{} {}",
-            flow.src, flow.sport, flow.dst, flow.dport, worst.lost
+            "  most: {} > {} {}",
+            SocketAddr::new(flow.src, flow.sport),
+            SocketAddr::new(flow.dst, flow.dport),
+            worst.lost
         );
     }
     if !report.complete {

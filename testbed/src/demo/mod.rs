@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use calumma_controller::config::ShiftingMode;
+use calumma_sketch::KeyKind;
 use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
-use crate::calumma::{Controller, Device, EPOCH, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, EPOCH, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Edge, Pair, Passage, Run, interrupt};
 use crate::traffic::{self, Mix};
 
@@ -61,8 +62,12 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
         port: CONTROLLER_PORT,
         first: true,
     };
-    let mut controller =
-        Controller::start(place, &["e1", "e2"], &epochs, HEAVY_HITTER, ShiftingMode::Shift)?;
+    let measured = Measured {
+        keys: if mix.ipv6 { KeyKind::Dual } else { KeyKind::Ipv4 },
+        heavy_hitter: HEAVY_HITTER,
+        shifting: ShiftingMode::Shift,
+    };
+    let mut controller = Controller::start(place, &["e1", "e2"], &epochs, &measured)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut switches = Vec::new();
     for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {

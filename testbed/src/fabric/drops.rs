@@ -105,6 +105,14 @@ pub(crate) fn of_ip_layer(namespace: &Namespace) -> Result<Vec<Drops>> {
         "IpOutNoRoutes",
         "IpReasmFails",
         "IpFragFails",
+        // Those of IPv6. It counts what `Namespace::create_dual_stack` silences as discarded on its way out.
+        "Ip6InHdrErrors",
+        "Ip6InAddrErrors",
+        "Ip6InDiscards",
+        "Ip6InNoRoutes",
+        "Ip6OutNoRoutes",
+        "Ip6ReasmFails",
+        "Ip6FragFails",
     ]
     .into_iter()
     .filter_map(|counter| {

@@ -1,4 +1,5 @@
-//! The core's losses: an nftables rule that drops at random and counts every drop by its 5-tuple.
+//! The core's losses: nftables rules, one for IPv4 and one for IPv6, that drop at random and count every drop by its
+//! 5-tuple.
 //!
 //! Exact by construction: the rule drops a packet only after it was counted. If the set were full, the count would fail,
 //! the rule end there, and the packet pass.
@@ -42,46 +43,88 @@ pub struct FlowLoss {
     pub lost: u64,
 }
 
-/// The set that holds a counter for every flow that lost packets.
-pub(crate) fn set() -> String {
-    format!(
-        "set lost {{
-           typeof ip saddr . ip daddr . meta l4proto . th sport . th dport
-           size {FLOWS}
-           flags dynamic
-         }}"
-    )
+/// A family of addresses. nftables' sets hold those of one, so each has a table of its own, of the same shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
 }
 
-/// The statement that counts a packet for its flow. What comes after it in a rule happens only to
-/// packets that were counted.
-pub(crate) const COUNT: &str =
-    "add @lost { ip saddr . ip daddr . meta l4proto . th sport . th dport counter }";
+impl Family {
+    /// Both, in order.
+    pub(crate) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Its name in nftables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "ip",
+            Self::V6 => "ip6",
+        }
+    }
+
+    /// What names a flow, in nftables' words.
+    fn five_tuple(self) -> String {
+        let name = self.name();
+        format!("{name} saddr . {name} daddr . meta l4proto . th sport . th dport")
+    }
+
+    /// The set that holds a counter for every flow that lost packets.
+    pub(crate) fn set(self) -> String {
+        let flow = self.five_tuple();
+        format!(
+            "set lost {{
+               typeof {flow}
+               size {FLOWS}
+               flags dynamic
+             }}"
+        )
+    }
+
+    /// The statement that counts a packet for its flow. What comes after it in a rule happens only to
+    /// packets that were counted.
+    pub(crate) fn count(self) -> String {
+        format!("add @lost {{ {} counter }}", self.five_tuple())
+    }
+}
 
 /// Drops `permille` of a thousand TCP and UDP packets that `namespace` forwards.
 pub(super) fn install(namespace: &Namespace, permille: u16) -> Result<()> {
     ensure!(permille < 1000, "a loss of {permille} in 1000 leaves nothing; give 0 to 999");
-    let set = set();
-    let ruleset = format!(
-        "table ip calumma {{
-           {set}
-           chain forward {{
-             type filter hook forward priority 0; policy accept;
-             udp length 12 accept
-             meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille} \
-               {COUNT} counter drop
-           }}
-         }}"
-    );
-    namespace.run_with_input("nft", &["-f", "-"], &ruleset).map(drop)
+    for family in Family::BOTH {
+        let (name, set, count) = (family.name(), family.set(), family.count());
+        let ruleset = format!(
+            "table {name} calumma {{
+               {set}
+               chain forward {{
+                 type filter hook forward priority 0; policy accept;
+                 udp length 12 accept
+                 meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille} \
+                   {count} counter drop
+               }}
+             }}"
+        );
+        namespace.run_with_input("nft", &["-f", "-"], &ruleset)?;
+    }
+    Ok(())
 }
 
-/// Reads the drops of every flow, in the flows' order, and holds them against the counter of the rule
-/// in `chain` that drops. Read it when nothing is on its way any more.
+/// Reads the drops of every flow, in the flows' order, and holds them against the counters of the rules
+/// in `chain` that drop. Read it when nothing is on its way any more.
 pub(crate) fn read(namespace: &Namespace, chain: &str) -> Result<Vec<FlowLoss>> {
-    let set = namespace.run("nft", &["-j", "list", "set", "ip", "calumma", "lost"])?;
+    let mut losses = Vec::new();
+    for family in Family::BOTH {
+        losses.extend(read_family(namespace, family, chain)?);
+    }
+    Ok(losses)
+}
+
+fn read_family(namespace: &Namespace, family: Family, chain: &str) -> Result<Vec<FlowLoss>> {
+    let list = |kind: &str, name: &str| {
+        namespace.run("nft", &["-j", "list", kind, family.name(), "calumma", name])
+    };
+    let set = list("set", "lost")?;
     let losses = parse_set(&set).with_context(|| format!("what nft printed: {set}"))?;
-    let chain = namespace.run("nft", &["-j", "list", "chain", "ip", "calumma", chain])?;
+    let chain = list("chain", chain)?;
     let total = parse_total(&chain).with_context(|| format!("what nft printed: {chain}"))?;
     let sum: u64 = losses.iter().map(|l| l.lost).sum();
     ensure!(
@@ -173,6 +216,16 @@ mod tests {
         let losses = parse_set(&json).unwrap();
         assert_eq!(losses.iter().map(|l| l.flow.proto).collect::<Vec<_>>(), [6, 17, 33, 132]);
         assert!(losses.iter().all(|l| l.lost == 7 && l.flow.sport == 40000 && l.flow.dport == 53));
+    }
+
+    #[test]
+    fn ipv6_addresses_are_read_as_nft_shortens_them() {
+        let json = r#"{"nftables": [{"set": {"elem": [{"elem": {
+            "val": {"concat": ["fd00:1::2", "fd00:2::2", "udp", 40000, 53]},
+            "counter": {"packets": 7, "bytes": 9000}}}]}}]}"#;
+        let losses = parse_set(json).unwrap();
+        assert_eq!(losses[0].flow.src, "fd00:1::2".parse::<IpAddr>().unwrap());
+        assert_eq!((losses[0].flow.proto, losses[0].lost), (17, 7));
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod testpmd;
 pub use drops::{Drops, Hop, Passage};
 pub use loss::{FiveTuple, FlowLoss};
 pub use namespace::Namespace;
-pub use pair::{Edge, H1_ADDRESS, H2_ADDRESS, Pair, SWITCHES_ADDRESS};
+pub use pair::{Edge, H1_ADDRESS, H2_ADDRESS, H2_ADDRESS6, Pair, SWITCHES_ADDRESS};
 pub use process::{Process, wait_until};
 pub use run::Run;
 pub use testpmd::Testpmd;

@@ -13,7 +13,8 @@ use nix::unistd::Pid;
 use super::command;
 use super::run::Run;
 
-/// A network namespace with its loopback up, IPv6 off and no reverse-path filter. Dropping it kills what runs in it.
+/// A network namespace with its loopback up, no reverse-path filter, and IPv6 off unless it is asked for. Dropping it
+/// kills what runs in it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -33,6 +34,29 @@ impl Namespace {
             "net.ipv4.conf.default.rp_filter=0",
         ])?;
         namespace.ip(&["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// The same with IPv6, which sends nothing of its own accord: no address makes itself, none is asked for, and what the
+    /// kernel would tell multicast routers is dropped as it leaves. Neighbours must be made known to it.
+    pub fn create_dual_stack(run: &Run, role: &str) -> Result<Self> {
+        let namespace = Self::create(run, role)?;
+        let quiet = "table ip6 quiet {
+          chain output {
+            type filter hook output priority -300; policy accept;
+            icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } drop
+            icmpv6 type { mld-listener-report, mld-listener-done, mld2-listener-report } drop
+          }
+        }";
+        namespace.run_with_input("nft", &["-f", "-"], quiet)?;
+        // Before any link exists, so that all are so; `none` is 1.
+        namespace.sysctl(&[
+            "net.ipv6.conf.default.addr_gen_mode=1",
+            "net.ipv6.conf.default.accept_dad=0",
+            "net.ipv6.conf.default.accept_ra=0",
+            "net.ipv6.conf.all.disable_ipv6=0",
+            "net.ipv6.conf.default.disable_ipv6=0",
+        ])?;
         Ok(namespace)
     }
 

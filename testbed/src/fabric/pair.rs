@@ -7,6 +7,8 @@
 //!                                            10.2.0.1 c2 ---- e2f [edge e2] e2h ---- eth0 10.2.0.2
 //! ```
 //!
+//! The same in IPv6 with fd00:1::2, fd00:1::1, fd00:2::1 and fd00:2::2.
+//!
 //! The edges are bumps in the wire: their four interfaces have no addresses, and nothing passes until a program forwards
 //! between them. It runs in `switches`, whose loopback is up for its control connections.
 
@@ -25,11 +27,17 @@ use super::run::Run;
 pub const H1_ADDRESS: &str = "10.1.0.2";
 /// The address of host h2.
 pub const H2_ADDRESS: &str = "10.2.0.2";
+/// The IPv6 address of host h2.
+pub const H2_ADDRESS6: &str = "fd00:2::2";
 /// The address at which programs in the switches' namespace reach each other.
 pub const SWITCHES_ADDRESS: &str = "127.0.0.1";
 
 const CORE_TO_H1: &str = "10.1.0.1";
 const CORE_TO_H2: &str = "10.2.0.1";
+
+const H1_ADDRESS6: &str = "fd00:1::2";
+const CORE_TO_H1_6: &str = "fd00:1::1";
+const CORE_TO_H2_6: &str = "fd00:2::1";
 
 /// The interface indexes of each edge's two ports begin here.
 ///
@@ -101,10 +109,10 @@ impl Pair {
     /// Builds the network; its core drops `loss_permille` of a thousand TCP and UDP packets, in both directions.
     pub fn create(run: &Run, loss_permille: u16) -> Result<Self> {
         let pair = Self {
-            h1: Namespace::create(run, "h1")?,
-            h2: Namespace::create(run, "h2")?,
+            h1: Namespace::create_dual_stack(run, "h1")?,
+            h2: Namespace::create_dual_stack(run, "h2")?,
             switches: Namespace::create(run, "switches")?,
-            core: Namespace::create(run, "core")?,
+            core: Namespace::create_dual_stack(run, "core")?,
             backlog_before: drops::backlog()?,
         };
         let [e1, e2] = FIRST_INDEX;
@@ -118,25 +126,18 @@ impl Pair {
         }
         // The core drops from its first packet on.
         loss::install(&pair.core, loss_permille)?;
-        pair.core.sysctl(&["net.ipv4.ip_forward=1"])?;
-        pair.attach(pair.h1_eth(), H1_ADDRESS, pair.core_port("c1"), CORE_TO_H1)?;
-        pair.attach(pair.h2_eth(), H2_ADDRESS, pair.core_port("c2"), CORE_TO_H2)?;
+        pair.core.sysctl(&["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"])?;
+        let (h1, c1) = (pair.h1_eth(), pair.core_port("c1"));
+        let (h2, c2) = (pair.h2_eth(), pair.core_port("c2"));
+        for (host, address, core, gateway, prefix) in [
+            (h1, H1_ADDRESS, c1, CORE_TO_H1, 24),
+            (h2, H2_ADDRESS, c2, CORE_TO_H2, 24),
+            (h1, H1_ADDRESS6, c1, CORE_TO_H1_6, 64),
+            (h2, H2_ADDRESS6, c2, CORE_TO_H2_6, 64),
+        ] {
+            attach(host, &format!("{address}/{prefix}"), core, &format!("{gateway}/{prefix}"))?;
+        }
         Ok(pair)
-    }
-
-    /// Gives a host and its gateway their addresses and makes them known to each other.
-    fn attach(
-        &self,
-        host: End<'_>,
-        address: &str,
-        gateway: End<'_>,
-        gateway_address: &str,
-    ) -> Result<()> {
-        host.set_address(&format!("{address}/24"))?;
-        gateway.set_address(&format!("{gateway_address}/24"))?;
-        host.set_neighbour(gateway_address, &gateway.mac()?)?;
-        gateway.set_neighbour(address, &host.mac()?)?;
-        host.namespace.ip(&["route", "add", "default", "via", gateway_address]).map(drop)
     }
 
     /// Host h1.
@@ -230,6 +231,17 @@ impl Pair {
     fn core_port<'a>(&'a self, name: &'a str) -> End<'a> {
         End { namespace: &self.core, name }
     }
+}
+
+/// Gives a host and its gateway their addresses, written `address/prefix`, and makes them known to each other.
+fn attach(host: End<'_>, address: &str, gateway: End<'_>, gateway_address: &str) -> Result<()> {
+    host.set_address(address)?;
+    gateway.set_address(gateway_address)?;
+    let bare = |address: &'_ str| address.split('/').next().unwrap_or_default().to_owned();
+    let (address, gateway_address) = (bare(address), bare(gateway_address));
+    host.set_neighbour(&gateway_address, &gateway.mac()?)?;
+    gateway.set_neighbour(&address, &host.mac()?)?;
+    host.namespace.ip(&["route", "add", "default", "via", &gateway_address]).map(drop)
 }
 
 /// The hops between interfaces in the order h1, e1h, e1f, c1, c2, e2f, e2h, h2: every second pair is a wire, the others

@@ -7,6 +7,9 @@ use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use super::Context;
 use crate::scenario::{EpochSummary, Played, Scenario, play};
 
+/// Epochs that the paper's network takes after each of its eight changes (figure 9).
+const PAPERS_SHIFTS: [u64; 8] = [1, 2, 3, 2, 2, 1, 1, 1];
+
 /// Bucket arrays of an encoder in the layout that the paper's figures have.
 const ARRAYS: f64 = 3.0;
 
@@ -21,14 +24,14 @@ pub(super) fn figures() -> Vec<Figure<Context>> {
             claim: "Healthy up to 70,000 flows, ill from 80,000 on; T_h = T_l = 1 up to 20,000. The \
                     flows decoded always exceed a load of 65 % of the 12,288 buckets unless all are \
                     recorded.",
-            measure: |context| over_flows(context, "figure-07-flows-dctcp", 70.0),
+            measure: |context| over_flows(context, "figure-07-flows-dctcp", (70.0, Some(65.0))),
         },
         Figure {
             name: "chamelemon-08-victims-dctcp",
             title: "ChameleMon, figure 8: attention and ratio of victim flows (DCTCP)",
             claim: "50,000 flows: healthy up to 12.5 % victims, ill from 15 % on; T_h stays as it is \
                     in the ill state. The flows decoded always exceed a load of 65 %.",
-            measure: |context| over_victims(context, "figure-08-victims-dctcp", 12.5),
+            measure: |context| over_victims(context, "figure-08-victims-dctcp", (12.5, Some(65.0))),
         },
         Figure {
             name: "chamelemon-09-epochs-dctcp",
@@ -42,59 +45,63 @@ pub(super) fn figures() -> Vec<Figure<Context>> {
             title: "ChameleMon, figure 14: attention and number of flows (CACHE)",
             claim: "Healthy up to 70,000 flows, ill from 80,000 on with T_h = 3 and T_l = 2; the load is \
                     low there, since lower thresholds would be too many flows.",
-            measure: |context| over_flows(context, "figure-14-flows-cache", 70.0),
+            measure: |context| over_flows(context, "figure-14-flows-cache", (70.0, None)),
         },
         Figure {
             name: "chamelemon-15-victims-cache",
             title: "ChameleMon, figure 15: attention and ratio of victim flows (CACHE)",
             claim: "50,000 flows: healthy up to 12.5 % victims, ill from 15 % on with T_h = T_l = 2.",
-            measure: |context| over_victims(context, "figure-15-victims-cache", 12.5),
+            measure: |context| over_victims(context, "figure-15-victims-cache", (12.5, None)),
         },
         Figure {
             name: "chamelemon-16-flows-vl2",
             title: "ChameleMon, figure 16: attention and number of flows (VL2)",
             claim: "Healthy up to 60,000 flows and ill after that; T_h = T_l = 1 up to 20,000; the \
                     load factor stays above 51 %.",
-            measure: |context| over_flows(context, "figure-16-flows-vl2", 60.0),
+            measure: |context| over_flows(context, "figure-16-flows-vl2", (60.0, Some(51.0))),
         },
         Figure {
             name: "chamelemon-17-victims-vl2",
             title: "ChameleMon, figure 17: attention and ratio of victim flows (VL2)",
-            claim: "50,000 flows: healthy up to 12.5 % victims, ill from 15 % on.",
-            measure: |context| over_victims(context, "figure-17-victims-vl2", 12.5),
+            claim: "50,000 flows: healthy up to 12.5 % victims, ill from 15 % on; the load factor \
+                    stays above 53 %.",
+            measure: |context| over_victims(context, "figure-17-victims-vl2", (12.5, Some(53.0))),
         },
         Figure {
             name: "chamelemon-18-flows-hadoop",
             title: "ChameleMon, figure 18: attention and number of flows (HADOOP)",
-            claim: "Healthy up to 60,000 flows and ill after that; T_h = T_l = 1 up to 20,000.",
-            measure: |context| over_flows(context, "figure-18-flows-hadoop", 60.0),
+            claim: "Healthy up to 60,000 flows and ill after that; T_h = T_l = 1 up to 20,000; the load \
+                    factor stays above 47 %.",
+            measure: |context| over_flows(context, "figure-18-flows-hadoop", (60.0, Some(47.0))),
         },
         Figure {
             name: "chamelemon-19-victims-hadoop",
             title: "ChameleMon, figure 19: attention and ratio of victim flows (HADOOP)",
             claim: "50,000 flows: healthy up to 12.5 % victims, ill from 15 % on; the load factor \
                     stays above 48 %.",
-            measure: |context| over_victims(context, "figure-19-victims-hadoop", 12.5),
+            measure: |context| {
+                over_victims(context, "figure-19-victims-hadoop", (12.5, Some(48.0)))
+            },
         },
     ]
 }
 
-/// Plays the scenario called `name`.
-pub(super) fn played(context: &Context, name: &str) -> Result<(Scenario, Played)> {
-    let scenario = Scenario::load(&context.scenarios.join(name).with_extension("toml"))?;
-    let played = play(&scenario, |_, _| Ok(()))?;
-    Ok((scenario, played))
+/// The epochs of every phase of a scenario.
+pub(super) fn phases<'a>(scenario: &Scenario, played: &'a Played) -> Vec<Vec<&'a EpochSummary>> {
+    let changes = || scenario.change.iter().map(|change| change.at);
+    let ends = changes().chain([scenario.epochs]);
+    [0].into_iter()
+        .chain(changes())
+        .zip(ends)
+        .map(|(from, to)| {
+            played.epochs.iter().filter(|epoch| (from..to).contains(&epoch.epoch)).collect()
+        })
+        .collect()
 }
 
-/// The last epoch of every phase of a scenario.
-pub(super) fn phases<'a>(scenario: &Scenario, played: &'a Played) -> Vec<&'a EpochSummary> {
-    let changes = scenario.change.iter().map(|change| change.at);
-    let lasts = changes.chain([scenario.epochs]).map(|end| end - 1);
-    lasts.filter_map(|last| played.epochs.iter().find(|epoch| epoch.epoch == last)).collect()
-}
-
-/// Flows decoded from the fullest HH encoder, from the delta HL and from the delta LL encoder.
-fn decoded_flows(epoch: &EpochSummary) -> [f64; 3] {
+/// Flows in the fullest HH encoder, in the delta HL and in the delta LL encoder: decoded or, where that
+/// failed, as many as their empty buckets tell.
+fn recorded_flows(epoch: &EpochSummary) -> [f64; 3] {
     let config = &epoch.config;
     let flows = |load: Option<f64>, buckets: u32| {
         (load.unwrap_or(0.0) * f64::from(buckets) * ARRAYS).round()
@@ -117,58 +124,65 @@ fn charts(epochs: &[(f64, &EpochSummary)], x: &str) -> Vec<Chart> {
             Axis::linear(x),
             Axis::linear("buckets an array"),
         )
-        .with(Series::ours("HH encoder", of(&|epoch| epoch.config.hh_buckets.into())))
-        .with(Series::ours("HL encoder", of(&|epoch| epoch.config.hl_buckets.into())))
-        .with(Series::ours("LL encoder", of(&|epoch| epoch.config.ll_buckets.into()))),
-        Chart::new("(b) flows decoded", Axis::linear(x), Axis::linear("flows"))
-            .with(Series::ours("HH encoder", of(&|epoch| decoded_flows(epoch)[0])))
-            .with(Series::ours("HL encoder", of(&|epoch| decoded_flows(epoch)[1])))
-            .with(Series::ours("LL encoder", of(&|epoch| decoded_flows(epoch)[2]))),
+        .with(Series::new("HH encoder", of(&|epoch| epoch.config.hh_buckets.into())))
+        .with(Series::new("HL encoder", of(&|epoch| epoch.config.hl_buckets.into())))
+        .with(Series::new("LL encoder", of(&|epoch| epoch.config.ll_buckets.into()))),
+        Chart::new("(b) flows in each encoder", Axis::linear(x), Axis::linear("flows"))
+            .with(Series::new("HH encoder", of(&|epoch| recorded_flows(epoch)[0])))
+            .with(Series::new("HL encoder", of(&|epoch| recorded_flows(epoch)[1])))
+            .with(Series::new("LL encoder", of(&|epoch| recorded_flows(epoch)[2]))),
         Chart::new("(c) thresholds", Axis::linear(x), Axis::log("packets"))
-            .with(Series::ours("T_h", of(&|epoch| epoch.config.t_h.into())))
-            .with(Series::ours("T_l", of(&|epoch| epoch.config.t_l.into()))),
+            .with(Series::new("T_h", of(&|epoch| epoch.config.t_h.into())))
+            .with(Series::new("T_l", of(&|epoch| epoch.config.t_l.into()))),
         Chart::new(
             "(d) sampling, and packets whose loss is named",
             Axis::linear(x),
             Axis::linear("share"),
         )
-        .with(Series::ours("sample rate", of(&|epoch| epoch.config.sample_rate)))
-        .with(Series::ours(
+        .with(Series::new("sample rate", of(&|epoch| epoch.config.sample_rate)))
+        .with(Series::new(
             "lost packets named",
             of(&|epoch| epoch.reported_lost as f64 / epoch.lost.max(1) as f64),
         )),
     ]
 }
 
-fn over_flows(context: &Context, name: &str, papers_last: f64) -> Result<Drawn> {
-    sweep(context, name, ("thousand flows", 10.0), papers_last)
+/// What the paper says of a sweep: the last point at which its network is healthy, and the load factor
+/// in percent that it stays above.
+type Papers = (f64, Option<f64>);
+
+fn over_flows(context: &Context, name: &str, papers: Papers) -> Result<Drawn> {
+    sweep(context, name, ("thousand flows", 10.0), papers)
 }
 
-fn over_victims(context: &Context, name: &str, papers_last: f64) -> Result<Drawn> {
-    sweep(context, name, ("victims in percent", 2.5), papers_last)
+fn over_victims(context: &Context, name: &str, papers: Papers) -> Result<Drawn> {
+    sweep(context, name, ("percent victims", 2.5), papers)
 }
 
-/// A figure whose points are the phases of a scenario, `step` apart; the paper's network is healthy
-/// up to `papers_last`.
-fn sweep(context: &Context, name: &str, (x, step): (&str, f64), papers_last: f64) -> Result<Drawn> {
-    let (scenario, played) = played(context, name)?;
-    let points = points_of(&scenario, &played, step);
+/// A figure whose points are the last epochs of the phases of a scenario, `step` apart.
+fn sweep(
+    context: &Context,
+    name: &str,
+    (x, step): (&str, f64),
+    (papers_healthy, papers_load): Papers,
+) -> Result<Drawn> {
+    let played = context.played(name)?;
+    let (scenario, played) = &*played;
+    let points = points_of(scenario, played, step);
     let ill = first_ill(&points);
     let recorded = points.iter().take_while(|(_, epoch)| epoch.config.t_h == 1).last();
-    let loads: Vec<f64> = points
+    let loads: Vec<(f64, f64)> = points
         .iter()
         .filter(|(_, epoch)| epoch.config.t_h > 1)
-        .map(|(_, epoch)| decoded_flows(epoch).iter().sum::<f64>() / UPSTREAM)
+        .map(|(at, epoch)| (*at, recorded_flows(epoch).iter().sum::<f64>() / UPSTREAM * 100.0))
         .collect();
-    let lowest = loads.iter().copied().fold(f64::INFINITY, f64::min);
-    let highest = loads.iter().copied().fold(0.0, f64::max);
     let decoded = points.iter().filter(|(_, epoch)| epoch.decoded).count();
     let state = |ill: Option<f64>| match ill {
         Some(at) => format!("ill from {at} {x} on"),
         None => "healthy throughout".to_owned(),
     };
-    let other = other_reading(&scenario)?;
-    let other_ill = first_ill(&points_of(&scenario, &other, step));
+    let other = other_reading(scenario)?;
+    let other_ill = first_ill(&points_of(scenario, &other, step));
     let mut drawn = Drawn::new(charts(&points, x)).measured(format!(
         "With victim flows that lose a packet in every epoch at least, {}; read the other way, that they lose \
          at their rates alone, so that one of few packets often loses none, {}.",
@@ -178,44 +192,55 @@ fn sweep(context: &Context, name: &str, (x, step): (&str, f64), papers_last: f64
     if let Some((at, _)) = recorded {
         drawn = drawn.measured(format!("T_h = 1, all flows recorded, up to {at} {x}."));
     }
-    if !loads.is_empty() {
+    let lowest = loads.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
+    let highest = loads.iter().map(|(_, load)| *load).fold(0.0, f64::max);
+    if let Some((at, lowest)) = lowest {
         drawn = drawn.measured(format!(
-            "Beyond that the flows decoded are {:.0} to {:.0} % of the upstream encoder's buckets.",
-            lowest * 100.0,
-            highest * 100.0
+            "Where not all are, the flows decoded are {lowest:.0} (at {at} {x}) to {highest:.0} % of the \
+             upstream encoder's buckets.",
         ));
     }
     drawn = drawn.measured(format!(
-        "{decoded} of {} points decode completely; no report of {} epochs says what is not so.",
+        "{decoded} of {} points decode completely; {} of {} epochs' reports say what is not so.",
         points.len(),
-        played.epochs.len() - played.contradictions().count()
+        played.contradictions().count(),
+        played.epochs.len()
     ));
     let last_healthy = ill.map_or(f64::INFINITY, |at| at - step);
-    if last_healthy != papers_last
+    if last_healthy != papers_healthy
         && let Some((at, epoch)) =
-            points.iter().find(|(at, _)| *at >= papers_last.min(last_healthy))
+            points.iter().find(|(at, _)| *at >= papers_healthy.min(last_healthy))
     {
         drawn = drawn.because(format!(
-            "The paper's network is healthy up to {papers_last} {x}; ours is {}. The paper does not say how a \
-             victim flow of three packets loses 1 to 20 % of them; here each loses one at least. At {at} {x}, {} \
-             flows lose a packet, and the HL encoder's {} buckets hold 6,451 at the load of 70 % that is aimed \
-             at.",
+            "The paper's network is healthy up to {papers_healthy} {x}; ours is {}. The paper does not say how \
+             a victim flow of three packets loses 1 to 20 % of them; here each loses one at least. At {at} \
+             {x}, {} flows lose a packet, and the HL encoder's {} buckets hold 6,451 at the load of 70 % that \
+             is aimed at.",
             state(ill),
             epoch.victims,
             (3072.0 * ARRAYS) as u32
         ));
     }
+    if let (Some(papers), Some((at, lowest))) = (papers_load, lowest)
+        && lowest < papers
+    {
+        drawn = drawn.because(format!(
+            "The load is {:.0} points below the paper's {papers} % at {at} {x}: thresholds are whole numbers, \
+             and one less would overfill an encoder; the sizes of the paper's flows are only drawn.",
+            papers - lowest
+        ));
+    }
     Ok(drawn)
 }
 
-/// The phases of a played scenario, `step` apart.
+/// The last epoch of each phase of a played scenario, `step` apart.
 fn points_of<'a>(
     scenario: &Scenario,
     played: &'a Played,
     step: f64,
 ) -> Vec<(f64, &'a EpochSummary)> {
     let numbered = phases(scenario, played).into_iter().enumerate();
-    numbered.map(|(at, epoch)| ((at + 1) as f64 * step, epoch)).collect()
+    numbered.filter_map(|(at, phase)| Some(((at + 1) as f64 * step, *phase.last()?))).collect()
 }
 
 /// The first point at which the network is ill.
@@ -233,7 +258,8 @@ fn other_reading(scenario: &Scenario) -> Result<Played> {
 }
 
 fn over_epochs(context: &Context) -> Result<Drawn> {
-    let (scenario, played) = played(context, "figure-09-epochs-dctcp")?;
+    let played = context.played("figure-09-epochs-dctcp")?;
+    let (scenario, played) = &*played;
     let points: Vec<(f64, &EpochSummary)> =
         played.epochs.iter().map(|epoch| (epoch.epoch as f64, epoch)).collect();
     let of = |value: fn(&EpochSummary) -> f64| -> Vec<(f64, f64)> {
@@ -246,26 +272,41 @@ fn over_epochs(context: &Context) -> Result<Drawn> {
     let mut all = vec![network];
     all.extend(charts(&points, "epoch"));
 
-    let ends = scenario.change.iter().skip(1).map(|change| change.at).chain([scenario.epochs]);
-    let shifts: Vec<u64> = scenario
-        .change
+    let shifts: Vec<u64> = phases(scenario, played)
         .iter()
-        .zip(ends)
-        .map(|(change, end)| {
+        .skip(1)
+        .map(|phase| {
             // Epochs up to the last that did not decode.
-            let phase = played.epochs.iter().filter(|e| (change.at..end).contains(&e.epoch));
-            let failed = phase.filter(|epoch| !epoch.decoded).map(|epoch| epoch.epoch + 1);
-            failed.max().map_or(0, |after| after - change.at)
+            let failed = phase.iter().rposition(|epoch| !epoch.decoded);
+            failed.map_or(0, |last| last as u64 + 1)
         })
         .collect();
+    let numbered = |shifts: &[u64]| {
+        shifts.iter().enumerate().map(|(at, epochs)| (at as f64, *epochs as f64)).collect()
+    };
+    let changes = scenario.change.iter().map(|change| change.at.to_string()).collect();
+    all.push(
+        Chart::bars(
+            "(e) epochs until all decodes, by the epoch of the change",
+            changes,
+            Axis::linear("epochs"),
+        )
+        .with(Series::ours("here", numbered(&shifts)))
+        .with(Series::new("the paper", numbered(&PAPERS_SHIFTS))),
+    );
     let list = shifts.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let most = shifts.iter().max().copied().unwrap_or(0);
     Ok(Drawn::new(all)
-        .measured(format!("Epochs after each change until all decodes again: {list}; at most {most}."))
+        .measured(format!(
+            "Epochs after each change until all decodes again: {list}; at most {most}. {} epochs' reports say \
+             what is not so.",
+            played.contradictions().count()
+        ))
         .because(
-            "The paper's eight settings are only drawn, so the numbers of flows and victims are ours. \
-             A plan takes effect three epochs after the one it was made from: an epoch is taken 11 ms \
-             after its end, the next but one is armed a lead of 21 ms ahead, and all switches must \
-             have heard of it.",
+            "The paper's eight settings are only drawn, so the numbers of flows and victims are ours, and so \
+             are the epochs: ours are those whose sketches did not decode completely, the first after a \
+             change among them. An epoch's last sketch is there 11 ms after its end, the answer takes 10 ms, \
+             and switches hear of a change 21 ms before the epoch that it is for: with epochs of 50 ms that \
+             is the next but one. Where the network gets better, what decoded before decodes at once.",
         ))
 }

@@ -6,25 +6,53 @@
 
 mod attention;
 mod cost;
+mod reconfiguration;
 mod tasks;
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 
+use anyhow::Result;
 use calumma_figures::Figure;
 
+use crate::scenario::{Played, Scenario, play};
+
 /// What figures are made from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Context {
-    /// The folder of the scenarios.
-    pub scenarios: PathBuf,
-    /// The folder of the captures; figures of those that are not there are empty and say so.
-    pub captures: PathBuf,
+    scenarios: PathBuf,
+    captures: PathBuf,
+    /// Scenarios that have been played, by name: several figures show the same ones.
+    played: RefCell<HashMap<String, Rc<(Scenario, Played)>>>,
+}
+
+impl Context {
+    /// `scenarios` is the folder of the scenarios, `captures` that of the captures; figures of those
+    /// that are not there are empty and say so.
+    pub fn new(scenarios: PathBuf, captures: PathBuf) -> Self {
+        Self { scenarios, captures, played: RefCell::default() }
+    }
+
+    /// The scenario called `name`, played.
+    fn played(&self, name: &str) -> Result<Rc<(Scenario, Played)>> {
+        if let Some(played) = self.played.borrow().get(name) {
+            return Ok(played.clone());
+        }
+        let scenario = Scenario::load(&self.scenarios.join(name).with_extension("toml"))?;
+        let played = play(&scenario, |_, _| Ok(()))?;
+        let both = Rc::new((scenario, played));
+        self.played.borrow_mut().insert(name.to_owned(), both.clone());
+        Ok(both)
+    }
 }
 
 /// All figures.
 pub fn table() -> Vec<Figure<Context>> {
     let mut figures = attention::figures();
     figures.extend(cost::figures());
+    figures.push(reconfiguration::FIGURE);
     figures.extend(tasks::figures());
     figures
 }

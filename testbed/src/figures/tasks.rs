@@ -10,7 +10,7 @@ use calumma_controller::report::EpochReport;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
+use calumma_sketch::{Attention, HashKey, Layout, WideKey};
 
 use super::Context;
 use crate::accuracy::{Accuracy, f1};
@@ -101,13 +101,13 @@ fn measure(path: &Path, length_ns: u64) -> Result<Vec<Errors>> {
     let clock = setup.clock;
     let mut replay = Replay::new(setup, Lose::Nothing);
     let mut capture = Capture::open(path).with_context(|| path.display().to_string())?;
-    let mut truth: BTreeMap<u64, HashMap<FlowKey, u64>> = BTreeMap::new();
+    let mut truth: BTreeMap<u64, HashMap<WideKey, u64>> = BTreeMap::new();
     let mut errors = Vec::new();
     let mut now_ns = 0;
     let mut take = |replay: &Replay, reports: Vec<EpochReport>, truth: &BTreeMap<_, _>| {
         // Sizes are those of the last epoch reported.
         if let Some(report) = reports.last() {
-            let sizes = |flow: &FlowKey| replay.size_of(flow);
+            let sizes = |flow: &WideKey| replay.size_of(flow);
             let nothing = HashMap::new();
             let now = truth.get(&report.epoch).unwrap_or(&nothing);
             let before = truth.get(&(report.epoch - 1));
@@ -121,7 +121,7 @@ fn measure(path: &Path, length_ns: u64) -> Result<Vec<Errors>> {
         take(&replay, reports, &truth);
         if let Parsed::Flow { key, .. } = parse(record.bytes, wire_len) {
             let epoch = clock.epoch_at(now_ns);
-            *truth.entry(epoch).or_default().entry(key).or_default() += 1;
+            *truth.entry(epoch).or_default().entry(key.into()).or_default() += 1;
         }
     }
     let reports = replay.finish()?;
@@ -135,22 +135,22 @@ fn measure(path: &Path, length_ns: u64) -> Result<Vec<Errors>> {
 
 fn compare(
     report: &EpochReport,
-    truth: &HashMap<FlowKey, u64>,
-    before: Option<&HashMap<FlowKey, u64>>,
-    size_of: impl Fn(&FlowKey) -> Option<u64>,
+    truth: &HashMap<WideKey, u64>,
+    before: Option<&HashMap<WideKey, u64>>,
+    size_of: impl Fn(&WideKey) -> Option<u64>,
 ) -> Option<Errors> {
     let edge = report.edges.first()?;
     let tasks = Accuracy::of(edge, truth, HEAVY)?;
     let changes_f1 = before.filter(|_| edge.heavy_changes_since.is_some()).map(|before| {
-        let size = |of: &HashMap<FlowKey, u64>, flow| of.get(flow).copied().unwrap_or(0);
-        let flows: HashSet<&FlowKey> = truth.keys().chain(before.keys()).collect();
+        let size = |of: &HashMap<WideKey, u64>, flow| of.get(flow).copied().unwrap_or(0);
+        let flows: HashSet<&WideKey> = truth.keys().chain(before.keys()).collect();
         let changed = flows
             .into_iter()
             .filter(|flow| size(truth, flow).abs_diff(size(before, flow)) > HEAVY / 2)
             .copied()
             .collect();
         let changes = &edge.heavy_changes;
-        f1(&changed, &changes.iter().map(|change| change.flow.key::<FlowKey>().unwrap()).collect())
+        f1(&changed, &changes.iter().filter_map(|change| change.flow.key()).collect())
     });
     let sizes = truth
         .iter()

@@ -1,12 +1,15 @@
 //! Which packets: flows, how often each is drawn, and how long its packets are.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use anyhow::{Result, ensure};
 use calumma_controller::report::Flow;
-use calumma_sketch::FlowKey;
+use calumma_sketch::{Key, WideKey};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::workload::frame;
 
 /// Bytes of a frame's beginning that are made beforehand: a cache line, with all headers in it.
 pub(super) const HEAD: usize = 64;
@@ -15,7 +18,6 @@ pub(super) const HEAD: usize = 64;
 const SEQUENCE: usize = 1 << 21;
 
 const UDP: u8 = 17;
-const ETHERNET: usize = 14;
 
 /// Flows and how packets are drawn from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +28,8 @@ pub struct Mix {
     pub popularity: Popularity,
     /// Length of packets.
     pub sizes: Sizes,
+    /// Share of the flows that are IPv6; the others are IPv4.
+    pub ipv6: f64,
     /// The same seed sends the same packets.
     pub seed: u64,
 }
@@ -115,14 +119,15 @@ impl Frames {
     /// Makes them.
     ///
     /// # Errors
-    /// Where there is no flow, or more than 2^24.
+    /// Where there is no flow, or more than 2^24, or the share of IPv6 is none.
     pub(super) fn new(mix: &Mix) -> Result<Self> {
-        let Mix { flows, popularity, sizes, seed } = *mix;
+        let Mix { flows, popularity, sizes, ipv6, seed } = *mix;
         ensure!((1..=1 << 24).contains(&flows), "{flows} flows: give 1 to {}", 1 << 24);
+        ensure!((0.0..=1.0).contains(&ipv6), "ipv6 = {ipv6}: a share from 0 to 1");
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let lengths: Vec<u16> = (0..flows).map(|flow| sizes.of(flow)).collect();
         let heads =
-            lengths.iter().enumerate().map(|(at, &length)| head(&key(at, seed), length)).collect();
+            lengths.iter().enumerate().map(|(at, &length)| head(&key(at, mix), length)).collect();
         let sequence = match popularity {
             Popularity::Uniform => (0..SEQUENCE).map(|_| rng.random_range(0..flows)).collect(),
             Popularity::Zipf(exponent) => zipf(flows, exponent, &mut rng),
@@ -148,41 +153,39 @@ fn zipf(flows: usize, exponent: f64, rng: &mut ChaCha8Rng) -> Vec<usize> {
         .collect()
 }
 
-/// Flow number `at` of a mix: all are distinct, and lie in 10.0.0.0/8 as a data centre's do.
-pub(super) fn flow(at: usize, seed: u64) -> Flow {
-    (&key(at, seed)).into()
+/// Flow number `at` of a mix: all are distinct, and lie in 10.0.0.0/8 or fd00::/16 as a data centre's do.
+pub(super) fn flow(at: usize, mix: &Mix) -> Flow {
+    (&key(at, mix)).into()
 }
 
-fn key(at: usize, seed: u64) -> FlowKey {
+fn key(at: usize, mix: &Mix) -> WideKey {
     // 4,096 hosts at either side, and source ports for the rest.
-    let host = |net: u8, number: usize| [10, net, (number >> 8) as u8, number as u8].into();
-    let net = (seed % 100) as u8;
-    let (src, dst) = (host(net, at % 4096), host(net + 100, at * 2_654_435_761 % 4096));
-    FlowKey::v4(src, dst, 1024 + (at / 4096) as u16, 4000, UDP)
+    let net = (mix.seed % 100) as u16;
+    let (src, dst) = ((net, at % 4096), (net + 100, at * 2_654_435_761 % 4096));
+    let port = 1024 + (at / 4096) as u16;
+    // One after another as evenly as the share allows.
+    let ipv6_before = |flows: usize| (flows as f64 * mix.ipv6) as usize;
+    if ipv6_before(at + 1) > ipv6_before(at) {
+        let host =
+            |(net, number): (u16, usize)| Ipv6Addr::new(0xFD00, 0, 0, net, 0, 0, 0, number as u16);
+        return WideKey::v6(host(src), host(dst), port, 4000, UDP);
+    }
+    let host = |(net, number): (u16, usize)| {
+        Ipv4Addr::new(10, net as u8, (number >> 8) as u8, number as u8)
+    };
+    WideKey::v4(host(src), host(dst), port, 4000, UDP)
 }
 
-/// The beginning of a flow's frames of `length` bytes: Ethernet, IPv4, UDP without checksum.
-fn head(flow: &FlowKey, length: u16) -> Head {
-    let mut head = [0; HEAD];
-    head[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
-    head[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
-    let ip_length = length - ETHERNET as u16;
-    let ip = &mut head[ETHERNET..ETHERNET + 20];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
-    ip[8] = 64;
-    ip[9] = flow.protocol();
-    ip[12..16].copy_from_slice(&flow.src().octets());
-    ip[16..20].copy_from_slice(&flow.dst().octets());
-    let sum: u32 = ip.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-    let udp = &mut head[ETHERNET + 20..ETHERNET + 28];
-    udp[..2].copy_from_slice(&flow.sport().to_be_bytes());
-    udp[2..4].copy_from_slice(&flow.dport().to_be_bytes());
-    udp[4..6].copy_from_slice(&(ip_length - 20).to_be_bytes());
-    Head(head)
+/// The beginning of a flow's frames of `length` bytes, all between the same two Ethernet addresses. Their UDP
+/// checksum is left out: what follows is what the mbuf held before.
+fn head(flow: &WideKey, length: u16) -> Head {
+    let mut frame = frame(flow, length);
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+    let udp = if flow.addresses().0.is_ipv4() { 34 } else { 54 };
+    frame[udp + 6..udp + 8].fill(0);
+    let mut head = Head([0; HEAD]);
+    head.0[..frame.len()].copy_from_slice(&frame);
+    head
 }
 
 #[cfg(test)]
@@ -193,22 +196,29 @@ mod tests {
     use calumma_edge::parse::{Parsed, parse};
 
     fn mix(flows: usize, popularity: Popularity, sizes: Sizes) -> Mix {
-        Mix { flows, popularity, sizes, seed: 3 }
+        Mix { flows, popularity, sizes, ipv6: 0.25, seed: 3 }
     }
 
     #[test]
     fn every_flow_is_another_and_the_edge_reads_it_from_its_frames() {
-        let frames = Frames::new(&mix(50_000, Popularity::Uniform, Sizes::Imix)).unwrap();
-        let mut seen = HashSet::new();
+        let mix = mix(50_000, Popularity::Uniform, Sizes::Imix);
+        let frames = Frames::new(&mix).unwrap();
+        let (mut seen, mut ipv6) = (HashSet::new(), 0);
         for (at, (head, &length)) in frames.heads.iter().zip(&frames.lengths).enumerate() {
             let mut frame = head.0.to_vec();
             frame.resize(length.into(), 0);
-            let Parsed::Flow { key, .. } = parse(&frame, frame.len()) else {
-                panic!("flow {at} is not understood");
+            let key = match parse(&frame, frame.len()) {
+                Parsed::Flow { key, .. } => key.into(),
+                Parsed::Flow6 { key, .. } => {
+                    ipv6 += 1;
+                    WideKey::from_bytes(key)
+                }
+                _ => panic!("flow {at} is not understood"),
             };
-            assert_eq!(key, super::key(at, 3));
+            assert_eq!(key, super::key(at, &mix));
             assert!(seen.insert(key), "flow {at} was there before");
         }
+        assert_eq!(ipv6, 12_500);
     }
 
     #[test]

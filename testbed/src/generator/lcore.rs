@@ -5,7 +5,7 @@ use std::time::Duration;
 use dpdk::{Burst, Mempool, TxQueue};
 
 use super::FlowSent;
-use super::flows::{Frames, HEAD, flow};
+use super::flows::{Frames, HEAD, Mix, flow};
 
 /// Frames whose beginning is fetched ahead of their turn.
 const AHEAD: usize = 16;
@@ -28,17 +28,17 @@ pub(super) struct Transmitter {
     next: usize,
     /// Packets sent of each flow.
     counts: Vec<u64>,
-    seed: u64,
+    mix: Mix,
     pool: Mempool,
     tx: TxQueue,
     hz: f64,
 }
 
 impl Transmitter {
-    /// Sends `frames` into `tx`, in mbufs of `pool`.
-    pub(super) fn new(frames: Frames, seed: u64, pool: Mempool, tx: TxQueue) -> Self {
+    /// Sends the `frames` of `mix` into `tx`, in mbufs of `pool`.
+    pub(super) fn new(frames: Frames, mix: Mix, pool: Mempool, tx: TxQueue) -> Self {
         let counts = vec![0; frames.heads.len()];
-        Self { frames, next: 0, counts, seed, pool, tx, hz: dpdk::tsc_hz() as f64 }
+        Self { frames, next: 0, counts, mix, pool, tx, hz: dpdk::tsc_hz() as f64 }
     }
 
     /// Sends for as long as `duration`, at `pps` packets a second or, without, as fast as the port takes them.
@@ -99,7 +99,7 @@ impl Transmitter {
 
     /// What was sent so far of the flows of which anything was.
     pub(super) fn truth(&self) -> Vec<FlowSent> {
-        let sent = |(at, &packets)| FlowSent { flow: flow(at, self.seed), packets };
+        let sent = |(at, &packets)| FlowSent { flow: flow(at, &self.mix), packets };
         self.counts.iter().enumerate().map(sent).filter(|flow| flow.packets > 0).collect()
     }
 }

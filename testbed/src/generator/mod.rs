@@ -98,7 +98,7 @@ pub fn run<T>(
     );
     let (_port, mut queues) = Port::open(&eal, device, PortConfig::default(), &pool)?;
     let (_, tx) = queues.pop().context("a port with a queue")?;
-    let transmitter = Transmitter::new(frames, plan.mix.seed, pool, tx);
+    let transmitter = Transmitter::new(frames, plan.mix.clone(), pool, tx);
     let plan = plan.clone();
     let (outcome, truth) = eal
         .run_on_lcores(vec![transmitter], |mut transmitter| {

@@ -1,6 +1,6 @@
 //! Real applications on the hosts of a live fabric.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::scenario::{Application, ApplicationKind};
 use crate::topology::Topology;
 use crate::traffic::short::Outcome;
 use crate::traffic::{Iperf, Protocol, SHORT_PORT, serve, start};
-use crate::workload::host_address;
+use crate::workload::{host_address, host_address6};
 
 /// The first of the ports of iperf3.
 const FIRST_PORT: u16 = 5300;
@@ -63,7 +63,11 @@ impl Applications {
             let (from, to) = (topology.edge(&application.from)?, topology.edge(&application.to)?);
             let client: &Namespace = wiring.hosts()[from].first().context("no host")?;
             let server: &Namespace = wiring.hosts()[to].last().context("no host")?;
-            let address = host_address(to, wiring.hosts()[to].len() as u32 - 1);
+            let number = wiring.hosts()[to].len() as u32 - 1;
+            let address: IpAddr = match application.ipv6 {
+                false => host_address(to, number).into(),
+                true => host_address6(to, number).into(),
+            };
             let own = match application.kind {
                 ApplicationKind::Tcp | ApplicationKind::Udp => {
                     let udp = application.kind == ApplicationKind::Udp;
@@ -91,7 +95,7 @@ impl Applications {
                 },
             };
             let Own { port, programs: [serving, asking], times: (option, times) } = own;
-            let place = SocketAddr::new(address.into(), port);
+            let place = SocketAddr::new(address, port);
             all.servers.push(serve(server, serving, place, testbed, logs)?);
             let [times, seconds] = [times, seconds].map(|number| number.to_string());
             let args = [asking, &place.to_string(), option, &times, "--seconds", &seconds];

@@ -8,6 +8,7 @@
 //! clocks are one, and packets a second are few.
 
 mod applications;
+mod edge;
 mod faults;
 mod nflog;
 mod sender;
@@ -23,18 +24,19 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{FlowKey, Key};
+use calumma_sketch::{Key, Layout, WideKey};
 
 use self::applications::Applications;
+use self::edge::EdgeSwitch;
 use self::sender::Sender;
 use self::slow::SlowLinks;
 use self::wiring::Wiring;
 use self::witness::Witness;
-use crate::calumma::{Controller, Device, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Place, Reports};
 use crate::fabric::{Run, interrupt, link};
 use crate::scenario::{Network, Scenario};
 use crate::simulate::{Entered, EpochTruth, Outcome};
-use crate::topology::{LinkQuality, Routes, Topology};
+use crate::topology::{EdgeKind, LinkQuality, Routes, Topology};
 use crate::workload::{FlowSet, Traffic};
 
 const CONTROLLER_PORT: u16 = 7620;
@@ -49,18 +51,15 @@ const SETTLED: Duration = Duration::from_millis(200);
 const LAST_REPORT: Duration = Duration::from_secs(5);
 
 /// More packets a second than this are not asked of a machine: switches, routers, hosts and the
-/// controller share its CPUs.
+/// controller share its CPUs. Where an edge is a modelled Tofino, it is less.
 const MOST_PPS: f64 = 60_000.0;
-
-/// Switches share their CPUs: they go to sleep soon, and for no longer than a receive ring lasts.
-const IDLE_SLEEP_US: u32 = 100;
-const POLLING: &str = "idle_polls = 16\n";
+const MOST_PPS_MODELLED: f64 = 5_000.0;
 
 /// A fabric whose epochs pass in real time.
 pub struct Live {
     // Dropped in this order: programs end before their network goes, and that before the run.
     applications: Applications,
-    edges: Vec<Option<Switch>>,
+    edges: Vec<Option<EdgeSwitch>>,
     controller: Option<(Controller, Reports)>,
     witness: Option<Witness>,
     slow: Option<SlowLinks>,
@@ -68,6 +67,7 @@ pub struct Live {
     wiring: Wiring,
     run: Run,
     programs: PathBuf,
+    layout: Layout,
     /// What the controller is configured with, and how often it was started.
     sections: toml::Table,
     starts: u32,
@@ -130,6 +130,7 @@ impl Live {
             wiring,
             run,
             programs: testbed.to_owned(),
+            layout: scenario.layout.clone(),
             sections: scenario.controller_sections(&clock),
             starts: 0,
             clock,
@@ -189,28 +190,10 @@ impl Live {
     }
 
     fn start_edge(&mut self, edge: usize) -> Result<()> {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let interfaces = self.wiring.ports(edge);
-        let device = |number: usize| format!("net_af_packet{number}");
-        let names: Vec<String> = (0..2 * interfaces.len()).map(device).collect();
-        // Rings that hold what arrives while the switch waits for a CPU.
-        let rings = "blocksz=65536,framesz=2048,framecnt=4096";
-        let devices: Vec<String> = names
-            .iter()
-            .zip(interfaces.iter().flatten())
-            .map(|(name, interface)| format!("--vdev={name},iface={interface},{rings}"))
-            .collect();
-        let ports: Vec<Device<'_>> =
-            names.chunks_exact(2).flat_map(|pair| Device::pair(&pair[0], &pair[1])).collect();
-        let wire = Wire {
-            name: &self.topology.edges()[edge],
-            lcores: &format!("0@{}", edge % cpus),
-            ports: &ports,
-            devices: &devices,
-            more: POLLING,
-            idle_sleep_us: IDLE_SLEEP_US,
-        };
-        let switch = Switch::start(self.place(), &wire)?;
+        let kind = self.topology.kinds()[edge];
+        let name = &self.topology.edges()[edge];
+        let switch =
+            EdgeSwitch::start(self.place(), &self.wiring, edge, (name, kind), &self.layout)?;
         self.edges[edge] = Some(switch);
         Ok(())
     }
@@ -231,7 +214,7 @@ impl Live {
     fn check_running(&mut self) -> Result<()> {
         self.slow.iter_mut().try_for_each(SlowLinks::check_running)?;
         self.controller.iter_mut().try_for_each(|(controller, _)| controller.check_running())?;
-        self.edges.iter_mut().flatten().try_for_each(Switch::check_running)
+        self.edges.iter_mut().flatten().try_for_each(EdgeSwitch::check_running)
     }
 
     fn take_reports(&self) -> Vec<EpochReport> {
@@ -301,12 +284,12 @@ impl Live {
         let with_applications = std::mem::take(&mut self.applications).finish()?;
         self.wiring.wait_quiet()?;
         let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
-        let mut counters: HashMap<FlowKey, u64> = HashMap::new();
+        let mut counters: HashMap<WideKey, u64> = HashMap::new();
         for router in self.wiring.routers() {
             for loss in faults::losses(router)? {
                 let flow = loss.flow;
-                let key = FlowKey::new(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
-                    .context("the hosts of this network speak IPv4 alone")?;
+                let key = WideKey::new(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
+                    .with_context(|| format!("{flow:?}: addresses of two families"))?;
                 *counters.entry(key).or_default() += loss.lost;
             }
         }
@@ -315,7 +298,7 @@ impl Live {
         for (edge, name) in self.topology.edges().iter().enumerate() {
             let Some(switch) = self.edges[edge].take() else { continue };
             let totals = switch.stop()?;
-            if !self.restarted.contains(&edge) {
+            if let Some(totals) = totals.filter(|_| !self.restarted.contains(&edge)) {
                 let interfaces = self.wiring.ports(edge).concat();
                 self.doubts.extend(unlogged::by_edge(name, &interfaces, &kernel, &totals));
             }
@@ -348,9 +331,11 @@ impl Network for Live {
         self.flows = FlowSet::new(self.seed, kinds, &self.topology, &self.routes)?;
         let packets: f64 = self.flows.flows().iter().map(|flow| f64::from(flow.packets)).sum();
         let pps = packets * 1e9 / self.clock.length_ns() as f64;
+        let modelled = self.topology.kinds().contains(&EdgeKind::Tofino);
+        let most = if modelled { MOST_PPS_MODELLED } else { MOST_PPS };
         ensure!(
-            pps <= MOST_PPS,
-            "{pps:.0} packets a second; a live fabric carries {MOST_PPS:.0}: make epochs longer \
+            pps <= most,
+            "{pps:.0} packets a second; this live fabric carries {most:.0}: make epochs longer \
              (--epoch-ms) or flows fewer"
         );
         Ok(())

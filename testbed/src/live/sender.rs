@@ -1,18 +1,19 @@
 //! Made-up traffic out of hosts: packets of flows, sent when they are due through raw sockets of
 //! the hosts' own namespaces.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use calumma_sketch::{Key, WideKey};
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrLike, sendto,
-    socket,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6,
+    SockaddrLike, sendto, socket,
 };
 
-use super::faults::IP_ID;
+use super::faults::MADE_UP;
 use super::unix_ns;
 use super::wiring::Wiring;
 use crate::fabric::{Namespace, interrupt};
@@ -20,7 +21,7 @@ use crate::simulate::Entered;
 use crate::workload::pcap::packets_of;
 use crate::workload::{Flow, frame};
 
-/// Where a frame's IPv4 header begins; what is before it is the kernel's to write.
+/// Where a frame's IP header begins; what is before it is the kernel's to write.
 const IP_OFFSET: usize = 14;
 
 /// Packets that are due within so many nanoseconds are sent at once.
@@ -28,24 +29,20 @@ const TOGETHER_NS: u64 = 300_000;
 
 /// Raw sockets of all hosts.
 pub(super) struct Sender {
-    /// By edge and host.
-    sockets: Vec<Vec<OwnedFd>>,
+    /// By edge and host: one for IPv4, one for IPv6.
+    sockets: Vec<Vec<[OwnedFd; 2]>>,
 }
 
 impl Sender {
     pub(super) fn new(wiring: &Wiring) -> Result<Self> {
-        let open = || {
-            let socket = socket(
-                AddressFamily::Inet,
-                SockType::Raw,
-                SockFlag::SOCK_CLOEXEC,
-                // Packets come with their IPv4 header.
-                SockProtocol::Raw,
-            );
+        let open = |family| {
+            // Packets come with their IP header.
+            let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
             socket.context("a raw socket of a host")
         };
-        let of_edge = |hosts: &Vec<Namespace>| -> Result<Vec<OwnedFd>> {
-            hosts.iter().map(|host| host.within(open)).collect()
+        let both = || Ok([open(AddressFamily::Inet)?, open(AddressFamily::Inet6)?]);
+        let of_edge = |hosts: &Vec<Namespace>| -> Result<Vec<[OwnedFd; 2]>> {
+            hosts.iter().map(|host| host.within(both)).collect()
         };
         Ok(Self { sockets: wiring.hosts().iter().map(of_edge).collect::<Result<_>>()? })
     }
@@ -71,21 +68,30 @@ impl Sender {
             }
             let flow = &flows[flow as usize];
             let mut bytes = frame(&flow.key, 60);
+            if flow.fate(epoch).is_lost(number) {
+                bytes.mark_congestion();
+            }
             let ip = &mut bytes[IP_OFFSET..];
-            ip[4..6].copy_from_slice(&IP_ID.to_be_bytes());
-            // The kernel writes the header's checksum itself.
-            ip[1] |= if flow.fate(epoch).is_lost(number) { 3 } else { 0 };
-            self.send(flow.edges[0], flow.key.src(), flow.key.dst(), ip)?;
+            // An identification, of which the kernel writes the header's checksum itself, or the
+            // lower bits of a flow label.
+            let made_up = if ip[0] >> 4 == 4 { 4..6 } else { 2..4 };
+            ip[made_up].copy_from_slice(&MADE_UP.to_be_bytes());
+            self.send(flow.edges[0], &flow.key, ip)?;
         }
         sleep_until(begin_ns + length_ns)?;
         Ok(entered)
     }
 
-    fn send(&self, edge: usize, from: Ipv4Addr, to: Ipv4Addr, packet: &[u8]) -> Result<()> {
-        // Hosts are numbered from 1 on in the last byte of their addresses.
-        let host = usize::from(from.octets()[3]) - 1;
-        let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
-        send(&self.sockets[edge][host], packet, &to)
+    fn send(&self, edge: usize, key: &WideKey, packet: &[u8]) -> Result<()> {
+        // Hosts are numbered from 1 on in the last byte of their addresses, of both families.
+        let [.., number] = key.src().octets();
+        let [ipv4, ipv6] = &self.sockets[edge][usize::from(number) - 1];
+        match key.addresses().1 {
+            IpAddr::V4(to) => send(ipv4, packet, &SockaddrIn::from(SocketAddrV4::new(to, 0))),
+            IpAddr::V6(to) => {
+                send(ipv6, packet, &SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, 0)))
+            }
+        }
     }
 }
 

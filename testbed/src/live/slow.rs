@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, setsockopt, socket,
+    sockopt,
 };
 use nix::sys::time::TimeSpec;
 
@@ -98,9 +99,10 @@ impl Drop for SlowLinks {
 /// What a router hands out, and how it gets it back.
 struct Exit {
     log: Log,
-    onward: OwnedFd,
+    /// For IPv4 and for IPv6.
+    onward: [OwnedFd; 2],
     /// What is sent here is lost.
-    overflow: OwnedFd,
+    overflow: [OwnedFd; 2],
     /// What waits for each link, by interface.
     waiting: BTreeMap<String, Waiting>,
 }
@@ -108,14 +110,15 @@ struct Exit {
 impl Exit {
     /// In the network namespace that the thread is in.
     fn open() -> Result<Self> {
-        let raw = || {
+        let raw = |family| {
             let kind = (SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
-            socket(AddressFamily::Inet, kind.0, kind.1, kind.2).context("a raw socket of a router")
+            socket(family, kind.0, kind.1, kind.2).context("a raw socket of a router")
         };
-        let overflow = raw()?;
-        setsockopt(&overflow, sockopt::Mark, &OVERFLOW)?;
+        let both = || anyhow::Ok([raw(AddressFamily::Inet)?, raw(AddressFamily::Inet6)?]);
+        let overflow: [OwnedFd; 2] = both()?;
+        overflow.iter().try_for_each(|socket| setsockopt(socket, sockopt::Mark, &OVERFLOW))?;
         let log = Log::open(SLOW_GROUP, u16::MAX)?;
-        Ok(Self { log, onward: raw()?, overflow, waiting: BTreeMap::new() })
+        Ok(Self { log, onward: both()?, overflow, waiting: BTreeMap::new() })
     }
 }
 
@@ -196,10 +199,18 @@ fn wait(exits: &[Exit], most: Duration) -> Result<()> {
     }
 }
 
-fn send_on(socket: &OwnedFd, packet: &[u8]) -> Result<()> {
-    let to = packet.get(16..20).context("a packet of a slow link without an IPv4 header")?;
-    let to = SocketAddrV4::new([to[0], to[1], to[2], to[3]].into(), 0);
-    send(socket, packet, &SockaddrIn::from(to))
+fn send_on([ipv4, ipv6]: &[OwnedFd; 2], packet: &[u8]) -> Result<()> {
+    let short = || "a packet of a slow link that is shorter than its header";
+    match packet.first().map(|byte| byte >> 4) {
+        Some(6) => {
+            let to: [u8; 16] = packet.get(24..40).with_context(short)?.try_into()?;
+            send(ipv6, packet, &SockaddrIn6::from(SocketAddrV6::new(to.into(), 0, 0, 0)))
+        }
+        _ => {
+            let to: [u8; 4] = packet.get(16..20).with_context(short)?.try_into()?;
+            send(ipv4, packet, &SockaddrIn::from(SocketAddrV4::new(to.into(), 0)))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,20 +8,21 @@
 //! ```
 //!
 //! Every host has two ports of its edge switch to itself, one towards it and one towards the fabric:
-//! edges are bumps in the wire. Behind them each edge has a router, which is to the fabric what the
+//! edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its control plane. Behind them each edge has a router, which is to the fabric what the
 //! edge is in the topology; the topology's other switches are routers too. Nothing has to be resolved
 //! or learnt: routers have no addresses, neighbours are permanent, and routes are those of
-//! [`Routes`], several of equal length shared out by flow.
+//! [`Routes`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H for
+//! host H of edge E, counted from 0.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use crate::fabric::link::{self, End};
 use crate::fabric::{Namespace, Run, wait_until};
-use crate::topology::{Routes, Topology};
-use crate::workload::host_address;
+use crate::topology::{EdgeKind, Routes, Topology};
+use crate::workload::{host_address, host_address6};
 
 /// Interface indexes of an edge's ports begin at a multiple of this: see
 /// [`Pair`](crate::fabric::Pair) on what DPDK makes of them.
@@ -40,8 +41,8 @@ const QUIET_LIMIT: Duration = Duration::from_secs(30);
 /// Interface of a host.
 const HOST: &str = "eth0";
 
-/// What hosts call their router; no interface has this address.
-const GATEWAY: &str = "169.254.0.1";
+/// What hosts call their router, in either family; no interface has these addresses.
+const GATEWAYS: [&str; 2] = ["169.254.0.1", "fe80::1"];
 
 /// The network. Dropping it removes it, and kills what runs in it.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Wiring {
         }
         let hosts = |(edge, &count): (usize, &u32)| -> Result<Vec<Namespace>> {
             let name = |host| format!("h{}.{host}", edge + 1);
-            (1..=count).map(|host| Namespace::create(run, &name(host))).collect()
+            (1..=count).map(|host| Namespace::create_dual_stack(run, &name(host))).collect()
         };
         let wiring = Self {
             names: topology.names().to_vec(),
@@ -73,13 +74,18 @@ impl Wiring {
             routers: topology
                 .names()
                 .iter()
-                .map(|name| Namespace::create(run, name))
+                .map(|name| Namespace::create_dual_stack(run, name))
                 .collect::<Result<_>>()?,
             switches: Namespace::create(run, "switches")?,
         };
         for edge in 0..edges {
             for host in 1..=wiring.hosts[edge].len() {
                 wiring.attach(edge, host).with_context(|| format!("host {host} of an edge"))?;
+            }
+            if topology.kinds()[edge] == EdgeKind::Tofino {
+                let [near, far] = wiring.cpu_port(edge);
+                let end = |name| End { namespace: &wiring.switches, name };
+                link::connect(end(&near), (edge as u32 + 1) * INDEXES, end(&far))?;
             }
         }
         for (number, link) in topology.links().iter().enumerate() {
@@ -92,7 +98,12 @@ impl Wiring {
         }
         for router in &wiring.routers {
             // Flows are shared out by their ports too.
-            router.sysctl(&["net.ipv4.ip_forward=1", "net.ipv4.fib_multipath_hash_policy=1"])?;
+            router.sysctl(&[
+                "net.ipv4.ip_forward=1",
+                "net.ipv4.fib_multipath_hash_policy=1",
+                "net.ipv6.conf.all.forwarding=1",
+                "net.ipv6.fib_multipath_hash_policy=1",
+            ])?;
         }
         wiring.set_routes(topology)?;
         Ok(wiring)
@@ -118,6 +129,11 @@ impl Wiring {
         let name = &self.names[edge];
         let hosts = 1..=self.hosts[edge].len();
         hosts.map(|host| ["h", "f"].map(|side| format!("{name}{side}{host}"))).collect()
+    }
+
+    /// Both ends of the wire at a hardware edge's CPU port: the control plane's and the switch's.
+    pub(super) fn cpu_port(&self, edge: usize) -> [String; 2] {
+        ["cpu", "dp"].map(|end| format!("{}{end}", self.names[edge]))
     }
 
     /// What every router's interface towards the router `neighbour` is called.
@@ -155,7 +171,6 @@ impl Wiring {
         for (at, router) in self.routers.iter().enumerate() {
             let mut batch = String::new();
             for edge in (0..self.hosts.len()).filter(|&edge| edge != at) {
-                let prefix = prefix_of(edge);
                 let hops = routes.next_hops(at, edge);
                 if hops.is_empty() {
                     // Others send nothing here for that edge.
@@ -165,15 +180,19 @@ impl Wiring {
                         self.names[at],
                         self.names[edge]
                     );
-                    batch += &format!("route replace blackhole {prefix}\n");
+                    for prefix in prefixes_of(edge) {
+                        batch += &format!("route replace blackhole {prefix}\n");
+                    }
                     continue;
                 }
-                batch += &format!("route replace {prefix}");
-                for hop in hops {
-                    let interface = self.interface(hop);
-                    batch += &format!(" nexthop via {} dev {interface} onlink", nickname(hop));
+                for (family, prefix) in prefixes_of(edge).into_iter().enumerate() {
+                    batch += &format!("route replace {prefix}");
+                    for &hop in &hops {
+                        let (name, interface) = (&nicknames(hop)[family], self.interface(hop));
+                        batch += &format!(" nexthop via {name} dev {interface} onlink");
+                    }
+                    batch.push('\n');
                 }
-                batch.push('\n');
             }
             router.ip_batch(&batch).with_context(|| format!("routes of {}", self.names[at]))?;
         }
@@ -192,13 +211,18 @@ impl Wiring {
         link::connect(port(fabric_port), index + 1, router)?;
         port(host_port).set_promiscuous()?;
         port(fabric_port).set_promiscuous()?;
-        let address = host_address(edge, number as u32 - 1).to_string();
-        host.set_address(&format!("{address}/32"))?;
-        host.set_neighbour(GATEWAY, &router.mac()?)?;
-        router.set_neighbour(&address, &host.mac()?)?;
-        let default = ["route", "add", "default", "via", GATEWAY, "dev", HOST, "onlink"];
-        host.namespace.ip(&default)?;
-        router.namespace.ip(&["route", "add", &address, "dev", &router_name]).map(drop)
+        let number = number as u32 - 1;
+        let ipv4 = host_address(edge, number).to_string();
+        let ipv6 = host_address6(edge, number).to_string();
+        for ((address, length), gateway) in [(ipv4, 32), (ipv6, 128)].into_iter().zip(GATEWAYS) {
+            host.set_address(&format!("{address}/{length}"))?;
+            host.set_neighbour(gateway, &router.mac()?)?;
+            router.set_neighbour(&address, &host.mac()?)?;
+            let default = ["route", "add", "default", "via", gateway, "dev", HOST, "onlink"];
+            host.namespace.ip(&default)?;
+            router.namespace.ip(&["route", "add", &address, "dev", &router_name])?;
+        }
+        Ok(())
     }
 
     fn towards(&self, router: usize, neighbour: usize) -> End<'_> {
@@ -207,17 +231,20 @@ impl Wiring {
 
     /// Tells a router how to reach a neighbouring one.
     fn meet(&self, end: End<'_>, neighbour: usize, mac: &str) -> Result<()> {
-        end.set_neighbour(&nickname(neighbour).to_string(), mac)
+        nicknames(neighbour).iter().try_for_each(|name| end.set_neighbour(name, mac))
     }
 }
 
-/// The hosts of an edge.
-fn prefix_of(edge: usize) -> String {
-    let first = host_address(edge, 0).to_bits() & !0xFF;
-    format!("{}/24", Ipv4Addr::from_bits(first))
+/// The hosts of an edge, in IPv4 and in IPv6.
+fn prefixes_of(edge: usize) -> [String; 2] {
+    let ipv4 = Ipv4Addr::from_bits(host_address(edge, 0).to_bits() & !0xFF);
+    let ipv6 = Ipv6Addr::from_bits(host_address6(edge, 0).to_bits() & !0xFFFF);
+    [format!("{ipv4}/24"), format!("{ipv6}/64")]
 }
 
-/// An address by which neighbours know a router.
-fn nickname(router: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(0xA9FE_0100 + router as u32)
+/// Addresses by which neighbours know a router, in IPv4 and in IPv6.
+fn nicknames(router: usize) -> [String; 2] {
+    let number = 0x100 + router as u32;
+    let ipv6 = Ipv6Addr::new(0xFE80, 0, 0, 0, 0, 0, 0, number as u16);
+    [Ipv4Addr::from_bits(0xA9FE_0000 + number).to_string(), ipv6.to_string()]
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use calumma_edge::carrier::PlainTos;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, timestamp_bit};
-use calumma_sketch::{FlowKey, Run};
+use calumma_sketch::{Run, WideKey};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::faults::{DOUBLED, LOG_GROUP, LOST};
@@ -21,8 +21,8 @@ use super::unix_ns;
 use crate::fabric::Namespace;
 use crate::simulate::FlowTruth;
 
-/// An Ethernet header, as the parser wants before an IPv4 one.
-const ETHERNET: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+/// Where the parser wants an IP header to begin.
+const ETHERNET: usize = 14;
 
 /// Bytes of each packet that are looked at.
 const HEADERS: u16 = 64;
@@ -31,9 +31,9 @@ const HEADERS: u16 = 64;
 #[derive(Debug, Default)]
 struct Seen {
     /// By epoch and flow; epochs go as they are taken.
-    epochs: BTreeMap<u64, HashMap<FlowKey, FlowTruth>>,
+    epochs: BTreeMap<u64, HashMap<WideKey, FlowTruth>>,
     /// Packets lost of each flow, over all time.
-    lost: HashMap<FlowKey, u64>,
+    lost: HashMap<WideKey, u64>,
 }
 
 /// Reads the logs of all routers in a thread of its own.
@@ -76,7 +76,7 @@ impl Witness {
     }
 
     /// Ends reading, and gives the packets lost of each flow. An error where something was missed.
-    pub(super) fn finish(self) -> Result<HashMap<FlowKey, u64>> {
+    pub(super) fn finish(self) -> Result<HashMap<WideKey, u64>> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.join().map_err(|_| anyhow!("reading the log of lost packets panicked"))??;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,17 +117,11 @@ fn follow(
 /// Notes a packet for the epoch that it entered in: the latest with its timestamp bit, since it was
 /// logged within an epoch's time.
 fn note(seen: &mut Seen, logged: &Logged, clock: EpochClock, now_ns: u64) -> Result<()> {
-    let bytes = [&ETHERNET[..], &logged.packet].concat();
-    let wire_len = match logged.packet.get(2..4) {
-        Some(len) => ETHERNET.len() + usize::from(u16::from_be_bytes([len[0], len[1]])),
-        None => bytes.len(),
-    };
-    let (Parsed::Flow { key, ip_offset }, Some(mark)) =
-        (parse(&bytes, wire_len), PlainTos::default().read(&bytes, ETHERNET.len()))
+    let (Some(key), Some(mark)) =
+        (key_of(&logged.packet), PlainTos::default().read(&logged.packet, 0))
     else {
         bail!("a logged packet that no edge can have measured: {:?}", logged.packet);
     };
-    debug_assert_eq!(ip_offset, ETHERNET.len());
     let now = clock.epoch_at(logged.time_ns.unwrap_or(now_ns));
     let epoch = if timestamp_bit(now) == mark.bit { now } else { now.saturating_sub(1) };
     let packet = Run::single(mark.hierarchy);
@@ -145,10 +139,28 @@ fn note(seen: &mut Seen, logged: &Logged, clock: EpochClock, now_ns: u64) -> Res
     Ok(())
 }
 
+/// The flow of a packet of which the headers are at hand, from the IP header on.
+fn key_of(packet: &[u8]) -> Option<WideKey> {
+    let half = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?));
+    // What headers say of the packet's length is right: a router has forwarded it.
+    let (ether_type, len) = match packet.first()? >> 4 {
+        4 => (0x0800_u16, usize::from(half(2)?)),
+        _ => (0x86DD, 40 + usize::from(half(4)?)),
+    };
+    let mut bytes = vec![0; ETHERNET];
+    bytes[ETHERNET - 2..].copy_from_slice(&ether_type.to_be_bytes());
+    bytes.extend(packet);
+    match parse(&bytes, ETHERNET + len) {
+        Parsed::Flow { key, .. } => Some(key.into()),
+        Parsed::Flow6 { key, .. } => Some(WideKey::from_bytes(key)),
+        Parsed::Unmeasured(_) | Parsed::Malformed(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::frame;
+    use crate::workload::{frame, host_address, host_address6};
     use calumma_edge::carrier::Mark;
     use calumma_epoch::Guards;
     use calumma_sketch::Hierarchy;
@@ -156,7 +168,14 @@ mod tests {
     #[test]
     fn a_packet_is_noted_for_the_epoch_it_entered_in_and_by_its_hierarchy() {
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let key = FlowKey::v4([10, 0, 0, 1].into(), [10, 0, 1, 1].into(), 4000, 53, 17);
+        let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 4000, 53, 17);
+        let key6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 4000, 53, 6);
+        for key in [key, key6] {
+            noted_for_its_epoch(clock, key);
+        }
+    }
+
+    fn noted_for_its_epoch(clock: EpochClock, key: WideKey) {
         let mut seen = Seen::default();
         let mut log = |prefix: &str, bit, hierarchy, time_ns| {
             let mut bytes = frame(&key, 60);

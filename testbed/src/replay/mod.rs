@@ -14,7 +14,7 @@ use calumma_controller::report::EpochReport;
 use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::packet::Frame;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, FlowKey, HashKey, Layout};
+use calumma_sketch::{Attention, HashKey, Layout, WideKey};
 
 use self::edge::Edge;
 pub use self::file::run;
@@ -143,7 +143,7 @@ impl Replay {
     }
 
     /// The size of a flow in the last epoch that was reported, where the ingress edge knows it.
-    pub fn size_of(&self, flow: &FlowKey) -> Option<u64> {
+    pub fn size_of(&self, flow: &WideKey) -> Option<u64> {
         let sizes = self.analyser.sizes().get("e1")?;
         Some(sizes.size_of(self.analyser.family(), &flow.into())?.size)
     }

@@ -19,7 +19,8 @@ use calumma_controller::analyse::Tasks;
 use calumma_controller::attention::Bounds;
 use calumma_controller::config::{AttentionSection, EpochSection};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{HashKey, Layout};
+use calumma_sketch::{HashKey, KeyKind, Layout};
+use calumma_switchd::program;
 use serde::Deserialize;
 
 pub use self::change::Change;
@@ -29,7 +30,7 @@ pub use self::summary::EpochSummary;
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::simulate::{Detail, Setup};
-use crate::topology::{LinkQuality, Topology};
+use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
 
 /// A scenario, as its file gives it.
@@ -130,6 +131,9 @@ pub struct Application {
     /// Pages asked for in a second.
     #[serde(default = "one")]
     pub requests: u32,
+    /// Over IPv6 instead of IPv4.
+    #[serde(default)]
+    pub ipv6: bool,
 }
 
 fn one() -> u32 {
@@ -206,11 +210,22 @@ impl Scenario {
         ensure!((0.0..=1.0).contains(&self.spread), "spread = {}: a share", self.spread);
         let mut topology = self.topology()?;
         self.setup()?;
+        if topology.kinds().contains(&EdgeKind::Tofino) {
+            program::check(&self.layout).context("an edge is a Tofino")?;
+        }
         let mut traffic = self.traffic.clone();
-        change::kinds(&traffic)?;
+        let fits = |traffic: &BTreeMap<String, toml::Table>| {
+            let kinds = change::kinds(traffic)?;
+            kinds.iter().try_for_each(|kind| kind.check_keys(self.layout.keys))
+        };
+        fits(&traffic)?;
         for application in &self.application {
             let [from, to] = [&application.from, &application.to].map(|edge| topology.edge(edge));
             ensure!(from? != to?, "an application between {:?} and itself", application.from);
+            ensure!(
+                !application.ipv6 || self.layout.keys == KeyKind::Dual,
+                "an application with ipv6 = true: edges don't measure it; give [layout] keys = \"dual\""
+            );
         }
         let mut before = 0;
         for change in &self.change {
@@ -220,7 +235,9 @@ impl Scenario {
                 "changes come in order and before the end: {at}"
             );
             before = at;
-            change.check(&mut topology, &mut traffic).with_context(|| format!("change at {at}"))?;
+            let named = || format!("change at {at}");
+            change.check(&mut topology, &mut traffic).with_context(named)?;
+            fits(&traffic).with_context(named)?;
         }
         for (at, expectation) in self.expect.iter().enumerate() {
             expectation.check(self.epochs).with_context(|| format!("expectation {}", at + 1))?;
@@ -331,7 +348,12 @@ mod tests {
         assert!(range.contains("expectation 1: epochs = [4, 12]"), "{range}");
         let empty = with("[[expect]]\nsays = 'x'\nepochs = [4, 9]\n");
         assert!(empty.contains("expects nothing"), "{empty}");
+        let keys = with("[[change]]\nat = 1\ntraffic.web = { ipv6 = 0.5 }\n");
+        assert!(keys.contains("change at 1: ipv6 = 0.5") && keys.contains("dual"), "{keys}");
         let shape = problem(&format!("topology = 'fat-tree:5'\n{least}"));
         assert!(shape.contains("K = 5: must be even"), "{shape}");
+        let four = format!("topology = 'pair e2=tofino'\n{least}[layout]\narrays = 4\n");
+        let layout = problem(&four);
+        assert!(layout.contains("an edge is a Tofino: arrays = 4"), "{layout}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use calumma_controller::report::NetworkState;
 use calumma_figures::{Axis, Chart, Drawn, Section, Series, Words, add};
-use calumma_sketch::FlowKey;
+use calumma_sketch::WideKey;
 
 use super::{EpochSummary, Played, Scenario};
 use crate::accuracy::Accuracy;
@@ -18,7 +18,7 @@ pub(super) fn accuracy(outcome: &Outcome, heavy: u64) -> Option<Accuracy> {
     if !report.complete || truth.entered.is_some() {
         return None;
     }
-    let mut flows: Vec<HashMap<FlowKey, u64>> = vec![HashMap::new(); report.edges.len()];
+    let mut flows: Vec<HashMap<WideKey, u64>> = vec![HashMap::new(); report.edges.len()];
     for flow in truth.flows.iter().filter(|flow| flow.packets > 0) {
         let of_edge = flows.get_mut(flow.edge as usize)?;
         *of_edge.entry(flow.key).or_default() += u64::from(flow.packets);

@@ -15,7 +15,8 @@ use calumma_wire::{FrameReader, Message};
 
 use super::Setup;
 
-/// Time that a message gets to reach an edge before the epoch it is about is armed.
+/// Time that a message gets to reach an edge before the epoch it is about is armed: what the live one
+/// gives where it has not measured how far the edges are.
 const LEAD_NS: u64 = 20_000_000;
 
 /// Virtual time between the last side of an epoch and the plan that is made from it. What it really
@@ -144,8 +145,9 @@ impl Controller {
 
     /// The first epoch that a message sent at `now_ns` can change on every switch.
     fn earliest_epoch(&self, now_ns: u64) -> u64 {
+        // An epoch is armed before it begins, by the clock guard.
         let lead = self.setup.clock.guards().clock_ns + LEAD_NS;
-        self.setup.clock.epoch_at(now_ns + lead) + 2
+        self.setup.clock.epoch_at(now_ns + lead) + 1
     }
 
     /// Decodes the epochs that are measured at `now_ns` and plans from them; reports those that are

@@ -1,54 +1,66 @@
-//! An edge switch in the simulation: the live switch's worker, collector and frames, under a clock of
-//! its own. Only ports and sockets are missing.
+//! An edge in the simulation: a switch of either kind under a clock of its own, and its conversation
+//! with the controller.
 
 use anyhow::Result;
-use calumma_edge::control::collect::{Collector, Part, SessionPlan};
-use calumma_edge::measure::Measurement;
-use calumma_edge::worker::{Policy, Worker};
+use calumma_edge::control::collect::SessionPlan;
+use calumma_edge::worker::MarkedRun;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{AnyKey, Attention, IngressGroup, Key};
-use calumma_wire::{
-    Defects, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
-};
+use calumma_sketch::{Attention, KeyKind, WideKey};
+use calumma_wire::{Marking, Message, Outcome, SwitchKind};
 
 use super::clock::SwitchClock;
+use super::network::Bytes;
+use super::software::Software;
+use super::tofino::Tofino;
+use crate::topology::EdgeKind;
 
-/// How long before an epoch is armed its attention must have arrived; the live switch's own.
+/// How long before an epoch is armed its attention must have arrived; the live software switch's own.
 const LEAD_NS: u64 = 2_000_000;
 
-/// An edge switch of one lcore.
+/// An edge switch.
 #[derive(Debug)]
 pub(super) struct Edge {
     name: String,
     pub(super) clock: SwitchClock,
-    pub(super) worker: Worker,
-    collector: Collector,
+    switch: Switch,
     plan: Option<SessionPlan>,
     /// Whether the controller has welcomed it on the connection that stands.
     welcome: bool,
-    /// True time at which its worker has something to do next.
+    /// True time at which its switch has something to do next.
     pub(super) due_ns: u64,
     /// Counts the times it was started: what was due for an earlier one is void.
     pub(super) start: u32,
 }
 
+#[derive(Debug)]
+enum Switch {
+    Software(Box<Software>),
+    Tofino(Tofino),
+}
+
 impl Edge {
-    pub(super) fn new(name: &str, clock: SwitchClock, start: u32) -> Self {
-        let (collector, mailboxes) = Collector::new(1);
-        let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
-        let worker = Worker::new(Policy::default(), Measurement::new(mailbox));
+    pub(super) fn new(name: &str, kind: EdgeKind, clock: SwitchClock, start: u32) -> Self {
+        let switch = match kind {
+            EdgeKind::Software => Switch::Software(Box::new(Software::new())),
+            EdgeKind::Tofino => Switch::Tofino(Tofino::new()),
+        };
         let name = name.to_owned();
-        Self { name, clock, worker, collector, plan: None, welcome: false, due_ns: 0, start }
+        Self { name, clock, switch, plan: None, welcome: false, due_ns: 0, start }
     }
 
     /// What it says first on a new connection.
     pub(super) fn hello(&mut self) -> Vec<u8> {
         self.welcome = false;
+        let kind = match &self.switch {
+            Switch::Software(_) => SwitchKind::Software,
+            Switch::Tofino(_) => SwitchKind::Tofino,
+        };
         let hello = Message::Hello {
             edge: self.name.clone(),
-            kind: SwitchKind::Software,
+            kind,
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
             holding: None,
+            marking: Marking::default(),
         };
         encoded(&hello)
     }
@@ -58,24 +70,62 @@ impl Edge {
         self.welcome = false;
     }
 
+    /// What its clock shows when its switch has something to do next.
+    pub(super) fn next_due_ns(&self) -> u64 {
+        match &self.switch {
+            Switch::Software(switch) => switch.next_due_ns(),
+            Switch::Tofino(switch) => switch.next_due_ns(),
+        }
+    }
+
     /// Does what is due at true time `now_ns`, one event after the other, so that groups come back in
-    /// time for the next one. Gives the frames for the controller.
-    pub(super) fn run_until(&mut self, now_ns: u64) -> Vec<Vec<u8>> {
+    /// time for the next one. Gives the frames for the controller, where there is one to hear them.
+    ///
+    /// # Errors
+    /// When the P4 program refuses an entry, which it never does.
+    pub(super) fn run_until(&mut self, now_ns: u64) -> Result<Vec<Vec<u8>>> {
         let shown_ns = self.clock.at(now_ns);
         let mut frames = Vec::new();
-        while self.worker.next_due_ns() <= shown_ns {
-            match self.worker.next_due_ns() {
-                // It has just been started, and looks out for a session from now on.
-                0 => {
-                    self.worker.tick(shown_ns, true);
-                }
-                due_ns => self.worker.advance_to(due_ns),
-            }
-            for part in self.collector.poll() {
-                frames.extend(self.frame(part));
-            }
+        while self.next_due_ns() <= shown_ns {
+            frames.extend(match &mut self.switch {
+                Switch::Software(switch) => switch.step(shown_ns),
+                Switch::Tofino(switch) => switch.step(shown_ns)?,
+            });
         }
-        frames
+        frames.retain(|_| self.welcome);
+        Ok(frames)
+    }
+
+    /// A packet enters the network here, and gets its mark.
+    pub(super) fn ingress(&mut self, packet: &mut Bytes) {
+        match &mut self.switch {
+            Switch::Software(switch) => switch.ingress(packet),
+            Switch::Tofino(switch) => switch.ingress(packet),
+        }
+    }
+
+    /// A packet leaves the network here.
+    pub(super) fn egress(&mut self, packet: &mut Bytes) {
+        match &mut self.switch {
+            Switch::Software(switch) => switch.egress(packet),
+            Switch::Tofino(switch) => switch.egress(packet),
+        }
+    }
+
+    /// Packets of a flow enter the network here, back to back; by these keys it measures.
+    pub(super) fn enter_run(&mut self, keys: KeyKind, key: &WideKey, packets: u32) -> MarkedRun {
+        match &mut self.switch {
+            Switch::Software(switch) => switch.enter_run(keys, key, packets),
+            Switch::Tofino(switch) => switch.enter_run(key, packets),
+        }
+    }
+
+    /// What is left of a run leaves the network here.
+    pub(super) fn leave_run(&mut self, keys: KeyKind, key: &WideKey, marked: MarkedRun) {
+        match &mut self.switch {
+            Switch::Software(switch) => switch.leave_run(keys, key, marked),
+            Switch::Tofino(switch) => switch.leave_run(key, marked),
+        }
     }
 
     /// Hears a message of the controller, and gives the answer.
@@ -103,7 +153,10 @@ impl Edge {
                 let shown_ns = self.clock.at(now_ns);
                 let first_epoch = effective_epoch.max(clock.epoch_at(shown_ns) + 2);
                 let plan = SessionPlan { layout, hash_key, clock, first_epoch, attention };
-                self.collector.begin(&plan)?;
+                match &mut self.switch {
+                    Switch::Software(switch) => switch.begin(&plan)?,
+                    Switch::Tofino(switch) => switch.begin(&plan)?,
+                }
                 self.plan = Some(plan);
                 Ok(None)
             }
@@ -114,7 +167,7 @@ impl Edge {
         }
     }
 
-    fn reconfigure(&self, epoch: u64, attention: Attention, now_ns: u64) -> Option<Vec<u8>> {
+    fn reconfigure(&mut self, epoch: u64, attention: Attention, now_ns: u64) -> Option<Vec<u8>> {
         let plan = self.plan.as_ref()?;
         let lead = plan.clock.guards().clock_ns + LEAD_NS;
         let earliest = plan.clock.epoch_at(self.clock.at(now_ns) + lead) + 1;
@@ -123,61 +176,14 @@ impl Edge {
         } else if epoch < earliest {
             Outcome::TooLate { earliest }
         } else {
-            self.collector.attend(epoch, attention);
+            match &mut self.switch {
+                Switch::Software(switch) => switch.attend(epoch, attention),
+                Switch::Tofino(switch) => switch.attend(epoch, attention),
+            }
             Outcome::Accepted
         };
         Some(encoded(&Message::Applied { effective_epoch: epoch, outcome }))
     }
-
-    /// A finished part as a frame, where there is a controller to hear it.
-    fn frame(&mut self, part: Part) -> Option<Vec<u8>> {
-        let mut frame = Vec::new();
-        match part {
-            Part::Ingress { epoch, record, mixed_attention, .. } => {
-                let defects =
-                    Defects { stall_ns: record.stall_ns, mixed_attention, ..Defects::default() };
-                let head = SideHead {
-                    epoch,
-                    attention: record.group.attention(),
-                    defects: &defects,
-                    packets: record.packets,
-                    counters: &[],
-                };
-                match &record.group {
-                    AnyKey::Ipv4(group) => encode_group(&mut frame, &head, group),
-                    AnyKey::Dual(group) => encode_group(&mut frame, &head, group),
-                }
-                self.collector.recycle(record);
-            }
-            Part::Egress { epoch, record, mixed_attention } => {
-                let defects = Defects {
-                    stall_ns: record.stall_ns,
-                    foreign_packets: record.foreign_packets,
-                    mixed_attention,
-                };
-                let head = SideHead {
-                    epoch,
-                    attention: record.group.attention(),
-                    defects: &defects,
-                    packets: record.packets,
-                    counters: &[],
-                };
-                match &record.group {
-                    AnyKey::Ipv4(group) => encode_egress(&mut frame, &head, group.downstream()),
-                    AnyKey::Dual(group) => encode_egress(&mut frame, &head, group.downstream()),
-                }
-                self.collector.recycle(record);
-            }
-            Part::Sealed { epoch, late_packets } => {
-                Message::Sealed { epoch, late_packets }.encode(&mut frame);
-            }
-        }
-        self.welcome.then_some(frame)
-    }
-}
-
-fn encode_group<K: Key>(frame: &mut Vec<u8>, head: &SideHead, group: &IngressGroup<K>) {
-    encode_ingress(frame, head, group.classifier(), group.upstream(), None);
 }
 
 fn encoded(message: &Message) -> Vec<u8> {

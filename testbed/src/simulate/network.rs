@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
-use calumma_edge::carrier::PlainTos;
-use calumma_edge::packet::{Frame, Packet};
-use calumma_edge::worker::{MarkedRun, Worker};
-use calumma_sketch::{FlowKey, Hierarchy, KeyKind, Run, WideKey};
+use calumma_edge::carrier::{Mark, PlainTos};
+use calumma_edge::packet::{self, Packet};
+use calumma_edge::worker::MarkedRun;
+use calumma_sketch::{Run, WideKey};
 use calumma_wire::FrameReader;
 
 use super::controller::{Controller, Reported};
@@ -16,7 +16,7 @@ use super::truth::{EpochTruth, FlowTruth};
 use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
 use crate::topology::{Routes, Topology};
 use crate::workload::pcap::packets_of;
-use crate::workload::{Flow, FlowSet, Traffic, frame};
+use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
@@ -24,13 +24,13 @@ const FRAME_NS: u64 = 500_000;
 /// How long an edge waits before it tries again to reach the controller; the live one's own.
 const RETRY_NS: u64 = 250_000_000;
 
-/// Where a made-up packet's IPv4 header begins.
-const IP_OFFSET: usize = 14;
+/// Where a made-up packet's IP header begins.
+pub(super) const IP_OFFSET: usize = 14;
 
 /// What is to happen.
 #[derive(Debug)]
 enum Event {
-    /// A worker has something to do: of this edge, as often started.
+    /// A switch has something to do: of this edge, as often started.
     Due(usize, u32),
     /// An edge tries to reach the controller.
     Connect(usize, u32),
@@ -41,13 +41,13 @@ enum Event {
     /// The controller stops waiting for an epoch.
     Deadline,
     /// A run reaches its egress edge.
-    Run(usize, FlowKey, MarkedRun),
+    Run(usize, WideKey, MarkedRun),
     /// A packet does.
     Packet(usize, Bytes),
 }
 
 /// A packet of the simulation.
-type Bytes = Frame<[u8; 60]>;
+pub(super) type Bytes = packet::Frame<Frame>;
 
 /// A network, its traffic and its controller.
 #[derive(Debug)]
@@ -85,10 +85,10 @@ impl Simulation {
         setup.attention.validate(&setup.layout)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(BEGIN_NS);
-        let named = topology.edges().iter().zip(clocks);
+        let named = topology.edges().iter().zip(topology.kinds()).zip(clocks);
         let mut simulation = Self {
             flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
-            edges: named.map(|(name, clock)| Edge::new(name, clock, 0)).collect(),
+            edges: named.map(|((name, &kind), clock)| Edge::new(name, kind, clock, 0)).collect(),
             connections: vec![0; edges],
             last_connection: 0,
             controller: Some(Controller::new(&setup, topology.edges())?),
@@ -136,8 +136,9 @@ impl Simulation {
     /// Lets other traffic flow from now on.
     ///
     /// # Errors
-    /// When it can't flow on this topology.
+    /// When it can't flow on this topology, or the layout's keys can't tell its flows.
     pub fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
+        kinds.iter().try_for_each(|kind| kind.check_keys(self.setup.layout.keys))?;
         self.flows = FlowSet::new(self.setup.seed, kinds, &self.topology, &self.routes)?;
         Ok(())
     }
@@ -162,7 +163,8 @@ impl Simulation {
         let now_ns = self.now_ns();
         let start = self.edges[edge].start + 1;
         let clock = self.edges[edge].clock;
-        self.edges[edge] = Edge::new(&self.topology.edges()[edge], clock, start);
+        let (name, kind) = (&self.topology.edges()[edge], self.topology.kinds()[edge]);
+        self.edges[edge] = Edge::new(name, kind, clock, start);
         self.connections[edge] = 0;
         self.schedule(edge, now_ns);
         self.queue.push(now_ns, Event::Connect(edge, start));
@@ -236,11 +238,7 @@ impl Simulation {
             let [from, to] = flow.edges;
             let fate = flow.fate(epoch);
             let keys = self.setup.layout.keys;
-            let worker = &mut self.edges[from].worker;
-            let MarkedRun { bit, run } = match keys {
-                KeyKind::Ipv4 => worker.enter_run(&flow.key, flow.packets),
-                KeyKind::Dual => worker.enter_run(&WideKey::from(flow.key), flow.packets),
-            };
+            let MarkedRun { bit, run } = self.edges[from].enter_run(keys, &flow.key, flow.packets);
             let left = run.without(|first| fate.lost_among(first));
             let doubled = run.without(|first| first - fate.doubled_among(first));
             let mut truth = FlowTruth::new(flow.key, from, Some(fate));
@@ -253,7 +251,7 @@ impl Simulation {
                     let marked = MarkedRun { bit, run };
                     if arrives_ns < self.edges[to].due_ns {
                         // Nothing happens at the egress edge until then.
-                        leave_run(&mut self.edges[to].worker, keys, key, marked);
+                        self.edges[to].leave_run(keys, &key, marked);
                     } else {
                         self.queue.push(arrives_ns, Event::Run(to, key, marked));
                     }
@@ -282,10 +280,8 @@ impl Simulation {
                 (false, doubled) => 1 + u64::from(doubled),
             };
             let mut packet = Bytes::new(frame(&flow.key, 60));
-            self.edges[from].worker.ingress(std::slice::from_mut(&mut packet));
-            let hierarchy =
-                PlainTos::default().read(packet.bytes(), IP_OFFSET).map(|mark| mark.hierarchy);
-            let run = Run::single(hierarchy.unwrap_or(Hierarchy::NonSampledLl));
+            self.edges[from].ingress(&mut packet);
+            let run = Run::single(mark_of(&packet).hierarchy);
             let [left, doubled] =
                 [1, 2].map(|least| if copies >= least { run } else { Run::default() });
             let (key, draw) = (flow.key, flow.draw_of(epoch, number));
@@ -295,7 +291,7 @@ impl Simulation {
                     let arrives_ns = now_ns + way.delay_ns + late;
                     let mut packet = packet.clone();
                     if arrives_ns < self.edges[to].due_ns {
-                        self.edges[to].worker.egress(std::slice::from_mut(&mut packet));
+                        self.edges[to].egress(&mut packet);
                     } else {
                         self.queue.push(arrives_ns, Event::Packet(to, packet));
                     }
@@ -329,10 +325,10 @@ impl Simulation {
     fn handle(&mut self, event: Event, now_ns: u64) -> Result<()> {
         match event {
             Event::Due(edge, start) => {
-                let worker = &mut self.edges[edge];
+                let switch = &mut self.edges[edge];
                 // What was due before a restart, or before the clock was set, is due no more.
-                if worker.start == start && worker.due_ns <= now_ns {
-                    let frames = worker.run_until(now_ns);
+                if switch.start == start && switch.due_ns <= now_ns {
+                    let frames = switch.run_until(now_ns)?;
                     for bytes in frames {
                         self.send_to_controller(edge, bytes, now_ns);
                     }
@@ -374,10 +370,10 @@ impl Simulation {
             }
             Event::Deadline => self.report(now_ns),
             Event::Run(edge, key, marked) => {
-                leave_run(&mut self.edges[edge].worker, self.setup.layout.keys, key, marked);
+                self.edges[edge].leave_run(self.setup.layout.keys, &key, marked);
             }
             Event::Packet(edge, mut packet) => {
-                self.edges[edge].worker.egress(std::slice::from_mut(&mut packet));
+                self.edges[edge].egress(&mut packet);
             }
             Event::Connect(..) | Event::ToEdge(..) => {}
         }
@@ -396,7 +392,7 @@ impl Simulation {
     /// Puts into the queue when an edge's worker has something to do next.
     fn schedule(&mut self, edge: usize, now_ns: u64) {
         let of = &mut self.edges[edge];
-        of.due_ns = of.clock.when(of.worker.next_due_ns(), now_ns);
+        of.due_ns = of.clock.when(of.next_due_ns(), now_ns);
         self.queue.push(of.due_ns, Event::Due(edge, of.start));
     }
 
@@ -430,10 +426,8 @@ impl Simulation {
     }
 }
 
-/// A run leaves the network at an edge that measures by these keys.
-fn leave_run(worker: &mut Worker, keys: KeyKind, key: FlowKey, marked: MarkedRun) {
-    match keys {
-        KeyKind::Ipv4 => worker.leave_run(&key, marked),
-        KeyKind::Dual => worker.leave_run(&WideKey::from(key), marked),
-    }
+/// The mark that a packet carries.
+pub(super) fn mark_of(packet: &Bytes) -> Mark {
+    // Its header is whole.
+    PlainTos::default().read(packet.bytes(), IP_OFFSET).unwrap_or(Mark::from_bits(0))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use calumma_controller::report::{EpochReport, LossClass};
-use calumma_sketch::{FlowKey, Hierarchy, Run};
+use calumma_sketch::{Hierarchy, Run, WideKey};
 
 use crate::workload::Fate;
 
@@ -11,7 +11,7 @@ use crate::workload::Fate;
 #[derive(Clone, Copy, Debug)]
 pub struct FlowTruth {
     /// The flow.
-    pub key: FlowKey,
+    pub key: WideKey,
     /// The edge where it entered.
     pub edge: u32,
     /// Packets that entered.
@@ -34,7 +34,7 @@ pub struct FlowTruth {
 
 impl FlowTruth {
     /// Nothing yet of the flow `key`, which enters at `edge`.
-    pub fn new(key: FlowKey, edge: usize, fate: Option<Fate>) -> Self {
+    pub fn new(key: WideKey, edge: usize, fate: Option<Fate>) -> Self {
         Self {
             key,
             edge: edge as u32,
@@ -135,13 +135,13 @@ impl EpochTruth {
         if !report.losses_are_certain() {
             return None;
         }
-        let mut expected: HashMap<FlowKey, Expected> = HashMap::new();
+        let mut expected: HashMap<WideKey, Expected> = HashMap::new();
         for flow in self.flows.iter().filter(|flow| flow.lost + flow.doubled > 0) {
             expected.entry(flow.key).or_default().add(flow, report.config.t_l);
         }
         let mut named = 0;
         for loss in &report.loss {
-            let Some(truth) = expected.get(&loss.flow.key::<FlowKey>().unwrap()) else {
+            let Some(truth) = loss.flow.key().and_then(|key: WideKey| expected.get(&key)) else {
                 return Some(format!("{} is said to have lost {}", loss.flow, loss.lost));
             };
             let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
@@ -152,7 +152,7 @@ impl EpochTruth {
         }
         let mut surpluses = 0;
         for surplus in &report.surplus {
-            let truth = expected.get(&surplus.flow.key::<FlowKey>().unwrap());
+            let truth = surplus.flow.key().and_then(|key: WideKey| expected.get(&key));
             if truth.map(Expected::surplus) != Some(surplus.packets) {
                 return Some(format!("{surplus:?}, but in truth {truth:?}"));
             }

@@ -18,10 +18,11 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::{DecodeState, EpochReport};
+use calumma_sketch::KeyKind;
 use serde::Serialize;
 
 use crate::balance;
-use crate::calumma::{Controller, Device, EPOCH, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, EPOCH, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Namespace, Process, Run, wait_until};
 
 const CONTROLLER_PORT: u16 = 7610;
@@ -98,7 +99,9 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     let place =
         Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
-    let mut controller = Controller::start(place, &["e1", "e2"], &epochs, 0, ShiftingMode::Static)?;
+    let measured =
+        Measured { keys: KeyKind::Ipv4, heavy_hitter: 0, shifting: ShiftingMode::Static };
+    let mut controller = Controller::start(place, &["e1", "e2"], &epochs, &measured)?;
     let socket = |name: &str| run.directory().join(name).display().to_string();
     let (host, fabric) = (socket("host.sock"), socket("fabric.sock"));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{LinkQuality, Topology};
+use super::{EdgeKind, LinkQuality, Topology};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +21,8 @@ struct File {
 struct Edge {
     name: String,
     hosts: u32,
+    #[serde(default)]
+    kind: EdgeKind,
 }
 
 #[derive(Deserialize)]
@@ -51,8 +53,9 @@ pub(super) fn read(path: &Path, quality: LinkQuality) -> Result<Topology> {
 fn parse(text: &str, quality: LinkQuality) -> Result<Topology> {
     let file: File = toml::from_str(text)?;
     let mut topology = Topology::default();
-    for Edge { name, hosts } in file.edge {
-        topology.add_edge(name, hosts);
+    for Edge { name, hosts, kind } in file.edge {
+        let at = topology.add_edge(name, hosts);
+        topology.kinds[at] = kind;
     }
     for Switch { name } in file.switch {
         topology.add_switch(name);
@@ -74,7 +77,8 @@ mod tests {
 
     #[test]
     fn a_file_names_edges_switches_and_links() {
-        let text = "edge = [{ name = 'e1', hosts = 2 }, { name = 'e2', hosts = 1 }]
+        let text =
+            "edge = [{ name = 'e1', hosts = 2 }, { name = 'e2', hosts = 1, kind = 'tofino' }]
             switch = [{ name = 's' }]
             [[link]]
             between = ['e1', 's']
@@ -83,6 +87,7 @@ mod tests {
             quality = { loss = 0.5 }";
         let mut topology = parse(text, LinkQuality::default()).unwrap();
         assert_eq!(topology.hosts(), [2, 1]);
+        assert_eq!(topology.kinds(), [EdgeKind::Software, EdgeKind::Tofino]);
         let link = topology.link_between(&["e2".to_owned(), "s".to_owned()]).unwrap();
         assert_eq!((link.quality.loss, link.quality.delay_us), (0.5, 5.0));
         let wrong = parse(&text.replace("'s', 'e2'", "'x', 'e2'"), LinkQuality::default());

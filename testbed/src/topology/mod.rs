@@ -1,7 +1,8 @@
 //! Networks for the simulation: switches, links, hosts, and the ways between them.
 //!
 //! A topology is a graph. Edges (switches with hosts, which measure) come first, inner switches after
-//! them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file.
+//! them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file, and either
+//! may be followed by what single edges are: `pair e2=tofino`.
 
 mod file;
 mod route;
@@ -9,7 +10,7 @@ mod shapes;
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Deserialize;
 
 pub use self::route::{Routes, Way};
@@ -69,6 +70,27 @@ impl LinkQuality {
     }
 }
 
+/// What an edge switch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EdgeKind {
+    /// The software switch.
+    #[default]
+    Software,
+    /// The P4 program on a modelled Tofino.
+    Tofino,
+}
+
+impl EdgeKind {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "software" => Some(Self::Software),
+            "tofino" => Some(Self::Tofino),
+            _ => None,
+        }
+    }
+}
+
 /// A link between two switches.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -85,20 +107,33 @@ pub struct Topology {
     switches: Vec<String>,
     /// Hosts of each edge.
     hosts: Vec<u32>,
+    /// What each edge is.
+    kinds: Vec<EdgeKind>,
     links: Vec<Link>,
 }
 
 impl Topology {
-    /// The topology of that name, or of the file at that path (seen from `folder`); links without a
-    /// quality of their own have `quality`.
+    /// The topology of that name, or of the file at that path (seen from `folder`), with what edges
+    /// are behind it; links without a quality of their own have `quality`.
     ///
     /// # Errors
     /// When it is neither, or the file is wrong: the place and what is expected.
     pub fn load(name: &str, folder: &Path, quality: LinkQuality) -> Result<Self> {
-        let topology = match shapes::named(name, quality) {
+        let mut words = name.split_whitespace();
+        let name = words.next().context("a topology has no name")?;
+        let mut topology = match shapes::named(name, quality) {
             Some(shape) => shape?,
             None => file::read(&folder.join(name), quality)?,
         };
+        for word in words {
+            let kind =
+                word.split_once('=').and_then(|(edge, kind)| Some((edge, EdgeKind::named(kind)?)));
+            let (edge, kind) = kind.with_context(|| {
+                format!("{word:?}: behind a topology stand edges and their kinds, e2=tofino or e2=software")
+            })?;
+            let at = topology.edge(edge)?;
+            topology.kinds[at] = kind;
+        }
         topology.check()?;
         Ok(topology)
     }
@@ -121,6 +156,11 @@ impl Topology {
     /// Hosts of each edge.
     pub fn hosts(&self) -> &[u32] {
         &self.hosts
+    }
+
+    /// What each edge is.
+    pub fn kinds(&self) -> &[EdgeKind] {
+        &self.kinds
     }
 
     /// The links.
@@ -162,6 +202,7 @@ impl Topology {
     fn add_edge(&mut self, name: impl Into<String>, hosts: u32) -> usize {
         assert_eq!(self.switches.len(), self.hosts.len(), "edges come before other switches");
         self.hosts.push(hosts);
+        self.kinds.push(EdgeKind::Software);
         self.add_switch(name)
     }
 
@@ -182,5 +223,21 @@ impl Topology {
             link.quality.check()?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_are_software_switches_unless_it_says_otherwise() {
+        let load = |name| Topology::load(name, Path::new("."), LinkQuality::default());
+        let topology = load("leaf-spine:3x2 e3=tofino e1=software").unwrap();
+        let kinds = [EdgeKind::Software, EdgeKind::Software, EdgeKind::Tofino];
+        assert_eq!(topology.kinds(), kinds);
+        let problem = |name| format!("{:#}", load(name).unwrap_err());
+        assert!(problem("pair e9=tofino").contains("no edge is called \"e9\""));
+        assert!(problem("pair e2=asic").contains("e2=tofino or e2=software"));
     }
 }

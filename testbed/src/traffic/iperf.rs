@@ -57,7 +57,7 @@ impl Iperf {
     /// Starts the server on `host`, which has `address`, and waits until it listens.
     pub(crate) fn serve(&self, host: &Namespace, address: &str, logs: &Path) -> Result<Process> {
         let mut command = host.command("iperf3");
-        command.args(["--server", "-4", "--bind", address, "--port", &self.port.to_string()]);
+        command.args(["--server", "--bind", address, "--port", &self.port.to_string()]);
         let mut server = Process::start(&format!("{}-server", self.name()), command, logs)
             .context("starting iperf3 (Debian and Ubuntu package iperf3)")?;
         server.wait_listening(self.port, Duration::from_secs(5))?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::iperf::{Iperf, Protocol, Totals};
 use super::short::Outcome;
-use crate::fabric::{H2_ADDRESS, Namespace, Pair, Process};
+use crate::fabric::{H2_ADDRESS, H2_ADDRESS6, Namespace, Pair, Process};
 
 pub(crate) const SHORT_PORT: u16 = 7000;
 const TCP_PORT: u16 = 5201;
@@ -30,6 +30,8 @@ pub struct Mix {
     pub udp_mbit: u32,
     /// Short TCP connections from h1 to h2, spread over the time.
     pub connections: u32,
+    /// Whether the transfers go over IPv6; short connections never do.
+    pub ipv6: bool,
 }
 
 /// What the applications say happened.
@@ -61,11 +63,12 @@ impl Mix {
             transfer(Protocol::Tcp, REVERSE_PORT, self.tcp_mbit / 4, true),
             transfer(Protocol::Udp, UDP_PORT, self.udp_mbit, false),
         ];
-        let address = SocketAddr::new(H2_ADDRESS.parse()?, SHORT_PORT);
-        let mut servers = vec![serve(pair.h2(), "short-server", address, testbed, logs)?];
-        let server = address.to_string();
+        let short = SocketAddr::new(H2_ADDRESS.parse()?, SHORT_PORT);
+        let mut servers = vec![serve(pair.h2(), "short-server", short, testbed, logs)?];
+        let server = short.to_string();
+        let address = if self.ipv6 { H2_ADDRESS6 } else { H2_ADDRESS };
         for transfer in &transfers {
-            servers.push(transfer.serve(pair.h2(), H2_ADDRESS, logs)?);
+            servers.push(transfer.serve(pair.h2(), address, logs)?);
         }
         let client = |name: &str, args: &[&str]| start(pair.h1(), testbed, name, args, logs);
         client("short-probe", &["short-client", &server, "--wait"])?
@@ -78,7 +81,7 @@ impl Mix {
         let short = client("short-client", &args)?;
         let mut clients = Vec::new();
         for transfer in &transfers {
-            clients.push(transfer.start(pair.h1(), H2_ADDRESS, logs)?);
+            clients.push(transfer.start(pair.h1(), address, logs)?);
         }
         let mut totals = [Totals::default(); 3];
         for ((transfer, client), total) in transfers.iter().zip(clients).zip(&mut totals) {

@@ -1,9 +1,9 @@
 //! The flows of a network at one time.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Result, ensure};
-use calumma_sketch::FlowKey;
+use calumma_sketch::WideKey;
 
 use super::{Draw, Traffic};
 use crate::topology::{Routes, Topology, Way};
@@ -28,13 +28,14 @@ mod purpose {
     pub(super) const RENEWED: u64 = 11;
     pub(super) const LINK_LOSS: u64 = 12;
     pub(super) const DOUBLED: u64 = 13;
+    pub(super) const FAMILY: u64 = 14;
 }
 
 /// A flow of made-up traffic.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// Its 5-tuple.
-    pub key: FlowKey,
+    pub key: WideKey,
     /// The edges where it enters and leaves the network.
     pub edges: [usize; 2],
     /// Packets it sends in every epoch.
@@ -265,16 +266,16 @@ impl Places {
             _ => (from, others(0..self.hosts.len())),
         }
     }
-
-    fn address(&self, host: usize) -> Ipv4Addr {
-        let (edge, number) = self.hosts[host];
-        host_address(edge, number)
-    }
 }
 
-/// The address of host `number`, counted from 0, of an edge.
+/// The IPv4 address of host `number`, counted from 0, of an edge.
 pub fn host_address(edge: usize, number: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, (edge >> 8) as u8, edge as u8, number as u8 + 1)
+}
+
+/// The IPv6 address of host `number`, counted from 0, of an edge.
+pub fn host_address6(edge: usize, number: u32) -> Ipv6Addr {
+    Ipv6Addr::new(0xFD00, 0, 0, edge as u16, 0, 0, 0, number as u16 + 1)
 }
 
 fn slot_draw(draw: Draw, slot: Slot) -> Draw {
@@ -293,7 +294,9 @@ fn make(
     let slot_draw = slot_draw(draw, slot);
     let draw = slot_draw.of(generation);
     let (from, to) = places.draw(kind, draw);
+    let (from, to) = (places.hosts[from], places.hosts[to]);
     let ports = draw.of(purpose::PORTS).bits() as u32 | 0x0400_0000;
+    let (sport, dport) = ((ports >> 16) as u16, ports as u16);
     let protocol = if draw.of(purpose::PROTOCOL).share() < kind.tcp { TCP } else { UDP };
     let [low, high] = kind.loss;
     let victim = draw.of(purpose::VICTIM).share() < kind.victims;
@@ -302,14 +305,16 @@ fn make(
     // A trifle more than one packet, so that rounding does not take it away.
     let least =
         if kind.at_least_one { (1.000_001 / f64::from(packets.max(1))).min(1.0) } else { 0.0 };
+    let key = if draw.of(purpose::FAMILY).share() < kind.ipv6 {
+        let address = |host: (usize, u32)| host_address6(host.0, host.1);
+        WideKey::v6(address(from), address(to), sport, dport, protocol)
+    } else {
+        let address = |host: (usize, u32)| host_address(host.0, host.1);
+        WideKey::v4(address(from), address(to), sport, dport, protocol)
+    };
     let mut flow = Flow {
-        key: FlowKey::from_words(
-            places.address(from).to_bits(),
-            places.address(to).to_bits(),
-            ports,
-            protocol,
-        ),
-        edges: [places.hosts[from].0, places.hosts[to].0],
+        key,
+        edges: [from.0, to.0],
         packets,
         start: slot_draw.of(purpose::START).share(),
         way: None,
@@ -326,6 +331,7 @@ mod tests {
     use super::*;
     use crate::topology::LinkQuality;
     use crate::workload::Sizes;
+    use calumma_sketch::KeyKind;
     use std::collections::{HashMap, HashSet};
     use std::path::Path;
 
@@ -345,7 +351,7 @@ mod tests {
     fn flows_go_between_all_hosts_alike_and_victims_lose_at_their_rates() {
         let set = set(Traffic { flows: 20_000, victims: 0.1, ..Traffic::default() });
         let mut from: HashMap<usize, u32> = HashMap::new();
-        let keys: HashSet<FlowKey> = set.flows().iter().map(|flow| flow.key).collect();
+        let keys: HashSet<WideKey> = set.flows().iter().map(|flow| flow.key).collect();
         assert!(keys.len() > 19_990, "{} different flows", keys.len());
         let (mut victims, mut lost, mut sent) = (0, 0.0, 0.0);
         for flow in set.flows() {
@@ -388,9 +394,30 @@ mod tests {
     fn what_changes_about_the_traffic_changes_nothing_else() {
         let few = set(Traffic { flows: 1000, ..Traffic::default() });
         let many = set(Traffic { flows: 3000, victims: 0.5, ..Traffic::default() });
-        let many: HashMap<FlowKey, u32> =
+        let many: HashMap<WideKey, u32> =
             many.flows().iter().map(|flow| (flow.key, flow.packets)).collect();
         assert!(few.flows().iter().all(|flow| many[&flow.key] == flow.packets));
+    }
+
+    #[test]
+    fn a_share_of_the_flows_is_ipv6_between_the_same_hosts() {
+        let one = set(Traffic { flows: 4000, ..Traffic::default() });
+        let both = set(Traffic { flows: 4000, ipv6: 0.25, ..Traffic::default() });
+        let mut ipv6 = 0;
+        for (flow, other) in both.flows().iter().zip(one.flows()) {
+            assert_eq!((flow.edges, flow.packets), (other.edges, other.packets));
+            if flow.key.src().to_ipv4_mapped().is_none() {
+                ipv6 += 1;
+                assert_eq!(usize::from(flow.key.src().segments()[3]), flow.edges[0]);
+            } else {
+                assert_eq!(flow.key, other.key);
+            }
+        }
+        assert!((900..1100).contains(&ipv6), "{ipv6} of 4000");
+        let kind = Traffic { ipv6: 0.25, ..Traffic::default() };
+        assert!(kind.check_keys(KeyKind::Dual).is_ok());
+        let refused = kind.check_keys(KeyKind::Ipv4).unwrap_err().to_string();
+        assert!(refused.contains("keys = \"dual\""), "{refused}");
     }
 
     #[test]
@@ -413,7 +440,7 @@ mod tests {
         let (topology, routes) = topology();
         let kind = Traffic { flows: 5000, churn: 0.2, ..Traffic::default() };
         let mut set = FlowSet::new(1, vec![kind], &topology, &routes).unwrap();
-        let before: HashSet<FlowKey> = set.flows().iter().map(|flow| flow.key).collect();
+        let before: HashSet<WideKey> = set.flows().iter().map(|flow| flow.key).collect();
         set.renew(8, &topology, &routes).unwrap();
         let stayed = set.flows().iter().filter(|flow| before.contains(&flow.key)).count();
         assert!((3850..4150).contains(&stayed), "{stayed} of 5000");

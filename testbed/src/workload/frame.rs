@@ -1,37 +1,117 @@
 //! Packets as bytes.
 
-use calumma_sketch::FlowKey;
+use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
 
-/// Bytes of a made-up packet that are at hand: the least that Ethernet carries, without the checksum
-/// at its end.
-pub(crate) const FRAME: usize = 60;
+use calumma_sketch::{Key, WideKey};
+
+/// The least that Ethernet carries, without the checksum at its end.
+const SHORTEST: usize = 60;
+/// The longest headers that are made: Ethernet, IPv6, TCP.
+const LONGEST: usize = ETHERNET + IPV6 + TCP_HEADER;
+
+const ETHERNET: usize = 14;
+const IPV4: usize = 20;
+const IPV6: usize = 40;
+const TCP_HEADER: usize = 20;
+const UDP_HEADER: usize = 8;
 
 const TCP: u8 = 6;
 
-/// The beginning of a packet of flow `key` that is `wire_len` bytes long, at least 60; what is
-/// not at hand of it is zeros. Checksums are right.
-pub fn frame(key: &FlowKey, wire_len: u16) -> [u8; FRAME] {
-    let ip_len = wire_len.max(FRAME as u16) - 14;
-    let mut frame = [0; FRAME];
+/// The beginning of a made-up packet: all of its headers, and at least what Ethernet asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Frame {
+    /// Sets the ECN field to "congestion experienced".
+    pub fn mark_congestion(&mut self) {
+        if self[ETHERNET] >> 4 == 6 {
+            self[ETHERNET + 1] |= 3 << 4;
+            return;
+        }
+        self[ETHERNET + 1] |= 3;
+        // The sum of the header grew by 3, so its complement shrinks by as much (RFC 1624).
+        let at = ETHERNET + 10;
+        let sum = u32::from(!u16::from_be_bytes([self[at], self[at + 1]])) + 3;
+        let sum = !(((sum & 0xFFFF) + (sum >> 16)) as u16);
+        self[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+impl AsRef<[u8]> for Frame {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Frame {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl DerefMut for Frame {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}
+
+/// The beginning of a packet of flow `key` that is `wire_len` bytes long, or as long as its headers
+/// are at least; what is not at hand of it is zeros. Checksums are right.
+pub fn frame(key: &WideKey, wire_len: u16) -> Frame {
+    let (src, dst) = key.addresses();
+    let header = if src.is_ipv4() { IPV4 } else { IPV6 };
+    let transport = if key.protocol() == TCP { TCP_HEADER } else { UDP_HEADER };
+    let len = SHORTEST.max(ETHERNET + header + transport);
+    let ip_len = wire_len.max(len as u16) - ETHERNET as u16;
+    let mut frame = Frame { bytes: [0; LONGEST], len };
     // Locally administered addresses that say which host it is.
-    frame[0] = 2;
-    frame[2..6].copy_from_slice(&key.dst().octets());
-    frame[6] = 2;
-    frame[8..12].copy_from_slice(&key.src().octets());
-    frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
-
-    let ip = &mut frame[14..34];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
-    ip[8] = 64;
-    ip[9] = key.protocol();
-    ip[12..16].copy_from_slice(&key.src().octets());
-    ip[16..20].copy_from_slice(&key.dst().octets());
-    let sum = checksum(ip, 0);
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
-
-    let payload_len = ip_len - 20;
-    let transport = &mut frame[34..];
+    for (at, address) in [(0, dst), (6, src)] {
+        frame[at] = 2;
+        frame[at + 2..at + 6].copy_from_slice(&host(address));
+    }
+    let addresses = match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
+            let ip = &mut frame[ETHERNET..ETHERNET + IPV4];
+            ip[0] = 0x45;
+            ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
+            ip[8] = 64;
+            ip[9] = key.protocol();
+            ip[12..16].copy_from_slice(&src.octets());
+            ip[16..20].copy_from_slice(&dst.octets());
+            let sum = checksum(ip, 0);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            ETHERNET + 12..ETHERNET + IPV4
+        }
+        _ => {
+            frame[12..14].copy_from_slice(&0x86DD_u16.to_be_bytes());
+            let ip = &mut frame[ETHERNET..ETHERNET + IPV6];
+            ip[0] = 0x60;
+            ip[4..6].copy_from_slice(&(ip_len - IPV6 as u16).to_be_bytes());
+            ip[6] = key.protocol();
+            ip[7] = 64;
+            ip[8..24].copy_from_slice(&key.src().octets());
+            ip[24..40].copy_from_slice(&key.dst().octets());
+            ETHERNET + 8..ETHERNET + IPV6
+        }
+    };
+    let payload_len = ip_len - header as u16;
+    // The pseudo header's addresses, protocol and length.
+    let sum = u32::from(!checksum(&frame[addresses], 0));
+    let sum = sum + u32::from(key.protocol()) + u32::from(payload_len);
+    let transport = &mut frame[ETHERNET + header..];
     transport[0..2].copy_from_slice(&key.sport().to_be_bytes());
     transport[2..4].copy_from_slice(&key.dport().to_be_bytes());
     let at = if key.protocol() == TCP {
@@ -44,14 +124,20 @@ pub fn frame(key: &FlowKey, wire_len: u16) -> [u8; FRAME] {
         transport[4..6].copy_from_slice(&payload_len.to_be_bytes());
         6
     };
-    let pseudo_header = u32::from(key.protocol()) + u32::from(payload_len);
-    let addresses: u32 = key.as_bytes()[..8]
-        .chunks_exact(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-        .sum();
-    let sum = checksum(transport, pseudo_header + addresses);
+    let sum = checksum(transport, sum);
     transport[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     frame
+}
+
+/// Four bytes by which hosts differ.
+fn host(address: IpAddr) -> [u8; 4] {
+    match address {
+        IpAddr::V4(address) => address.octets(),
+        IpAddr::V6(address) => {
+            let [.., a, b, _, _, _, _, _, _, c, d] = address.octets();
+            [a, b, c, d]
+        }
+    }
 }
 
 /// The Internet checksum of `bytes`, an even number, on top of `sum`.
@@ -67,19 +153,45 @@ fn checksum(bytes: &[u8], sum: u32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{host_address, host_address6};
     use calumma_edge::parse::{Parsed, parse};
 
     #[test]
     fn a_frame_is_read_as_the_flow_it_was_made_for() {
         for (protocol, wire_len) in [(TCP, 60), (17, 60), (17, 1514), (TCP, 1514)] {
-            let key = FlowKey::v4([10, 0, 1, 2].into(), [10, 0, 3, 1].into(), 4660, 443, protocol);
+            let key = WideKey::v4(host_address(1, 1), host_address(3, 0), 4660, 443, protocol);
             let frame = frame(&key, wire_len);
-            let parsed = parse(&frame, usize::from(wire_len));
-            assert_eq!(parsed, Parsed::Flow { key, ip_offset: 14 });
+            let Parsed::Flow { key: read, ip_offset: 14 } = parse(&frame, wire_len.into()) else {
+                panic!("{frame:?}");
+            };
+            assert_eq!((WideKey::from(read), frame.len()), (key, 60));
             assert_eq!(checksum(&frame[14..34], 0), 0);
+            let mut marked = frame;
+            marked.mark_congestion();
+            assert_eq!((marked[15], checksum(&marked[14..34], 0)), (3, 0));
             let pseudo = 0x0A00 + 0x0102 + 0x0A00 + 0x0301 + u32::from(protocol);
             let payload_len = u32::from(wire_len) - 34;
             assert_eq!(checksum(&frame[34..], pseudo + payload_len), 0);
+        }
+    }
+
+    #[test]
+    fn so_is_one_of_ipv6_which_is_as_long_as_its_headers() {
+        for (protocol, wire_len, shortest) in [(TCP, 60, 74), (17, 60, 62), (17, 1514, 62)] {
+            let key = WideKey::v6(host_address6(1, 1), host_address6(3, 0), 4660, 443, protocol);
+            let frame = frame(&key, wire_len);
+            let wire_len = wire_len.max(shortest);
+            let Parsed::Flow6 { key: read, ip_offset: 14 } = parse(&frame, wire_len.into()) else {
+                panic!("{frame:?}");
+            };
+            let read = WideKey::from_bytes(read);
+            assert_eq!((read, frame.len()), (key, usize::from(shortest)));
+            let mut marked = frame;
+            marked.mark_congestion();
+            assert_eq!(marked[14..16], [0x60, 3 << 4]);
+            let pseudo = 2 * 0xFD00 + 1 + 2 + 3 + 1 + u32::from(protocol);
+            let payload_len = u32::from(wire_len) - 54;
+            assert_eq!(checksum(&frame[54..], pseudo + payload_len), 0);
         }
     }
 }

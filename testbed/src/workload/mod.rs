@@ -12,11 +12,12 @@ pub mod pcap;
 mod sizes;
 
 use anyhow::{Result, ensure};
+use calumma_sketch::KeyKind;
 use serde::Deserialize;
 
 pub use self::draw::Draw;
-pub use self::flows::{Fate, Flow, FlowSet, host_address};
-pub use self::frame::frame;
+pub use self::flows::{Fate, Flow, FlowSet, host_address, host_address6};
+pub use self::frame::{Frame, frame};
 pub use self::sizes::Sizes;
 
 /// One kind of traffic. Every one of its flows sends all its packets in every epoch.
@@ -41,6 +42,8 @@ pub struct Traffic {
     pub to: Option<String>,
     /// Share of the flows that are TCP; the others are UDP.
     pub tcp: f64,
+    /// Share of the flows that are IPv6; the others are IPv4.
+    pub ipv6: f64,
     /// Share of the flows that other ones take the place of in every epoch.
     pub churn: f64,
 }
@@ -59,6 +62,7 @@ impl Default for Traffic {
             from: None,
             to: None,
             tcp: 0.0,
+            ipv6: 0.0,
             churn: 0.0,
         }
     }
@@ -76,6 +80,7 @@ impl Traffic {
         };
         share("victims", self.victims)?;
         share("tcp", self.tcp)?;
+        share("ipv6", self.ipv6)?;
         share("churn", self.churn)?;
         share("local_share", self.local_share.unwrap_or(0.0))?;
         let [low, high] = self.loss;
@@ -83,6 +88,22 @@ impl Traffic {
         share("loss", high)?;
         ensure!(low <= high, "loss = [{low}, {high}]: the lower bound comes first");
         ensure!(self.flows <= 10_000_000, "flows = {}: at most 10,000,000", self.flows);
+        Ok(())
+    }
+
+    /// Checks that all flows can be told by keys of a layout's kind, so that reports can be held
+    /// against all that was sent.
+    ///
+    /// # Errors
+    /// Where there are IPv6 flows and keys hold IPv4 alone.
+    pub fn check_keys(&self, keys: KeyKind) -> Result<()> {
+        ensure!(
+            self.ipv6 == 0.0 || keys == KeyKind::Dual,
+            "ipv6 = {}: with keys = \"{}\" edges don't measure IPv6; give [layout] keys = \"{}\"",
+            self.ipv6,
+            keys.name(),
+            KeyKind::Dual.name()
+        );
         Ok(())
     }
 }

@@ -69,7 +69,7 @@ pub fn record(
             let lost = flow.fate(epoch).is_lost(number);
             let mut bytes = frame(&flow.key, recording.packet_bytes);
             if lost {
-                mark(&mut bytes);
+                bytes.mark_congestion();
             }
             let length = u32::from(recording.packet_bytes).max(bytes.len() as u32);
             writer.write(begin + at_ns, length, &bytes).with_context(writing)?;
@@ -108,13 +108,4 @@ pub fn packets_of(flows: &[Flow], length_ns: u64, spread: f64) -> Vec<(u64, u32,
     }
     packets.sort_unstable();
     packets
-}
-
-/// Sets the ECN field to "congestion experienced".
-fn mark(frame: &mut [u8]) {
-    frame[15] |= 3;
-    // The sum of the header grew by 3, so its complement shrinks by as much (RFC 1624).
-    let sum = u32::from(!u16::from_be_bytes([frame[24], frame[25]])) + 3;
-    let sum = !(((sum & 0xFFFF) + (sum >> 16)) as u16);
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{Attention, FermatSketch, HashFamily, HashKey, Key, Layout, TowerSketch};
 use calumma_wire::{
-    Defects, Holding, Message, Outcome, SideHead, SwitchKind, encode_egress, encode_ingress,
+    Defects, Holding, Marking, Message, Outcome, SideHead, SwitchKind, encode_egress,
+    encode_ingress,
 };
 use tracing::{error, info, warn};
 
@@ -59,6 +60,8 @@ pub struct Identity {
     pub kind: SwitchKind,
     /// Its program and version.
     pub program: String,
+    /// How it marks and reads packets.
+    pub marking: Marking,
 }
 
 /// The ingress side of an epoch, to be told to the controller.
@@ -120,9 +123,11 @@ struct Session {
 }
 
 impl Conversation {
-    /// A conversation with the controller at `address` (host and port), not connected yet.
-    pub fn new(identity: Identity, address: String) -> Self {
-        Self { identity, link: Link::new(address), session: None, told: HashMap::new() }
+    /// A conversation with the controller at `address` (host and port), not connected yet. Of what is
+    /// measured, the newest `most_held` bytes are held for a controller that is slow or away.
+    pub fn new(identity: Identity, address: String, most_held: usize) -> Self {
+        let link = Link::new(address, most_held);
+        Self { identity, link, session: None, told: HashMap::new() }
     }
 
     /// Connects where it is due, hears what the controller says and answers.
@@ -130,9 +135,9 @@ impl Conversation {
         if self.link.connect_if_due() {
             info!(controller = self.link.address(), "connected");
             self.told.clear();
-            let Identity { edge, kind, program } = self.identity.clone();
+            let Identity { edge, kind, program, marking } = self.identity.clone();
             let holding = self.session.as_ref().map(|session| session.holding);
-            self.link.send(&Message::Hello { edge, kind, program, holding });
+            self.link.send(&Message::Hello { edge, kind, program, holding, marking });
         }
         match self.link.receive() {
             Ok(messages) => {
@@ -185,7 +190,12 @@ impl Conversation {
                         let holding = Holding { attention, effective_epoch: first_epoch };
                         self.session = Some(Session { plan, family, holding });
                     }
-                    Err(problem) => error!("the controller's layout can't be built: {problem}"),
+                    Err(problem) => {
+                        let problem =
+                            format!("can't measure by the controller's layout: {problem}");
+                        error!(controller = self.link.address(), "{problem}");
+                        self.decline(effective_epoch, &problem);
+                    }
                 }
             }
             Message::Probe { sent_ns } => {
@@ -227,6 +237,12 @@ impl Conversation {
             Outcome::Accepted
         };
         self.link.send(&Message::Applied { effective_epoch, outcome });
+    }
+
+    /// Tells the controller what keeps this switch from measuring as it should from `epoch` on.
+    pub fn decline(&mut self, epoch: u64, problem: &impl std::fmt::Display) {
+        let outcome = Outcome::Invalid { reason: problem.to_string() };
+        self.link.send(&Message::Applied { effective_epoch: epoch, outcome });
     }
 
     /// The controller's address, host and port.

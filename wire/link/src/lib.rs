@@ -4,14 +4,19 @@
 //!
 //! A [`Conversation`] is driven in steps by a thread of the switch and never blocks it; what there
 //! is to do it tells a [`Measurer`]. How a switch measures is its own business, and so are threads.
+//!
+//! [`Signals`] and [`Supervisor`] are the same for every kind of switch as well: its host's side.
 
 mod conversation;
 mod link;
 mod queue;
+mod service;
 
 pub use conversation::{
     Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan, Told,
 };
+pub use link::MOST_HELD;
+pub use service::{Signals, Supervisor};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

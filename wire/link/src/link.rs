@@ -16,10 +16,10 @@ const FINISH: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(250);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 
-/// Bytes that are held for a controller that is slow or away: some hundreds of epochs at the paper's
+/// Bytes that are usually held for a controller that is slow or away: some hundreds of epochs at the paper's
 /// sizes. Of what comes on top the oldest is given up; the controller then misses those epochs and
 /// says so.
-const MOST_HELD: usize = 64 << 20;
+pub const MOST_HELD: usize = 64 << 20;
 
 /// The connection, or the attempts at one.
 pub(crate) struct Link {
@@ -37,12 +37,12 @@ enum State {
 }
 
 impl Link {
-    pub(crate) fn new(address: String) -> Self {
+    pub(crate) fn new(address: String, most_held: usize) -> Self {
         Self {
             address,
             state: State::Idle { since: Instant::now(), retry: Duration::ZERO },
             reader: FrameReader::new(),
-            queue: Queue::new(MOST_HELD),
+            queue: Queue::new(most_held),
         }
     }
 

@@ -5,7 +5,9 @@ use calumma_sketch::{
     Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Key, KeyKind, Layout,
     Level, Partition, SampleRate, WideKey,
 };
-use calumma_wire::{Defects, Egress, Holding, Ingress, Message, Outcome, SwitchKind, Upstream};
+use calumma_wire::{
+    Defects, Egress, Holding, Ingress, Marking, Message, Outcome, SwitchKind, Upstream,
+};
 
 /// A layout small enough to look at in a hex dump.
 pub(crate) fn layout() -> Layout {
@@ -103,6 +105,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 kind: SwitchKind::Tofino,
                 program: "calumma-switchd 0.1.0".to_owned(),
                 holding: None,
+                marking: Marking::default(),
             },
         ),
         (
@@ -112,6 +115,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 kind: SwitchKind::Software,
                 program: "calumma-edge 0.1.0".to_owned(),
                 holding: Some(Holding { attention: attention(), effective_epoch: epoch }),
+                marking: Marking { carrier: "shim 0x88b5".to_owned(), tunnels: "inner".to_owned() },
             },
         ),
         (

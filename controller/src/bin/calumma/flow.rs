@@ -112,6 +112,7 @@ fn protocol(word: &str) -> Option<u8> {
         "icmp" => Some(1),
         "tcp" => Some(6),
         "udp" => Some(17),
+        "icmp6" => Some(58),
         "sctp" => Some(132),
         number => number.parse().ok(),
     }
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_flow_is_read_as_it_is_written_anywhere() {
-        for proto in [1, 6, 17, 47, 132] {
+        for proto in [1, 6, 17, 47, 58, 132] {
             let ports = if proto == 47 { (0, 0) } else { (40_000, 5_201) };
             for (src, dst) in [("10.1.0.2", "10.2.0.2"), ("2001:db8:1::2", "fe80::1")] {
                 let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());

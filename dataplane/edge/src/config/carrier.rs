@@ -80,6 +80,17 @@ impl CarrierConfig {
         marks(self) == marks(other)
     }
 
+    /// Where packets carry their mark, in words that are the same where [`marks_as`](Self::marks_as)
+    /// holds.
+    pub(super) fn words(&self) -> String {
+        match self.carrier() {
+            Carrier::Tos(_) => "tos".to_owned(),
+            Carrier::SignedTos(_) => "signed tos".to_owned(),
+            Carrier::FlowLabel(_) => "flow-label".to_owned(),
+            Carrier::Shim(shim) => format!("shim {:#06x}", shim.ether_type),
+        }
+    }
+
     /// The carrier.
     pub fn carrier(&self) -> Carrier {
         let dscp = self.dscp.unwrap_or_default();

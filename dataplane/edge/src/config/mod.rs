@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use calumma_wire::Marking;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -142,13 +143,36 @@ pub struct MetricsConfig {
     pub listen: Option<SocketAddr>,
 }
 
-/// Whose process the switch is.
-#[derive(Clone, Debug, PartialEq, Eq, Default, Deserialize)]
+/// Whose process the switch is, and what it takes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessConfig {
     /// The user that the switch becomes once DPDK has its devices and memory. Unset: it stays who it
     /// is.
     pub user: Option<String>,
+    /// Memory for measured epochs that no controller has reported yet, in MiB. Of what is more, the
+    /// oldest is given up.
+    pub hold_mib: u32,
+}
+
+impl Default for ProcessConfig {
+    fn default() -> Self {
+        Self { user: None, hold_mib: (calumma_link::MOST_HELD >> 20) as u32 }
+    }
+}
+
+impl ProcessConfig {
+    /// Bytes that are held for a controller that is slow or away.
+    pub fn most_held(&self) -> usize {
+        (self.hold_mib as usize) << 20
+    }
+
+    fn check(&self, mistakes: &mut Mistakes) {
+        if !(1..=65_536).contains(&self.hold_mib) {
+            let problem = format!("{} MiB; give 1 to 65536", self.hold_mib);
+            mistakes.add("process.hold_mib", problem);
+        }
+    }
 }
 
 /// Why a configuration can't be used.
@@ -228,6 +252,7 @@ impl Config {
             mistakes.add("controller", problem);
         }
         self.carrier.check(mistakes);
+        self.process.check(mistakes);
         check_ports(&self.ports, mistakes);
         match self.forwarding.mode {
             Mode::Pairs => check_peers(&self.ports, mistakes),
@@ -248,6 +273,11 @@ impl Config {
             carrier: self.carrier.carrier(),
             tunnels: self.measure.tunnels,
         }
+    }
+
+    /// What all switches of a network must do alike, as the controller is told.
+    pub fn marking(&self) -> Marking {
+        Marking { carrier: self.carrier.words(), tunnels: self.measure.tunnels.name().to_owned() }
     }
 
     /// What lcores go by and may be changed while they run.

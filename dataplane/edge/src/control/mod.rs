@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer, Told};
+use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer, Supervisor, Told};
 use calumma_sketch::{AnyKey, Attention, EgressGroup, IngressGroup, Key};
-use calumma_wire::{Defects, Holding, SwitchKind};
+use calumma_wire::{Defects, Holding, Marking, SwitchKind};
 use tracing::error;
 
 pub use calumma_link::unix_ns;
@@ -23,7 +23,6 @@ use self::collect::{Collector, Part, SessionPlan};
 pub use self::reload::Reload;
 use crate::forward::counters::SlowCounters;
 use crate::live::{Lines, sum};
-use crate::process::Supervisor;
 use crate::status::{self, Board, Named, Recent, Sketches, Status};
 
 /// How often the thread looks after everything.
@@ -58,6 +57,10 @@ pub struct Tools {
     pub board: Board,
     /// Reads the configuration again.
     pub reload: Reload,
+    /// Bytes of what is measured that are held for a controller that is slow or away.
+    pub most_held: usize,
+    /// How packets are marked and read.
+    pub marking: Marking,
     /// What the slow path counts, where packets are forwarded by routes.
     pub slow_path: Option<Arc<SlowCounters>>,
     /// Ticks of the time stamp counter in a second.
@@ -83,10 +86,11 @@ impl Control {
             edge: tools.name.clone(),
             kind: SwitchKind::Software,
             program: concat!("calumma-edge ", env!("CARGO_PKG_VERSION")).to_owned(),
+            marking: tools.marking.clone(),
         };
         Self {
             supervisor: Supervisor::of_environment(),
-            conversation: Conversation::new(identity, tools.controller.clone()),
+            conversation: Conversation::new(identity, tools.controller.clone(), tools.most_held),
             recent: Recent::default(),
             stalled: 0,
             published: Instant::now(),

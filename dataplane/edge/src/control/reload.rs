@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use calumma_link::Signals;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, Settings};
 use crate::forward::thread::Routes;
-use crate::signals::Signals;
 
 /// Reads the configuration again when a signal asks for it.
 pub struct Reload {

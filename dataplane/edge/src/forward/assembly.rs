@@ -10,9 +10,9 @@ use tracing::warn;
 use super::address::Mac;
 use super::config::Mode;
 use super::counters::SlowCounters;
-use super::lpm;
 use super::router::Router;
 use super::thread::{RouterParts, Routes, SlowThread};
+use super::{links, lpm};
 use crate::config::Config;
 
 /// Mbufs for what the slow path makes.
@@ -83,6 +83,7 @@ impl Waiting {
         let router =
             |RouterParts { tables, rings }| Some(Router::new(tables, rings, ports.len(), seed));
         let routers = parts.into_iter().map(router).collect();
+        let slow_thread = slow_thread.watching(links::of_ports(ports));
         if self.give.send(slow_thread).is_err() {
             anyhow::bail!("the slow path has ended early");
         }

@@ -134,6 +134,8 @@ impl AddAssign<&Self> for Routed {
 pub enum SlowReason {
     /// Its next hop did not say its Ethernet address.
     NeighbourUnresolved,
+    /// Its next hop is behind a port without a link.
+    LinkDown,
     /// As many packets as are kept waited for Ethernet addresses.
     NeighbourQueueFull,
     /// The lcores had more to take back than they did, or there was no memory for what the switch made.
@@ -144,13 +146,19 @@ pub enum SlowReason {
 
 impl SlowReason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 4] =
-        [Self::NeighbourUnresolved, Self::NeighbourQueueFull, Self::ReturnsFull, Self::Stopped];
+    pub const ALL: [Self; 5] = [
+        Self::NeighbourUnresolved,
+        Self::LinkDown,
+        Self::NeighbourQueueFull,
+        Self::ReturnsFull,
+        Self::Stopped,
+    ];
 
     /// The reason's name in counters and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::NeighbourUnresolved => "neighbour_unresolved",
+            Self::LinkDown => "link_down",
             Self::NeighbourQueueFull => "neighbour_queue_full",
             Self::ReturnsFull => "returns_full",
             Self::Stopped => "stopped",

@@ -17,6 +17,7 @@ pub mod counters;
 pub mod decide;
 pub mod exchange;
 pub mod header;
+pub mod links;
 pub mod lpm;
 pub mod router;
 pub mod slow;

@@ -18,6 +18,7 @@ use super::config::Plan;
 use super::counters::{SlowCounters, SlowReason};
 use super::decide::Task;
 use super::exchange::{HandOver, Origin, Return};
+use super::links::Links;
 use super::router::Rings;
 use super::slow::{Output, SlowPath};
 use super::tables::{BuildLpm, Publisher, Tables, TablesReader};
@@ -32,6 +33,9 @@ const HAND_OVERS: usize = 512;
 /// Packets on their way back to the lcores.
 const RETURNS: usize = 4096;
 
+/// How often links are looked at, in nanoseconds: their loss costs no more packets than that takes.
+const LINKS_NS: u64 = 50_000_000;
+
 /// Packets of one lcore's that are taken in at a time.
 const AT_A_TIME: usize = HAND_OVERS;
 
@@ -45,6 +49,8 @@ pub struct SlowThread {
     plans: Receiver<Plan>,
     pool: Mempool,
     counters: Arc<SlowCounters>,
+    /// Whether ports have links, and when that is asked next.
+    links: Option<(Links, u64)>,
 }
 
 /// Gives the slow path new routes while it runs.
@@ -106,9 +112,24 @@ impl SlowThread {
             .unzip();
         let (give, plans) = crossbeam_channel::unbounded();
         let slow_path = SlowPath::new(plan, counters.clone(), unix_ns());
-        let thread =
-            Self { slow_path, from_lcores, to_lcore, publisher, build, plans, pool, counters };
+        let thread = Self {
+            slow_path,
+            from_lcores,
+            to_lcore,
+            publisher,
+            build,
+            plans,
+            pool,
+            counters,
+            links: None,
+        };
         Ok((thread, Routes { plans: give, macs }, parts))
+    }
+
+    /// Sends only over ports that have a link by what `links` says; without it, all have.
+    #[must_use]
+    pub fn watching(self, links: Links) -> Self {
+        Self { links: Some((links, 0)), ..self }
     }
 
     /// Runs until `stop` is set. Gives itself back, for
@@ -131,6 +152,7 @@ impl SlowThread {
                 self.slow_path.take(handed, now_ns);
             }
         }
+        self.look_at_links(now_ns);
         self.slow_path.tick(now_ns);
         if let Some(known) = self.slow_path.changed_neighbours() {
             let tables = self.publisher.current().with_neighbours(known.into_iter());
@@ -139,6 +161,15 @@ impl SlowThread {
         self.publisher.drop_unused();
         for output in self.slow_path.outputs() {
             self.put_out(output);
+        }
+    }
+
+    fn look_at_links(&mut self, now_ns: u64) {
+        if let Some((links, due_ns)) = &mut self.links
+            && *due_ns <= now_ns
+        {
+            *due_ns = now_ns + LINKS_NS;
+            self.slow_path.set_links(&links(), now_ns);
         }
     }
 

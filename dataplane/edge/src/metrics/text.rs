@@ -75,7 +75,9 @@ fn lcores(on: &Registry, lcores: &[Named]) -> prometheus::Result<()> {
     counters(on, "cycles_total", "Cycles of an lcore by stage.", &["lcore", "stage"], cycles)?;
     let bursts = opts("burst_seconds", "How long bursts take, quantiles since the start.");
     let bursts = GaugeVec::new(bursts, &["lcore", "at", "quantile"])?;
-    for (prefix, at) in [("burst.", "other"), ("burst_at_epoch_event.", "epoch_event")] {
+    for (prefix, at) in
+        [("burst.", "other"), ("burst_at_arm_or_take.", "arm_or_take"), ("burst_at_flip.", "flip")]
+    {
         for (id, figure, ns) in each(prefix) {
             let quantile = match figure {
                 "p50_ns" => "0.5",
@@ -118,6 +120,7 @@ fn gauge(on: &Registry, name: &str, help: &str, value: f64) -> prometheus::Resul
 mod tests {
     use super::*;
     use crate::counters::Counters;
+    use crate::measure::Moment;
     use crate::profile::{Profile, Stage};
 
     #[test]
@@ -126,7 +129,7 @@ mod tests {
         counters.malformed[0] = 2;
         let mut profile = Profile::new(1_000_000_000);
         profile.spend(Stage::Work, 300);
-        profile.burst(2_000, true);
+        profile.burst(2_000, Moment::Flip);
         let status = Status {
             counters: counters.named().into_iter().collect(),
             lcores: vec![profile.named().into_iter().collect()],
@@ -144,7 +147,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
-        let burst = "calumma_edge_burst_seconds{at=\"epoch_event\",lcore=\"0\",quantile=\"0.5\"} ";
+        let burst = "calumma_edge_burst_seconds{at=\"flip\",lcore=\"0\",quantile=\"0.5\"} ";
         let burst = text.lines().find_map(|line| line.strip_prefix(burst)).unwrap();
         assert!((burst.parse::<f64>().unwrap() - 2e-6).abs() < 1e-7, "{burst}");
     }

@@ -25,6 +25,16 @@ pub enum Tunnels {
     Inner,
 }
 
+impl Tunnels {
+    /// The header's name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Outer => "outer",
+            Self::Inner => "inner",
+        }
+    }
+}
+
 /// What became of a packet in a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -1,7 +1,7 @@
 //! An edge with two host ports and two fabric ports, taken apart: what goes in and comes out of its
 //! router, and a slow path that works when it is told to.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use calumma_edge::config::{Config, Role};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
@@ -96,6 +96,7 @@ pub(crate) struct Edge {
     config: Config,
     router: Router,
     slow_thread: SlowThread,
+    links: Arc<Mutex<Vec<bool>>>,
     pool: Mempool,
     slow_pool: Mempool,
 }
@@ -122,6 +123,9 @@ impl Edge {
             counters.clone(),
         )
         .unwrap();
+        let links = Arc::new(Mutex::new(vec![true; config.ports.len()]));
+        let shown = links.clone();
+        let slow_thread = slow_thread.watching(Box::new(move || shown.lock().unwrap().clone()));
         let parts = parts.remove(0);
         let router = Router::new(parts.tables, parts.rings, config.ports.len(), 7);
         let (collector, mut mailboxes) = Collector::new(1);
@@ -136,9 +140,16 @@ impl Edge {
             config,
             router,
             slow_thread,
+            links,
             pool,
             slow_pool,
         }
+    }
+
+    /// Lets a port's link come or go, and the slow path notice.
+    pub(crate) fn set_link(&mut self, port: usize, up: bool) -> Vec<Sent> {
+        self.links.lock().unwrap()[port] = up;
+        self.slow_path(0.05)
     }
 
     /// Measures from now on.
@@ -225,6 +236,7 @@ impl Edge {
             "slow_path.taken",
             "slow_path.waiting",
             "dropped.neighbour_unresolved",
+            "dropped.link_down",
             "dropped.neighbour_queue_full",
             "dropped.returns_full",
             "dropped.stopped",

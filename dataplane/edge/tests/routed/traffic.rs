@@ -54,6 +54,37 @@ fn flows_are_spread_over_next_hops_and_each_keeps_its_own() {
     edge.stop();
 }
 
+#[test]
+fn flows_leave_a_next_hop_that_has_no_link_and_return_with_it() {
+    let mut edge = Edge::new("links", &[]);
+    edge.acquaint();
+    let ways = |edge: &mut Edge| -> Vec<usize> {
+        let packet = |flow| Udp { ports: (flow, 80), ..Udp::new("10.1.0.2", "10.3.0.1") }.frame(H0);
+        let sent = |flow| edge.receive(H0, &[packet(flow)]).into_iter().map(|(port, _)| port);
+        (0..100).flat_map(sent).collect()
+    };
+    let before = ways(&mut edge);
+    assert!(before.len() == 100 && before.contains(&F0) && before.contains(&F1));
+    edge.set_link(F0, false);
+    assert_eq!(ways(&mut edge), [F1; 100]);
+
+    // Where nothing else leads, the sender is told at once.
+    for (to, unreachable) in [("10.2.0.1", (3, 1)), ("fd00:9::2", (1, 3))] {
+        let from = if to.contains(':') { "fd00:1::2" } else { "10.1.0.2" };
+        let sent = edge.exchange(H0, &[Udp::new(from, to).frame(H0)]);
+        let [(H0, told)] = &sent[..] else { panic!("{sent:?}") };
+        let (kind, code, _) = icmp(told);
+        assert_eq!((kind, code), unreachable);
+    }
+    assert_eq!(edge.total("dropped.link_down"), 2);
+
+    // The neighbour is asked whether it is still there, and sent to meanwhile.
+    let asked = edge.set_link(F0, true);
+    assert!(asked.iter().any(|(port, frame)| *port == F0 && ether_type(frame) == 0x0806));
+    assert_eq!(ways(&mut edge), before);
+    edge.stop();
+}
+
 /// The ICMP type and code in a frame, with the bytes 4 to 8 of the ICMP header as a number.
 fn icmp(frame: &[u8]) -> (u8, u8, u32) {
     let at = if ether_type(frame) == 0x0800 { 20 } else { 40 };

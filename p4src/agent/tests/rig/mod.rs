@@ -7,14 +7,13 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use calumma_epoch::{EpochClock, Guards};
 use calumma_interface::{Cable, MAX_FRAME, Plug};
-use calumma_link::unix_ns;
+use calumma_link::{Signals, unix_ns};
 use calumma_sketch::{Arithmetic, Attention, HashKey, Layout, Level, Partition, SampleRate};
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
@@ -165,7 +164,8 @@ impl Drop for Model {
 
 /// The daemon, running.
 pub(crate) struct Daemon {
-    stop: Arc<AtomicBool>,
+    signals: Signals,
+    folder: Folder,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
@@ -176,10 +176,16 @@ impl Daemon {
             .with_max_level(tracing::Level::INFO)
             .with_test_writer()
             .try_init();
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
-        let thread = std::thread::spawn(move || daemon::run_by(&config, way, &told));
-        Daemon { stop, thread: Some(thread) }
+        let (signals, folder) = (Signals::default(), Folder::new());
+        let (told, path) = (signals.clone(), folder.0.join("switchd.toml"));
+        let thread = std::thread::spawn(move || daemon::run_by(config, &path, way, &told));
+        Daemon { signals, folder, thread: Some(thread) }
+    }
+
+    /// Has it read its configuration again, which is now that text.
+    pub(crate) fn reload(&self, text: &str) {
+        std::fs::write(self.folder.0.join("switchd.toml"), text).unwrap();
+        self.signals.reload.store(true, Ordering::Relaxed);
     }
 
     /// What it ends with by itself.
@@ -190,7 +196,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.signals.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             if !std::thread::panicking() {
@@ -202,13 +208,17 @@ impl Drop for Daemon {
 
 /// A configuration for that driver and controller.
 pub(crate) fn config(driver: SocketAddr, controller: SocketAddr) -> Config {
-    let text = format!(
+    Config::parse(&text(driver, controller), "the test's configuration").unwrap()
+}
+
+/// The text of [`config`].
+pub(crate) fn text(driver: SocketAddr, controller: SocketAddr) -> String {
+    format!(
         "name = \"e2\"\ncontroller = \"{controller}\"\n[driver]\naddress = \"{driver}\"\n\
          [collection]\ninterface = \"a cable\"\n[carrier]\ndscp = 40\n\
          [[port]]\nnumber = {HOST}\nrole = \"host\"\npeer = {FABRIC}\n\
          [[port]]\nnumber = {FABRIC}\nrole = \"fabric\"\npeer = {HOST}\n"
-    );
-    Config::parse(&text, "the test's configuration").unwrap()
+    )
 }
 
 /// Collection through a cable.

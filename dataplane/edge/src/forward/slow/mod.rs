@@ -49,6 +49,8 @@ pub struct SlowPath<P> {
     plan: Plan,
     neighbours: Neighbours<Waiting<P>>,
     errors: Limit,
+    /// Whether each port has a link, by position; ports beyond have one.
+    links: Vec<bool>,
     scan_ns: u64,
     counters: Arc<SlowCounters>,
     outputs: Vec<Output<P>>,
@@ -60,6 +62,7 @@ impl<P: Packet> SlowPath<P> {
         let mut slow_path = Self {
             neighbours: Neighbours::new(plan.neighbour_ns),
             errors: Limit::new(plan.icmp_errors_a_second, now_ns),
+            links: Vec::new(),
             scan_ns: now_ns,
             counters,
             outputs: Vec::new(),
@@ -92,6 +95,8 @@ impl<P: Packet> SlowPath<P> {
             now_ns,
         );
         self.errors = Limit::new(plan.icmp_errors_a_second, now_ns);
+        // All wait in `forgotten` whose interface has gone, and none without a link.
+        self.neighbours.set_down(down(plan, &self.links), now_ns);
         // Others may believe that the addresses are elsewhere.
         let announcements: Vec<_> = plan
             .interfaces
@@ -107,6 +112,18 @@ impl<P: Packet> SlowPath<P> {
         // Those that waited are routed anew: their next hop may be another one now.
         for waited in forgotten {
             self.send_back(waited);
+        }
+    }
+
+    /// Notes which ports, by position, have a link. Neighbours and next hops behind others are not sent
+    /// to: flows are spread over those that are left.
+    pub fn set_links(&mut self, links: &[bool], now_ns: u64) {
+        if links == self.links {
+            return;
+        }
+        self.links = links.to_vec();
+        for waited in self.neighbours.set_down(down(&self.plan, links), now_ns) {
+            self.give_up(waited, SlowReason::LinkDown, now_ns);
         }
     }
 
@@ -137,10 +154,17 @@ impl<P: Packet> SlowPath<P> {
         let (questions, given_up) = self.neighbours.tick(now_ns);
         questions.into_iter().for_each(|question| self.ask(question));
         for waited in given_up {
-            self.counters.drop_for(SlowReason::NeighbourUnresolved, 1);
-            self.complain(&waited, Complaint::HostUnreachable, now_ns);
-            self.free(waited.packet);
+            self.give_up(waited, SlowReason::NeighbourUnresolved, now_ns);
         }
+    }
+
+    /// Drops a packet for a neighbour that can't be sent to, and tells its sender.
+    fn give_up(&mut self, waited: Waiting<P>, reason: SlowReason, now_ns: u64) {
+        self.counters.drop_for(reason, 1);
+        if matches!(reason, SlowReason::NeighbourUnresolved | SlowReason::LinkDown) {
+            self.complain(&waited, Complaint::HostUnreachable, now_ns);
+        }
+        self.free(waited.packet);
     }
 
     /// Takes in a packet.
@@ -173,13 +197,7 @@ impl<P: Packet> SlowPath<P> {
         match self.neighbours.wait(key, handed, now_ns) {
             Ok(question) => question.into_iter().for_each(|question| self.ask(question)),
             Err((handed, None)) => self.send_back(handed),
-            Err((handed, Some(reason))) => {
-                self.counters.drop_for(reason, 1);
-                if reason == SlowReason::NeighbourUnresolved {
-                    self.complain(&handed, Complaint::HostUnreachable, now_ns);
-                }
-                self.free(handed.packet);
-            }
+            Err((handed, Some(reason))) => self.give_up(handed, reason, now_ns),
         }
     }
 
@@ -289,6 +307,12 @@ impl<P: Packet> SlowPath<P> {
     fn free(&mut self, packet: P) {
         self.outputs.push(Output::Back(Return::Free(packet)));
     }
+}
+
+/// Which of a plan's interfaces, by number, are on ports without a link.
+fn down(plan: &Plan, links: &[bool]) -> Vec<bool> {
+    let is_down = |interface: &Interface| links.get(interface.port) == Some(&false);
+    plan.interfaces.iter().map(is_down).collect()
 }
 
 /// Whether a neighbour with this address can be on the link of an interface.

@@ -68,12 +68,15 @@ pub struct Neighbours<P> {
     waiting: usize,
     lifetime_ns: u64,
     changed: bool,
+    /// Interfaces without a link, by number; those beyond have one.
+    down: Vec<bool>,
 }
 
 impl<P> Neighbours<P> {
     /// No neighbours. Known ones are checked after `lifetime_ns`.
     pub fn new(lifetime_ns: u64) -> Self {
-        Self { all: HashMap::new(), unknown: 0, waiting: 0, lifetime_ns, changed: false }
+        let (all, down) = (HashMap::new(), Vec::new());
+        Self { all, unknown: 0, waiting: 0, lifetime_ns, changed: false, down }
     }
 
     /// Goes on with other static neighbours and next hops. What `keep` gives nothing for is forgotten,
@@ -113,6 +116,29 @@ impl<P> Neighbours<P> {
         forgotten
     }
 
+    /// Notes which interfaces, by number, have no link. Their neighbours can be neither sent to nor
+    /// asked until it is back; those known before can be sent to at once then, and are asked whether
+    /// they are still there. Gives the packets that waited for neighbours without a link.
+    pub fn set_down(&mut self, down: Vec<bool>, now_ns: u64) -> Vec<P> {
+        let before = std::mem::replace(&mut self.down, down);
+        self.changed |= before != self.down;
+        let mut cut_off = Vec::new();
+        for (key, neighbour) in &mut self.all {
+            if is_down(&self.down, key) {
+                cut_off.append(&mut neighbour.waiting);
+            } else if is_down(&before, key) {
+                let state = match neighbour.state {
+                    State::Static(_) => continue,
+                    State::Known(mac) | State::Checked(mac, _) => State::Known(mac),
+                    State::Asked(_) | State::GivenUp => State::Asked(0),
+                };
+                (neighbour.state, neighbour.due_ns) = (state, now_ns);
+            }
+        }
+        self.count();
+        cut_off
+    }
+
     fn count(&mut self) {
         self.unknown = self.all.values().filter(|one| one.mac().is_none()).count();
         self.waiting = self.all.values().map(|one| one.waiting.len()).sum();
@@ -123,9 +149,10 @@ impl<P> Neighbours<P> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Known neighbours.
+    /// Known neighbours on links that are up.
     pub fn known(&self) -> impl Iterator<Item = (Key, Mac)> + '_ {
-        self.all.iter().filter_map(|(&key, neighbour)| Some((key, neighbour.mac()?)))
+        let up = self.all.iter().filter(|(key, _)| !is_down(&self.down, key));
+        up.filter_map(|(&key, neighbour)| Some((key, neighbour.mac()?)))
     }
 
     /// How many are known.
@@ -146,6 +173,9 @@ impl<P> Neighbours<P> {
         packet: P,
         now_ns: u64,
     ) -> Result<Option<Question>, (P, Option<SlowReason>)> {
+        if is_down(&self.down, &key) {
+            return Err((packet, Some(SlowReason::LinkDown)));
+        }
         let mut question = None;
         if !self.all.contains_key(&key) {
             if self.unknown >= MOST_UNKNOWN || self.all.len() >= MOST {
@@ -199,7 +229,7 @@ impl<P> Neighbours<P> {
     pub fn tick(&mut self, now_ns: u64) -> (Vec<Question>, Vec<P>) {
         let (mut questions, mut given_up) = (Vec::new(), Vec::new());
         self.all.retain(|&key, neighbour| {
-            if neighbour.due_ns > now_ns {
+            if neighbour.due_ns > now_ns || is_down(&self.down, &key) {
                 return true;
             }
             neighbour.due_ns = now_ns + QUESTION_NS;
@@ -239,6 +269,10 @@ impl<P> Neighbours<P> {
         self.count();
         (questions, given_up)
     }
+}
+
+fn is_down(down: &[bool], (interface, _): &Key) -> bool {
+    down.get(usize::from(*interface)) == Some(&true)
 }
 
 impl<P> Neighbour<P> {
@@ -331,6 +365,33 @@ mod tests {
             (0, 0),
             "unasked answers are not believed"
         );
+    }
+
+    #[test]
+    fn without_a_link_nobody_is_sent_to_or_asked_and_with_it_who_was_known_is_asked_again() {
+        let other: Key = (1, "10.9.0.2".parse().unwrap());
+        let silent: Key = (0, "10.0.0.3".parse().unwrap());
+        let mut neighbours = Neighbours::new(60 * SECOND);
+        for key in [HOST, other] {
+            neighbours.learn(key, MAC, true, 0);
+        }
+        neighbours.wait(silent, 1, 0).unwrap();
+        neighbours.take_changed();
+        assert_eq!(neighbours.set_down(vec![true], SECOND), [1]);
+        assert!(neighbours.take_changed());
+        assert_eq!(neighbours.known().collect::<Vec<_>>(), [(other, MAC)]);
+        for key in [HOST, silent] {
+            assert_eq!(neighbours.wait(key, 2, SECOND), Err((2, Some(SlowReason::LinkDown))));
+        }
+        let (questions, _) = neighbours.tick(100 * SECOND);
+        assert_eq!(questions, [Question::Itself(other, MAC)]);
+
+        assert_eq!(neighbours.set_down(vec![false], 101 * SECOND), [0; 0]);
+        assert!(neighbours.take_changed());
+        assert_eq!(neighbours.known().count(), 2, "at once");
+        let (questions, _) = neighbours.tick(101 * SECOND);
+        assert!(questions.contains(&Question::Itself(HOST, MAC)), "{questions:?}");
+        assert!(questions.contains(&Question::Everybody(silent)), "{questions:?}");
     }
 
     #[test]

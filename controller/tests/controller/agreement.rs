@@ -1,0 +1,64 @@
+//! What edges must do alike beside what the controller tells them, and what an edge can't do at all.
+
+use calumma_wire::{Marking, Message, Outcome};
+
+use crate::stories::{Controller, Edge, PATIENCE, PATIENT, encoded, hello, refused};
+
+fn marking_as(edge: &str, as_edge: Marking) -> Message {
+    match hello(edge) {
+        Message::Hello { edge, kind, program, holding, .. } => {
+            Message::Hello { edge, kind, program, holding, marking: as_edge }
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_edge_that_marks_or_reads_packets_otherwise_is_refused_and_told_where_to_look() {
+    let controller = Controller::start(PATIENT);
+    let _e1 = Edge::join(&controller, "e1");
+    let shim = Marking { carrier: "shim 0x88b5".to_owned(), ..Marking::default() };
+    let inner = Marking { tunnels: "inner".to_owned(), ..Marking::default() };
+    for (marking, words) in [
+        (shim, ["\"shim 0x88b5\", those of e1 by \"tos\"", "the same [carrier]"]),
+        (inner, ["by their inner header, e1 by the outer one", "[measure] tunnels"]),
+    ] {
+        let reason = refused(&controller, &encoded(&marking_as("e2", marking)));
+        assert!(words.iter().all(|word| reason.contains(word)), "{reason}");
+        let edges = controller.get("/api/v1/edges");
+        assert_eq!(
+            (&edges[1]["connected"], &edges[1]["last_problem"]),
+            (&false.into(), &reason.into())
+        );
+    }
+    Edge::join(&controller, "e2");
+    let edges = controller.get("/api/v1/edges");
+    assert_eq!((&edges[0]["carrier"], &edges[0]["tunnels"]), (&"tos".into(), &"outer".into()));
+}
+
+#[test]
+fn edges_that_all_mark_in_another_way_are_welcome() {
+    let controller = Controller::start(PATIENT);
+    let shim = Marking { carrier: "shim 0x88b5".to_owned(), tunnels: "inner".to_owned() };
+    let join = |edge| Edge::introduce(&controller, marking_as(edge, shim.clone()));
+    let edges = [join("e1"), join("e2")];
+    assert_eq!(edges[0].attention, edges[1].attention);
+}
+
+#[test]
+fn an_edge_that_can_not_measure_by_the_layout_says_so_and_is_shown_with_its_reason() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let reason =
+        "it can't measure by this layout: keys = \"dual\": a Tofino edge measures IPv4 only";
+    let outcome = Outcome::Invalid { reason: reason.to_owned() };
+    e1.say(&Message::Applied { effective_epoch: 7, outcome });
+    let since = std::time::Instant::now();
+    while controller.get("/api/v1/edges")[0]["measuring_problem"] != reason {
+        assert!(since.elapsed() < PATIENCE);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    drop(e1);
+    let _again = Edge::rejoin(&controller, "e1");
+    assert!(controller.get("/api/v1/edges")[0]["measuring_problem"].is_null());
+}

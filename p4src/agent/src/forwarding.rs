@@ -1,0 +1,225 @@
+//! What the configuration decides once: the entries for ports, routes and collection packets, and the
+//! mirror session that these use.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use calumma_bfrt::proto::TableEntry;
+use calumma_bfrt::{ClientError, InfoError, Match, Value};
+use ipnet::IpNet;
+
+use crate::collection::FRONT;
+use crate::config::{CollectionConfig, Config, Method, Role};
+use crate::driver::Driver;
+use crate::ports;
+use crate::routes::Hop;
+
+const HOST_IN: &str = "Ingress.host_ports";
+const HOST_OUT: &str = "Egress.host_ports";
+const PAIRS: &str = "Ingress.forwarding.port_pair";
+const PUNT: &str = "Ingress.forwarding.punt";
+const ROUTES: &str = "Ingress.forwarding.routes";
+const ROUTES_6: &str = "Ingress.forwarding.routes6";
+const MEMBERS: &str = "Ingress.forwarding.members";
+const COLLECTORS: &str = "Ingress.collection.collectors";
+
+/// Tables that hold what the configuration says and nothing else, but for [`MEMBERS`].
+const TABLES: [&str; 7] = [HOST_IN, HOST_OUT, PAIRS, PUNT, ROUTES, ROUTES_6, COLLECTORS];
+
+/// Slots for each next hop where their number is no power of two: one has an eighth more flows than
+/// another at most.
+const SLOTS: usize = 8;
+
+/// Most slots of a group.
+const MOST_SLOTS: usize = 256;
+
+/// Makes the switch forward as configured. Entries that are there already stay: traffic passes while
+/// the daemon starts anew.
+///
+/// # Errors
+/// What the driver refuses, for example because a table is full.
+pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
+    ports::bring_up(driver, &config.ports)?;
+    let groups = groups(config);
+    let members = members(driver, &groups)?;
+    let old_members = driver.entries(MEMBERS)?;
+    let mut present = Vec::new();
+    for table in TABLES {
+        present.extend(driver.entries(table)?);
+    }
+    // No route may lead to a group that is not there yet, or no longer.
+    driver.add(&old_members, &members)?;
+    driver.change(&present, &entries(driver, config, &groups)?)?;
+    driver.change(&driver.entries(MEMBERS)?, &members)?;
+    match config.collection.method {
+        Method::Packets => mirror(driver, &config.collection),
+        Method::Registers => Ok(()),
+    }
+}
+
+/// The number of each set of next hops: the same for as long as the configuration has the set, since
+/// packets find their way by it while other routes change.
+fn groups(config: &Config) -> BTreeMap<&[Hop], u16> {
+    let several: BTreeSet<&[Hop]> =
+        config.routes.iter().map(|route| &*route.via).filter(|hops| hops.len() > 1).collect();
+    let mut taken = BTreeSet::new();
+    let mut out = BTreeMap::new();
+    for hops in several {
+        let mut number = digest(hops);
+        while !taken.insert(number) {
+            number = number.wrapping_add(1);
+        }
+        out.insert(hops, number);
+    }
+    out
+}
+
+/// 16 bits of an FNV-1a hash over the next hops.
+fn digest(hops: &[Hop]) -> u16 {
+    let words = hops.iter().flat_map(|hop| [hop.port.into(), hop.mac.0, hop.from.0]);
+    let hash = words.fold(0xCBF2_9CE4_8422_2325, |hash: u64, word: u64| {
+        (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    (hash >> 48) as u16
+}
+
+/// Slots of a group: a power of two, over which its next hops spread evenly or nearly so.
+fn slots(hops: usize) -> usize {
+    if hops.is_power_of_two() {
+        return hops;
+    }
+    (hops * SLOTS).next_power_of_two().min(MOST_SLOTS)
+}
+
+fn members(driver: &Driver, groups: &BTreeMap<&[Hop], u16>) -> Result<Vec<TableEntry>, InfoError> {
+    let mut out = Vec::new();
+    for (hops, &group) in groups {
+        for (slot, hop) in (0..slots(hops.len())).zip(hops.iter().cycle()) {
+            let keys = [("group", Match::Exact(group.into())), ("slot", Match::Exact(slot as u64))];
+            out.push(driver.entry(MEMBERS, &keys, "route", &way(hop))?);
+        }
+    }
+    Ok(out)
+}
+
+/// The data of the action that sends a packet to a next hop.
+fn way(hop: &Hop) -> [(&'static str, u64); 3] {
+    [("port", hop.port.into()), ("src", hop.from.0), ("dst", hop.mac.0)]
+}
+
+fn entries(
+    driver: &Driver,
+    config: &Config,
+    groups: &BTreeMap<&[Hop], u16>,
+) -> Result<Vec<TableEntry>, InfoError> {
+    let mut out = Vec::new();
+    let mut add = |table, key: (&str, Match), action, args: &[(&str, u64)]| {
+        out.push(driver.entry(table, &[key], action, args)?);
+        Ok::<(), InfoError>(())
+    };
+    for port in &config.ports {
+        let number = Match::Exact(port.number.into());
+        if let Some(peer) = port.peer {
+            add(PAIRS, ("ingress_port", number), "send", &[("port", peer.into())])?;
+        }
+        if port.role == Role::Host {
+            let dscp = [("dscp", u64::from(config.carrier.dscp >> 3))];
+            add(HOST_IN, ("ingress_port", number), "host", &[])?;
+            add(HOST_OUT, ("egress_port", number), "host", &dscp)?;
+        }
+    }
+    let collection = &config.collection;
+    for &kind in &config.punt {
+        let cpu = [("port", collection.cpu_port.into())];
+        add(PUNT, ("hdr.ethernet.type", Match::Exact(kind.into())), "send", &cpu)?;
+    }
+    for route in &config.routes {
+        let (table, key) = match route.to {
+            IpNet::V4(to) => {
+                let network = u32::from(to.addr()).into();
+                (ROUTES, ("hdr.ipv4.dst", Match::Lpm(network, to.prefix_len().into())))
+            }
+            IpNet::V6(to) => {
+                let network = (u128::from(to.addr()) >> 64) as u64;
+                (ROUTES_6, ("hdr.ipv6.dst_network", Match::Lpm(network, to.prefix_len().into())))
+            }
+        };
+        match &route.via[..] {
+            [] => add(table, key, "drop", &[])?,
+            [hop] => add(table, key, "route", &way(hop))?,
+            hops => {
+                let mask = slots(hops.len()) as u64 - 1;
+                let args = [("to_group", groups[hops].into()), ("mask", mask)];
+                add(table, key, "spread", &args)?;
+            }
+        }
+    }
+    if collection.method == Method::Packets {
+        for port in [collection.cpu_port, collection.recirculation_port] {
+            let args = [
+                ("report_port", collection.cpu_port.into()),
+                ("recirculation_port", collection.recirculation_port.into()),
+                ("session", collection.mirror_session.into()),
+            ];
+            add(COLLECTORS, ("ingress_port", Match::Exact(port.into())), "accept", &args)?;
+        }
+    }
+    Ok(out)
+}
+
+/// The session that copies the front of a full collection packet, so that it goes on.
+fn mirror(driver: &Driver, collection: &CollectionConfig) -> Result<(), ClientError> {
+    let values = [
+        ("$session_enable", Value::Bool(true)),
+        ("$direction", Value::Word("INGRESS".to_owned())),
+        ("$ucast_egress_port", Value::Number(collection.recirculation_port.into())),
+        ("$ucast_egress_port_valid", Value::Bool(true)),
+        ("$max_pkt_len", Value::Number(FRONT as u64)),
+    ];
+    driver.put("$mirror.cfg", ("$sid", collection.mirror_session.into()), Some("$normal"), &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::Mac;
+
+    #[test]
+    fn flows_spread_nearly_evenly() {
+        for hops in 2..=100 {
+            let slots = slots(hops);
+            assert!(slots.is_power_of_two() && slots >= hops);
+            let most = slots.div_ceil(hops) as f64 / (slots / hops) as f64;
+            assert!(hops > 32 || most <= 1.125, "{hops} next hops");
+        }
+    }
+
+    #[test]
+    fn a_groups_number_stays_when_others_come_and_go() {
+        let config = |hops: &[u16]| {
+            let mut text = String::from(
+                "name = \"e\"\ncontroller = \"c:1\"\n[driver]\n[collection]\ninterface = \"cpu0\"\n",
+            );
+            for port in 1..10 {
+                text += &format!("[[port]]\nnumber = {port}\nrole = \"fabric\"\n");
+            }
+            for (at, port) in hops.iter().enumerate() {
+                text += &format!("[[route]]\nto = \"10.{at}.0.0/16\"\n");
+                for port in [*port, port + 1] {
+                    text += &format!(
+                        "[[route.via]]\nport = {port}\nmac = \"02:00:00:00:00:01\"\n\
+                         from = \"02:00:00:00:00:02\"\n"
+                    );
+                }
+            }
+            Config::parse(&text, "switchd.toml").unwrap()
+        };
+        let (before, after) = (config(&[1, 3, 3, 5]), config(&[7, 3, 1]));
+        let (before, after) = (groups(&before), groups(&after));
+        assert_eq!((before.len(), after.len()), (3, 3));
+        let hop = |port| Hop { port, mac: Mac(0x0200_0000_0001), from: Mac(0x0200_0000_0002) };
+        for first in [1, 3] {
+            let hops = [hop(first), hop(first + 1)];
+            assert_eq!(before[&hops[..]], after[&hops[..]]);
+        }
+    }
+}
