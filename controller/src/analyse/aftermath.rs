@@ -6,8 +6,6 @@
 
 use std::collections::VecDeque;
 
-use calumma_epoch::EpochClock;
-
 use super::input::{EdgeInput, EpochInput};
 
 /// Remembers epochs until the next ones with their timestamp bits.
@@ -19,15 +17,14 @@ pub(super) struct Aftermath {
 
 impl Aftermath {
     /// Why an epoch can't be trusted for what came before it, in words. Epochs must come in order.
-    pub(super) fn of(&mut self, input: &EpochInput, clock: &EpochClock) -> Vec<String> {
+    pub(super) fn of(&mut self, input: &EpochInput) -> Vec<String> {
         let epoch = input.epoch;
         self.left.retain(|&(of, _)| of < epoch && of + 2 >= epoch);
         let reasons = match self.left.front() {
             Some((of, reasons)) if of + 2 == epoch => reasons.clone(),
             _ => Vec::new(),
         };
-        let left: Vec<String> =
-            input.edges.iter().flat_map(|edge| left_by(edge, epoch, clock)).collect();
+        let left: Vec<String> = input.edges.iter().flat_map(|edge| left_by(edge, epoch)).collect();
         if !left.is_empty() {
             self.left.push_back((epoch, left));
         }
@@ -36,7 +33,7 @@ impl Aftermath {
 }
 
 /// What an edge leaves of `epoch` to the next one with the same timestamp bit.
-fn left_by(edge: &EdgeInput, epoch: u64, clock: &EpochClock) -> Vec<String> {
+fn left_by(edge: &EdgeInput, epoch: u64) -> Vec<String> {
     let name = &edge.edge;
     let mut left = Vec::new();
     // A packet that comes between the taking of one epoch and the arming of the next counts as late
@@ -57,11 +54,10 @@ fn left_by(edge: &EdgeInput, epoch: u64, clock: &EpochClock) -> Vec<String> {
             stall_ns as f64 / 1e6
         ));
     }
-    // What was sent late travels as long as anything else.
-    let guards = clock.guards();
-    let most_ns = clock.length_ns() - guards.flight_ns - 2 * guards.clock_ns;
+    // What was sent late may wait in the queue of an edge that stands still for a while, however little
+    // late it was.
     if let Some(stall_ns) = edge.ingress.as_ref().map(|side| side.defects.stall_ns)
-        && stall_ns >= most_ns
+        && stall_ns > 0
     {
         left.push(format!(
             "{name}: its ingress rotation out of epoch {epoch} came {:.1} ms late, so that packets \

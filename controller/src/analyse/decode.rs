@@ -42,10 +42,6 @@ impl Decoder {
         &self.family
     }
 
-    pub(super) fn clock(&self) -> &EpochClock {
-        &self.clock
-    }
-
     /// Decodes an ingress side.
     pub fn ingress(&self, side: &Ingress) -> DecodedIngress {
         DecodedIngress::decode(side, &self.family)

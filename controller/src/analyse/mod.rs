@@ -115,7 +115,7 @@ impl Analyser {
     /// The report as far as decoding gives it, and the flow sizes at each edge.
     fn losses(&mut self, decoded: &DecodedEpoch) -> (EpochReport, HashMap<String, Arc<EdgeSizes>>) {
         let mut verdict = soundness::judge(&decoded.input);
-        verdict.reasons.extend(self.aftermath.of(&decoded.input, self.decoder.clock()));
+        verdict.reasons.extend(self.aftermath.of(&decoded.input));
         (decoded.outline(verdict), decoded.sizes())
     }
 }
