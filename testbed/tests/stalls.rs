@@ -230,7 +230,7 @@ fn packets_that_an_edge_woke_up_too_late_for_are_not_reported_lost() {
     let reports = reports(&[(1, 55 * 1_000_000, 60 * 1_000_000)], one_in_nine);
     assert_eq!(reports.iter().find_map(|report| wrong(report, one_in_nine)), None);
     let certain: Vec<bool> = reports.iter().map(EpochReport::losses_are_certain).collect();
-    assert_eq!(certain[..6], [false, false, false, true, true, true]);
+    assert_eq!(certain[..6], [false, false, false, false, true, true]);
     let reasons = reports[2].incomplete_because.join("; ");
     assert!(reasons.contains("e2: its egress rotation out of epoch 1000 came"), "{reasons}");
 }
