@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use calumma_testbed::generator::{self, Pace, Popularity, Sizes};
 use calumma_testbed::replay::{self, Lose};
 use calumma_testbed::topology::{LinkQuality, Topology};
-use calumma_testbed::traffic::{Mix, short};
+use calumma_testbed::traffic::{Mix, http, short};
 use calumma_testbed::{
     baseline, circulate, demo, fabric, figures, inspect, nightly, scenario, soak, workload,
 };
@@ -161,6 +161,9 @@ enum Command {
         /// How long the fabric is soaked
         #[arg(long, requires = "topology", value_parser = clap::value_parser!(u64).range(1..=1440))]
         minutes: Option<u64>,
+        /// Where the fabric's reports, truth and verdicts go
+        #[arg(long, requires = "topology", value_name = "DIR")]
+        out: Option<PathBuf>,
     },
 
     /// Let packets of all kinds go round through one edge as fast as it goes, and account for every one of them
@@ -237,6 +240,20 @@ enum Command {
     /// Answer short connections (run by the testbed in a host's namespace)
     #[command(hide = true)]
     ShortServer { address: SocketAddr },
+
+    /// Answer HTTP requests (run by the testbed in a host's namespace)
+    #[command(hide = true)]
+    HttpServer { address: SocketAddr },
+
+    /// Make HTTP requests and print what came of them as JSON (run by the testbed in a host's namespace)
+    #[command(hide = true)]
+    HttpClient {
+        server: SocketAddr,
+        #[arg(long)]
+        requests: u32,
+        #[arg(long)]
+        seconds: u64,
+    },
 
     /// Open short connections and print what came of them as JSON (run by the testbed in a host's namespace)
     #[command(hide = true)]
@@ -447,9 +464,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Nightly { seeds, scenarios, out } => {
             nightly::run(&scenarios, seeds, out).map(verdict)
         }
-        Command::Soak { topology: Some(topology), minutes: Some(minutes), .. } => {
+        Command::Soak { topology: Some(topology), minutes: Some(minutes), out, .. } => {
             let (testbed, _guard) = prepare()?;
-            soak::fabric::run(&topology, minutes, testbed).map(verdict)
+            soak::fabric::run(&topology, minutes, out, testbed).map(verdict)
         }
         Command::Soak { packets, lcores, .. } => {
             let (testbed, _guard) = prepare()?;
@@ -470,6 +487,12 @@ fn run(command: Command) -> Result<ExitCode> {
             let result = baseline::run(&mix, traffic.loss_permille, &testbed)?;
             print(json, &result, || result.to_text(&mix))?;
             Ok(verdict(result.passage.only_the_core_dropped()))
+        }
+        Command::HttpServer { address } => http::serve(address).map(|()| ExitCode::SUCCESS),
+        Command::HttpClient { server, requests, seconds } => {
+            let outcome = http::ask(server, requests, Duration::from_secs(seconds));
+            print(true, &outcome, String::new)?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::ShortServer { address } => short::serve(address).map(|()| ExitCode::SUCCESS),
         Command::ShortClient { server, wait: true, .. } => {

@@ -2,7 +2,7 @@
 //! counted. It shows that only the core dropped, without asking the edges.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::{fmt, fs};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,12 @@ pub struct Drops {
     pub packets: u64,
 }
 
+impl fmt::Display for Drops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} packets dropped ({})", self.place, self.packets, self.counter)
+    }
+}
+
 /// How a run's packets passed through the fabric. Read it when nothing is on its way any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Passage {
@@ -64,15 +70,12 @@ impl Passage {
                 "{name}: {entered} packets entered, {left} left, {dropped} were dropped on purpose"
             )
         });
-        let drops = self.drops.iter().map(|drop| {
-            format!("{}: {} packets dropped ({})", drop.place, drop.packets, drop.counter)
-        });
-        hops.chain(drops).collect()
+        hops.chain(self.drops.iter().map(ToString::to_string)).collect()
     }
 }
 
 /// The drops and errors on an interface.
-pub(super) fn of_interface(name: &str, counters: &Counters) -> Vec<Drops> {
+pub(crate) fn of_interface(name: &str, counters: &Counters) -> Vec<Drops> {
     [
         ("rx dropped", counters.rx.dropped),
         ("rx errors", counters.rx.errors),
@@ -86,7 +89,7 @@ pub(super) fn of_interface(name: &str, counters: &Counters) -> Vec<Drops> {
 }
 
 /// The packets that a namespace's IP layer discarded.
-pub(super) fn of_ip_layer(namespace: &Namespace) -> Result<Vec<Drops>> {
+pub(crate) fn of_ip_layer(namespace: &Namespace) -> Result<Vec<Drops>> {
     #[derive(Deserialize)]
     struct Nstat {
         kernel: BTreeMap<String, u64>,
@@ -120,7 +123,7 @@ pub(super) fn of_ip_layer(namespace: &Namespace) -> Result<Vec<Drops>> {
 }
 
 /// Packets that found a CPU's receive queue full, on the whole machine since it started.
-pub(super) fn backlog() -> Result<u64> {
+pub(crate) fn backlog() -> Result<u64> {
     let path = "/proc/net/softnet_stat";
     let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
     text.lines()

@@ -1,5 +1,7 @@
 //! veth pairs, and their counters.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
@@ -44,6 +46,20 @@ pub(crate) fn connect(a: End<'_>, index: u32, b: End<'_>) -> Result<()> {
         end.prepare()?;
     }
     Ok(())
+}
+
+/// What the kernel counted on every interface of a namespace but the loopback, by name.
+pub(crate) fn all_counters(namespace: &Namespace) -> Result<BTreeMap<String, Counters>> {
+    #[derive(Deserialize)]
+    struct Link {
+        ifname: String,
+        stats64: Counters,
+    }
+    let json = namespace.ip(&["-s", "-j", "link", "show"])?;
+    let links: Vec<Link> =
+        serde_json::from_str(&json).with_context(|| format!("what `ip` printed: {json}"))?;
+    let named = links.into_iter().map(|link| (link.ifname, link.stats64));
+    Ok(named.filter(|(name, _)| name != "lo").collect())
 }
 
 impl End<'_> {

@@ -9,7 +9,7 @@
 //! Needs root and Linux.
 
 mod command;
-mod drops;
+pub(crate) mod drops;
 pub mod guard;
 pub mod interrupt;
 pub(crate) mod link;

@@ -11,11 +11,14 @@ use crate::fabric::{Namespace, Process, Run};
 use crate::scenario::{Application, ApplicationKind};
 use crate::topology::Topology;
 use crate::traffic::short::Outcome;
-use crate::traffic::{Iperf, Protocol, SHORT_PORT, serve_short, start};
+use crate::traffic::{Iperf, Protocol, SHORT_PORT, serve, start};
 use crate::workload::{host_address, host_address6};
 
 /// The first of the ports of iperf3.
 const FIRST_PORT: u16 = 5300;
+
+/// The port of HTTP servers.
+const HTTP_PORT: u16 = 80;
 
 /// How long before the scenario's end applications end, so that their last packets are within it.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -30,7 +33,16 @@ pub(super) struct Applications {
 
 enum Client {
     Iperf(Iperf),
-    Short,
+    /// One of the testbed program's own.
+    Own,
+}
+
+/// A server and a client of the testbed program's own.
+struct Own {
+    port: u16,
+    programs: [&'static str; 2],
+    /// How often the client does what it does, and the option that says so.
+    times: (&'static str, u32),
 }
 
 impl Applications {
@@ -56,37 +68,39 @@ impl Applications {
                 false => host_address(to, number).into(),
                 true => host_address6(to, number).into(),
             };
-            let transfer = |protocol| Iperf {
-                protocol,
-                port: FIRST_PORT + at as u16,
-                mbit: application.mbit.max(1),
-                seconds,
-                reverse: false,
-            };
-            let protocol = match application.kind {
-                ApplicationKind::Tcp => Protocol::Tcp,
-                ApplicationKind::Udp => Protocol::Udp,
-                ApplicationKind::Short => {
-                    let place = SocketAddr::new(address, SHORT_PORT).to_string();
-                    all.servers.push(serve_short(server, &place, testbed, logs)?);
-                    let connections = (application.connections * seconds).to_string();
-                    let seconds = seconds.to_string();
-                    let args = [
-                        "short-client",
-                        &place,
-                        "--connections",
-                        &connections,
-                        "--seconds",
-                        &seconds,
-                    ];
-                    let name = format!("short-client-{at}");
-                    all.clients.push((Client::Short, start(client, testbed, &name, &args, logs)?));
+            let own = match application.kind {
+                ApplicationKind::Tcp | ApplicationKind::Udp => {
+                    let udp = application.kind == ApplicationKind::Udp;
+                    let iperf = Iperf {
+                        protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
+                        port: FIRST_PORT + at as u16,
+                        mbit: application.mbit.max(1),
+                        seconds,
+                        reverse: false,
+                    };
+                    let address = address.to_string();
+                    all.servers.push(iperf.serve(server, &address, logs)?);
+                    all.clients.push((Client::Iperf(iperf), iperf.start(client, &address, logs)?));
                     continue;
                 }
+                ApplicationKind::Short => Own {
+                    port: SHORT_PORT,
+                    programs: ["short-server", "short-client"],
+                    times: ("--connections", application.connections * seconds),
+                },
+                ApplicationKind::Http => Own {
+                    port: HTTP_PORT,
+                    programs: ["http-server", "http-client"],
+                    times: ("--requests", application.requests * seconds),
+                },
             };
-            let (iperf, address) = (transfer(protocol), address.to_string());
-            all.servers.push(iperf.serve(server, &address, logs)?);
-            all.clients.push((Client::Iperf(iperf), iperf.start(client, &address, logs)?));
+            let Own { port, programs: [serving, asking], times: (option, times) } = own;
+            let place = SocketAddr::new(address, port);
+            all.servers.push(serve(server, serving, place, testbed, logs)?);
+            let [times, seconds] = [times, seconds].map(|number| number.to_string());
+            let args = [asking, &place.to_string(), option, &times, "--seconds", &seconds];
+            let process = start(client, testbed, &format!("{asking}-{at}"), &args, logs)?;
+            all.clients.push((Client::Own, process));
         }
         Ok(all)
     }
@@ -98,10 +112,10 @@ impl Applications {
         for (client, process) in self.clients {
             let bytes = match client {
                 Client::Iperf(iperf) => iperf.finish(process)?.received_bytes,
-                Client::Short => {
+                Client::Own => {
                     let printed = process.finish(self.limit)?;
                     serde_json::from_str::<Outcome>(&printed)
-                        .with_context(|| format!("what short connections printed: {printed}"))?
+                        .with_context(|| format!("what a client printed: {printed}"))?
                         .bytes
                 }
             };

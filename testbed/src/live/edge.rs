@@ -1,5 +1,7 @@
 //! Edge switches of a live fabric, of either kind.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use calumma_sketch::Layout;
 
@@ -53,11 +55,11 @@ impl EdgeSwitch {
         }
     }
 
-    /// Stops it.
-    pub(super) fn stop(self) -> Result<()> {
+    /// Stops it, and gives its totals by name, where it counts.
+    pub(super) fn stop(self) -> Result<Option<BTreeMap<String, u64>>> {
         match self {
-            Self::Software(switch) => switch.stop().map(drop),
-            Self::Tofino(switch) => switch.stop(),
+            Self::Software(switch) => switch.stop().map(Some),
+            Self::Tofino(switch) => switch.stop().map(|()| None),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What routers do to packets on purpose: nftables rules that lose and double, count every loss by
-//! its 5-tuple and log each packet that they touch.
+//! its 5-tuple and log each packet that they lose or double; and that hand out packets of slow links.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use super::slow::{SLOW_GROUP, is_slow};
 use crate::fabric::loss::Family;
 use crate::fabric::{FlowLoss, Namespace, loss};
 use crate::topology::LinkQuality;
@@ -28,6 +29,9 @@ fn made_up(family: Family) -> String {
         Family::V6 => format!("ip6 flowlabel {MADE_UP}"),
     }
 }
+
+/// The mark of packets that found the queue of a slow link full.
+pub(super) const OVERFLOW: u32 = 1;
 
 /// Shares are in millionths.
 const WHOLE: u32 = 1_000_000;
@@ -54,6 +58,10 @@ pub(super) fn install(router: &Namespace) -> Result<()> {
                  {made_up} {ip} ecn ce goto lose
                  udp length 12 accept
                  meta l4proto {{ tcp, udp }} jump links
+               }}
+               chain output {{
+                 type filter hook output priority 0; policy accept;
+                 meta mark {OVERFLOW} goto lose
                }}
              }}"
         );
@@ -83,6 +91,12 @@ fn add_links(rules: &mut String, chain: &str, links: &BTreeMap<String, LinkQuali
                 some => format!("numgen random mod {WHOLE} < {some} "),
             };
             *rules += &format!("add rule {chain} iifname \"{interface}\" {chance}{target}\n");
+        }
+        if is_slow(quality) {
+            *rules += &format!(
+                "add rule {chain} iifname \"{interface}\" \
+                 log prefix \"{interface}\" group {SLOW_GROUP} drop\n"
+            );
         }
     }
 }

@@ -3,18 +3,21 @@
 //!
 //! Hosts send the scenario's traffic (`sender`); routers lose and double packets (`faults`) and log
 //! each that they touch, which gives every epoch a truth that the switches have no part in
-//! (`witness`). Only what a machine can do in real time is possible: links neither delay nor
-//! reorder on purpose, all clocks are one, and packets a second are few.
+//! (`witness`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it loses
+//! beside its log is looked for (`unlogged`). Only what a machine can do in real time is possible: all
+//! clocks are one, and packets a second are few.
 
 mod applications;
 mod edge;
 mod faults;
 mod nflog;
 mod sender;
+mod slow;
+mod unlogged;
 mod wiring;
 mod witness;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -26,10 +29,11 @@ use calumma_sketch::{Key, Layout, WideKey};
 use self::applications::Applications;
 use self::edge::EdgeSwitch;
 use self::sender::Sender;
+use self::slow::SlowLinks;
 use self::wiring::Wiring;
 use self::witness::Witness;
 use crate::calumma::{Controller, Place, Reports};
-use crate::fabric::{Run, interrupt};
+use crate::fabric::{Run, interrupt, link};
 use crate::scenario::{Network, Scenario};
 use crate::simulate::{Entered, EpochTruth, Outcome};
 use crate::topology::{EdgeKind, LinkQuality, Routes, Topology};
@@ -58,6 +62,7 @@ pub struct Live {
     edges: Vec<Option<EdgeSwitch>>,
     controller: Option<(Controller, Reports)>,
     witness: Option<Witness>,
+    slow: Option<SlowLinks>,
     sender: Sender,
     wiring: Wiring,
     run: Run,
@@ -87,6 +92,12 @@ pub struct Live {
     counted: Option<u64>,
     /// The epoch that is to be reported next.
     next_report: u64,
+    /// Edges that were started anew: what came in the meantime, none of them received.
+    restarted: BTreeSet<usize>,
+    /// What was counted beside the log before the scenario began.
+    before: unlogged::Before,
+    /// What the log may not know, as found at the end.
+    doubts: Vec<String>,
 }
 
 impl Live {
@@ -98,7 +109,6 @@ impl Live {
     /// When the scenario asks for what no live fabric can do, or a program does not come up.
     pub fn start(scenario: &Scenario, testbed: &Path) -> Result<Self> {
         let topology = scenario.topology()?;
-        check_links(&topology)?;
         let clock = scenario.live_clock()?;
         let run = Run::begin()?;
         let wiring = Wiring::create(&run, &topology)?;
@@ -114,6 +124,7 @@ impl Live {
             edges: topology.edges().iter().map(|_| None).collect(),
             controller: None,
             witness: Some(Witness::start(wiring.routers(), clock)?),
+            slow: None,
             sender: Sender::new(&wiring)?,
             flows: FlowSet::new(scenario.seed, Vec::new(), &topology, &routes)?,
             wiring,
@@ -135,6 +146,9 @@ impl Live {
             sent_before: 0,
             counted: Some(0),
             next_report: 0,
+            before: unlogged::Before::now()?,
+            restarted: BTreeSet::new(),
+            doubts: Vec::new(),
         };
         live.set_faults()?;
         live.start_controller()?;
@@ -198,6 +212,7 @@ impl Live {
     }
 
     fn check_running(&mut self) -> Result<()> {
+        self.slow.iter_mut().try_for_each(SlowLinks::check_running)?;
         self.controller.iter_mut().try_for_each(|(controller, _)| controller.check_running())?;
         self.edges.iter_mut().flatten().try_for_each(EdgeSwitch::check_running)
     }
@@ -208,7 +223,7 @@ impl Live {
 
     /// Makes routers do to packets what the links' qualities say: whoever receives from a link does
     /// it.
-    fn set_faults(&self) -> Result<()> {
+    fn set_faults(&mut self) -> Result<()> {
         let mut faults: Vec<BTreeMap<String, LinkQuality>> =
             vec![BTreeMap::new(); self.wiring.routers().len()];
         for link in self.topology.links() {
@@ -216,6 +231,11 @@ impl Live {
             faults[a].insert(self.wiring.interface(b).to_owned(), link.quality);
             faults[b].insert(self.wiring.interface(a).to_owned(), link.quality);
         }
+        let slow = faults.iter().flat_map(BTreeMap::values).any(slow::is_slow);
+        if slow && self.slow.is_none() {
+            self.slow = Some(SlowLinks::start(self.wiring.routers(), self.seed)?);
+        }
+        self.slow.iter().for_each(|slow| slow.set(&faults));
         let routers = self.wiring.routers().iter().zip(&faults);
         routers.into_iter().try_for_each(|(router, faults)| faults::set(router, faults))
     }
@@ -273,8 +293,15 @@ impl Live {
                 *counters.entry(key).or_default() += loss.lost;
             }
         }
-        for switch in self.edges.iter_mut().filter_map(Option::take) {
-            switch.stop()?;
+        self.doubts = unlogged::by_kernel(&self.wiring, &self.before)?;
+        let kernel = link::all_counters(self.wiring.switches())?;
+        for (edge, name) in self.topology.edges().iter().enumerate() {
+            let Some(switch) = self.edges[edge].take() else { continue };
+            let totals = switch.stop()?;
+            if let Some(totals) = totals.filter(|_| !self.restarted.contains(&edge)) {
+                let interfaces = self.wiring.ports(edge).concat();
+                self.doubts.extend(unlogged::by_edge(name, &interfaces, &kernel, &totals));
+            }
         }
         if let Some((controller, _)) = self.controller.take() {
             controller.stop()?;
@@ -315,7 +342,6 @@ impl Network for Live {
     }
 
     fn set_links(&mut self, topology: &Topology) -> Result<()> {
-        check_links(topology)?;
         self.topology = topology.clone();
         self.routes = Routes::new(topology);
         self.flows.reroute(topology, &self.routes);
@@ -331,6 +357,7 @@ impl Network for Live {
         if let Some(switch) = self.edges[edge].take() {
             switch.stop()?;
         }
+        self.restarted.insert(edge);
         self.start_edge(edge)
     }
 
@@ -379,16 +406,10 @@ impl Network for Live {
         self.account()?;
         Ok(outcomes)
     }
-}
 
-/// What no live fabric can do is refused.
-fn check_links(topology: &Topology) -> Result<()> {
-    let jitter = topology.links().iter().any(|link| link.quality.jitter_us > 0.0);
-    ensure!(
-        !jitter,
-        "jitter_us: links of a live fabric don't delay at random; play this simulated"
-    );
-    Ok(())
+    fn doubts(&self) -> &[String] {
+        &self.doubts
+    }
 }
 
 /// The system's time in nanoseconds since the Unix epoch.

@@ -28,9 +28,6 @@ const TIMESTAMP: u16 = 3;
 const PAYLOAD: u16 = 9;
 const PREFIX: u16 = 10;
 
-/// Bytes of each packet that are handed out: the headers.
-const SNAP: u32 = 64;
-
 /// Bytes of messages that the kernel keeps for us.
 const BUFFER: usize = 16 << 20;
 
@@ -54,8 +51,9 @@ pub(super) struct Logged {
 pub(super) struct Log(OwnedFd);
 
 impl Log {
-    /// Takes the log group of the network namespace that the thread is in.
-    pub(super) fn open(group: u16) -> Result<Self> {
+    /// Takes the log group of the network namespace that the thread is in, the first `bytes` of each
+    /// packet.
+    pub(super) fn open(group: u16, bytes: u16) -> Result<Self> {
         let log = Self(socket(
             AddressFamily::Netlink,
             SockType::Raw,
@@ -64,11 +62,11 @@ impl Log {
         )?);
         bind(log.0.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         setsockopt(&log.0, sockopt::RcvBufForce, &BUFFER)?;
-        let whole_headers = [&SNAP.to_be_bytes()[..], &[2, 0]].concat();
+        let packets = [&u32::from(bytes).to_be_bytes()[..], &[2, 0]].concat();
         // Handed out one by one, at once.
         let one = 1_u32.to_be_bytes();
         for (attribute, value) in
-            [(CONFIG_COMMAND, &[1_u8][..]), (CONFIG_MODE, &whole_headers), (CONFIG_THRESHOLD, &one)]
+            [(CONFIG_COMMAND, &[1_u8][..]), (CONFIG_MODE, &packets), (CONFIG_THRESHOLD, &one)]
         {
             log.configure(group, attribute, value).with_context(|| format!("log group {group}"))?;
         }

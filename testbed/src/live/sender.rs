@@ -95,7 +95,8 @@ impl Sender {
     }
 }
 
-fn send(socket: &OwnedFd, packet: &[u8], to: &impl SockaddrLike) -> Result<()> {
+/// Sends a packet, from its IP header on, through a raw socket.
+pub(super) fn send(socket: &OwnedFd, packet: &[u8], to: &impl SockaddrLike) -> Result<()> {
     loop {
         match sendto(socket.as_raw_fd(), packet, to, MsgFlags::empty()) {
             Ok(_) => return Ok(()),

@@ -24,6 +24,9 @@ use crate::simulate::FlowTruth;
 /// Where the parser wants an IP header to begin.
 const ETHERNET: usize = 14;
 
+/// Bytes of each packet that are looked at.
+const HEADERS: u16 = 64;
+
 /// What has been logged.
 #[derive(Debug, Default)]
 struct Seen {
@@ -45,7 +48,7 @@ pub(super) struct Witness {
 impl Witness {
     /// Begins to read the logs of `routers`; `clock` tells epochs.
     pub(super) fn start(routers: &[Namespace], clock: EpochClock) -> Result<Self> {
-        let open = |router: &Namespace| router.within(|| Log::open(LOG_GROUP));
+        let open = |router: &Namespace| router.within(|| Log::open(LOG_GROUP, HEADERS));
         let logs = routers.iter().map(open).collect::<Result<Vec<_>>>()?;
         let (seen, stop) =
             (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));

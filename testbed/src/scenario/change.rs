@@ -41,6 +41,8 @@ struct LinkChange {
     between: [String; 2],
     delay_us: Option<f64>,
     jitter_us: Option<f64>,
+    rate_pps: Option<f64>,
+    queue: Option<u32>,
     loss: Option<f64>,
     duplicate: Option<f64>,
     down: Option<bool>,
@@ -52,6 +54,8 @@ impl LinkChange {
         *quality = LinkQuality {
             delay_us: self.delay_us.unwrap_or(quality.delay_us),
             jitter_us: self.jitter_us.unwrap_or(quality.jitter_us),
+            rate_pps: self.rate_pps.unwrap_or(quality.rate_pps),
+            queue: self.queue.unwrap_or(quality.queue),
             loss: self.loss.unwrap_or(quality.loss),
             duplicate: self.duplicate.unwrap_or(quality.duplicate),
             down: self.down.unwrap_or(quality.down),

@@ -229,6 +229,9 @@ fn tell(name: &str, scenario: &Scenario, played: &[Played]) -> bool {
         for (epoch, wrong) in played.contradictions() {
             println!("       seed {}: the report on epoch {epoch} is WRONG: {wrong}", played.seed);
         }
+        for doubt in &played.doubts {
+            println!("       seed {}: beside the truth: {doubt}", played.seed);
+        }
         for verdict in played.verdicts.iter().filter(|verdict| !verdict.holds) {
             let (epoch, what) = verdict.first_failure.unwrap_or_default();
             println!(

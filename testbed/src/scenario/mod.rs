@@ -128,6 +128,9 @@ pub struct Application {
     /// Short connections a second.
     #[serde(default = "one")]
     pub connections: u32,
+    /// Pages asked for in a second.
+    #[serde(default = "one")]
+    pub requests: u32,
     /// Over IPv6 instead of IPv4.
     #[serde(default)]
     pub ipv6: bool,
@@ -147,6 +150,8 @@ pub enum ApplicationKind {
     Udp,
     /// Many TCP connections of some packets each.
     Short,
+    /// HTTP: pages of many sizes over connections that are kept.
+    Http,
 }
 
 /// By how much the clocks of switches are off, each at random within these bounds.

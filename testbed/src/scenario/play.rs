@@ -1,6 +1,6 @@
 //! Playing a scenario.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::{EpochSummary, Scenario, Verdict, change};
@@ -17,6 +17,8 @@ pub struct Played {
     pub verdicts: Vec<Verdict>,
     /// Every epoch that was reported.
     pub epochs: Vec<EpochSummary>,
+    /// What happened besides, so that the truth may not be all of it; nothing in a simulation.
+    pub doubts: Vec<String>,
 }
 
 impl Played {
@@ -75,6 +77,11 @@ pub trait Network {
     /// # Errors
     /// When the network breaks down, or did not do what it was told.
     fn finish(&mut self) -> Result<Vec<Outcome>>;
+
+    /// What happened to packets that the truth does not know of, in words, once all is finished.
+    fn doubts(&self) -> &[String] {
+        &[]
+    }
 }
 
 impl Network for Simulation {
@@ -83,6 +90,7 @@ impl Network for Simulation {
     }
 
     fn set_links(&mut self, topology: &Topology) -> Result<()> {
+        check_links(topology)?;
         Simulation::set_links(self, topology);
         Ok(())
     }
@@ -120,6 +128,7 @@ pub fn play(
     watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
 ) -> Result<Played> {
     let topology = scenario.topology()?;
+    check_links(&topology)?;
     let clocks = SwitchClock::draw(
         scenario.seed,
         topology.edges().len(),
@@ -128,6 +137,13 @@ pub fn play(
     );
     let mut simulation = Simulation::new(scenario.setup()?, topology, clocks)?;
     play_in(&mut simulation, scenario, watch)
+}
+
+/// What no simulation does is refused.
+fn check_links(topology: &Topology) -> Result<()> {
+    let limited = topology.links().iter().any(|link| link.quality.rate_pps > 0.0);
+    ensure!(!limited, "rate_pps: queues of a simulated network don't fill; play this with --live");
+    Ok(())
 }
 
 /// Plays a scenario in `network`, which is the scenario's before anything has changed.
@@ -160,5 +176,6 @@ pub fn play_in(
     }
     take(network.finish()?)?;
     let verdicts = scenario.expect.iter().map(|expected| expected.judge(&epochs)).collect();
-    Ok(Played { seed: scenario.seed, verdicts, epochs })
+    let doubts = network.doubts().to_vec();
+    Ok(Played { seed: scenario.seed, verdicts, epochs, doubts })
 }

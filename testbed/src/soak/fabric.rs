@@ -50,6 +50,12 @@ from = "e1"
 to = "e2"
 connections = 5
 
+[[application]]
+kind = "http"
+from = "e3"
+to = "e4"
+requests = 10
+
 [[expect]]
 says = "reports claim to be whole, and name losses"
 epochs = [0, EPOCHS]
@@ -57,15 +63,14 @@ share = 0.8
 decoded = true
 "#;
 
-/// Soaks a fabric of `topology` for so many minutes. `testbed` is the calumma-testbed program. Gives
-/// whether every report was right and most were whole.
+/// Soaks a fabric of `topology` for so many minutes. `testbed` is the calumma-testbed program; reports
+/// and truth go to a folder in `out`. Gives whether every report was right and most were whole.
 ///
 /// # Errors
 /// When there is no such topology, or something breaks down.
-pub fn run(topology: &str, minutes: u64, testbed: PathBuf) -> Result<bool> {
+pub fn run(topology: &str, minutes: u64, out: Option<PathBuf>, testbed: PathBuf) -> Result<bool> {
     let scenario = scenario(topology, minutes * EPOCHS)?;
-    let order =
-        Order { files: Vec::new(), seeds: 1, out: None, epoch_ms: None, live: Some(testbed) };
+    let order = Order { files: Vec::new(), seeds: 1, out, epoch_ms: None, live: Some(testbed) };
     play_all(&[("soak".to_owned(), scenario)], &order)
 }
 
@@ -85,7 +90,7 @@ mod tests {
     #[test]
     fn a_soak_is_a_scenario_of_its_topology_and_as_long_as_it_is_told() {
         let soak = scenario("leaf-spine:4x2", 400).unwrap();
-        assert_eq!((soak.epochs, soak.application.len()), (400, 3));
+        assert_eq!((soak.epochs, soak.application.len()), (400, 4));
         assert_eq!(soak.topology().unwrap().edges().len(), 4);
         assert!(scenario("ring:3", 400).is_err());
     }

@@ -23,6 +23,10 @@ pub struct LinkQuality {
     pub delay_us: f64,
     /// Most that a packet takes on top of it, at random; packets overtake one another then.
     pub jitter_us: f64,
+    /// Packets a second that a direction of it carries; 0: any number.
+    pub rate_pps: f64,
+    /// Packets that wait where more come than it carries; what finds so many waiting is lost.
+    pub queue: u32,
     /// Share of the packets that are lost, at random, 0 to 1.
     pub loss: f64,
     /// Share of the packets that arrive twice, at random, 0 to 1.
@@ -33,7 +37,15 @@ pub struct LinkQuality {
 
 impl Default for LinkQuality {
     fn default() -> Self {
-        Self { delay_us: 5.0, jitter_us: 0.0, loss: 0.0, duplicate: 0.0, down: false }
+        Self {
+            delay_us: 5.0,
+            jitter_us: 0.0,
+            rate_pps: 0.0,
+            queue: 100,
+            loss: 0.0,
+            duplicate: 0.0,
+            down: false,
+        }
     }
 }
 
@@ -43,13 +55,17 @@ impl LinkQuality {
     /// # Errors
     /// The field, its value, and what it may be.
     pub fn check(&self) -> Result<()> {
-        let Self { delay_us, jitter_us, loss, duplicate, .. } = *self;
+        let Self { delay_us, jitter_us, rate_pps, loss, duplicate, .. } = *self;
         for (field, value) in [("loss", loss), ("duplicate", duplicate)] {
             anyhow::ensure!((0.0..=1.0).contains(&value), "{field} = {value}: a share from 0 to 1");
         }
         for (field, value) in [("delay_us", delay_us), ("jitter_us", jitter_us)] {
             anyhow::ensure!((0.0..=1e6).contains(&value), "{field} = {value}: 0 to 1,000,000");
         }
+        anyhow::ensure!(
+            rate_pps == 0.0 || (1.0..=1e9).contains(&rate_pps),
+            "rate_pps = {rate_pps}: 1 to 1,000,000,000, or 0"
+        );
         Ok(())
     }
 }

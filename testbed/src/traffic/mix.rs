@@ -1,5 +1,6 @@
 //! The traffic of the demo, all at once: TCP and UDP transfers and short connections, for some seconds.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,9 +63,10 @@ impl Mix {
             transfer(Protocol::Tcp, REVERSE_PORT, self.tcp_mbit / 4, true),
             transfer(Protocol::Udp, UDP_PORT, self.udp_mbit, false),
         ];
-        let server = format!("{H2_ADDRESS}:{SHORT_PORT}");
+        let short = SocketAddr::new(H2_ADDRESS.parse()?, SHORT_PORT);
+        let mut servers = vec![serve(pair.h2(), "short-server", short, testbed, logs)?];
+        let server = short.to_string();
         let address = if self.ipv6 { H2_ADDRESS6 } else { H2_ADDRESS };
-        let mut servers = vec![serve_short(pair.h2(), &server, testbed, logs)?];
         for transfer in &transfers {
             servers.push(transfer.serve(pair.h2(), address, logs)?);
         }
@@ -97,17 +99,19 @@ impl Mix {
     }
 }
 
-/// Starts the server of short connections on `host` at `address` (with its port) and waits until it listens.
-pub(crate) fn serve_short(
+/// Starts a server of the testbed program (`short-server`, `http-server`) on `host` at `address` and waits until it
+/// listens.
+pub(crate) fn serve(
     host: &Namespace,
-    address: &str,
+    server: &str,
+    address: SocketAddr,
     testbed: &Path,
     logs: &Path,
 ) -> Result<Process> {
-    let name = format!("short-server-{}", address.replace(':', "-"));
-    let mut server = start(host, testbed, &name, &["short-server", address], logs)?;
-    server.wait_listening(SHORT_PORT, Duration::from_secs(5))?;
-    Ok(server)
+    let name = format!("{server}-{}-{}", address.ip(), address.port());
+    let mut process = start(host, testbed, &name, &[server, &address.to_string()], logs)?;
+    process.wait_listening(address.port(), Duration::from_secs(5))?;
+    Ok(process)
 }
 
 /// Starts a command of the testbed program on `host`.

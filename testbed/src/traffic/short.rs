@@ -21,7 +21,7 @@ const SIZES: [(u32, u32); 5] =
 const MAX_SIZE: u32 = 1 << 20;
 
 /// How long a connection may stand still. The core may drop the same packet several times, and TCP waits longer each time.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a client did.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -63,23 +63,36 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(&vec![0x5a; want as usize])
 }
 
-/// Opens `connections` evenly over `time`, each in a thread of its own, and waits for all.
+/// Opens `connections` evenly over `time`, and waits for all.
 pub fn connect(server: SocketAddr, connections: u32, time: Duration) -> Outcome {
+    evenly(connections, time, |n| {
+        let (send, want) = SIZES[n as usize % SIZES.len()];
+        exchange(server, send, want)?;
+        Ok(u64::from(send) + u64::from(want))
+    })
+}
+
+/// Does something `times` over, evenly over `time` and each in a thread of its own, and waits for all. `one`
+/// is given its number, and gives the bytes that it moved.
+pub(super) fn evenly(
+    times: u32,
+    time: Duration,
+    one: impl Fn(u32) -> io::Result<u64> + Sync,
+) -> Outcome {
     let outcome = Mutex::new(Outcome::default());
     let start = Instant::now();
     thread::scope(|scope| {
-        for n in 0..connections {
-            let due = start + time * n / connections;
+        for n in 0..times {
+            let due = start + time * n / times;
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            let outcome = &outcome;
+            let (outcome, one) = (&outcome, &one);
             scope.spawn(move || {
-                let (send, want) = SIZES[n as usize % SIZES.len()];
-                let result = exchange(server, send, want);
+                let result = one(n);
                 let mut outcome = outcome.lock().unwrap_or_else(|e| e.into_inner());
                 match result {
-                    Ok(()) => {
+                    Ok(bytes) => {
                         outcome.completed += 1;
-                        outcome.bytes += u64::from(send) + u64::from(want);
+                        outcome.bytes += bytes;
                     }
                     Err(error) => {
                         outcome.failed += 1;

@@ -1,0 +1,244 @@
+//! Links that take their time: they delay packets, each by more or less, so that these overtake one
+//! another, and carry so many a second, with a queue for the others that overflows.
+//!
+//! The kernel knows no such links here (there is no `netem`), so a router's rule hands out packets that
+//! come in over one as its packet log and drops them, and they are sent on from here when they are due,
+//! through a raw socket of the router's. What finds the queue full is sent on at once with a mark, by
+//! which a rule loses it, counts it and logs it as any other loss: the truth stays the kernel's.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, setsockopt, socket,
+    sockopt,
+};
+use nix::sys::time::TimeSpec;
+
+use super::faults::OVERFLOW;
+use super::nflog::Log;
+use super::sender::send;
+use super::unix_ns;
+use crate::fabric::Namespace;
+use crate::topology::LinkQuality;
+use crate::workload::Draw;
+
+/// Log group by which rules hand out packets, with the interface that they came in by as prefix.
+pub(super) const SLOW_GROUP: u16 = 8;
+
+/// Longest that nothing is looked after.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Whether a link of this quality is a slow one.
+pub(super) fn is_slow(quality: &LinkQuality) -> bool {
+    quality.jitter_us > 0.0 || quality.rate_pps > 0.0
+}
+
+/// What slow links into each router do, by interface.
+type Qualities = Vec<BTreeMap<String, LinkQuality>>;
+
+/// All slow links of a fabric, looked after by a thread of their own.
+pub(super) struct SlowLinks {
+    qualities: Arc<Mutex<Qualities>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl SlowLinks {
+    /// Begins to take what `routers` hand out; what packets are drawn from `seed`.
+    pub(super) fn start(routers: &[Namespace], seed: u64) -> Result<Self> {
+        let exits = routers.iter().map(|router| router.within(Exit::open));
+        let mut exits = exits.collect::<Result<Vec<_>>>()?;
+        let qualities = Arc::new(Mutex::new(vec![BTreeMap::new(); routers.len()]));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let (qualities, stop) = (qualities.clone(), stop.clone());
+            move || follow(&mut exits, &qualities, &stop, Draw::new(seed))
+        });
+        Ok(Self { qualities, stop, thread: Some(thread) })
+    }
+
+    /// Sets what slow links do from now on, by router and interface.
+    pub(super) fn set(&self, qualities: &Qualities) {
+        self.qualities.lock().unwrap_or_else(PoisonError::into_inner).clone_from(qualities);
+    }
+
+    /// An error if packets are no longer sent on.
+    pub(super) fn check_running(&mut self) -> Result<()> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.join()?;
+        }
+        ensure!(self.thread.is_some(), "packets of slow links are no longer sent on");
+        Ok(())
+    }
+
+    fn join(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().map_err(|_| anyhow!("sending on packets of slow links panicked"))?
+    }
+}
+
+impl Drop for SlowLinks {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Err(error) = self.join() {
+            eprintln!("slow links: {error:#}");
+        }
+    }
+}
+
+/// What a router hands out, and how it gets it back.
+struct Exit {
+    log: Log,
+    /// For IPv4 and for IPv6.
+    onward: [OwnedFd; 2],
+    /// What is sent here is lost.
+    overflow: [OwnedFd; 2],
+    /// What waits for each link, by interface.
+    waiting: BTreeMap<String, Waiting>,
+}
+
+impl Exit {
+    /// In the network namespace that the thread is in.
+    fn open() -> Result<Self> {
+        let raw = |family| {
+            let kind = (SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+            socket(family, kind.0, kind.1, kind.2).context("a raw socket of a router")
+        };
+        let both = || anyhow::Ok([raw(AddressFamily::Inet)?, raw(AddressFamily::Inet6)?]);
+        let overflow: [OwnedFd; 2] = both()?;
+        overflow.iter().try_for_each(|socket| setsockopt(socket, sockopt::Mark, &OVERFLOW))?;
+        let log = Log::open(SLOW_GROUP, u16::MAX)?;
+        Ok(Self { log, onward: both()?, overflow, waiting: BTreeMap::new() })
+    }
+}
+
+/// The packets that wait for a link: all that is to be known is when it is through with them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    through_ns: f64,
+}
+
+impl Waiting {
+    /// When a packet that comes at `now_ns` arrives at the other end, in nanoseconds since the Unix
+    /// epoch; none where the queue is full.
+    fn arrives_ns(&mut self, quality: &LinkQuality, now_ns: u64, draw: Draw) -> Option<u64> {
+        let mut leaves_ns = now_ns as f64;
+        if quality.rate_pps > 0.0 {
+            let a_packet_ns = 1e9 / quality.rate_pps;
+            let waits_ns = (self.through_ns - leaves_ns).max(0.0);
+            if waits_ns > f64::from(quality.queue) * a_packet_ns {
+                return None;
+            }
+            leaves_ns += waits_ns + a_packet_ns;
+            self.through_ns = leaves_ns;
+        }
+        let on_its_way_ns = (quality.delay_us + quality.jitter_us * draw.share()) * 1e3;
+        Some((leaves_ns + on_its_way_ns) as u64)
+    }
+}
+
+/// A packet under way: when it is due, a number that keeps the order of those due at once, the router,
+/// and the packet.
+type UnderWay = BinaryHeap<Reverse<(u64, u64, usize, Vec<u8>)>>;
+
+fn follow(
+    exits: &mut [Exit],
+    qualities: &Mutex<Qualities>,
+    stop: &AtomicBool,
+    draw: Draw,
+) -> Result<()> {
+    let mut buffer = vec![0; 1 << 18];
+    let mut under_way = UnderWay::new();
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let next_ns = under_way.peek().map_or(u64::MAX, |Reverse((due_ns, ..))| *due_ns);
+        wait(exits, Duration::from_nanos(next_ns.saturating_sub(unix_ns()?)).min(LOOK))?;
+        let qualities = qualities.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (router, (exit, qualities)) in exits.iter_mut().zip(&qualities).enumerate() {
+            let mut came = Vec::new();
+            exit.log.read(&mut buffer, |logged| came.push((logged.prefix, logged.packet)))?;
+            let now_ns = unix_ns()?;
+            for (interface, packet) in came {
+                number += 1;
+                let quality = qualities.get(&interface).copied().unwrap_or_default();
+                let waiting = exit.waiting.entry(interface).or_default();
+                match waiting.arrives_ns(&quality, now_ns, draw.of(number)) {
+                    Some(due_ns) => under_way.push(Reverse((due_ns, number, router, packet))),
+                    None => send_on(&exit.overflow, &packet)?,
+                }
+            }
+        }
+        let now_ns = unix_ns()?;
+        while let Some(Reverse((due_ns, ..))) = under_way.peek()
+            && *due_ns <= now_ns
+            && let Some(Reverse((_, _, router, packet))) = under_way.pop()
+        {
+            send_on(&exits[router].onward, &packet)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a router has handed something out, or `most` has passed.
+fn wait(exits: &[Exit], most: Duration) -> Result<()> {
+    let mut polled: Vec<PollFd<'_>> =
+        exits.iter().map(|exit| PollFd::new(exit.log.as_fd(), PollFlags::POLLIN)).collect();
+    match ppoll(&mut polled, Some(TimeSpec::from_duration(most)), None) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno).context("waiting for packets of slow links"),
+    }
+}
+
+fn send_on([ipv4, ipv6]: &[OwnedFd; 2], packet: &[u8]) -> Result<()> {
+    let short = || "a packet of a slow link that is shorter than its header";
+    match packet.first().map(|byte| byte >> 4) {
+        Some(6) => {
+            let to: [u8; 16] = packet.get(24..40).with_context(short)?.try_into()?;
+            send(ipv6, packet, &SockaddrIn6::from(SocketAddrV6::new(to.into(), 0, 0, 0)))
+        }
+        _ => {
+            let to: [u8; 4] = packet.get(16..20).with_context(short)?.try_into()?;
+            send(ipv4, packet, &SockaddrIn::from(SocketAddrV4::new(to.into(), 0)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_wait_for_their_turn_and_are_refused_where_the_queue_is_full() {
+        let quality =
+            LinkQuality { delay_us: 10.0, rate_pps: 1000.0, queue: 3, ..LinkQuality::default() };
+        let mut waiting = Waiting::default();
+        let mut arrives = |now_ns| waiting.arrives_ns(&quality, now_ns, Draw::new(1));
+        let now_ns = 1_000_000_000;
+        let at_once: Vec<_> = (0..6).map(|_| arrives(now_ns)).collect();
+        let ms = |ms: u64| Some(now_ns + ms * 1_000_000 + 10_000);
+        // One is under way and three wait.
+        assert_eq!(at_once, [ms(1), ms(2), ms(3), ms(4), None, None]);
+        assert_eq!(arrives(now_ns + 1_000_000), ms(5));
+        assert_eq!(arrives(now_ns + 50_000_000), ms(51), "nothing is saved up");
+    }
+
+    #[test]
+    fn packets_take_more_or_less_within_the_jitter() {
+        let quality = LinkQuality { delay_us: 10.0, jitter_us: 400.0, ..LinkQuality::default() };
+        let mut waiting = Waiting::default();
+        let mut arrives = |n| waiting.arrives_ns(&quality, 0, Draw::new(1).of(n)).unwrap();
+        let all: Vec<u64> = (0..1000).map(&mut arrives).collect();
+        assert!(all.iter().all(|arrives_ns| (10_000..=410_000).contains(arrives_ns)));
+        assert!(all.iter().min().unwrap() + 350_000 < *all.iter().max().unwrap());
+    }
+}
