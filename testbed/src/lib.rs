@@ -13,6 +13,7 @@ pub mod generator;
 pub mod inspect;
 pub mod live;
 pub mod nightly;
+mod queue;
 pub mod replay;
 pub mod scenario;
 pub mod simulate;

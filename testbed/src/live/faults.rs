@@ -30,9 +30,6 @@ fn made_up(family: Family) -> String {
     }
 }
 
-/// The mark of packets that found the queue of a slow link full.
-pub(super) const OVERFLOW: u32 = 1;
-
 /// Shares are in millionths.
 const WHOLE: u32 = 1_000_000;
 
@@ -59,11 +56,7 @@ pub(super) fn install(router: &Namespace) -> Result<()> {
                  udp length 12 accept
                  meta l4proto {{ tcp, udp }} jump links
                }}
-               chain output {{
-                 type filter hook output priority 0; policy accept;
-                 meta mark {OVERFLOW} goto lose
-               }}
-             }}"
+              }}"
         );
         router.run_with_input("nft", &["-f", "-"], &ruleset)?;
     }
@@ -91,6 +84,15 @@ fn add_links(rules: &mut String, chain: &str, links: &BTreeMap<String, LinkQuali
                 some => format!("numgen random mod {WHOLE} < {some} "),
             };
             *rules += &format!("add rule {chain} iifname \"{interface}\" {chance}{target}\n");
+        }
+        if quality.rate_pps > 0.0 {
+            // A bucket of tokens runs dry when a queue of its size that is served at its rate is full.
+            let (rate, packets) =
+                (quality.rate_pps.round() as u64, quality.queue.saturating_add(1));
+            *rules += &format!(
+                "add rule {chain} iifname \"{interface}\" \
+                 limit rate over {rate}/second burst {packets} packets goto lose\n"
+            );
         }
         if is_slow(quality) {
             *rules += &format!(

@@ -7,6 +7,7 @@
 //! beside its log is looked for (`unlogged`). Only what a machine can do in real time is possible: all
 //! clocks are one, and packets a second are few.
 
+mod account;
 mod applications;
 mod edge;
 mod faults;
@@ -17,14 +18,14 @@ mod unlogged;
 mod wiring;
 mod witness;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Key, Layout, WideKey};
+use calumma_sketch::Layout;
 
 use self::applications::Applications;
 use self::edge::EdgeSwitch;
@@ -33,9 +34,9 @@ use self::slow::SlowLinks;
 use self::wiring::Wiring;
 use self::witness::Witness;
 use crate::calumma::{Controller, Place, Reports};
-use crate::fabric::{Run, interrupt, link};
+use crate::fabric::{Run, interrupt};
 use crate::scenario::{Network, Scenario};
-use crate::simulate::{Entered, EpochTruth, Outcome};
+use crate::simulate::{Entered, Outcome};
 use crate::topology::{EdgeKind, LinkQuality, Routes, Topology};
 use crate::workload::{FlowSet, Traffic};
 
@@ -43,9 +44,6 @@ const CONTROLLER_PORT: u16 = 7620;
 
 /// How long switches and controller may take until a first epoch is complete.
 const START_LIMIT: Duration = Duration::from_secs(40);
-
-/// How long after an epoch's end its last packets have surely been logged.
-const SETTLED: Duration = Duration::from_millis(200);
 
 /// How long after the last epoch its report may come, beyond the controller's grace.
 const LAST_REPORT: Duration = Duration::from_secs(5);
@@ -110,6 +108,7 @@ impl Live {
     pub fn start(scenario: &Scenario, testbed: &Path) -> Result<Self> {
         let topology = scenario.topology()?;
         let clock = scenario.live_clock()?;
+        check_links(&topology, clock)?;
         let run = Run::begin()?;
         let wiring = Wiring::create(&run, &topology)?;
         for router in wiring.routers() {
@@ -239,91 +238,6 @@ impl Live {
         let routers = self.wiring.routers().iter().zip(&faults);
         routers.into_iter().try_for_each(|(router, faults)| faults::set(router, faults))
     }
-
-    /// Reports on settled epochs, each beside what happened.
-    fn outcomes(&mut self) -> Result<Vec<Outcome>> {
-        let fresh = self.take_reports();
-        self.pending.extend(fresh);
-        let read_until_ns = self.witness.as_ref().map_or(0, Witness::read_until_ns);
-        let settled_ns = read_until_ns.saturating_sub(SETTLED.as_nanos() as u64);
-        let end_of = |report: &EpochReport| self.clock.start_of(report.epoch + 1);
-        let ready = self.pending.iter().take_while(|report| end_of(report) <= settled_ns).count();
-        let ready: Vec<EpochReport> = self.pending.drain(..ready).collect();
-        ready.into_iter().filter_map(|report| self.outcome(report).transpose()).collect()
-    }
-
-    /// A report in the scenario's terms, beside what happened; none where it is on an epoch that is
-    /// none of the scenario's.
-    fn outcome(&mut self, mut report: EpochReport) -> Result<Option<Outcome>> {
-        let flows = match &self.witness {
-            Some(witness) => witness.take(report.epoch)?,
-            None => Vec::new(),
-        };
-        if report.epoch >= self.next_report {
-            let in_all = report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();
-            let goes_on = report.complete && report.epoch == self.next_report;
-            self.counted = self.counted.filter(|_| goes_on).map(|counted| counted + in_all);
-            self.next_report = report.epoch + 1;
-        }
-        let Some((number, entered)) = self.entered.remove(&report.epoch) else { return Ok(None) };
-        if let Some(plan) = &mut report.plan {
-            plan.effective_epoch = number + plan.effective_epoch.saturating_sub(report.epoch);
-        }
-        report.epoch = number;
-        let response_ms = report.timing.map_or(0.0, |timing| timing.planned_ms - timing.egress_ms);
-        Ok(Some(Outcome {
-            truth: EpochTruth { flows, entered: Some(entered) },
-            frame_bytes: None,
-            response: Duration::from_secs_f64(response_ms.max(0.0) / 1e3),
-            report,
-        }))
-    }
-
-    /// Stops everything, and holds what was seen on the way against the kernel's counters.
-    fn account(&mut self) -> Result<()> {
-        let with_applications = std::mem::take(&mut self.applications).finish()?;
-        self.wiring.wait_quiet()?;
-        let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
-        let mut counters: HashMap<WideKey, u64> = HashMap::new();
-        for router in self.wiring.routers() {
-            for loss in faults::losses(router)? {
-                let flow = loss.flow;
-                let key = WideKey::new(flow.src, flow.dst, flow.sport, flow.dport, flow.proto)
-                    .with_context(|| format!("{flow:?}: addresses of two families"))?;
-                *counters.entry(key).or_default() += loss.lost;
-            }
-        }
-        self.doubts = unlogged::by_kernel(&self.wiring, &self.before)?;
-        let kernel = link::all_counters(self.wiring.switches())?;
-        for (edge, name) in self.topology.edges().iter().enumerate() {
-            let Some(switch) = self.edges[edge].take() else { continue };
-            let totals = switch.stop()?;
-            if let Some(totals) = totals.filter(|_| !self.restarted.contains(&edge)) {
-                let interfaces = self.wiring.ports(edge).concat();
-                self.doubts.extend(unlogged::by_edge(name, &interfaces, &kernel, &totals));
-            }
-        }
-        if let Some((controller, _)) = self.controller.take() {
-            controller.stop()?;
-        }
-        let logged = self.witness.take().map(Witness::finish).transpose()?.unwrap_or_default();
-        ensure!(
-            logged == counters,
-            "routers counted losses of {} flows, {} packets, but logged {} flows, {} packets",
-            counters.len(),
-            counters.values().sum::<u64>(),
-            logged.len(),
-            logged.values().sum::<u64>()
-        );
-        // Applications may send on after the last epoch.
-        if let Some(counted) = self.counted.filter(|_| !with_applications) {
-            ensure!(
-                counted == sent,
-                "hosts sent {sent} packets, but {counted} entered by the reports"
-            );
-        }
-        Ok(())
-    }
 }
 
 impl Network for Live {
@@ -342,6 +256,7 @@ impl Network for Live {
     }
 
     fn set_links(&mut self, topology: &Topology) -> Result<()> {
+        check_links(topology, self.clock)?;
         self.topology = topology.clone();
         self.routes = Routes::new(topology);
         self.flows.reroute(topology, &self.routes);
@@ -410,6 +325,11 @@ impl Network for Live {
     fn doubts(&self) -> &[String] {
         &self.doubts
     }
+}
+
+/// What slow links can't do is refused.
+fn check_links(topology: &Topology, clock: EpochClock) -> Result<()> {
+    topology.links().iter().try_for_each(|link| slow::check(&link.quality, clock))
 }
 
 /// The system's time in nanoseconds since the Unix epoch.

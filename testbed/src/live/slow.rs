@@ -1,13 +1,15 @@
 //! Links that take their time: they delay packets, each by more or less, so that these overtake one
-//! another, and carry so many a second, with a queue for the others that overflows.
+//! another, and let packets wait where more come than they carry.
 //!
-//! The kernel knows no such links here (there is no `netem`), so a router's rule hands out packets that
-//! come in over one as its packet log and drops them, and they are sent on from here when they are due,
-//! through a raw socket of the router's. What finds the queue full is sent on at once with a mark, by
-//! which a rule loses it, counts it and logs it as any other loss: the truth stays the kernel's.
+//! A rule of the router hands out packets that come in over one as a packet log and drops them; they are
+//! sent on from here when they are due, through a raw socket of the router's. Nothing is lost here: what a
+//! link does not carry, and finds no room in its queue, the rule before loses ([`faults`](super::faults)).
+//!
+//! Why not the kernel's own means: `netem` is a module that many kernels do without, this project's first
+//! machine among them, as it does without nftables' `queue`. `tbf` and `htb` are more common, but let no
+//! packet overtake another, and of what their queues drop they count only how much.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::{SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,19 +18,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use calumma_epoch::EpochClock;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, setsockopt, socket,
-    sockopt,
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, socket,
 };
 use nix::sys::time::TimeSpec;
 
-use super::faults::OVERFLOW;
 use super::nflog::Log;
 use super::sender::send;
 use super::unix_ns;
 use crate::fabric::Namespace;
+use crate::queue::Queue;
 use crate::topology::LinkQuality;
 use crate::workload::Draw;
 
@@ -41,6 +43,24 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Whether a link of this quality is a slow one.
 pub(super) fn is_slow(quality: &LinkQuality) -> bool {
     quality.jitter_us > 0.0 || quality.rate_pps > 0.0
+}
+
+/// Checks that packets get over a slow link so soon that the log of what is lost behind it tells the epoch
+/// that they entered in: a way of four such links takes no longer than an epoch.
+pub(super) fn check(quality: &LinkQuality, clock: EpochClock) -> Result<()> {
+    if !is_slow(quality) {
+        return Ok(());
+    }
+    let LinkQuality { delay_us, jitter_us, rate_pps, queue, .. } = *quality;
+    let waiting_us = if rate_pps > 0.0 { f64::from(queue + 1) * 1e6 / rate_pps } else { 0.0 };
+    let most_us = clock.length_ns() as f64 / 4e3;
+    let takes_us = delay_us + jitter_us + waiting_us;
+    ensure!(
+        takes_us <= most_us,
+        "a link takes a packet up to {takes_us:.0} us: delay_us, jitter_us and a full queue may take \
+         {most_us:.0} us, a quarter of an epoch, in a live fabric"
+    );
+    Ok(())
 }
 
 /// What slow links into each router do, by interface.
@@ -101,8 +121,6 @@ struct Exit {
     log: Log,
     /// For IPv4 and for IPv6.
     onward: [OwnedFd; 2],
-    /// What is sent here is lost.
-    overflow: [OwnedFd; 2],
     /// What waits for each link, by interface.
     waiting: BTreeMap<String, Waiting>,
 }
@@ -111,14 +129,11 @@ impl Exit {
     /// In the network namespace that the thread is in.
     fn open() -> Result<Self> {
         let raw = |family| {
-            let kind = (SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
-            socket(family, kind.0, kind.1, kind.2).context("a raw socket of a router")
+            let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+            socket.context("a raw socket of a router")
         };
-        let both = || anyhow::Ok([raw(AddressFamily::Inet)?, raw(AddressFamily::Inet6)?]);
-        let overflow: [OwnedFd; 2] = both()?;
-        overflow.iter().try_for_each(|socket| setsockopt(socket, sockopt::Mark, &OVERFLOW))?;
-        let log = Log::open(SLOW_GROUP, u16::MAX)?;
-        Ok(Self { log, onward: both()?, overflow, waiting: BTreeMap::new() })
+        let onward = [raw(AddressFamily::Inet)?, raw(AddressFamily::Inet6)?];
+        Ok(Self { log: Log::open(SLOW_GROUP, u16::MAX)?, onward, waiting: BTreeMap::new() })
     }
 }
 
@@ -130,26 +145,17 @@ struct Waiting {
 
 impl Waiting {
     /// When a packet that comes at `now_ns` arrives at the other end, in nanoseconds since the Unix
-    /// epoch; none where the queue is full.
-    fn arrives_ns(&mut self, quality: &LinkQuality, now_ns: u64, draw: Draw) -> Option<u64> {
+    /// epoch.
+    fn arrives_ns(&mut self, quality: &LinkQuality, now_ns: u64, draw: Draw) -> u64 {
         let mut leaves_ns = now_ns as f64;
         if quality.rate_pps > 0.0 {
-            let a_packet_ns = 1e9 / quality.rate_pps;
-            let waits_ns = (self.through_ns - leaves_ns).max(0.0);
-            if waits_ns > f64::from(quality.queue) * a_packet_ns {
-                return None;
-            }
-            leaves_ns += waits_ns + a_packet_ns;
+            leaves_ns = leaves_ns.max(self.through_ns) + 1e9 / quality.rate_pps;
             self.through_ns = leaves_ns;
         }
         let on_its_way_ns = (quality.delay_us + quality.jitter_us * draw.share()) * 1e3;
-        Some((leaves_ns + on_its_way_ns) as u64)
+        (leaves_ns + on_its_way_ns) as u64
     }
 }
-
-/// A packet under way: when it is due, a number that keeps the order of those due at once, the router,
-/// and the packet.
-type UnderWay = BinaryHeap<Reverse<(u64, u64, usize, Vec<u8>)>>;
 
 fn follow(
     exits: &mut [Exit],
@@ -158,31 +164,26 @@ fn follow(
     draw: Draw,
 ) -> Result<()> {
     let mut buffer = vec![0; 1 << 18];
-    let mut under_way = UnderWay::new();
+    // The packets under way, each with its router.
+    let mut under_way: Queue<(usize, Vec<u8>)> = Queue::new();
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
-        let next_ns = under_way.peek().map_or(u64::MAX, |Reverse((due_ns, ..))| *due_ns);
+        let next_ns = under_way.next_ns().unwrap_or(u64::MAX);
         wait(exits, Duration::from_nanos(next_ns.saturating_sub(unix_ns()?)).min(LOOK))?;
         let qualities = qualities.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (router, (exit, qualities)) in exits.iter_mut().zip(&qualities).enumerate() {
-            let mut came = Vec::new();
-            exit.log.read(&mut buffer, |logged| came.push((logged.prefix, logged.packet)))?;
+            let Exit { log, waiting, .. } = exit;
             let now_ns = unix_ns()?;
-            for (interface, packet) in came {
+            log.read(&mut buffer, |logged| {
                 number += 1;
-                let quality = qualities.get(&interface).copied().unwrap_or_default();
-                let waiting = exit.waiting.entry(interface).or_default();
-                match waiting.arrives_ns(&quality, now_ns, draw.of(number)) {
-                    Some(due_ns) => under_way.push(Reverse((due_ns, number, router, packet))),
-                    None => send_on(&exit.overflow, &packet)?,
-                }
-            }
+                let quality = qualities.get(&logged.prefix).copied().unwrap_or_default();
+                let waiting = waiting.entry(logged.prefix).or_default();
+                let due_ns = waiting.arrives_ns(&quality, now_ns, draw.of(number));
+                under_way.push(due_ns, (router, logged.packet));
+            })?;
         }
         let now_ns = unix_ns()?;
-        while let Some(Reverse((due_ns, ..))) = under_way.peek()
-            && *due_ns <= now_ns
-            && let Some(Reverse((_, _, router, packet))) = under_way.pop()
-        {
+        while let Some((_, (router, packet))) = under_way.pop_before(now_ns + 1) {
             send_on(&exits[router].onward, &packet)?;
         }
     }
@@ -218,16 +219,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_wait_for_their_turn_and_are_refused_where_the_queue_is_full() {
-        let quality =
-            LinkQuality { delay_us: 10.0, rate_pps: 1000.0, queue: 3, ..LinkQuality::default() };
+    fn packets_wait_for_their_turn() {
+        let quality = LinkQuality { delay_us: 10.0, rate_pps: 1000.0, ..LinkQuality::default() };
         let mut waiting = Waiting::default();
         let mut arrives = |now_ns| waiting.arrives_ns(&quality, now_ns, Draw::new(1));
         let now_ns = 1_000_000_000;
-        let at_once: Vec<_> = (0..6).map(|_| arrives(now_ns)).collect();
-        let ms = |ms: u64| Some(now_ns + ms * 1_000_000 + 10_000);
-        // One is under way and three wait.
-        assert_eq!(at_once, [ms(1), ms(2), ms(3), ms(4), None, None]);
+        let ms = |ms: u64| now_ns + ms * 1_000_000 + 10_000;
+        let at_once: Vec<_> = (0..4).map(|_| arrives(now_ns)).collect();
+        assert_eq!(at_once, [ms(1), ms(2), ms(3), ms(4)]);
         assert_eq!(arrives(now_ns + 1_000_000), ms(5));
         assert_eq!(arrives(now_ns + 50_000_000), ms(51), "nothing is saved up");
     }
@@ -236,8 +235,8 @@ mod tests {
     fn packets_take_more_or_less_within_the_jitter() {
         let quality = LinkQuality { delay_us: 10.0, jitter_us: 400.0, ..LinkQuality::default() };
         let mut waiting = Waiting::default();
-        let mut arrives = |n| waiting.arrives_ns(&quality, 0, Draw::new(1).of(n)).unwrap();
-        let all: Vec<u64> = (0..1000).map(&mut arrives).collect();
+        let arrives = |n| waiting.arrives_ns(&quality, 0, Draw::new(1).of(n));
+        let all: Vec<u64> = (0..1000).map(arrives).collect();
         assert!(all.iter().all(|arrives_ns| (10_000..=410_000).contains(arrives_ns)));
         assert!(all.iter().min().unwrap() + 350_000 < *all.iter().max().unwrap());
     }

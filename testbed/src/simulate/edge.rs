@@ -6,7 +6,7 @@ use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::worker::MarkedRun;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{Attention, KeyKind, WideKey};
-use calumma_wire::{Marking, Message, Outcome, SwitchKind};
+use calumma_wire::{Defects, Marking, Message, Outcome, SideHead, SwitchKind};
 
 use super::clock::SwitchClock;
 use super::network::Bytes;
@@ -184,6 +184,16 @@ impl Edge {
         };
         Some(encoded(&Message::Applied { effective_epoch: epoch, outcome }))
     }
+}
+
+/// What the frame of either side begins with. Nobody looks at a simulated switch's totals.
+pub(super) fn side_head<'a>(
+    epoch: u64,
+    attention: &'a Attention,
+    defects: &'a Defects,
+    packets: u64,
+) -> SideHead<'a> {
+    SideHead { epoch, attention, defects, packets, counters: &[] }
 }
 
 fn encoded(message: &Message) -> Vec<u8> {

@@ -12,7 +12,6 @@ mod clock;
 mod controller;
 mod edge;
 mod network;
-mod queue;
 mod software;
 mod tofino;
 mod truth;

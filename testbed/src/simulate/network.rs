@@ -11,9 +11,9 @@ use calumma_wire::FrameReader;
 
 use super::controller::{Controller, Reported};
 use super::edge::Edge;
-use super::queue::Queue;
 use super::truth::{EpochTruth, FlowTruth};
 use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
+use crate::queue::Queue;
 use crate::topology::{Routes, Topology};
 use crate::workload::pcap::packets_of;
 use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};

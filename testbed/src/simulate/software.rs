@@ -9,6 +9,7 @@ use calumma_edge::worker::{MarkedRun, Policy, Worker};
 use calumma_sketch::{Attention, FlowKey, IngressGroup, Key, KeyKind, WideKey, either};
 use calumma_wire::{Defects, Message, SideHead, encode_egress, encode_ingress};
 
+use super::edge::side_head;
 use super::network::Bytes;
 
 /// A switch of one lcore.
@@ -79,13 +80,7 @@ impl Software {
             Part::Ingress { epoch, record, mixed_attention, .. } => {
                 let defects =
                     Defects { stall_ns: record.stall_ns, mixed_attention, ..Defects::default() };
-                let head = SideHead {
-                    epoch,
-                    attention: record.group.attention(),
-                    defects: &defects,
-                    packets: record.packets,
-                    counters: &[],
-                };
+                let head = side_head(epoch, record.group.attention(), &defects, record.packets);
                 either!(&record.group, group => encode_group(&mut frame, &head, group));
                 self.collector.recycle(record);
             }
@@ -95,13 +90,7 @@ impl Software {
                     foreign_packets: record.foreign_packets,
                     mixed_attention,
                 };
-                let head = SideHead {
-                    epoch,
-                    attention: record.group.attention(),
-                    defects: &defects,
-                    packets: record.packets,
-                    counters: &[],
-                };
+                let head = side_head(epoch, record.group.attention(), &defects, record.packets);
                 either!(&record.group, group => encode_egress(&mut frame, &head, group.downstream()));
                 self.collector.recycle(record);
             }

@@ -14,8 +14,9 @@ use calumma_switchd::collector::registers;
 use calumma_switchd::entries::{self, Match, TableEntry};
 use calumma_switchd::sketches::{EgressSketches, IngressSketches};
 use calumma_tna::{Entry, Switch};
-use calumma_wire::{Defects, Message, SideHead, encode_egress, encode_ingress};
+use calumma_wire::{Defects, Message, encode_egress, encode_ingress};
 
+use super::edge::side_head;
 use super::network::{Bytes, IP_OFFSET, mark_of};
 use crate::calumma::p4;
 use crate::workload::frame;
@@ -199,13 +200,8 @@ impl Session {
         let words = self.words(&Source::INGRESS, timestamp_bit(before))?;
         let IngressSketches { packets, classifier, upstream } =
             IngressSketches::new(&self.layout, &words)?;
-        let head = SideHead {
-            epoch: before,
-            attention,
-            defects: &Defects::default(),
-            packets,
-            counters: &[],
-        };
+        let defects = Defects::default();
+        let head = side_head(before, attention, &defects, packets);
         let mut frame = Vec::new();
         encode_ingress(&mut frame, &head, &classifier, &upstream, None);
         Ok(vec![frame])
@@ -223,13 +219,8 @@ impl Session {
         let unencoded = self.left(0)?;
         let words = self.words(&Source::EGRESS, bit)?;
         let EgressSketches { encoded, downstream } = EgressSketches::new(&self.layout, &words)?;
-        let head = SideHead {
-            epoch,
-            attention: &attention,
-            defects: &Defects::default(),
-            packets: encoded + unencoded - self.unencoded,
-            counters: &[],
-        };
+        let defects = Defects::default();
+        let head = side_head(epoch, &attention, &defects, encoded + unencoded - self.unencoded);
         let mut frame = Vec::new();
         encode_egress(&mut frame, &head, &downstream);
         self.unencoded = unencoded;

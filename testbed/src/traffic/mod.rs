@@ -1,6 +1,4 @@
-//! Traffic between the two hosts of a [`Pair`](crate::fabric::Pair), made by real applications: iperf3 over TCP and UDP,
-//! HTTP,
-//! and many short TCP connections of our own.
+//! Traffic between hosts, made by real applications: iperf3 over TCP and UDP, HTTP, and many short TCP connections.
 
 pub mod http;
 mod iperf;

@@ -1,11 +1,11 @@
-//! What is to happen, in the order of time.
+//! What is to happen, in the order of time: in the simulation, and on a live fabric's slow links.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// A queue of things to come. What comes at the same time comes in the order in which it was put in.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub(crate) struct Queue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     number: u64,
 }
@@ -18,18 +18,23 @@ struct Entry<T> {
 }
 
 impl<T> Queue<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new(), number: 0 }
     }
 
-    pub(super) fn push(&mut self, at_ns: u64, what: T) {
+    pub(crate) fn push(&mut self, at_ns: u64, what: T) {
         self.number += 1;
         self.heap.push(Reverse(Entry { at_ns, number: self.number, what }));
     }
 
+    /// When the next thing comes, if there is one.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(entry)| entry.at_ns)
+    }
+
     /// The next thing, if it comes before `end_ns`, and its time.
-    pub(super) fn pop_before(&mut self, end_ns: u64) -> Option<(u64, T)> {
-        if self.heap.peek()?.0.at_ns >= end_ns {
+    pub(crate) fn pop_before(&mut self, end_ns: u64) -> Option<(u64, T)> {
+        if self.next_ns()? >= end_ns {
             return None;
         }
         self.heap.pop().map(|Reverse(entry)| (entry.at_ns, entry.what))

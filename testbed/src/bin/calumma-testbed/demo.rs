@@ -1,0 +1,66 @@
+//! `demo`: two edges and a controller find what a network loses.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use calumma_testbed::demo;
+use calumma_testbed::traffic::Mix;
+use clap::Args;
+
+use crate::output::verdict;
+use crate::prepare;
+
+/// Watch two edge switches and the controller find every packet a network loses
+///
+/// Two hosts, two calumma-edge processes and between them a namespace that routes and drops packets at random. Writes
+/// epochs.jsonl (the reports) and truth.json (the kernel's counts of what it dropped). Exits with 1 unless they are equal
+/// for every flow. Needs root, and the programs calumma-edge and calumma-controller beside this one; cleans up after
+/// itself, also on Ctrl-C.
+#[derive(Args)]
+pub(crate) struct Demo {
+    #[command(flatten)]
+    traffic: Traffic,
+    /// Where epochs.jsonl and truth.json go
+    #[arg(long, default_value = "demo-out", value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl Demo {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let (testbed, _guard) = prepare()?;
+        let Self { traffic, out } = self;
+        let result = demo::run(&traffic.mix(), traffic.loss_permille, &testbed, &out)?;
+        println!("\n{}", result.to_text());
+        Ok(verdict(result.is_equal()))
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Traffic {
+    /// How long to send, in seconds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// TCP and UDP packets the core drops, of a thousand
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=999))]
+    pub(crate) loss_permille: u16,
+    /// TCP from h1 to h2, in Mbit/s; a quarter of it goes back from h2 to h1
+    #[arg(long, default_value_t = 200)]
+    tcp_mbit: u32,
+    /// UDP from h1 to h2, in Mbit/s
+    #[arg(long, default_value_t = 50)]
+    udp_mbit: u32,
+    /// Short TCP connections from h1 to h2, spread over the time
+    #[arg(long, default_value_t = 300)]
+    connections: u32,
+    /// Transfers over IPv6, short connections over IPv4, all in the same sketches
+    #[arg(long)]
+    ipv6: bool,
+}
+
+impl Traffic {
+    pub(crate) fn mix(&self) -> Mix {
+        let Self { seconds, tcp_mbit, udp_mbit, connections, ipv6, .. } = *self;
+        Mix { seconds, tcp_mbit, udp_mbit, connections, ipv6 }
+    }
+}

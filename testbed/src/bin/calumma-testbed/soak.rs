@@ -1,0 +1,47 @@
+//! `soak`: edges for long, every packet accounted for.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use calumma_testbed::soak;
+use clap::Args;
+
+use crate::output::{accounted, verdict};
+use crate::prepare;
+
+/// Push packets through two edges over shared memory, and account for every one of them
+///
+/// dpdk-testpmd sends 64-byte packets as fast as it can, over net_memif, through calumma-edge twice. Exits with 1 unless every
+/// packet is recorded in exactly one epoch, sent on or dropped for a reason, and what was dropped is what the controller
+/// reports as lost. Needs root, dpdk-testpmd, and the programs calumma-edge and calumma-controller beside this one.
+#[derive(Args)]
+pub(crate) struct Soak {
+    /// Packets to send, at least
+    #[arg(long, default_value_t = 100_000_000, conflicts_with_all = ["topology", "minutes"])]
+    packets: u64,
+    /// Lcores of each edge
+    #[arg(long, default_value_t = 1)]
+    lcores: usize,
+    /// Instead, a live fabric of this topology (leaf-spine:4x2) whose links lose and double packets: every report is
+    /// held against the kernel's log of them
+    #[arg(long, requires = "minutes")]
+    topology: Option<String>,
+    /// How long the fabric is soaked
+    #[arg(long, requires = "topology", value_parser = clap::value_parser!(u64).range(1..=1440))]
+    minutes: Option<u64>,
+    /// Where the fabric's reports, truth and verdicts go
+    #[arg(long, requires = "topology", value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Soak {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let (testbed, _guard) = prepare()?;
+        if let (Some(topology), Some(minutes)) = (self.topology, self.minutes) {
+            return soak::fabric::run(&topology, minutes, self.out, testbed).map(verdict);
+        }
+        let result = soak::run(self.packets, self.lcores, &testbed)?;
+        accounted(&result, &result.complaints())
+    }
+}
