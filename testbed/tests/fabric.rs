@@ -83,8 +83,8 @@ fn a_run_cleans_up_after_ctrl_c_and_its_guard_after_it_was_killed() {
     let interrupted = start(&["baseline", "--seconds", "60"]);
     programs_of(&interrupted, 1);
     let killed = start(&["run", "--live", MIXED]);
-    // A controller, a software edge, and a hardware edge of two programs.
-    let programs = programs_of(&killed, 4);
+    // A controller, three software edges, and a hardware edge of two programs.
+    let programs = programs_of(&killed, 6);
     let pid = |child: &Child| Pid::from_raw(child.id() as i32);
 
     kill(pid(&interrupted), Signal::SIGINT).expect("it can be interrupted");
@@ -94,7 +94,8 @@ fn a_run_cleans_up_after_ctrl_c_and_its_guard_after_it_was_killed() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("interrupted: stopping and cleaning up"), "{said}");
     assert_eq!(namespaces_of(interrupted_pid), [""; 0]);
-    assert_eq!(namespaces_of(killed.id()).len(), 8, "the other run's are not touched");
+    // Of eight hosts, six routers, and the switches.
+    assert_eq!(namespaces_of(killed.id()).len(), 15, "the other run's are not touched");
 
     let killed_pid = killed.id();
     kill(pid(&killed), Signal::SIGKILL).expect("it can be killed");

@@ -16,8 +16,9 @@ use crate::report::{DecodeState, NetworkState};
 const CLEARLY_FEWER: f64 = 0.96;
 
 /// Standard errors by which victims that were sampled must be fewer than would turn a network ill
-/// for an ill one to be taken for healthy: else it would be again and again where they are hardly more.
-const SURE: f64 = 2.0;
+/// for an ill one to be taken for healthy. It is asked anew in every epoch, so what chance does once in
+/// thousands of them must not be enough where they are hardly more.
+const SURE: f64 = 4.0;
 
 /// The LL encoder is small and sampled, so its load varies: its band is this much lower than that of
 /// others at its lower end and its aim, and higher at its upper end.

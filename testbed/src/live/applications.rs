@@ -11,14 +11,11 @@ use crate::fabric::{Namespace, Process, Run};
 use crate::scenario::{Application, ApplicationKind};
 use crate::topology::Topology;
 use crate::traffic::short::Outcome;
-use crate::traffic::{Iperf, Protocol, SHORT_PORT, serve, start};
+use crate::traffic::{Iperf, Protocol, serve, start};
 use crate::workload::{host_address, host_address6};
 
-/// The first of the ports of iperf3.
+/// The port of the first application's server; others have the next ones.
 const FIRST_PORT: u16 = 5300;
-
-/// The port of HTTP servers.
-const HTTP_PORT: u16 = 80;
 
 /// How long before the scenario's end applications end, so that their last packets are within it.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -35,14 +32,6 @@ enum Client {
     Iperf(Iperf),
     /// One of the testbed program's own.
     Own,
-}
-
-/// A server and a client of the testbed program's own.
-struct Own {
-    port: u16,
-    programs: [&'static str; 2],
-    /// How often the client does what it does, and the option that says so.
-    times: (&'static str, u32),
 }
 
 impl Applications {
@@ -68,12 +57,14 @@ impl Applications {
                 false => host_address(to, number).into(),
                 true => host_address6(to, number).into(),
             };
-            let own = match application.kind {
+            let port = FIRST_PORT + at as u16;
+            // Of the testbed's own: server, client, and how often that does what it does in a second.
+            let (serving, asking, option, often) = match application.kind {
                 ApplicationKind::Tcp | ApplicationKind::Udp => {
                     let udp = application.kind == ApplicationKind::Udp;
                     let iperf = Iperf {
                         protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
-                        port: FIRST_PORT + at as u16,
+                        port,
                         mbit: application.mbit.max(1),
                         seconds,
                         reverse: false,
@@ -83,21 +74,16 @@ impl Applications {
                     all.clients.push((Client::Iperf(iperf), iperf.start(client, &address, logs)?));
                     continue;
                 }
-                ApplicationKind::Short => Own {
-                    port: SHORT_PORT,
-                    programs: ["short-server", "short-client"],
-                    times: ("--connections", application.connections * seconds),
-                },
-                ApplicationKind::Http => Own {
-                    port: HTTP_PORT,
-                    programs: ["http-server", "http-client"],
-                    times: ("--requests", application.requests * seconds),
-                },
+                ApplicationKind::Short => {
+                    ("short-server", "short-client", "--connections", application.connections)
+                }
+                ApplicationKind::Http => {
+                    ("http-server", "http-client", "--requests", application.requests)
+                }
             };
-            let Own { port, programs: [serving, asking], times: (option, times) } = own;
             let place = SocketAddr::new(address, port);
             all.servers.push(serve(server, serving, place, testbed, logs)?);
-            let [times, seconds] = [times, seconds].map(|number| number.to_string());
+            let [times, seconds] = [often * seconds, seconds].map(|number| number.to_string());
             let args = [asking, &place.to_string(), option, &times, "--seconds", &seconds];
             let process = start(client, testbed, &format!("{asking}-{at}"), &args, logs)?;
             all.clients.push((Client::Own, process));

@@ -52,8 +52,8 @@ connections = 5
 
 [[application]]
 kind = "http"
-from = "e3"
-to = "e4"
+from = "e2"
+to = "e1"
 requests = 10
 
 [[expect]]

@@ -11,7 +11,7 @@ use super::iperf::{Iperf, Protocol, Totals};
 use super::short::Outcome;
 use crate::fabric::{H2_ADDRESS, H2_ADDRESS6, Namespace, Pair, Process};
 
-pub(crate) const SHORT_PORT: u16 = 7000;
+const SHORT_PORT: u16 = 7000;
 const TCP_PORT: u16 = 5201;
 const UDP_PORT: u16 = 5202;
 const REVERSE_PORT: u16 = 5203;

@@ -7,4 +7,4 @@ pub mod short;
 
 pub use iperf::{Iperf, Protocol, Totals};
 pub use mix::{Mix, Report};
-pub(crate) use mix::{SHORT_PORT, serve, start};
+pub(crate) use mix::{serve, start};
