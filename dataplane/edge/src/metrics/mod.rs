@@ -13,21 +13,22 @@ use axum::routing::get;
 use axum::{Json, Router};
 use tracing::{error, info};
 
+use crate::cpus::Cpus;
 use crate::status::{Board, Status};
 
 pub use self::text::prometheus;
 
-/// Serves what hangs on `board` from a thread of its own, for as long as the process lives.
+/// Serves what hangs on `board` from a thread of its own on `cpus`, for as long as the process lives.
 ///
 /// # Errors
 /// When the address can't be listened on.
-pub fn serve(listen: SocketAddr, board: Board) -> anyhow::Result<()> {
+pub fn serve(listen: SocketAddr, board: Board, cpus: Cpus) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen)
         .with_context(|| format!("metrics.listen: listening on {listen}; is it in use?"))?;
     listener.set_nonblocking(true).context("metrics.listen")?;
     info!(address = %listener.local_addr()?, "metrics");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+    cpus.spawn("metrics", move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             axum::serve(listener, router(board)).await
