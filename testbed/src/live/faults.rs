@@ -56,7 +56,7 @@ pub(super) fn install(router: &Namespace) -> Result<()> {
                  udp length 12 accept
                  meta l4proto {{ tcp, udp }} jump links
                }}
-              }}"
+             }}"
         );
         router.run_with_input("nft", &["-f", "-"], &ruleset)?;
     }
