@@ -47,13 +47,15 @@ impl Driver {
         self.runtime.block_on(self.client.write(updates))
     }
 
-    /// All entries of a table, as the driver numbers them.
+    /// All entries of a table, as the driver numbers them, without what happens on a miss.
     ///
     /// # Errors
     /// No such table, or the driver refuses.
     pub fn entries(&self, table: &str) -> Result<Vec<Entry>, ClientError> {
         let entity = self.info().table(table)?.entry(None, None);
-        self.runtime.block_on(self.client.read(vec![entity]))
+        let mut entries = self.runtime.block_on(self.client.read(vec![entity]))?;
+        entries.retain(|entry| !entry.is_default_entry);
+        Ok(entries)
     }
 
     /// One entry of a table that no program declares; none where it is not there.
