@@ -75,9 +75,11 @@ fn values(port: &PortConfig, speed: Speed) -> [(&'static str, Value); 4] {
         Speed::G400 => "BF_SPEED_400G",
     };
     let fec = match port.fec {
+        // Of two words for the same, those that a driver answers with: a port that is not what it should be goes down
+        // for a moment.
         Fec::None => "BF_FEC_TYP_NONE",
         Fec::Fc => "BF_FEC_TYP_FC",
-        Fec::Rs => "BF_FEC_TYP_RS",
+        Fec::Rs => "BF_FEC_TYP_REED_SOLOMON",
     };
     let agrees = match port.autonegotiation {
         AutoNegotiation::Default => "PM_AN_DEFAULT",

@@ -46,6 +46,16 @@ pub(crate) struct PortCount {
     pub(crate) sent: Count,
 }
 
+impl PortCount {
+    /// Begins anew.
+    pub(crate) fn clear(&self) {
+        for Count { frames, octets } in [&self.received, &self.sent] {
+            frames.store(0, Ordering::Relaxed);
+            octets.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// What each port has counted, by its number.
 pub(crate) type Counts = BTreeMap<u16, PortCount>;
 

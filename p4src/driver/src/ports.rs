@@ -47,7 +47,14 @@ impl Ports {
                 return Err(Status::not_found(format!("$PORT: there is no port {number}")));
             }
             UpdateType::Delete => entries.remove(&number),
-            _ => entries.insert(number, entry),
+            _ => {
+                // A port that is added anew counts from nothing.
+                let plug = u16::try_from(number).ok().and_then(|number| self.counts.get(&number));
+                if let Some(count) = plug.filter(|_| !there) {
+                    count.clear();
+                }
+                entries.insert(number, as_answered(entry))
+            }
         };
         Ok(())
     }
@@ -88,6 +95,18 @@ impl Ports {
             _ => Ok(found),
         }
     }
+}
+
+/// An entry with the words that the driver has for it.
+fn as_answered(mut entry: TableEntry) -> TableEntry {
+    for field in entry.data.iter_mut().flat_map(|data| &mut data.fields) {
+        if let (port::FEC, Some(DataValue::Str(word))) = (field.field_id, &mut field.value)
+            && let Some([answered, _]) = port::SAME_FEC.iter().find(|same| same.contains(&&**word))
+        {
+            *word = (*answered).to_owned();
+        }
+    }
+    entry
 }
 
 fn counted(number: u16, count: &PortCount) -> Entity {

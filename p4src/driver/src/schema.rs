@@ -41,6 +41,10 @@ pub(crate) mod port {
     pub(crate) const AUTO_NEGOTIATION: u32 = 5;
     pub(crate) const UP: u32 = 25;
 
+    /// Words for the same error correction, the one that the driver answers with first.
+    pub(crate) const SAME_FEC: [[&str; 2]; 2] =
+        [["BF_FEC_TYP_FC", "BF_FEC_TYP_FIRECODE"], ["BF_FEC_TYP_REED_SOLOMON", "BF_FEC_TYP_RS"]];
+
     pub(crate) const COUNTS: u32 = 0xFF01_0002;
     pub(crate) const RECEIVED_FRAMES: u32 = 1;
     pub(crate) const RECEIVED_OCTETS: u32 = 5;
@@ -266,7 +270,9 @@ fn ports() -> Value {
     table["key"] = json!([key(port::NUMBER, "$DEV_PORT", "Exact", &kind("uint32"))]);
     let speeds = ["1G", "10G", "25G", "40G", "50G", "100G", "200G", "400G"];
     let speeds = speeds.map(|speed| format!("BF_SPEED_{speed}"));
-    let fecs = choice(&["BF_FEC_TYP_NONE", "BF_FEC_TYP_FC", "BF_FEC_TYP_RS"]);
+    let same = port::SAME_FEC.into_iter().flatten();
+    let fecs: Vec<&str> = ["BF_FEC_TYP_NONE"].into_iter().chain(same).collect();
+    let fecs = choice(&fecs);
     let agreeing = choice(&["PM_AN_DEFAULT", "PM_AN_FORCE_ENABLE", "PM_AN_FORCE_DISABLE"]);
     table["data"] = json!([
         singleton(port::SPEED, "$SPEED", &choice(&speeds.each_ref().map(|speed| &**speed))),
