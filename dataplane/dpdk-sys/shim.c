@@ -1,5 +1,8 @@
 /* See shim.h. */
 
+/* For sets of CPUs. */
+#define _GNU_SOURCE
+
 #include <string.h>
 
 #include <rte_cycles.h>
@@ -149,6 +152,13 @@ int calumma_errno(void)
 uint64_t calumma_tsc(void)
 {
 	return rte_rdtsc();
+}
+
+bool calumma_lcore_has_cpu(uint32_t lcore, uint32_t cpu)
+{
+	rte_cpuset_t cpus = rte_lcore_cpuset(lcore);
+
+	return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &cpus);
 }
 
 uint32_t calumma_lcore_id(void)

@@ -146,6 +146,9 @@ int calumma_tel_start_list(struct rte_tel_data *list);
 int calumma_errno(void);
 /* The time stamp counter. */
 uint64_t calumma_tsc(void);
+/* Whether the lcore may run on the CPU. */
+bool calumma_lcore_has_cpu(uint32_t lcore, uint32_t cpu);
+
 /* The lcore that the calling thread is, or UINT32_MAX. */
 uint32_t calumma_lcore_id(void);
 

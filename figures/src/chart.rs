@@ -48,20 +48,26 @@ pub enum Kind {
 pub struct Series {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Standard error of each point; empty where none is known.
-    pub(crate) errors: Vec<f64>,
+    /// From where to where each point may lie; empty where that isn't known.
+    pub(crate) spread: Vec<(f64, f64)>,
     pub(crate) ours: bool,
 }
 
 impl Series {
     /// A series of points (x, y).
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), points, errors: Vec::new(), ours: false }
+        Self { name: name.into(), points, spread: Vec::new(), ours: false }
     }
 
     /// With the standard error of each point's y, drawn as a line up and down from it.
     pub fn with_errors(self, errors: Vec<f64>) -> Self {
-        Self { errors, ..self }
+        let spread = self.points.iter().zip(errors).map(|(&(_, y), e)| (y - e, y + e)).collect();
+        Self { spread, ..self }
+    }
+
+    /// With the lowest and the highest reading behind each point's y, drawn as a line between them.
+    pub fn with_spread(self, spread: Vec<(f64, f64)>) -> Self {
+        Self { spread, ..self }
     }
 
     /// One that belongs to this project: drawn boldly.
@@ -98,16 +104,16 @@ impl Chart {
         self
     }
 
-    /// Lines from a standard error below to one above each point that can be drawn on these axes.
+    /// Lines along the spread of each point that can be drawn on these axes.
     pub(crate) fn error_bars<'a>(
         &'a self,
         series: &'a Series,
     ) -> impl Iterator<Item = [(f64, f64); 2]> + 'a {
-        let points = series.points.iter().zip(&series.errors);
-        points.filter(|(point, _)| self.fits(point)).map(|(&(x, y), &error)| {
+        let points = series.points.iter().zip(&series.spread);
+        points.filter(|(point, _)| self.fits(point)).map(|(&(x, y), &(low, high))| {
             // On a logarithmic axis a line can't go down to zero.
-            let low = if self.fits(&(x, y - error)) { y - error } else { y };
-            [(x, low), (x, y + error)]
+            let low = if self.fits(&(x, low)) { low } else { y };
+            [(x, low), (x, high)]
         })
     }
 

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use crate::chart::{Chart, Kind};
 
-/// Lines of chart, series, x, y and the standard error of y where there is one, under a heading; x is
-/// a category's name in charts of bars.
+/// Lines of chart, series, x, y and from where to where y may lie where that is known, under a heading;
+/// x is a category's name in charts of bars.
 pub(crate) fn table(charts: &[Chart]) -> String {
-    let mut text = String::from("chart,series,x,y,standard error\n");
+    let mut text = String::from("chart,series,x,y,from,to\n");
     for chart in charts {
         for series in &chart.series {
             for (at, &(x, y)) in series.points.iter().enumerate() {
@@ -15,9 +15,12 @@ pub(crate) fn table(charts: &[Chart]) -> String {
                     Kind::Lines => x.to_string(),
                     Kind::Bars(names) => names.get(x as usize).cloned().unwrap_or_default(),
                 };
-                let error = series.errors.get(at).map_or(String::new(), f64::to_string);
+                let spread = match series.spread.get(at) {
+                    Some((low, high)) => format!("{low},{high}"),
+                    None => ",".to_owned(),
+                };
                 let (chart, series, x) = (quoted(&chart.title), quoted(&series.name), quoted(&x));
-                writeln!(text, "{chart},{series},{x},{y},{error}").expect("a string takes all");
+                writeln!(text, "{chart},{series},{x},{y},{spread}").expect("a string takes all");
             }
         }
     }
@@ -44,9 +47,9 @@ mod tests {
             .with(Series::new("insert", vec![(0.0, 27.1)]))
             .with(Series::new("query", vec![(0.0, 30.0)]).with_errors(vec![0.5]));
         let lines = [
-            "chart,series,x,y,standard error",
-            "\"(a) speed, one core\",insert,CM,27.1,",
-            "\"(a) speed, one core\",query,CM,30,0.5\n",
+            "chart,series,x,y,from,to",
+            "\"(a) speed, one core\",insert,CM,27.1,,",
+            "\"(a) speed, one core\",query,CM,30,29.5,30.5\n",
         ];
         assert_eq!(table(&[bars]), lines.join("\n"));
     }

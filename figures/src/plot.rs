@@ -167,6 +167,10 @@ where
                 Rectangle::new([(left, floor), (left + width, y)], colour.filled())
             };
             canvas.draw_series(chart.drawable(series).map(bar))?;
+            for [low, high] in chart.error_bars(series) {
+                let middle = |(x, y): (f64, f64)| (x + 0.1 + width * (at as f64 + 0.5), y);
+                canvas.draw_series(LineSeries::new([middle(low), middle(high)], BLACK))?;
+            }
             continue;
         }
         let stroke = colour.stroke_width(if series.ours { 4 } else { 2 });

@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::EpochReport;
+use calumma_edge::cpus::Cpus;
 use calumma_sketch::{KeyKind, WideKey};
 use serde::Serialize;
 
@@ -105,6 +106,15 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
         heavy_hitter: HEAVY_HITTER,
         shifting: ShiftingMode::Static,
     };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let polled: Vec<usize> = (0..lcores).map(|lcore| lcore % cpus).collect();
+    let places: Vec<String> =
+        polled.iter().enumerate().map(|(lcore, cpu)| format!("{lcore}@{cpu}")).collect();
+    // The lcores have their CPUs for themselves, where there are others for this program and the controller.
+    Cpus::of_this_thread()?
+        .besides(|cpu| polled.contains(&cpu))
+        .keep_to()
+        .context("keeping off the lcores' CPUs")?;
     let mut controller = Controller::start(place, &["e1"], &epochs, &measured)?;
     let file = |name: &str| run.directory().join(name).display().to_string();
     let mut pcap = String::from("--vdev=net_pcap0");
@@ -113,9 +123,6 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
         write_capture(Path::new(&name), lcore as u8)?;
         pcap += &format!(",rx_pcap={name},tx_pcap={}", file(&format!("out{lcore}.pcap")));
     }
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let places: Vec<String> =
-        (0..lcores).map(|lcore| format!("{lcore}@{}", lcore % cpus)).collect();
     let wire = Wire {
         name: "e1",
         lcores: &places.join(","),

@@ -17,7 +17,7 @@ pub fn draw(figures: &[Figure], out: &Path) -> Result<()> {
         Drawing {
             name: "edge-lengths",
             title: "What a switch carries on one core, by the packets' length",
-            claim: "Issue: 14.88 Mpps of 64-byte packets, and 0.75 of testpmd's macswap.",
+            claim: "Goal: 14.88 Mpps of 64-byte packets, and 0.75 of testpmd's macswap.",
             measure: |figures: &&[Figure]| {
                 Ok(chart(
                     figures,
@@ -41,20 +41,20 @@ pub fn draw(figures: &[Figure], out: &Path) -> Result<()> {
     produce(&drawings, &figures, "", out)
 }
 
-/// Bars of the medians of those trials that `which` names, grouped by what `group` says.
+/// Bars of the medians, with a line from the lowest reading to the highest, of those trials that `which` names, grouped by what `group` says.
 fn chart(
     figures: &[Figure],
     which: &dyn Fn(&Trial) -> bool,
     group: &dyn Fn(&Trial) -> String,
 ) -> Drawn {
-    let median = |trial: &Trial| {
-        let name = format!("{}.mpps", trial.name());
-        figures.iter().find(|figure| figure.name == name).map(|figure| figure.median)
-    };
-    let measured: Vec<(Trial, f64)> = trials(false)
+    let measured: Vec<(Trial, &Figure)> = trials(false)
         .into_iter()
         .filter(|trial| which(trial))
-        .filter_map(|trial| median(&trial).map(|mpps| (trial, mpps)))
+        .filter_map(|trial| {
+            let name = format!("{}.mpps", trial.name());
+            let figure = figures.iter().find(|figure| figure.name == name)?;
+            Some((trial, figure))
+        })
         .collect();
     let mut groups: Vec<String> = Vec::new();
     for (trial, _) in &measured {
@@ -65,18 +65,18 @@ fn chart(
     }
     let mut chart = Chart::bars("", groups.clone(), Axis::linear("Mpps"));
     for switch in Switch::ALL {
-        let points: Vec<(f64, f64)> = measured
+        let (points, spread): (Vec<_>, Vec<_>) = measured
             .iter()
             .filter(|(trial, _)| trial.switch == switch)
             .filter_map(|(trial, mpps)| {
                 let at = groups.iter().position(|other| *other == group(trial))?;
-                Some((at as f64, *mpps))
+                Some(((at as f64, mpps.median), (mpps.min, mpps.max)))
             })
-            .collect();
+            .unzip();
         if !points.is_empty() {
             let ours = switch == Switch::EDGE_ALL;
             let series = if ours { Series::ours } else { Series::new };
-            chart = chart.with(series(switch.name(), points));
+            chart = chart.with(series(switch.name(), points).with_spread(spread));
         }
     }
     Drawn::new(vec![chart]).measured(format!("{} of the switches' trials", measured.len()))

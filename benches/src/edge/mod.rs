@@ -120,6 +120,7 @@ pub fn run(
             }
         }
     }
+    let compared = ratios(trials, &readings);
     let mut figures = Vec::new();
     for ((trial, readings), searched) in trials.iter().zip(readings).zip(searched) {
         figures.push(Figure::of(format!("{}.mpps", trial.name()), "Mpps", readings));
@@ -129,26 +130,33 @@ pub fn run(
         }
     }
     figures.extend(link::of_the_edge(&edge));
-    figures.extend(ratios(&figures));
+    figures.extend(compared);
     Ok(figures)
 }
 
-/// What the figures say of one another.
-fn ratios(figures: &[Figure]) -> Vec<Figure> {
-    let median =
-        |name: &str| figures.iter().find(|figure| figure.name == name).map(|figure| figure.median);
-    let of_64 = |switch: Switch| median(&format!("{}.64B.mpps", switch.name()));
-    let all = of_64(Switch::EDGE_ALL);
+/// What the readings say of one another, for each length of packets: by rounds, since a guest that is
+/// slowed for a while slows a round's switches alike.
+fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
     let mut ratios = Vec::new();
-    for (name, peer) in [("macswap", "macswap"), ("io", "io"), ("rxonly", "rxonly")] {
-        if let (Some(all), Some(peer)) = (all, of_64(Switch::Testpmd(peer))) {
-            let name = format!("edge.all.64B.over_testpmd_{name}");
-            ratios.push(Figure::of(name, "ratio", vec![all / peer]));
+    for (ours, all) in trials.iter().zip(readings) {
+        if ours.switch != Switch::EDGE_ALL {
+            continue;
         }
-    }
-    if let (Some(all), Some(off)) = (all, of_64(Switch::EdgeOff)) {
-        let ns = 1e3 / all - 1e3 / off;
-        ratios.push(Figure::of("edge.measurement.64B.ns".to_owned(), "ns/packet", vec![ns]));
+        let beside = |switch: Switch, of: &dyn Fn(f64, f64) -> f64| {
+            let peer = Trial { switch, search: false, ..ours.clone() };
+            let at = trials.iter().position(|trial| *trial == peer)?;
+            Some(all.iter().zip(&readings[at]).map(|(&all, &peer)| of(all, peer)).collect())
+        };
+        for peer in ["macswap", "io", "rxonly"] {
+            if let Some(rounds) = beside(Switch::Testpmd(peer), &|all, peer| all / peer) {
+                let name = format!("{}.over_testpmd_{peer}", ours.name());
+                ratios.push(Figure::of(name, "ratio", rounds));
+            }
+        }
+        if let Some(rounds) = beside(Switch::EdgeOff, &|all, off| 1e3 / all - 1e3 / off) {
+            let name = ours.name().replacen(&Switch::EDGE_ALL.name(), "edge.measurement", 1);
+            ratios.push(Figure::of(format!("{name}.ns"), "ns/packet", rounds));
+        }
     }
     ratios
 }
@@ -169,15 +177,17 @@ mod tests {
     }
 
     #[test]
-    fn measurement_costs_what_all_takes_longer_than_nothing() {
-        let figure = |name: &str, mpps| Figure::of(name.to_owned(), "Mpps", vec![mpps]);
-        let ratios = ratios(&[
-            figure("edge.all.64B.mpps", 20.0),
-            figure("edge.off.64B.mpps", 40.0),
-            figure("testpmd.macswap.64B.mpps", 25.0),
-        ]);
-        let of = |name: &str| ratios.iter().find(|figure| figure.name == name).unwrap().median;
-        assert!((of("edge.measurement.64B.ns") - 25.0).abs() < 1e-9);
-        assert!((of("edge.all.64B.over_testpmd_macswap") - 0.8).abs() < 1e-9);
+    fn switches_are_compared_with_what_they_did_in_the_same_round() {
+        let of = |switch| Trial::new(switch, "128", FLOWS, ZIPF);
+        let trials = [of(Switch::EDGE_ALL), of(Switch::EdgeOff), of(Switch::Testpmd("macswap"))];
+        // The machine is half as fast in the second round, and the third is slow for one switch only.
+        let readings = [vec![20.0, 10.0, 20.0], vec![40.0, 20.0, 40.0], vec![25.0, 12.5, 10.0]];
+        let ratios = ratios(&trials, &readings);
+        let of = |name: &str| ratios.iter().find(|figure| figure.name == name).unwrap();
+        let ratio = of("edge.all.128B.over_testpmd_macswap");
+        assert_eq!((ratio.min, ratio.median, ratio.max), (0.8, 0.8, 2.0));
+        let added = of("edge.measurement.128B.ns");
+        assert!((added.median - 25.0).abs() < 1e-9 && (added.max - 50.0).abs() < 1e-9);
+        assert!(ratios.iter().all(|figure| !figure.name.contains("rxonly")));
     }
 }

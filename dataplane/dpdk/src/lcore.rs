@@ -100,6 +100,15 @@ impl Eal {
         .collect()
     }
 
+    /// Whether an lcore may run on this CPU.
+    pub fn has_lcore_on(&self, cpu: usize) -> bool {
+        let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+        // SAFETY: reads the EAL's configuration, of lcores that exist.
+        self.lcores()
+            .into_iter()
+            .any(|lcore| unsafe { dpdk_sys::calumma_lcore_has_cpu(lcore, cpu) })
+    }
+
     /// The number of the lcore that the calling thread is; `None` for a thread that is none.
     pub fn current_lcore(&self) -> Option<u32> {
         // SAFETY: reads a thread-local number.

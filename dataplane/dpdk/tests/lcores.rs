@@ -13,6 +13,8 @@ use dpdk::{Eal, Error, Mempool};
 fn work_is_done_on_lcores_and_comes_back_whatever_happens() {
     let eal = common::eal(3, &[]);
     assert_eq!(eal.lcores(), [0, 1, 2]);
+    let polled: Vec<usize> = (0..2000).filter(|&cpu| eal.has_lcore_on(cpu)).collect();
+    assert_eq!(polled, [common::first_allowed_cpu()]);
     assert_eq!((eal.main_lcore(), eal.current_lcore()), (0, Some(0)));
     let elsewhere = std::thread::scope(|scope| {
         let thread = scope.spawn(|| (eal.current_lcore(), eal.launch(1, || ()).err()));

@@ -14,6 +14,7 @@ pub mod carrier;
 pub mod config;
 pub mod control;
 pub mod counters;
+pub mod cpus;
 pub mod forward;
 pub mod lcore;
 pub mod live;

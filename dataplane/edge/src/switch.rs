@@ -1,18 +1,19 @@
 //! Puts the switch together: ports, lcores, control thread; and takes it apart again.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 
 use anyhow::Context;
 use calumma_link::Signals;
 use dpdk::{Eal, Mempool, Port};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::config::Config;
 use crate::control::collect::Collector;
 use crate::control::{Control, Reload, Tools};
-use crate::forward::assembly::Waiting;
+use crate::cpus::Cpus;
+use crate::forward::assembly::Forwarding;
 use crate::forward::router::Router;
 use crate::lcore::{self, PortQueues};
 use crate::live::{Line, Lines, sum};
@@ -38,30 +39,22 @@ pub fn run(
     let signals = Signals::catch().context("handlers for SIGINT, SIGTERM and SIGHUP")?;
     let (stop, over) = (signals.stop.clone(), Arc::new(AtomicBool::new(false)));
     let board = Board::default();
-    // Threads are started before the EAL pins this one to an lcore's CPU, which they would inherit.
-    if let Some(listen) = config.metrics.listen {
-        metrics::serve(listen, board.clone())?;
-    }
-    let slow_thread = Waiting::new(config.polling.control_cpu, over.clone())?;
-    let (hand_over, control) = mpsc::channel::<Control>();
-    let (lcores_over, cpu) = (over.clone(), config.polling.control_cpu);
-    let control_thread =
-        std::thread::Builder::new().name("control".to_owned()).spawn(move || {
-            if let Some(id) = cpu
-                && !core_affinity::set_for_current(core_affinity::CoreId { id })
-            {
-                warn!(cpu = id, "the control thread can't be pinned to polling.control_cpu");
-            }
-            control.recv().ok().map(|control| control.run(&lcores_over))
-        })?;
-
+    // The EAL pins this thread to an lcore's CPU, which threads would inherit that don't say otherwise.
+    let allowed = Cpus::of_this_thread().context("the CPUs that this process may use")?;
     let eal = Eal::init(eal_arguments)?;
+    let cpus = match config.polling.control_cpu {
+        Some(cpu) => Cpus::only(cpu).with_context(|| format!("polling.control_cpu: {cpu}"))?,
+        None => allowed.besides(|cpu| eal.has_lcore_on(cpu)),
+    };
+    if let Some(listen) = config.metrics.listen {
+        metrics::serve(listen, board.clone(), cpus)?;
+    }
     telemetry::answer(&eal, &board)?;
     let tsc_hz = dpdk::tsc_hz();
     let lcores = eal.lcores().len();
     let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;
     let (ports, queues) = open_ports(&eal, config, lcores, &pool)?;
-    let (forwarding, routers) = slow_thread.start(&eal, config, &ports, lcores)?;
+    let (forwarding, routers) = Forwarding::start(&eal, config, &ports, lcores, cpus, &over)?;
     if let Some(user) = &config.process.user {
         process::become_user(user)?;
     }
@@ -94,9 +87,8 @@ pub fn run(
         })
         .collect();
 
-    if hand_over.send(control).is_err() {
-        anyhow::bail!("the control thread has ended early");
-    }
+    let lcores_over = over.clone();
+    let control_thread = cpus.spawn("control", move || control.run(&lcores_over))?;
     let finished = eal.run_on_lcores(inputs, |(worker, ports, router, line)| {
         // Where one lcore ends, even by a panic, the others must not go on without it.
         let _stop = StopOnDrop(&stop);
@@ -107,7 +99,7 @@ pub fn run(
     let finished = finished?;
 
     let mut totals = Vec::new();
-    if let Ok(Some(mut lines)) = lines {
+    if let Ok(mut lines) = lines {
         lines.finish(finished.iter().map(|lcore| lcore.report.clone()).collect());
         let report = sum(&lines.totals(), tsc_hz);
         totals.extend(report.counters.named());

@@ -65,7 +65,9 @@ struct OfSwitch {
 /// When the address can't be listened on.
 pub(crate) fn serve(listen: SocketAddr, shown: Arc<Shown>) -> anyhow::Result<()> {
     let routes = Router::new().route("/metrics", get(metrics)).with_state(shown);
-    figures::serve(listen, routes).map(drop)
+    let serve = figures::server(listen, routes)?;
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+    Ok(())
 }
 
 async fn metrics(State(shown): State<Arc<Shown>>) -> Response {

@@ -172,18 +172,20 @@ pub fn answer(page: prometheus::Result<String>) -> Response {
     }
 }
 
-/// Serves `routes` from a thread of its own, for as long as the process lives; gives the address.
+/// Listens, and gives the work of a thread: to serve `routes` there for as long as the process lives.
 ///
 /// # Errors
 /// When the address can't be listened on.
-pub fn serve(listen: SocketAddr, routes: Router) -> anyhow::Result<SocketAddr> {
+pub fn server(
+    listen: SocketAddr,
+    routes: Router,
+) -> anyhow::Result<impl FnOnce() + Send + 'static> {
     let listener = TcpListener::bind(listen)
         .with_context(|| format!("metrics.listen: listening on {listen}; is it in use?"))?;
     listener.set_nonblocking(true).context("metrics.listen")?;
-    let address = listener.local_addr()?;
-    info!(%address, "metrics");
+    info!(address = %listener.local_addr()?, "metrics");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+    Ok(move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             axum::serve(listener, routes).await
@@ -191,8 +193,7 @@ pub fn serve(listen: SocketAddr, routes: Router) -> anyhow::Result<SocketAddr> {
         if let Err(problem) = served {
             error!("metrics are not served any more: {problem}");
         }
-    })?;
-    Ok(address)
+    })
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ pub(crate) fn eal(lcores: usize, further: &[&str]) -> Eal {
 }
 
 /// The first CPU that this process may run on, in a container or out of it.
-fn first_allowed_cpu() -> String {
+pub(crate) fn first_allowed_cpu() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-    list.trim().split([',', '-']).next().unwrap().to_owned()
+    list.trim().split([',', '-']).next().unwrap().parse().unwrap()
 }

@@ -122,8 +122,8 @@ pub struct PollingConfig {
     /// Empty polls of all ports before the first sleep: few where other switches wait for the core,
     /// many where packets that follow one another closely should not wait.
     pub idle_polls: u32,
-    /// The CPU that the control thread is pinned to; best none of the lcores'. Unset, it runs where
-    /// the kernel puts it.
+    /// The CPU that all threads beside the lcores run on; best none of the lcores'. Unset, they run on
+    /// those that no lcore has, and anywhere where lcores have all.
     pub control_cpu: Option<usize>,
     /// How often a full transmit queue is tried again before packets are dropped.
     pub transmit_retries: u32,

@@ -1,11 +1,10 @@
 //! Puts forwarding by routes together when the switch starts, and takes it apart when it stops.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use dpdk::{Eal, Mempool, Port};
-use tracing::warn;
 
 use super::address::Mac;
 use super::config::Mode;
@@ -14,16 +13,10 @@ use super::router::Router;
 use super::thread::{RouterParts, Routes, SlowThread};
 use super::{links, lpm};
 use crate::config::Config;
+use crate::cpus::Cpus;
 
 /// Mbufs for what the slow path makes.
 const SLOW_MBUFS: u32 = 4095;
-
-/// The slow path's thread, while it waits for what it is to run. It is started before the EAL pins the
-/// calling thread to a CPU, which it would inherit.
-pub struct Waiting {
-    give: mpsc::Sender<SlowThread>,
-    thread: JoinHandle<Option<SlowThread>>,
-}
 
 /// Forwarding by routes, under way; or nothing, between port pairs.
 #[derive(Default)]
@@ -35,42 +28,26 @@ struct Running {
     routes: Routes,
     counters: Arc<SlowCounters>,
     pool: Mempool,
-    thread: JoinHandle<Option<SlowThread>>,
+    thread: JoinHandle<SlowThread>,
 }
 
-impl Waiting {
-    /// Starts the thread; it runs until `over` is set.
-    ///
-    /// # Errors
-    /// When the system has no thread left.
-    pub fn new(control_cpu: Option<usize>, over: Arc<AtomicBool>) -> std::io::Result<Self> {
-        let (give, slow_thread) = mpsc::channel::<SlowThread>();
-        let run = move || {
-            if let Some(id) = control_cpu
-                && !core_affinity::set_for_current(core_affinity::CoreId { id })
-            {
-                warn!(cpu = id, "the slow path can't be pinned to polling.control_cpu");
-            }
-            slow_thread.recv().ok().map(|slow_thread| slow_thread.run(&over))
-        };
-        let thread = std::thread::Builder::new().name("slow-path".to_owned()).spawn(run)?;
-        Ok(Self { give, thread })
-    }
-
+impl Forwarding {
     /// Begins to forward as `config` says, on these ports; gives each lcore's router as well, which is
-    /// none between port pairs.
+    /// none between port pairs. The slow path has a thread on `cpus`, which runs until `over` is set.
     ///
     /// # Errors
-    /// When there is no memory for the routes, or a port has no Ethernet address.
+    /// When there is no memory for the routes, a port has no Ethernet address, or the system has no
+    /// thread left.
     pub fn start(
-        self,
         eal: &Eal,
         config: &Config,
         ports: &[Port],
         lcores: usize,
-    ) -> anyhow::Result<(Forwarding, Vec<Option<Router>>)> {
+        cpus: Cpus,
+        over: &Arc<AtomicBool>,
+    ) -> anyhow::Result<(Self, Vec<Option<Router>>)> {
         if config.forwarding.mode == Mode::Pairs {
-            return Ok((Forwarding::default(), (0..lcores).map(|_| None).collect()));
+            return Ok((Self::default(), (0..lcores).map(|_| None).collect()));
         }
         let macs = ports.iter().map(|port| port.mac().map(Mac)).collect::<Result<Vec<_>, _>>()?;
         let plan = config.plan(&macs)?;
@@ -84,15 +61,12 @@ impl Waiting {
             |RouterParts { tables, rings }| Some(Router::new(tables, rings, ports.len(), seed));
         let routers = parts.into_iter().map(router).collect();
         let slow_thread = slow_thread.watching(links::of_ports(ports));
-        if self.give.send(slow_thread).is_err() {
-            anyhow::bail!("the slow path has ended early");
-        }
-        let running = Running { routes, counters, pool, thread: self.thread };
-        Ok((Forwarding { running: Some(running) }, routers))
+        let over = over.clone();
+        let thread = cpus.spawn("slow-path", move || slow_thread.run(&over))?;
+        let running = Running { routes, counters, pool, thread };
+        Ok((Self { running: Some(running) }, routers))
     }
-}
 
-impl Forwarding {
     /// Where routes can be changed.
     pub fn routes(&self) -> Option<Routes> {
         self.running.as_ref().map(|running| running.routes.clone())
@@ -112,7 +86,7 @@ impl Forwarding {
         let Some(Running { counters, pool, thread, .. }) = self.running else {
             return (Vec::new(), None);
         };
-        if let Ok(Some(slow_thread)) = thread.join() {
+        if let Ok(slow_thread) = thread.join() {
             slow_thread.count_left_over(routers.map(Router::left_over).sum());
         }
         (counters.named(), Some(pool))

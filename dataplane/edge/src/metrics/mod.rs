@@ -11,16 +11,18 @@ use axum::routing::get;
 use axum::{Json, Router};
 use calumma_link::figures;
 
+use crate::cpus::Cpus;
 use crate::status::{Board, Status};
 
 pub use self::text::prometheus;
 
-/// Serves what hangs on `board` from a thread of its own, for as long as the process lives.
+/// Serves what hangs on `board` from a thread of its own on `cpus`, for as long as the process lives.
 ///
 /// # Errors
 /// When the address can't be listened on.
-pub fn serve(listen: SocketAddr, board: Board) -> anyhow::Result<()> {
-    figures::serve(listen, router(board)).map(drop)
+pub fn serve(listen: SocketAddr, board: Board, cpus: Cpus) -> anyhow::Result<()> {
+    cpus.spawn("metrics", figures::server(listen, router(board))?)?;
+    Ok(())
 }
 
 fn router(board: Board) -> Router {

@@ -13,6 +13,8 @@ use calumma_edge::forward::thread::{Routes, SlowThread};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::Worker;
 use dpdk::{Burst, Eal, Mempool};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 
 /// Host ports 0 and 1, fabric ports 2 (untagged) and 3 (VLAN 100).
 pub(crate) const CONFIG: &str = r#"
@@ -77,7 +79,8 @@ pub(crate) fn mac(port: usize) -> Mac {
 fn eal() -> &'static Eal {
     static EAL: OnceLock<Eal> = OnceLock::new();
     EAL.get_or_init(|| {
-        let cpu = core_affinity::get_core_ids().unwrap()[0].id;
+        let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let cpu = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu).unwrap()).unwrap();
         let lcores = format!("0@{cpu}");
         let quiet = ["--no-huge", "-m", "768", "--no-pci", "--no-shconf", "--no-telemetry"];
         Eal::init(&[&quiet[..], &["--lcores", &lcores]].concat()).unwrap()

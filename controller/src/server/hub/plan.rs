@@ -1,0 +1,271 @@
+//! Which attention holds from which epoch on, who decided it, and which edges know.
+
+use calumma_epoch::Timeline;
+use calumma_sketch::Attention;
+use calumma_wire::{Holding, Message, Outcome};
+use serde::Serialize;
+use tracing::{error, info, warn};
+use utoipa::ToSchema;
+
+use super::edges::Edge;
+use super::{Hub, lock};
+use crate::config::{AttentionSection, ShiftingMode};
+use crate::report::{EpochConfig, NetworkState, PlanReport};
+use crate::server::audit::{By, Entry};
+
+/// The attention of each epoch.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) timeline: Timeline<Attention>,
+    /// The last change: its epoch and what holds from then on.
+    pub(super) last: (u64, Attention),
+    /// Whether attention was set by hand, and so stays until it is released.
+    held: bool,
+    /// `[attention]` as the configuration file had it last.
+    file: AttentionSection,
+    /// Whether an edge has said what it measures by, or an epoch has been reported: until then,
+    /// what the configuration asks for is no more than a guess at it.
+    known: bool,
+    /// Whether what holds was taken over from the edges, and nobody has asked for it yet.
+    adopted: bool,
+}
+
+impl Plan {
+    /// What a controller starts with: `attention`, after `[attention]` of its configuration file.
+    pub(super) fn new(attention: Attention, file: AttentionSection) -> Self {
+        Self {
+            timeline: Timeline::new(attention),
+            last: (0, attention),
+            held: false,
+            file,
+            known: false,
+            adopted: false,
+        }
+    }
+}
+
+/// Why attention changes.
+struct Decision<'a> {
+    by: By,
+    observed_epoch: Option<u64>,
+    reasons: &'a [String],
+}
+
+/// Attention as `GET /api/v1/attention` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
+pub struct AttentionStatus {
+    /// What is done with plans.
+    pub mode: ShiftingMode,
+    /// Whether it was set by hand and waits to be released.
+    pub held: bool,
+    /// The first epoch that it holds for; 0 since the start.
+    pub since_epoch: u64,
+    /// The network state that it is made for.
+    pub state: NetworkState,
+    /// The attention itself.
+    pub config: EpochConfig,
+}
+
+impl Hub {
+    /// Takes over what the first edge that measures already holds, as a controller that has just
+    /// started: what the switches do changes only by decision.
+    pub(super) fn adopt(&self, plan: &mut Plan, edges: &[Edge], holding: &Holding, now_ns: u64) {
+        let attention = holding.attention;
+        if std::mem::replace(&mut plan.known, true)
+            || attention == plan.last.1
+            || attention.validate(&self.config.layout).is_err()
+        {
+            return;
+        }
+        plan.timeline = Timeline::new(attention);
+        plan.last = (holding.effective_epoch, attention);
+        plan.adopted = true;
+        info!("the edges measure already; their attention is taken over");
+        // Edges that came before, and measured nothing yet, follow.
+        self.tell(edges, self.earliest_epoch(now_ns), attention);
+    }
+
+    /// Sets attention by hand: it holds as soon as every switch can follow, and is not shifted before it
+    /// is [released](Self::release). Gives the first epoch in which it holds; `None` where it does
+    /// already.
+    ///
+    /// # Errors
+    /// What doesn't fit the switches' memory.
+    pub fn change_attention(
+        &self,
+        wanted: &AttentionSection,
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        let attention = wanted.on(&self.config.layout)?;
+        let mut plan = lock(&self.plan);
+        plan.held = self.config.shifting.plans();
+        if plan.last.1 == attention {
+            return Ok(None);
+        }
+        let decision = Decision { by: By::Operator, observed_epoch: None, reasons: &[] };
+        self.apply(&mut plan, attention, &decision, now_ns).map(Some)
+    }
+
+    /// Takes over `[attention]` of a configuration file that was read again, as set by hand, where it
+    /// differs from what the file said before.
+    ///
+    /// # Errors
+    /// What doesn't fit the switches' memory.
+    pub(in crate::server) fn reload_attention(
+        &self,
+        file: &AttentionSection,
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        if lock(&self.plan).file == *file {
+            return Ok(None);
+        }
+        let changed = self.change_attention(file, now_ns)?;
+        lock(&self.plan).file = *file;
+        Ok(changed)
+    }
+
+    /// Lets attention that was set by hand be shifted again.
+    pub fn release(&self) {
+        lock(&self.plan).held = false;
+    }
+
+    /// The attention of the epochs to come, and the first of them that it holds for.
+    pub(in crate::server) fn standing(&self) -> (u64, Attention) {
+        lock(&self.plan).last
+    }
+
+    /// What `GET /api/v1/attention` shows.
+    pub fn attention(&self) -> AttentionStatus {
+        let plan = lock(&self.plan);
+        let (since_epoch, attention) = plan.last;
+        let mode = self.config.shifting.mode;
+        let (state, config) = ((&attention).into(), (&attention).into());
+        AttentionStatus { mode, held: plan.held, since_epoch, state, config }
+    }
+
+    /// Lets the planner's attention hold as soon as every switch can follow, and gives the first epoch
+    /// in which it does; `None` where it is not the planner's to change.
+    ///
+    /// # Errors
+    /// When the timeline has no place for it.
+    pub(in crate::server) fn shift(
+        &self,
+        observed_epoch: u64,
+        attention: Attention,
+        reasons: &[String],
+        now_ns: u64,
+    ) -> Result<Option<u64>, String> {
+        let mut plan = lock(&self.plan);
+        if plan.held || self.config.shifting.mode != ShiftingMode::Shift {
+            return Ok(None);
+        }
+        let observed_epoch = Some(observed_epoch);
+        let decision = Decision { by: By::Planner, observed_epoch, reasons };
+        self.apply(&mut plan, attention, &decision, now_ns).map(Some)
+    }
+
+    /// Notes in the audit log what the planner would have done.
+    pub(in crate::server) fn note_not_applied(
+        &self,
+        observed_epoch: u64,
+        report: &PlanReport,
+        now_ns: u64,
+    ) {
+        let (_, from) = self.standing();
+        if let Some(audit) = &self.audit {
+            audit.append(&Entry {
+                unix_ns: now_ns,
+                by: By::PlannerNotApplied,
+                observed_epoch: Some(observed_epoch),
+                effective_epoch: report.effective_epoch,
+                state: report.state,
+                from: (&from).into(),
+                to: report.config,
+                reasons: &report.reasons,
+            });
+        }
+    }
+
+    fn apply(
+        &self,
+        plan: &mut Plan,
+        attention: Attention,
+        decision: &Decision<'_>,
+        now_ns: u64,
+    ) -> Result<u64, String> {
+        let mut epoch = self.earliest_epoch(now_ns);
+        if let Err(too_late) = plan.timeline.change(epoch, attention) {
+            epoch = too_late.earliest;
+            plan.timeline.change(epoch, attention).map_err(|error| error.to_string())?;
+        }
+        let (_, from) = std::mem::replace(&mut plan.last, (epoch, attention));
+        plan.known = true;
+        plan.adopted = false;
+        self.tell(&lock(&self.edges), epoch, attention);
+        if let Some(audit) = &self.audit {
+            audit.append(&Entry {
+                unix_ns: now_ns,
+                by: decision.by,
+                observed_epoch: decision.observed_epoch,
+                effective_epoch: epoch,
+                state: (&attention).into(),
+                from: (&from).into(),
+                to: (&attention).into(),
+                reasons: decision.reasons,
+            });
+        }
+        Ok(epoch)
+    }
+
+    /// What was planned for `epoch`, which is now being reported.
+    pub(in crate::server) fn planned(&self, epoch: u64) -> Attention {
+        lock(&self.plan).timeline.freeze(epoch)
+    }
+
+    /// Hears what became of a reconfiguration. An edge that was too late gets another chance.
+    pub(in crate::server) fn applied(&self, edge: usize, effective_epoch: u64, outcome: Outcome) {
+        let attention = lock(&self.plan).last.1;
+        let mut edges = lock(&self.edges);
+        let Edge { status, link, .. } = &mut edges[edge];
+        let name = &status.edge;
+        match outcome {
+            Outcome::Accepted => info!(edge = name, effective_epoch, "attention accepted"),
+            Outcome::TooLate { earliest } => {
+                // One more epoch, so that the answer is not too late again.
+                let effective_epoch = earliest + 1;
+                warn!(edge = name, effective_epoch, "attention came too late; sent again");
+                if let Some((_, link)) = link {
+                    let _ = link.try_send(Message::Reconfigure { effective_epoch, attention });
+                }
+            }
+            Outcome::Invalid { reason } => {
+                error!(edge = name, effective_epoch, "not accepted: {reason}");
+                status.measuring_problem = Some(reason);
+            }
+        }
+    }
+
+    /// Tells the edges that an epoch has been reported, so that they need not hold it. Once one has,
+    /// what the edges do is known, and what the configuration asks for may hold.
+    pub(in crate::server) fn reported(&self, epoch: u64, now_ns: u64) {
+        for Edge { link, .. } in lock(&self.edges).iter() {
+            if let Some((_, link)) = link {
+                // An edge that takes no messages holds the epoch a while longer.
+                let _ = link.try_send(Message::Reported { epoch });
+            }
+        }
+        let adopted = {
+            let mut plan = lock(&self.plan);
+            plan.known = true;
+            std::mem::take(&mut plan.adopted)
+        };
+        // Where attention is shifted, what the configuration asks for is no more than a start.
+        if adopted && !self.config.shifting.plans() {
+            match self.change_attention(&self.config.attention, now_ns) {
+                Ok(Some(epoch)) => info!(epoch, "the configuration's attention sent to the edges"),
+                Ok(None) => {}
+                Err(problem) => error!("[attention]: {problem}"),
+            }
+        }
+    }
+}
