@@ -2,6 +2,7 @@
 //! reads through the driver.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::ClientError;
@@ -11,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::collection::{Clearing, Gathering, ReportError, Source};
 use crate::driver::Driver;
+use crate::figures::Figures;
 
 /// How groups come out.
 pub enum Way {
@@ -31,8 +33,7 @@ pub struct Collector {
     way: Way,
     layout: Layout,
     requests: u32,
-    /// How often packets had to be asked for again.
-    pub asked_again: u64,
+    figures: Arc<Figures>,
 }
 
 /// What goes on with packets until it is complete.
@@ -72,10 +73,10 @@ impl Exchange for Clearing {
 
 impl Collector {
     /// A collector for a switch of that layout.
-    pub fn new(driver: Driver, way: Way, layout: Layout) -> Collector {
+    pub fn new(driver: Driver, way: Way, layout: Layout, figures: Arc<Figures>) -> Collector {
         // Another start than last time, so that a late report of an earlier run is told apart.
         let requests = std::process::id() << 16;
-        Collector { driver, way, layout, requests, asked_again: 0 }
+        Collector { driver, way, layout, requests, figures }
     }
 
     /// The way, for the next collector.
@@ -100,7 +101,7 @@ impl Collector {
                     self.requests = self.requests.wrapping_add(1);
                     gatherings.push(Gathering::new(&self.layout, source, bit, self.requests));
                 }
-                self.asked_again += exchange(&mut **port, *retry, &mut gatherings, until);
+                exchange(&mut **port, *retry, &mut gatherings, until, &self.figures);
                 Ok(gatherings.iter().map(Gathering::words).collect())
             }
             Way::Registers => {
@@ -133,7 +134,7 @@ impl Collector {
                     self.requests = self.requests.wrapping_add(1);
                     clearings.push(Clearing::new(&self.layout, source, bit, self.requests));
                 }
-                self.asked_again += exchange(&mut **port, *retry, &mut clearings, until);
+                exchange(&mut **port, *retry, &mut clearings, until, &self.figures);
                 Ok(clearings.iter().all(Clearing::is_complete))
             }
             Way::Registers => {
@@ -162,16 +163,15 @@ pub fn clear_all(driver: &Driver, layout: &Layout) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Sends requests and takes reports until all is complete, or `until` comes. Gives how often missing
-/// reports were asked for.
+/// Sends requests and takes reports until all is complete, or `until` comes.
 fn exchange(
     port: &mut dyn Plug,
     retry: Duration,
     all: &mut [impl Exchange],
     until: Instant,
-) -> u64 {
+    figures: &Figures,
+) {
     let mut buffer = vec![0; MAX_FRAME];
-    let mut asked_again = 0;
     for packet in all.iter().flat_map(|one| one.requests()) {
         port.send(&packet);
     }
@@ -186,8 +186,9 @@ fn exchange(
         if now >= last + patience {
             for packet in all.iter().flat_map(|one| one.requests()) {
                 port.send(&packet);
+                figures.repeated_packets.add(1);
             }
-            asked_again += 1;
+            figures.asked_again.add(1);
             patience *= 2;
             last = now;
         }
@@ -203,7 +204,6 @@ fn exchange(
             None => wait(port, until.min(last + patience).saturating_duration_since(now)),
         }
     }
-    asked_again
 }
 
 /// Waits for a frame, for `most` at the longest.

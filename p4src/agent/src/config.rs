@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use calumma_link::figures::MetricsConfig;
 use serde::Deserialize;
 
 use crate::routes::{self, RouteConfig};
@@ -27,6 +28,9 @@ pub struct Config {
     /// How packets carry their mark.
     #[serde(default)]
     pub carrier: CarrierConfig,
+    /// Where the daemon's figures can be read.
+    #[serde(default)]
+    pub metrics: MetricsConfig,
     /// Ethernet types that go to the CPU port: ARP, LLDP, ...
     #[serde(default)]
     pub punt: Vec<u16>,
@@ -303,6 +307,7 @@ impl Config {
             controller: self.controller.clone(),
             driver: self.driver.clone(),
             collection: self.collection.clone(),
+            metrics: self.metrics,
             ..new.clone()
         };
         let fixed = [
@@ -310,6 +315,7 @@ impl Config {
             ("controller", self.controller != new.controller),
             ("[driver]", self.driver != new.driver),
             ("[collection]", self.collection != new.collection),
+            ("[metrics]", self.metrics != new.metrics),
         ];
         (kept, fixed.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect())
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use calumma_interface::Interface;
@@ -18,12 +18,16 @@ use crate::collector::Way;
 use crate::config::{Config, Method};
 use crate::gatherer::Part;
 use crate::measuring::Measuring;
+use crate::metrics::{self, Glance, Shown};
 
 /// How often the daemon looks after everything.
 const TICK: Duration = Duration::from_millis(1);
 
 /// How long a controller is given to take what was finished last.
 const FINISH: Duration = Duration::from_secs(1);
+
+/// How often what can be read of the daemon is brought up to date.
+const SHOWN_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs the daemon by the configuration at `path` until it is told to stop by SIGINT or SIGTERM. On
 /// SIGHUP it reads the file again.
@@ -61,7 +65,13 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
         marking: Marking::default(),
     };
     let mut conversation = Conversation::new(identity, config.controller.clone(), MOST_HELD);
-    let mut measuring = Measuring::new(config, Arc::new(runtime), way)?;
+    let listen = config.metrics.listen;
+    let shown = Arc::new(Shown::new(Arc::default()));
+    let mut measuring = Measuring::new(config, Arc::new(runtime), way, shown.figures.clone())?;
+    if let Some(listen) = listen {
+        metrics::serve(listen, shown.clone())?;
+    }
+    let mut show_at = Instant::now();
     let mut reload = Reload { path: path.to_owned(), signals: signals.clone() };
     let mut supervisor = Supervisor::of_environment();
     supervisor.ready();
@@ -76,12 +86,26 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
         }
         reload.follow(&mut measuring, &supervisor);
         conversation.flush();
+        if Instant::now() >= show_at {
+            shown.publish(glance(&measuring, &conversation));
+            show_at += SHOWN_EVERY;
+        }
         supervisor.alive();
         conversation.wait(TICK);
     }
     supervisor.stopping();
     conversation.finish(FINISH);
     Ok(())
+}
+
+/// How things stand.
+fn glance(measuring: &Measuring, conversation: &Conversation) -> Glance {
+    Glance {
+        driver: measuring.driver().cloned(),
+        ports: measuring.config().ports.iter().map(|port| port.number).collect(),
+        connected: conversation.is_connected(),
+        held_bytes: conversation.held_bytes() as u64,
+    }
 }
 
 /// The configuration, read again while the daemon runs.

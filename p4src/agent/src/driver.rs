@@ -47,13 +47,15 @@ impl Driver {
         self.runtime.block_on(self.client.write(updates))
     }
 
-    /// All entries of a table, as the driver numbers them.
+    /// All entries of a table, as the driver numbers them, without what happens on a miss.
     ///
     /// # Errors
     /// No such table, or the driver refuses.
     pub fn entries(&self, table: &str) -> Result<Vec<Entry>, ClientError> {
         let entity = self.info().table(table)?.entry(None, None);
-        self.runtime.block_on(self.client.read(vec![entity]))
+        let mut entries = self.runtime.block_on(self.client.read(vec![entity]))?;
+        entries.retain(|entry| !entry.is_default_entry);
+        Ok(entries)
     }
 
     /// One entry of a table that no program declares; none where it is not there.
@@ -143,20 +145,6 @@ impl Driver {
         entries.iter().map(|entry| numbered(self.info(), entry)).collect()
     }
 
-    /// An entry of a table of the program.
-    ///
-    /// # Errors
-    /// Something that the program does not have.
-    pub fn entry(
-        &self,
-        table: &str,
-        keys: &[(&str, calumma_bfrt::Match)],
-        action: &str,
-        args: &[(&str, u64)],
-    ) -> Result<Entry, InfoError> {
-        entry(self.info(), table, keys, action, args)
-    }
-
     /// Lets tables hold `wanted` beside what they hold already.
     ///
     /// # Errors
@@ -179,7 +167,8 @@ impl Driver {
     }
 }
 
-fn numbered(info: &Info, entry: &TableEntry) -> Result<Entry, InfoError> {
+/// An entry by the program's numbers.
+pub(crate) fn numbered(info: &Info, entry: &TableEntry) -> Result<Entry, InfoError> {
     let keys: Vec<(&str, calumma_bfrt::Match)> = entry
         .keys
         .iter()
@@ -193,7 +182,8 @@ fn numbered(info: &Info, entry: &TableEntry) -> Result<Entry, InfoError> {
     self::entry(info, &entry.table, &keys, entry.action, &args)
 }
 
-fn entry(
+/// An entry of a table of the program.
+pub(crate) fn entry(
     info: &Info,
     table: &str,
     keys: &[(&str, calumma_bfrt::Match)],

@@ -4,14 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_bfrt::proto::TableEntry;
-use calumma_bfrt::{ClientError, InfoError, Match, Value};
-use ipnet::IpNet;
+use calumma_bfrt::{ClientError, Info, InfoError, Match, Value};
+use calumma_link::figures::MetricsConfig;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::collection::FRONT;
-use crate::config::{CollectionConfig, Config, Method, Role};
-use crate::driver::Driver;
+use crate::config::{
+    AutoNegotiation, CarrierConfig, CollectionConfig, Config, DriverConfig, Fec, Method,
+    PortConfig, Role,
+};
+use crate::driver::{Driver, entry};
 use crate::ports;
-use crate::routes::Hop;
+use crate::routes::{Hop, Mac, RouteConfig};
 
 const HOST_IN: &str = "Ingress.host_ports";
 const HOST_OUT: &str = "Egress.host_ports";
@@ -40,7 +44,7 @@ const MOST_SLOTS: usize = 256;
 pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     ports::bring_up(driver, &config.ports)?;
     let groups = groups(config);
-    let members = members(driver, &groups)?;
+    let members = members(driver.info(), &groups)?;
     let old_members = driver.entries(MEMBERS)?;
     let mut present = Vec::new();
     for table in TABLES {
@@ -48,7 +52,7 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     }
     // No route may lead to a group that is not there yet, or no longer.
     driver.add(&old_members, &members)?;
-    driver.change(&present, &entries(driver, config, &groups)?)?;
+    driver.change(&present, &entries(driver.info(), config, &groups)?)?;
     driver.change(&driver.entries(MEMBERS)?, &members)?;
     match config.collection.method {
         Method::Packets => mirror(driver, &config.collection),
@@ -90,12 +94,12 @@ fn slots(hops: usize) -> usize {
     (hops * SLOTS).next_power_of_two().min(MOST_SLOTS)
 }
 
-fn members(driver: &Driver, groups: &BTreeMap<&[Hop], u16>) -> Result<Vec<TableEntry>, InfoError> {
+fn members(info: &Info, groups: &BTreeMap<&[Hop], u16>) -> Result<Vec<TableEntry>, InfoError> {
     let mut out = Vec::new();
     for (hops, &group) in groups {
         for (slot, hop) in (0..slots(hops.len())).zip(hops.iter().cycle()) {
             let keys = [("group", Match::Exact(group.into())), ("slot", Match::Exact(slot as u64))];
-            out.push(driver.entry(MEMBERS, &keys, "route", &way(hop))?);
+            out.push(entry(info, MEMBERS, &keys, "route", &way(hop))?);
         }
     }
     Ok(out)
@@ -107,13 +111,13 @@ fn way(hop: &Hop) -> [(&'static str, u64); 3] {
 }
 
 fn entries(
-    driver: &Driver,
+    info: &Info,
     config: &Config,
     groups: &BTreeMap<&[Hop], u16>,
 ) -> Result<Vec<TableEntry>, InfoError> {
     let mut out = Vec::new();
     let mut add = |table, key: (&str, Match), action, args: &[(&str, u64)]| {
-        out.push(driver.entry(table, &[key], action, args)?);
+        out.push(entry(info, table, &[key], action, args)?);
         Ok::<(), InfoError>(())
     };
     for port in &config.ports {
@@ -164,6 +168,40 @@ fn entries(
         }
     }
     Ok(out)
+}
+
+/// Checks that the program has whatever a configuration can ask of it.
+///
+/// # Errors
+/// The first thing that it lacks.
+pub(crate) fn check(info: &Info) -> Result<(), InfoError> {
+    let port = |number, role, peer| PortConfig {
+        number,
+        role,
+        peer,
+        speed: None,
+        fec: Fec::None,
+        autonegotiation: AutoNegotiation::Default,
+    };
+    let hop = |port| Hop { port, mac: Mac(2), from: Mac(1) };
+    let networks = [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())];
+    let ways = [(vec![hop(1)], false), (vec![hop(1), hop(2)], false), (vec![], true)];
+    let route = |to| ways.clone().map(|(via, discard)| RouteConfig { to, via, discard });
+    let config = Config {
+        name: String::new(),
+        controller: String::new(),
+        driver: DriverConfig::default(),
+        collection: CollectionConfig::default(),
+        carrier: CarrierConfig::default(),
+        metrics: MetricsConfig::default(),
+        punt: vec![1],
+        ports: vec![port(1, Role::Host, Some(2)), port(2, Role::Fabric, Some(1))],
+        routes: networks.into_iter().flat_map(route).collect(),
+    };
+    let groups = groups(&config);
+    members(info, &groups)?;
+    entries(info, &config, &groups)?;
+    Ok(())
 }
 
 /// The session that copies the front of a full collection packet, so that it goes on.

@@ -18,7 +18,8 @@ use crate::collection::Source;
 use crate::collector::Collector;
 use crate::driver::Driver;
 use crate::entries;
-use crate::pilot::{Ready, packets};
+use crate::figures::{Figures, packets};
+use crate::pilot::Ready;
 use crate::sketches::{EgressSketches, IngressSketches};
 
 /// How long before its arming the tables of an epoch are filled, and its configuration is settled, in
@@ -82,14 +83,9 @@ pub(crate) struct Gatherer {
     present: [Vec<TableEntry>; 2],
     /// Epochs whose groups are clean.
     clean: BTreeSet<u64>,
-    changes: Changes,
-}
-
-/// Entries changed for epochs, and the time it took.
-#[derive(Debug, Default)]
-struct Changes {
-    entries: u64,
-    microseconds: u64,
+    /// The attention of the epoch whose tables were filled last.
+    attention: Option<Attention>,
+    figures: Arc<Figures>,
 }
 
 /// The channels of a gatherer.
@@ -107,12 +103,24 @@ impl Gatherer {
         plan: SessionPlan,
         plans: Plans,
         channels: Channels,
+        figures: Arc<Figures>,
     ) -> Gatherer {
         let Channels { tasks, ready, parts } = channels;
         let clean = BTreeSet::from([plan.first_epoch, plan.first_epoch + 1]);
         let present = [Vec::new(), Vec::new()];
-        let changes = Changes::default();
-        Gatherer { driver, collector, plan, plans, tasks, ready, parts, present, clean, changes }
+        Gatherer {
+            driver,
+            collector,
+            plan,
+            plans,
+            tasks,
+            ready,
+            parts,
+            present,
+            clean,
+            attention: None,
+            figures,
+        }
     }
 
     /// Runs until `stop` is set or an error ends it; gives the collector back.
@@ -171,11 +179,16 @@ impl Gatherer {
         let start = Instant::now();
         let until = self.deadline(epoch);
         let words = self.collector.gather(sources, timestamp_bit(epoch) as u32, until)?;
+        self.figures.collection_us.add_since(start);
         match words {
             Some(_) => {
+                self.figures.gathered.add(1);
                 debug!(epoch, ?sources, us = start.elapsed().as_micros() as u64, "collected");
             }
-            None => warn!(epoch, "given up: not out of the switch before its group's next epoch"),
+            None => {
+                self.figures.given_up.add(1);
+                warn!(epoch, "given up: not out of the switch before its group's next epoch");
+            }
         }
         Ok(words)
     }
@@ -189,6 +202,7 @@ impl Gatherer {
         let Some(words) = self.gather(epoch, &Source::INGRESS)? else { return Ok(()) };
         match IngressSketches::new(&self.plan.layout, &words) {
             Ok(IngressSketches { packets, classifier, upstream }) => {
+                self.figures.stalled.add((stall_ns > 0).into());
                 let totals = self.totals()?;
                 let _ = self.parts.send(Part::Ingress {
                     epoch,
@@ -216,6 +230,9 @@ impl Gatherer {
         match EgressSketches::new(&self.plan.layout, &words) {
             Ok(EgressSketches { encoded, downstream }) => {
                 let packets = encoded + unencoded;
+                self.figures.measured.add(1);
+                self.figures.stalled.add((stall_ns > 0).into());
+                self.figures.last_epoch.store(epoch, Ordering::Relaxed);
                 let _ = self.parts.send(Part::Egress {
                     epoch,
                     attention,
@@ -231,8 +248,11 @@ impl Gatherer {
 
     /// Clears the group of `epoch`, so that it can be measured with again.
     fn clear(&mut self, epoch: u64) -> Result<(), ClientError> {
-        let until = self.deadline(epoch);
-        if self.collector.clear(&Source::ALL, timestamp_bit(epoch) as u32, until)? {
+        let (start, until) = (Instant::now(), self.deadline(epoch));
+        let cleared = self.collector.clear(&Source::ALL, timestamp_bit(epoch) as u32, until)?;
+        self.figures.collection_us.add_since(start);
+        if cleared {
+            self.figures.cleared.add(1);
             self.clean.insert(epoch + 2);
         } else {
             warn!(epoch, "its group was not cleared in time for its next epoch");
@@ -252,29 +272,21 @@ impl Gatherer {
         let present = &mut self.present[timestamp_bit(epoch)];
         let changed = self.driver.change(present, &wanted)?;
         *present = wanted;
-        let us = start.elapsed().as_micros() as u64;
-        debug!(epoch, changed, us, "tables filled");
-        self.changes.entries += changed as u64;
-        self.changes.microseconds += us;
+        debug!(epoch, changed, us = start.elapsed().as_micros() as u64, "tables filled");
+        let Figures { filled, reconfigured, changed_entries, tables_us, .. } = &*self.figures;
+        filled.add(1);
+        let another = self.attention.replace(attention).is_some_and(|before| before != attention);
+        reconfigured.add(another.into());
+        changed_entries.add(changed as u64);
+        tables_us.add_since(start);
         let _ = self.ready.send(Ready { epoch, attention, gate });
         Ok(())
     }
 
     /// Totals by name, those that a software edge has under the same names.
     fn totals(&self) -> Result<Vec<(String, u64)>, ClientError> {
-        let entered: [u64; 8] = packets(&self.driver, "Ingress.packets")?;
-        let left: [u64; 3] = packets(&self.driver, "Egress.packets")?;
-        let totals = [
-            ("received.host", entered[2] + entered[3] + entered[6]),
-            ("received.fabric", entered[0] + entered[1] + entered[4]),
-            ("ingress.recorded", entered[3]),
-            ("egress.recorded", left[0] + left[1]),
-            ("egress.late", left[2]),
-            ("collection.asked_again", self.collector.asked_again),
-            ("tables.changed_entries", self.changes.entries),
-            ("tables.microseconds", self.changes.microseconds),
-        ];
-        Ok(totals.into_iter().map(|(name, total)| (name.to_owned(), total)).collect())
+        let totals = packets(&self.driver)?.into_iter().chain(self.figures.named());
+        Ok(totals.map(|(name, total)| (name.to_owned(), total)).collect())
     }
 }
 

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use calumma_bfrt::Info;
 use calumma_sketch::Layout;
 use calumma_switchd::config::Config;
-use calumma_switchd::{daemon, program};
+use calumma_switchd::{daemon, fits, program};
 use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -45,6 +46,18 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         controller: Option<PathBuf>,
     },
+
+    /// Say whether a compiled program is one that this daemon can drive, and built for the layout of a
+    /// controller's configuration, or for the default layout.
+    Fits {
+        /// What the compiler has written of the program's tables: bfrt.json (in Intel's SDE, bf-rt.json).
+        #[arg(value_name = "FILE")]
+        description: PathBuf,
+
+        /// The controller's configuration (TOML), for its [layout].
+        #[arg(long, value_name = "FILE")]
+        controller: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -58,6 +71,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match (arguments.command, &arguments.run.config) {
         (Some(Command::Contract { controller }), _) => contract(controller.as_deref()),
+        (Some(Command::Fits { description, controller }), _) => {
+            fits(&description, controller.as_deref())
+        }
         (None, Some(config)) => run(config, arguments.run.check),
         (None, None) => Ok(()),
     };
@@ -80,10 +96,7 @@ fn run(path: &Path, check: bool) -> anyhow::Result<()> {
 }
 
 fn contract(controller: Option<&Path>) -> anyhow::Result<()> {
-    let layout = match controller {
-        None => Layout::default(),
-        Some(path) => layout_of(path).with_context(|| path.display().to_string())?,
-    };
+    let layout = layout_of(controller)?;
     print!("{}", program::contract(&layout)?);
     for (name, value) in program::defines(&layout) {
         eprintln!("compile the program with -D {name}={value}");
@@ -91,13 +104,26 @@ fn contract(controller: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The layout in a controller's configuration.
-fn layout_of(path: &Path) -> anyhow::Result<Layout> {
+fn fits(description: &Path, controller: Option<&Path>) -> anyhow::Result<()> {
+    let layout = layout_of(controller)?;
+    let place = || description.display().to_string();
+    let text = std::fs::read(description).with_context(place)?;
+    let info = Info::from_json(&[&text]).with_context(place)?;
+    fits::check(&info, &layout).with_context(place)?;
+    println!("{}: fits", place());
+    Ok(())
+}
+
+/// The layout in a controller's configuration; without one, the default.
+fn layout_of(path: Option<&Path>) -> anyhow::Result<Layout> {
     #[derive(serde::Deserialize)]
     struct Controller {
         #[serde(default)]
         layout: Layout,
     }
-    let controller: Controller = toml::from_str(&std::fs::read_to_string(path)?)?;
+    let Some(path) = path else { return Ok(Layout::default()) };
+    let place = || path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(place)?;
+    let controller: Controller = toml::from_str(&text).with_context(place)?;
     Ok(controller.layout)
 }

@@ -17,9 +17,10 @@ use tracing::{error, info, warn};
 use crate::collector::{Collector, Way};
 use crate::config::Config;
 use crate::driver::Driver;
+use crate::figures::Figures;
 use crate::gatherer::{Channels, Gatherer, Part, Plans, lock, prepare_ns};
 use crate::pilot::Pilot;
-use crate::{collector, entries, forwarding, program};
+use crate::{collector, entries, fits, forwarding, program};
 
 /// Time to get a switch ready for a deployment: 1024 secrets, and registers cleared.
 const SETUP_NS: u64 = 1_000_000_000;
@@ -43,6 +44,7 @@ pub(crate) struct Measuring {
     problem: Option<String>,
     to_controller: Sender<Part>,
     parts: Receiver<Part>,
+    figures: Arc<Figures>,
 }
 
 /// The pilot and the gatherer of a session.
@@ -69,8 +71,10 @@ impl Measuring {
         config: Config,
         runtime: Arc<Runtime>,
         way: Way,
+        figures: Arc<Figures>,
     ) -> Result<Measuring, ClientError> {
         let driver = connect(&config, &runtime)?;
+        figures.connections.add(1);
         info!(edge = config.name, driver = config.driver.address, "forwarding");
         let (to_controller, parts) = channel();
         Ok(Measuring {
@@ -85,11 +89,17 @@ impl Measuring {
             problem: None,
             to_controller,
             parts,
+            figures,
         })
     }
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The driver; none while it is away.
+    pub(crate) fn driver(&self) -> Option<&Driver> {
+        self.driver.as_ref()
     }
 
     /// The next thing that the controller is to be told.
@@ -177,6 +187,7 @@ impl Measuring {
             }
         };
         if self.driver.is_none() {
+            self.figures.connections.add(1);
             info!(driver = self.config.driver.address, "the driver is back");
         }
         self.driver = Some(driver.clone());
@@ -184,7 +195,8 @@ impl Measuring {
         match (&self.session, plan) {
             (Some((wanted, plans)), Some(plan)) if same(wanted, &plan) => {
                 let plans = plans.clone();
-                let collector = Collector::new(driver.clone(), way, plan.layout.clone());
+                let collector =
+                    Collector::new(driver.clone(), way, plan.layout.clone(), self.figures.clone());
                 self.threads = Some(self.spawn(driver, collector, plan, plans));
             }
             // The controller wants something else by now.
@@ -222,9 +234,11 @@ impl Measuring {
             tasks: give_task,
             ready,
             parts: self.to_controller.clone(),
+            figures: self.figures.clone(),
         };
         let channels = Channels { tasks, ready: give_ready, parts: self.to_controller.clone() };
-        let gatherer = Gatherer::new(driver, collector, plan, plans, channels);
+        let gatherer =
+            Gatherer::new(driver, collector, plan, plans, channels, self.figures.clone());
         let told = stop.clone();
         let pilot = std::thread::spawn(move || pilot.run(&told));
         let told = stop.clone();
@@ -260,7 +274,7 @@ impl Measurer for Measuring {
     fn begin(&mut self, plan: &SessionPlan) -> anyhow::Result<()> {
         program::check(&plan.layout)?;
         if let Some(driver) = &self.driver {
-            program::check_built(driver.info(), &plan.layout)?;
+            fits::check(driver.info(), &plan.layout)?;
         }
         self.end();
         // Of no use to whoever planned this session.
@@ -309,7 +323,7 @@ fn get_ready(
         None => connect(config, runtime)?,
     };
     if let Some(plan) = plan {
-        program::check_built(driver.info(), &plan.layout)?;
+        fits::check(driver.info(), &plan.layout)?;
         fill(&driver, plan)?;
         collector::clear_all(&driver, &plan.layout)?;
     }

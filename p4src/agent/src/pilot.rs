@@ -2,6 +2,7 @@
 //! downstream encoder of each bit, and says when a group is finished. All else, which takes longer,
 //! is for the [gatherer](crate::gatherer).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -14,10 +15,15 @@ use calumma_sketch::Attention;
 use tracing::warn;
 
 use crate::driver::Driver;
+use crate::figures::{Figures, LEFT, cells};
 use crate::gatherer::{Part, Task};
 
 /// Longest sleep, so that a stop is seen soon.
 const NAP: Duration = Duration::from_millis(20);
+
+/// The table whose default action has the timestamp bit, and the action.
+pub(crate) const TIMESTAMP: &str = "Ingress.timestamp";
+pub(crate) const SET_TIMESTAMP: &str = "set_timestamp";
 
 /// Cells of the egress' packet counter: hierarchy 0, encoded, and of a hierarchy that has no buckets
 /// (or whose bit is closed).
@@ -49,6 +55,7 @@ pub(crate) struct Pilot {
     pub(crate) tasks: Sender<Task>,
     pub(crate) ready: Receiver<Ready>,
     pub(crate) parts: Sender<Part>,
+    pub(crate) figures: Arc<Figures>,
 }
 
 impl Pilot {
@@ -89,7 +96,10 @@ impl Pilot {
             Some(ready) => {
                 self.driver.change(&[], &ready.gate)?;
             }
-            None => warn!(epoch, "not measured: the switch was still busy with an earlier epoch"),
+            None => {
+                self.figures.unmeasured.add(1);
+                warn!(epoch, "not measured: the switch was still busy with an earlier epoch");
+            }
         }
         group.measured = ready;
         if let Some((epoch, before)) = group.closed.take() {
@@ -101,7 +111,7 @@ impl Pilot {
 
     fn flip(&self, epoch: u64, at_ns: u64, groups: &[Group; 2]) -> Result<(), ClientError> {
         let value = Value::Number(epoch & 1);
-        self.driver.set_default("Ingress.timestamp", "set_timestamp", &[("value", value)])?;
+        self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &[("value", value)])?;
         let late_ns = unix_ns() - at_ns;
         let before = epoch - 1;
         if let Some(ready) = &groups[timestamp_bit(before)].measured {
@@ -143,16 +153,6 @@ impl Pilot {
 
     /// The cells of the egress' packet counter.
     fn count(&self) -> Result<[u64; CELLS as usize], ClientError> {
-        packets(&self.driver, "Egress.packets")
+        cells(&self.driver, LEFT)
     }
-}
-
-/// The first cells of a counter of packets.
-pub(crate) fn packets<const N: usize>(
-    driver: &Driver,
-    counter: &str,
-) -> Result<[u64; N], ClientError> {
-    let cells = driver.elements(counter, 0..N as u32)?;
-    // Of bytes and packets, packets come last.
-    Ok(std::array::from_fn(|at| cells[at].last().copied().unwrap_or_default()))
 }

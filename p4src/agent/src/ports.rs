@@ -1,4 +1,4 @@
-//! The switch's ports: brought up with the speed that the configuration gives them.
+//! The switch's ports: brought up with the speed that the configuration gives them, and what they count.
 
 use calumma_bfrt::{ClientError, Value};
 use tracing::info;
@@ -6,8 +6,9 @@ use tracing::info;
 use crate::config::{AutoNegotiation, Fec, PortConfig, Speed};
 use crate::driver::Driver;
 
-/// The driver's table of ports, and its key.
+/// The driver's tables of ports and of what they count, and their key.
 const TABLE: &str = "$PORT";
+const COUNTS: &str = "$PORT_STAT";
 const KEY: &str = "$DEV_PORT";
 
 /// Brings up the ports that have a speed and are not up with it. The others are somebody else's.
@@ -32,6 +33,35 @@ pub(crate) fn bring_up(driver: &Driver, ports: &[PortConfig]) -> Result<(), Clie
     Ok(())
 }
 
+/// What a port counts, by the names that DPDK has for the same and by those of the driver.
+const COUNTED: [(&str, &str); 7] = [
+    ("rx_packets", "$FramesReceivedOK"),
+    ("rx_bytes", "$OctetsReceivedinGoodFrames"),
+    ("rx_errors", "$FrameswithanyError"),
+    ("rx_missed", "$FramesDroppedBufferFull"),
+    ("tx_packets", "$FramesTransmittedOK"),
+    ("tx_bytes", "$OctetsTransmittedwithouterror"),
+    ("tx_errors", "$FramesTransmittedwithError"),
+];
+
+/// What a port has counted; nothing where the driver has no such port.
+///
+/// # Errors
+/// When the driver counts nothing at ports.
+pub(crate) fn counts(
+    driver: &Driver,
+    number: u16,
+) -> Result<impl Iterator<Item = (&'static str, u64)>, ClientError> {
+    let there = driver.fixed(COUNTS, (KEY, number.into()))?;
+    let table = driver.info().table(COUNTS)?;
+    Ok(COUNTED.into_iter().filter_map(move |(name, field)| {
+        match table.value(there.as_ref()?, field)? {
+            Value::Number(count) => Some((name, count)),
+            Value::Bool(_) | Value::Word(_) => None,
+        }
+    }))
+}
+
 /// What a port is to be.
 fn values(port: &PortConfig, speed: Speed) -> [(&'static str, Value); 4] {
     let speed = match speed {
@@ -45,9 +75,11 @@ fn values(port: &PortConfig, speed: Speed) -> [(&'static str, Value); 4] {
         Speed::G400 => "BF_SPEED_400G",
     };
     let fec = match port.fec {
+        // Of two words for the same, those that a driver answers with: a port that is not what it should be goes down
+        // for a moment.
         Fec::None => "BF_FEC_TYP_NONE",
         Fec::Fc => "BF_FEC_TYP_FC",
-        Fec::Rs => "BF_FEC_TYP_RS",
+        Fec::Rs => "BF_FEC_TYP_REED_SOLOMON",
     };
     let agrees = match port.autonegotiation {
         AutoNegotiation::Default => "PM_AN_DEFAULT",

@@ -5,12 +5,8 @@
 
 use std::fmt::Write;
 
-use calumma_bfrt::{Info, InfoError};
 use calumma_sketch::hash::{ROTATIONS, crc};
 use calumma_sketch::{Arithmetic, Insertion, KeyKind, Layout, Level, fermat};
-
-use crate::collection::Source;
-use crate::collector::registers;
 
 /// Bits of a hash word that the program keeps for a bucket array.
 pub const WORD_BITS: u32 = 16;
@@ -70,56 +66,6 @@ pub fn check(layout: &Layout) -> Result<(), Unbuildable> {
     }
     if layout.upstream_buckets > MOST_BUCKETS {
         return Err(Unbuildable::Buckets(layout.upstream_buckets));
-    }
-    Ok(())
-}
-
-/// A program on a switch that was built for another layout.
-#[derive(Debug, thiserror::Error)]
-pub enum Mismatch {
-    /// Other sizes.
-    #[error(
-        "the program on the switch holds {found} elements in {register}, the controller's layout \
-         wants {wanted}: build the program with the constants that `calumma-switchd contract` writes \
-         for that layout"
-    )]
-    Size {
-        /// The register.
-        register: String,
-        /// Its elements, both groups.
-        found: u64,
-        /// What the layout asks for.
-        wanted: u64,
-    },
-    /// Another arithmetic, or another program altogether.
-    #[error(
-        "the program on the switch is not this release's edge.p4 with {arithmetic:?} arithmetic: \
-         {problem}"
-    )]
-    Program {
-        /// The layout's arithmetic.
-        arithmetic: Arithmetic,
-        /// What is missing.
-        problem: InfoError,
-    },
-}
-
-/// Checks that the program on a switch is built for the layout: its registers are there and as large
-/// as they should be. Constants other than sizes can't be seen from outside.
-///
-/// # Errors
-/// The first register that is not as it should be, and the remedy.
-pub fn check_built(info: &Info, layout: &Layout) -> Result<(), Mismatch> {
-    for source in Source::ALL {
-        for register in registers(source, layout.arithmetic) {
-            let table = info
-                .table(&register)
-                .map_err(|problem| Mismatch::Program { arithmetic: layout.arithmetic, problem })?;
-            let wanted = 2 * u64::from(source.elements(layout));
-            if table.size != wanted {
-                return Err(Mismatch::Size { register, found: table.size, wanted });
-            }
-        }
     }
     Ok(())
 }

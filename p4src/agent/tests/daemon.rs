@@ -18,7 +18,9 @@ use calumma_switchd::collector::Way;
 use calumma_wire::{Egress, Ingress, Message, Outcome, SwitchKind};
 
 use common::{Numbers, Packet, marked, packet};
-use rig::{Controller, Daemon, EPOCH_MS, KEY, LIMIT, Model, attention, config, layout, packets};
+use rig::{
+    Controller, Daemon, EPOCH_MS, KEY, LIMIT, Lossy, Model, attention, config, layout, packets,
+};
 
 /// What the daemon reported of one epoch.
 #[derive(Default)]
@@ -208,42 +210,8 @@ fn registers_can_be_read_instead() {
     traffic_is_counted_once(Arithmetic::Prime, 5 * EPOCH_MS, |_| Way::Registers);
 }
 
-/// A CPU port that loses every third frame from the switch and every fifth to it.
-struct Lossy {
-    cable: Cable,
-    received: u32,
-    sent: u32,
-}
-
-impl Plug for Lossy {
-    fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        loop {
-            let length = self.cable.receive(buffer)?.len();
-            self.received += 1;
-            if !self.received.is_multiple_of(3) {
-                return Some(&buffer[..length]);
-            }
-        }
-    }
-
-    fn send(&mut self, frame: &[u8]) {
-        self.sent += 1;
-        if !self.sent.is_multiple_of(5) {
-            self.cable.send(frame);
-        }
-    }
-}
-
-impl std::os::fd::AsFd for Lossy {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.cable.as_fd()
-    }
-}
-
 #[test]
 fn lost_collection_packets_are_asked_for_again() {
     // Longer epochs: what is asked for again takes its time, the more so on a machine that is busy.
-    traffic_is_counted_once(Arithmetic::Prime, 3 * EPOCH_MS, |cable| {
-        packets(Lossy { cable, received: 0, sent: 0 })
-    });
+    traffic_is_counted_once(Arithmetic::Prime, 3 * EPOCH_MS, |cable| packets(Lossy::new(cable)));
 }

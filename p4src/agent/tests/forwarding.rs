@@ -120,6 +120,12 @@ fn packets_go_by_the_longest_prefix_and_flows_spread_over_next_hops() {
     }
     assert!(hops[&5] > 10 && hops[&6] > 10 && hops.len() == 2, "{hops:?}");
 
+    // A daemon that starts anew leaves the port as it is: one that is set anew counts from nothing.
+    drop(daemon);
+    let mut controller = Controller::new(&layout, EPOCH_MS);
+    let config = Config::parse(&routed(&model, &controller, ""), "no routes").unwrap();
+    let daemon = Daemon::start(config, Way::Registers);
+    controller.welcome();
     drop(daemon);
     let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
     let options = Options {
@@ -132,8 +138,11 @@ fn packets_go_by_the_longest_prefix_and_flows_spread_over_next_hops() {
     let port = driver.fixed("$PORT", ("$DEV_PORT", HOST.into())).unwrap().unwrap();
     let value = |name| driver.info().table("$PORT").unwrap().value(&port, name);
     assert_eq!(value("$SPEED"), Some(Value::Word("BF_SPEED_100G".to_owned())));
-    assert_eq!(value("$FEC"), Some(Value::Word("BF_FEC_TYP_RS".to_owned())));
+    assert_eq!(value("$FEC"), Some(Value::Word("BF_FEC_TYP_REED_SOLOMON".to_owned())));
     assert_eq!(value("$PORT_UP"), Some(Value::Bool(true)));
+    let counts = driver.fixed("$PORT_STAT", ("$DEV_PORT", HOST.into())).unwrap().unwrap();
+    let received = driver.info().table("$PORT_STAT").unwrap().value(&counts, "$FramesReceivedOK");
+    assert!(matches!(received, Some(Value::Number(64..))), "{received:?}");
     assert!(driver.fixed("$PORT", ("$DEV_PORT", FABRIC.into())).unwrap().is_none());
 }
 

@@ -1,9 +1,11 @@
-//! The checked-in constants of the P4 program are those of the contract.
+//! The P4 program is built with the constants of the contract, and has what the daemon names.
 
 use std::path::Path;
 
-use calumma_sketch::Layout;
-use calumma_switchd::program;
+use calumma_bfrt::Info;
+use calumma_sketch::{Arithmetic, Layout};
+use calumma_switchd::{fits, program};
+use calumma_tna::Program;
 
 #[test]
 fn the_generated_file_is_up_to_date() {
@@ -14,4 +16,46 @@ fn the_generated_file_is_up_to_date() {
     }
     let found = std::fs::read_to_string(&path).unwrap();
     assert_eq!(found, wanted, "CALUMMA_BLESS=1 cargo test -p calumma-switchd writes it anew");
+}
+
+/// What a driver would say of the program in that arithmetic.
+fn described(layout: &Layout) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge.p4");
+    let program = Program::load(path, &program::defines(layout)).unwrap();
+    String::from_utf8(calumma_tna_driver::description(&program)).unwrap()
+}
+
+fn problem(description: &str, layout: &Layout) -> Option<String> {
+    let info = Info::from_json(&[description.as_bytes()]).unwrap();
+    fits::check(&info, layout).err().map(|mismatch| mismatch.to_string())
+}
+
+#[test]
+fn a_program_that_lacks_what_the_daemon_names_does_not_fit() {
+    let prime = Layout::default();
+    let wrapping = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
+    let described = [&prime, &wrapping].map(described);
+    assert_eq!(problem(&described[0], &prime), None);
+    assert_eq!(problem(&described[1], &wrapping), None);
+
+    let other = problem(&described[0], &wrapping).unwrap();
+    assert!(other.contains("Wrapping arithmetic"), "{other}");
+    let larger = Layout { upstream_buckets: 8192, ..Layout::default() };
+    let small = problem(&described[0], &larger).unwrap();
+    assert!(small.contains("holds 8192 elements") && small.contains("wants 16384"), "{small}");
+    for (there, instead) in [
+        ("Ingress.packets", "Ingress.counted"),
+        ("Ingress.set_timestamp", "Ingress.set_bit"),
+        ("w3_high", "w3_upper"),
+        ("narrow_level", "narrow"),
+        ("to_group", "group_number"),
+        ("Ingress.collection.accept", "Ingress.collection.take"),
+    ] {
+        let renamed = described[0].replace(there, instead);
+        let missing = problem(&renamed, &prime).unwrap_or_else(|| panic!("{instead} for {there}"));
+        assert!(missing.contains("there is none"), "{missing}");
+    }
+    let narrower = described[0].replace("\"width\":16", "\"width\":8");
+    let narrow = problem(&narrower, &prime).unwrap();
+    assert!(narrow.contains("does not fit in 8 bits"), "{narrow}");
 }

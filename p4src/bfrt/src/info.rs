@@ -126,14 +126,19 @@ impl Datum {
 struct Field {
     id: u32,
     name: String,
+    /// What is made of several fields has none, but a `container`: in tables that are of no use here.
+    #[serde(default)]
     r#type: Type,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 struct Type {
     r#type: String,
     #[serde(default)]
     width: u32,
+    /// The words that there are; none where any will do.
+    #[serde(default)]
+    choices: Vec<String>,
 }
 
 impl Field {
@@ -148,15 +153,15 @@ impl Field {
         }
     }
 
+    fn refused(&self, table: &str, problem: String) -> InfoError {
+        InfoError::Value { table: table.to_owned(), field: self.name.clone(), problem }
+    }
+
     /// A number as the protocol has it: big-endian, as many bytes as the bits fill.
     fn bytes(&self, table: &str, value: u64) -> Result<Vec<u8>, InfoError> {
         let bits = self.bits();
         if bits < 64 && value >> bits != 0 {
-            return Err(InfoError::Value {
-                table: table.to_owned(),
-                field: self.name.clone(),
-                problem: format!("{value} does not fit in {bits} bits"),
-            });
+            return Err(self.refused(table, format!("{value} does not fit in {bits} bits")));
         }
         let length = bits.div_ceil(8) as usize;
         let all = value.to_be_bytes();
@@ -169,7 +174,14 @@ impl Field {
         let value = match value {
             Value::Number(number) => DataValue::Stream(self.bytes(table, *number)?),
             Value::Bool(value) => DataValue::Bool(*value),
-            Value::Word(word) => DataValue::Str(word.clone()),
+            Value::Word(word) => {
+                let choices = &self.r#type.choices;
+                if !choices.is_empty() && !choices.contains(word) {
+                    let all = choices.join(", ");
+                    return Err(self.refused(table, format!("{word} is not one of {all}")));
+                }
+                DataValue::Str(word.clone())
+            }
         };
         Ok(DataField { field_id: self.id, value: Some(value) })
     }
@@ -401,6 +413,15 @@ mod tests {
          "key": [{"id": 65557, "name": "$REGISTER_INDEX", "type": {"type": "uint32"}}],
          "data": [{"singleton": {"id": 1, "name": "Ingress.sums.f1",
                                  "type": {"type": "bytes", "width": 32}}}]},
+        {"name": "pipe.Ingress.hash.configure", "id": 11, "table_type": "DynHashConfigure", "size": 1,
+         "key": [],
+         "data": [{"mandatory": false, "singleton": {"id": 1, "name": "src", "repeated": true,
+             "container": [{"singleton": {"id": 65584, "name": "start_bit",
+                                          "type": {"type": "uint64"}}}]}}]},
+        {"name": "$PORT", "id": 12, "table_type": "PortConfigure", "size": 256,
+         "key": [{"id": 1, "name": "$DEV_PORT", "type": {"type": "uint32"}}],
+         "data": [{"singleton": {"id": 1, "name": "$SPEED",
+             "type": {"type": "string", "choices": ["BF_SPEED_10G", "BF_SPEED_100G"]}}}]},
         {"name": "pipe.Egress.sums", "id": 10, "table_type": "Register", "size": 2}
     ]}"#;
 
@@ -431,6 +452,16 @@ mod tests {
         let error = table.key(&[("size", Match::Exact(0x1_0000))]).unwrap_err();
         assert!(problem(error).contains("65536 does not fit in 16 bits"));
         assert!(problem(table.data(Some("drop"), &[]).unwrap_err()).contains("action `drop`"));
+    }
+
+    #[test]
+    fn a_word_is_one_of_those_that_there_are() {
+        let info = info();
+        let ports = info.table("$PORT").unwrap();
+        let speed = |word: &str| ports.data(None, &[("$SPEED", Value::Word(word.to_owned()))]);
+        assert!(speed("BF_SPEED_10G").is_ok());
+        let error = speed("BF_SPEED_7G").unwrap_err().to_string();
+        assert!(error.contains("BF_SPEED_7G is not one of BF_SPEED_10G, BF_SPEED_100G"), "{error}");
     }
 
     #[test]

@@ -14,5 +14,12 @@ mod schema;
 mod service;
 mod tables;
 
+use calumma_tna::Program;
+
 pub use pipe::{Pipe, Port};
 pub use service::Driver;
+
+/// What the driver says of a program: JSON, as a compiler's `bfrt.json`.
+pub fn description(program: &Program) -> Vec<u8> {
+    schema::Schema::new(program, std::sync::Arc::default()).program
+}

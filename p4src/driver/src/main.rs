@@ -33,6 +33,10 @@ struct Arguments {
     #[arg(long, value_name = "NUMBER=INTERFACE", value_parser = port)]
     port: Vec<(u16, String)>,
 
+    /// Print what the driver says of the program's tables (JSON, as a compiler's bfrt.json), and exit.
+    #[arg(long)]
+    describe: bool,
+
     /// Where the driver's interface is offered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:50052")]
     grpc: SocketAddr,
@@ -72,6 +76,10 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     let program = Program::load(&arguments.program, &arguments.define)?;
+    if arguments.describe {
+        println!("{}", String::from_utf8_lossy(&calumma_tna_driver::description(&program)));
+        return Ok(());
+    }
     let name = match arguments.name {
         Some(name) => name,
         None => {

@@ -1,10 +1,12 @@
 //! The thread that owns the switch: packets from and to its ports, and in between the changes that
 //! the control plane asks for, one at a time.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,6 +25,40 @@ const PASSES: usize = 64;
 /// Passes that may wait inside before ports have to.
 const MOST_WAITING: usize = 1024;
 
+/// Frames and bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) frames: AtomicU64,
+    pub(crate) octets: AtomicU64,
+}
+
+impl Count {
+    fn add(&self, frame: &[u8]) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        self.octets.fetch_add(frame.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// What a port has received and sent.
+#[derive(Debug, Default)]
+pub(crate) struct PortCount {
+    pub(crate) received: Count,
+    pub(crate) sent: Count,
+}
+
+impl PortCount {
+    /// Begins anew.
+    pub(crate) fn clear(&self) {
+        for Count { frames, octets } in [&self.received, &self.sent] {
+            frames.store(0, Ordering::Relaxed);
+            octets.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What each port has counted, by its number.
+pub(crate) type Counts = BTreeMap<u16, PortCount>;
+
 /// A port of the switch.
 pub struct Port {
     /// Its number in the program.
@@ -38,6 +74,7 @@ type Command = Box<dyn FnOnce(&mut Switch) + Send>;
 pub struct Pipe {
     commands: Sender<Command>,
     wake: Arc<UnixStream>,
+    counts: Arc<Counts>,
 }
 
 impl Pipe {
@@ -50,9 +87,16 @@ impl Pipe {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let body = Body { switch, ports, asked, woken };
+        let counts = ports.iter().map(|port| (port.number, PortCount::default()));
+        let counts: Arc<Counts> = Arc::new(counts.collect());
+        let body = Body { switch, ports, counts: counts.clone(), asked, woken };
         let thread = std::thread::Builder::new().name("pipe".to_owned()).spawn(|| body.run())?;
-        Ok((Pipe { commands, wake: Arc::new(wake) }, thread))
+        Ok((Pipe { commands, wake: Arc::new(wake), counts }, thread))
+    }
+
+    /// What the ports have counted.
+    pub(crate) fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
     }
 
     /// Has something done to the switch between two packets. What the switch has stopped before is
@@ -68,6 +112,7 @@ impl Pipe {
 struct Body {
     switch: Switch,
     ports: Vec<Port>,
+    counts: Arc<Counts>,
     asked: Receiver<Command>,
     woken: UnixStream,
 }
@@ -99,6 +144,7 @@ impl Body {
         for port in &mut self.ports {
             for _ in 0..BURST {
                 let Some(frame) = port.plug.receive(buffer) else { break };
+                self.counts[&port.number].received.add(frame);
                 self.switch.offer(port.number, frame);
                 any = true;
             }
@@ -110,9 +156,10 @@ impl Body {
     fn forward(&mut self) -> usize {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         self.switch.set_time(now.map_or(0, |since| since.as_nanos() as u64));
-        let ports = &mut self.ports;
+        let (ports, counts) = (&mut self.ports, &self.counts);
         self.switch.run(PASSES, |number, frame| {
             if let Some(port) = ports.iter_mut().find(|port| port.number == number) {
+                counts[&number].sent.add(frame);
                 port.plug.send(frame);
             }
         })

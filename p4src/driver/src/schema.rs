@@ -2,10 +2,12 @@
 //! names them by.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use calumma_tna::{CounterInfo, CounterKind, MatchKind, Program, RegisterInfo, TableInfo};
 use serde_json::{Value, json};
 
+use crate::pipe::Counts;
 use crate::ports::Ports;
 
 /// Numbers of fields that no program declares, as Tofino's compiler gives them.
@@ -17,23 +19,44 @@ pub(crate) mod field {
     pub(crate) const REGISTER_INDEX: u32 = 65_557;
 }
 
-/// Numbers within the table of mirror sessions.
+/// The table of mirror sessions, by the driver's numbers.
 pub(crate) mod mirror {
-    pub(crate) const TABLE: u32 = 0xFF01_0001;
+    pub(crate) const TABLE: u32 = 0xFF04_0001;
     pub(crate) const SESSION: u32 = 1;
     pub(crate) const NORMAL: u32 = 2;
     pub(crate) const ENABLE: u32 = 5;
     pub(crate) const DIRECTION: u32 = 6;
     pub(crate) const PORT: u32 = 7;
     pub(crate) const PORT_VALID: u32 = 8;
-    pub(crate) const MAX_LENGTH: u32 = 25;
+    pub(crate) const MAX_LENGTH: u32 = 23;
 }
 
-/// Numbers within the table of ports.
+/// The tables of ports and of what they count, by the driver's numbers.
 pub(crate) mod port {
-    pub(crate) const TABLE: u32 = 0xFF02_0001;
+    pub(crate) const TABLE: u32 = 0xFF01_0001;
     pub(crate) const NUMBER: u32 = 1;
-    pub(crate) const UP: u32 = 5;
+    pub(crate) const SPEED: u32 = 1;
+    pub(crate) const FEC: u32 = 2;
+    pub(crate) const ENABLE: u32 = 4;
+    pub(crate) const AUTO_NEGOTIATION: u32 = 5;
+    pub(crate) const UP: u32 = 25;
+
+    /// Words for the same error correction, the one that the driver answers with first.
+    pub(crate) const SAME_FEC: [[&str; 2]; 2] =
+        [["BF_FEC_TYP_FC", "BF_FEC_TYP_FIRECODE"], ["BF_FEC_TYP_REED_SOLOMON", "BF_FEC_TYP_RS"]];
+
+    pub(crate) const COUNTS: u32 = 0xFF01_0002;
+    pub(crate) const RECEIVED_FRAMES: u32 = 1;
+    pub(crate) const RECEIVED_OCTETS: u32 = 5;
+    pub(crate) const SENT_FRAMES: u32 = 33;
+    pub(crate) const SENT_OCTETS: u32 = 36;
+    /// What can't happen to the model's ports: received with any error, dropped since a buffer was full, sent with an
+    /// error.
+    pub(crate) const NEVER: [(u32, &str); 3] = [
+        (4, "$FrameswithanyError"),
+        (20, "$FramesDroppedBufferFull"),
+        (35, "$FramesTransmittedwithError"),
+    ];
 }
 
 /// What a number stands for.
@@ -49,6 +72,8 @@ pub(crate) enum Object {
     Mirror,
     /// The ports.
     Ports,
+    /// What the ports count.
+    PortCounts,
 }
 
 /// All objects of a program.
@@ -69,9 +94,12 @@ pub(crate) fn action_id(table: u32, action: usize) -> u32 {
 }
 
 impl Schema {
-    pub(crate) fn new(program: &Program) -> Schema {
-        let mut objects =
-            HashMap::from([(mirror::TABLE, Object::Mirror), (port::TABLE, Object::Ports)]);
+    pub(crate) fn new(program: &Program, counts: Arc<Counts>) -> Schema {
+        let mut objects = HashMap::from([
+            (mirror::TABLE, Object::Mirror),
+            (port::TABLE, Object::Ports),
+            (port::COUNTS, Object::PortCounts),
+        ]);
         let mut tables = Vec::new();
         for (id, info) in (0x0200_0001..).zip(program.tables()) {
             tables.push(table(id, &info));
@@ -93,8 +121,8 @@ impl Schema {
             });
             all.to_string().into_bytes()
         };
-        let fixed = text(vec![mirror_sessions(), ports()]);
-        Schema { objects, ports: Ports::default(), program: text(tables), fixed }
+        let fixed = text(vec![mirror_sessions(), ports(), port_counts()]);
+        Schema { objects, ports: Ports::new(counts), program: text(tables), fixed }
     }
 
     pub(crate) fn object(&self, id: u32) -> Option<&Object> {
@@ -208,15 +236,27 @@ fn counter(id: u32, info: &CounterInfo) -> Value {
     counter
 }
 
+/// A table that no program declares.
+fn fixed(id: u32, name: &str, kind: &str, size: usize) -> Value {
+    let mut table = object(id, name, kind, size);
+    table["name"] = json!(name);
+    table
+}
+
+/// One word out of several.
+fn choice(words: &[&str]) -> Value {
+    json!({ "type": "string", "choices": words })
+}
+
 fn mirror_sessions() -> Value {
     let kind = |name: &str| json!({ "type": name });
-    let mut table = object(mirror::TABLE, "$mirror.cfg", "MirrorCfg", 1024);
-    table["name"] = json!("$mirror.cfg");
+    let mut table = fixed(mirror::TABLE, "$mirror.cfg", "MirrorCfg", 1024);
     table["key"] = json!([key(mirror::SESSION, "$sid", "Exact", &kind("uint16"))]);
     table["action_specs"] = json!([{ "id": mirror::NORMAL, "name": "$normal", "data": [] }]);
+    let directions = choice(&["INGRESS", "EGRESS", "BOTH"]);
     table["data"] = json!([
         singleton(mirror::ENABLE, "$session_enable", &kind("bool")),
-        singleton(mirror::DIRECTION, "$direction", &kind("string")),
+        singleton(mirror::DIRECTION, "$direction", &directions),
         singleton(mirror::PORT, "$ucast_egress_port", &kind("uint32")),
         singleton(mirror::PORT_VALID, "$ucast_egress_port_valid", &kind("bool")),
         singleton(mirror::MAX_LENGTH, "$max_pkt_len", &kind("uint16")),
@@ -226,15 +266,35 @@ fn mirror_sessions() -> Value {
 
 fn ports() -> Value {
     let kind = |name: &str| json!({ "type": name });
-    let mut table = object(port::TABLE, "$PORT", "PortConfigure", 512);
-    table["name"] = json!("$PORT");
+    let mut table = fixed(port::TABLE, "$PORT", "PortConfigure", 256);
     table["key"] = json!([key(port::NUMBER, "$DEV_PORT", "Exact", &kind("uint32"))]);
+    let speeds = ["1G", "10G", "25G", "40G", "50G", "100G", "200G", "400G"];
+    let speeds = speeds.map(|speed| format!("BF_SPEED_{speed}"));
+    let same = port::SAME_FEC.into_iter().flatten();
+    let fecs: Vec<&str> = ["BF_FEC_TYP_NONE"].into_iter().chain(same).collect();
+    let fecs = choice(&fecs);
+    let agreeing = choice(&["PM_AN_DEFAULT", "PM_AN_FORCE_ENABLE", "PM_AN_FORCE_DISABLE"]);
     table["data"] = json!([
-        singleton(1, "$SPEED", &kind("string")),
-        singleton(2, "$FEC", &kind("string")),
-        singleton(3, "$AUTO_NEGOTIATION", &kind("string")),
-        singleton(4, "$PORT_ENABLE", &kind("bool")),
+        singleton(port::SPEED, "$SPEED", &choice(&speeds.each_ref().map(|speed| &**speed))),
+        singleton(port::FEC, "$FEC", &fecs),
+        singleton(port::ENABLE, "$PORT_ENABLE", &kind("bool")),
+        singleton(port::AUTO_NEGOTIATION, "$AUTO_NEGOTIATION", &agreeing),
         singleton(port::UP, "$PORT_UP", &kind("bool")),
     ]);
+    table
+}
+
+fn port_counts() -> Value {
+    let kind = |name: &str| json!({ "type": name });
+    let mut table = fixed(port::COUNTS, "$PORT_STAT", "PortStat", 256);
+    table["key"] = json!([key(port::NUMBER, "$DEV_PORT", "Exact", &kind("uint32"))]);
+    let counted = [
+        (port::RECEIVED_FRAMES, "$FramesReceivedOK"),
+        (port::RECEIVED_OCTETS, "$OctetsReceivedinGoodFrames"),
+        (port::SENT_FRAMES, "$FramesTransmittedOK"),
+        (port::SENT_OCTETS, "$OctetsTransmittedwithouterror"),
+    ];
+    let all = counted.into_iter().chain(port::NEVER);
+    table["data"] = all.map(|(id, name)| singleton(id, name, &kind("uint64"))).collect();
     table
 }

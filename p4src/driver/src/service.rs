@@ -46,7 +46,7 @@ pub struct Driver {
 impl Driver {
     /// The driver of a switch that runs `program` under that name.
     pub fn new(pipe: Pipe, name: &str, program: &Program) -> Driver {
-        let schema = Arc::new(Schema::new(program));
+        let schema = Arc::new(Schema::new(program, pipe.counts()));
         Driver { pipe, name: name.into(), schema, clients: Arc::default() }
     }
 

@@ -39,6 +39,7 @@ pub(crate) fn update(schema: &Schema, switch: &mut Switch, update: Update) -> Re
             Some(Object::Counter(info)) => {
                 Err(Status::unimplemented(format!("{}: counters can be read only", info.name)))
             }
+            Some(Object::PortCounts) => Err(Status::unimplemented("$PORT_STAT can be read only")),
             None => Err(Status::not_found(format!("no table {:#010x}", entry.table_id))),
         },
         // The model has no copy besides the registers themselves.
@@ -63,8 +64,10 @@ pub(crate) fn read(
         return Err(Status::unimplemented("only entries can be read"));
     };
     let id = entry.table_id;
-    if let Some(Object::Ports) = schema.object(id) {
-        return schema.ports.read(&entry);
+    match schema.object(id) {
+        Some(Object::Ports) => return schema.ports.read(&entry),
+        Some(Object::PortCounts) => return schema.ports.read_counts(&entry),
+        _ => {}
     }
     let key = entry.key.filter(|key| !key.fields.is_empty());
     let found = match schema.object(id) {
@@ -84,7 +87,14 @@ pub(crate) fn read(
                     })
                 })
             });
-            found.map(|entry| table_entry(id, info, entry)).collect()
+            let mut found: Vec<_> = found.map(|entry| table_entry(id, info, entry)).collect();
+            // To a driver, all of a table is what happens on a miss as well.
+            if wanted.is_none() {
+                let default = switch.default_entry(&info.name).map_err(|error| refused(&error))?;
+                let default = table_entry(id, info, &default);
+                found.push(TableEntry { key: None, is_default_entry: true, ..default });
+            }
+            found
         }
         Some(Object::Register(info)) => {
             let lanes = switch.read_register_lanes(&info.name).map_err(|error| refused(&error))?;
@@ -99,7 +109,7 @@ pub(crate) fn read(
             found
         }
         Some(Object::Mirror) => return Err(Status::unimplemented("reading mirror sessions")),
-        Some(Object::Ports) | None => {
+        Some(Object::Ports | Object::PortCounts) | None => {
             return Err(Status::not_found(format!("no table {id:#010x}")));
         }
     };
@@ -283,7 +293,7 @@ fn key_field(field_id: u32, match_type: MatchType) -> KeyField {
     KeyField { field_id, match_type: Some(match_type) }
 }
 
-fn stream(field_id: u32, value: u128, bits: u16) -> DataField {
+pub(crate) fn stream(field_id: u32, value: u128, bits: u16) -> DataField {
     DataField { field_id, value: Some(DataValue::Stream(bytes(value, bits))) }
 }
 
@@ -328,7 +338,7 @@ fn table_entry(table_id: u32, info: &TableInfo, entry: &EntryInfo) -> TableEntry
     }
 }
 
-fn index_key(field_id: u32, index: usize) -> TableKey {
+pub(crate) fn index_key(field_id: u32, index: usize) -> TableKey {
     let value = bytes(index as u128, 32);
     TableKey { fields: vec![key_field(field_id, MatchType::Exact(Exact { value }))] }
 }

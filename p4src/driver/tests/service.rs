@@ -1,7 +1,7 @@
 //! The model through the driver's interface, with cables for ports.
 
 use calumma_bfrt::client::update;
-use calumma_bfrt::proto::UpdateType;
+use calumma_bfrt::proto::{Entity, EntityKind, UpdateType};
 use calumma_bfrt::{Client, ClientError, Match, Options, Value};
 use calumma_interface::{Cable, MAX_FRAME, Plug};
 use calumma_tna::{Program, Switch};
@@ -34,8 +34,11 @@ async fn entries_that_were_written_can_be_read_and_forward_packets() {
     let entry = table.entry(Some(key), Some(data));
     client.write(vec![update(UpdateType::Insert, entry.clone())]).await.unwrap();
     let all = client.read(vec![table.entry(None, None)]).await.unwrap();
-    let wrapped = all.into_iter().map(|entry| table.entry(entry.key, entry.data));
-    assert_eq!(wrapped.collect::<Vec<_>>(), [entry]);
+    // What happens on a miss comes along.
+    let miss = table.default_entry(table.data(Some("NoAction"), &[]).unwrap());
+    let wrapped =
+        all.into_iter().map(|entry| Entity { entity: Some(EntityKind::TableEntry(entry)) });
+    assert_eq!(wrapped.collect::<Vec<_>>(), [entry, miss]);
 
     one.send(&[9; 64]);
     let mut buffer = vec![0; MAX_FRAME];
@@ -68,7 +71,8 @@ async fn the_update_that_failed_is_named_and_the_others_are_done() {
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(client.read(vec![ports.entry(None, None)]).await.unwrap().len(), 2);
+    // Two ports, and what happens on a miss.
+    assert_eq!(client.read(vec![ports.entry(None, None)]).await.unwrap().len(), 3);
 }
 
 #[tokio::test]

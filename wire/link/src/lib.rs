@@ -5,9 +5,11 @@
 //! A [`Conversation`] is driven in steps by a thread of the switch and never blocks it; what there
 //! is to do it tells a [`Measurer`]. How a switch measures is its own business, and so are threads.
 //!
-//! [`Signals`] and [`Supervisor`] are the same for every kind of switch as well: its host's side.
+//! [`Signals`], [`Supervisor`] and [`figures`] are the same for every kind of switch as well: its host's
+//! side.
 
 mod conversation;
+pub mod figures;
 mod link;
 mod queue;
 mod service;

@@ -6,6 +6,7 @@
 
 mod assembly;
 mod resources;
+mod schema;
 mod table;
 
 use std::fs;
@@ -31,12 +32,15 @@ struct Variant {
     sizes: Option<[u32; 4]>,
 }
 
+/// The chip that the model is of.
+const MODELLED: &str = "tofino";
+
 const WRAPPING: &[&str] = &["-DWRAPPING_ARITHMETIC=1"];
 
 /// The largest sketches that the indexes of 16 bits reach.
 const LARGEST: Option<[u32; 4]> = Some([32768, 32768, 8192, 8192]);
 
-const VARIANTS: [Variant; 6] = [
+const VARIANTS: [Variant; 8] = [
     Variant { name: "prime", target: "tofino", arch: "tna", defines: &[], sizes: None },
     Variant { name: "wrapping", target: "tofino", arch: "tna", defines: WRAPPING, sizes: None },
     Variant { name: "prime-large", target: "tofino", arch: "tna", defines: &[], sizes: LARGEST },
@@ -49,6 +53,20 @@ const VARIANTS: [Variant; 6] = [
     },
     Variant { name: "prime-2", target: "tofino2", arch: "t2na", defines: &[], sizes: None },
     Variant { name: "wrapping-2", target: "tofino2", arch: "t2na", defines: WRAPPING, sizes: None },
+    Variant {
+        name: "prime-large-2",
+        target: "tofino2",
+        arch: "t2na",
+        defines: &[],
+        sizes: LARGEST,
+    },
+    Variant {
+        name: "wrapping-large-2",
+        target: "tofino2",
+        arch: "t2na",
+        defines: WRAPPING,
+        sizes: LARGEST,
+    },
 ];
 
 /// What became of a variant.
@@ -101,10 +119,13 @@ fn build(compiler: &str, variant: &Variant) -> Result<Option<Resources>> {
         fs::remove_dir_all(&out).with_context(|| format!("emptying {}", out.display()))?;
     }
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    let source = source(variant, &out)?;
+    let layout = out.join("layout.toml");
+    fs::write(&layout, variant.layout())
+        .with_context(|| format!("writing {}", layout.display()))?;
+    let source = source(variant, &layout, &out)?;
     let mut command = Command::new(compiler);
     command.args(["--target", variant.target, "--arch", variant.arch, "-g", "--verbose", "2"]);
-    command.args(variant.defines).arg("-o").arg(out.join("out")).arg(source);
+    command.args(variant.defines).arg("-o").arg(out.join("out")).arg(&source);
     let compiled = command.status().with_context(|| format!("running {command:?}"))?;
     // The compiler can say "0 errors" of what its assembler then rejects: the binary decides.
     let binary = out.join("out/pipe").join(format!("{}.bin", variant.target));
@@ -119,13 +140,58 @@ fn build(compiler: &str, variant: &Variant) -> Result<Option<Resources>> {
              a p4c with pull request 5753 (September 2026), or the one that open-p4studio builds"
         );
     }
+    compare(variant, &source, &layout, &out.join("out"))?;
     Resources::read(&out.join("out/pipe/logs/resources.json")).map(Some)
 }
 
+impl Variant {
+    /// The part of a controller's configuration that asks for this variant.
+    fn layout(&self) -> String {
+        let arithmetic = if self.defines.is_empty() { "prime" } else { "wrapping" };
+        let mut text = format!("[layout]\narithmetic = \"{arithmetic}\"\n");
+        if let Some([narrow, wide, upstream, downstream]) = self.sizes {
+            text += &format!(
+                "upstream_buckets = {upstream}\ndownstream_buckets = {downstream}\n\
+                 classifier = [{{ bits = 8, counters = {narrow} }}, {{ bits = 16, counters = {wide} }}]\n"
+            );
+        }
+        text
+    }
+}
+
+/// A program of this workspace, to be run with more arguments.
+fn own(package: &str) -> Command {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", package, "--"]);
+    command
+}
+
+/// Fails where the control plane would not find in the compiled program what it finds in the model.
+fn compare(variant: &Variant, source: &Path, layout: &Path, out: &Path) -> Result<()> {
+    // Intel's build calls it otherwise.
+    let names = ["bfrt.json", "bf-rt.json"].map(|name| out.join(name));
+    let Some(path) = names.iter().find(|path| path.exists()) else {
+        bail!("the compiler has left no bfrt.json in {}", out.display());
+    };
+    let mut model = own("calumma-tna-driver");
+    model.arg("--describe").args(variant.defines).arg("--program").arg(source);
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let model = shell::output(&mut model)?;
+    let differences = schema::differences(&text, &model, variant.target == MODELLED)?;
+    if !differences.is_empty() {
+        bail!("{} is not what the model says:\n{}", path.display(), differences.join("\n"));
+    }
+    let mut fits = own("calumma-switchd");
+    fits.arg("fits").arg("--controller").arg(layout).arg(path);
+    run(fits)
+}
+
 /// The program to compile: the one of the repository, or a copy with other sizes.
-fn source(variant: &Variant, out: &Path) -> Result<PathBuf> {
+fn source(variant: &Variant, layout: &Path, out: &Path) -> Result<PathBuf> {
     let folder = shell::root().join("p4src");
-    let Some(sizes) = variant.sizes else { return Ok(folder.join("edge.p4")) };
+    if variant.sizes.is_none() {
+        return Ok(folder.join("edge.p4"));
+    }
     let copy = out.join("p4src");
     let generated = copy.join("include/generated");
     fs::create_dir_all(&generated).with_context(|| format!("creating {}", generated.display()))?;
@@ -139,17 +205,9 @@ fn source(variant: &Variant, out: &Path) -> Result<PathBuf> {
             }
         }
     }
-    let mut contract = cargo();
-    contract.args([
-        "run",
-        "--quiet",
-        "--package",
-        "calumma-switchd",
-        "--example",
-        "contract",
-        "--",
-    ]);
-    contract.arg(generated.join("contract.p4")).args(sizes.map(|size| size.to_string()));
-    run(contract)?;
+    let mut contract = own("calumma-switchd");
+    contract.arg("contract").arg("--controller").arg(layout);
+    let contract = shell::output(&mut contract)?;
+    fs::write(generated.join("contract.p4"), contract).context("writing contract.p4")?;
     Ok(copy.join("edge.p4"))
 }

@@ -31,7 +31,7 @@ pub(super) fn text(built: &[Built]) -> String {
     let mut out = format!("\n{:<24}{:>12}{:>12}", "", "published", "through p4c");
     // Writing to a String can't fail.
     for Built { variant, .. } in built {
-        let _ = write!(out, "{:>16}", variant.name);
+        let _ = write!(out, "{:>18}", variant.name);
     }
     out.push('\n');
     for (kind, published, through_p4c) in PUBLISHED {
@@ -39,7 +39,7 @@ pub(super) fn text(built: &[Built]) -> String {
         let _ = write!(out, "{kind:<24}{:>12}{:>12}", number(published), number(through_p4c));
         for Built { resources, .. } in built {
             let amount = resources.as_ref().and_then(|resources| resources.0.get(kind).copied());
-            let _ = write!(out, "{:>16}", number(amount));
+            let _ = write!(out, "{:>18}", number(amount));
         }
         out.push('\n');
     }

@@ -8,9 +8,9 @@ mod mistakes;
 mod reader;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::path::Path;
 
+use calumma_link::figures::MetricsConfig;
 use calumma_wire::Marking;
 use serde::Deserialize;
 use toml::Spanned;
@@ -133,14 +133,6 @@ impl Default for PollingConfig {
     fn default() -> Self {
         Self { idle_sleep_us: 0, idle_polls: 1000, control_cpu: None, transmit_retries: 64 }
     }
-}
-
-/// Where the switch's figures can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MetricsConfig {
-    /// Address to serve `/metrics` (Prometheus) and `/status` (JSON) on. Unset: nowhere.
-    pub listen: Option<SocketAddr>,
 }
 
 /// Whose process the switch is, and what it takes.

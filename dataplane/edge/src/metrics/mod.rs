@@ -3,15 +3,13 @@
 
 mod text;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
-use anyhow::Context;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
-use tracing::{error, info};
+use calumma_link::figures;
 
 use crate::cpus::Cpus;
 use crate::status::{Board, Status};
@@ -23,20 +21,7 @@ pub use self::text::prometheus;
 /// # Errors
 /// When the address can't be listened on.
 pub fn serve(listen: SocketAddr, board: Board, cpus: Cpus) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(listen)
-        .with_context(|| format!("metrics.listen: listening on {listen}; is it in use?"))?;
-    listener.set_nonblocking(true).context("metrics.listen")?;
-    info!(address = %listener.local_addr()?, "metrics");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    cpus.spawn("metrics", move || {
-        let served = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            axum::serve(listener, router(board)).await
-        });
-        if let Err(problem) = served {
-            error!("metrics are not served any more: {problem}");
-        }
-    })?;
+    cpus.spawn("metrics", figures::server(listen, router(board))?)?;
     Ok(())
 }
 
@@ -45,12 +30,7 @@ fn router(board: Board) -> Router {
 }
 
 async fn metrics(State(board): State<Board>) -> Response {
-    match prometheus(&board.read()) {
-        Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        Err(problem) => {
-            (axum::http::StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response()
-        }
-    }
+    figures::answer(prometheus(&board.read()))
 }
 
 async fn status(State(board): State<Board>) -> Json<Status> {

@@ -1,12 +1,6 @@
-//! A switch's figures in Prometheus's text format.
-//!
-//! A counter named `family.kind` is the metric `calumma_edge_family_packets_total` with the label
-//! `kind`; one without a kind has no label. What other parts of the switch begin to count thus shows
-//! by itself.
+//! A switch's figures in Prometheus's text format: those of every kind of switch, and of its lcores.
 
-use std::collections::BTreeMap;
-
-use prometheus::{Encoder, Gauge, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder};
+use calumma_link::figures::Page;
 
 use crate::status::{Named, Status};
 
@@ -15,53 +9,22 @@ use crate::status::{Named, Status};
 /// # Errors
 /// When two metrics have the same name, which is a mistake in a counter's name.
 pub fn prometheus(status: &Status) -> prometheus::Result<String> {
-    let on = Registry::new();
-    packets(&on, &status.counters)?;
-    let ports = status.ports.iter().flat_map(|(port, totals)| {
-        totals.iter().map(|(kind, total)| (vec![port.as_str(), kind.as_str()], *total))
-    });
-    counters(&on, "port_total", "What a port's device counts.", &["port", "kind"], ports)?;
-    lcores(&on, &status.lcores)?;
-
-    let connected = f64::from(u8::from(status.controller.connected));
-    gauge(&on, "controller_connected", "1 where the controller's connection stands.", connected)?;
-    let held = status.controller.held_bytes as f64;
-    gauge(&on, "held_bytes", "Bytes that wait for the controller.", held)?;
-    gauge(&on, "tsc_hz", "Cycles of the time stamp counter a second.", status.tsc_hz as f64)?;
+    let page = Page::default();
+    page.totals(status.counters.iter().map(|(name, &total)| (name.as_str(), total)))?;
+    page.ports(status.ports.iter().flat_map(|(port, totals)| {
+        totals.iter().map(|(kind, &total)| (port.as_str(), kind.as_str(), total))
+    }))?;
+    lcores(&page, &status.lcores)?;
+    page.controller(status.controller.connected, status.controller.held_bytes)?;
+    page.gauge("tsc_hz", "Cycles of the time stamp counter a second.", status.tsc_hz as f64)?;
     if let Some(last) = status.epochs.back() {
-        gauge(&on, "last_epoch", "The newest epoch that was finished.", last.epoch as f64)?;
+        page.last_epoch(last.epoch)?;
     }
-    let mut text = Vec::new();
-    TextEncoder::new().encode(&on.gather(), &mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
-/// Totals by family and kind.
-fn packets(on: &Registry, named: &Named) -> prometheus::Result<()> {
-    let mut families: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
-    for (name, &total) in named {
-        let (family, kind) = name.split_once('.').unwrap_or((name, ""));
-        families.entry(family).or_default().push((kind, total));
-    }
-    for (family, kinds) in families {
-        // What is told of the epochs and of frames is no number of packets.
-        let name = match family {
-            "epochs" | "undelivered" => format!("{family}_total"),
-            _ => format!("{family}_packets_total"),
-        };
-        let help = format!("Totals {family}.* of the switch, all lcores together.");
-        if let [("", total)] = kinds[..] {
-            counters(on, &name, &help, &[], [(vec![], total)])?;
-        } else {
-            let kinds = kinds.into_iter().map(|(kind, total)| (vec![kind], total));
-            counters(on, &name, &help, &["kind"], kinds)?;
-        }
-    }
-    Ok(())
+    page.text()
 }
 
 /// Cycles by stage, and how long bursts take.
-fn lcores(on: &Registry, lcores: &[Named]) -> prometheus::Result<()> {
+fn lcores(page: &Page, lcores: &[Named]) -> prometheus::Result<()> {
     let ids: Vec<String> = (0..lcores.len()).map(|at| at.to_string()).collect();
     let each = |prefix: &'static str| {
         ids.iter().zip(lcores).flat_map(move |(id, named)| {
@@ -72,9 +35,8 @@ fn lcores(on: &Registry, lcores: &[Named]) -> prometheus::Result<()> {
         })
     };
     let cycles = each("cycles.").map(|(id, stage, cycles)| (vec![id, stage], cycles));
-    counters(on, "cycles_total", "Cycles of an lcore by stage.", &["lcore", "stage"], cycles)?;
-    let bursts = opts("burst_seconds", "How long bursts take, quantiles since the start.");
-    let bursts = GaugeVec::new(bursts, &["lcore", "at", "quantile"])?;
+    page.counters("cycles_total", "Cycles of an lcore by stage.", &["lcore", "stage"], cycles)?;
+    let mut bursts = Vec::new();
     for (prefix, at) in
         [("burst.", "other"), ("burst_at_arm_or_take.", "arm_or_take"), ("burst_at_flip.", "flip")]
     {
@@ -86,34 +48,11 @@ fn lcores(on: &Registry, lcores: &[Named]) -> prometheus::Result<()> {
                 "max_ns" => "1",
                 _ => continue,
             };
-            bursts.with_label_values(&[id, at, quantile]).set(ns as f64 / 1e9);
+            bursts.push((vec![id, at, quantile], ns as f64 / 1e9));
         }
     }
-    on.register(Box::new(bursts))
-}
-
-fn opts(name: &str, help: &str) -> Opts {
-    Opts::new(format!("calumma_edge_{name}"), help)
-}
-
-fn counters<'a>(
-    on: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-    totals: impl IntoIterator<Item = (Vec<&'a str>, u64)>,
-) -> prometheus::Result<()> {
-    let family = IntCounterVec::new(opts(name, help), labels)?;
-    for (values, total) in totals {
-        family.with_label_values(&values).inc_by(total);
-    }
-    on.register(Box::new(family))
-}
-
-fn gauge(on: &Registry, name: &str, help: &str, value: f64) -> prometheus::Result<()> {
-    let gauge = Gauge::with_opts(opts(name, help))?;
-    gauge.set(value);
-    on.register(Box::new(gauge))
+    let help = "How long bursts take, quantiles since the start.";
+    page.gauges("burst_seconds", help, &["lcore", "at", "quantile"], bursts)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -69,10 +70,10 @@ pub(crate) fn program(layout: &Layout, ports: usize) -> Program {
 }
 
 /// A folder that goes with its value.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new() -> Folder {
+    pub(crate) fn new() -> Folder {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("calumma-switchd-{}-{number}", std::process::id());
@@ -224,6 +225,44 @@ pub(crate) fn text(driver: SocketAddr, controller: SocketAddr) -> String {
 /// Collection through a cable.
 pub(crate) fn packets(cpu: impl Plug + 'static) -> Way {
     Way::Packets { port: Box::new(cpu), retry: Duration::from_millis(150) }
+}
+
+/// A CPU port that loses every third frame from the switch and every fifth to it.
+pub(crate) struct Lossy {
+    cable: Cable,
+    received: u32,
+    sent: u32,
+}
+
+impl Lossy {
+    pub(crate) fn new(cable: Cable) -> Lossy {
+        Lossy { cable, received: 0, sent: 0 }
+    }
+}
+
+impl Plug for Lossy {
+    fn receive<'a>(&mut self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        loop {
+            let length = self.cable.receive(buffer)?.len();
+            self.received += 1;
+            if !self.received.is_multiple_of(3) {
+                return Some(&buffer[..length]);
+            }
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.sent += 1;
+        if !self.sent.is_multiple_of(5) {
+            self.cable.send(frame);
+        }
+    }
+}
+
+impl AsFd for Lossy {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.cable.as_fd()
+    }
 }
 
 /// The controller that the test plays.

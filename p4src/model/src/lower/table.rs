@@ -293,13 +293,14 @@ fn check_kinds(keys: &[Key], span: Span) -> Res<()> {
     Ok(())
 }
 
-/// A key as the control plane names it: as it is written.
+/// A key as the control plane names it: as it is written, but for an element of a stack, which a compiler writes with a
+/// dollar.
 fn spell(expr: &Expr) -> String {
     match &expr.kind {
         ExprKind::Path(name) => name.text.to_string(),
         ExprKind::Number(number) => number.value.to_string(),
         ExprKind::Member(base, name) => format!("{}.{}", spell(base), name.text),
-        ExprKind::Index(base, index) => format!("{}[{}]", spell(base), spell(index)),
+        ExprKind::Index(base, index) => format!("{}${}", spell(base), spell(index)),
         ExprKind::Slice(base, high, low) => {
             format!("{}[{}:{}]", spell(base), spell(high), spell(low))
         }

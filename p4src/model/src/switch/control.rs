@@ -174,6 +174,23 @@ impl Switch {
         Ok(self.machine.tables[index].entries().map(info).collect())
     }
 
+    /// What happens on a miss: an entry without a match.
+    ///
+    /// # Errors
+    /// The table is unknown.
+    pub fn default_entry(&self, table: &str) -> Result<EntryInfo, ControlError> {
+        let index = self.program.table_index(table)?;
+        let state = &self.machine.tables[index];
+        let action = &self.program.code.tables[index].actions[state.default_action as usize];
+        Ok(EntryInfo {
+            keys: Vec::new(),
+            priority: 0,
+            action: action.name.clone(),
+            args: state.default_args.clone(),
+            count: Count::default(),
+        })
+    }
+
     /// Sets what happens on a miss.
     ///
     /// # Errors

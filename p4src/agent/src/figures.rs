@@ -1,0 +1,117 @@
+//! What the daemon counts, each total by whichever of its threads does the work, for the controller and for
+//! Prometheus. What the switch itself counts is read from it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use calumma_bfrt::ClientError;
+
+use crate::driver::Driver;
+
+/// The program's counters of packets, before and behind its queues.
+pub(crate) const ENTERED: &str = "Ingress.packets";
+pub(crate) const LEFT: &str = "Egress.packets";
+
+/// Something that is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Total(AtomicU64);
+
+impl Total {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Adds the microseconds since then.
+    pub(crate) fn add_since(&self, start: Instant) {
+        self.add(start.elapsed().as_micros() as u64);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Totals since the daemon's start.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Epochs whose two sides came out of the switch.
+    pub(crate) measured: Total,
+    /// Epochs that the switch had no clean group for.
+    pub(crate) unmeasured: Total,
+    /// Sides that did not come out in time.
+    pub(crate) given_up: Total,
+    /// Sides for which the daemon was late.
+    pub(crate) stalled: Total,
+    /// Sides that came out.
+    pub(crate) gathered: Total,
+    /// Groups that were cleared.
+    pub(crate) cleared: Total,
+    /// How often packets had to be asked for again, and how many packets asked.
+    pub(crate) asked_again: Total,
+    pub(crate) repeated_packets: Total,
+    /// Time to take groups out and clear them.
+    pub(crate) collection_us: Total,
+    /// Epochs whose tables were filled, those among them with another attention than the one before, the entries that
+    /// changed, and the time it took.
+    pub(crate) filled: Total,
+    pub(crate) reconfigured: Total,
+    pub(crate) changed_entries: Total,
+    pub(crate) tables_us: Total,
+    /// Connections to the driver.
+    pub(crate) connections: Total,
+    /// The newest epoch whose egress side came out.
+    pub(crate) last_epoch: AtomicU64,
+}
+
+impl Figures {
+    /// All totals by name.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 14] {
+        [
+            ("epochs.measured", &self.measured),
+            ("epochs.unmeasured", &self.unmeasured),
+            ("epochs.given_up", &self.given_up),
+            ("epochs.stalled", &self.stalled),
+            ("collection.gathered", &self.gathered),
+            ("collection.cleared", &self.cleared),
+            ("collection.asked_again", &self.asked_again),
+            ("collection.repeated_packets", &self.repeated_packets),
+            ("collection.microseconds", &self.collection_us),
+            ("tables.filled", &self.filled),
+            ("tables.reconfigured", &self.reconfigured),
+            ("tables.changed_entries", &self.changed_entries),
+            ("tables.microseconds", &self.tables_us),
+            ("driver.connections", &self.connections),
+        ]
+        .map(|(name, total)| (name, total.get()))
+    }
+}
+
+/// What the switch counts, by the names that a software edge has for the same.
+///
+/// # Errors
+/// When the driver refuses to read.
+pub(crate) fn packets(driver: &Driver) -> Result<[(&'static str, u64); 5], ClientError> {
+    let entered: [u64; 8] = cells(driver, ENTERED)?;
+    let left: [u64; 3] = cells(driver, LEFT)?;
+    Ok([
+        ("received.host", entered[2] + entered[3] + entered[6]),
+        ("received.fabric", entered[0] + entered[1] + entered[4]),
+        ("ingress.recorded", entered[3]),
+        ("egress.recorded", left[0] + left[1]),
+        ("egress.late", left[2]),
+    ])
+}
+
+/// The first cells of a counter of packets.
+///
+/// # Errors
+/// When the driver refuses to read.
+pub(crate) fn cells<const N: usize>(
+    driver: &Driver,
+    counter: &str,
+) -> Result<[u64; N], ClientError> {
+    let cells = driver.elements(counter, 0..N as u32)?;
+    // Of bytes and packets, packets come last.
+    let count = |cell: &Vec<u64>| cell.last().copied().unwrap_or_default();
+    Ok(std::array::from_fn(|at| cells.get(at).map_or(0, count)))
+}

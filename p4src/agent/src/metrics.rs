@@ -1,0 +1,116 @@
+//! The daemon's figures over HTTP for Prometheus. What the switch counts is read from it when somebody asks.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use calumma_bfrt::ClientError;
+use calumma_link::figures::{self, Page};
+
+use crate::driver::Driver;
+use crate::figures::{Figures, packets};
+use crate::ports;
+
+/// How long the switch is given to say what it counts: a scrape must not wait for a driver that has gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What can change from one scrape to the next beside the totals.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Glance {
+    /// The driver; none while it is away.
+    pub(crate) driver: Option<Driver>,
+    /// The numbers of the ports.
+    pub(crate) ports: Vec<u16>,
+    /// Whether the controller's connection stands.
+    pub(crate) connected: bool,
+    /// Bytes that wait for it.
+    pub(crate) held_bytes: u64,
+}
+
+/// What is shown to whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    pub(crate) figures: Arc<Figures>,
+    glance: Mutex<Glance>,
+}
+
+impl Shown {
+    pub(crate) fn new(figures: Arc<Figures>) -> Shown {
+        Shown { figures, glance: Mutex::default() }
+    }
+
+    pub(crate) fn publish(&self, glance: Glance) {
+        *self.glance.lock().unwrap_or_else(PoisonError::into_inner) = glance;
+    }
+
+    fn glance(&self) -> Glance {
+        self.glance.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What the switch counts.
+struct OfSwitch {
+    packets: [(&'static str, u64); 5],
+    ports: Vec<(String, &'static str, u64)>,
+}
+
+/// Serves `/metrics` from a thread of its own, for as long as the process lives.
+///
+/// # Errors
+/// When the address can't be listened on.
+pub(crate) fn serve(listen: SocketAddr, shown: Arc<Shown>) -> anyhow::Result<()> {
+    let routes = Router::new().route("/metrics", get(metrics)).with_state(shown);
+    let serve = figures::server(listen, routes)?;
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+    Ok(())
+}
+
+async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
+    let glance = shown.glance();
+    let of_switch = match glance.driver.clone() {
+        None => None,
+        Some(driver) => {
+            let ports = glance.ports.clone();
+            let reading = tokio::task::spawn_blocking(move || of_switch(&driver, &ports));
+            // What can't be read is not shown.
+            let read = tokio::time::timeout(PATIENCE, reading).await;
+            read.ok().and_then(Result::ok).and_then(Result::ok)
+        }
+    };
+    figures::answer(page(&shown.figures, &glance, of_switch.as_ref()))
+}
+
+fn of_switch(driver: &Driver, numbers: &[u16]) -> Result<OfSwitch, ClientError> {
+    let packets = packets(driver)?;
+    let mut of_ports = Vec::new();
+    for &number in numbers {
+        let counts = ports::counts(driver, number)?;
+        of_ports.extend(counts.map(|(kind, count)| (number.to_string(), kind, count)));
+    }
+    Ok(OfSwitch { packets, ports: of_ports })
+}
+
+fn page(
+    figures: &Figures,
+    glance: &Glance,
+    of_switch: Option<&OfSwitch>,
+) -> prometheus::Result<String> {
+    let page = Page::default();
+    let packets = of_switch.iter().flat_map(|switch| switch.packets);
+    page.totals(figures.named().into_iter().chain(packets))?;
+    let ports = of_switch.iter().flat_map(|switch| &switch.ports);
+    page.ports(ports.map(|(port, kind, count)| (port.as_str(), *kind, *count)))?;
+    page.controller(glance.connected, glance.held_bytes)?;
+    let answers = f64::from(u8::from(of_switch.is_some()));
+    page.gauge("driver_connected", "1 where the switch's driver answers.", answers)?;
+    match figures.last_epoch.load(Ordering::Relaxed) {
+        0 => {}
+        epoch => page.last_epoch(epoch)?,
+    }
+    page.text()
+}
