@@ -5,9 +5,9 @@
 //! sent on from here when they are due, through a raw socket of the router's. Nothing is lost here: what a
 //! link does not carry, and finds no room in its queue, the rule before loses ([`faults`](super::faults)).
 //!
-//! Why not the kernel's own means: `netem` is a module that many kernels do without, this project's first
-//! machine among them, as it does without nftables' `queue`. `tbf` and `htb` are more common, but let no
-//! packet overtake another, and of what their queues drop they count only how much.
+//! Why not the kernel's own means: `netem` and nftables' `queue` are modules that many kernels do without.
+//! `tbf` and `htb` are more common, but let no packet overtake another, and of what their queues drop they
+//! count only how much.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddrV4, SocketAddrV6};
