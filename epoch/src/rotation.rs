@@ -21,7 +21,7 @@ pub struct Rotation<I, E> {
 enum Slot<E> {
     /// Packets with this bit belong to this epoch.
     Open { epoch: u64, group: E },
-    /// The epoch is over (or was not measured): packets with its bit are late, or foreign.
+    /// The epoch is over, or not measured: packets with its bit are late, or foreign.
     Closed { epoch: u64, late: u64 },
 }
 
@@ -37,8 +37,12 @@ pub struct Finished<G> {
 impl<I, E> Rotation<I, E> {
     /// No group yet; `epoch` is the one that runs.
     pub fn new(epoch: u64) -> Self {
-        let closed = || Slot::Closed { epoch, late: 0 };
-        Self { epoch, ingress: None, armed: None, egress: [closed(), closed()] }
+        let mut egress =
+            [epoch, epoch.saturating_sub(1)].map(|epoch| Slot::Closed { epoch, late: 0 });
+        if timestamp_bit(epoch) == 1 {
+            egress.reverse();
+        }
+        Self { epoch, ingress: None, armed: None, egress }
     }
 
     /// The epoch that packets entering the network are stamped with.
@@ -128,6 +132,15 @@ impl<I, E> Rotation<I, E> {
             _ => None,
         }
     }
+
+    /// Forgets the packets of an epoch that is not measured: it is being taken in time, so they were not
+    /// late.
+    pub fn none_late(&mut self, epoch: u64) {
+        match &mut self.egress[timestamp_bit(epoch)] {
+            Slot::Closed { epoch: closed, late } if *closed == epoch => *late = 0,
+            Slot::Open { .. } | Slot::Closed { .. } => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -142,15 +155,33 @@ mod tests {
     struct Count(u64);
 
     #[test]
-    fn an_epoch_without_groups_is_not_measured_and_its_packets_are_late() {
+    fn an_epoch_without_groups_is_not_measured_and_what_comes_after_its_taking_is_late() {
         let mut rotation = Rotation::<Count, Count>::new(4);
         rotation.arm(5, None);
         assert_eq!(rotation.flip(5), None);
         assert!(rotation.ingress().is_none() && rotation.egress(1).is_none());
-        rotation.late(1, 3);
+        rotation.late(1, 2);
         assert_eq!(rotation.take(5), None);
+        rotation.none_late(5);
+        rotation.late(1, 3);
         let (closed, unfinished) = rotation.arm(7, Some((Count(0), Count(0))));
         assert_eq!((closed, unfinished), (Some((5, 3)), None));
+    }
+
+    /// What comes before the first epochs are armed has the bits of the two before them, and may be theirs.
+    #[test]
+    fn packets_too_early_for_the_first_two_epochs_are_told_of_the_two_before() {
+        for first in [10, 11] {
+            let mut rotation = Rotation::<Count, Count>::new(first - 1);
+            let groups = || Some((Count(0), Count(0)));
+            rotation.late(timestamp_bit(first), 1);
+            rotation.late(timestamp_bit(first + 1), 7);
+            assert_eq!(rotation.arm(first, groups()).0, Some((first - 2, 1)));
+            rotation.flip(first);
+            rotation.none_late(first - 1);
+            rotation.late(timestamp_bit(first + 1), 2);
+            assert_eq!(rotation.arm(first + 1, groups()).0, Some((first - 1, 2)));
+        }
     }
 
     proptest! {

@@ -413,10 +413,12 @@ impl Active {
                 }
             }
             Event::Take(epoch) => {
+                let too_late = now_ns >= self.clock.arm_time(epoch + 2);
                 if let Some(Finished { epoch, group: mut record }) = self.rotation.take(epoch) {
-                    let too_late = now_ns >= self.clock.arm_time(epoch + 2);
                     record.stall_ns = if too_late { now_ns - due.at_ns } else { 0 };
                     let _ = outbox.try_send(FromWorker::Egress { session, epoch, record });
+                } else if !too_late {
+                    self.rotation.none_late(epoch);
                 }
             }
         }

@@ -62,6 +62,8 @@ pub enum Part {
 pub struct Collector {
     lcores: Vec<Lcore>,
     session: u32,
+    /// The first epoch that the session measures.
+    first_epoch: u64,
     pending: BTreeMap<u64, Pending>,
     free_ingress: Vec<Box<IngressRecord>>,
     free_egress: Vec<Box<EgressRecord>>,
@@ -198,6 +200,7 @@ impl Collector {
         let collector = Self {
             lcores,
             session: 0,
+            first_epoch: 0,
             pending: BTreeMap::new(),
             free_ingress: Vec::new(),
             free_egress: Vec::new(),
@@ -232,6 +235,7 @@ impl Collector {
         self.free_egress.iter_mut().for_each(|record| record.clear());
 
         self.session += 1;
+        self.first_epoch = plan.first_epoch;
         self.pending.clear();
         let family = Arc::new(HashFamily::new(&plan.hash_key));
         for lcore in &mut self.lcores {
@@ -309,6 +313,10 @@ impl Collector {
                     return None;
                 }
                 let pending = self.pending.remove(&epoch)?;
+                // Of an epoch that ended before the session began only packets are worth a word.
+                if epoch + 1 < self.first_epoch && pending.late_packets == 0 {
+                    return None;
+                }
                 pending.ingress.sum.into_iter().for_each(|record| self.recycle(record));
                 pending.egress.sum.into_iter().for_each(|record| self.recycle(record));
                 Some(Part::Sealed { epoch, late_packets: pending.late_packets })
