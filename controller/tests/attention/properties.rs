@@ -232,8 +232,9 @@ fn an_ill_network_is_not_healthy_by_a_lucky_sample() {
         let mut planner = Planner::new(layout.clone(), Bounds::of(&layout)).unwrap();
         planner.next(&observed.under(standing), &standing).state
     };
-    assert_eq!(state(240.0), NetworkState::Ill, "7,178 by the sample, but it may be 200 more");
-    assert_eq!(state(200.0), NetworkState::Healthy, "6,881, and hardly 200 more");
+    assert_eq!(state(240.0), NetworkState::Ill, "7,178 by the sample, but it may be 400 more");
+    assert_eq!(state(200.0), NetworkState::Ill, "6,881, and once in thousands of epochs 400 more");
+    assert_eq!(state(190.0), NetworkState::Healthy, "6,807, and hardly ever 400 more");
 }
 
 /// An HH encoder that did not decode, though it is as full as it is to be; losses are not known then.

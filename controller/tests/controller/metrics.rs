@@ -64,10 +64,11 @@ fn promtool_finds_no_fault_with_metrics_and_alert_rules() {
         return;
     }
     promtool(&["check", "metrics"], &rendered());
-    let rules = deployed("prometheus/alerts.yml");
-    promtool(&["check", "rules", rules.to_str().unwrap()], "");
-    let tests = deployed("prometheus/alerts.test.yml");
-    promtool(&["test", "rules", tests.to_str().unwrap()], "");
+    for rules in ["alerts", "tofino"] {
+        let file = |kind| deployed(&format!("prometheus/{rules}{kind}.yml")).display().to_string();
+        promtool(&["check", "rules", &file("")], "");
+        promtool(&["test", "rules", &file(".test")], "");
+    }
 }
 
 /// Names of metrics in a text: words that begin with the prefix.

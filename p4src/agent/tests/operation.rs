@@ -103,6 +103,13 @@ fn prometheus_is_told_of_epochs_collections_reconfigurations_ports_and_the_drive
     ] {
         assert!(value(&text, metric) > Some(0.0), "{metric} in\n{text}");
     }
+    let rules = include_str!("../../../deploy/prometheus/tofino.yml");
+    let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let watched: Vec<&str> = words.filter(|word| word.starts_with("calumma_")).collect();
+    assert!(watched.len() >= 3, "{watched:?}");
+    for metric in watched {
+        assert!(text.contains(&format!("\n{metric}")), "tofino.yml: no {metric} in\n{text}");
+    }
 
     // The driver goes, and comes back: the scrapes in between tell that, and what the daemon counted.
     let address = model.address;
