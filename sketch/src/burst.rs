@@ -89,7 +89,7 @@ impl InBursts for FlowKey {
 
     #[inline(always)]
     fn first_of(isa: impl Isa, keys: &[Self; BURST], len: usize) -> Keys {
-        Keys::from_rows(isa, Rows(keys.map(|key| key.padded_words())), len)
+        Keys { len, columns: isa.columns_of(keys) }
     }
 
     #[inline(always)]
@@ -155,9 +155,7 @@ pub struct WideKeys {
 pub struct Keys {
     /// How many there are.
     pub(crate) len: usize,
-    /// The padded keys, as little-endian words.
-    pub(crate) rows: Rows,
-    /// The same words, each of all keys.
+    /// The padded keys' little-endian words, each of all keys.
     pub(crate) columns: [Column; 4],
 }
 
@@ -166,24 +164,29 @@ impl Keys {
     /// When there are more than [`BURST`].
     #[inline(always)]
     pub(crate) fn new(isa: impl Isa, keys: &[FlowKey]) -> Self {
-        let mut rows = Rows::ZERO;
-        for (row, key) in rows.0[..keys.len()].iter_mut().zip(keys) {
-            *row = key.padded_words();
-        }
-        Self::from_rows(isa, rows, keys.len())
+        let columns = match keys.first_chunk() {
+            Some(keys) => isa.columns_of(keys),
+            None => {
+                let mut rows = Rows::ZERO;
+                for (row, key) in rows.0[..keys.len()].iter_mut().zip(keys) {
+                    *row = key.padded_words();
+                }
+                isa.columns(&rows)
+            }
+        };
+        Self { len: keys.len(), columns }
     }
 
-    /// The first `len` of these padded keys, as little-endian words.
+    /// The little-endian words of one of the padded keys.
     #[inline(always)]
-    fn from_rows(isa: impl Isa, rows: Rows, len: usize) -> Self {
-        let columns = isa.columns(&rows);
-        Self { len, rows, columns }
+    pub(crate) fn padded(&self, packet: usize) -> [u32; 4] {
+        let word = |at: usize| self.columns[at].0[packet];
+        [word(0), word(1), word(2), word(3)]
     }
 
     /// The big-endian words of one of the padded keys.
     #[inline(always)]
     pub(crate) fn words(&self, packet: usize) -> [u32; 4] {
-        let word = |at: usize| self.columns[at].0[packet].swap_bytes();
-        [word(0), word(1), word(2), word(3)]
+        self.padded(packet).map(u32::swap_bytes)
     }
 }

@@ -13,6 +13,8 @@ use crate::layout::{Layout, LayoutError, Part};
 use crate::simd::{Isa, Work};
 use crate::tower::{Insertion, TowerSketch};
 
+use self::run::{EnterRuns, LeaveRuns, few_runs};
+
 pub use self::run::Run;
 pub use crate::burst::BURST;
 
@@ -77,12 +79,17 @@ impl<K: Key> IngressGroup<K> {
     /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy. Step
     /// by step for the whole burst, so that its cache lines are under way together: one a packet in
     /// each array of counters and of buckets. About 30 cycles a packet in the default layout with
-    /// AVX-512 (EPYC of family 26; `cargo xtask bench sketch` prints those of the CPU at hand).
+    /// AVX-512 (EPYC of family 26; `cargo xtask bench sketch` prints those of the CPU at hand). A burst of
+    /// few flows, their packets back to back, is recorded flow by flow: see [`Run`].
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
     pub fn record_burst(&mut self, family: &HashFamily, keys: &[K], hierarchies: &mut [Hierarchy]) {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
+        if few_runs(keys) {
+            family.engine().run(EnterRuns { group: self, family, keys, hierarchies });
+            return;
+        }
         match self.classifier.insertion() {
             Insertion::Cm => {
                 family.engine().run(Enter::<_, true> { group: self, family, keys, hierarchies });
@@ -222,6 +229,9 @@ impl<K: Key> EgressGroup<K> {
         hierarchies: &[Hierarchy],
     ) -> u32 {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
+        if few_runs(keys) {
+            return family.engine().run(LeaveRuns { group: self, family, keys, hierarchies });
+        }
         family.engine().run(Leave { group: self, family, keys, hierarchies })
     }
 

@@ -170,6 +170,12 @@ impl FlowKey {
         Self(bytes)
     }
 
+    /// The key from its 13 bytes as a little-endian number; what is above them does not count.
+    #[inline(always)]
+    pub fn from_le(key: u128) -> Self {
+        Self((key & (u128::MAX >> (128 - 8 * Self::LEN))).to_le_bytes())
+    }
+
     /// The 13 bytes in contract order.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {

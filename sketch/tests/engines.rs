@@ -7,7 +7,7 @@ use calumma_sketch::{
     Arithmetic, Attention, EgressGroup, Engine, FermatSketch, FlowKey, Hierarchy, IngressGroup,
     Insertion, KeyKind, Layout, Level, Partition, SampleRate, Shape,
 };
-use common::family;
+use common::{family, trains};
 use proptest::prelude::*;
 
 fn key(n: u32) -> FlowKey {
@@ -28,7 +28,7 @@ proptest! {
         arrays in 2u32..=5,
         narrow in prop::sample::select(vec![2u32, 4, 8]),
         insertion in prop::sample::select(vec![Insertion::Cm, Insertion::Cu]),
-        packets in prop::collection::vec(0u32..40, 0..3_000),
+        packets in prop_oneof![prop::collection::vec(0u32..40, 0..3_000), trains(40, 150)],
         burst in 1..=BURST,
         seed: u64,
     ) {

@@ -74,7 +74,7 @@ proptest! {
     fn bursts_and_runs_record_what_single_packets_would(
         fingerprint: bool,
         arrays in 2u32..=5,
-        packets in prop::collection::vec(0u32..40, 0..2_000),
+        packets in prop_oneof![prop::collection::vec(0u32..40, 0..2_000), trains(40, 100)],
         burst in 1..=BURST,
         seed: u64,
     ) {

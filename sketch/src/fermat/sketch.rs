@@ -119,6 +119,7 @@ impl<K: Key> FermatSketch<K> {
     }
 
     /// Adds `packets` packets of `key` to the buckets of `part`.
+    #[inline(always)]
     pub fn insert_into(&mut self, part: &Part, key: &K, hashes: &Hashes, packets: i32) {
         let arithmetic = self.shape.arithmetic;
         let unit = key.unit(arithmetic, self.fingerprint(hashes));

@@ -1,12 +1,32 @@
 //! Runs: packets of one flow back to back, recorded at once.
 //!
-//! A simulation of a hundred thousand flows an epoch can't afford every packet. What a run leaves in
-//! the sketches is, bit for bit, what its packets would have left one by one.
+//! Hosts send trains of packets, and a train's packets would wait for one another at the same counters
+//! and buckets. A simulation of a hundred thousand flows an epoch can't afford every packet. What a run
+//! leaves in the sketches is, bit for bit, what its packets would have left one by one.
 
 use super::{EgressGroup, IngressGroup};
 use crate::attention::Hierarchy;
-use crate::hash::Hashes;
+use crate::hash::{HashFamily, Hashes};
 use crate::key::Key;
+use crate::simd::{Isa, Work};
+
+/// Packets of a burst that are recorded in the time of one run.
+const PACKETS_OF_A_RUN: usize = 8;
+
+/// Whether a burst is so few runs that it is recorded sooner run by run than packet by packet. Looks no
+/// further than to the first run that is too many.
+#[inline]
+pub(super) fn few_runs<K: Key>(keys: &[K]) -> bool {
+    let most = keys.len() / PACKETS_OF_A_RUN;
+    let mut changes = 0;
+    for pair in keys.windows(2) {
+        changes += usize::from(pair[0] != pair[1]);
+        if changes >= most {
+            return false;
+        }
+    }
+    most > 0
+}
 
 /// Packets of one flow, back to back, by the hierarchy that each carries.
 ///
@@ -68,6 +88,7 @@ impl FromIterator<Hierarchy> for Run {
 impl<K: Key> IngressGroup<K> {
     /// Records `packets` packets of one flow entering the network, as so many calls of
     /// [`record`](Self::record) would, and gives the hierarchies that these give.
+    #[inline(always)]
     pub fn record_run(&mut self, key: &K, hashes: &Hashes, packets: u32) -> Run {
         let below =
             |size| self.classifier.packets_to_reach(hashes, size).saturating_sub(1).min(packets);
@@ -89,6 +110,7 @@ impl<K: Key> IngressGroup<K> {
 impl<K: Key> EgressGroup<K> {
     /// Records a run leaving the network, as [`record`](Self::record) would packet by packet, and
     /// gives how many of its packets carry a hierarchy that has no buckets in this epoch.
+    #[inline(always)]
     pub fn record_run(&mut self, key: &K, hashes: &Hashes, run: &Run) -> u32 {
         let mut foreign = 0;
         for (part, packets) in self.parts.iter().zip(run.0).skip(1) {
@@ -97,6 +119,59 @@ impl<K: Key> EgressGroup<K> {
             } else if packets > 0 {
                 self.downstream.insert_into(part, key, hashes, packets as i32);
             }
+        }
+        foreign
+    }
+}
+
+/// A burst that enters the network, run by run.
+pub(super) struct EnterRuns<'a, K: Key> {
+    pub(super) group: &'a mut IngressGroup<K>,
+    pub(super) family: &'a HashFamily,
+    pub(super) keys: &'a [K],
+    pub(super) hierarchies: &'a mut [Hierarchy],
+}
+
+impl<K: Key> Work for EnterRuns<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) {
+        let Self { group, family, keys, mut hierarchies } = self;
+        for packets in keys.chunk_by(K::eq) {
+            let key = &packets[0];
+            let hashes = family.hash_with(isa, key);
+            let run = group.record_run(key, &hashes, packets.len() as u32);
+            for (hierarchy, packets) in run.by_hierarchy() {
+                let (these, others) = hierarchies.split_at_mut(packets as usize);
+                these.fill(hierarchy);
+                hierarchies = others;
+            }
+        }
+    }
+}
+
+/// A burst that leaves the network, run by run.
+pub(super) struct LeaveRuns<'a, K: Key> {
+    pub(super) group: &'a mut EgressGroup<K>,
+    pub(super) family: &'a HashFamily,
+    pub(super) keys: &'a [K],
+    pub(super) hierarchies: &'a [Hierarchy],
+}
+
+impl<K: Key> Work for LeaveRuns<'_, K> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) -> u32 {
+        let Self { group, family, keys, mut hierarchies } = self;
+        let mut foreign = 0;
+        for packets in keys.chunk_by(K::eq) {
+            let key = &packets[0];
+            let (these, others) = hierarchies.split_at(packets.len());
+            let run = these.iter().copied().collect();
+            foreign += group.record_run(key, &family.hash_with(isa, key), &run);
+            hierarchies = others;
         }
         foreign
     }

@@ -17,7 +17,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::burst::{BURST, Column, Rows};
+use crate::burst::{BURST, Column};
 use crate::key::Key;
 use crate::simd::{Engine, Isa, Work};
 
@@ -124,11 +124,7 @@ impl HashFamily {
     #[inline(always)]
     pub(crate) fn hash_keys<K: Key>(&self, isa: impl Isa, keys: &K::Burst) -> HashColumns {
         let (x, y) = K::crcs(isa, keys);
-        let mut looked_up = Rows::ZERO;
-        for (row, &x) in looked_up.0[..K::number(keys)].iter_mut().zip(&x.0) {
-            *row = isa.look_up(&self.tables, x);
-        }
-        let [a, b, c, d] = isa.columns(&looked_up);
+        let [a, b, c, d] = isa.look_up_burst(&self.tables, &x, K::number(keys));
         let mix = |words: Column, rotation: u32| {
             Column::from_fn(|packet| words.0[packet] ^ y.0[packet].rotate_left(rotation))
         };

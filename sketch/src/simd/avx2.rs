@@ -149,10 +149,19 @@ fn crc_pair_wide(key: &[u8; 40]) -> (u32, u32) {
     (!(x as u32), _mm_cvtsi128_si32(crc32_iso_hdlc(folded)) as u32)
 }
 
-/// Four loads of a table line.
 #[inline]
 #[target_feature(enable = "sse2")]
 pub(super) fn look_up(tables: &Tables, x: u32) -> [u32; LANES] {
+    let mut lanes = [0; LANES];
+    // SAFETY: `lanes` is 16 writable bytes; the store needs no alignment.
+    unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), look_up_in_register(tables, x)) };
+    lanes
+}
+
+/// Four loads of a table line.
+#[inline]
+#[target_feature(enable = "sse2")]
+pub(super) fn look_up_in_register(tables: &Tables, x: u32) -> __m128i {
     let [b0, b1, b2, b3] = x.to_le_bytes();
     let line = |position: usize, byte: u8| {
         let line: &[u32; LANES] = &tables[position][usize::from(byte)];
@@ -160,11 +169,7 @@ pub(super) fn look_up(tables: &Tables, x: u32) -> [u32; LANES] {
         unsafe { _mm_loadu_si128(line.as_ptr().cast()) }
     };
     let (low, high) = (_mm_xor_si128(line(0, b0), line(1, b1)), (line(2, b2), line(3, b3)));
-    let words = _mm_xor_si128(low, _mm_xor_si128(high.0, high.1));
-    let mut lanes = [0; LANES];
-    // SAFETY: `lanes` is 16 writable bytes; the store needs no alignment.
-    unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), words) };
-    lanes
+    _mm_xor_si128(low, _mm_xor_si128(high.0, high.1))
 }
 
 /// Eight packets an instruction.

@@ -2,9 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::avx2::{Avx2, look_up, prefetch};
+use super::avx2::{Avx2, look_up, look_up_in_register, prefetch};
 use super::*;
-use crate::key::FlowKey;
 
 /// Shows by its existence that the CPU has what [`Avx2`] says, AVX-512 (F, BW, DQ, VL, VBMI) and
 /// GFNI.
@@ -60,9 +59,21 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn look_up_burst(self, tables: &Tables, xs: &Column, len: usize) -> [Column; LANES] {
+        // SAFETY: `Avx512` exists only where `detect` found the feature that it enables.
+        unsafe { look_up_burst(tables, xs, len) }
+    }
+
+    #[inline(always)]
+    fn columns_of(self, keys: &[FlowKey; BURST]) -> [Column; 4] {
+        // SAFETY: as for `columns`.
+        unsafe { columns(keys) }
+    }
+
+    #[inline(always)]
     fn columns(self, rows: &Rows) -> [Column; 4] {
         // SAFETY: `Avx512` exists only where `detect` found the feature that `columns` enables.
-        unsafe { columns(rows) }
+        unsafe { columns(&rows.0) }
     }
 
     #[inline(always)]
@@ -135,25 +146,58 @@ const PAIRS: [[u32; 16]; 2] = [
     [2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31],
 ];
 
-/// Eight permutations for sixteen packets.
+/// Sixteen packets word after word, by eight permutations out of four registers of four packets each.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn columns(rows: &Rows) -> [Column; 4] {
+fn turn(rows: [__m512i; 4]) -> [__m512i; 4] {
+    let mut columns = rows;
+    for (pair, indexes) in PAIRS.into_iter().enumerate() {
+        let low = _mm512_permutex2var_epi32(rows[0], vector(indexes), rows[1]);
+        let high = _mm512_permutex2var_epi32(rows[2], vector(indexes), rows[3]);
+        columns[2 * pair] = _mm512_shuffle_i64x2::<0x44>(low, high);
+        columns[2 * pair + 1] = _mm512_shuffle_i64x2::<0xEE>(low, high);
+    }
+    columns
+}
+
+/// Rows of 16 bytes, read where they lie.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn columns<R>(rows: &[R; BURST]) -> [Column; 4] {
+    const { assert!(size_of::<R>() == 16) };
     let mut columns = [Column::ZERO; 4];
-    for (half, rows) in rows.0.as_chunks::<16>().0.iter().enumerate() {
+    for (half, rows) in rows.as_chunks::<16>().0.iter().enumerate() {
         let four = |at: usize| {
-            let rows: &[[u32; 4]] = &rows[4 * at..4 * at + 4];
+            let rows: &[R] = &rows[4 * at..4 * at + 4];
             // SAFETY: four rows are 64 readable bytes; the load needs no alignment.
             unsafe { _mm512_loadu_si512(rows.as_ptr().cast()) }
         };
-        for (pair, indexes) in PAIRS.into_iter().enumerate() {
-            let low = _mm512_permutex2var_epi32(four(0), vector(indexes), four(1));
-            let high = _mm512_permutex2var_epi32(four(2), vector(indexes), four(3));
-            let (first, second) = (2 * pair, 2 * pair + 1);
-            let first = &mut columns[first].0.as_chunks_mut().0[half];
-            store(first, _mm512_shuffle_i64x2::<0x44>(low, high));
-            let second = &mut columns[second].0.as_chunks_mut().0[half];
-            store(second, _mm512_shuffle_i64x2::<0xEE>(low, high));
+        let turned = turn([four(0), four(1), four(2), four(3)]);
+        for (column, words) in columns.iter_mut().zip(turned) {
+            store(&mut column.0.as_chunks_mut().0[half], words);
+        }
+    }
+    columns
+}
+
+/// From the tables' lines to columns without a way through memory: a load of 64 bytes would wait until
+/// the lines stored before it are in the cache.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn look_up_burst(tables: &Tables, xs: &Column, len: usize) -> [Column; LANES] {
+    let mut columns = [Column::ZERO; LANES];
+    for half in 0..len.div_ceil(16) {
+        let four = |at: usize| {
+            let line =
+                |packet: usize| look_up_in_register(tables, xs.0[16 * half + 4 * at + packet]);
+            let two = |at: usize| {
+                _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(line(at)), line(at + 1))
+            };
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(two(0)), two(2))
+        };
+        let turned = turn([four(0), four(1), four(2), four(3)]);
+        for (column, words) in columns.iter_mut().zip(turned) {
+            store(&mut column.0.as_chunks_mut().0[half], words);
         }
     }
     columns

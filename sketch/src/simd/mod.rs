@@ -18,6 +18,7 @@ pub use self::{avx2::Avx2, avx512::Avx512};
 
 use crate::burst::{BURST, Column, Keys, Rows};
 use crate::hash::{LANES, Tables, crc};
+use crate::key::FlowKey;
 
 /// The instructions that a hash family, and what is called with it, uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,26 @@ pub trait Isa: Copy {
 
     /// The exclusive or of the lines that the four bytes of `x` stand for.
     fn look_up(self, tables: &Tables, x: u32) -> [u32; LANES];
+
+    /// [`look_up`](Self::look_up) for the first `len` of `xs`, word after word.
+    #[inline(always)]
+    fn look_up_burst(self, tables: &Tables, xs: &Column, len: usize) -> [Column; LANES] {
+        let mut rows = Rows::ZERO;
+        for (row, &x) in rows.0[..len].iter_mut().zip(&xs.0) {
+            *row = self.look_up(tables, x);
+        }
+        self.columns(&rows)
+    }
+
+    /// The words of padded keys, each of all keys.
+    #[inline(always)]
+    fn columns_of(self, keys: &[FlowKey; BURST]) -> [Column; 4] {
+        let mut rows = Rows::ZERO;
+        for (row, key) in rows.0.iter_mut().zip(keys) {
+            *row = key.padded_words();
+        }
+        self.columns(&rows)
+    }
 
     /// Word after word what was packet after packet.
     fn columns(self, rows: &Rows) -> [Column; 4];
@@ -200,7 +221,7 @@ impl Isa for Scalar {
 fn each_key(isa: impl Isa, keys: &Keys) -> (Column, Column) {
     let (mut x, mut y) = (Column::ZERO, Column::ZERO);
     for packet in 0..keys.len {
-        (x.0[packet], y.0[packet]) = isa.crc_pair(&bytes(&keys.rows.0[packet]));
+        (x.0[packet], y.0[packet]) = isa.crc_pair(&bytes(&keys.padded(packet)));
     }
     (x, y)
 }

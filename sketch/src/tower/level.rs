@@ -181,8 +181,10 @@ impl Counters {
         let at = Column::from_fn(|packet| self.part.bucket(words.0[packet]));
         let at = &at.0[..packets];
         let mut sums = Column::ZERO;
+        // As slices: where a vector's memory lies would be looked up again after every counter written.
         match &mut self.cells {
             Cells::Bits8(cells) => {
+                let cells = cells.as_mut_slice();
                 for (&at, sum) in at.iter().zip(&mut sums.0) {
                     let cell = &mut cells[at as usize];
                     *cell = cell.saturating_add(1);
@@ -190,6 +192,7 @@ impl Counters {
                 }
             }
             Cells::Bits16(cells) => {
+                let cells = cells.as_mut_slice();
                 for (&at, sum) in at.iter().zip(&mut sums.0) {
                     let cell = &mut cells[at as usize];
                     *cell = cell.saturating_add(1);

@@ -105,6 +105,7 @@ impl TowerSketch {
     }
 
     /// Counts `packets` packets of one flow, as so many calls of [`insert`](Self::insert) would.
+    #[inline]
     pub fn insert_run(&mut self, hashes: &Hashes, packets: u32) {
         match self.insertion {
             Insertion::Cm => {
@@ -123,6 +124,7 @@ impl TowerSketch {
 
     /// Which of the next packets of a flow would be the first for which [`insert`](Self::insert)
     /// gives at least `size`: 1 for the very next one.
+    #[inline]
     pub fn packets_to_reach(&self, hashes: &Hashes, size: u32) -> u32 {
         match self.insertion {
             Insertion::Cm => self
