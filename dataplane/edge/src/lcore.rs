@@ -14,7 +14,7 @@ use crate::forward::router::Router;
 use crate::live::{Line, Report, ToLcore};
 use crate::measure::{Leaving, Moment};
 use crate::packet::Packet;
-use crate::profile::{Profile, Stage};
+use crate::profile::Profile;
 use crate::worker::{DropMask, Worker};
 
 impl Packet for Mbuf {
@@ -96,10 +96,6 @@ pub fn run(
             listen(line, &mut worker, &mut settings, &mut profile);
         }
         let mut moment = worker.tick(clock.unix_ns(tsc), drained);
-        if moment != Moment::Ordinary {
-            tsc = dpdk::tsc();
-            profile.spend(Stage::Work, tsc - began);
-        }
         // After the tick: no packet may enter an epoch that the switch will not see the end of.
         if stop.load(Ordering::Relaxed) {
             match worker.leave() {
@@ -115,13 +111,11 @@ pub fn run(
                 continue;
             }
             let received = ports[at].rx.rx(&mut burst);
-            let polled = dpdk::tsc();
             if received == 0 {
-                profile.spend(Stage::Idle, polled - tsc);
-                tsc = polled;
                 continue;
             }
-            profile.spend(Stage::Receive, polled - tsc);
+            let sampled = profile.samples();
+            let polled = if sampled { dpdk::tsc() } else { 0 };
             idle = false;
             drained &= received < burst.capacity();
             // A NIC has put the headers into memory, or another CPU's cache.
@@ -136,8 +130,7 @@ pub fn run(
                     discard(&mut burst, drops);
                 }
             }
-            let worked = dpdk::tsc();
-            profile.spend(Stage::Work, worked - polled);
+            let worked = if sampled { dpdk::tsc() } else { 0 };
             match &mut router {
                 Some(router) => {
                     transmit_all(&mut worker, &mut ports, router, settings.transmit_retries);
@@ -149,8 +142,10 @@ pub fn run(
                 }
             }
             tsc = dpdk::tsc();
-            profile.spend(Stage::Transmit, tsc - worked);
             profile.burst(tsc - began, moment);
+            if sampled {
+                profile.stages(polled - began, worked - polled, tsc - worked);
+            }
             (began, moment) = (tsc, Moment::Ordinary);
         }
         if let Some(router) = &mut router
@@ -165,7 +160,7 @@ pub fn run(
         }
         if idle {
             let woken = dpdk::tsc();
-            profile.spend(Stage::Idle, woken - tsc);
+            profile.idle(woken - tsc);
             tsc = woken;
         }
     }

@@ -142,7 +142,7 @@ pub fn sum(reports: &[Arc<Report>], tsc_hz: u64) -> Report {
 mod tests {
     use super::*;
     use crate::config::PollingConfig;
-    use crate::profile::Stage;
+    use crate::measure::Moment;
     use crate::worker::Policy;
 
     const HZ: u64 = 1_000_000_000;
@@ -150,6 +150,11 @@ mod tests {
     fn cycles(report: &Report) -> u64 {
         let named = report.profile.named();
         named.iter().find(|(name, _)| name == "cycles.work").unwrap().1
+    }
+
+    fn worked(report: &mut Report, cycles: u64) {
+        report.profile.burst(cycles, Moment::Ordinary);
+        report.profile.stages(0, cycles, 0);
     }
 
     #[test]
@@ -163,7 +168,7 @@ mod tests {
                 };
                 assert_eq!(cycles(&report), 0, "what was reported is not reported again");
                 report.counters.transmitted = round * 10;
-                report.profile.spend(Stage::Work, 5);
+                worked(&mut report, 5);
                 lcore.outbox.try_send(report).unwrap();
             }
             if round < 3 {
@@ -172,7 +177,7 @@ mod tests {
         }
         let mut last = Report::empty(HZ);
         last.counters.transmitted = 40;
-        last.profile.spend(Stage::Work, 1);
+        worked(&mut last, 1);
         lines.finish(vec![last.clone(), last]);
         let sum = sum(&lines.totals(), HZ);
         assert_eq!((sum.counters.transmitted, cycles(&sum)), (80, 32));

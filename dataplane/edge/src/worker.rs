@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::measure::{Active, Leaving, Measurement, Moment};
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
-use crate::parse::{Parsed, Unmeasured, parse};
+use crate::parse::{Parsed, Unmeasured, parse, plain};
 
 pub use self::run::MarkedRun;
 
@@ -67,7 +67,7 @@ pub struct Worker {
 }
 
 /// Keys that packets are measured by.
-trait Measured: Key {
+trait Measured: Key + From<FlowKey> {
     /// The key of a packet and the offset of its outermost IP header; `None` where these keys can't
     /// tell its flow, or it has none.
     fn of_packet(parsed: &Parsed) -> Option<(Self, usize)>;
@@ -98,7 +98,7 @@ impl Measured for WideKey {
 struct Flows<K> {
     keys: [K; BURST],
     /// Position in the burst and offset of the outermost IP header.
-    places: [(u8, u16); BURST],
+    places: [(u16, u16); BURST],
     len: usize,
     drops: DropMask,
 }
@@ -341,6 +341,13 @@ impl Worker {
         };
         let tunnels = self.policy.tunnels;
         for (at, packet) in packets.iter().enumerate() {
+            if tunnels == Tunnels::Outer
+                && let Some((key, ip_offset)) = plain(packet.bytes(), packet.wire_len())
+                && can_carry(packet, ip_offset)
+            {
+                flows.push(key.into(), at, ip_offset);
+                continue;
+            }
             let parsed = match tunnels {
                 Tunnels::Outer => parse(packet.bytes(), packet.wire_len()),
                 Tunnels::Inner => self.parse_inner(packet),
@@ -349,9 +356,7 @@ impl Worker {
             if let Some((key, ip_offset)) = measured
                 && can_carry(packet, ip_offset)
             {
-                flows.keys[flows.len] = key;
-                flows.places[flows.len] = (at as u8, ip_offset as u16);
-                flows.len += 1;
+                flows.push(key, at, ip_offset);
                 continue;
             }
             let treatment = match parsed {
@@ -398,13 +403,20 @@ impl Worker {
 }
 
 impl<K> Flows<K> {
+    #[inline(always)]
+    fn push(&mut self, key: K, at: usize, ip_offset: usize) {
+        self.keys[self.len] = key;
+        self.places[self.len] = (at as u16, ip_offset as u16);
+        self.len += 1;
+    }
+
     #[inline]
     fn keys(&self) -> &[K] {
         &self.keys[..self.len]
     }
 
     #[inline]
-    fn places(&self) -> &[(u8, u16)] {
+    fn places(&self) -> &[(u16, u16)] {
         &self.places[..self.len]
     }
 }

@@ -74,16 +74,19 @@ impl<const SIGNED: bool> Tos<SIGNED> {
             header[..2].copy_from_slice(&after.to_be_bytes());
             return;
         }
-        let after = before & !u16::from(Self::MASK) | u16::from(bits);
-        if before == after {
+        let tos = header[1] & !Self::MASK | bits;
+        if tos == header[1] {
             return;
         }
-        header[1] = after as u8;
-        let checksum = u16::from_be_bytes([header[10], header[11]]);
-        let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
+        // The sum is the same in any byte order (RFC 1071), so the machine's own will do.
+        let word = |header: &[u8; 20], at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let before = word(header, 0);
+        header[1] = tos;
+        let after = word(header, 0);
+        let sum = u32::from(!word(header, 10)) + u32::from(!before) + u32::from(after);
         let sum = (sum & 0xFFFF) + (sum >> 16);
         let sum = (sum & 0xFFFF) + (sum >> 16);
-        header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        header[10..12].copy_from_slice(&(!(sum as u16)).to_ne_bytes());
     }
 }
 

@@ -60,15 +60,15 @@ mod tests {
     use super::*;
     use crate::counters::Counters;
     use crate::measure::Moment;
-    use crate::profile::{Profile, Stage};
+    use crate::profile::Profile;
 
     #[test]
     fn every_counter_becomes_a_metric_with_its_value() {
         let mut counters = Counters { host_received: 7, transmitted: 5, ..Counters::default() };
         counters.malformed[0] = 2;
         let mut profile = Profile::new(1_000_000_000);
-        profile.spend(Stage::Work, 300);
         profile.burst(2_000, Moment::Flip);
+        profile.stages(1_000, 300, 700);
         let status = Status {
             counters: counters.named().into_iter().collect(),
             lcores: vec![profile.named().into_iter().collect()],
