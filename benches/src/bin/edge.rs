@@ -54,7 +54,12 @@ fn main() -> Result<()> {
         bar.inc(1);
     })?;
     bar.finish_and_clear();
-    figures.extend(measure::in_turns(edge::stages(), rounds));
+    let in_cycles = edge::stages().into_iter().map(|case| {
+        let name = case.name().replace(".ns", ".cycles");
+        case.in_cycles(&name)
+    });
+    figures
+        .extend(measure::in_turns(edge::stages().into_iter().chain(in_cycles).collect(), rounds));
 
     measure::write_table(&figures, &mut stdout().lock())?;
     if let Some(file) = cli.json {

@@ -51,6 +51,10 @@ fn main() -> Result<()> {
     let healthy = Attention::healthy(&layout, 512);
     let dual = Layout { keys: KeyKind::Dual, ..Layout::default() };
     let wide: Vec<WideKey> = packets.iter().map(|&key| key.into()).collect();
+    // As hosts send what their applications write at once: eight packets of a flow back to back.
+    let trains: Vec<FlowKey> =
+        packets.iter().flat_map(|&key| [key; 8]).take(packets.len()).collect();
+    let one_flow = vec![packets[0]; packets.len()];
     let plain = || family.clone().scalar();
     eprintln!("instructions: {}", family.engine().name());
 
@@ -66,6 +70,8 @@ fn main() -> Result<()> {
             &packets,
         ),
         cases::ingress("sketch.ingress.scalar.mpps", plain(), &layout, healthy, &packets),
+        cases::ingress("sketch.ingress.trains.mpps", family.clone(), &layout, healthy, &trains),
+        cases::ingress("sketch.ingress.one_flow.mpps", family.clone(), &layout, healthy, &one_flow),
         cases::egress("sketch.egress.mpps", family.clone(), &layout, healthy, &packets),
         cases::egress("sketch.egress.wrapping.mpps", family.clone(), &wrapping, healthy, &packets),
         cases::egress("sketch.egress.scalar.mpps", plain(), &layout, healthy, &packets),

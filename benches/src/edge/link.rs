@@ -25,6 +25,8 @@ pub enum Switch {
     EdgeOff,
     /// `calumma-edge` that measures.
     Edge(Measuring),
+    /// The same with everything on, as a router.
+    EdgeRouted,
 }
 
 /// How much of the measurement each packet meets.
@@ -41,7 +43,7 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
@@ -50,6 +52,7 @@ impl Switch {
         Self::EdgeOff,
         Self::Edge(Measuring::Classifier),
         Self::EDGE_ALL,
+        Self::EdgeRouted,
     ];
 
     /// Its name among the figures.
@@ -60,6 +63,7 @@ impl Switch {
             Self::EdgeOff => "edge.off".to_owned(),
             Self::Edge(Measuring::Classifier) => "edge.classifier".to_owned(),
             Self::EDGE_ALL => "edge.all".to_owned(),
+            Self::EdgeRouted => "edge.routed".to_owned(),
         }
     }
 }
@@ -70,6 +74,45 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Memory of a switch and of the generator, in MiB; without hugepages, so that it runs wherever root does.
 const MEMORY: &str = "512";
+
+/// Where the generator sends its packets to, which a router must be.
+const SWITCH_MAC: &str = "02:00:00:00:00:02";
+
+/// Ports of an edge that is a bump in the wire.
+const PAIRED: &str = r#"
+[[port]]
+name = "net_memif0"
+role = "host"
+peer = "net_null0"
+[[port]]
+name = "net_null0"
+role = "fabric"
+peer = "net_memif0"
+"#;
+
+/// Ports of an edge that is a router, and the way that the generator's packets go.
+const ROUTED: &str = r#"
+[[port]]
+name = "net_memif0"
+role = "host"
+[[port]]
+name = "net_null0"
+role = "fabric"
+[forwarding]
+mode = "routed"
+[[forwarding.interface]]
+port = "net_memif0"
+addresses = ["10.1.0.1/16"]
+[[forwarding.interface]]
+port = "net_null0"
+addresses = ["10.9.0.1/30"]
+[[forwarding.route]]
+to = "10.101.0.0/16"
+via = ["10.9.0.2"]
+[[forwarding.neighbour]]
+address = "10.9.0.2"
+mac = "02:00:00:00:00:09"
+"#;
 
 /// Where the programs lie, and the run that they belong to.
 pub struct Link {
@@ -117,7 +160,8 @@ impl Link {
         let _ = fs::remove_file(&socket);
         let controller = match trial.switch {
             Switch::Edge(measuring) => Some(self.controller(measuring)?),
-            _ => None,
+            Switch::EdgeRouted => Some(self.controller(Measuring::All)?),
+            Switch::Testpmd(_) | Switch::Member | Switch::EdgeOff => None,
         };
         let mut switch = self.switch(trial.switch, &socket)?;
         wait_until("the switch to listen", START_LIMIT, || {
@@ -136,7 +180,7 @@ impl Link {
         }
         let totals = match trial.switch {
             Switch::Testpmd(_) | Switch::Member => BTreeMap::new(),
-            Switch::EdgeOff | Switch::Edge(_) => self.totals(trial.switch)?,
+            Switch::EdgeOff | Switch::Edge(_) | Switch::EdgeRouted => self.totals(trial.switch)?,
         };
         Ok(Carried { mpps, totals })
     }
@@ -149,7 +193,7 @@ impl Link {
         let (received, recorded) = (total("received.host"), total("ingress.recorded"));
         ensure!(received > 0, "the edge received no packet");
         match switch {
-            Switch::Edge(_) => ensure!(
+            Switch::Edge(_) | Switch::EdgeRouted => ensure!(
                 recorded * 100 > received * 95,
                 "the edge recorded only {recorded} of {received} packets"
             ),
@@ -197,7 +241,7 @@ impl Link {
     fn switch(&self, switch: Switch, socket: &Path) -> Result<Process> {
         let devices = [
             format!(
-                "--vdev=net_memif0,role=server,id=0,socket-abstract=no,socket={}",
+                "--vdev=net_memif0,role=server,id=0,socket-abstract=no,mac={SWITCH_MAC},socket={}",
                 socket.display()
             ),
             "--vdev=net_null0,no-rx=1".to_owned(),
@@ -220,13 +264,12 @@ impl Link {
                 command.arg("--force-max-simd-bitwidth=512");
                 command
             }
-            Switch::EdgeOff | Switch::Edge(_) => {
+            Switch::EdgeOff | Switch::Edge(_) | Switch::EdgeRouted => {
                 let config = self.file("edge.toml");
+                let ports = if switch == Switch::EdgeRouted { ROUTED } else { PAIRED };
                 let text = format!(
                     "name = \"e1\"\ncontroller = \"127.0.0.1:{CONTROLLER_PORT}\"\n\
-                     [polling]\ncontrol_cpu = 1\n\
-                     [[port]]\nname = \"net_memif0\"\nrole = \"host\"\npeer = \"net_null0\"\n\
-                     [[port]]\nname = \"net_null0\"\nrole = \"fabric\"\npeer = \"net_memif0\"\n"
+                     [polling]\ncontrol_cpu = 1\n{ports}"
                 );
                 fs::write(&config, text).context("writing an edge's configuration")?;
                 let mut command = Command::new(self.programs.join("calumma-edge"));

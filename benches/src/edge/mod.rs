@@ -157,6 +157,10 @@ fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
             let name = ours.name().replacen(&Switch::EDGE_ALL.name(), "edge.measurement", 1);
             ratios.push(Figure::of(format!("{name}.ns"), "ns/packet", rounds));
         }
+        if let Some(rounds) = beside(Switch::EdgeRouted, &|all, routed| 1e3 / routed - 1e3 / all) {
+            let name = ours.name().replacen(&Switch::EDGE_ALL.name(), "edge.forwarding", 1);
+            ratios.push(Figure::of(format!("{name}.ns"), "ns/packet", rounds));
+        }
     }
     ratios
 }
@@ -179,15 +183,27 @@ mod tests {
     #[test]
     fn switches_are_compared_with_what_they_did_in_the_same_round() {
         let of = |switch| Trial::new(switch, "128", FLOWS, ZIPF);
-        let trials = [of(Switch::EDGE_ALL), of(Switch::EdgeOff), of(Switch::Testpmd("macswap"))];
+        let trials = [
+            of(Switch::EDGE_ALL),
+            of(Switch::EdgeOff),
+            of(Switch::Testpmd("macswap")),
+            of(Switch::EdgeRouted),
+        ];
         // The machine is half as fast in the second round, and the third is slow for one switch only.
-        let readings = [vec![20.0, 10.0, 20.0], vec![40.0, 20.0, 40.0], vec![25.0, 12.5, 10.0]];
+        let readings = [
+            vec![20.0, 10.0, 20.0],
+            vec![40.0, 20.0, 40.0],
+            vec![25.0, 12.5, 10.0],
+            vec![10.0, 5.0, 6.25],
+        ];
         let ratios = ratios(&trials, &readings);
         let of = |name: &str| ratios.iter().find(|figure| figure.name == name).unwrap();
         let ratio = of("edge.all.128B.over_testpmd_macswap");
         assert_eq!((ratio.min, ratio.median, ratio.max), (0.8, 0.8, 2.0));
         let added = of("edge.measurement.128B.ns");
         assert!((added.median - 25.0).abs() < 1e-9 && (added.max - 50.0).abs() < 1e-9);
+        let added = of("edge.forwarding.128B.ns");
+        assert!((added.median - 100.0).abs() < 1e-9 && (added.min - 50.0).abs() < 1e-9);
         assert!(ratios.iter().all(|figure| !figure.name.contains("rxonly")));
     }
 }
