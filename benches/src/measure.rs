@@ -45,11 +45,6 @@ impl<'a> Case<'a> {
         Self { name: name.into(), unit, run: Box::new(run) }
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The same, read in cycles of the core for each packet or flow, not in nanoseconds or millions
     /// a second; the clock is measured beside every reading.
     ///

@@ -200,56 +200,24 @@ fn line(report: &EpochReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{
-        DecodeReport, EdgeReport, EpochConfig, HeavyHitter, Loss, LossClass, NetworkState,
-    };
+    use crate::report::{EdgeReport, HeavyHitter, Loss, LossClass, sample};
 
     fn flow(n: u8) -> Flow {
         Flow { src: [10, 1, 0, n].into(), dst: [10, 2, 0, 2].into(), sport: 7, dport: 80, proto: 6 }
     }
 
     fn report(epoch: u64, lost: u64) -> EpochReport {
+        let sample = sample();
+        let edge = EdgeReport {
+            packets_in: Some(1000),
+            heavy_hitters: vec![HeavyHitter { flow: flow(2), size: 900, size_min: Some(800) }],
+            ..sample.edges[0].clone()
+        };
         EpochReport {
             epoch,
-            start_unix_ns: 0,
-            length_ms: 50,
-            complete: true,
-            missing_edges: vec![],
-            incomplete_because: vec![],
-            state: NetworkState::Healthy,
-            config: EpochConfig {
-                t_h: 1,
-                t_l: 1,
-                sample_rate: 1.0,
-                hh_buckets: 3584,
-                hl_buckets: 512,
-                ll_buckets: 0,
-            },
-            decode: DecodeReport {
-                hl: DecodeState::Complete,
-                ll: DecodeState::Absent,
-                hl_load_factor: Some(0.25),
-                ll_load_factor: None,
-            },
             loss: vec![Loss { flow: flow(1), lost, class: LossClass::Heavy, partial: false }],
-            surplus: vec![],
-            plan: None,
-            timing: None,
-            losses_only: false,
-            edges: vec![EdgeReport {
-                edge: "e1".to_owned(),
-                packets_in: Some(1000),
-                packets_out: Some(0),
-                cardinality: Some(17.0),
-                cardinality_error: Some(0.0),
-                entropy: Some(1.0),
-                hh_decode: DecodeState::Complete,
-                hh_load_factor: Some(0.1),
-                heavy_hitters: vec![HeavyHitter { flow: flow(2), size: 900, size_min: Some(800) }],
-                heavy_changes_since: None,
-                heavy_changes: vec![],
-                size_distribution: vec![],
-            }],
+            edges: vec![edge],
+            ..sample
         }
     }
 

@@ -165,52 +165,13 @@ impl<K: Key> FermatSketch<K> {
         let lengths = Column::from_fn(|packet| select(&lengths, classes.0[packet]));
         let encoded = isa.nonzero(&lengths) & packets;
         let (shape, buckets) = (self.shape, self.buckets.as_mut_slice());
+        let encode = Encode { buckets, shape, parts, keys, hashes, classes, encoded };
         // The usual number of arrays gets code of its own.
-        match (self.shape.arithmetic, self.shape.arrays) {
-            (Arithmetic::Prime, 3) => {
-                isa.run(Encode::<K, true, 3> {
-                    buckets,
-                    shape,
-                    parts,
-                    keys,
-                    hashes,
-                    classes,
-                    encoded,
-                });
-            }
-            (Arithmetic::Wrapping, 3) => {
-                isa.run(Encode::<K, false, 3> {
-                    buckets,
-                    shape,
-                    parts,
-                    keys,
-                    hashes,
-                    classes,
-                    encoded,
-                });
-            }
-            (Arithmetic::Prime, _) => {
-                isa.run(Encode::<K, true, 0> {
-                    buckets,
-                    shape,
-                    parts,
-                    keys,
-                    hashes,
-                    classes,
-                    encoded,
-                });
-            }
-            (Arithmetic::Wrapping, _) => {
-                isa.run(Encode::<K, false, 0> {
-                    buckets,
-                    shape,
-                    parts,
-                    keys,
-                    hashes,
-                    classes,
-                    encoded,
-                });
-            }
+        match (shape.arithmetic, shape.arrays) {
+            (Arithmetic::Prime, 3) => isa.run(EncodeAs::<K, true, 3>(encode)),
+            (Arithmetic::Wrapping, 3) => isa.run(EncodeAs::<K, false, 3>(encode)),
+            (Arithmetic::Prime, _) => isa.run(EncodeAs::<K, true, 0>(encode)),
+            (Arithmetic::Wrapping, _) => isa.run(EncodeAs::<K, false, 0>(encode)),
         }
         (isa.nonzero(classes) & packets & !encoded).count_ones()
     }
@@ -340,9 +301,8 @@ impl<K: Key> FermatSketch<K> {
     }
 }
 
-/// The packets of a burst whose bit is set in `encoded`, to be added in prime or wrapping arithmetic
-/// to `ARRAYS` arrays or, where 0, as many as there are.
-struct Encode<'a, K: Key, const PRIME: bool, const ARRAYS: usize> {
+/// The packets of a burst whose bit is set in `encoded`, to be added.
+struct Encode<'a, K: Key> {
     buckets: &'a mut [K::Bucket],
     shape: Shape,
     parts: &'a [Part; 4],
@@ -352,12 +312,15 @@ struct Encode<'a, K: Key, const PRIME: bool, const ARRAYS: usize> {
     encoded: u32,
 }
 
-impl<K: Key, const PRIME: bool, const ARRAYS: usize> Work for Encode<'_, K, PRIME, ARRAYS> {
+/// The same in prime or wrapping arithmetic, to `ARRAYS` arrays or, where 0, as many as there are.
+struct EncodeAs<'a, K: Key, const PRIME: bool, const ARRAYS: usize>(Encode<'a, K>);
+
+impl<K: Key, const PRIME: bool, const ARRAYS: usize> Work for EncodeAs<'_, K, PRIME, ARRAYS> {
     type Output = ();
 
     #[inline(always)]
     fn work(self, isa: impl Isa) {
-        let Self { buckets, shape, parts, keys, hashes, classes, encoded } = self;
+        let Encode { buckets, shape, parts, keys, hashes, classes, encoded } = self.0;
         let arrays = if ARRAYS == 0 { shape.arrays } else { ARRAYS };
         let part = Part::columns(parts, classes);
         let mut at = [Column::ZERO; MAX_ARRAYS];
