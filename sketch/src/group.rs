@@ -78,7 +78,7 @@ impl<K: Key> IngressGroup<K> {
 
     /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy. Step
     /// by step for the whole burst, so that its cache lines are under way together: one a packet in
-    /// each array of counters and of buckets. About 30 cycles a packet in the default layout with
+    /// each array of counters and of buckets. About 28 cycles a packet in the default layout with
     /// AVX-512 (EPYC of family 26; `cargo xtask bench sketch` prints those of the CPU at hand). A burst of
     /// few flows, their packets back to back, is recorded flow by flow: see [`Run`].
     ///
@@ -215,8 +215,8 @@ impl<K: Key> EgressGroup<K> {
 
     /// Records a burst of at most [`BURST`] packets under the hierarchies they carry, and gives the
     /// number of those whose hierarchy has no buckets in this epoch. One cache line a packet in each
-    /// array of buckets; about 22 cycles a packet in the default layout with AVX-512, as measured for
-    /// [`IngressGroup::record_burst`]: 12 to hash, 10 for three buckets. Ingress does the same and in 8
+    /// array of buckets; about 21 cycles a packet in the default layout with AVX-512, as measured for
+    /// [`IngressGroup::record_burst`]: 11 to hash, 10 for three buckets. Ingress does the same and in 8
     /// more counts in the classifier. To be 1.5 times as fast, egress would have to do with 4 cycles
     /// for its buckets, that is three loads, additions modulo p and stores of 32 bytes each.
     ///

@@ -3,6 +3,7 @@
 //! Headers are read one packet after the other, addresses are looked up all at once, and then each
 //! packet is given its new Ethernet header and TTL. Nothing is sent, dropped or counted here.
 
+use std::convert::identity;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use calumma_sketch::group::BURST;
@@ -141,7 +142,8 @@ impl Decider<'_> {
                 let asked = &v4.asked[at];
                 let to = IpAddr::V4(Ipv4Addr::from(v4.addresses[at]));
                 let at_burst = usize::from(asked.at);
-                verdicts[at_burst] = self.finish(asked, to, hops[at], &mut packets[at_burst]);
+                let sent = self.finish(asked, to, hops[at], &mut packets[at_burst]);
+                verdicts[at_burst] = sent.map_or_else(identity, Verdict::Send);
             }
         }
         if v6.len > 0 {
@@ -150,7 +152,8 @@ impl Decider<'_> {
                 let asked = &v6.asked[at];
                 let to = IpAddr::V6(Ipv6Addr::from(v6.addresses[at]));
                 let at_burst = usize::from(asked.at);
-                verdicts[at_burst] = self.finish(asked, to, hops[at], &mut packets[at_burst]);
+                let sent = self.finish(asked, to, hops[at], &mut packets[at_burst]);
+                verdicts[at_burst] = sent.map_or_else(identity, Verdict::Send);
             }
         }
     }
@@ -271,23 +274,31 @@ impl Decider<'_> {
         }
     }
 
-    /// Sends a packet on to where its route leads.
+    /// Sends a packet on to where its route leads: gives the interface that it leaves by, or what becomes
+    /// of it instead. A whole [`Verdict`] could not be read at once after it was put together.
     #[inline]
-    fn finish<P: Packet>(&self, asked: &Asked, to: IpAddr, hop: u64, packet: &mut P) -> Verdict {
+    fn finish<P: Packet>(
+        &self,
+        asked: &Asked,
+        to: IpAddr,
+        hop: u64,
+        packet: &mut P,
+    ) -> Result<InterfaceId, Verdict> {
         let hop = self.tables.hop(hop);
         match hop {
             HopTarget::Own => {
-                return Verdict::HandOver(asked.arrived, own_task(packet.bytes(), asked, to));
+                let task = own_task(packet.bytes(), asked, to);
+                return Err(Verdict::HandOver(asked.arrived, task));
             }
-            HopTarget::Broadcast => return self.multicast(),
-            HopTarget::Discard => return Verdict::Drop(Reason::Discard),
+            HopTarget::Broadcast => return Err(self.multicast()),
+            HopTarget::Discard => return Err(Verdict::Drop(Reason::Discard)),
             HopTarget::None | HopTarget::Link(_) | HopTarget::Via { .. } => {}
         }
         if !self.own && asked.ttl <= 1 {
-            return Verdict::Refuse(asked.arrived, Refusal::TtlExpired);
+            return Err(Verdict::Refuse(asked.arrived, Refusal::TtlExpired));
         }
         if to.is_ipv6() && from_link_local(packet.bytes(), usize::from(asked.offset)) {
-            return Verdict::Drop(Reason::Martian);
+            return Err(Verdict::Drop(Reason::Martian));
         }
         let next = match hop {
             HopTarget::Link(interface) => {
@@ -298,21 +309,21 @@ impl Decider<'_> {
                 let hash = || header::flow_hash(self.seed, packet.bytes(), offset);
                 choose(ready, hash).ok_or(*first)
             }
-            _ => return Verdict::Refuse(asked.arrived, Refusal::NoRoute),
+            _ => return Err(Verdict::Refuse(asked.arrived, Refusal::NoRoute)),
         };
         let interface = match next {
             Ok(Adjacency { interface, .. }) | Err((interface, _)) => interface,
         };
         let Some(out) = self.tables.interface(interface) else {
-            return Verdict::Refuse(asked.arrived, Refusal::NoRoute);
+            return Err(Verdict::Refuse(asked.arrived, Refusal::NoRoute));
         };
         if asked.total_len > out.mtu {
-            return Verdict::Refuse(asked.arrived, Refusal::TooBig(out.mtu));
+            return Err(Verdict::Refuse(asked.arrived, Refusal::TooBig(out.mtu)));
         }
         match next {
             Ok(neighbour) => self.rewrite(asked, to, neighbour, out, packet),
             Err((interface, next)) => {
-                Verdict::HandOver(asked.arrived, Task::Resolve(interface, next))
+                Err(Verdict::HandOver(asked.arrived, Task::Resolve(interface, next)))
             }
         }
     }
@@ -325,7 +336,7 @@ impl Decider<'_> {
         neighbour: Adjacency,
         out: &OutInterface,
         packet: &mut P,
-    ) -> Verdict {
+    ) -> Result<InterfaceId, Verdict> {
         let offset = usize::from(asked.offset);
         if !self.own {
             match to {
@@ -334,9 +345,9 @@ impl Decider<'_> {
             }
         }
         if header::rewrite_link(packet, asked.tagged, neighbour.mac, out) {
-            Verdict::Send(neighbour.interface)
+            Ok(neighbour.interface)
         } else {
-            Verdict::Drop(Reason::NoHeadroom)
+            Err(Verdict::Drop(Reason::NoHeadroom))
         }
     }
 }

@@ -150,8 +150,8 @@ impl Router {
         let decider = Decider { tables, port, own, shim, seed: self.seed };
         decider.decide(burst.as_mut_slice(), &mut verdicts);
         let counters = &mut worker.counters.routed;
-        for (packet, verdict) in burst.drain().zip(verdicts) {
-            match verdict {
+        for (packet, verdict) in burst.drain().zip(&verdicts) {
+            match *verdict {
                 Verdict::Send(interface) => match tables.interface(interface) {
                     Some(out) if out.role == Role::Fabric => self.to_fabric.push(packet, out.port),
                     Some(out) => self.to_host.push(packet, out.port),
