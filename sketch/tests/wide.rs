@@ -10,7 +10,7 @@ use calumma_sketch::{
     Arithmetic, Attention, EgressGroup, Engine, FermatSketch, FlowKey, Hierarchy, IngressGroup,
     KeyKind, Layout, LayoutError, Level, Partition, SampleRate, Shape, WideKey,
 };
-use common::family;
+use common::{family, trains};
 use proptest::prelude::*;
 
 /// Flow number `n`: every other one is IPv4, and neighbours differ in few bits.

@@ -45,6 +45,9 @@ impl Packet for Frame {
     }
 }
 
+/// What is done to a burst that has arrived.
+type Step = Box<dyn FnMut(&mut [Frame], &[FlowKey])>;
+
 /// The steps, each as nanoseconds a packet of 64 bytes of 100,000 flows, Zipf 1.1.
 pub fn stages() -> Vec<Case<'static>> {
     let keys = Arc::new(workload::zipf(100_000, PACKETS, 1.1, 5));
@@ -58,8 +61,7 @@ pub fn stages() -> Vec<Case<'static>> {
         partition: Partition { hh: 1024, hl: 2560, ll: 512 },
     };
 
-    let each =
-        |name, work: Box<dyn FnMut(&mut [Frame], &[FlowKey])>| case(name, keys.clone(), work);
+    let each = |name, work: Step| case(name, keys.clone(), work);
     let record = |name, attention| {
         let family = family.clone();
         let mut group = IngressGroup::new(&layout, attention, 1).expect("a valid attention");
@@ -115,11 +117,7 @@ pub fn stages() -> Vec<Case<'static>> {
 }
 
 /// A case that works on all packets, a burst at a time. Their arrival is not part of the reading.
-fn case(
-    name: &str,
-    keys: Arc<Vec<FlowKey>>,
-    mut work: Box<dyn FnMut(&mut [Frame], &[FlowKey])>,
-) -> Case<'static> {
+fn case(name: &str, keys: Arc<Vec<FlowKey>>, mut work: Step) -> Case<'static> {
     let mut frames = [Frame([0; 64]); BURST];
     Case::new(name, "ns/packet", move || {
         let watch = Watch::start();
