@@ -105,7 +105,7 @@ impl Profile {
     /// its last packet was sent.
     #[inline]
     pub fn burst(&mut self, cycles: u64, moment: Moment) {
-        self.undivided += cycles;
+        self.undivided = self.undivided.saturating_add(cycles);
         let ns = (cycles as f64 * self.ns_a_cycle) as u64;
         self.bursts[moment as usize].saturating_record(ns);
     }
