@@ -149,7 +149,12 @@ fn assert_unprivileged(id: u32) {
     let nobody = run("id -u nobody").trim().to_owned();
     let mut threads = 0;
     for thread in fs::read_dir(format!("/proc/{id}/task")).unwrap() {
-        let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let status = match fs::read_to_string(thread.unwrap().path().join("status")) {
+            Ok(status) => status,
+            // It has ended since.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => panic!("{error}"),
+        };
         let field = |name: &str| -> Vec<&str> {
             let line = status.lines().find(|line| line.starts_with(name)).unwrap();
             line.split_whitespace().skip(1).collect()
