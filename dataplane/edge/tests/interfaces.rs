@@ -151,8 +151,8 @@ fn assert_unprivileged(id: u32) {
     for thread in fs::read_dir(format!("/proc/{id}/task")).unwrap() {
         let status = match fs::read_to_string(thread.unwrap().path().join("status")) {
             Ok(status) => status,
-            // It has ended since.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            // It has ended since: no such file, or no such process.
+            Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => continue,
             Err(error) => panic!("{error}"),
         };
         let field = |name: &str| -> Vec<&str> {
