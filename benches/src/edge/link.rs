@@ -169,7 +169,7 @@ impl Link {
             Ok(socket.exists())
         })?;
         // A switch listens before its lcore polls, and before it measures.
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(1000));
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
         // Whoever polls a memif port must leave before the other side does.
         let status = switch.stop(STOP_LIMIT)?;
