@@ -167,11 +167,9 @@ impl Keys {
         let columns = match keys.first_chunk() {
             Some(keys) => isa.columns_of(keys),
             None => {
-                let mut rows = Rows::ZERO;
-                for (row, key) in rows.0[..keys.len()].iter_mut().zip(keys) {
-                    *row = key.padded_words();
-                }
-                isa.columns(&rows)
+                let mut whole = [FlowKey::default(); BURST];
+                whole[..keys.len()].copy_from_slice(keys);
+                isa.columns_of(&whole)
             }
         };
         Self { len: keys.len(), columns }

@@ -161,8 +161,8 @@ pub fn parse(bytes: &[u8], wire_len: usize) -> Parsed {
 }
 
 /// The flow of an untagged packet of TCP or UDP over IPv4 without options that is no later fragment, and
-/// where its IP header begins: what most packets are, told by few comparisons. `None` for any other,
-/// and for some that [`parse`] is to look at.
+/// where its IP header begins: what most packets are, told by few comparisons. `None` for any other, which
+/// [`header_by_header`] reads.
 #[inline(always)]
 pub(crate) fn plain(bytes: &[u8], wire_len: usize) -> Option<(FlowKey, usize)> {
     let head = bytes.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;
@@ -181,9 +181,9 @@ pub(crate) fn plain(bytes: &[u8], wire_len: usize) -> Option<(FlowKey, usize)> {
     Some((key, ETHERNET))
 }
 
-/// What any packet is, one step after the other.
+/// What any packet is, one header after the other.
 #[inline(always)]
-fn header_by_header(bytes: &[u8], wire_len: usize) -> Parsed {
+pub(crate) fn header_by_header(bytes: &[u8], wire_len: usize) -> Parsed {
     match ether_type(bytes) {
         Ok((TYPE_IPV4, ip_offset)) => match ipv4(bytes, ip_offset, wire_len) {
             Ok(key) => Parsed::Flow { key, ip_offset },

@@ -89,7 +89,8 @@ impl Profile {
         now
     }
 
-    /// What the stages of the last burst took, in cycles.
+    /// What the stages of the last burst took, in cycles: its time and that of the bursts since the last
+    /// call is divided among the stages as this one's.
     #[inline]
     pub fn stages(&mut self, receive: u64, work: u64, transmit: u64) {
         let all = std::mem::take(&mut self.undivided);

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::measure::{Active, Leaving, Measurement, Moment};
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
-use crate::parse::{Parsed, Unmeasured, parse, plain};
+use crate::parse::{Parsed, Unmeasured, header_by_header, plain};
 
 pub use self::run::MarkedRun;
 
@@ -349,7 +349,7 @@ impl Worker {
                 continue;
             }
             let parsed = match tunnels {
-                Tunnels::Outer => parse(packet.bytes(), packet.wire_len()),
+                Tunnels::Outer => header_by_header(packet.bytes(), packet.wire_len()),
                 Tunnels::Inner => self.parse_inner(packet),
             };
             let measured = K::of_packet(&parsed);

@@ -113,7 +113,7 @@ pub trait Isa: Copy {
         self.columns(&rows)
     }
 
-    /// The words of padded keys, each of all keys.
+    /// The padded keys' words, word after word.
     #[inline(always)]
     fn columns_of(self, keys: &[FlowKey; BURST]) -> [Column; 4] {
         let mut rows = Rows::ZERO;
