@@ -79,8 +79,9 @@ impl<K: Key> IngressGroup<K> {
     /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy. Step
     /// by step for the whole burst, so that its cache lines are under way together: one a packet in
     /// each array of counters and of buckets. About 28 cycles a packet in the default layout with
-    /// AVX-512 (EPYC of family 26; `cargo xtask bench sketch` prints those of the CPU at hand). A burst of
-    /// few flows, their packets back to back, is recorded flow by flow: see [`Run`].
+    /// AVX-512 (EPYC of family 26), about 47 with AVX2 (family 25, half the L2 cache);
+    /// `cargo xtask bench sketch` prints those of the CPU at hand. A burst of few flows, their packets back
+    /// to back, is recorded flow by flow: see [`Run`].
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.

@@ -90,6 +90,29 @@ pub(crate) const fn matrices(generator: u32) -> [[u64; 4]; FlowKey::LEN] {
     matrices
 }
 
+/// The shares of a byte's lower and upper half in each byte of a CRC, the least significant first, by the
+/// half's value: the map of [`matrices`] as look-ups among 16 bytes, x86's PSHUFB.
+pub(crate) type Halves = [[[u8; 16]; 4]; 2];
+
+/// [`Halves`] of each byte of a key.
+pub(crate) const fn halves(generator: u32) -> [Halves; FlowKey::LEN] {
+    let mut halves = [[[[0; 16]; 4]; 2]; FlowKey::LEN];
+    let mut at = 0;
+    while at < FlowKey::LEN * 2 * 16 {
+        let (byte, half, value) = (at / 32, at / 16 % 2, at % 16);
+        let mut message = [0; 16];
+        message[byte] = (value << (4 * half)) as u8;
+        let share = (bitwise(generator, &message) ^ of_zeros(generator)).to_le_bytes();
+        let mut to = 0;
+        while to < 4 {
+            halves[byte][half][to][value] = share[to];
+            to += 1;
+        }
+        at += 1;
+    }
+    halves
+}
+
 /// Tables for eight bytes at a time ("slicing by eight").
 const fn slicing_tables(generator: u32) -> [[u32; 256]; 8] {
     let generator = generator.reverse_bits();

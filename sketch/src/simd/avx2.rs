@@ -1,9 +1,11 @@
-//! AVX2, BMI, CRC32 and PCLMULQDQ.
+//! AVX2, BMI, CRC32 and PCLMULQDQ: eight packets an instruction, 32 where bytes will do.
 
 use std::arch::x86_64::*;
 
 use super::*;
-use crate::hash::crc::{BARRETT, FOLD_63, FOLD_95, FOLDS_TO_128, REFLECTED_33};
+use crate::hash::crc::{
+    self, BARRETT, FOLD_63, FOLD_95, FOLDS_TO_128, Halves, REFLECTED_33, halves,
+};
 
 /// Shows by its existence that the CPU has AVX2, BMI, CRC32 and PCLMULQDQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,8 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn crcs(self, keys: &Keys) -> (Column, Column) {
-        each_key(self, keys)
+        // SAFETY: `Avx2` exists only where `detect` found the feature that `crcs` enables.
+        unsafe { crcs(&keys.columns) }
     }
 
     #[inline(always)]
@@ -59,13 +62,27 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn look_up_burst(self, tables: &Tables, xs: &Column, len: usize) -> [Column; LANES] {
+        // SAFETY: `Avx2` exists only where `detect` found the feature that it enables.
+        unsafe { look_up_burst(tables, xs, len) }
+    }
+
+    #[inline(always)]
+    fn columns_of(self, keys: &[FlowKey; BURST]) -> [Column; 4] {
+        // SAFETY: as for `columns`.
+        unsafe { columns(keys) }
+    }
+
+    #[inline(always)]
     fn columns(self, rows: &Rows) -> [Column; 4] {
-        Scalar.columns(rows)
+        // SAFETY: `Avx2` exists only where `detect` found the feature that `columns` enables.
+        unsafe { columns(&rows.0) }
     }
 
     #[inline(always)]
     fn rows(self, columns: &[Column; 4]) -> Rows {
-        Scalar.rows(columns)
+        // SAFETY: `Avx2` exists only where `detect` found the feature that `rows` enables.
+        unsafe { rows(columns) }
     }
 
     #[inline(always)]
@@ -99,17 +116,12 @@ pub(super) fn prefetch<T>(slice: &[T], at: usize) {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_limited(a: &[u32; 8], b: &[u32; 8], limit: &[u32; 8], excess: &[u32; 8]) -> [u32; 8] {
-    let load = |words: &[u32; 8]| {
-        // SAFETY: eight words are 32 readable bytes; the load needs no alignment.
-        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
-    };
     let a = load(a);
     let reaches = _mm256_cmpeq_epi32(_mm256_max_epu32(a, load(limit)), a);
     let excess = _mm256_and_si256(reaches, load(excess));
     let sum = _mm256_add_epi32(_mm256_add_epi32(a, load(b)), excess);
     let mut words = [0; 8];
-    // SAFETY: eight words are 32 writable bytes; the store needs no alignment.
-    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), sum) };
+    store(&mut words, sum);
     words
 }
 
@@ -172,15 +184,160 @@ pub(super) fn look_up_in_register(tables: &Tables, x: u32) -> __m128i {
     _mm_xor_si128(low, _mm_xor_si128(high.0, high.1))
 }
 
+/// Eight words of a column.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(words: &[u32; 8]) -> __m256i {
+    // SAFETY: eight words are 32 readable bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(words: &mut [u32; 8], vector: __m256i) {
+    // SAFETY: eight words are 32 writable bytes; the store needs no alignment.
+    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), vector) }
+}
+
+/// Four rows of four words, in the lower and in the upper half of the registers, become columns, and
+/// columns rows.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn turn([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+    let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+    let (first, second) = (_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    let (ab, cd) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+    [first, second, _mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd)]
+}
+
+/// Rows of 16 bytes, read where they lie.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn columns<R>(rows: &[R; BURST]) -> [Column; 4] {
+    const { assert!(size_of::<R>() == 16) };
+    let mut columns = [Column::ZERO; 4];
+    for (at, rows) in rows.as_chunks::<8>().0.iter().enumerate() {
+        let row = |packet: usize| {
+            // SAFETY: a row is 16 readable bytes; the load needs no alignment.
+            unsafe { _mm_loadu_si128((&raw const rows[packet]).cast()) }
+        };
+        let two = |packet: usize| _mm256_set_m128i(row(packet + 4), row(packet));
+        for (column, words) in columns.iter_mut().zip(turn([two(0), two(1), two(2), two(3)])) {
+            store(&mut column.0.as_chunks_mut().0[at], words);
+        }
+    }
+    columns
+}
+
+/// Eight shuffles and eight stores for eight packets.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn rows(columns: &[Column; 4]) -> Rows {
+    let mut rows = Rows::ZERO;
+    for (at, rows) in rows.0.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let column = |word: usize| load(&columns[word].0.as_chunks().0[at]);
+        let turned = turn([column(0), column(1), column(2), column(3)]);
+        let (first, last) = rows.split_at_mut(4);
+        for (two, (low, high)) in turned.into_iter().zip(first.iter_mut().zip(last)) {
+            let (low, high) = (low.as_mut_ptr().cast(), high.as_mut_ptr().cast());
+            // SAFETY: two rows are 16 writable bytes each; the stores need no alignment.
+            unsafe { _mm256_storeu2_m128i(high, low, two) };
+        }
+    }
+    rows
+}
+
+/// From the tables' lines to columns without a way through memory.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn look_up_burst(tables: &Tables, xs: &Column, len: usize) -> [Column; LANES] {
+    let mut columns = [Column::ZERO; LANES];
+    for (at, xs) in xs.0.as_chunks::<8>().0.iter().enumerate().take(len.div_ceil(8)) {
+        let line = |packet: usize| look_up_in_register(tables, xs[packet]);
+        let two = |packet: usize| _mm256_set_m128i(line(packet + 4), line(packet));
+        for (column, words) in columns.iter_mut().zip(turn([two(0), two(1), two(2), two(3)])) {
+            store(&mut column.0.as_chunks_mut().0[at], words);
+        }
+    }
+    columns
+}
+
+/// Turns the four bytes of each of four words: all first bytes, all second ones, and so on. Done twice, it
+/// changes nothing.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn turn_bytes(words: __m256i) -> __m256i {
+    let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(order))
+}
+
+/// The first bytes of all words of a column, the second ones, and so on, in an order that
+/// [`from_bytes`] takes back.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn to_bytes(column: &Column) -> [__m256i; 4] {
+    let eight = |at: usize| turn_bytes(load(&column.0.as_chunks().0[at]));
+    turn([eight(0), eight(1), eight(2), eight(3)])
+}
+
+/// The opposite of [`to_bytes`], `constant` being mixed into every word.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn from_bytes(bytes: [__m256i; 4], constant: u32) -> Column {
+    let mut column = Column::ZERO;
+    for (words, turned) in column.0.as_chunks_mut().0.iter_mut().zip(turn(bytes)) {
+        let constant = _mm256_set1_epi32(constant as i32);
+        store(words, _mm256_xor_si256(turn_bytes(turned), constant));
+    }
+    column
+}
+
+static CASTAGNOLI: [Halves; FlowKey::LEN] = halves(crc::CASTAGNOLI);
+static ISO_HDLC: [Halves; FlowKey::LEN] = halves(crc::ISO_HDLC);
+
+/// CRCs as linear maps: for each byte of a key, 16 look-ups among 16 bytes and as many exclusive ors
+/// serve 32 keys and both CRCs, some 20 instructions a key.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn crcs(keys: &[Column; 4]) -> (Column, Column) {
+    let mut bytes = [[_mm256_setzero_si256(); 4]; 4];
+    for (bytes, column) in bytes.iter_mut().zip(keys) {
+        *bytes = to_bytes(column);
+    }
+    let mut x = [_mm256_setzero_si256(); 4];
+    let mut y = x;
+    let low = _mm256_set1_epi8(0x0F);
+    for byte in 0..FlowKey::LEN {
+        let both = bytes[byte / 4][byte % 4];
+        let low_half = _mm256_and_si256(both, low);
+        let high_half = _mm256_and_si256(_mm256_srli_epi16::<4>(both), low);
+        let share = |shares: &Halves, to: usize| {
+            let among = |half: usize| {
+                // SAFETY: the look-up table is 16 readable bytes; the load needs no alignment.
+                let table = unsafe { _mm_loadu_si128(shares[half][to].as_ptr().cast()) };
+                _mm256_broadcastsi128_si256(table)
+            };
+            _mm256_xor_si256(
+                _mm256_shuffle_epi8(among(0), low_half),
+                _mm256_shuffle_epi8(among(1), high_half),
+            )
+        };
+        for to in 0..4 {
+            x[to] = _mm256_xor_si256(x[to], share(&CASTAGNOLI[byte], to));
+            y[to] = _mm256_xor_si256(y[to], share(&ISO_HDLC[byte], to));
+        }
+    }
+    let zeros = (crc::of_zeros(crc::CASTAGNOLI), crc::of_zeros(crc::ISO_HDLC));
+    (from_bytes(x, zeros.0), from_bytes(y, zeros.1))
+}
+
 /// Eight packets an instruction.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn nonzero(column: &Column) -> u32 {
     let mut zeros = 0;
     for (eight, words) in column.0.as_chunks::<8>().0.iter().enumerate() {
-        // SAFETY: eight words are 32 readable bytes; the load needs no alignment.
-        let words = unsafe { _mm256_loadu_si256(words.as_ptr().cast()) };
-        let zero = _mm256_cmpeq_epi32(words, _mm256_setzero_si256());
+        let zero = _mm256_cmpeq_epi32(load(words), _mm256_setzero_si256());
         zeros |= (_mm256_movemask_ps(_mm256_castsi256_ps(zero)) as u32) << (8 * eight);
     }
     !zeros
