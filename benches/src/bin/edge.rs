@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use calumma_benches::{edge, measure};
+use calumma_edge::cpus::Cpus;
 use calumma_testbed::fabric;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,6 +41,11 @@ struct Cli {
 fn main() -> Result<()> {
     let cli = Cli::parse();
     fabric::interrupt::install()?;
+    // The controller, which this starts, shares the generator's CPU and not the switch's.
+    Cpus::of_this_thread()?
+        .besides(|cpu| cpu == edge::SWITCH_CPU)
+        .keep_to()
+        .context("keeping off the switch's CPU")?;
     let this = std::env::current_exe().context("finding this program's own file")?;
     let link = edge::Link::new(this.parent().context("this program's directory")?)?;
     let mut trials = edge::trials(cli.quick);

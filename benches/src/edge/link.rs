@@ -14,6 +14,12 @@ use serde_json::Value;
 use super::Trial;
 use crate::measure::Figure;
 
+/// The CPU that the switch polls on, and nothing else runs on.
+pub const SWITCH_CPU: usize = 0;
+
+/// That of the generator, and of all that is beside the two.
+const GENERATOR_CPU: usize = 1;
+
 /// What stands in the switch's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
@@ -71,6 +77,12 @@ impl Switch {
 const CONTROLLER_PORT: u16 = 7620;
 const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long after it listens a switch polls at the latest.
+const POLLS_AFTER: Duration = Duration::from_millis(500);
+
+/// What the controller reports.
+const EPOCHS: &str = "epochs.jsonl";
 
 /// Memory of a switch and of the generator, in MiB; without hugepages, so that it runs wherever root does.
 const MEMORY: &str = "512";
@@ -168,8 +180,14 @@ impl Link {
             switch.check_running()?;
             Ok(socket.exists())
         })?;
-        // A switch listens before its lcore polls, and before it measures.
-        std::thread::sleep(Duration::from_millis(1000));
+        // A switch listens before its lcore polls, and says no more of that.
+        std::thread::sleep(POLLS_AFTER);
+        if controller.is_some() {
+            wait_until("the edge to measure", START_LIMIT, || {
+                switch.check_running()?;
+                self.measures()
+            })?;
+        }
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
         // Whoever polls a memif port must leave before the other side does.
         let status = switch.stop(STOP_LIMIT)?;
@@ -202,6 +220,16 @@ impl Link {
         Ok(totals)
     }
 
+    /// Whether the controller has reported an epoch whole.
+    fn measures(&self) -> Result<bool> {
+        let reports = fs::read_to_string(self.file(EPOCHS)).unwrap_or_default();
+        let mut whole = reports.lines().take_while(|line| line.ends_with('}'));
+        whole.try_fold(false, |any, line| {
+            let report: Value = serde_json::from_str(line).context("a report")?;
+            Ok(any || report["complete"] == true)
+        })
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.run.directory().join(name)
     }
@@ -222,7 +250,9 @@ impl Link {
         );
         fs::write(&config, text).context("writing the controller's configuration")?;
         let mut command = Command::new(self.programs.join("calumma-controller"));
-        command.arg("--config").arg(config).arg("--quiet");
+        let epochs = self.file(EPOCHS);
+        let _ = fs::remove_file(&epochs);
+        command.arg("--config").arg(config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, self.run.directory())?;
         process.wait_listening(CONTROLLER_PORT, START_LIMIT)?;
         Ok(process)
@@ -250,7 +280,11 @@ impl Link {
             Switch::Testpmd(mode) => {
                 let mut command = Command::new("dpdk-testpmd");
                 // The main lcore sleeps on the generator's CPU.
-                command.args(self.eal("switch", "0@1,1@0", &devices));
+                command.args(self.eal(
+                    "switch",
+                    &format!("0@{GENERATOR_CPU},1@{SWITCH_CPU}"),
+                    &devices,
+                ));
                 command.args(["--", "--auto-start", "--no-flush-rx", "--total-num-mbufs=16384"]);
                 command.arg(format!("--forward-mode={mode}"));
                 // Without a terminal testpmd ends at once, unless it has statistics to print.
@@ -260,7 +294,7 @@ impl Link {
             Switch::Member => {
                 let mut command = Command::new(self.programs.join("member_switch"));
                 command.args(["net_memif0", "net_null0", "--"]);
-                command.args(self.eal("switch", "0@0", &devices));
+                command.args(self.eal("switch", &format!("0@{SWITCH_CPU}"), &devices));
                 command.arg("--force-max-simd-bitwidth=512");
                 command
             }
@@ -269,13 +303,13 @@ impl Link {
                 let ports = if switch == Switch::EdgeRouted { ROUTED } else { PAIRED };
                 let text = format!(
                     "name = \"e1\"\ncontroller = \"127.0.0.1:{CONTROLLER_PORT}\"\n\
-                     [polling]\ncontrol_cpu = 1\n{ports}"
+                     [polling]\ncontrol_cpu = {GENERATOR_CPU}\n{ports}"
                 );
                 fs::write(&config, text).context("writing an edge's configuration")?;
                 let mut command = Command::new(self.programs.join("calumma-edge"));
                 command.arg("--config").arg(config);
                 command.arg("--stats").arg(self.file("edge.stats.json")).arg("--");
-                command.args(self.eal("switch", "0@0", &devices));
+                command.args(self.eal("switch", &format!("0@{SWITCH_CPU}"), &devices));
                 command
             }
         };
@@ -304,7 +338,7 @@ impl Link {
             "--vdev=net_memif0,role=client,id=0,socket-abstract=no,socket={}",
             socket.display()
         );
-        command.arg("--").args(self.eal("generator", "0@1", &[device]));
+        command.arg("--").args(self.eal("generator", &format!("0@{GENERATOR_CPU}"), &[device]));
         let mut generator = Process::start("generator", command, self.run.directory())?;
         let said = self.file("generator.out");
         let mut mpps = None;

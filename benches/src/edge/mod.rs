@@ -14,7 +14,7 @@ mod link;
 mod stages;
 
 pub use drawn::draw;
-pub use link::{Link, Switch};
+pub use link::{Link, SWITCH_CPU, Switch};
 pub use stages::stages;
 
 use std::time::Duration;
