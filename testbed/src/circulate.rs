@@ -70,6 +70,9 @@ pub struct Circulated {
     pub mbufs_out: u64,
     /// Millions of packets a second, those dropped included, from the first to the last report.
     pub mpps: u64,
+    /// How long bursts took, those at an event of the epochs apart from all others: their number, and
+    /// quantiles in nanoseconds.
+    pub bursts: BTreeMap<String, u64>,
 }
 
 impl Circulated {
@@ -208,6 +211,11 @@ fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Ci
         in_rings: of_rings("tx_packets")? - of_rings("rx_packets")?,
         mbufs_out: total("mbufs.lost")?,
         mpps: (received[0] + received[1]) / 1_000_000 / seconds.max(1),
+        bursts: totals
+            .iter()
+            .filter(|(name, _)| name.starts_with("burst"))
+            .map(|(name, ns)| (name.clone(), *ns))
+            .collect(),
     })
 }
 
