@@ -61,9 +61,9 @@ impl<I, E> Rotation<I, E> {
     /// The groups of the next epoch, for packets that enter and for those that leave, from its arming
     /// until its flip.
     #[inline]
-    pub fn armed(&self) -> Option<(&I, &E)> {
-        let (epoch, ingress) = self.armed.as_ref()?;
-        match &self.egress[timestamp_bit(*epoch)] {
+    pub fn armed(&mut self) -> Option<(&mut I, &mut E)> {
+        let (epoch, ingress) = self.armed.as_mut()?;
+        match &mut self.egress[timestamp_bit(*epoch)] {
             Slot::Open { group, .. } => Some((ingress, group)),
             Slot::Closed { .. } => None,
         }

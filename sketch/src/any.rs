@@ -151,10 +151,15 @@ impl AnyKey<IngressGroups> {
         either!(self, group => group.clear())
     }
 
-    /// See [`IngressGroup::prefetch`].
+    /// See [`IngressGroup::lines`].
+    pub fn lines(&self) -> usize {
+        either!(self, group => group.lines())
+    }
+
+    /// See [`IngressGroup::make_ready`].
     #[inline]
-    pub fn prefetch(&self, line: usize) -> bool {
-        either!(self, group => group.prefetch(line))
+    pub fn make_ready(&mut self, line: usize) {
+        either!(self, group => group.make_ready(line));
     }
 
     /// The attention under which the group measures.
@@ -207,10 +212,15 @@ impl AnyKey<EgressGroups> {
         either!(self, group => group.clear())
     }
 
-    /// See [`EgressGroup::prefetch`].
+    /// See [`EgressGroup::lines`].
+    pub fn lines(&self) -> usize {
+        either!(self, group => group.lines())
+    }
+
+    /// See [`EgressGroup::make_ready`].
     #[inline]
-    pub fn prefetch(&self, line: usize) -> bool {
-        either!(self, group => group.prefetch(line))
+    pub fn make_ready(&mut self, line: usize) {
+        either!(self, group => group.make_ready(line));
     }
 
     /// The attention under which the group measures.

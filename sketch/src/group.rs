@@ -57,12 +57,17 @@ impl<K: Key> IngressGroup<K> {
             [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hh_part()];
     }
 
-    /// Asks the CPU for cache line number `line` of the sketches, so that it is at hand when packets are
-    /// recorded; false where there are fewer lines.
+    /// Cache lines of the sketches.
+    pub fn lines(&self) -> usize {
+        self.classifier.lines() + self.upstream.lines()
+    }
+
+    /// Readies cache line number `line` of the sketches, if there are so many, so that it is at hand when
+    /// packets are recorded. Changes nothing.
     #[inline]
-    pub fn prefetch(&self, line: usize) -> bool {
-        let line = self.classifier.prefetch(line);
-        line.and_then(|line| self.upstream.prefetch(line)).is_none()
+    pub fn make_ready(&mut self, line: usize) {
+        let line = self.classifier.make_ready(line);
+        line.and_then(|line| self.upstream.make_ready(line));
     }
 
     /// Records one packet entering the network and gives its hierarchy, which must travel with it.
@@ -193,10 +198,15 @@ impl<K: Key> EgressGroup<K> {
             [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hl_part()];
     }
 
-    /// Asks the CPU for cache line number `line` of the encoder: see [`IngressGroup::prefetch`].
+    /// Cache lines of the encoder.
+    pub fn lines(&self) -> usize {
+        self.downstream.lines()
+    }
+
+    /// Readies cache line number `line` of the encoder: see [`IngressGroup::make_ready`].
     #[inline]
-    pub fn prefetch(&self, line: usize) -> bool {
-        self.downstream.prefetch(line).is_none()
+    pub fn make_ready(&mut self, line: usize) {
+        self.downstream.make_ready(line);
     }
 
     /// Records one packet leaving the network under the hierarchy it carries. Gives false where

@@ -1,4 +1,4 @@
-//! Huge pages for large arrays, and cache lines fetched before they are needed.
+//! Huge pages for large arrays, and memory made ready before it is needed.
 //!
 //! A decoder goes through a large sketch at random: with pages of 4 KiB, a million flows lie in
 //! more pages than the CPU keeps translations of, and every page costs a fault when it is first
@@ -13,13 +13,29 @@ const WORTHWHILE: usize = 4 << 20;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Asks the CPU for cache line number `line` of `memory`, to be written to soon. Where `memory` has
-/// fewer, gives by how many: the number of the line in what comes after it.
+/// Cache lines of the smallest page.
+const LINES_OF_A_PAGE: usize = 4096 / LINE;
+
+/// Cache lines of `memory`.
+pub(crate) fn lines<T>(memory: &[T]) -> usize {
+    size_of_val(memory).div_ceil(LINE)
+}
+
+/// Readies cache line number `line` of `memory` for being written to soon. Where `memory` has fewer, gives
+/// by how many: the number of the line in what comes after it.
+///
+/// The CPU is asked for the line. That maps no page which the system or a hypervisor has taken away or keeps
+/// an eye on; writing does, so in each page what is there is written there once more.
 #[inline]
-pub(crate) fn prefetch_line<T>(memory: &[T], line: usize) -> Option<usize> {
-    let lines = size_of_val(memory).div_ceil(LINE);
+pub(crate) fn make_ready<T: Copy>(memory: &mut [T], line: usize) -> Option<usize> {
+    let lines = lines(memory);
     if line >= lines {
         return Some(line - lines);
+    }
+    if (line.is_multiple_of(LINES_OF_A_PAGE) || line + 1 == lines)
+        && let Some(cell) = memory.get_mut(line * LINE / size_of::<T>())
+    {
+        *cell = std::hint::black_box(*cell);
     }
     #[cfg(target_arch = "x86_64")]
     {
@@ -51,3 +67,23 @@ pub(crate) fn prefer_huge_pages<T>(memory: &[T]) {
 /// Other systems have no such call.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn prefer_huge_pages<T>(_memory: &[T]) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_ready_stays_as_it_is_and_lines_beyond_are_counted() {
+        let numbered: Vec<u32> = (0..40_000).collect();
+        let mut memory = numbered.clone();
+        let lines = lines(&memory);
+        assert_eq!(lines, 2500);
+        for line in 0..lines {
+            assert_eq!(make_ready(&mut memory, line), None);
+        }
+        assert_eq!(make_ready(&mut memory, lines + 3), Some(3));
+        assert_eq!(make_ready(&mut [0_u8; 65], 1), None);
+        assert_eq!(make_ready::<u64>(&mut [], 0), Some(0));
+        assert_eq!(memory, numbered);
+    }
+}

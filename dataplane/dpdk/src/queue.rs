@@ -35,8 +35,14 @@ impl RxQueue {
     /// least: poll with an empty burst.
     #[inline]
     pub fn rx<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
+        self.rx_at_most(burst, N)
+    }
+
+    /// The same, but no more than `most` packets. Vector drivers may give none where that is less than eight.
+    #[inline]
+    pub fn rx_at_most<const N: usize>(&mut self, burst: &mut Burst<N>, most: usize) -> usize {
         let vacant = burst.vacant();
-        let room = vacant.len().min(usize::from(u16::MAX)) as u16;
+        let room = vacant.len().min(most).min(usize::from(u16::MAX)) as u16;
         // SAFETY: the port is started, the queue was set up and has this one owner, and there is
         // room for as many mbufs.
         let received = unsafe {

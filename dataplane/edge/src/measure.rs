@@ -8,6 +8,8 @@
 //! Time is whatever the caller passes in: the system clock on a switch, a capture's timestamps in a
 //! replay.
 
+mod warming;
+
 use std::sync::Arc;
 
 use calumma_epoch::{Due, EpochClock, Event, Finished, Guards, Rotation, Schedule, Timeline};
@@ -16,15 +18,13 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::counters::Counters;
 
+use self::warming::Warming;
+
 /// How often an idle measurement looks into its inbox.
 const IDLE_POLL_NS: u64 = 1_000_000;
 
 /// Longest that the taking of an egress group is put off to empty receive queues first.
 const MOST_DRAIN_NS: u64 = 2_000_000;
-
-/// Cache lines of each armed group that are fetched between two bursts: under half a microsecond's
-/// worth. Between arming and flip there are bursts enough for all.
-const WARM_LINES: usize = 16;
 
 /// An ingress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
@@ -139,8 +139,8 @@ pub struct Measurement {
     mailbox: Mailbox,
     next_ns: u64,
     active: Option<Active>,
-    /// Next cache line of the armed groups to fetch; none where they have been, or none are armed.
-    cold_from: Option<usize>,
+    /// What is left to do about the armed groups' memory.
+    warming: Option<Warming>,
 }
 
 /// A session under way.
@@ -168,6 +168,10 @@ pub(crate) struct Active {
 pub enum Moment {
     /// Nothing.
     Ordinary,
+    /// Nothing, but a millisecond of the lcore's clock was over. What else takes an lcore's CPU away for a
+    /// while, an interrupt or a hypervisor, is the likelier before a burst that an instant falls in, the
+    /// longer it lasts: so flips are to be compared with these.
+    Millisecond,
     /// An epoch was armed, or an egress group taken.
     ArmOrTake,
     /// An epoch began.
@@ -176,12 +180,13 @@ pub enum Moment {
 
 impl Moment {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Ordinary, Self::ArmOrTake, Self::Flip];
+    pub const ALL: [Self; 4] = [Self::Ordinary, Self::Millisecond, Self::ArmOrTake, Self::Flip];
 
     /// As bursts at such a moment are called among figures.
     pub fn bursts(self) -> &'static str {
         match self {
             Self::Ordinary => "burst",
+            Self::Millisecond => "burst_at_millisecond",
             Self::ArmOrTake => "burst_at_arm_or_take",
             Self::Flip => "burst_at_flip",
         }
@@ -205,7 +210,7 @@ const MOST_SPARE: usize = 8;
 impl Measurement {
     /// A measurement that waits for its session.
     pub fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, next_ns: 0, active: None, cold_from: None }
+        Self { mailbox, next_ns: 0, active: None, warming: None }
     }
 
     /// When something is due next, in nanoseconds since the Unix epoch.
@@ -231,8 +236,8 @@ impl Measurement {
     /// happened to the epochs.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> Moment {
-        if self.cold_from.is_some() {
-            self.warm_up();
+        if self.warming.is_some() {
+            self.warm_up(now_ns);
         }
         if now_ns < self.next_ns {
             Moment::Ordinary
@@ -241,22 +246,22 @@ impl Measurement {
         }
     }
 
-    /// Fetches some of the armed groups' memory, which another CPU has cleared: the first bursts after
-    /// the flip would wait for every line of it.
+    /// Fetches some of the armed groups' memory: see [`Warming`].
     #[cold]
-    fn warm_up(&mut self) {
-        let armed = self.active.as_ref().and_then(|active| active.rotation.armed());
-        let (Some(from), Some((ingress, egress))) = (self.cold_from, armed) else {
-            self.cold_from = None;
+    fn warm_up(&mut self, now_ns: u64) {
+        let armed = self.active.as_mut().and_then(|active| active.rotation.armed());
+        let (Some(warming), Some((ingress, egress))) = (&mut self.warming, armed) else {
+            self.warming = None;
             return;
         };
-        let lines = from..from + WARM_LINES;
         // Both at once: the sides are of like size, and a line too many costs nothing.
-        let more = lines.clone().fold(false, |_, line| {
-            let ingress = ingress.group.prefetch(line);
-            egress.group.prefetch(line) || ingress
-        });
-        self.cold_from = more.then_some(lines.end);
+        for line in warming.due(now_ns) {
+            ingress.group.make_ready(line);
+            egress.group.make_ready(line);
+        }
+        if warming.is_done() {
+            self.warming = None;
+        }
     }
 
     #[cold]
@@ -281,8 +286,10 @@ impl Measurement {
                     // An lcore that was off its CPU has several events at once to see to.
                     active.hand_over(&self.mailbox.outbox, counters);
                     active.step(due, now_ns, &self.mailbox.outbox);
-                    let armed = matches!(due.event, Event::Arm(_));
-                    self.cold_from = armed.then_some(0);
+                    self.warming = active.rotation.armed().map(|(ingress, egress)| {
+                        let lines = ingress.group.lines().max(egress.group.lines());
+                        Warming::new(lines, now_ns, active.schedule.next_at_ns())
+                    });
                     let flipped = matches!(due.event, Event::Flip(_));
                     let moment = if flipped { Moment::Flip } else { Moment::ArmOrTake };
                     happened = happened.max(moment);

@@ -6,7 +6,7 @@ use crate::burst::{BURST, Column, ones, select};
 use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::{FlowKey, Key};
 use crate::layout::Part;
-use crate::memory::{prefer_huge_pages, prefetch_line};
+use crate::memory::{lines, make_ready, prefer_huge_pages};
 use crate::simd::{Engine, Isa, Work};
 
 /// What two sketches must have in common to be added or subtracted.
@@ -90,11 +90,16 @@ impl<K: Key> FermatSketch<K> {
         Self { shape, buckets }
     }
 
-    /// Asks the CPU for cache line number `line` of the buckets, to be written to soon. Where there are
-    /// fewer, gives by how many.
+    /// Cache lines of the buckets.
+    pub(crate) fn lines(&self) -> usize {
+        lines(&self.buckets)
+    }
+
+    /// Readies cache line number `line` of the buckets for being written to soon. Where there are fewer,
+    /// gives by how many.
     #[inline]
-    pub(crate) fn prefetch(&self, line: usize) -> Option<usize> {
-        prefetch_line(&self.buckets, line)
+    pub(crate) fn make_ready(&mut self, line: usize) -> Option<usize> {
+        make_ready(&mut self.buckets, line)
     }
 
     /// Arithmetic, arrays and buckets.

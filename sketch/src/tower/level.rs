@@ -1,6 +1,6 @@
 //! One array of equally wide counters.
 
-use crate::memory::prefetch_line;
+use crate::memory::{lines, make_ready};
 use std::cmp::min;
 use std::ops::Range;
 
@@ -258,13 +258,22 @@ impl Counters {
         }
     }
 
-    /// See [`prefetch_line`].
-    #[inline]
-    pub(super) fn prefetch(&self, line: usize) -> Option<usize> {
+    /// Cache lines of the counters.
+    pub(super) fn lines(&self) -> usize {
         match &self.cells {
-            Cells::Packed(cells) | Cells::Bits8(cells) => prefetch_line(cells, line),
-            Cells::Bits16(cells) => prefetch_line(cells, line),
-            Cells::Bits32(cells) => prefetch_line(cells, line),
+            Cells::Packed(cells) | Cells::Bits8(cells) => lines(cells),
+            Cells::Bits16(cells) => lines(cells),
+            Cells::Bits32(cells) => lines(cells),
+        }
+    }
+
+    /// See [`make_ready`].
+    #[inline]
+    pub(super) fn make_ready(&mut self, line: usize) -> Option<usize> {
+        match &mut self.cells {
+            Cells::Packed(cells) | Cells::Bits8(cells) => make_ready(cells, line),
+            Cells::Bits16(cells) => make_ready(cells, line),
+            Cells::Bits32(cells) => make_ready(cells, line),
         }
     }
 

@@ -97,11 +97,16 @@ impl TowerSketch {
         told
     }
 
-    /// Asks the CPU for cache line number `line` of the counters, to be written to soon. Where there
-    /// are fewer, gives by how many.
+    /// Cache lines of the counters.
+    pub(crate) fn lines(&self) -> usize {
+        self.levels.iter().map(Counters::lines).sum()
+    }
+
+    /// Readies cache line number `line` of the counters for being written to soon. Where there are
+    /// fewer, gives by how many.
     #[inline]
-    pub(crate) fn prefetch(&self, line: usize) -> Option<usize> {
-        self.levels.iter().try_fold(line, |line, counters| counters.prefetch(line))
+    pub(crate) fn make_ready(&mut self, line: usize) -> Option<usize> {
+        self.levels.iter_mut().try_fold(line, |line, counters| counters.make_ready(line))
     }
 
     /// Counts `packets` packets of one flow, as so many calls of [`insert`](Self::insert) would.

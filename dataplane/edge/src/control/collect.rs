@@ -8,7 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use calumma_link::SessionPlan;
-use calumma_sketch::{AnyKey, Attention, EgressGroups, HashFamily, IngressGroups};
+use calumma_sketch::group::BURST;
+use calumma_sketch::{
+    AnyKey, Attention, EgressGroup, EgressGroups, FlowKey, HashFamily, Hierarchy, IngressGroup,
+    IngressGroups, Key,
+};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::counters::Counters;
@@ -186,6 +190,21 @@ impl Record for EgressRecord {
     }
 }
 
+/// Records a few bursts, so that no lcore waits for the system to map code which has never run: a few
+/// tens of microseconds in the first burst of a session.
+fn rehearse<K: Key + From<FlowKey>>(
+    family: &HashFamily,
+    ingress: &mut IngressGroup<K>,
+    egress: &mut EgressGroup<K>,
+) {
+    let numbered: [K; BURST] = std::array::from_fn(|at| FlowKey::from_bytes([at as u8; 13]).into());
+    for keys in [numbered, [numbered[0]; BURST]] {
+        let mut hierarchies = [Hierarchy::NonSampledLl; BURST];
+        ingress.record_burst(family, &keys, &mut hierarchies);
+        egress.record_burst(family, &keys, &[Hierarchy::HhCandidate; BURST]);
+    }
+}
+
 impl Collector {
     /// A collector for `lcores` lcores, and their mailboxes.
     pub fn new(lcores: usize) -> (Self, Vec<Mailbox>) {
@@ -230,6 +249,16 @@ impl Collector {
         let pairs = GROUPS * self.lcores.len();
         self.free_ingress = vec![Box::new(ingress); pairs];
         self.free_egress = vec![Box::new(egress); pairs];
+        let family = Arc::new(HashFamily::new(&plan.hash_key));
+        if let (Some(ingress), Some(egress)) =
+            (self.free_ingress.first_mut(), self.free_egress.first_mut())
+        {
+            match (&mut ingress.group, &mut egress.group) {
+                (AnyKey::Ipv4(ingress), AnyKey::Ipv4(egress)) => rehearse(&family, ingress, egress),
+                (AnyKey::Dual(ingress), AnyKey::Dual(egress)) => rehearse(&family, ingress, egress),
+                (AnyKey::Ipv4(_), AnyKey::Dual(_)) | (AnyKey::Dual(_), AnyKey::Ipv4(_)) => {}
+            }
+        }
         // Written to once, so that no lcore pays for the first touch of a page.
         self.free_ingress.iter_mut().for_each(|record| record.clear());
         self.free_egress.iter_mut().for_each(|record| record.clear());
@@ -237,7 +266,6 @@ impl Collector {
         self.session += 1;
         self.first_epoch = plan.first_epoch;
         self.pending.clear();
-        let family = Arc::new(HashFamily::new(&plan.hash_key));
         for lcore in &mut self.lcores {
             lcore.pairs = 0;
             lcore.send(ToWorker::Begin(Box::new(Session {

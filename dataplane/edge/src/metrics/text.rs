@@ -37,9 +37,12 @@ fn lcores(page: &Page, lcores: &[Named]) -> prometheus::Result<()> {
     let cycles = each("cycles.").map(|(id, stage, cycles)| (vec![id, stage], cycles));
     page.counters("cycles_total", "Cycles of an lcore by stage.", &["lcore", "stage"], cycles)?;
     let mut bursts = Vec::new();
-    for (prefix, at) in
-        [("burst.", "other"), ("burst_at_arm_or_take.", "arm_or_take"), ("burst_at_flip.", "flip")]
-    {
+    for (prefix, at) in [
+        ("burst.", "other"),
+        ("burst_at_millisecond.", "millisecond"),
+        ("burst_at_arm_or_take.", "arm_or_take"),
+        ("burst_at_flip.", "flip"),
+    ] {
         for (id, figure, ns) in each(prefix) {
             let quantile = match figure {
                 "p50_ns" => "0.5",
