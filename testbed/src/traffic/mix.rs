@@ -16,6 +16,9 @@ const TCP_PORT: u16 = 5201;
 const UDP_PORT: u16 = 5202;
 const REVERSE_PORT: u16 = 5203;
 
+/// How long a server may take to stop: on a machine that stands still now and then, 5 s were not enough.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
 /// How long the edges may take until the first connection gets through them.
 const PATH_LIMIT: Duration = Duration::from_secs(20);
 
@@ -92,7 +95,7 @@ impl Mix {
             format!("what the client of the short connections printed: {outcome}")
         })?;
         for server in servers {
-            server.stop(Duration::from_secs(5))?;
+            server.stop(STOP_LIMIT)?;
         }
         let [tcp, tcp_reverse, udp] = totals;
         Ok(Report { tcp, tcp_reverse, udp, short })
