@@ -235,31 +235,27 @@ impl Collector {
     pub fn begin(&mut self, plan: &SessionPlan) -> anyhow::Result<()> {
         plan.layout.validate()?;
         plan.attention.validate(&plan.layout)?;
-        let ingress = IngressRecord {
+        let mut ingress = IngressRecord {
             group: AnyKey::<IngressGroups>::new(&plan.layout, plan.attention, plan.first_epoch)?,
             packets: 0,
             stall_ns: 0,
         };
-        let egress = EgressRecord {
+        let mut egress = EgressRecord {
             group: AnyKey::<EgressGroups>::new(&plan.layout, plan.attention)?,
             packets: 0,
             foreign_packets: 0,
             stall_ns: 0,
         };
+        let family = Arc::new(HashFamily::new(&plan.hash_key));
+        match (&mut ingress.group, &mut egress.group) {
+            (AnyKey::Ipv4(ingress), AnyKey::Ipv4(egress)) => rehearse(&family, ingress, egress),
+            (AnyKey::Dual(ingress), AnyKey::Dual(egress)) => rehearse(&family, ingress, egress),
+            (AnyKey::Ipv4(_), AnyKey::Dual(_)) | (AnyKey::Dual(_), AnyKey::Ipv4(_)) => {}
+        }
         let pairs = GROUPS * self.lcores.len();
         self.free_ingress = vec![Box::new(ingress); pairs];
         self.free_egress = vec![Box::new(egress); pairs];
-        let family = Arc::new(HashFamily::new(&plan.hash_key));
-        if let (Some(ingress), Some(egress)) =
-            (self.free_ingress.first_mut(), self.free_egress.first_mut())
-        {
-            match (&mut ingress.group, &mut egress.group) {
-                (AnyKey::Ipv4(ingress), AnyKey::Ipv4(egress)) => rehearse(&family, ingress, egress),
-                (AnyKey::Dual(ingress), AnyKey::Dual(egress)) => rehearse(&family, ingress, egress),
-                (AnyKey::Ipv4(_), AnyKey::Dual(_)) | (AnyKey::Dual(_), AnyKey::Ipv4(_)) => {}
-            }
-        }
-        // Written to once, so that no lcore pays for the first touch of a page.
+        // Emptied, which also writes to each once, so that no lcore pays for the first touch of a page.
         self.free_ingress.iter_mut().for_each(|record| record.clear());
         self.free_egress.iter_mut().for_each(|record| record.clear());
 
