@@ -168,9 +168,9 @@ pub(crate) struct Active {
 pub enum Moment {
     /// Nothing.
     Ordinary,
-    /// Nothing, but a millisecond of the lcore's clock was over. What else takes an lcore's CPU away for a
-    /// while, an interrupt or a hypervisor, is the likelier before a burst that an instant falls in, the
-    /// longer it lasts: so flips are to be compared with these.
+    /// Nothing, but a millisecond of the lcore's clock was over: the clock is read, and what the control
+    /// thread asks for is done. As with a flip, whatever took the CPU away is the likelier just before, the
+    /// longer it lasted.
     Millisecond,
     /// An epoch was armed, or an egress group taken.
     ArmOrTake,
