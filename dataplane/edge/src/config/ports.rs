@@ -1,0 +1,104 @@
+//! The `[[port]]` sections.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::Mistakes;
+
+/// One DPDK port.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortConfig {
+    /// The device's name as DPDK has it: a PCI address, or the name of a `--vdev`.
+    pub name: String,
+    /// What is on the other side.
+    pub role: Role,
+    /// Between port pairs: the port that packets from this one go to.
+    pub peer: Option<String>,
+    /// Descriptors of each receive queue.
+    #[serde(default = "default_descriptors")]
+    pub rx_descriptors: u16,
+    /// Descriptors of each transmit queue.
+    #[serde(default = "default_descriptors")]
+    pub tx_descriptors: u16,
+}
+
+fn default_descriptors() -> u16 {
+    1024
+}
+
+/// What is on the other side of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Hosts: packets from here enter the network (ingress role).
+    Host,
+    /// The network: packets from here leave it (egress role).
+    Fabric,
+}
+
+/// Notes what is wrong with them, whatever becomes of their packets: each has a name of its own.
+pub(super) fn check(ports: &[PortConfig], mistakes: &mut Mistakes) {
+    if ports.len() < 2 && mistakes.is_sound("port") {
+        mistakes.add("port", "at least two [[port]] sections are needed, joined by `peer`");
+    }
+    let place = |at: usize, key: &str| format!("port[{at}].{key}");
+    let named = |at: usize, mistakes: &Mistakes| mistakes.is_sound(&place(at, "name"));
+    let mut by_name: HashMap<&str, &PortConfig> = HashMap::new();
+    for (at, port) in ports.iter().enumerate() {
+        if named(at, mistakes) && by_name.insert(&port.name, port).is_some() {
+            let problem = format!("there is a port {} above; each has one section", port.name);
+            mistakes.add(&place(at, "name"), problem);
+        }
+        for (key, descriptors) in
+            [("rx_descriptors", port.rx_descriptors), ("tx_descriptors", port.tx_descriptors)]
+        {
+            let key = place(at, key);
+            if descriptors == 0 && mistakes.is_sound(&key) {
+                mistakes.add(&key, "a queue has at least one descriptor");
+            }
+        }
+    }
+}
+
+/// Notes where a port has no peer of the other role.
+pub(super) fn check_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
+    let by_name: HashMap<&str, &PortConfig> =
+        ports.iter().map(|port| (port.name.as_str(), port)).collect();
+    let all_named = (0..ports.len()).all(|at| mistakes.is_sound(&format!("port[{at}].name")));
+    for (at, port) in ports.iter().enumerate() {
+        let key = format!("port[{at}].peer");
+        if !mistakes.is_sound(&key) {
+            continue;
+        }
+        let Some(peer) = &port.peer else {
+            mistakes.add(&key, "peer is missing; add it, or set forwarding.mode = \"routed\"");
+            continue;
+        };
+        match by_name.get(peer.as_str()) {
+            None if all_named => {
+                let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
+                let problem = format!("there is no port {peer}, but: {}", names.join(", "));
+                mistakes.add(&key, problem);
+            }
+            Some(other) if other.role == port.role && mistakes.is_sound("port") => {
+                let problem = format!(
+                    "{} and its peer {peer} have the same role; one of them must face hosts, the \
+                     other the fabric",
+                    port.name
+                );
+                mistakes.add(&key, problem);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Notes where a router's port has a peer.
+pub(super) fn check_no_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
+    for (at, _) in ports.iter().enumerate().filter(|(_, port)| port.peer.is_some()) {
+        let problem = "a routed port has no peer; leave it out, or set forwarding.mode = \"pairs\"";
+        mistakes.add(&format!("port[{at}].peer"), problem);
+    }
+}
