@@ -78,8 +78,19 @@ impl<K: Key> Switch<K> {
         Self { collector, lcores, upstream, downstream, packets, late_packets: 0 }
     }
 
+    /// Lets time run, one event after the other, so that groups come back in time for the next one.
     fn advance_to(&mut self, now_ns: u64) {
-        self.lcores.iter_mut().for_each(|lcore| lcore.advance_to(now_ns));
+        loop {
+            let due_ns = self.lcores.iter().map(Worker::next_due_ns).min().unwrap();
+            self.lcores.iter_mut().for_each(|lcore| lcore.advance_to(due_ns.min(now_ns)));
+            self.collect();
+            if due_ns > now_ns {
+                return;
+            }
+        }
+    }
+
+    fn collect(&mut self) {
         for part in self.collector.poll() {
             match part {
                 Part::Ingress { epoch, record, mixed_attention, .. } => {
