@@ -101,10 +101,14 @@ pub fn run(
     loop {
         let mut began = tsc;
         let mut moment = Moment::Ordinary;
-        if clock.is_stale(tsc) {
-            clock.anchor();
-            listen(line, &mut worker, &mut settings, &mut profile);
-            moment = Moment::Millisecond;
+        if clock.is_due(tsc) {
+            moment = if clock.was_halfway() {
+                Moment::Instant
+            } else {
+                clock.anchor();
+                listen(line, &mut worker, &mut settings, &mut profile);
+                Moment::Millisecond
+            };
         }
         let happened = worker.tick(clock.unix_ns(tsc), drained);
         if happened != Moment::Ordinary {
@@ -250,6 +254,8 @@ struct TscClock {
     anchor_tsc: u64,
     anchor_ns: u64,
     next_anchor_tsc: u64,
+    /// That, or the middle of the time until then where it is still to come.
+    due_tsc: u64,
     ticks_a_ms: u64,
     /// Nanoseconds a tick, times 2^32.
     scale: u128,
@@ -263,6 +269,7 @@ impl TscClock {
             anchor_tsc: 0,
             anchor_ns: 0,
             next_anchor_tsc: 0,
+            due_tsc: 0,
             ticks_a_ms: hz / 1000,
             scale: (1_000_000_000_u128 << 32) / u128::from(hz),
             last_ns: 0,
@@ -284,13 +291,22 @@ impl TscClock {
             self.anchor_tsc = before + (after - before) / 2;
             self.anchor_ns = now_ns;
             self.next_anchor_tsc = after + self.ticks_a_ms;
+            self.due_tsc = after + self.ticks_a_ms / 2;
         }
     }
 
-    /// Whether the last anchor is a millisecond old.
+    /// Whether the last anchor is a millisecond old, or half of one for the first time.
     #[inline]
-    fn is_stale(&self, tsc: u64) -> bool {
-        tsc >= self.next_anchor_tsc
+    fn is_due(&self, tsc: u64) -> bool {
+        tsc >= self.due_tsc
+    }
+
+    /// Of what is due: whether it was half a millisecond, at which nothing is to be done.
+    #[inline]
+    fn was_halfway(&mut self) -> bool {
+        let halfway = self.due_tsc < self.next_anchor_tsc;
+        self.due_tsc = self.next_anchor_tsc;
+        halfway
     }
 
     /// The time at which the counter read `tsc`, a moment ago.

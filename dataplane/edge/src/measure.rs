@@ -157,8 +157,8 @@ pub(crate) struct Active {
     spare: Vec<(Box<IngressRecord>, Box<EgressRecord>)>,
     /// The ingress group of the epoch before, until it is handed over.
     flipped: Option<Finished<Box<IngressRecord>>>,
-    /// When the lcore first saw that the next taking is due.
-    taking_since_ns: Option<u64>,
+    /// When the lcore first saw that the next event is due, where that has to wait.
+    due_since_ns: Option<u64>,
     /// The last epoch that is measured before the switch stops.
     last_epoch: Option<u64>,
 }
@@ -168,9 +168,12 @@ pub(crate) struct Active {
 pub enum Moment {
     /// Nothing.
     Ordinary,
+    /// Nothing, at an instant of the lcore's clock that was set before, as that of a flip is. Whatever takes
+    /// the CPU away is the likelier just before such an instant, the longer it lasts: what a flip adds shows
+    /// beside these.
+    Instant,
     /// Nothing, but a millisecond of the lcore's clock was over: the clock is read, and what the control
-    /// thread asks for is done. As with a flip, whatever took the CPU away is the likelier just before, the
-    /// longer it lasted.
+    /// thread asks for is done.
     Millisecond,
     /// An epoch was armed, or an egress group taken.
     ArmOrTake,
@@ -180,12 +183,14 @@ pub enum Moment {
 
 impl Moment {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Ordinary, Self::Millisecond, Self::ArmOrTake, Self::Flip];
+    pub const ALL: [Self; 5] =
+        [Self::Ordinary, Self::Instant, Self::Millisecond, Self::ArmOrTake, Self::Flip];
 
     /// As bursts at such a moment are called among figures.
     pub fn bursts(self) -> &'static str {
         match self {
             Self::Ordinary => "burst",
+            Self::Instant => "burst_at_instant",
             Self::Millisecond => "burst_at_millisecond",
             Self::ArmOrTake => "burst_at_arm_or_take",
             Self::Flip => "burst_at_flip",
@@ -362,29 +367,33 @@ impl Active {
             rotation: Rotation::new(first_epoch.saturating_sub(1)),
             spare: Vec::with_capacity(MOST_SPARE),
             flipped: None,
-            taking_since_ns: None,
+            due_since_ns: None,
             last_epoch: None,
         }
     }
 
-    /// Whether the next event may happen now: taking waits for empty queues, though not for long.
+    /// Whether the next event may happen now, if it is due: a flip waits for one burst, and taking for empty
+    /// queues, though not for long.
     fn may_go_on(&mut self, now_ns: u64, drained: bool) -> bool {
-        if !matches!(self.schedule.next(), Event::Take(_)) || now_ns < self.schedule.next_at_ns() {
+        let due_ns = self.schedule.next_at_ns();
+        if now_ns < due_ns {
             return true;
         }
-        // The queues must be seen empty after the taking fell due, not before: the lcore may have
-        // been off its CPU in between.
-        match self.taking_since_ns {
-            None => {
-                self.taking_since_ns = Some(now_ns);
-                false
+        let may = match (self.schedule.next(), self.due_since_ns) {
+            (Event::Arm(_), _) => true,
+            // The first burst after a set instant is likely to come after something that took the CPU away,
+            // the likelier the longer that took: memory is far away, and packets wait. An lcore that was
+            // away for long has no time to lose.
+            (Event::Flip(_), since) => {
+                since.is_some() || now_ns - due_ns > self.guards.flight_ns / 2
             }
-            Some(since) if drained || now_ns - since >= MOST_DRAIN_NS => {
-                self.taking_since_ns = None;
-                true
-            }
-            Some(_) => false,
-        }
+            // The queues must be seen empty after the taking fell due, not before: the lcore may have
+            // been off its CPU in between.
+            (Event::Take(_), Some(since)) => drained || now_ns - since >= MOST_DRAIN_NS,
+            (Event::Take(_), None) => false,
+        };
+        self.due_since_ns = if may { None } else { self.due_since_ns.or(Some(now_ns)) };
+        may
     }
 
     /// Hands over the ingress group that the last flip left behind.
@@ -429,5 +438,42 @@ impl Active {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use calumma_epoch::Guards;
+    use calumma_sketch::{HashKey, Layout};
+
+    use super::*;
+    use crate::control::collect::{Collector, SessionPlan};
+
+    #[test]
+    fn a_flip_waits_for_one_burst_unless_the_lcore_was_away_for_long() {
+        let layout = Layout::default();
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        let plan = SessionPlan {
+            attention: Attention::healthy(&layout, 1024),
+            layout,
+            hash_key: HashKey::from_bytes([3; 32]),
+            clock,
+            first_epoch: 100,
+        };
+        let (mut collector, mut mailboxes) = Collector::new(1);
+        collector.begin(&plan).unwrap();
+        let mut measurement = Measurement::new(mailboxes.remove(0));
+        let mut tick = |now_ns| measurement.tick(now_ns, true, &Counters::default());
+
+        let (first, second) = (clock.start_of(100), clock.start_of(101));
+        tick(clock.arm_time(100) - 1);
+        assert_eq!(tick(clock.arm_time(100)), Moment::ArmOrTake);
+        let around = [first - 1, first, first + 2_000, first + 4_000].map(&mut tick);
+        assert_eq!(around, [Moment::Ordinary, Moment::Ordinary, Moment::Flip, Moment::Ordinary]);
+
+        // The epoch before is taken out, the next one armed.
+        let between = [clock.arm_time(101) - 2, clock.arm_time(101) - 1, clock.arm_time(101)];
+        assert_eq!(between.map(&mut tick)[1..], [Moment::ArmOrTake; 2]);
+        assert_eq!(tick(second + 6_000_000), Moment::Flip);
     }
 }

@@ -136,7 +136,7 @@ impl Worker {
         loop {
             let due_ns = self.next_due_ns();
             self.tick(due_ns.min(now_ns), true);
-            if due_ns >= now_ns {
+            if due_ns > now_ns {
                 return;
             }
         }

@@ -39,6 +39,7 @@ fn lcores(page: &Page, lcores: &[Named]) -> prometheus::Result<()> {
     let mut bursts = Vec::new();
     for (prefix, at) in [
         ("burst.", "other"),
+        ("burst_at_instant.", "instant"),
         ("burst_at_millisecond.", "millisecond"),
         ("burst_at_arm_or_take.", "arm_or_take"),
         ("burst_at_flip.", "flip"),
