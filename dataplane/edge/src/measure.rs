@@ -26,6 +26,9 @@ const IDLE_POLL_NS: u64 = 1_000_000;
 /// Longest that the taking of an egress group is put off to empty receive queues first.
 const MOST_DRAIN_NS: u64 = 2_000_000;
 
+/// A flip that is so late, in nanoseconds, waits no longer: the guard for packets in flight is for them.
+const MOST_LATE_NS: u64 = 100_000;
+
 /// An ingress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
 pub struct IngressRecord {
@@ -382,11 +385,8 @@ impl Active {
         let may = match (self.schedule.next(), self.due_since_ns) {
             (Event::Arm(_), _) => true,
             // The first burst after a set instant is likely to come after something that took the CPU away,
-            // the likelier the longer that took: memory is far away, and packets wait. An lcore that was
-            // away for long has no time to lose.
-            (Event::Flip(_), since) => {
-                since.is_some() || now_ns - due_ns > self.guards.flight_ns / 2
-            }
+            // the likelier the longer that took: memory is far away, and packets wait.
+            (Event::Flip(_), since) => since.is_some() || now_ns - due_ns > MOST_LATE_NS,
             // The queues must be seen empty after the taking fell due, not before: the lcore may have
             // been off its CPU in between.
             (Event::Take(_), Some(since)) => drained || now_ns - since >= MOST_DRAIN_NS,
@@ -474,6 +474,6 @@ mod tests {
         // The epoch before is taken out, the next one armed.
         let between = [clock.arm_time(101) - 2, clock.arm_time(101) - 1, clock.arm_time(101)];
         assert_eq!(between.map(&mut tick)[1..], [Moment::ArmOrTake; 2]);
-        assert_eq!(tick(second + 6_000_000), Moment::Flip);
+        assert_eq!(tick(second + MOST_LATE_NS + 1), Moment::Flip);
     }
 }

@@ -20,11 +20,12 @@ const FIRST_PORT: u16 = 5300;
 /// How long before the scenario's end applications end, so that their last packets are within it.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Applications that run: servers, and clients with what they do.
+/// Applications that run: clients with what they do, servers of the testbed program's own and iperf3's.
 #[derive(Default)]
 pub(super) struct Applications {
     clients: Vec<(Client, Process)>,
     servers: Vec<Process>,
+    iperf_servers: Vec<Process>,
     limit: Duration,
 }
 
@@ -70,7 +71,7 @@ impl Applications {
                         reverse: false,
                     };
                     let address = address.to_string();
-                    all.servers.push(iperf.serve(server, &address, logs)?);
+                    all.iperf_servers.push(iperf.serve(server, &address, logs)?);
                     all.clients.push((Client::Iperf(iperf), iperf.start(client, &address, logs)?));
                     continue;
                 }
@@ -107,6 +108,7 @@ impl Applications {
             };
             ensure!(bytes > 0, "an application got nothing through the fabric");
         }
+        drop(self.iperf_servers);
         for server in self.servers {
             server.stop(Duration::from_secs(5))?;
         }

@@ -54,7 +54,8 @@ impl Iperf {
         format!("iperf3-{protocol}-{}", self.port)
     }
 
-    /// Starts the server on `host`, which has `address`, and waits until it listens.
+    /// Starts the server on `host`, which has `address`, and waits until it listens. It is stopped by dropping it, which
+    /// kills it where need be: iperf3 says at times that it has terminated, and has not.
     pub(crate) fn serve(&self, host: &Namespace, address: &str, logs: &Path) -> Result<Process> {
         let mut command = host.command("iperf3");
         command.args(["--server", "--bind", address, "--port", &self.port.to_string()]);
