@@ -26,8 +26,8 @@ const IDLE_POLL_NS: u64 = 1_000_000;
 /// Longest that the taking of an egress group is put off to empty receive queues first.
 const MOST_DRAIN_NS: u64 = 2_000_000;
 
-/// A flip that is so late, in nanoseconds, waits no longer: the guard for packets in flight is for them.
-const MOST_LATE_NS: u64 = 100_000;
+/// A flip that is late by this share of the guard for packets in flight waits no longer: the rest is theirs.
+const LATE_SHARE: u64 = 10;
 
 /// An ingress group and what else is known of its epoch.
 #[derive(Clone, Debug)]
@@ -386,7 +386,9 @@ impl Active {
             (Event::Arm(_), _) => true,
             // The first burst after a set instant is likely to come after something that took the CPU away,
             // the likelier the longer that took: memory is far away, and packets wait.
-            (Event::Flip(_), since) => since.is_some() || now_ns - due_ns > MOST_LATE_NS,
+            (Event::Flip(_), since) => {
+                since.is_some() || now_ns - due_ns > self.guards.flight_ns / LATE_SHARE
+            }
             // The queues must be seen empty after the taking fell due, not before: the lcore may have
             // been off its CPU in between.
             (Event::Take(_), Some(since)) => drained || now_ns - since >= MOST_DRAIN_NS,
@@ -474,6 +476,6 @@ mod tests {
         // The epoch before is taken out, the next one armed.
         let between = [clock.arm_time(101) - 2, clock.arm_time(101) - 1, clock.arm_time(101)];
         assert_eq!(between.map(&mut tick)[1..], [Moment::ArmOrTake; 2]);
-        assert_eq!(tick(second + MOST_LATE_NS + 1), Moment::Flip);
+        assert_eq!(tick(second + 1_000_001), Moment::Flip);
     }
 }
