@@ -476,6 +476,7 @@ mod tests {
         // The epoch before is taken out, the next one armed.
         let between = [clock.arm_time(101) - 2, clock.arm_time(101) - 1, clock.arm_time(101)];
         assert_eq!(between.map(&mut tick)[1..], [Moment::ArmOrTake; 2]);
-        assert_eq!(tick(second + 1_000_001), Moment::Flip);
+        let late_ns = Guards::default().flight_ns / LATE_SHARE + 1;
+        assert_eq!(tick(second + late_ns), Moment::Flip);
     }
 }
