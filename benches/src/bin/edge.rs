@@ -33,9 +33,9 @@ struct Cli {
     /// Packets of 64 bytes and 100,000 flows only
     #[arg(long)]
     quick: bool,
-    /// Only trials whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
+    /// Only trials whose name contains this; several of it to compare some
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
 }
 
 fn main() -> Result<()> {
@@ -49,7 +49,9 @@ fn main() -> Result<()> {
     let this = std::env::current_exe().context("finding this program's own file")?;
     let link = edge::Link::new(this.parent().context("this program's directory")?)?;
     let mut trials = edge::trials(cli.quick);
-    trials.retain(|trial| trial.name().contains(&cli.only));
+    let wanted =
+        |name: &str| cli.only.is_empty() || cli.only.iter().any(|text| name.contains(text));
+    trials.retain(|trial| wanted(&trial.name()));
     let rounds = usize::from(cli.rounds);
 
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}")?;
