@@ -44,7 +44,7 @@ const SLOWEST_PPS: u64 = 200_000;
 const ROUND: u16 = 512;
 
 /// What became of the packets.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Circulated {
     /// Epochs reported in which a packet was recorded.
     pub epochs: usize,
@@ -69,7 +69,7 @@ pub struct Circulated {
     /// Mbufs that nobody had given back by then; a `net_ring` does not empty its rings.
     pub mbufs_out: u64,
     /// Millions of packets a second, those dropped included, from the first to the last report.
-    pub mpps: u64,
+    pub mpps: f64,
     /// How long bursts took, those at an event of the epochs apart from all others: their number, and
     /// quantiles in nanoseconds.
     pub bursts: BTreeMap<String, u64>,
@@ -187,8 +187,8 @@ fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Ci
         reports.iter().filter(|report| packets(report) != [0, 0]).collect();
     let sum = |of: &dyn Fn(&EpochReport) -> u64| busy.iter().map(|report| of(report)).sum::<u64>();
     let received = [total("received.host")?, total("received.fabric")?];
-    let seconds = match (busy.first(), busy.last()) {
-        (Some(first), Some(last)) => (last.start_unix_ns - first.start_unix_ns) / 1_000_000_000,
+    let nanos = match (busy.first(), busy.last()) {
+        (Some(first), Some(last)) => last.start_unix_ns - first.start_unix_ns,
         _ => 0,
     };
     Ok(Circulated {
@@ -210,7 +210,7 @@ fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Ci
         reported_lost: sum(&|report| report.loss.iter().map(|loss| loss.lost).sum()),
         in_rings: of_rings("tx_packets")? - of_rings("rx_packets")?,
         mbufs_out: total("mbufs.lost")?,
-        mpps: (received[0] + received[1]) / 1_000_000 / seconds.max(1),
+        mpps: (received[0] + received[1]) as f64 * 1e3 / nanos.max(1) as f64,
         bursts: totals
             .iter()
             .filter(|(name, _)| name.starts_with("burst"))
