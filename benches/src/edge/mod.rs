@@ -146,10 +146,13 @@ fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
         if ours.switch != Switch::EDGE_ALL {
             continue;
         }
-        let beside = |switch: Switch, of: &dyn Fn(f64, f64) -> f64| {
+        let readings_of = |switch: Switch| {
             let peer = Trial { switch, search: false, ..ours.clone() };
-            let at = trials.iter().position(|trial| *trial == peer)?;
-            Some(all.iter().zip(&readings[at]).map(|(&all, &peer)| of(all, peer)).collect())
+            trials.iter().position(|trial| *trial == peer).map(|at| &readings[at])
+        };
+        let beside = |switch: Switch, of: &dyn Fn(f64, f64) -> f64| {
+            let peer = readings_of(switch)?;
+            Some(all.iter().zip(peer).map(|(&all, &peer)| of(all, peer)).collect())
         };
         for peer in ["macswap", "io", "rxonly"] {
             if let Some(rounds) = beside(Switch::Testpmd(peer), &|all, peer| all / peer) {
@@ -158,11 +161,10 @@ fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
             }
         }
         // A round's two switches may differ by how the link fared, which is slow from its start to its end or not.
-        let macswap = Trial { switch: Switch::Testpmd("macswap"), search: false, ..ours.clone() };
-        if let Some(at) = trials.iter().position(|trial| *trial == macswap) {
+        if let Some(macswap) = readings_of(Switch::Testpmd("macswap")) {
             let highest = |readings: &[f64]| readings.iter().copied().fold(0.0, f64::max);
             let name = format!("{}.highest_over_testpmd_macswap", ours.name());
-            let ratio = highest(all) / highest(&readings[at]);
+            let ratio = highest(all) / highest(macswap);
             ratios.push(Figure::of(name, "ratio", vec![ratio]));
         }
         if let Some(rounds) = beside(Switch::EdgeOff, &|all, off| 1e3 / all - 1e3 / off) {
