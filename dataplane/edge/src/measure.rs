@@ -30,7 +30,12 @@ const MOST_DRAIN_NS: u64 = 2_000_000;
 const LATE_SHARE: u64 = 10;
 
 /// An ingress group and what else is known of its epoch.
+///
+/// An lcore reads it for every packet and writes to it with every burst, while another lcore does so with
+/// the record that the allocator put beside it: they share no cache line, nor a pair of lines, which CPUs
+/// fetch together.
 #[derive(Clone, Debug)]
+#[repr(align(128))]
 pub struct IngressRecord {
     /// Flow classifier and upstream flow encoder, for keys of the session's kind.
     pub group: AnyKey<IngressGroups>,
@@ -42,8 +47,9 @@ pub struct IngressRecord {
     pub stall_ns: u64,
 }
 
-/// An egress group and what else is known of its epoch.
+/// An egress group and what else is known of its epoch; on cache lines of its own, as an [`IngressRecord`] is.
 #[derive(Clone, Debug)]
+#[repr(align(128))]
 pub struct EgressRecord {
     /// Downstream flow encoder, for keys of the session's kind.
     pub group: AnyKey<EgressGroups>,
