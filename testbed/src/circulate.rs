@@ -6,6 +6,8 @@
 //!   net_null0 --> [host | edge]  (nothing but what is dropped)
 //! ```
 //!
+//! These are a circle. All lcores share one, or each has [its own](Circles).
+//!
 //! What is sent into a `net_ring` comes out of it. A capture with packets of all kinds is let in once,
 //! enters the network at the edge, leaves it there, enters it again. No generator takes a CPU, so that
 //! many packets pass in little time, with a flip every 50 milliseconds. No packet is lost
@@ -42,6 +44,17 @@ const SLOWEST_PPS: u64 = 200_000;
 
 /// Packets that go round on each lcore: more than a burst, and half of what a ring holds.
 const ROUND: u16 = 512;
+
+/// Whose ports the packets go round through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Circles {
+    /// All lcores poll the same ports, each a queue of its own.
+    Shared,
+    /// Each lcore has ports that no other polls. `net_ring` and `net_null` keep the counters of a port's
+    /// queues side by side, so that lcores which share a port wait for each other's cache lines, as they do
+    /// not with queues that a driver keeps apart.
+    Apart,
+}
 
 /// What became of the packets.
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -92,12 +105,12 @@ impl Circulated {
     }
 }
 
-/// Lets packets go round on `lcores` lcores until at least `packets` have been received. `testbed` is the
+/// Lets packets go round in `circles` on `lcores` lcores until at least `packets` have been received. `testbed` is the
 /// calumma-testbed program, beside which those of the edge and the controller lie.
 ///
 /// # Errors
 /// When the user is not root, or a program is missing or ends early.
-pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
+pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Result<Circulated> {
     let run = Run::begin()?;
     let epochs = run.directory().join("epochs.jsonl");
     // It has no links; what runs in it is found when this run is killed.
@@ -120,27 +133,28 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
         .context("keeping off the lcores' CPUs")?;
     let mut controller = Controller::start(place, &["e1"], &epochs, &measured)?;
     let file = |name: &str| run.directory().join(name).display().to_string();
-    let mut pcap = String::from("--vdev=net_pcap0");
-    for lcore in 0..lcores {
-        let name = file(&format!("in{lcore}.pcap"));
-        write_capture(Path::new(&name), lcore as u8)?;
-        pcap += &format!(",rx_pcap={name},tx_pcap={}", file(&format!("out{lcore}.pcap")));
+    let circles: Vec<Circle> = match circles {
+        Circles::Shared => vec![Circle::new(0, None)],
+        Circles::Apart => (0..lcores).map(|lcore| Circle::new(lcore, Some(lcore))).collect(),
+    };
+    let mut devices = Vec::new();
+    for circle in &circles {
+        let Circle { rings, pcap, null, lcore } = circle;
+        let mut pcap = format!("--vdev={pcap}");
+        for lcore in lcore.map_or(0..lcores, |lcore| lcore..lcore + 1) {
+            let name = file(&format!("in{lcore}.pcap"));
+            write_capture(Path::new(&name), lcore as u8)?;
+            pcap += &format!(",rx_pcap={name},tx_pcap={}", file(&format!("out{lcore}.pcap")));
+        }
+        devices.extend([rings[0].as_str(), &rings[1], null].map(|name| format!("--vdev={name}")));
+        devices.push(pcap);
     }
+    let ports: Vec<Device<'_>> = circles.iter().flat_map(Circle::ports).collect();
     let wire = Wire {
         name: "e1",
         lcores: &places.join(","),
-        ports: &[
-            Device { name: "net_ring0", role: "host", peer: "net_ring1" },
-            Device { name: "net_ring1", role: "fabric", peer: "net_ring0" },
-            Device { name: "net_pcap0", role: "host", peer: "net_ring1" },
-            Device { name: "net_null0", role: "host", peer: "net_ring1" },
-        ],
-        devices: &[
-            "--vdev=net_ring0".to_owned(),
-            "--vdev=net_ring1".to_owned(),
-            pcap,
-            "--vdev=net_null0".to_owned(),
-        ],
+        ports: &ports,
+        devices: &devices,
         // What net_null sends is nothing, and must not get into the rings.
         more: "[policy]\nunmeasured = \"drop\"\n",
         idle_sleep_us: 0,
@@ -170,13 +184,44 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Circulated> {
     account(&reports.finish()?, &totals)
 }
 
+/// The ports that packets go round through.
+struct Circle {
+    rings: [String; 2],
+    pcap: String,
+    null: String,
+    /// The lcore that alone polls them, if there is one.
+    lcore: Option<usize>,
+}
+
+impl Circle {
+    fn new(number: usize, lcore: Option<usize>) -> Self {
+        Self {
+            rings: [0, 1].map(|side| format!("net_ring{}", 2 * number + side)),
+            pcap: format!("net_pcap{number}"),
+            null: format!("net_null{number}"),
+            lcore,
+        }
+    }
+
+    fn ports(&self) -> [Device<'_>; 4] {
+        let Self { rings: [first, second], pcap, null, lcore } = self;
+        let device = |name, role, peer| Device { name, role, peer, lcore: *lcore };
+        [
+            device(first, "host", second),
+            device(second, "fabric", first),
+            device(pcap, "host", second),
+            device(null, "host", second),
+        ]
+    }
+}
+
 fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Circulated> {
     let total = |name: &str| -> Result<u64> {
         totals.get(name).copied().with_context(|| format!("the edge counts no {name}"))
     };
-    let of_rings = |counter: &str| -> Result<u64> {
-        let of = |ring: &str| total(&format!("port.{ring}.{counter}"));
-        Ok(of("net_ring0")? + of("net_ring1")?)
+    let of_rings = |counter: &str| -> u64 {
+        let of_ring = |name: &str| name.starts_with("port.net_ring") && name.ends_with(counter);
+        totals.iter().filter(|(name, _)| of_ring(name)).map(|(_, packets)| packets).sum()
     };
     let packets = |report: &EpochReport| {
         let edge = report.edges.first();
@@ -208,7 +253,7 @@ fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Ci
             if report.complete { entered.abs_diff(left) } else { 0 }
         }),
         reported_lost: sum(&|report| report.loss.iter().map(|loss| loss.lost).sum()),
-        in_rings: of_rings("tx_packets")? - of_rings("rx_packets")?,
+        in_rings: of_rings(".tx_packets") - of_rings(".rx_packets"),
         mbufs_out: total("mbufs.lost")?,
         mpps: (received[0] + received[1]) as f64 * 1e3 / nanos.max(1) as f64,
         bursts: totals

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use calumma_testbed::{circulate, soak};
+use calumma_testbed::circulate::{self, Circles};
+use calumma_testbed::soak;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 
@@ -35,9 +36,10 @@ fn edges_of_two_lcores_report_what_both_have_seen() {
 #[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]
 fn packets_of_all_kinds_that_go_round_are_all_there_at_the_end() {
     let _alone = alone();
-    for lcores in [1, 2] {
-        let round = circulate::run(50_000_000, lcores, Path::new(TESTBED)).expect("they go round");
-        assert_eq!(round.complaints(), [""; 0], "{lcores} lcores: {round:#?}");
+    for (lcores, circles) in [(1, Circles::Shared), (2, Circles::Shared), (2, Circles::Apart)] {
+        let round = circulate::run(50_000_000, lcores, circles, Path::new(TESTBED));
+        let round = round.expect("they go round");
+        assert_eq!(round.complaints(), [""; 0], "{lcores} lcores, {circles:?}: {round:#?}");
         assert!(round.epochs > 20 && round.dropped["dropped.unmeasured"] > 0, "{round:#?}");
     }
 }

@@ -65,7 +65,7 @@ pub struct PortQueues {
     pub tx: TxQueue,
     /// What is on the other side.
     pub role: Role,
-    /// Between port pairs, position of the port that packets from this one go to.
+    /// Between port pairs, position among the lcore's ports of the one that packets from this one go to.
     pub peer: usize,
 }
 

@@ -9,7 +9,7 @@ use calumma_link::Signals;
 use dpdk::{Eal, Mempool, Port};
 use tracing::info;
 
-use crate::config::Config;
+use crate::config::{Config, Polled};
 use crate::control::collect::Collector;
 use crate::control::{Control, Reload, Tools};
 use crate::cpus::Cpus;
@@ -51,9 +51,10 @@ pub fn run(
     }
     telemetry::answer(&eal, &board)?;
     let tsc_hz = dpdk::tsc_hz();
-    let lcores = eal.lcores().len();
+    let lcore_numbers = eal.lcores();
+    let lcores = lcore_numbers.len();
     let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;
-    let (ports, queues) = open_ports(&eal, config, lcores, &pool)?;
+    let (ports, queues) = open_ports(&eal, config, &lcore_numbers, &pool)?;
     let (forwarding, routers) = Forwarding::start(&eal, config, &ports, lcores, cpus, &over)?;
     if let Some(user) = &config.process.user {
         process::become_user(user)?;
@@ -137,27 +138,35 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Opens all ports with a pair of queues for each lcore; gives the ports, and for each lcore its
-/// queues.
+/// Opens all ports with a pair of queues for each lcore that polls them; gives the ports, and for each
+/// lcore its queues.
 fn open_ports(
     eal: &Eal,
     config: &Config,
-    lcores: usize,
+    lcores: &[u32],
     pool: &Mempool,
 ) -> anyhow::Result<(Vec<Port>, Vec<Vec<PortQueues>>)> {
+    let polled = config.polled(lcores)?;
     let mut ports = Vec::new();
-    let mut by_lcore: Vec<Vec<PortQueues>> = (0..lcores).map(|_| Vec::new()).collect();
-    for (port, peer) in config.ports.iter().zip(config.peers()) {
+    let mut by_lcore: Vec<Vec<PortQueues>> = lcores.iter().map(|_| Vec::new()).collect();
+    for (at, port) in config.ports.iter().enumerate() {
+        let polling: Vec<(usize, Polled)> = polled
+            .iter()
+            .enumerate()
+            .filter_map(|(lcore, ports)| {
+                Some((lcore, *ports.iter().find(|polled| polled.port == at)?))
+            })
+            .collect();
         let setup = dpdk::PortConfig {
-            queues: u16::try_from(lcores).context("more lcores than a port has queues")?,
+            queues: u16::try_from(polling.len()).context("more lcores than a port has queues")?,
             rx_descriptors: port.rx_descriptors,
             tx_descriptors: port.tx_descriptors,
             ..dpdk::PortConfig::default()
         };
         let (opened, queues) = Port::open(eal, &port.name, setup, pool)?;
         ports.push(opened);
-        for (lcore, (rx, tx)) in by_lcore.iter_mut().zip(queues) {
-            lcore.push(PortQueues { rx, tx, role: port.role, peer });
+        for ((lcore, polled), (rx, tx)) in polling.into_iter().zip(queues) {
+            by_lcore[lcore].push(PortQueues { rx, tx, role: port.role, peer: polled.peer });
         }
     }
     Ok((ports, by_lcore))

@@ -145,14 +145,16 @@ pub(crate) struct Device<'a> {
     pub(crate) role: &'a str,
     /// The port that its packets go to.
     pub(crate) peer: &'a str,
+    /// The lcore that alone polls it, if there is one.
+    pub(crate) lcore: Option<usize>,
 }
 
 impl<'a> Device<'a> {
     /// Two ports that are each other's peers.
     pub(crate) fn pair(host: &'a str, fabric: &'a str) -> [Self; 2] {
         [
-            Self { name: host, role: "host", peer: fabric },
-            Self { name: fabric, role: "fabric", peer: host },
+            Self { name: host, role: "host", peer: fabric, lcore: None },
+            Self { name: fabric, role: "fabric", peer: host, lcore: None },
         ]
     }
 }
@@ -186,8 +188,11 @@ impl Switch {
         let port = place.port;
         let ports: String = ports
             .iter()
-            .map(|Device { name, role, peer }| {
-                format!("[[port]]\nname = \"{name}\"\nrole = \"{role}\"\npeer = \"{peer}\"\n")
+            .map(|Device { name, role, peer, lcore }| {
+                let lcores = lcore.map(|lcore| format!("lcores = [{lcore}]\n")).unwrap_or_default();
+                format!(
+                    "[[port]]\nname = \"{name}\"\nrole = \"{role}\"\npeer = \"{peer}\"\n{lcores}"
+                )
             })
             .collect();
         let config = place.write(

@@ -18,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use self::carrier::{CarrierConfig, CarrierKind, MeasureConfig};
 pub use self::mistakes::{Mistake, Mistakes};
-pub use self::ports::{PortConfig, Role};
+pub use self::ports::{Polled, PortConfig, Role};
 use crate::carrier::Carrier;
 use crate::forward::address::Mac;
 use crate::forward::config::{ForwardingConfig, Mode, Plan};
@@ -217,7 +217,7 @@ impl Config {
         ports::check(&self.ports, mistakes);
         match self.forwarding.mode {
             Mode::Pairs => ports::check_peers(&self.ports, mistakes),
-            Mode::Routed => ports::check_no_peers(&self.ports, mistakes),
+            Mode::Routed => ports::check_routed(&self.ports, mistakes),
         }
         if mistakes.is_sound("port") {
             for (place, problem) in self.forwarding.problems(&self.ports) {
@@ -278,12 +278,37 @@ impl Config {
         (followed, fixed.collect())
     }
 
-    /// Position of each port's peer among the ports.
-    pub fn peers(&self) -> Vec<usize> {
-        let position = |port: &PortConfig| {
-            self.ports.iter().position(|other| Some(&other.name) == port.peer.as_ref())
+    /// The ports that each of the EAL's lcores polls, given these lcores' numbers.
+    ///
+    /// # Errors
+    /// When a port names an lcore that is not there, or an lcore has nothing to poll.
+    pub fn polled(&self, lcores: &[u32]) -> anyhow::Result<Vec<Vec<Polled>>> {
+        for port in &self.ports {
+            let absent = |lcore: &&u32| !lcores.contains(lcore);
+            if let Some(lcore) = port.lcores.iter().flatten().find(absent) {
+                anyhow::bail!(
+                    "port {} names lcore {lcore}, but the EAL has {lcores:?}: see its --lcores argument",
+                    port.name
+                );
+            }
+        }
+        lcores.iter().map(|&lcore| self.polled_by(lcore)).collect()
+    }
+
+    fn polled_by(&self, lcore: u32) -> anyhow::Result<Vec<Polled>> {
+        let ports: Vec<(usize, &PortConfig)> =
+            self.ports.iter().enumerate().filter(|(_, port)| port.is_polled_by(lcore)).collect();
+        anyhow::ensure!(
+            !ports.is_empty(),
+            "lcore {lcore} polls no port: add it to the `lcores` of some, or leave it out of the EAL's --lcores"
+        );
+        let peer = |port: &PortConfig| {
+            ports.iter().position(|(_, other)| Some(&other.name) == port.peer.as_ref())
         };
-        self.ports.iter().map(|port| position(port).unwrap_or_default()).collect()
+        let polled = ports
+            .iter()
+            .map(|&(at, port)| Polled { port: at, peer: peer(port).unwrap_or_default() });
+        Ok(polled.collect())
     }
 
     /// What a switch that forwards by routes goes by, on ports with these Ethernet addresses.
@@ -336,7 +361,8 @@ mod tests {
     #[test]
     fn a_pair_of_ports_is_enough() {
         let config = Config::parse(PAIR, "edge.toml").unwrap();
-        assert_eq!(config.peers(), [1, 0]);
+        let both = vec![Polled { port: 0, peer: 1 }, Polled { port: 1, peer: 0 }];
+        assert_eq!(config.polled(&[4, 7]).unwrap(), [both.clone(), both]);
         assert_eq!(config.ports[0].role, Role::Host);
         assert_eq!(config.policy(), Policy::default());
     }
@@ -463,6 +489,34 @@ rx_descriptors = 0
     }
 
     #[test]
+    fn ports_may_have_lcores_of_their_own() {
+        let pair = |at: usize, lcores: &str| {
+            let port = |name: &str, role: &str, peer: &str| {
+                format!(
+                    "[[port]]\nname = 'eth{name}'\nrole = '{role}'\npeer = 'eth{peer}'\nlcores = {lcores}\n"
+                )
+            };
+            let (a, b) = ((2 * at).to_string(), (2 * at + 1).to_string());
+            port(&a, "host", &b) + &port(&b, "fabric", &a)
+        };
+        let text = format!(
+            "name = 'e1'\ncontroller = '::1:7600'\n{}{}",
+            pair(0, "[3]"),
+            pair(1, "[3, 5]")
+        );
+        let config = Config::parse(&text, "edge.toml").unwrap();
+        let polled = |port, peer| Polled { port, peer };
+        let all = vec![polled(0, 1), polled(1, 0), polled(2, 3), polled(3, 2)];
+        let second = vec![polled(2, 1), polled(3, 0)];
+        assert_eq!(config.polled(&[3, 5]).unwrap(), [all, second]);
+
+        let stranger = config.polled(&[3]).unwrap_err().to_string();
+        assert!(stranger.contains("port eth2 names lcore 5, but the EAL has [3]"), "{stranger}");
+        let idle = config.polled(&[3, 5, 6]).unwrap_err().to_string();
+        assert!(idle.contains("lcore 6 polls no port"), "{idle}");
+    }
+
+    #[test]
     fn every_breach_of_toml_is_found() {
         let problem = problem("name = \ncontroller = 'a\n[carrier\n");
         for line in ["line 1:", "line 2:", "line 3:"] {
@@ -477,6 +531,12 @@ rx_descriptors = 0
 
         let same_role = problem(&PAIR.replace("\"fabric\"", "\"host\""));
         assert!(same_role.contains("one of them must face hosts"));
+
+        let apart = problem(&PAIR.replace("role = \"host\"", "role = \"host\"\nlcores = [1, 2]"));
+        assert!(apart.contains("port[0].lcores: net_af_packet0 and its peer"), "{apart}");
+        let nobody = problem(&PAIR.replace("role = \"host\"", "role = \"host\"\nlcores = []"));
+        assert!(nobody.contains("port[0].lcores: somebody must poll it"), "{nobody}");
+        assert!(!nobody.contains("different"), "{nobody}");
 
         let twice = problem(&format!(
             "{PAIR}\n[[port]]\nname = \"net_af_packet0\"\nrole = \"host\"\npeer = \"net_af_packet1\""

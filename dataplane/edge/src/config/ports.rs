@@ -1,6 +1,6 @@
 //! The `[[port]]` sections.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
 
@@ -16,6 +16,8 @@ pub struct PortConfig {
     pub role: Role,
     /// Between port pairs: the port that packets from this one go to.
     pub peer: Option<String>,
+    /// Between port pairs: numbers of the lcores that poll it, the same as its peer's; `None`: all.
+    pub lcores: Option<BTreeSet<u32>>,
     /// Descriptors of each receive queue.
     #[serde(default = "default_descriptors")]
     pub rx_descriptors: u16,
@@ -28,6 +30,15 @@ fn default_descriptors() -> u16 {
     1024
 }
 
+/// A port as an lcore that polls it sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// Its position among all ports.
+    pub port: usize,
+    /// Between port pairs, its peer's position among the ports that the lcore polls.
+    pub peer: usize,
+}
+
 /// What is on the other side of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -36,6 +47,13 @@ pub enum Role {
     Host,
     /// The network: packets from here leave it (egress role).
     Fabric,
+}
+
+impl PortConfig {
+    /// Whether lcore number `lcore` polls it, and sends to it.
+    pub fn is_polled_by(&self, lcore: u32) -> bool {
+        self.lcores.as_ref().is_none_or(|lcores| lcores.contains(&lcore))
+    }
 }
 
 /// Notes what is wrong with them, whatever becomes of their packets: each has a name of its own.
@@ -50,6 +68,11 @@ pub(super) fn check(ports: &[PortConfig], mistakes: &mut Mistakes) {
         if named(at, mistakes) && by_name.insert(&port.name, port).is_some() {
             let problem = format!("there is a port {} above; each has one section", port.name);
             mistakes.add(&place(at, "name"), problem);
+        }
+        let lcores = place(at, "lcores");
+        if port.lcores.as_ref().is_some_and(BTreeSet::is_empty) && mistakes.is_sound(&lcores) {
+            mistakes.add(&lcores, "somebody must poll it; leave the key out for all lcores");
+            mistakes.doubt(&lcores);
         }
         for (key, descriptors) in
             [("rx_descriptors", port.rx_descriptors), ("tx_descriptors", port.tx_descriptors)]
@@ -66,7 +89,11 @@ pub(super) fn check(ports: &[PortConfig], mistakes: &mut Mistakes) {
 pub(super) fn check_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
     let by_name: HashMap<&str, &PortConfig> =
         ports.iter().map(|port| (port.name.as_str(), port)).collect();
-    let all_named = (0..ports.len()).all(|at| mistakes.is_sound(&format!("port[{at}].name")));
+    let all_sound = |key: &str, mistakes: &Mistakes| {
+        (0..ports.len()).all(|at| mistakes.is_sound(&format!("port[{at}].{key}")))
+    };
+    let all_named = all_sound("name", mistakes);
+    let all_polled = all_sound("lcores", mistakes);
     for (at, port) in ports.iter().enumerate() {
         let key = format!("port[{at}].peer");
         if !mistakes.is_sound(&key) {
@@ -90,15 +117,27 @@ pub(super) fn check_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
                 );
                 mistakes.add(&key, problem);
             }
+            Some(other) if other.lcores != port.lcores && all_polled => {
+                let problem = format!(
+                    "{} and its peer {peer} are polled by different lcores; an lcore polls both or none",
+                    port.name
+                );
+                mistakes.add(&format!("port[{at}].lcores"), problem);
+            }
             _ => {}
         }
     }
 }
 
-/// Notes where a router's port has a peer.
-pub(super) fn check_no_peers(ports: &[PortConfig], mistakes: &mut Mistakes) {
+/// Notes where a router's port has a peer, or lcores of its own.
+pub(super) fn check_routed(ports: &[PortConfig], mistakes: &mut Mistakes) {
     for (at, _) in ports.iter().enumerate().filter(|(_, port)| port.peer.is_some()) {
         let problem = "a routed port has no peer; leave it out, or set forwarding.mode = \"pairs\"";
         mistakes.add(&format!("port[{at}].peer"), problem);
+    }
+    for (at, _) in ports.iter().enumerate().filter(|(_, port)| port.lcores.is_some()) {
+        let problem =
+            "every lcore polls a routed port, since packets may leave by any; leave it out";
+        mistakes.add(&format!("port[{at}].lcores"), problem);
     }
 }

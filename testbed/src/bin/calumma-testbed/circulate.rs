@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use calumma_testbed::circulate;
+use calumma_testbed::circulate::{self, Circles};
 use clap::Args;
 
 use crate::output::accounted;
@@ -23,12 +23,17 @@ pub(crate) struct Circulate {
     /// Lcores of the edge
     #[arg(long, default_value_t = 1)]
     lcores: usize,
+    /// Give each lcore ports of its own: ports made in software often keep the counters of all their queues on the same
+    /// cache lines, for which lcores that share a port wait
+    #[arg(long)]
+    apart: bool,
 }
 
 impl Circulate {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (testbed, _guard) = prepare()?;
-        let result = circulate::run(self.packets, self.lcores, &testbed)?;
+        let circles = if self.apart { Circles::Apart } else { Circles::Shared };
+        let result = circulate::run(self.packets, self.lcores, circles, &testbed)?;
         accounted(&result, &result.complaints())
     }
 }
