@@ -105,8 +105,8 @@ impl Circulated {
     }
 }
 
-/// Lets packets go round in `circles` on `lcores` lcores until at least `packets` have been received. `testbed` is the
-/// calumma-testbed program, beside which those of the edge and the controller lie.
+/// Lets packets go round in `circles` on `lcores` lcores until at least `packets` have been received.
+/// `testbed` is the calumma-testbed program, beside which those of the edge and the controller lie.
 ///
 /// # Errors
 /// When the user is not root, or a program is missing or ends early.

@@ -463,9 +463,10 @@ mod tests {
         let pairs = format!("{PORTS}{interface}");
         let problem = Config::parse(&pairs, "edge.toml").unwrap_err().to_string();
         assert!(problem.contains("set mode = \"routed\"") && problem.contains("peer is missing"));
-        let peer = PORTS.replace("'host'\n", "'host'\npeer = 'f0'\n");
+        let peer = PORTS.replace("'host'\n", "'host'\npeer = 'f0'\nlcores = [1]\n");
         let routed = format!("{peer}[forwarding]\nmode = 'routed'\n{interface}");
         let problem = Config::parse(&routed, "edge.toml").unwrap_err().to_string();
         assert!(problem.contains("a routed port has no peer"), "{problem}");
+        assert!(problem.contains("port[0].lcores: every lcore polls a routed port"), "{problem}");
     }
 }

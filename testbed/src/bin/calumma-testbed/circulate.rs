@@ -23,8 +23,8 @@ pub(crate) struct Circulate {
     /// Lcores of the edge
     #[arg(long, default_value_t = 1)]
     lcores: usize,
-    /// Give each lcore ports of its own: ports made in software often keep the counters of all their queues on the same
-    /// cache lines, for which lcores that share a port wait
+    /// Give each lcore ports of its own: those used here keep their queues' counters side by side, so that lcores which
+    /// share a port wait for each other's cache lines
     #[arg(long)]
     apart: bool,
 }
