@@ -104,24 +104,21 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::
     };
     info!(edge = name, %address, kind, program, "connected");
     let Admission { edge, connection, messages } = admission;
-    let guard = Dismissal { hub, edge, connection, problem: None };
-    let ended = converse(&mut link, hub, edge, messages, &frames).await;
-    let problem = match ended {
-        Ok(()) => {
-            info!(edge = name, %address, "disconnected");
-            None
-        }
+    let mut dismissal = Dismissal { hub, edge, connection, problem: None };
+    match converse(&mut link, hub, edge, messages, &frames).await {
+        Ok(()) => info!(edge = name, %address, "disconnected"),
         Err(Ended::Broken(problem)) => {
             warn!(edge = name, %address, "disconnected: {problem}");
-            Some(problem)
+            dismissal.problem = Some(problem);
         }
         Err(Ended::Misspoken(problem)) => {
             warn!(edge = name, %address, "sent what can't be read, connection closed: {problem}");
-            link.refuse(problem.clone()).await;
-            Some(problem)
+            dismissal.problem = Some(problem.clone());
+            // Before the edge hears why: it may come back at once, and closing takes its time.
+            drop(dismissal);
+            link.refuse(problem).await;
         }
-    };
-    drop(Dismissal { problem, ..guard });
+    }
 }
 
 /// Frees the edge's name when its connection ends, however that comes about.

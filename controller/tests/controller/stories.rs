@@ -641,6 +641,8 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
             encoded(&Message::Reported { epoch: world.epoch })
         }),
     ];
+    // None hangs up when it's refused, and each comes back all the same.
+    let mut refused = Vec::new();
     for (problem, spoil) in cases {
         let mut e2 = Edge::join(&controller, "e2");
         let epoch = e1.recent_epoch();
@@ -650,12 +652,13 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
         e2.stream.write_all(&spoil(&world)).unwrap();
         let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason: {problem}") };
         assert!(reason.contains(problem), "{reason} for {problem}");
+        let status = controller.running.hub().edges();
+        assert_eq!((status[1].connected, status[1].last_problem.as_ref()), (false, Some(&reason)));
+        assert!(status[0].connected && status[0].last_problem.is_none());
+        refused.push(e2);
         let report = controller.report(epoch);
         assert_eq!(report.missing_edges, ["e2"], "{problem}");
         assert_eq!(report.edges[0].packets_in, Some(world.sent[0].values().sum()));
-        let status = controller.running.hub().edges();
-        assert_eq!(status[1].last_problem.as_ref(), Some(&reason));
-        assert!(status[0].connected && status[0].last_problem.is_none());
     }
 
     // Frames that can be read, but of an epoch that nobody can have measured.
