@@ -73,6 +73,9 @@ pub struct Circulated {
     pub entered: [u64; 2],
     /// Packets that left while their epoch was open, by the edge and by the reports.
     pub left: [u64; 2],
+    /// Packets that entered and left in epochs which one lcore has recorded and another has not finished: no
+    /// report has them.
+    pub given_up: [u64; 2],
     /// Packets that entered in complete epochs, less those that left in them.
     pub vanished: u64,
     /// Packets that the reports on complete epochs say were lost.
@@ -95,8 +98,18 @@ impl Circulated {
         let dropped: u64 = self.dropped.values().sum();
         let equal = [
             ("received", received, "sent or dropped", self.transmitted + dropped),
-            ("entered", self.entered[0], "entered by the reports", self.entered[1]),
-            ("left", self.left[0], "left by the reports", self.left[1]),
+            (
+                "entered",
+                self.entered[0],
+                "entered by the reports or were given up",
+                self.entered[1] + self.given_up[0],
+            ),
+            (
+                "left",
+                self.left[0],
+                "left by the reports or were given up",
+                self.left[1] + self.given_up[1],
+            ),
             ("vanished", self.vanished, "could have", 0),
             ("lost by the reports", self.reported_lost, "could have been", 0),
             ("not given back", self.mbufs_out, "in the rings", self.in_rings),
@@ -248,6 +261,7 @@ fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Ci
             .collect(),
         entered: [total("ingress.recorded")?, sum(&|report| packets(report)[0])],
         left: [total("egress.recorded")?, sum(&|report| packets(report)[1])],
+        given_up: [total("given_up.ingress")?, total("given_up.egress")?],
         vanished: sum(&|report| {
             let [entered, left] = packets(report);
             if report.complete { entered.abs_diff(left) } else { 0 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use calumma_testbed::baseline;
@@ -11,6 +12,12 @@ use nix::unistd::Pid;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 const MIXED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/mixed.toml");
+
+/// Switches that poll take all CPUs there are: one test's must not wait for the other's.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The network namespaces of a testbed process.
 fn namespaces_of(pid: u32) -> Vec<String> {
@@ -56,6 +63,7 @@ fn programs_of(testbed: &Child, programs: usize) -> Vec<String> {
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
 fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
+    let _alone = alone();
     let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100, ipv6: false };
     let result = baseline::run(&mix, 20, Path::new(TESTBED)).expect("the baseline runs");
 
@@ -80,6 +88,7 @@ fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
 fn a_run_cleans_up_after_ctrl_c_and_its_guard_after_it_was_killed() {
+    let _alone = alone();
     let interrupted = start(&["baseline", "--seconds", "60"]);
     programs_of(&interrupted, 1);
     let killed = start(&["run", "--live", MIXED]);

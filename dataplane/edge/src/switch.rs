@@ -96,15 +96,16 @@ pub fn run(
         lcore::run(worker, ports, router, settings, &line, &stop)
     });
     over.store(true, Ordering::Relaxed);
-    let lines = control_thread.join();
+    let controlled = control_thread.join();
     let finished = finished?;
 
     let mut totals = Vec::new();
-    if let Ok(mut lines) = lines {
+    if let Ok((mut lines, of_control)) = controlled {
         lines.finish(finished.iter().map(|lcore| lcore.report.clone()).collect());
         let report = sum(&lines.totals(), tsc_hz);
         totals.extend(report.counters.named());
         totals.extend(report.profile.named());
+        totals.extend(of_control);
     }
     for (port, named) in port_totals(&ports) {
         totals.extend(named.into_iter().map(|(name, n)| (format!("port.{port}.{name}"), n)));

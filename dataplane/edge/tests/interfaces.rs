@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::Layout;
 use calumma_wire::Message;
-use common::{Edge, Folder, listen, status_when, totals, welcome};
+use common::{Edge, Folder, free_address, iperf3_server, listen, status_when, totals, welcome};
 
 /// Runs a command line to its end and gives what it printed.
 fn run(line: &str) -> String {
@@ -134,10 +134,6 @@ fn config(controller: &str, metrics: &str, more: &str) -> String {
     )
 }
 
-fn metrics() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 /// Hugepages that nobody has taken.
 fn free_hugepages() -> u32 {
     let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
@@ -179,7 +175,7 @@ fn a_switch_that_becomes_nobody_forwards_reloads_reports_and_stops_as_root_would
         let hosts = Hosts::new(number);
         let folder = Folder::new("edge-nobody");
         fs::set_permissions(folder.file("."), fs::Permissions::from_mode(0o777)).unwrap();
-        let ((address, heard), metrics) = (controller(), metrics());
+        let ((address, heard), metrics) = (controller(), free_address());
         let user = "[process]\nuser = 'nobody'";
         let path = folder.write("edge.toml", config(&address, &metrics, user));
         let mut eal: Vec<String> = way.map(str::to_owned).into();
@@ -222,7 +218,7 @@ fn a_switch_that_becomes_nobody_forwards_reloads_reports_and_stops_as_root_would
 fn two_lcores_share_an_interface_whose_flows_the_kernel_spreads_over_two_queues() {
     let hosts = Hosts::new(9);
     let folder = Folder::new("edge-queues");
-    let ((address, heard), metrics) = (controller(), metrics());
+    let ((address, heard), metrics) = (controller(), free_address());
     let path = folder.write("edge.toml", config(&address, &metrics, ""));
     let quiet = ["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf"];
     let mut eal: Vec<String> = quiet.map(str::to_owned).into();
@@ -232,9 +228,7 @@ fn two_lcores_share_an_interface_whose_flows_the_kernel_spreads_over_two_queues(
     let edge = Edge::start(&["--config", &path, "--stats", &stats], &eal);
     hosts.ping();
 
-    let mut server = hosts.on(2, "iperf3");
-    let mut server = server.args(["-s", "-1"]).stdout(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let mut server = iperf3_server(&hosts.name(2));
     let mut client = hosts.on(1, "iperf3");
     let output = client.args(["-J", "-P8", "-b2M", "-t2", "-c", "10.7.0.2"]).output().unwrap();
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,9 +1,10 @@
 //! What several lcores measure, merged, is what one lcore would have measured of the same packets: the
-//! encoders always, the classifier as sums that stop at a counter's most.
+//! encoders always, the classifier as sums that stop at a counter's most. And where lcores, or the thread beside
+//! them, stand still for long, what was recorded is either told or counted as given up.
 
 use std::collections::BTreeMap;
 
-use calumma_edge::control::collect::{Collector, Part, SessionPlan};
+use calumma_edge::control::collect::{Collector, GivenUp, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet;
 use calumma_edge::worker::{Policy, Worker};
@@ -109,8 +110,95 @@ fn measured(
     groups
 }
 
+/// Packets by what became of them.
+#[derive(Debug, Default, PartialEq)]
+struct Accounts {
+    /// Recorded by the lcores, as they entered and as they left.
+    recorded: [u64; 2],
+    /// In what the switch finished.
+    told: [u64; 2],
+    given_up: GivenUp,
+}
+
+/// Lets a packet enter and leave at each lcore every millisecond for ten epochs, while some stand still: an
+/// lcore by its number, or the thread beside them by the number after the last, from a millisecond on, for
+/// some milliseconds.
+fn accounts(lcores: usize, stalls: &[(usize, u64, u64)]) -> Accounts {
+    const MILLISECOND: u64 = 1_000_000;
+    let plan = plan();
+    let begin = plan.clock.start_of(FIRST_EPOCH - 1);
+    let (mut collector, mailboxes) = Collector::new(lcores);
+    collector.begin(&plan).unwrap();
+    let mut workers: Vec<Worker> = mailboxes
+        .into_iter()
+        .map(|mailbox| Worker::new(Policy::default(), Measurement::new(mailbox)))
+        .collect();
+    let mut accounts = Accounts::default();
+    // Those who stood still have time to come to an end.
+    for millisecond in 0..1500 {
+        let stands = |who: usize| {
+            stalls.iter().any(|&(standing, from, length)| {
+                standing == who && (from..from + length).contains(&millisecond)
+            })
+        };
+        let now = begin + millisecond * MILLISECOND;
+        for (at, worker) in workers.iter_mut().enumerate().filter(|(at, _)| !stands(*at)) {
+            // A few turns of an lcore's loop: some events wait for another.
+            for turn in 0..4 {
+                worker.tick(now + 2_000 * turn, true);
+            }
+            if millisecond < 500 {
+                let mut burst = [frame(at as u8)];
+                worker.ingress(&mut burst);
+                worker.egress(&mut burst);
+            }
+        }
+        if stands(lcores) {
+            continue;
+        }
+        for part in collector.poll() {
+            match part {
+                Part::Ingress { record, .. } => {
+                    accounts.told[0] += record.packets;
+                    collector.recycle(record);
+                }
+                Part::Egress { record, .. } => {
+                    accounts.told[1] += record.packets;
+                    collector.recycle(record);
+                }
+                Part::Sealed { .. } => {}
+            }
+        }
+    }
+    collector.finish();
+    accounts.given_up = collector.given_up();
+    for Worker { counters, .. } in &workers {
+        accounts.recorded[0] += counters.ingress_recorded;
+        accounts.recorded[1] += counters.egress_recorded;
+    }
+    accounts
+}
+
+#[test]
+fn what_one_lcore_recorded_while_another_stood_still_is_counted_as_given_up() {
+    let undisturbed = accounts(2, &[]);
+    assert_eq!(undisturbed.given_up, GivenUp::default());
+    assert!(undisturbed.recorded[0] > 800 && undisturbed.recorded == undisturbed.told);
+    let disturbed = accounts(2, &[(1, 120, 350)]);
+    assert!(disturbed.given_up.ingress > 50 && disturbed.given_up.egress > 50, "{disturbed:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_recorded_is_told_or_given_up_whoever_stands_still(
+        lcores in 1usize..4,
+        stalls in prop::collection::vec((0usize..4, 0u64..500, 1u64..400), 0..6),
+    ) {
+        let Accounts { recorded, told, given_up } = accounts(lcores, &stalls);
+        prop_assert_eq!(recorded, [told[0] + given_up.ingress, told[1] + given_up.egress]);
+    }
 
     #[test]
     fn the_sum_over_lcores_is_what_one_lcore_measures(

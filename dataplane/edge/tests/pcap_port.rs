@@ -5,9 +5,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
 
-use common::{EAL, Edge, Folder, totals};
+use common::{EAL, Edge, Folder, free_address, status_when, totals};
 
 const SNAP: usize = 2000;
 
@@ -115,15 +114,20 @@ fn run(folder: &Folder, sections: &str, from_host: &[Vec<u8>], from_fabric: &[Ve
         let tx = folder.file(&format!("to_{side}.pcap"));
         eal.push(format!("--vdev=net_pcap{port},rx_pcap={rx},tx_pcap={tx}"));
     }
+    let metrics = free_address();
     let config = format!(
         "name = 'e1'\ncontroller = '127.0.0.1:9'\n{sections}\n\
+         [metrics]\nlisten = '{metrics}'\n\
          [[port]]\nname = 'net_pcap0'\nrole = 'host'\npeer = 'net_pcap1'\n\
          [[port]]\nname = 'net_pcap1'\nrole = 'fabric'\npeer = 'net_pcap0'\n"
     );
     let config = folder.write("edge.toml", config);
     let stats = folder.file("stats.json");
     let edge = Edge::start(&["--config", &config, "--stats", &stats], &eal);
-    std::thread::sleep(Duration::from_secs(1));
+    let all = [from_host.len() as u64, from_fabric.len() as u64];
+    status_when(&metrics, |status| {
+        ["received.host", "received.fabric"].map(|name| status.counters[name]) == all
+    });
     edge.signal("INT");
     let (status, said) = edge.ended();
     assert!(status.success(), "{said}");

@@ -7,11 +7,15 @@
 //!        └─ f1 ── c2 ── f1 ─┘
 //! ```
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use common::{iperf3_server, wait_until};
 
 /// Everything that stands in a namespace of its own.
 const PLACES: [&str; 6] = ["h1", "e1", "c1", "c2", "e2", "h2"];
@@ -22,14 +26,6 @@ fn run(line: &str) -> String {
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !ready() {
-        assert!(Instant::now() < end, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// A network namespace without IPv6 and without what runs in it once it is dropped.
@@ -193,9 +189,7 @@ impl Network {
     /// iperf3 from h1 to h2 over 16 connections; `meanwhile` is done after a second of it. Gives what
     /// the client says.
     fn transfer(&self, to: &str, seconds: &str, meanwhile: impl FnOnce()) -> serde_json::Value {
-        let mut server = self.at("h2").command("iperf3");
-        let mut server = server.args(["-s", "-1"]).stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        let mut server = iperf3_server(&self.at("h2").0);
         let mut client: Command = self.at("h1").command("iperf3");
         client.args(["-J", "-P16", "-b5M", "-t", seconds, "-c", to]).stdout(Stdio::piped());
         let client = client.spawn().expect("iperf3 runs");

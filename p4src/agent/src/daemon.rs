@@ -94,7 +94,10 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
         conversation.wait(TICK);
     }
     supervisor.stopping();
-    conversation.finish(FINISH);
+    let undelivered = conversation.finish(FINISH);
+    if undelivered > 0 {
+        warn!(frames = undelivered, "no controller took all that was measured");
+    }
     Ok(())
 }
 

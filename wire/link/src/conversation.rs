@@ -14,6 +14,9 @@ use tracing::{error, info, warn};
 use crate::link::Link;
 use crate::unix_ns;
 
+/// Under this name switches count the frames that were given up since no controller took them.
+pub const UNDELIVERED: &str = "undelivered.frames";
+
 /// What a session measures by: all that the controller's welcome says.
 #[derive(Clone, Debug)]
 pub struct SessionPlan {
@@ -278,7 +281,7 @@ impl Conversation {
         mut totals: Vec<(String, u64)>,
     ) -> Told {
         let Some(Session { family, .. }) = &self.session else { return Told::default() };
-        totals.push(("undelivered.frames".to_owned(), self.given_up()));
+        totals.push((UNDELIVERED.to_owned(), self.given_up()));
         totals.retain(|(name, total)| self.told.insert(name.clone(), *total) != Some(*total));
         let head = SideHead {
             epoch: side.epoch,
@@ -331,9 +334,10 @@ impl Conversation {
         self.link.wait(most);
     }
 
-    /// Sends what is still waiting, for `most` and never more than a second.
-    pub fn finish(self, most: Duration) {
-        self.link.finish(most);
+    /// Sends what is still waiting, for `most` and never more than a second. Gives how many frames about
+    /// epochs no controller took, as [`given_up`](Self::given_up) and since.
+    pub fn finish(self, most: Duration) -> u64 {
+        self.link.finish(most)
     }
 }
 

@@ -15,7 +15,7 @@ mod queue;
 mod service;
 
 pub use conversation::{
-    Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan, Told,
+    Conversation, EgressSide, Identity, IngressSide, Measurer, SessionPlan, Told, UNDELIVERED,
 };
 pub use link::MOST_HELD;
 pub use service::{Signals, Supervisor};

@@ -161,28 +161,30 @@ impl Link {
     }
 
     /// Sends what is still waiting, and waits until the controller has it all; for `most` at the
-    /// longest, and never longer than [`FINISH`].
-    pub(crate) fn finish(mut self, most: Duration) {
+    /// longest, and never longer than [`FINISH`]. Gives how many frames about epochs it never got.
+    pub(crate) fn finish(mut self, most: Duration) -> u64 {
         let end = Instant::now() + most.min(FINISH);
         while self.queue.next().is_some() && self.is_connected() && Instant::now() < end {
             self.flush();
             std::thread::sleep(Duration::from_micros(200));
         }
+        let undelivered = self.queue.undelivered();
         // Closed with words of the controller's unread, the connection would be reset, and what the
         // controller has not read yet be lost.
-        let State::Connected(mut stream) = self.state else { return };
+        let State::Connected(mut stream) = self.state else { return undelivered };
         let _ = stream.shutdown(Shutdown::Write);
         let mut buffer = [0; 4 << 10];
         while Instant::now() < end {
             match stream.read(&mut buffer) {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     std::thread::sleep(Duration::from_micros(200));
                 }
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        undelivered
     }
 }
 

@@ -95,6 +95,17 @@ impl Queue {
         self.given_up
     }
 
+    /// Frames about epochs that nobody gets where nothing is sent any more: those [given
+    /// up](Self::given_up), and those that have not gone out whole on this connection.
+    pub(crate) fn undelivered(&self) -> u64 {
+        let last = self.begun.checked_sub(1).and_then(|last| self.held.get(last));
+        let halfway = match (&self.current, last) {
+            (Some((current, _)), Some((_, frame))) => Arc::ptr_eq(current, frame),
+            _ => false,
+        };
+        self.given_up + (self.held.len() - self.begun) as u64 + u64::from(halfway)
+    }
+
     /// Bytes that are held.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes
@@ -174,9 +185,13 @@ mod tests {
             queue.hold(epoch, vec![b'0' + epoch as u8; 4]);
         }
         queue.disconnect();
+        assert_eq!((queue.given_up(), queue.undelivered()), (3, 5));
         queue.open();
-        assert_eq!(drain(&mut queue), b"44445555");
-        assert_eq!(queue.given_up(), 3);
+        assert_eq!(queue.next(), Some(&b"4444"[..]));
+        queue.sent(2);
+        assert_eq!(queue.undelivered(), 5, "half a frame is none");
+        assert_eq!(drain(&mut queue), b"445555");
+        assert_eq!((queue.given_up(), queue.undelivered()), (3, 3));
         queue.give_up();
         queue.hold(6, b"6".to_vec());
         assert_eq!((drain(&mut queue), queue.given_up()), (b"6".to_vec(), 5));

@@ -5,6 +5,7 @@
 //! time.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 pub use calumma_link::SessionPlan;
@@ -60,6 +61,23 @@ pub enum Part {
     },
 }
 
+/// Packets that lcores have recorded in epochs which another lcore did not finish, or a session: nobody
+/// hears of these records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Packets that entered.
+    pub ingress: u64,
+    /// Packets that left.
+    pub egress: u64,
+}
+
+impl AddAssign for GivenUp {
+    fn add_assign(&mut self, other: Self) {
+        self.ingress += other.ingress;
+        self.egress += other.egress;
+    }
+}
+
 /// The other ends of all lcores' mailboxes.
 #[derive(Debug)]
 #[expect(clippy::vec_box, reason = "the boxes travel to the lcores and back as they are")]
@@ -69,6 +87,7 @@ pub struct Collector {
     /// The first epoch that the session measures.
     first_epoch: u64,
     pending: BTreeMap<u64, Pending>,
+    given_up: GivenUp,
     free_ingress: Vec<Box<IngressRecord>>,
     free_egress: Vec<Box<EgressRecord>>,
 }
@@ -97,6 +116,16 @@ struct Pending {
     egress: Share<EgressRecord>,
     sealed: usize,
     late_packets: u64,
+}
+
+impl Pending {
+    /// Packets in the shares that are there.
+    fn recorded(&self) -> GivenUp {
+        GivenUp {
+            ingress: self.ingress.sum.as_ref().map_or(0, |record| record.packets),
+            egress: self.egress.sum.as_ref().map_or(0, |record| record.packets),
+        }
+    }
 }
 
 /// The sum of the lcores' records that have come so far.
@@ -221,6 +250,7 @@ impl Collector {
             session: 0,
             first_epoch: 0,
             pending: BTreeMap::new(),
+            given_up: GivenUp::default(),
             free_ingress: Vec::new(),
             free_egress: Vec::new(),
         };
@@ -259,9 +289,9 @@ impl Collector {
         self.free_ingress.iter_mut().for_each(|record| record.clear());
         self.free_egress.iter_mut().for_each(|record| record.clear());
 
+        self.finish();
         self.session += 1;
         self.first_epoch = plan.first_epoch;
-        self.pending.clear();
         for lcore in &mut self.lcores {
             lcore.pairs = 0;
             lcore.send(ToWorker::Begin(Box::new(Session {
@@ -299,9 +329,8 @@ impl Collector {
         }
         if let Some((&newest, _)) = self.pending.last_key_value() {
             let kept = self.pending.split_off(&newest.saturating_sub(MOST_PENDING));
-            for (_, given_up) in std::mem::replace(&mut self.pending, kept) {
-                given_up.ingress.sum.into_iter().for_each(|record| self.recycle(record));
-                given_up.egress.sum.into_iter().for_each(|record| self.recycle(record));
+            for (_, pending) in std::mem::replace(&mut self.pending, kept) {
+                self.give_up(pending);
             }
         }
         parts
@@ -337,19 +366,44 @@ impl Collector {
                     return None;
                 }
                 let pending = self.pending.remove(&epoch)?;
+                let late_packets = pending.late_packets;
+                self.give_up(pending);
                 // Of an epoch that ended before the session began only packets are worth a word.
-                if epoch + 1 < self.first_epoch && pending.late_packets == 0 {
+                if epoch + 1 < self.first_epoch && late_packets == 0 {
                     return None;
                 }
-                pending.ingress.sum.into_iter().for_each(|record| self.recycle(record));
-                pending.egress.sum.into_iter().for_each(|record| self.recycle(record));
-                Some(Part::Sealed { epoch, late_packets: pending.late_packets })
+                Some(Part::Sealed { epoch, late_packets })
             }
             // Of an earlier session, whose layout may have been another.
-            FromWorker::Ingress { .. } | FromWorker::Egress { .. } | FromWorker::Sealed { .. } => {
+            FromWorker::Ingress { record, .. } => {
+                self.given_up.ingress += record.packets;
                 None
             }
+            FromWorker::Egress { record, .. } => {
+                self.given_up.egress += record.packets;
+                None
+            }
+            FromWorker::Sealed { .. } => None,
         }
+    }
+
+    /// Puts the groups to use again in which some lcores have recorded an epoch that others did not finish.
+    fn give_up(&mut self, pending: Pending) {
+        self.given_up += pending.recorded();
+        pending.ingress.sum.into_iter().for_each(|record| self.recycle(record));
+        pending.egress.sum.into_iter().for_each(|record| self.recycle(record));
+    }
+
+    /// Gives up the epochs of which shares are still to come: of this session no lcore will say more.
+    pub fn finish(&mut self) {
+        for pending in std::mem::take(&mut self.pending).into_values() {
+            self.given_up += pending.recorded();
+        }
+    }
+
+    /// What was given up so far.
+    pub fn given_up(&self) -> GivenUp {
+        self.given_up
     }
 
     /// The switch's totals as of the last finished ingress groups.

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use calumma_link::{Conversation, EgressSide, Identity, IngressSide, Measurer, Supervisor, Told};
+use calumma_link::{
+    Conversation, EgressSide, Identity, IngressSide, Measurer, Supervisor, Told, UNDELIVERED,
+};
 use calumma_sketch::{AnyKey, Attention, EgressGroup, IngressGroup, Key, either};
 use calumma_wire::{Defects, Holding, Marking, SwitchKind};
 use tracing::error;
@@ -99,8 +101,8 @@ impl Control {
     }
 
     /// Runs until the lcores are `over`, sends what they finished last, and gives what was heard from
-    /// them.
-    pub fn run(mut self, over: &AtomicBool) -> Lines {
+    /// them, and its own totals by name.
+    pub fn run(mut self, over: &AtomicBool) -> (Lines, Vec<(String, u64)>) {
         self.supervisor.ready();
         while !over.load(Ordering::Relaxed) {
             self.step();
@@ -111,8 +113,11 @@ impl Control {
         self.step();
         // The lcores needed one epoch and the guards, and the switch is to have left within two.
         let epoch_ns = self.conversation.session().map_or(0, |(plan, _)| plan.clock.length_ns());
-        self.conversation.finish(Duration::from_nanos(epoch_ns / 2).max(LEAST_FINISH));
-        self.tools.lines
+        self.tools.collector.finish();
+        let mut totals = self.own_totals();
+        let most = Duration::from_nanos(epoch_ns / 2).max(LEAST_FINISH);
+        totals.push((UNDELIVERED.to_owned(), self.conversation.finish(most)));
+        (self.tools.lines, totals)
     }
 
     /// What is to be done now and then, and beside the epochs.
@@ -138,8 +143,9 @@ impl Control {
         let lcores = self.tools.lines.totals();
         let mut counters: Named =
             sum(&lcores, self.tools.tsc_hz).counters.named().into_iter().collect();
-        counters.insert("undelivered.frames".to_owned(), self.conversation.given_up());
+        counters.insert(UNDELIVERED.to_owned(), self.conversation.given_up());
         counters.extend(self.own_totals());
+        counters.extend(self.of_slow_path());
         let of_lcore = |report: &crate::live::Report| {
             report.counters.named().into_iter().chain(report.profile.named()).collect()
         };
@@ -160,11 +166,20 @@ impl Control {
         }
     }
 
-    /// What this thread and the slow path count.
+    /// What this thread counts.
     fn own_totals(&self) -> Vec<(String, u64)> {
-        let mut totals = vec![("epochs.stalled".to_owned(), self.stalled)];
-        totals.extend(self.tools.slow_path.iter().flat_map(|slow_path| slow_path.named()));
-        totals
+        let given_up = self.tools.collector.given_up();
+        let totals = [
+            ("epochs.stalled", self.stalled),
+            ("given_up.ingress", given_up.ingress),
+            ("given_up.egress", given_up.egress),
+        ];
+        totals.map(|(name, total)| (name.to_owned(), total)).into()
+    }
+
+    /// What the slow path counts.
+    fn of_slow_path(&self) -> impl Iterator<Item = (String, u64)> {
+        self.tools.slow_path.iter().flat_map(|slow_path| slow_path.named())
     }
 
     fn step(&mut self) {
@@ -184,6 +199,7 @@ impl Control {
                     totals.extend(named.into_iter().map(of_port));
                 }
                 totals.extend(self.own_totals());
+                totals.extend(self.of_slow_path());
                 let stall_ns = record.stall_ns;
                 let defects = Defects { stall_ns, mixed_attention, ..Defects::default() };
                 let told = match &record.group {

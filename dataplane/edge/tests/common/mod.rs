@@ -169,6 +169,35 @@ pub(crate) fn listen(mut stream: TcpStream, layout: &Layout, heard: &Sender<Mess
     }
 }
 
+/// Waits until something holds.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// An iperf3 server for one transfer, in a network namespace, once it listens.
+pub(crate) fn iperf3_server(namespace: &str) -> Child {
+    let within = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, program]).args(arguments);
+        command
+    };
+    let server = within("iperf3", &["-s", "-1"]).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("an iperf3 server", || {
+        let listening = within("ss", &["-Hltn", "sport = :5201"]).output().unwrap();
+        !listening.stdout.is_empty()
+    });
+    server
+}
+
+/// An address of this machine on which nobody listens.
+pub(crate) fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
 /// The body of what an HTTP server answers to GET.
 pub(crate) fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
