@@ -126,7 +126,9 @@ fn run(folder: &Folder, sections: &str, from_host: &[Vec<u8>], from_fabric: &[Ve
     let edge = Edge::start(&["--config", &config, "--stats", &stats], &eal);
     let all = [from_host.len() as u64, from_fabric.len() as u64];
     status_when(&metrics, |status| {
-        ["received.host", "received.fabric"].map(|name| status.counters[name]) == all
+        // The first status is empty.
+        let received = ["received.host", "received.fabric"].map(|name| status.counters.get(name));
+        received.map(|packets| packets.copied().unwrap_or_default()) == all
     });
     edge.signal("INT");
     let (status, said) = edge.ended();
