@@ -1,23 +1,19 @@
 //! The fabric end to end, with DPDK's own forwarder where the edge switches will be.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use calumma_testbed::baseline;
 use calumma_testbed::traffic::Mix;
+use common::alone;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 const MIXED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/mixed.toml");
-
-/// Switches that poll take all CPUs there are: one test's must not wait for the other's.
-fn alone() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The network namespaces of a testbed process.
 fn namespaces_of(pid: u32) -> Vec<String> {

@@ -1,14 +1,16 @@
 //! Scenarios in live fabrics: real switches, routers and applications on this machine.
 
+mod common;
+
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use calumma_testbed::live::Live;
 use calumma_testbed::scenario::{EpochSummary, Scenario, play_in};
 use calumma_testbed::simulate::Outcome;
 use calumma_testbed::soak;
+use common::alone;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
 
@@ -107,12 +109,6 @@ fn cpu_time(pid: u32) -> Duration {
         stat.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
     };
     Duration::from_nanos(tasks.map(of_thread).sum())
-}
-
-/// A live fabric takes the whole machine, so tests come one after the other.
-fn alone() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Plays a scenario of the folder `live`, and shows every reported epoch to `watch`. It fails by itself where

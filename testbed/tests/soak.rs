@@ -1,18 +1,15 @@
 //! Millions of packets through edges as fast as they go, every one accounted for. A test program of its own, its tests one
 //! after the other: each takes all CPUs there are.
 
+mod common;
+
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calumma_testbed::circulate::{self, Circles};
 use calumma_testbed::soak;
+use common::alone;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
-
-fn alone() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[test]
 #[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]

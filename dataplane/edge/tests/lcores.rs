@@ -46,6 +46,14 @@ fn plan() -> SessionPlan {
     }
 }
 
+/// A switch of `lcores` lcores that measures by `plan`.
+fn switch(lcores: usize, plan: &SessionPlan) -> (Collector, Vec<Worker>) {
+    let (mut collector, mailboxes) = Collector::new(lcores);
+    collector.begin(plan).unwrap();
+    let worker = |mailbox| Worker::new(Policy::default(), Measurement::new(mailbox));
+    (collector, mailboxes.into_iter().map(worker).collect())
+}
+
 /// Both sides' groups of an epoch.
 type Groups = (Option<AnyKey<IngressGroups>>, Option<AnyKey<EgressGroups>>);
 
@@ -59,12 +67,7 @@ fn measured(
 ) -> BTreeMap<u64, Groups> {
     let plan = plan();
     let start = plan.clock.start_of(FIRST_EPOCH);
-    let (mut collector, mailboxes) = Collector::new(lcores);
-    collector.begin(&plan).unwrap();
-    let mut workers: Vec<Worker> = mailboxes
-        .into_iter()
-        .map(|mailbox| Worker::new(Policy::default(), Measurement::new(mailbox)))
-        .collect();
+    let (mut collector, mut workers) = switch(lcores, &plan);
     let mut groups: BTreeMap<u64, Groups> = BTreeMap::new();
     let mut take_in = |collector: &mut Collector| {
         for part in collector.poll() {
@@ -127,12 +130,7 @@ fn accounts(lcores: usize, stalls: &[(usize, u64, u64)]) -> Accounts {
     const MILLISECOND: u64 = 1_000_000;
     let plan = plan();
     let begin = plan.clock.start_of(FIRST_EPOCH - 1);
-    let (mut collector, mailboxes) = Collector::new(lcores);
-    collector.begin(&plan).unwrap();
-    let mut workers: Vec<Worker> = mailboxes
-        .into_iter()
-        .map(|mailbox| Worker::new(Policy::default(), Measurement::new(mailbox)))
-        .collect();
+    let (mut collector, mut workers) = switch(lcores, &plan);
     let mut accounts = Accounts::default();
     // Those who stood still have time to come to an end.
     for millisecond in 0..1500 {

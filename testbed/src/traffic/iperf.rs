@@ -82,8 +82,8 @@ impl Iperf {
 
     /// Waits for the client and reads what it counted.
     pub(crate) fn finish(&self, client: Process) -> Result<Totals> {
-        // Its control connection crosses the lossy core too, and may wait for retransmissions at either end. It gives up by
-        // itself after two minutes of silence, and says so.
+        // Its control connection crosses the lossy core too, and may wait for retransmissions at either end. By
+        // default iperf3 waits two minutes for data itself.
         let limit = Duration::from_secs(u64::from(self.seconds) + 150);
         let json = client.finish(limit)?;
         Totals::parse(&json).with_context(|| format!("what {} printed: {json}", self.name()))

@@ -61,8 +61,8 @@ pub enum Part {
     },
 }
 
-/// Packets that lcores have recorded in epochs which another lcore did not finish, or a session: nobody
-/// hears of these records.
+/// Packets that lcores have recorded and handed over, but of which nobody else hears: another lcore did not
+/// finish the epoch, or the session ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenUp {
     /// Packets that entered.

@@ -111,10 +111,10 @@ impl Control {
         }
         self.supervisor.stopping();
         self.step();
-        // The lcores needed one epoch and the guards, and the switch is to have left within two.
-        let epoch_ns = self.conversation.session().map_or(0, |(plan, _)| plan.clock.length_ns());
         self.tools.collector.finish();
         let mut totals = self.own_totals();
+        // The lcores needed one epoch and the guards, and the switch is to have left within two.
+        let epoch_ns = self.conversation.session().map_or(0, |(plan, _)| plan.clock.length_ns());
         let most = Duration::from_nanos(epoch_ns / 2).max(LEAST_FINISH);
         totals.push((UNDELIVERED.to_owned(), self.conversation.finish(most)));
         (self.tools.lines, totals)
