@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 
-use calumma_sketch::group::BURST;
+use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout};
+use calumma_sketch::BURST;
 use calumma_sketch::{
-    Arithmetic, Attention, EgressGroup, FermatSketch, FlowKey, HashFamily, Hashes, Hierarchy,
-    IngressGroup, Key, Layout, Shape, TowerSketch, estimate,
+    Arithmetic, FermatSketch, FlowKey, HashFamily, Hashes, Key, Shape, TowerSketch, estimate,
 };
 
 use crate::measure::{Case, Watch};

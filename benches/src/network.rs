@@ -1,9 +1,7 @@
 //! One epoch of a network of edges, as the groups that measured it.
 
-use calumma_sketch::{
-    Attention, EgressGroup, FermatSketch, FlowKey, HashFamily, HashKey, IngressGroup, Layout,
-    Partition, SampleRate,
-};
+use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout, Partition, SampleRate};
+use calumma_sketch::{FermatSketch, FlowKey, HashFamily, HashKey};
 use calumma_wire::{
     Defects, Egress, Ingress, Message, SideHead, Upstream, encode_egress, encode_ingress,
 };

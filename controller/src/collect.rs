@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::Attention;
 use calumma_epoch::EpochClock;
-use calumma_sketch::Attention;
 use calumma_wire::Message;
 
 use crate::analyse::{DecodedIngress, EdgeEnd, EdgeInput, EpochInput};
@@ -285,8 +285,9 @@ fn put<T>(place: &mut Option<T>, value: T) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use calumma_chamelemon::{EgressGroup, IngressGroup, Layout};
     use calumma_epoch::Guards;
-    use calumma_sketch::{EgressGroup, FlowKey, IngressGroup, Layout, Level};
+    use calumma_sketch::{FlowKey, Level};
     use proptest::prelude::*;
 
     const LENGTH: u64 = 50_000_000;

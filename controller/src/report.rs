@@ -4,7 +4,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use calumma_sketch::{Attention, Key};
+use calumma_chamelemon::Attention;
+use calumma_sketch::Key;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

@@ -13,14 +13,15 @@ pub const BURST: usize = 32;
 /// One word for each packet of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Column(pub(crate) [u32; BURST]);
+pub struct Column(pub [u32; BURST]);
 
 impl Column {
-    pub(crate) const ZERO: Self = Self([0; BURST]);
+    /// All words zero.
+    pub const ZERO: Self = Self([0; BURST]);
 
     /// The column of `f` of each packet's number.
     #[inline(always)]
-    pub(crate) fn from_fn(f: impl Fn(usize) -> u32) -> Self {
+    pub fn from_fn(f: impl Fn(usize) -> u32) -> Self {
         let mut column = Self::ZERO;
         for packet in 0..BURST {
             column.0[packet] = f(packet);
@@ -51,10 +52,11 @@ pub(crate) fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
 /// Four words for each packet of a burst, packet after packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Rows(pub(crate) [[u32; 4]; BURST]);
+pub struct Rows(pub [[u32; 4]; BURST]);
 
 impl Rows {
-    pub(crate) const ZERO: Self = Self([[0; 4]; BURST]);
+    /// All words zero.
+    pub const ZERO: Self = Self([[0; 4]; BURST]);
 }
 
 /// Keys that are hashed and recorded in bursts.

@@ -5,6 +5,7 @@
 //! them. The order of the bytes is part of the contract between switches (`docs/contract.md`). How
 //! a key is read from a packet is the data plane's business, not this module's.
 
+mod any;
 mod wide;
 
 use std::fmt;
@@ -13,10 +14,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::any::{AnyKey, Keyed};
 use crate::burst::InBursts;
 use crate::fermat::Summed;
 
+pub use self::any::{AnyKey, Encoders, Keyed};
 pub use self::wide::WideKey;
 
 /// Which packets a deployment measures, and by what key.

@@ -2,9 +2,8 @@
 //!
 //! An edge switch keeps two kinds of sketch: a *flow classifier* ([`TowerSketch`]) that tells how
 //! large a flow has become, and *flow encoders* ([`FermatSketch`]) from which exact flow keys and
-//! packet counts can be decoded. [`IngressGroup`] and [`EgressGroup`] put them together as every
-//! edge switch does for one epoch. [`Layout`] fixes what all switches of a deployment must share,
-//! [`Attention`] what the controller may move from epoch to epoch.
+//! packet counts can be decoded. How a measurement system puts them together is that system's
+//! business (`systems/`), not this crate's.
 //!
 //! Nothing here does I/O, reads a clock or allocates while a packet is recorded. The numbers that
 //! software and hardware switches must agree on are written down in `docs/contract.md`.
@@ -27,26 +26,20 @@
 //! assert_eq!(lost.packets_of(&flow), Some(3));
 //! ```
 
-pub mod any;
-pub mod attention;
-mod burst;
+pub mod burst;
 pub mod estimate;
 pub mod fermat;
-pub mod group;
 pub mod hash;
 pub mod key;
-pub mod layout;
 mod memory;
+mod part;
 pub mod simd;
 pub mod tower;
 
-pub use any::{AnyKey, EgressGroups, Encoders, IngressGroups, Keyed};
-pub use attention::{Attention, AttentionError, Hierarchy, SampleRate};
+pub use burst::BURST;
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Shape, ShapeMismatch};
-pub use group::{EgressGroup, IngressGroup, Run};
-
 pub use hash::{HashFamily, HashKey, Hashes};
-pub use key::{FlowKey, Key, KeyKind, WideKey};
-pub use layout::{Layout, LayoutError, Part, Partition};
+pub use key::{AnyKey, Encoders, FlowKey, Key, KeyKind, Keyed, WideKey};
+pub use part::Part;
 pub use simd::Engine;
 pub use tower::{Insertion, Level, TowerSketch};

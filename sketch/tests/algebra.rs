@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use calumma_sketch::fermat::{Decoded, P, WordsError};
-use calumma_sketch::{Arithmetic, FermatSketch, FlowKey, HashFamily, Part, Partition, Shape};
+use calumma_sketch::{Arithmetic, FermatSketch, FlowKey, HashFamily, Part, Shape};
 use common::family;
 use proptest::prelude::*;
 
@@ -136,9 +136,8 @@ proptest! {
         shape in shapes(), hh in packets(), hl in packets(), ll in packets(), seed: u64,
     ) {
         let family = family(seed);
-        let partition = Partition { hh: 401, hl: 333, ll: 350 };
         let mut divided = FermatSketch::new(shape.with_buckets(1084));
-        let parts = [partition.hh_part(), partition.hl_part(), partition.ll_part()];
+        let parts = [Part::new(683, 401), Part::new(350, 333), Part::new(0, 350)];
         for (part, packets) in parts.iter().zip([&hh, &hl, &ll]) {
             for (key, number) in packets {
                 divided.insert_into(part, key, &family.hash(key), *number);

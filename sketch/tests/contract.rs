@@ -10,8 +10,8 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use calumma_sketch::attention::sample_seed;
 use calumma_sketch::hash::crc;
+use calumma_sketch::hash::sample_seed;
 use calumma_sketch::{
     Arithmetic, FermatSketch, FlowKey, HashFamily, HashKey, Hashes, Key, Part, Shape, WideKey,
 };

@@ -4,12 +4,12 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use calumma_sketch::{FlowKey, Layout, Level, TowerSketch, estimate};
+use calumma_sketch::{FlowKey, Level, TowerSketch, estimate};
 use common::{family, flows_of, real_packets, zipf};
 
 fn classify(flows: impl IntoIterator<Item = (FlowKey, u32)>) -> (TowerSketch, BTreeMap<u64, f64>) {
     let flows: Vec<_> = flows.into_iter().collect();
-    (tower_of(&Layout::default().classifier, &flows), sizes_of(&flows))
+    (tower_of(&[Level::new(8, 32_768), Level::new(16, 16_384)], &flows), sizes_of(&flows))
 }
 
 fn tower_of(levels: &[Level], flows: &[(FlowKey, u32)]) -> TowerSketch {

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use calumma_chamelemon::{EgressGroups, IngressGroup, IngressGroups};
 use calumma_edge::carrier::{Carrier, Tos};
 use calumma_edge::measure::{
     EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
@@ -18,10 +19,8 @@ use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::{Malformed, Parsed, Unmeasured, parse};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards, timestamp_bit};
-use calumma_sketch::group::BURST;
-use calumma_sketch::{
-    AnyKey, Arithmetic, EgressGroups, FlowKey, IngressGroup, IngressGroups, KeyKind,
-};
+use calumma_sketch::BURST;
+use calumma_sketch::{AnyKey, Arithmetic, FlowKey, KeyKind};
 use calumma_testbed::capture::Capture;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -70,9 +69,9 @@ impl Software {
 
     /// Empty groups for an epoch, and on to its beginning.
     fn begin(&mut self, pair: &Pair, epoch: u64) {
-        let group = AnyKey::<IngressGroups>::new(&pair.layout, pair.attention, epoch).unwrap();
+        let group = IngressGroups::empty(&pair.layout, pair.attention, epoch).unwrap();
         let ingress = Box::new(IngressRecord { group, packets: 0, stall_ns: 0 });
-        let group = AnyKey::<EgressGroups>::new(&pair.layout, pair.attention).unwrap();
+        let group = EgressGroups::empty(&pair.layout, pair.attention).unwrap();
         let egress = EgressRecord { group, packets: 0, foreign_packets: 0, stall_ns: 0 };
         self.send(ToWorker::Groups(ingress, Box::new(egress)));
         self.worker.advance_to(self.clock.start_of(epoch));

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::report::{DecodeState, EpochReport, Flow};
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::tower::Level;
-use calumma_sketch::{Attention, HashKey, KeyKind, Layout, WideKey};
+use calumma_sketch::{HashKey, KeyKind, WideKey};
 use calumma_testbed::capture::{Capture, PcapWriter};
 use calumma_testbed::replay::{self, Lose, Replay, Setup};
 

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::report::{DecodeState, NetworkState};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
+use calumma_sketch::HashKey;
 use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};

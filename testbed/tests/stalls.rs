@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::report::Flow;
 use calumma_controller::{Analyser, EdgeInput, EpochInput, EpochReport, Tasks};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
@@ -13,7 +14,7 @@ use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{AnyKey, Attention, HashKey, Layout, Level};
+use calumma_sketch::{AnyKey, HashKey, Level};
 use calumma_wire::{Defects, Egress, Ingress, Upstream};
 use proptest::prelude::*;
 

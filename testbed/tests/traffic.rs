@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::report::Flow;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, HashKey, KeyKind, Layout, WideKey};
+use calumma_sketch::{HashKey, KeyKind, WideKey};
 use calumma_testbed::capture::Capture;
 use calumma_testbed::generator::FlowSent;
 use calumma_testbed::replay::{Lose, Replay, Setup};

@@ -1,9 +1,8 @@
 //! Groups of fields that several messages share.
 
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::Guards;
-use calumma_sketch::{
-    Arithmetic, Attention, Insertion, KeyKind, Layout, Level, Partition, SampleRate, tower,
-};
+use calumma_sketch::{Arithmetic, Insertion, KeyKind, Level, tower};
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
 use crate::error::DecodeError;

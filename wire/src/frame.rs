@@ -1,6 +1,6 @@
 //! The header of frames, and taking frames out of a stream of bytes.
 
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 
 use crate::error::{DecodeError, Problem};
 use crate::message::Message;

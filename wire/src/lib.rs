@@ -26,7 +26,7 @@
 //!
 //! Sketches are sent byte column by byte column, without buckets and columns that are zero, and
 //! packed. An HH encoder that the switch could decode goes out as the flows that came out of it.
-//! Sketches can only be read with the [`Layout`](calumma_sketch::Layout) they were built by,
+//! Sketches can only be read with the [`Layout`](calumma_chamelemon::Layout) they were built by,
 //! so both kinds of sketch frame are refused before the layout is known.
 //!
 //! Nothing here does I/O: [`FrameReader`] takes bytes from whatever socket there is.

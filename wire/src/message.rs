@@ -1,9 +1,8 @@
 //! Every message, and how it is laid out in its frame.
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::Guards;
-use calumma_sketch::{
-    AnyKey, Attention, Encoders, FermatSketch, HashKey, Key, Keyed, Layout, TowerSketch, either,
-};
+use calumma_sketch::{AnyKey, Encoders, FermatSketch, HashKey, Key, Keyed, TowerSketch, either};
 
 use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
 use crate::error::{DecodeError, Problem};

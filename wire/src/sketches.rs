@@ -6,9 +6,10 @@
 //! The HH encoder may come as what it holds instead: its flows, ascending by key, which take half
 //! the bytes of its buckets at the usual load. The buckets left of it are then sent alone.
 
+use calumma_chamelemon::Layout;
 use calumma_sketch::fermat::Lanes;
 use calumma_sketch::{
-    AnyKey, Encoders, FermatSketch, Key, KeyKind, Layout, Part, Shape, TowerSketch, WideKey,
+    AnyKey, Encoders, FermatSketch, Key, KeyKind, Part, Shape, TowerSketch, WideKey,
 };
 
 use crate::body::{Body, put_u8, put_u32};

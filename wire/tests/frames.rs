@@ -2,10 +2,9 @@
 
 mod samples;
 
+use calumma_chamelemon::{Attention, IngressGroup, Layout};
 use calumma_sketch::fermat::Lanes;
-use calumma_sketch::{
-    AnyKey, Attention, FermatSketch, FlowKey, HashFamily, IngressGroup, Layout, TowerSketch,
-};
+use calumma_sketch::{AnyKey, FermatSketch, FlowKey, HashFamily, TowerSketch};
 use calumma_wire::{
     Defects, FrameReader, HEADER_BYTES, Ingress, MAX_FRAME_BYTES, Marking, Message, Outcome,
     Problem, SwitchKind, Upstream, VERSION, check_layout,
@@ -278,7 +277,7 @@ fn a_quiet_epoch_of_the_papers_sizes_takes_a_small_part_of_its_memory() {
     let raw = classifier.bytes() + layout.upstream_shape().total_buckets() * 20;
     let message = Message::Ingress(Box::new(Ingress {
         epoch: 1,
-        attention: calumma_sketch::Attention::healthy(&layout, 512),
+        attention: calumma_chamelemon::Attention::healthy(&layout, 512),
         defects: Defects::default(),
         packets_in: 5000,
         counters: Vec::new(),

@@ -110,7 +110,8 @@ fn sanitized(nightly: &impl Fn() -> Command, package: &str) -> Result<Command> {
 /// The tests that go through the sketches' vector instructions.
 fn sanitized_sketches(nightly: &impl Fn() -> Command) -> Result<Command> {
     let mut cargo = sanitized(nightly, "calumma-sketch")?;
-    cargo.args(["--lib", "--test", "engines", "--test", "algebra", "--test", "allocation"]);
+    cargo.args(["--package", "calumma-chamelemon", "--lib"]);
+    cargo.args(["--test", "engines", "--test", "algebra", "--test", "allocation"]);
     Ok(cargo)
 }
 

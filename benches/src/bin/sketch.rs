@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use calumma_benches::{cases, measure, memory, peers, workload};
+use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::{
-    Arithmetic, Attention, Engine, FlowKey, HashFamily, HashKey, Insertion, KeyKind, Layout,
-    WideKey,
+    Arithmetic, Engine, FlowKey, HashFamily, HashKey, Insertion, KeyKind, WideKey,
 };
 use clap::Parser;
 

@@ -5,17 +5,17 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use calumma_chamelemon::{
+    Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition, SampleRate,
+};
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::measure::{EgressRecord, IngressRecord, Mailbox, Measurement, Session, ToWorker};
 use calumma_edge::packet::Packet;
 use calumma_edge::parse::parse;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::group::BURST;
-use calumma_sketch::{
-    Attention, EgressGroup, FlowKey, HashFamily, HashKey, Hashes, Hierarchy, IngressGroup, KeyKind,
-    Layout, Partition, SampleRate,
-};
+use calumma_sketch::BURST;
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Hashes, KeyKind};
 
 use crate::measure::{Case, Watch};
 use crate::workload;

@@ -5,7 +5,7 @@ use calumma_baselines::{
     Cardinality, ConservativeUpdate, CountMin, Elastic, Insert, Query, Tracked,
 };
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::group::BURST;
+use calumma_sketch::BURST;
 use calumma_sketch::{
     FlowKey, HashFamily, HashKey, Hashes, Insertion, Level, TowerSketch, estimate,
 };

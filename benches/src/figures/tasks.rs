@@ -10,12 +10,11 @@ use calumma_baselines::{
     Cardinality, CocoSketch, ConservativeUpdate, CountHeap, CountMin, Elastic, Entropy, FcmTopK,
     HashPipe, Insert, Mrac, Sizes, UnivMon,
 };
+use calumma_chamelemon::Layout;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use calumma_sketch::estimate::Accumulation;
 use calumma_sketch::fermat::Decoded;
-use calumma_sketch::{
-    FermatSketch, FlowKey, HashFamily, HashKey, Layout, Level, Shape, TowerSketch,
-};
+use calumma_sketch::{FermatSketch, FlowKey, HashFamily, HashKey, Level, Shape, TowerSketch};
 
 use super::answers::{Answers, Errors};
 use super::epochs::{Pair, capture};

@@ -8,10 +8,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{
-    AnyKey, Attention, Encoders, FermatSketch, HashFamily, Hashes, Key, Layout, either,
-};
+use calumma_sketch::{AnyKey, Encoders, FermatSketch, HashFamily, Hashes, Key, either};
 use calumma_wire::{Ingress, Upstream};
 
 use super::edge::{self, EdgeSizes};

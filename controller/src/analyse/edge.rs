@@ -4,11 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use calumma_sketch::attention::sample_seed;
+use calumma_chamelemon::{Attention, SampleRate};
 use calumma_sketch::estimate::{self, Accumulation};
+use calumma_sketch::hash::sample_seed;
 use calumma_sketch::{
-    AnyKey, Attention, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, SampleRate, TowerSketch,
-    either,
+    AnyKey, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, TowerSketch, either,
 };
 use calumma_wire::Ingress;
 

@@ -1,6 +1,7 @@
 //! What an epoch is analysed from.
 
-use calumma_sketch::{Attention, EgressGroup, IngressGroup, Key};
+use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
+use calumma_sketch::Key;
 use calumma_wire::{Defects, Egress, Ingress, Upstream};
 
 use super::decode::DecodedIngress;

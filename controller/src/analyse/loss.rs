@@ -7,9 +7,8 @@
 
 use std::collections::HashMap;
 
-use calumma_sketch::{
-    Attention, Decoded, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Layout, Part, WideKey,
-};
+use calumma_chamelemon::{Attention, Layout};
+use calumma_sketch::{Decoded, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Part, WideKey};
 
 use super::input::EdgeInput;
 use super::load::Load;

@@ -21,8 +21,9 @@ pub use input::{EdgeEnd, EdgeInput, EpochInput};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use calumma_chamelemon::Layout;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{HashFamily, HashKey, Layout};
+use calumma_sketch::{HashFamily, HashKey};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -4,7 +4,7 @@
 //! edge and once, if it was not lost, at its egress edge, in buckets that mean the same everywhere.
 //! One edge that fails in this makes every loss doubtful, since its packets may be anybody's.
 
-use calumma_sketch::Attention;
+use calumma_chamelemon::Attention;
 use calumma_wire::Defects;
 
 use super::input::{EdgeInput, EpochInput};

@@ -1,6 +1,6 @@
 //! What the operator allows the planner to do.
 
-use calumma_sketch::{Layout, Partition};
+use calumma_chamelemon::{Layout, Partition};
 
 /// Limits on the planner's choices, in buckets an array and packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

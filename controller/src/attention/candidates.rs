@@ -112,9 +112,8 @@ impl Candidates {
 
 #[cfg(test)]
 mod tests {
-    use calumma_sketch::{
-        Attention, FlowKey, HashFamily, HashKey, IngressGroup, Layout, Partition,
-    };
+    use calumma_chamelemon::{Attention, IngressGroup, Layout, Partition};
+    use calumma_sketch::{FlowKey, HashFamily, HashKey};
     use rand::rngs::StdRng;
     use rand::seq::SliceRandom;
     use rand::{Rng, SeedableRng};

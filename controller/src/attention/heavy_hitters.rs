@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 
 use super::load;
 use super::memory::Corrections;

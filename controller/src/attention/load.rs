@@ -5,7 +5,7 @@
 //! its footnotes 2 and 3). Small ones fail at lower loads, since two flows then often share all their
 //! buckets; how often is known for every size, and bounds the load further.
 
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 
 /// How likely an encoder may be not to decode. 0.001 would leave the paper's encoders of 512 and
 /// 1024 buckets an array less than half full, and fewer than 8,000 flows decoded of 12,288 buckets.

@@ -1,6 +1,6 @@
 //! How many victim flows there were: decoded, counted by empty buckets, or told by packets lost.
 
-use calumma_sketch::{Attention, Layout};
+use calumma_chamelemon::{Attention, Layout};
 
 use super::load;
 use super::memory::{KnownLosses, Memory};

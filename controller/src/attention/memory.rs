@@ -1,7 +1,7 @@
 //! What the planner remembers from one epoch to the next. It is little, and all of it is here: with
 //! an empty memory plans are as valid, but may take one step more.
 
-use calumma_sketch::{Attention, Layout};
+use calumma_chamelemon::{Attention, Layout};
 
 use super::observation::{EdgeObservation, Observation};
 use super::victims::Victims;

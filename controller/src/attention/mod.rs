@@ -38,7 +38,7 @@ pub use observation::{EdgeObservation, Encoder, Lazy, Observation};
 pub use plan::{Plan, plan};
 pub use victims::{Victim, Victims};
 
-use calumma_sketch::{Attention, Layout};
+use calumma_chamelemon::{Attention, Layout};
 
 /// Plans one epoch after the other: [`plan`] with all that it needs.
 #[derive(Clone, Debug)]

@@ -4,9 +4,8 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::fmt;
 
-use calumma_sketch::{
-    AnyKey, Attention, FlowKey, HashFamily, Key, Layout, TowerSketch, WideKey, estimate,
-};
+use calumma_chamelemon::{Attention, Layout};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, TowerSketch, WideKey, estimate};
 
 use super::candidates::Candidates;
 use super::load;

@@ -1,6 +1,6 @@
 //! The decisions of sections 4.3.1 and 4.3.2, each with its reason.
 
-use calumma_sketch::{Attention, Layout, Partition, SampleRate};
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 
 use super::bounds::Bounds;
 use super::heavy_hitters::HhForecast;

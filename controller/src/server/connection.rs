@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 use calumma_wire::{FrameReader, MAX_FRAME_BYTES, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

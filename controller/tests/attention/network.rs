@@ -3,14 +3,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout};
 use calumma_controller::attention::{Bounds, Observation, Plan, Planner};
 use calumma_controller::report::{DecodeState, EpochReport, NetworkState};
 use calumma_controller::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_epoch::{EpochClock, Guards, Timeline};
-use calumma_sketch::{
-    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Key, KeyKind, Layout,
-    WideKey,
-};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, KeyKind, WideKey};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};

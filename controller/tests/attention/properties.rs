@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, LazyCell};
 
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_controller::attention::{
     Bounds, Candidates, EdgeObservation, Encoder, Observation, Planner, Victim, Victims,
 };
 use calumma_controller::report::{DecodeState, NetworkState};
-use calumma_sketch::{Attention, Layout, Partition, SampleRate};
 use proptest::prelude::*;
 
 /// What an observation is made of.

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::world::{World, flow, hash_key};
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_controller::report::{DecodeState, LossClass, NetworkState};
 use calumma_controller::{Analyser, EdgeInput, EpochInput, EpochReport, Tasks};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{
-    Arithmetic, Attention, FlowKey, Insertion, Layout, Level, Partition, SampleRate,
-};
+use calumma_sketch::{Arithmetic, FlowKey, Insertion, Level};
 use proptest::prelude::*;
 
 const EDGES: [&str; 3] = ["e1", "e2", "e3"];

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::EpochReport;
-use calumma_sketch::{Attention, HashKey, Layout};
+use calumma_sketch::HashKey;
 use calumma_wire::{FrameReader, Marking, Message, SwitchKind};
 
 use crate::world::World;

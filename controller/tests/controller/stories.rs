@@ -8,11 +8,12 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::world::{World, flow};
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::config::Config;
 use calumma_controller::report::EpochReport;
 use calumma_controller::server::{Running, start, unix_ns};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, HashKey, Key, Layout, WideKey};
+use calumma_sketch::{HashKey, Key, WideKey};
 use calumma_wire::{FrameReader, Holding, Marking, Message, Outcome, SwitchKind};
 use tokio::runtime::Runtime;
 

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout};
 use calumma_controller::EdgeInput;
-use calumma_sketch::{
-    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Key, Layout, WideKey,
-};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, WideKey};
 
 pub(crate) fn hash_key() -> HashKey {
     HashKey::from_bytes([9; 32])
@@ -90,7 +89,7 @@ impl<K: Key> World<K> {
     pub(crate) fn duplicate(&mut self, to: usize, key: K) {
         let hashes = self.family.hash(&key);
         let (_, _, _, egress, packets_out) = &mut self.edges[to];
-        egress.record(&key, &hashes, calumma_sketch::Hierarchy::HhCandidate);
+        egress.record(&key, &hashes, calumma_chamelemon::Hierarchy::HhCandidate);
         *packets_out += 1;
     }
 

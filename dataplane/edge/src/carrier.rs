@@ -11,7 +11,7 @@ mod flow_label;
 mod shim;
 mod tos;
 
-use calumma_sketch::Hierarchy;
+use calumma_chamelemon::Hierarchy;
 
 pub use self::flow_label::FlowLabel;
 pub use self::shim::Shim;

@@ -12,8 +12,9 @@ mod warming;
 
 use std::sync::Arc;
 
+use calumma_chamelemon::{AnyGroup, Attention, EgressGroups, IngressGroups};
 use calumma_epoch::{Due, EpochClock, Event, Finished, Guards, Rotation, Schedule, Timeline};
-use calumma_sketch::{AnyKey, Attention, EgressGroups, HashFamily, IngressGroups, KeyKind};
+use calumma_sketch::{AnyKey, HashFamily, KeyKind};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::counters::Counters;
@@ -419,7 +420,7 @@ impl Active {
                 let attention = self.timeline.freeze(epoch);
                 let groups = self.spare.pop().map(|(mut ingress, mut egress)| {
                     ingress.group.begin(attention, epoch);
-                    egress.group.begin(attention);
+                    egress.group.begin(attention, epoch);
                     (ingress, egress)
                 });
                 let (closed, unfinished) = self.rotation.arm(epoch, groups);
@@ -451,8 +452,9 @@ impl Active {
 
 #[cfg(test)]
 mod tests {
+    use calumma_chamelemon::Layout;
     use calumma_epoch::Guards;
-    use calumma_sketch::{HashKey, Layout};
+    use calumma_sketch::HashKey;
 
     use super::*;
     use crate::control::collect::{Collector, SessionPlan};

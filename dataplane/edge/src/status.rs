@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use calumma_sketch::Attention;
+use calumma_chamelemon::Attention;
 use serde::{Deserialize, Serialize};
 
 /// Epochs that are remembered.

@@ -2,9 +2,10 @@
 
 mod run;
 
+use calumma_chamelemon::Hierarchy;
 use calumma_epoch::timestamp_bit;
-use calumma_sketch::group::BURST;
-use calumma_sketch::{FlowKey, Hierarchy, Key, KeyKind, WideKey};
+use calumma_sketch::BURST;
+use calumma_sketch::{FlowKey, Key, KeyKind, WideKey};
 
 use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;

@@ -11,7 +11,7 @@ use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::tunnel::{Inside, Tunnels};
 use calumma_edge::parse::{Malformed, Unmeasured};
 use calumma_edge::worker::{DropMask, Policy};
-use calumma_sketch::group::BURST;
+use calumma_sketch::BURST;
 use passage::{CARRIERS, Edge, Passage, cut, whole};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use calumma_chamelemon::Layout;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::Layout;
 use calumma_wire::Message;
 use common::{Edge, Folder, free_address, iperf3_server, listen, status_when, totals, welcome};
 

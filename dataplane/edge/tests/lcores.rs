@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::{Attention, EgressGroups, IngressGroups, Layout};
 use calumma_edge::control::collect::{Collector, GivenUp, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{
-    AnyKey, Attention, EgressGroups, FlowKey, HashKey, IngressGroups, Key, Layout, Level,
-};
+use calumma_sketch::{AnyKey, FlowKey, HashKey, Key, Level};
 use proptest::prelude::*;
 
 const FIRST_EPOCH: u64 = 100;

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::Layout;
 use calumma_edge::control::unix_ns;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::Layout;
 use calumma_wire::Message;
 use common::{EAL, Edge, Folder, get, listen, status_when, totals, welcome};
 use serde_json::Value;

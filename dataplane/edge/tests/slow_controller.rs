@@ -6,9 +6,9 @@ mod common;
 use std::net::TcpListener;
 use std::sync::mpsc::channel;
 
+use calumma_chamelemon::Layout;
 use calumma_edge::status::Status;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::Layout;
 use calumma_wire::Message;
 use common::{EAL, Edge, Folder, listen, status_when, totals, welcome};
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::carrier::{Carrier, Shim, SignedTos};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
@@ -11,7 +12,7 @@ use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::Unmeasured;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, FermatSketch, FlowKey, HashFamily, HashKey, Key, Layout, WideKey};
+use calumma_sketch::{FermatSketch, FlowKey, HashFamily, HashKey, Key, WideKey};
 use proptest::prelude::*;
 
 const LENGTH_NS: u64 = 50_000_000;

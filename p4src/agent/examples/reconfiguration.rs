@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use calumma_bfrt::Options;
-use calumma_sketch::{Attention, Layout, Partition, SampleRate};
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_switchd::driver::Driver;
 use calumma_switchd::entries;
 use calumma_tna::{Program, Switch};

@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use calumma_sketch::{Arithmetic, Layout};
+use calumma_chamelemon::Layout;
+use calumma_sketch::Arithmetic;
 
 /// Ethernet type of collection packets: IEEE 802, for local use.
 pub const ETHER_TYPE: u16 = 0x88B5;

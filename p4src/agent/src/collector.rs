@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::ClientError;
+use calumma_chamelemon::Layout;
 use calumma_interface::{MAX_FRAME, Plug};
-use calumma_sketch::{Arithmetic, Layout};
+use calumma_sketch::Arithmetic;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::collection::{Clearing, Gathering, ReportError, Source};

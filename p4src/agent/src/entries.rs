@@ -4,8 +4,9 @@
 //! The tables of an epoch are keyed by its timestamp bit: entries for the next epoch never touch
 //! the one that is measured.
 
-use calumma_sketch::attention::sample_seed;
-use calumma_sketch::{Attention, HashFamily, Layout, Part};
+use calumma_chamelemon::{Attention, Layout};
+use calumma_sketch::hash::sample_seed;
+use calumma_sketch::{HashFamily, Part};
 
 use crate::program::WORD_BITS;
 
@@ -214,7 +215,7 @@ fn steps(part: &Part, group: u32) -> impl Iterator<Item = (u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use calumma_sketch::{Partition, SampleRate};
+    use calumma_chamelemon::{Partition, SampleRate};
     use proptest::prelude::*;
 
     use super::*;

@@ -4,7 +4,8 @@
 //! Constants other than sizes can't be seen from outside.
 
 use calumma_bfrt::{Info, InfoError, Value};
-use calumma_sketch::{Arithmetic, Attention, HashFamily, HashKey, Layout, Partition, SampleRate};
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
+use calumma_sketch::{Arithmetic, HashFamily, HashKey};
 
 use crate::collection::Source;
 use crate::collector::registers;

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use calumma_bfrt::ClientError;
 use calumma_bfrt::proto::TableEntry;
+use calumma_chamelemon::Attention;
 use calumma_epoch::{EpochClock, Timeline, timestamp_bit};
 use calumma_link::{SessionPlan, unix_ns};
-use calumma_sketch::{Attention, FermatSketch, TowerSketch};
+use calumma_sketch::{FermatSketch, TowerSketch};
 use tracing::{debug, error, warn};
 
 use crate::collection::Source;

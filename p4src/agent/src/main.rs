@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use calumma_bfrt::Info;
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 use calumma_switchd::config::Config;
 use calumma_switchd::{daemon, fits, program};
 use clap::{Args, Parser, Subcommand};

@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::{ClientError, Options};
+use calumma_chamelemon::Attention;
 use calumma_epoch::Timeline;
 use calumma_link::{Measurer, SessionPlan, unix_ns};
-use calumma_sketch::{Attention, HashFamily};
+use calumma_sketch::HashFamily;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 

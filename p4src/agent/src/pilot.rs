@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Value};
+use calumma_chamelemon::Attention;
 use calumma_epoch::{Due, EpochClock, Event, Schedule, timestamp_bit};
 use calumma_link::unix_ns;
-use calumma_sketch::Attention;
 use tracing::warn;
 
 use crate::driver::Driver;

@@ -5,8 +5,9 @@
 
 use std::fmt::Write;
 
+use calumma_chamelemon::Layout;
 use calumma_sketch::hash::{ROTATIONS, crc};
-use calumma_sketch::{Arithmetic, Insertion, KeyKind, Layout, Level, fermat};
+use calumma_sketch::{Arithmetic, Insertion, KeyKind, Level, fermat};
 
 /// Bits of a hash word that the program keeps for a bucket array.
 pub const WORD_BITS: u32 = 16;

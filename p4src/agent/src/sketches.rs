@@ -1,8 +1,9 @@
 //! From the registers of a finished group to its sketches, however the words came out of the switch.
 
+use calumma_chamelemon::Layout;
 use calumma_sketch::fermat::{Lanes, WordsError};
 use calumma_sketch::tower::CountersError;
-use calumma_sketch::{FermatSketch, FlowKey, Layout, TowerSketch};
+use calumma_sketch::{FermatSketch, FlowKey, TowerSketch};
 
 /// Words that make no sketch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,13 +7,11 @@ mod rig;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition};
 use calumma_epoch::EpochClock;
 use calumma_interface::{Cable, Plug};
 use calumma_link::unix_ns;
-use calumma_sketch::{
-    Arithmetic, Attention, EgressGroup, FlowKey, HashFamily, HashKey, Hierarchy, IngressGroup, Key,
-    Layout, Partition,
-};
+use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey, Key};
 use calumma_switchd::collector::Way;
 use calumma_wire::{Egress, Ingress, Message, Outcome, SwitchKind};
 

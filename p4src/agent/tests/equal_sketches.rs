@@ -2,7 +2,8 @@
 
 mod common;
 
-use calumma_sketch::{Arithmetic, Attention, EgressGroup, Hierarchy, IngressGroup, Partition};
+use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Partition};
+use calumma_sketch::Arithmetic;
 
 use common::{FABRIC, HOST, Numbers, Pair, attention, marked, packet};
 

@@ -4,9 +4,10 @@ mod rig;
 
 use std::time::Instant;
 
+use calumma_chamelemon::Layout;
 use calumma_interface::Plug;
 use calumma_link::unix_ns;
-use calumma_sketch::{Arithmetic, KeyKind, Layout};
+use calumma_sketch::{Arithmetic, KeyKind};
 use calumma_switchd::collector::Way;
 use calumma_wire::{Message, Outcome};
 

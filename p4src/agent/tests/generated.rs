@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use calumma_bfrt::Info;
-use calumma_sketch::{Arithmetic, Layout};
+use calumma_chamelemon::Layout;
+use calumma_sketch::Arithmetic;
 use calumma_switchd::{fits, program};
 use calumma_tna::Program;
 

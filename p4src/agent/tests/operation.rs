@@ -9,8 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::Attention;
 use calumma_interface::Plug;
-use calumma_sketch::{Arithmetic, Attention};
+use calumma_sketch::Arithmetic;
 use calumma_switchd::config::Config;
 use calumma_wire::Message;
 

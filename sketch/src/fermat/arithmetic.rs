@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::summed::Summed;
 use super::{prime, wrapping};
-use crate::key::KeyKind;
+use crate::key::{FlowKey, KeyKind, WideKey};
 
 /// How the fragments of flow keys are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -24,6 +25,14 @@ impl Arithmetic {
         match self {
             Self::Prime => prime::FRAGMENTS + 1,
             Self::Wrapping => wrapping::FRAGMENTS + 1,
+        }
+    }
+
+    /// Words of a bucket for keys of this kind, as [`words`](Self::words).
+    pub fn bucket_words(self, keys: KeyKind) -> usize {
+        match keys {
+            KeyKind::Ipv4 => <FlowKey as Summed>::words(self),
+            KeyKind::Dual => <WideKey as Summed>::words(self),
         }
     }
 

@@ -17,7 +17,7 @@
 
 use super::MAX_ARRAYS;
 use super::sketch::Shape;
-use crate::layout::Part;
+use crate::part::Part;
 
 /// Most buckets an array that an index reaches.
 const MOST_BUCKETS: usize = 1 << 28;

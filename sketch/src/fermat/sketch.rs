@@ -5,8 +5,8 @@ use super::{Arithmetic, Decoded, MAX_ARRAYS, decode};
 use crate::burst::{BURST, Column, ones, select};
 use crate::hash::{HashColumns, HashFamily, Hashes};
 use crate::key::{FlowKey, Key};
-use crate::layout::Part;
 use crate::memory::{lines, make_ready, prefer_huge_pages};
+use crate::part::Part;
 use crate::simd::{Engine, Isa, Work};
 
 /// What two sketches must have in common to be added or subtracted.
@@ -91,14 +91,14 @@ impl<K: Key> FermatSketch<K> {
     }
 
     /// Cache lines of the buckets.
-    pub(crate) fn lines(&self) -> usize {
+    pub fn lines(&self) -> usize {
         lines(&self.buckets)
     }
 
     /// Readies cache line number `line` of the buckets for being written to soon. Where there are fewer,
     /// gives by how many.
     #[inline]
-    pub(crate) fn make_ready(&mut self, line: usize) -> Option<usize> {
+    pub fn make_ready(&mut self, line: usize) -> Option<usize> {
         make_ready(&mut self.buckets, line)
     }
 
@@ -156,7 +156,7 @@ impl<K: Key> FermatSketch<K> {
     /// # Panics
     /// When a part reaches beyond the sketch.
     #[inline(always)]
-    pub(crate) fn encode_burst(
+    pub fn encode_burst(
         &mut self,
         isa: impl Isa,
         parts: &[Part; 4],

@@ -49,7 +49,7 @@ pub trait Summed: InBursts {
         buckets: &mut [Self::Bucket],
     );
 
-    /// Divides up to [`crate::group::BURST`] buckets by their counts.
+    /// Divides up to [`crate::burst::BURST`] buckets by their counts.
     fn divide<const PRIME: bool>(isa: impl Isa, buckets: &[Self::Bucket]) -> Divided<Self>;
 
     /// One of the keys that dividing gave.

@@ -115,14 +115,16 @@ impl HashFamily {
         }
     }
 
+    /// As [`hash`](Self::hash), within work that already runs on `isa`.
     #[inline(always)]
-    pub(crate) fn hash_with<K: Key>(&self, isa: impl Isa, key: &K) -> Hashes {
+    pub fn hash_with<K: Key>(&self, isa: impl Isa, key: &K) -> Hashes {
         let (x, y) = key.crc_pair(isa);
         Hashes::mix(isa.look_up(&self.tables, x), x, y)
     }
 
+    /// All hashes of a burst, column by column, within work that already runs on `isa`.
     #[inline(always)]
-    pub(crate) fn hash_keys<K: Key>(&self, isa: impl Isa, keys: &K::Burst) -> HashColumns {
+    pub fn hash_keys<K: Key>(&self, isa: impl Isa, keys: &K::Burst) -> HashColumns {
         let (x, y) = K::crcs(isa, keys);
         let [a, b, c, d] = isa.look_up_burst(&self.tables, &x, K::number(keys));
         let mix = |words: Column, rotation: u32| {
@@ -168,7 +170,7 @@ pub struct HashColumns {
 impl HashColumns {
     /// The hashes of one packet of the burst.
     #[inline(always)]
-    pub(crate) fn of(&self, packet: usize) -> Hashes {
+    pub fn of(&self, packet: usize) -> Hashes {
         let mut lanes = [0; LANES];
         for lane in 0..LANES {
             lanes[lane] = self.lanes[lane].0[packet];
@@ -283,4 +285,13 @@ mod tests {
         let seen = ROTATIONS[..3].iter().fold(0, |seen, &r| seen | low_bits.rotate_right(r));
         assert_eq!(seen, u32::MAX);
     }
+}
+
+/// The seed that decides which light-loss candidates epoch `epoch` samples, so that another part
+/// of the flows is looked at in every epoch. All switches compute it alike.
+pub fn sample_seed(epoch: u64) -> u16 {
+    let mut z = epoch.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (z ^ (z >> 31)) as u16
 }

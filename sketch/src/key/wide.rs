@@ -4,8 +4,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::{AnyKey, Keyed};
 use super::{FlowKey, Key, KeyKind};
-use crate::any::{AnyKey, Keyed};
 
 /// The 5-tuple of an IPv4 or IPv6 flow: 37 bytes, big-endian, in the order source address (16),
 /// destination address (16), source port (2), destination port (2), protocol (1). IPv4 addresses

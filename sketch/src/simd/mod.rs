@@ -75,7 +75,7 @@ pub trait Work {
 impl Engine {
     /// Does `work` with these instructions.
     #[inline(always)]
-    pub(crate) fn run<W: Work>(self, work: W) -> W::Output {
+    pub fn run<W: Work>(self, work: W) -> W::Output {
         match self {
             Self::Scalar => Scalar.run(work),
             #[cfg(target_arch = "x86_64")]

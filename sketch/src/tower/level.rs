@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::burst::Column;
-use crate::layout::Part;
+use crate::part::Part;
 
 /// Most counter arrays that the hash family has words for.
 pub const MAX_LEVELS: usize = 4;

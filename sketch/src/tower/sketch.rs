@@ -98,14 +98,14 @@ impl TowerSketch {
     }
 
     /// Cache lines of the counters.
-    pub(crate) fn lines(&self) -> usize {
+    pub fn lines(&self) -> usize {
         self.levels.iter().map(Counters::lines).sum()
     }
 
     /// Readies cache line number `line` of the counters for being written to soon. Where there are
     /// fewer, gives by how many.
     #[inline]
-    pub(crate) fn make_ready(&mut self, line: usize) -> Option<usize> {
+    pub fn make_ready(&mut self, line: usize) -> Option<usize> {
         self.levels.iter_mut().try_fold(line, |line, counters| counters.make_ready(line))
     }
 
@@ -162,11 +162,7 @@ impl TowerSketch {
     /// What the sketch's insertion is, the caller must say: code for both in one place would slow CM
     /// insertion down by a tenth.
     #[inline(always)]
-    pub(crate) fn insert_burst<const CM: bool>(
-        &mut self,
-        packets: usize,
-        hashes: &HashColumns,
-    ) -> Column {
+    pub fn insert_burst<const CM: bool>(&mut self, packets: usize, hashes: &HashColumns) -> Column {
         let mut sizes = Column([OVERFLOW; BURST]);
         if CM {
             for (level, counters) in self.levels.iter_mut().enumerate() {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
-use proptest::prelude::{Just, Strategy, prop, prop_oneof};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -23,14 +22,6 @@ pub fn random_keys(rng: &mut impl Rng, number: usize) -> Vec<FlowKey> {
     let mut seen = HashSet::with_capacity(number);
     let keys = std::iter::repeat_with(|| FlowKey::from_bytes(rng.random()));
     keys.filter(|&key| seen.insert(key)).take(number).collect()
-}
-
-/// Numbers of flows packet by packet, each below `flows`: single packets in between, and trains of one flow.
-pub fn trains(flows: u32, most: usize) -> impl Strategy<Value = Vec<u32>> {
-    let train = (0..flows, prop_oneof![Just(1), 2..12_usize, 12..80_usize]);
-    prop::collection::vec(train, 0..most).prop_map(|trains| {
-        trains.into_iter().flat_map(|(flow, packets)| std::iter::repeat_n(flow, packets)).collect()
-    })
 }
 
 /// A kind of key set, and how as many keys of it as wanted are made.

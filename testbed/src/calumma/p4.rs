@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 use calumma_switchd::program::{contract, defines};
 use calumma_tna::Program;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 use calumma_switchd::program::defines;
 
 use super::p4;

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use calumma_bfrt::Options;
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{Attention, HashKey, Layout, Partition, SampleRate};
+use calumma_sketch::HashKey;
 use calumma_switchd::driver::Driver;
 use calumma_switchd::entries;
 use calumma_tna::Switch;

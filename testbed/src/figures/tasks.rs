@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::report::EpochReport;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_sketch::{Attention, HashKey, Layout, WideKey};
+use calumma_sketch::{HashKey, WideKey};
 
 use super::Context;
 use crate::accuracy::{Accuracy, f1};

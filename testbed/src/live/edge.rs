@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use calumma_sketch::Layout;
+use calumma_chamelemon::Layout;
 
 use super::wiring::Wiring;
 use crate::calumma::{Device, Hardware, Place, Switch, Tofino, Wire};

@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use calumma_chamelemon::Layout;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
-use calumma_sketch::Layout;
 
 use self::applications::Applications;
 use self::edge::EdgeSwitch;

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail};
+use calumma_chamelemon::Run;
 use calumma_edge::carrier::PlainTos;
 use calumma_edge::parse::{Parsed, parse};
 use calumma_epoch::{EpochClock, timestamp_bit};
-use calumma_sketch::{Run, WideKey};
+use calumma_sketch::WideKey;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::faults::{DOUBLED, LOG_GROUP, LOST};
@@ -161,9 +162,9 @@ fn key_of(packet: &[u8]) -> Option<WideKey> {
 mod tests {
     use super::*;
     use crate::workload::{frame, host_address, host_address6};
+    use calumma_chamelemon::Hierarchy;
     use calumma_edge::carrier::Mark;
     use calumma_epoch::Guards;
-    use calumma_sketch::Hierarchy;
 
     #[test]
     fn a_packet_is_noted_for_the_epoch_it_entered_in_and_by_its_hierarchy() {

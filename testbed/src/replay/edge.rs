@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use calumma_chamelemon::IngressGroup;
 use calumma_controller::analyse::EdgeInput;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::Frame;
 use calumma_edge::worker::{Policy, Worker};
-use calumma_sketch::{AnyKey, IngressGroup, Key, TowerSketch, either};
+use calumma_sketch::{AnyKey, Key, TowerSketch, either};
 use calumma_wire::{Defects, Egress, Ingress, Upstream, Upstreams};
 
 #[derive(Debug)]

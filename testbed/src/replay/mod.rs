@@ -9,12 +9,13 @@ mod file;
 mod lose;
 
 use anyhow::Result;
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::{Analyser, EpochInput, Tasks};
 use calumma_controller::report::EpochReport;
 use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::packet::Frame;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, HashKey, Layout, WideKey};
+use calumma_sketch::{HashKey, WideKey};
 
 use self::edge::Edge;
 pub use self::file::run;

@@ -15,11 +15,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use calumma_chamelemon::Layout;
 use calumma_controller::analyse::Tasks;
 use calumma_controller::attention::Bounds;
 use calumma_controller::config::{AttentionSection, EpochSection};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{HashKey, KeyKind, Layout};
+use calumma_sketch::{HashKey, KeyKind};
 use calumma_switchd::program;
 use serde::Deserialize;
 

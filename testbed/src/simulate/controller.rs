@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use calumma_chamelemon::Attention;
 use calumma_controller::analyse::{Analyser, DecodedEpoch};
 use calumma_controller::attention::{Observation, Planner};
 use calumma_controller::collect::{Collector, Step};
 use calumma_controller::report::{EpochReport, PlanReport};
 use calumma_epoch::Timeline;
-use calumma_sketch::Attention;
 use calumma_wire::{FrameReader, Message};
 
 use super::Setup;

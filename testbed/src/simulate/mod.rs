@@ -18,11 +18,12 @@ mod truth;
 
 use std::time::Duration;
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::attention::Bounds;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, HashKey, Layout};
+use calumma_sketch::HashKey;
 
 pub use self::clock::SwitchClock;
 pub use self::network::Simulation;

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, ensure};
+use calumma_chamelemon::Run;
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::{self, Packet};
 use calumma_edge::worker::MarkedRun;
-use calumma_sketch::{Run, WideKey};
+use calumma_sketch::WideKey;
 use calumma_wire::FrameReader;
 
 use super::controller::{Controller, Reported};

@@ -2,11 +2,12 @@
 //! sockets are missing.
 
 use anyhow::Result;
+use calumma_chamelemon::{Attention, IngressGroup};
 use calumma_controller::report;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{MarkedRun, Policy, Worker};
-use calumma_sketch::{Attention, FlowKey, IngressGroup, Key, KeyKind, WideKey, either};
+use calumma_sketch::{FlowKey, Key, KeyKind, WideKey, either};
 use calumma_wire::{Defects, Message, SideHead, encode_egress, encode_ingress};
 
 use super::edge::side_head;

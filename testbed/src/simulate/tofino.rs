@@ -3,12 +3,13 @@
 //! here; live fabrics have both.
 
 use anyhow::{Context, Result};
+use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::packet::Packet;
 use calumma_edge::worker::MarkedRun;
 use calumma_epoch::{Event, Schedule, Timeline, timestamp_bit};
-use calumma_sketch::{Attention, HashFamily, Layout, WideKey};
+use calumma_sketch::{HashFamily, WideKey};
 use calumma_switchd::collection::Source;
 use calumma_switchd::collector::registers;
 use calumma_switchd::entries::{self, Match, TableEntry};

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use calumma_chamelemon::{Hierarchy, Run};
 use calumma_controller::report::{EpochReport, LossClass};
-use calumma_sketch::{Hierarchy, Run, WideKey};
+use calumma_sketch::WideKey;
 
 use crate::workload::Fate;
 

@@ -4,7 +4,8 @@
 
 #![no_main]
 
-use calumma_sketch::{Layout, Level};
+use calumma_chamelemon::Layout;
+use calumma_sketch::Level;
 use calumma_wire::{FrameReader, Message};
 use libfuzzer_sys::fuzz_target;
 

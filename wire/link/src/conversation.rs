@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{Attention, FermatSketch, HashFamily, HashKey, Key, Layout, TowerSketch};
+use calumma_sketch::{FermatSketch, HashFamily, HashKey, Key, TowerSketch};
 use calumma_wire::{
     Defects, Holding, Marking, Message, Outcome, SideHead, SwitchKind, encode_egress,
     encode_ingress,

@@ -1,10 +1,8 @@
 //! One message of every kind, with small sketches that really recorded packets.
 
+use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout, Partition, SampleRate};
 use calumma_epoch::Guards;
-use calumma_sketch::{
-    Attention, EgressGroup, FlowKey, HashFamily, HashKey, IngressGroup, Key, KeyKind, Layout,
-    Level, Partition, SampleRate, WideKey,
-};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, KeyKind, Level, WideKey};
 use calumma_wire::{
     Defects, Egress, Holding, Ingress, Marking, Message, Outcome, SwitchKind, Upstream,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
-use calumma_sketch::Attention;
+use calumma_chamelemon::Attention;
 use calumma_wire::{Holding, Marking, Message, SwitchKind};
 use serde::Serialize;
 use tokio::sync::mpsc;

@@ -1,7 +1,7 @@
 //! Which attention holds from which epoch on, who decided it, and which edges know.
 
+use calumma_chamelemon::Attention;
 use calumma_epoch::Timeline;
-use calumma_sketch::Attention;
 use calumma_wire::{Holding, Message, Outcome};
 use serde::Serialize;
 use tracing::{error, info, warn};

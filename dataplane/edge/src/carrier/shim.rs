@@ -9,7 +9,7 @@
 //! t is the timestamp bit, hh the hierarchy, v the version (1). A marked packet is longer by four
 //! bytes, which the network's MTU must allow. The packet leaves the network as it came.
 
-use calumma_sketch::group::BURST;
+use calumma_sketch::BURST;
 
 use super::{Carry, Mark};
 use crate::packet::Packet;

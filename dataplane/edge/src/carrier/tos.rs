@@ -142,7 +142,7 @@ mod tests {
     use crate::packet::Frame;
     use crate::parse::ipv6::tests::packet as ipv6_packet;
     use crate::parse::tests::{checksum, udp};
-    use calumma_sketch::Hierarchy;
+    use calumma_chamelemon::Hierarchy;
     use proptest::prelude::*;
 
     #[test]

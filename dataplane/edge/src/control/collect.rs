@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-pub use calumma_link::SessionPlan;
-use calumma_sketch::group::BURST;
-use calumma_sketch::{
-    AnyKey, Attention, EgressGroup, EgressGroups, FlowKey, HashFamily, Hierarchy, IngressGroup,
-    IngressGroups, Key,
+use calumma_chamelemon::{
+    AnyGroup, Attention, EgressGroup, EgressGroups, Hierarchy, IngressGroup, IngressGroups,
 };
+pub use calumma_link::SessionPlan;
+use calumma_sketch::BURST;
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::counters::Counters;
@@ -266,12 +266,12 @@ impl Collector {
         plan.layout.validate()?;
         plan.attention.validate(&plan.layout)?;
         let mut ingress = IngressRecord {
-            group: AnyKey::<IngressGroups>::new(&plan.layout, plan.attention, plan.first_epoch)?,
+            group: IngressGroups::empty(&plan.layout, plan.attention, plan.first_epoch)?,
             packets: 0,
             stall_ns: 0,
         };
         let mut egress = EgressRecord {
-            group: AnyKey::<EgressGroups>::new(&plan.layout, plan.attention)?,
+            group: EgressGroups::empty(&plan.layout, plan.attention)?,
             packets: 0,
             foreign_packets: 0,
             stall_ns: 0,

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
 use calumma_link::{
     Conversation, EgressSide, Identity, IngressSide, Measurer, Supervisor, Told, UNDELIVERED,
 };
-use calumma_sketch::{AnyKey, Attention, EgressGroup, IngressGroup, Key, either};
+use calumma_sketch::{AnyKey, Key, either};
 use calumma_wire::{Defects, Holding, Marking, SwitchKind};
 use tracing::error;
 

@@ -6,7 +6,7 @@
 use std::convert::identity;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use calumma_sketch::group::BURST;
+use calumma_sketch::BURST;
 
 use super::config::InterfaceId;
 use super::counters::Reason;

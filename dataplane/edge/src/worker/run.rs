@@ -3,8 +3,9 @@
 //! Sketches, marks and counters are those that the same packets would have left one after another;
 //! only headers are not there to be parsed or written to.
 
+use calumma_chamelemon::{Hierarchy, Run};
 use calumma_epoch::timestamp_bit;
-use calumma_sketch::{Hierarchy, Key, Run};
+use calumma_sketch::Key;
 
 use super::Worker;
 use crate::measure::Active;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout};
 use calumma_edge::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
 use calumma_edge::measure::{
     EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
@@ -12,7 +13,7 @@ use calumma_edge::parse::tunnel::{self, Tunnels};
 use calumma_edge::parse::{Parsed, Unmeasured, parse};
 use calumma_edge::worker::{DropMask, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{AnyKey, Attention, EgressGroup, HashFamily, HashKey, IngressGroup, Layout};
+use calumma_sketch::{AnyKey, HashFamily, HashKey};
 use crossbeam_channel::{Receiver, Sender};
 
 /// No passage takes as long.

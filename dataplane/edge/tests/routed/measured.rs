@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::control::collect::{Part, SessionPlan};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{Attention, FlowKey, HashFamily, HashKey, Key, Layout};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Key};
 
 use crate::edge::{Edge, F0, H0, mac};
 use crate::frames::{Udp, body, ethernet, station};

@@ -5,9 +5,8 @@
 
 use std::path::Path;
 
-use calumma_sketch::{
-    Arithmetic, Attention, FlowKey, HashFamily, HashKey, Layout, Partition, SampleRate,
-};
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
+use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
 use calumma_switchd::entries::{self, Match, TableEntry};
 use calumma_switchd::program;
 use calumma_tna::{Entry, FieldMatch, Program, Switch};

@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_interface::{Cable, MAX_FRAME, Plug};
 use calumma_link::{Signals, unix_ns};
-use calumma_sketch::{Arithmetic, Attention, HashKey, Layout, Level, Partition, SampleRate};
+use calumma_sketch::{Arithmetic, HashKey, Level};
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
 use calumma_switchd::{daemon, program};

@@ -4,11 +4,11 @@
 //! and buckets. A simulation of a hundred thousand flows an epoch can't afford every packet. What a run
 //! leaves in the sketches is, bit for bit, what its packets would have left one by one.
 
+use calumma_sketch::simd::{Isa, Work};
+use calumma_sketch::{HashFamily, Hashes, Key};
+
 use super::{EgressGroup, IngressGroup};
-use crate::attention::Hierarchy;
-use crate::hash::{HashFamily, Hashes};
-use crate::key::Key;
-use crate::simd::{Isa, Work};
+use crate::plane::attention::Hierarchy;
 
 /// Packets of a burst that are recorded in the time of one run.
 const PACKETS_OF_A_RUN: usize = 8;
@@ -180,9 +180,8 @@ impl<K: Key> Work for LeaveRuns<'_, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Attention, FlowKey, HashFamily, HashKey, Insertion, Layout, Level, Partition, SampleRate,
-    };
+    use crate::{Attention, Layout, Partition, SampleRate};
+    use calumma_sketch::{FlowKey, HashKey, Insertion, Level};
     use proptest::prelude::*;
 
     proptest! {

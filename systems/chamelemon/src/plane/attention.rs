@@ -3,10 +3,10 @@
 //! Sections 3.2 and 4.3 of the ChameleMon paper. Deciding *where* attention should go is the
 //! controller's work, not this module's.
 
+use calumma_sketch::Hashes;
 use serde::{Deserialize, Serialize};
 
-use crate::hash::Hashes;
-use crate::layout::{Layout, Partition};
+use super::layout::{Layout, Partition};
 
 /// The class of a packet's flow at the moment it enters the network; two bits on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -206,15 +206,6 @@ impl Attention {
             + u32::from(heavy_loss | heavy_hitter)
             + u32::from(heavy_hitter)
     }
-}
-
-/// The seed that decides which light-loss candidates epoch `epoch` samples, so that another part
-/// of the flows is looked at in every epoch. All switches compute it alike.
-pub fn sample_seed(epoch: u64) -> u16 {
-    let mut z = epoch.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (z ^ (z >> 31)) as u16
 }
 
 #[cfg(test)]

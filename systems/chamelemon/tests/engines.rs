@@ -2,11 +2,11 @@
 
 mod common;
 
-use calumma_sketch::group::BURST;
-use calumma_sketch::{
-    Arithmetic, Attention, EgressGroup, Engine, FermatSketch, FlowKey, Hierarchy, IngressGroup,
-    Insertion, KeyKind, Layout, Level, Partition, SampleRate, Shape,
+use calumma_chamelemon::{
+    Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition, SampleRate,
 };
+use calumma_sketch::BURST;
+use calumma_sketch::{Arithmetic, Engine, FermatSketch, FlowKey, Insertion, KeyKind, Level, Shape};
 use common::{family, trains};
 use proptest::prelude::*;
 

@@ -4,19 +4,19 @@
 
 mod run;
 
-use crate::attention::{Attention, Hierarchy, sample_seed};
-use crate::burst::Column;
-use crate::fermat::FermatSketch;
-use crate::hash::{HashFamily, Hashes};
-use crate::key::{FlowKey, Key};
-use crate::layout::{Layout, LayoutError, Part};
-use crate::simd::{Isa, Work};
-use crate::tower::{Insertion, TowerSketch};
+use calumma_sketch::burst::Column;
+use calumma_sketch::hash::sample_seed;
+use calumma_sketch::simd::{Isa, Work};
+use calumma_sketch::{
+    FermatSketch, FlowKey, HashFamily, Hashes, Insertion, Key, Part, TowerSketch,
+};
+
+use super::attention::{Attention, Hierarchy};
+use super::layout::{Layout, LayoutError};
 
 use self::run::{EnterRuns, LeaveRuns, few_runs};
 
 pub use self::run::Run;
-pub use crate::burst::BURST;
 
 /// Flow classifier and upstream flow encoder of one epoch: the ingress role.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +81,7 @@ impl<K: Key> IngressGroup<K> {
         hierarchy
     }
 
-    /// Records a burst of at most [`BURST`] packets in order and gives each one's hierarchy. Step
+    /// Records a burst of at most [`BURST`](calumma_sketch::BURST) packets in order and gives each one's hierarchy. Step
     /// by step for the whole burst, so that its cache lines are under way together: one a packet in
     /// each array of counters and of buckets. About 28 cycles a packet in the default layout with
     /// AVX-512 (EPYC of family 26), about 47 with AVX2 (family 25, half the L2 cache);
@@ -224,7 +224,7 @@ impl<K: Key> EgressGroup<K> {
         true
     }
 
-    /// Records a burst of at most [`BURST`] packets under the hierarchies they carry, and gives the
+    /// Records a burst of at most [`BURST`](calumma_sketch::BURST) packets under the hierarchies they carry, and gives the
     /// number of those whose hierarchy has no buckets in this epoch. One cache line a packet in each
     /// array of buckets; about 21 cycles a packet in the default layout with AVX-512, as measured for
     /// [`IngressGroup::record_burst`]: 11 to hash, 10 for three buckets. Ingress does the same and in 8

@@ -7,11 +7,9 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::cell::Cell;
 
-use calumma_sketch::group::BURST;
-use calumma_sketch::{
-    Arithmetic, Attention, EgressGroup, Engine, FermatSketch, FlowKey, Hashes, Hierarchy,
-    IngressGroup, Layout, Shape,
-};
+use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout};
+use calumma_sketch::BURST;
+use calumma_sketch::{Arithmetic, Engine, FermatSketch, FlowKey, Hashes, Shape};
 use common::family;
 
 thread_local! {

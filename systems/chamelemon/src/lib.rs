@@ -1,0 +1,14 @@
+//! ChameleMon: packet loss and six accumulation tasks from sketches at the edge, with attention that
+//! follows the state of the network (ChameleMon paper, sections 3 and 4).
+//!
+//! [`plane`] is what an lcore keeps for one epoch: a flow classifier and flow encoders, divided by the
+//! attention that holds. [`Layout`] fixes what all switches of a deployment must share,
+//! [`Attention`] what the controller may move from epoch to epoch. What the controller makes of it is
+//! not here.
+
+pub mod plane;
+
+pub use plane::any::{AnyGroup, EgressGroups, IngressGroups};
+pub use plane::attention::{Attention, AttentionError, Hierarchy, SampleRate};
+pub use plane::group::{EgressGroup, IngressGroup, Run};
+pub use plane::layout::{Layout, LayoutError, Partition};

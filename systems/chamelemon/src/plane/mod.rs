@@ -1,0 +1,6 @@
+//! What an edge switch keeps and does for ChameleMon, packet by packet: no I/O, no clock.
+
+pub mod any;
+pub mod attention;
+pub mod group;
+pub mod layout;
