@@ -75,7 +75,7 @@ pub struct Circulated {
     pub left: [u64; 2],
     /// Packets that entered and left in epochs which one lcore has recorded and another has not finished: no
     /// report has them.
-    pub given_up: [u64; 2],
+    pub discarded: [u64; 2],
     /// Packets that entered in complete epochs, less those that left in them.
     pub vanished: u64,
     /// Packets that the reports on complete epochs say were lost.
@@ -102,13 +102,13 @@ impl Circulated {
                 "entered",
                 self.entered[0],
                 "entered by the reports or were given up",
-                self.entered[1] + self.given_up[0],
+                self.entered[1] + self.discarded[0],
             ),
             (
                 "left",
                 self.left[0],
                 "left by the reports or were given up",
-                self.left[1] + self.given_up[1],
+                self.left[1] + self.discarded[1],
             ),
             ("vanished", self.vanished, "could have", 0),
             ("lost by the reports", self.reported_lost, "could have been", 0),
@@ -261,7 +261,7 @@ fn account(reports: &[EpochReport], totals: &BTreeMap<String, u64>) -> Result<Ci
             .collect(),
         entered: [total("ingress.recorded")?, sum(&|report| packets(report)[0])],
         left: [total("egress.recorded")?, sum(&|report| packets(report)[1])],
-        given_up: [total("given_up.ingress")?, total("given_up.egress")?],
+        discarded: [total("discarded.ingress")?, total("discarded.egress")?],
         vanished: sum(&|report| {
             let [entered, left] = packets(report);
             if report.complete { entered.abs_diff(left) } else { 0 }

@@ -10,19 +10,16 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use calumma_chamelemon::{EgressGroups, IngressGroup, IngressGroups};
+use calumma_chamelemon::{ChameleMon, EgressGroup, IngressGroup};
 use calumma_edge::carrier::{Carrier, Tos};
-use calumma_edge::measure::{
-    EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
-};
+use calumma_edge::measure::{Measurement, Side};
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::{Malformed, Parsed, Unmeasured, parse};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards, timestamp_bit};
-use calumma_sketch::BURST;
-use calumma_sketch::{AnyKey, Arithmetic, FlowKey, KeyKind};
+use calumma_plane::{LcoreMerger, Part};
+use calumma_sketch::{Arithmetic, BURST};
 use calumma_testbed::capture::Capture;
-use crossbeam_channel::{Receiver, Sender, bounded};
 
 use common::{FABRIC, HOST, Numbers, Pair, attention, packet};
 
@@ -34,46 +31,28 @@ const DSCP: u8 = 0b101_000;
 /// The software edge in virtual time.
 struct Software {
     worker: Worker,
-    inbox: Sender<ToWorker>,
-    outbox: Receiver<FromWorker>,
+    merger: LcoreMerger,
     clock: EpochClock,
 }
 
 impl Software {
     /// A worker that measures as `pair` does, from [`FIRST_EPOCH`] on.
     fn new(pair: &Pair) -> Software {
-        let (inbox, to_worker) = bounded(64);
-        let (from_worker, outbox) = bounded(64);
-        let mailbox = Mailbox { inbox: to_worker, outbox: from_worker };
+        let (mut merger, mut mailboxes) = LcoreMerger::new(1);
         let carrier = Carrier::Tos(Tos { dscp: DSCP });
         let policy = Policy { carrier, ..Policy::default() };
-        let worker = Worker::new(policy, Measurement::new(mailbox));
+        let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let session = Session {
-            number: 1,
-            keys: KeyKind::Ipv4,
-            family: Arc::new(pair.family.clone()),
-            clock,
-            first_epoch: FIRST_EPOCH,
-            attention: pair.attention,
-        };
-        let mut software = Software { worker, inbox, outbox, clock };
-        software.send(ToWorker::Begin(Box::new(session)));
-        software.worker.advance_to(clock.start_of(FIRST_EPOCH - 1));
-        software
+        let (layout, family) = (pair.layout.clone(), Arc::new(pair.family.clone()));
+        let keys = layout.keys;
+        let system = ChameleMon::new(layout, family, pair.attention, FIRST_EPOCH).unwrap();
+        merger.begin(clock, FIRST_EPOCH, keys, vec![Box::new(system)]);
+        worker.advance_to(clock.start_of(FIRST_EPOCH - 1));
+        Software { worker, merger, clock }
     }
 
-    fn send(&self, message: ToWorker) {
-        self.inbox.send(message).unwrap();
-    }
-
-    /// Empty groups for an epoch, and on to its beginning.
-    fn begin(&mut self, pair: &Pair, epoch: u64) {
-        let group = IngressGroups::empty(&pair.layout, pair.attention, epoch).unwrap();
-        let ingress = Box::new(IngressRecord { group, packets: 0, stall_ns: 0 });
-        let group = EgressGroups::empty(&pair.layout, pair.attention).unwrap();
-        let egress = EgressRecord { group, packets: 0, foreign_packets: 0, stall_ns: 0 };
-        self.send(ToWorker::Groups(ingress, Box::new(egress)));
+    /// On to the beginning of an epoch.
+    fn begin(&mut self, epoch: u64) {
         self.worker.advance_to(self.clock.start_of(epoch));
     }
 }
@@ -93,7 +72,7 @@ impl Both {
         let mut pair = Pair::new(arithmetic, attention());
         let mut software = Software::new(&pair);
         pair.begin(FIRST_EPOCH);
-        software.begin(&pair, FIRST_EPOCH);
+        software.begin(FIRST_EPOCH);
         let in_flight = VecDeque::new();
         Both { pair, software, epoch: FIRST_EPOCH, in_flight, entered: 0 }
     }
@@ -148,7 +127,7 @@ impl Both {
         let over = self.epoch;
         self.epoch += 1;
         self.pair.begin(self.epoch);
-        self.software.begin(&self.pair, self.epoch);
+        self.software.begin(self.epoch);
         while !self.in_flight.is_empty() {
             self.leave();
         }
@@ -157,23 +136,29 @@ impl Both {
         self.software.worker.advance_to(self.software.clock.take_time(over) + 2);
         let bit = timestamp_bit(over);
         let mut compared = [false; 2];
-        while let Ok(message) = self.software.outbox.try_recv() {
-            match message {
-                FromWorker::Ingress { epoch, record, .. } => {
-                    assert_eq!(epoch, over);
-                    compared[0] = true;
-                    self.compare_ingress(record.group.get().unwrap(), bit);
+        for part in self.software.merger.poll() {
+            let (system, epoch, side, record) = match part {
+                Part::Side { system, epoch, side, record, .. } => (system, epoch, side, record),
+                Part::Sealed { late_packets, .. } => {
+                    assert_eq!(late_packets, 0);
+                    continue;
                 }
-                FromWorker::Egress { epoch, record, .. } => {
-                    assert_eq!(epoch, over);
+            };
+            assert_eq!(epoch, over);
+            match side {
+                Side::Ingress => {
+                    compared[0] = true;
+                    self.compare_ingress(&record.get::<IngressGroup>().unwrap().group, bit);
+                }
+                Side::ByBit => {
                     compared[1] = true;
                     let buckets = self.pair.layout.downstream_buckets;
                     let words = self.pair.encoder("downstream", bit, buckets);
-                    let group = record.group.get::<FlowKey>().unwrap();
+                    let group = &record.get::<EgressGroup>().unwrap().group;
                     assert!(group.downstream().words().eq(words), "downstream, epoch {epoch}");
                 }
-                FromWorker::Sealed { late_packets, .. } => assert_eq!(late_packets, 0),
             }
+            self.software.merger.recycle(system, side, record);
         }
         assert_eq!(compared, [true, true], "both groups of epoch {over}");
         self.pair.clear(bit);

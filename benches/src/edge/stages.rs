@@ -6,16 +6,16 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use calumma_chamelemon::{
-    Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition, SampleRate,
+    Attention, ChameleMon, Hierarchy, IngressGroup, Layout, Partition, SampleRate,
 };
 use calumma_edge::carrier::{Mark, PlainTos};
-use calumma_edge::measure::{EgressRecord, IngressRecord, Mailbox, Measurement, Session, ToWorker};
+use calumma_edge::measure::Measurement;
 use calumma_edge::packet::Packet;
 use calumma_edge::parse::parse;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::BURST;
-use calumma_sketch::{FlowKey, HashFamily, HashKey, Hashes, KeyKind};
+use calumma_plane::LcoreMerger;
+use calumma_sketch::{BURST, FlowKey, HashFamily, HashKey, Hashes};
 
 use crate::measure::{Case, Watch};
 use crate::workload;
@@ -136,31 +136,10 @@ fn case(name: &str, keys: Arc<Vec<FlowKey>>, mut work: Step) -> Case<'static> {
 /// A worker in the middle of an epoch that it measures.
 fn worker(layout: &Layout, attention: Attention, family: HashFamily) -> Worker {
     let clock = EpochClock::new(EPOCH_NS, Guards::default()).expect("a valid clock");
-    let (tell, inbox) = crossbeam_channel::bounded(4);
-    let (outbox, _) = crossbeam_channel::bounded(4);
-    let session = Session {
-        number: 1,
-        keys: KeyKind::Ipv4,
-        family: Arc::new(family),
-        clock,
-        first_epoch: 10,
-        attention,
-    };
-    let ingress = IngressGroup::<FlowKey>::new(layout, attention, 10).expect("a valid attention");
-    let egress = EgressGroup::<FlowKey>::new(layout, attention).expect("a valid attention");
-    let groups = ToWorker::Groups(
-        Box::new(IngressRecord { group: ingress.into(), packets: 0, stall_ns: 0 }),
-        Box::new(EgressRecord {
-            group: egress.into(),
-            packets: 0,
-            foreign_packets: 0,
-            stall_ns: 0,
-        }),
-    );
-    for message in [ToWorker::Begin(Box::new(session)), groups] {
-        tell.send(message).expect("room for two");
-    }
-    let mut worker = Worker::new(Policy::default(), Measurement::new(Mailbox { inbox, outbox }));
+    let system = ChameleMon::new(layout.clone(), Arc::new(family), attention, 10);
+    let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+    merger.begin(clock, 10, layout.keys, vec![Box::new(system.expect("a valid attention"))]);
+    let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
     worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);
     worker

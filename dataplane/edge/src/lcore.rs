@@ -6,14 +6,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
+use dpdk::{Burst, RxQueue, TxQueue};
 
 use crate::config::{Role, Settings};
 use crate::control::unix_ns;
 use crate::forward::router::Router;
 use crate::live::{Line, Report, ToLcore};
 use crate::measure::{Leaving, Moment};
-use crate::packet::Packet;
 use crate::profile::Profile;
 use crate::worker::{DropMask, Worker};
 
@@ -24,38 +23,6 @@ const SMALL_BURST: usize = 8;
 
 /// How many such bursts there are, the one before which it happens included.
 const SMALL_BURSTS: u32 = 4;
-
-impl Packet for Mbuf {
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        self.data()
-    }
-
-    #[inline]
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        self.data_mut()
-    }
-
-    #[inline]
-    fn wire_len(&self) -> usize {
-        self.pkt_len()
-    }
-
-    #[inline]
-    fn headroom(&self) -> usize {
-        Mbuf::headroom(self)
-    }
-
-    #[inline]
-    fn prepend(&mut self, len: usize) -> bool {
-        Mbuf::prepend(self, len).is_some()
-    }
-
-    #[inline]
-    fn adj(&mut self, len: usize) -> bool {
-        Mbuf::adj(self, len)
-    }
-}
 
 /// One port as this lcore sees it: its own queues.
 pub struct PortQueues {

@@ -10,22 +10,18 @@
 //! very same worker in virtual time. [`control`] is the thread beside the lcores that talks to the
 //! controller and hands empty groups out and full ones on.
 
-pub mod carrier;
 pub mod config;
 pub mod control;
-pub mod counters;
 pub mod cpus;
 pub mod forward;
 pub mod lcore;
 pub mod live;
-pub mod measure;
 pub mod metrics;
-pub mod packet;
-pub mod parse;
 pub mod process;
 pub mod profile;
 pub mod status;
 pub mod switch;
 pub mod telemetry;
 pub mod top;
-pub mod worker;
+
+pub use calumma_plane::{carrier, counters, measure, packet, parse, worker};

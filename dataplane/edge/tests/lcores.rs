@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use calumma_chamelemon::{Attention, EgressGroups, IngressGroups, Layout};
-use calumma_edge::control::collect::{Collector, GivenUp, Part, SessionPlan};
+use calumma_edge::control::collect::{Collector, Discarded, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet;
 use calumma_edge::worker::{Policy, Worker};
@@ -119,7 +119,7 @@ struct Accounts {
     recorded: [u64; 2],
     /// In what the switch finished.
     told: [u64; 2],
-    given_up: GivenUp,
+    discarded: Discarded,
 }
 
 /// Lets a packet enter and leave at each lcore every millisecond for ten epochs, while some stand still: an
@@ -168,7 +168,7 @@ fn accounts(lcores: usize, stalls: &[(usize, u64, u64)]) -> Accounts {
         }
     }
     collector.finish();
-    accounts.given_up = collector.given_up();
+    accounts.discarded = collector.discarded();
     for Worker { counters, .. } in &workers {
         accounts.recorded[0] += counters.ingress_recorded;
         accounts.recorded[1] += counters.egress_recorded;
@@ -177,24 +177,24 @@ fn accounts(lcores: usize, stalls: &[(usize, u64, u64)]) -> Accounts {
 }
 
 #[test]
-fn what_one_lcore_recorded_while_another_stood_still_is_counted_as_given_up() {
+fn what_one_lcore_recorded_while_another_stood_still_is_counted_as_discarded() {
     let undisturbed = accounts(2, &[]);
-    assert_eq!(undisturbed.given_up, GivenUp::default());
+    assert_eq!(undisturbed.discarded, Discarded::default());
     assert!(undisturbed.recorded[0] > 800 && undisturbed.recorded == undisturbed.told);
     let disturbed = accounts(2, &[(1, 120, 350)]);
-    assert!(disturbed.given_up.ingress > 50 && disturbed.given_up.egress > 50, "{disturbed:?}");
+    assert!(disturbed.discarded.ingress > 50 && disturbed.discarded.egress > 50, "{disturbed:?}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_recorded_is_told_or_given_up_whoever_stands_still(
+    fn what_is_recorded_is_told_or_discarded_whoever_stands_still(
         lcores in 1usize..4,
         stalls in prop::collection::vec((0usize..4, 0u64..500, 1u64..400), 0..6),
     ) {
-        let Accounts { recorded, told, given_up } = accounts(lcores, &stalls);
-        prop_assert_eq!(recorded, [told[0] + given_up.ingress, told[1] + given_up.egress]);
+        let Accounts { recorded, told, discarded } = accounts(lcores, &stalls);
+        prop_assert_eq!(recorded, [told[0] + discarded.ingress, told[1] + discarded.egress]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use calumma_chamelemon::{Attention, Layout};
+use calumma_chamelemon::{AnyGroup, Attention, Layout};
 use calumma_edge::carrier::{Carrier, Shim, SignedTos};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
@@ -266,7 +266,7 @@ fn attention_takes_effect_at_its_epoch_and_on_all_lcores() {
     let plan = plan();
     let mut switch = Switch::<FlowKey>::new(2, &plan);
     let sharper = Attention { t_h: 7, ..plan.attention };
-    switch.collector.attend(FIRST_EPOCH + 2, sharper);
+    switch.collector.reconfigure(FIRST_EPOCH + 2, sharper).unwrap();
     let end = plan.clock.start_of(FIRST_EPOCH + 4) + 1;
     let mut seen = Vec::new();
     switch.lcores.iter_mut().for_each(|lcore| lcore.advance_to(end));

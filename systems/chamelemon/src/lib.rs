@@ -8,7 +8,9 @@
 
 pub mod plane;
 
+pub use calumma_plane::{Hierarchy, Run};
 pub use plane::any::{AnyGroup, EgressGroups, IngressGroups};
-pub use plane::attention::{Attention, AttentionError, Hierarchy, SampleRate};
-pub use plane::group::{EgressGroup, IngressGroup, Run};
+pub use plane::attention::{Attention, AttentionError, SampleRate};
+pub use plane::group::{EgressGroup, IngressGroup};
 pub use plane::layout::{Layout, LayoutError, Partition};
+pub use plane::{ChameleMon, SetupError};

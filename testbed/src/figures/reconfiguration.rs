@@ -117,7 +117,7 @@ fn software() -> Result<Vec<f64>> {
         reader.push(&frame);
         if let Some(Message::Reconfigure { effective_epoch, attention }) = reader.next(None)? {
             attention.validate(&layout)?;
-            collector.attend(effective_epoch, attention);
+            collector.reconfigure(effective_epoch, attention).map_err(anyhow::Error::msg)?;
         }
         // Armed, but not yet flipped to.
         while worker.next_due_ns() <= clock.arm_time(epoch) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use calumma_chamelemon::IngressGroup;
+use calumma_chamelemon::{AnyGroup, IngressGroup};
 use calumma_controller::analyse::EdgeInput;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;

@@ -4,8 +4,8 @@
 use anyhow::Result;
 use calumma_chamelemon::Attention;
 use calumma_edge::control::collect::SessionPlan;
-use calumma_edge::worker::MarkedRun;
 use calumma_epoch::EpochClock;
+use calumma_plane::MarkedRun;
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_wire::{Defects, Marking, Message, Outcome, SideHead, SwitchKind};
 

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use calumma_chamelemon::Run;
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::{self, Packet};
-use calumma_edge::worker::MarkedRun;
+use calumma_plane::MarkedRun;
 use calumma_sketch::WideKey;
 use calumma_wire::FrameReader;
 

@@ -2,11 +2,12 @@
 //! sockets are missing.
 
 use anyhow::Result;
-use calumma_chamelemon::{Attention, IngressGroup};
+use calumma_chamelemon::{AnyGroup, Attention, IngressGroup};
 use calumma_controller::report;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
-use calumma_edge::worker::{MarkedRun, Policy, Worker};
+use calumma_edge::worker::{Policy, Worker};
+use calumma_plane::MarkedRun;
 use calumma_sketch::{FlowKey, Key, KeyKind, WideKey, either};
 use calumma_wire::{Defects, Message, SideHead, encode_egress, encode_ingress};
 
@@ -48,8 +49,8 @@ impl Software {
         self.collector.begin(plan)
     }
 
-    pub(super) fn attend(&self, epoch: u64, attention: Attention) {
-        self.collector.attend(epoch, attention);
+    pub(super) fn attend(&mut self, epoch: u64, attention: Attention) {
+        self.collector.reconfigure(epoch, attention).expect("it was validated on arrival");
     }
 
     pub(super) fn ingress(&mut self, packet: &mut Bytes) {

@@ -60,7 +60,7 @@ pub struct Soak {
     pub reported_lost: u64,
     /// Packets that entered at e1 and left at e2 in epochs which one lcore has recorded and another has not
     /// finished: no report has them.
-    pub given_up: [u64; 2],
+    pub discarded: [u64; 2],
     /// Packets that entered in complete epochs, less those that left in them.
     pub vanished: u64,
 }
@@ -76,7 +76,7 @@ impl Soak {
                 "recorded by e1",
                 self.recorded,
                 "entered by the reports or were given up",
-                self.reported_in + self.given_up[0],
+                self.reported_in + self.discarded[0],
             ),
             ("entered by the reports", self.reported_in, "decoded", self.decoded_in),
             ("sent on by e1", self.transmitted, "received by e2", self.received_by_e2),
@@ -84,7 +84,7 @@ impl Soak {
                 "received by e2",
                 self.received_by_e2,
                 "left, were late or given up",
-                self.reported_out + self.late + self.given_up[1],
+                self.reported_out + self.late + self.discarded[1],
             ),
             (
                 "vanished in complete epochs",
@@ -255,7 +255,7 @@ fn account(
         reported_out: sum(&|report| edge(report, 1, |edge| edge.packets_out)),
         late: total(second, "egress.late")? + total(second, "egress.unrecorded")?,
         reported_lost: sum(&|report| report.loss.iter().map(|loss| loss.lost).sum()),
-        given_up: [total(first, "given_up.ingress")?, total(second, "given_up.egress")?],
+        discarded: [total(first, "discarded.ingress")?, total(second, "discarded.egress")?],
         vanished: sum(&|report| {
             let entered = edge(report, 0, |edge| edge.packets_in);
             let left = edge(report, 1, |edge| edge.packets_out);

@@ -169,11 +169,11 @@ impl Control {
 
     /// What this thread counts.
     fn own_totals(&self) -> Vec<(String, u64)> {
-        let given_up = self.tools.collector.given_up();
+        let discarded = self.tools.collector.discarded();
         let totals = [
             ("epochs.stalled", self.stalled),
-            ("given_up.ingress", given_up.ingress),
-            ("given_up.egress", given_up.egress),
+            ("discarded.ingress", discarded.ingress),
+            ("discarded.egress", discarded.egress),
         ];
         totals.map(|(name, total)| (name.to_owned(), total)).into()
     }
@@ -292,7 +292,9 @@ impl Measurer for Collector {
     }
 
     fn attend(&mut self, epoch: u64, attention: Attention) {
-        Collector::attend(self, epoch, attention);
+        if let Err(problem) = Self::reconfigure(self, epoch, attention) {
+            error!(epoch, "attention was accepted and can't hold: {problem}");
+        }
     }
 
     fn lead_ns(&self) -> u64 {

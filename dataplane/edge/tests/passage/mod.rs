@@ -3,18 +3,16 @@
 
 use std::sync::Arc;
 
-use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout};
+use calumma_chamelemon::{Attention, ChameleMon, Layout};
 use calumma_edge::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
-use calumma_edge::measure::{
-    EgressRecord, FromWorker, IngressRecord, Mailbox, Measurement, Session, ToWorker,
-};
+use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::tunnel::{self, Tunnels};
 use calumma_edge::parse::{Parsed, Unmeasured, parse};
 use calumma_edge::worker::{DropMask, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{AnyKey, HashFamily, HashKey};
-use crossbeam_channel::{Receiver, Sender};
+use calumma_plane::LcoreMerger;
+use calumma_sketch::{HashFamily, HashKey};
 
 /// No passage takes as long.
 const EPOCH_NS: u64 = 3_600_000_000_000;
@@ -37,40 +35,26 @@ pub(crate) fn whole(bytes: &[u8]) -> Frame {
     cut(bytes, bytes.len())
 }
 
-/// An edge in the middle of an epoch. The other ends of its channels are held, so that nothing is
-/// lost on them.
+/// An edge in the middle of an epoch, and who takes what it finishes.
 pub(crate) struct Edge {
     pub(crate) worker: Worker,
-    _channels: (Sender<ToWorker>, Receiver<FromWorker>),
+    _merger: LcoreMerger,
 }
 
 impl Edge {
     pub(crate) fn new(policy: Policy) -> Self {
         let layout = Layout { upstream_buckets: 512, downstream_buckets: 256, ..Layout::default() };
         let attention = Attention::healthy(&layout, 256);
-        let family = Arc::new(HashFamily::new(&HashKey::from_bytes([7; 32])));
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
-        let (tell, inbox) = crossbeam_channel::bounded(4);
-        let (outbox, hear) = crossbeam_channel::bounded(4);
+        let family = Arc::new(HashFamily::new(&HashKey::from_bytes([7; 32])));
         let keys = layout.keys;
-        let session = Session { number: 1, keys, family, clock, first_epoch: 10, attention };
-        let ingress = IngressGroup::new(&layout, attention, 10).unwrap();
-        let egress = EgressGroup::new(&layout, attention).unwrap();
-        let groups = ToWorker::Groups(
-            Box::new(IngressRecord { group: AnyKey::Ipv4(ingress), packets: 0, stall_ns: 0 }),
-            Box::new(EgressRecord {
-                group: AnyKey::Ipv4(egress),
-                packets: 0,
-                foreign_packets: 0,
-                stall_ns: 0,
-            }),
-        );
-        tell.send(ToWorker::Begin(Box::new(session))).unwrap();
-        tell.send(groups).unwrap();
-        let mut worker = Worker::new(policy, Measurement::new(Mailbox { inbox, outbox }));
+        let system = ChameleMon::new(layout, family, attention, 10).unwrap();
+        let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+        merger.begin(clock, 10, keys, vec![Box::new(system)]);
+        let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
         worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
         worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);
-        Self { worker, _channels: (tell, hear) }
+        Self { worker, _merger: merger }
     }
 }
 

@@ -3,44 +3,11 @@
 //! Sections 3.2 and 4.3 of the ChameleMon paper. Deciding *where* attention should go is the
 //! controller's work, not this module's.
 
+use calumma_plane::Hierarchy;
 use calumma_sketch::Hashes;
 use serde::{Deserialize, Serialize};
 
 use super::layout::{Layout, Partition};
-
-/// The class of a packet's flow at the moment it enters the network; two bits on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[repr(u8)]
-pub enum Hierarchy {
-    /// A light-loss candidate left out by sampling; encoded nowhere.
-    #[default]
-    NonSampledLl = 0,
-    /// A light-loss candidate in the sample; encoded in the LL encoders.
-    SampledLl = 1,
-    /// A heavy-loss candidate; encoded in the HL encoders.
-    HlCandidate = 2,
-    /// A heavy-hitter candidate; encoded in the HH encoder upstream, in the HL encoder downstream.
-    HhCandidate = 3,
-}
-
-impl Hierarchy {
-    /// The hierarchy from the two bits a packet carries; further bits are ignored.
-    #[inline]
-    pub fn from_bits(bits: u8) -> Self {
-        match bits & 3 {
-            0 => Self::NonSampledLl,
-            1 => Self::SampledLl,
-            2 => Self::HlCandidate,
-            _ => Self::HhCandidate,
-        }
-    }
-
-    /// The two bits a packet carries.
-    #[inline]
-    pub fn bits(self) -> u8 {
-        self as u8
-    }
-}
 
 /// The share of light-loss candidates that are monitored, in steps of 1/65536.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,7 @@
 
 mod run;
 
+use calumma_plane::Hierarchy;
 use calumma_sketch::burst::Column;
 use calumma_sketch::hash::sample_seed;
 use calumma_sketch::simd::{Isa, Work};
@@ -11,12 +12,10 @@ use calumma_sketch::{
     FermatSketch, FlowKey, HashFamily, Hashes, Insertion, Key, Part, TowerSketch,
 };
 
-use super::attention::{Attention, Hierarchy};
+use super::attention::Attention;
 use super::layout::{Layout, LayoutError};
 
 use self::run::{EnterRuns, LeaveRuns, few_runs};
-
-pub use self::run::Run;
 
 /// Flow classifier and upstream flow encoder of one epoch: the ingress role.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,6 +169,7 @@ impl<K: Key, const CM: bool> Work for Enter<'_, K, CM> {
 pub struct EgressGroup<K: Key = FlowKey> {
     downstream: FermatSketch<K>,
     attention: Attention,
+    foreign_packets: u64,
     /// Part of the encoder for each hierarchy; heavy-hitter candidates go to the HL part.
     parts: [Part; 4],
 }
@@ -184,6 +184,7 @@ impl<K: Key> EgressGroup<K> {
         let mut group = Self {
             downstream: FermatSketch::new(layout.downstream_shape()),
             attention,
+            foreign_packets: 0,
             parts: [Part::new(0, 0); 4],
         };
         group.begin(attention);
@@ -218,6 +219,7 @@ impl<K: Key> EgressGroup<K> {
         }
         let part = &self.parts[usize::from(hierarchy.bits())];
         if part.is_empty() {
+            self.foreign_packets += 1;
             return false;
         }
         self.downstream.encode(part, key, hashes);
@@ -243,7 +245,9 @@ impl<K: Key> EgressGroup<K> {
         if few_runs(keys) {
             return family.engine().run(LeaveRuns { group: self, family, keys, hierarchies });
         }
-        family.engine().run(Leave { group: self, family, keys, hierarchies })
+        let foreign = family.engine().run(Leave { group: self, family, keys, hierarchies });
+        self.foreign_packets += u64::from(foreign);
+        foreign
     }
 
     /// Adds what another lcore recorded in the same epoch under the same attention.
@@ -252,11 +256,18 @@ impl<K: Key> EgressGroup<K> {
     /// When the groups are of different layouts; those of one switch never are.
     pub fn merge(&mut self, other: &Self) {
         self.downstream.add(&other.downstream).expect("groups of one switch share its layout");
+        self.foreign_packets += other.foreign_packets;
     }
 
     /// Empties the encoder.
     pub fn clear(&mut self) {
         self.downstream.clear();
+        self.foreign_packets = 0;
+    }
+
+    /// Packets that carried a hierarchy which has no buckets in this epoch.
+    pub fn foreign_packets(&self) -> u64 {
+        self.foreign_packets
     }
 
     /// The downstream flow encoder.

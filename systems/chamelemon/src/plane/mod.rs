@@ -4,3 +4,6 @@ pub mod any;
 pub mod attention;
 pub mod group;
 pub mod layout;
+mod switch;
+
+pub use switch::{ChameleMon, SetupError};

@@ -7,8 +7,9 @@
 use calumma_sketch::simd::{Isa, Work};
 use calumma_sketch::{HashFamily, Hashes, Key};
 
+use calumma_plane::{Hierarchy, Run};
+
 use super::{EgressGroup, IngressGroup};
-use crate::plane::attention::Hierarchy;
 
 /// Packets of a burst that are recorded in the time of one run.
 const PACKETS_OF_A_RUN: usize = 8;
@@ -28,63 +29,6 @@ pub(super) fn few_runs<K: Key>(keys: &[K]) -> bool {
     most > 0
 }
 
-/// Packets of one flow, back to back, by the hierarchy that each carries.
-///
-/// A flow only rises in the hierarchy, so the packets of the lower ones come first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Run([u32; 4]);
-
-impl Run {
-    /// Packets that no group recorded, or that sampling leaves out.
-    pub fn unencoded(packets: u32) -> Self {
-        Self([packets, 0, 0, 0])
-    }
-
-    /// One packet that carries `hierarchy`.
-    pub fn single(hierarchy: Hierarchy) -> Self {
-        [hierarchy].into_iter().collect()
-    }
-
-    /// Packets of all hierarchies.
-    pub fn packets(&self) -> u32 {
-        self.0.iter().sum()
-    }
-
-    /// Packets that carry `hierarchy`.
-    pub fn of(&self, hierarchy: Hierarchy) -> u32 {
-        self.0[usize::from(hierarchy.bits())]
-    }
-
-    /// Packets that carry each hierarchy, lowest first.
-    pub fn by_hierarchy(&self) -> impl Iterator<Item = (Hierarchy, u32)> {
-        (0..4).map(Hierarchy::from_bits).zip(self.0)
-    }
-
-    /// The run that is left when of its first n packets `lost(n)` vanish; `lost` must not fall.
-    #[must_use]
-    pub fn without(&self, lost: impl Fn(u32) -> u32) -> Self {
-        let mut left = *self;
-        let mut before = 0;
-        for packets in &mut left.0 {
-            let after = before + *packets;
-            *packets -= (lost(after) - lost(before)).min(*packets);
-            before = after;
-        }
-        left
-    }
-}
-
-impl FromIterator<Hierarchy> for Run {
-    /// The run of packets that carry these.
-    fn from_iter<I: IntoIterator<Item = Hierarchy>>(hierarchies: I) -> Self {
-        let mut run = Self::default();
-        for hierarchy in hierarchies {
-            run.0[usize::from(hierarchy.bits())] += 1;
-        }
-        run
-    }
-}
-
 impl<K: Key> IngressGroup<K> {
     /// Records `packets` packets of one flow entering the network, as so many calls of
     /// [`record`](Self::record) would, and gives the hierarchies that these give.
@@ -96,14 +40,14 @@ impl<K: Key> IngressGroup<K> {
         let lowest = self.attention.classify(0, hashes, self.sample_seed);
         self.classifier.insert_run(hashes, packets);
 
-        let mut run = Run([0, 0, below_t_h - light, packets - below_t_h]);
-        run.0[usize::from(lowest.bits())] += light;
-        for (part, packets) in self.parts.iter().zip(run.0).skip(1) {
+        let mut run = [0, 0, below_t_h - light, packets - below_t_h];
+        run[usize::from(lowest.bits())] += light;
+        for (part, packets) in self.parts.iter().zip(run).skip(1) {
             if packets > 0 {
                 self.upstream.insert_into(part, key, hashes, packets as i32);
             }
         }
-        run
+        Run::new(run)
     }
 }
 
@@ -113,13 +57,14 @@ impl<K: Key> EgressGroup<K> {
     #[inline(always)]
     pub fn record_run(&mut self, key: &K, hashes: &Hashes, run: &Run) -> u32 {
         let mut foreign = 0;
-        for (part, packets) in self.parts.iter().zip(run.0).skip(1) {
+        for (part, packets) in self.parts.iter().zip(run.counts()).skip(1) {
             if packets > 0 && part.is_empty() {
                 foreign += packets;
             } else if packets > 0 {
                 self.downstream.insert_into(part, key, hashes, packets as i32);
             }
         }
+        self.foreign_packets += u64::from(foreign);
         foreign
     }
 }
@@ -247,7 +192,7 @@ mod tests {
         let key = FlowKey::from_words(1, 2, 3, 17);
         let hashes = family.hash(&key);
         let mut egress = EgressGroup::new(&layout, Attention::healthy(&layout, 512)).unwrap();
-        assert_eq!(egress.record_run(&key, &hashes, &Run([4, 3, 2, 1])), 3);
+        assert_eq!(egress.record_run(&key, &hashes, &Run::new([4, 3, 2, 1])), 3);
         assert_eq!(egress.downstream().packets(), 3);
     }
 }

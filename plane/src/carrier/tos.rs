@@ -103,8 +103,6 @@ fn is_ipv6(word: u16) -> bool {
 }
 
 impl<const SIGNED: bool> Carry for Tos<SIGNED> {
-    type Detached = ();
-
     #[inline]
     fn can_carry<P: Packet>(self, _packet: &P, _ip_offset: usize) -> bool {
         true
@@ -116,33 +114,24 @@ impl<const SIGNED: bool> Carry for Tos<SIGNED> {
     }
 
     #[inline]
-    fn detach<P: Packet>(self, _packets: &mut [P]) {}
-
-    #[inline]
-    fn take<P: Packet>(
-        self,
-        (): &(),
-        _at: usize,
-        packet: &mut P,
-        ip_offset: usize,
-    ) -> Option<Mark> {
-        Tos::take(self, packet.bytes_mut(), ip_offset)
+    fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
+        Tos::read(self, packet.bytes(), ip_offset)
     }
 
     #[inline]
-    fn is_foreign<P: Packet>(self, _packet: &P) -> bool {
-        false
+    fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
+        Tos::take(self, packet.bytes_mut(), ip_offset)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{arrive, marks, through};
+    use crate::carrier::tests::{marks, through};
+    use crate::mark::Hierarchy;
     use crate::packet::Frame;
     use crate::parse::ipv6::tests::packet as ipv6_packet;
     use crate::parse::tests::{checksum, udp};
-    use calumma_chamelemon::Hierarchy;
     use proptest::prelude::*;
 
     #[test]
@@ -195,7 +184,7 @@ mod tests {
             let mut frame = Frame::new(udp(0, 0).to_vec());
             frame.bytes_mut()[15] = dscp << 2;
             let before = frame.clone();
-            assert_eq!(arrive(SignedTos { dscp: 5 }, &mut frame, 14), None, "DSCP {dscp}");
+            assert_eq!(Carry::take(SignedTos { dscp: 5 }, &mut frame, 14), None, "DSCP {dscp}");
             assert_eq!(frame, before);
         }
     }

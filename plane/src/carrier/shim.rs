@@ -82,6 +82,37 @@ impl Shim {
     }
 }
 
+impl Shim {
+    /// Takes the shims, which hide the headers behind them, out of a burst's packets, and gives the marks.
+    #[inline]
+    pub fn detach<P: Packet>(self, packets: &mut [P]) -> [Option<Mark>; BURST] {
+        let mut marks = [None; BURST];
+        for (mark, packet) in marks.iter_mut().zip(packets) {
+            *mark = self.remove(packet);
+        }
+        marks
+    }
+
+    /// Puts back what [`detach`](Self::detach) took out.
+    #[inline]
+    pub fn attach<P: Packet>(self, packets: &mut [P], marks: &[Option<Mark>; BURST]) {
+        for (packet, mark) in packets.iter_mut().zip(marks) {
+            if let Some(mark) = mark
+                && let Ok((_, end)) = ether_type(packet.bytes())
+            {
+                self.write(packet, end, *mark);
+            }
+        }
+    }
+
+    /// Whether a packet bears a shim that no edge of this network gave it, or that this edge can't read.
+    /// Such a packet must not go on: another edge would take it for marked.
+    #[inline]
+    pub fn is_foreign<P: Packet>(self, packet: &P) -> bool {
+        ether_type(packet.bytes()).is_ok_and(|(found, _)| found == self.ether_type)
+    }
+}
+
 impl Default for Shim {
     fn default() -> Self {
         Self { ether_type: Self::LOCAL_EXPERIMENT }
@@ -89,8 +120,6 @@ impl Default for Shim {
 }
 
 impl Carry for Shim {
-    type Detached = [Option<Mark>; BURST];
-
     #[inline]
     fn can_carry<P: Packet>(self, packet: &P, _ip_offset: usize) -> bool {
         packet.headroom() >= SHIM
@@ -110,35 +139,20 @@ impl Carry for Shim {
     }
 
     #[inline]
-    fn detach<P: Packet>(self, packets: &mut [P]) -> Self::Detached {
-        let mut marks = [None; BURST];
-        for (mark, packet) in marks.iter_mut().zip(packets) {
-            *mark = self.remove(packet);
-        }
-        marks
+    fn read<P: Packet>(self, packet: &P, _ip_offset: usize) -> Option<Mark> {
+        self.find(packet.bytes()).map(|(mark, _)| mark)
     }
 
     #[inline]
-    fn take<P: Packet>(
-        self,
-        detached: &Self::Detached,
-        at: usize,
-        _packet: &mut P,
-        _ip_offset: usize,
-    ) -> Option<Mark> {
-        detached.get(at).copied().flatten()
-    }
-
-    #[inline]
-    fn is_foreign<P: Packet>(self, packet: &P) -> bool {
-        ether_type(packet.bytes()).is_ok_and(|(found, _)| found == self.ether_type)
+    fn take<P: Packet>(self, packet: &mut P, _ip_offset: usize) -> Option<Mark> {
+        self.remove(packet)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{arrive, marks, through};
+    use crate::carrier::tests::{marks, through};
     use crate::packet::Frame;
     use crate::parse::tests::udp;
 
@@ -181,7 +195,7 @@ mod tests {
             [udp(0, 20), with(13, 0xB5), with(14, 0xCB), with(15, 0xA2), bytes[..17].to_vec()];
         for other in others {
             let mut frame = Frame::new(other.to_vec());
-            assert_eq!(arrive(shim, &mut frame, 14), None);
+            assert_eq!(shim.take(&mut frame, 14), None);
             assert_eq!(frame.bytes(), other);
             let announced = other[12..14] == [0x88, 0xB6];
             assert_eq!(shim.is_foreign(&frame), announced);

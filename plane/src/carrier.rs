@@ -11,11 +11,10 @@ mod flow_label;
 mod shim;
 mod tos;
 
-use calumma_chamelemon::Hierarchy;
-
 pub use self::flow_label::FlowLabel;
 pub use self::shim::Shim;
 pub use self::tos::{PlainTos, SignedTos, Tos};
+use crate::mark::Hierarchy;
 use crate::packet::Packet;
 
 /// What a packet carries through the network.
@@ -62,9 +61,6 @@ impl Default for Carrier {
 
 /// What a kind of carrier does to packets.
 pub trait Carry: Copy {
-    /// Marks that were taken out of a burst's packets before their headers were read.
-    type Detached;
-
     /// Whether a packet whose IP header begins at `ip_offset` can be marked. One that can't is not
     /// measured.
     fn can_carry<P: Packet>(self, packet: &P, ip_offset: usize) -> bool;
@@ -72,22 +68,11 @@ pub trait Carry: Copy {
     /// Marks a packet that [can carry](Self::can_carry) it.
     fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark);
 
-    /// At egress, before headers are read: takes out what hides them.
-    fn detach<P: Packet>(self, packets: &mut [P]) -> Self::Detached;
+    /// Reads the mark of a packet, and leaves it there.
+    fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark>;
 
-    /// At egress, once headers are read: takes the mark out of the burst's packet `at` and gives
-    /// it. A packet without a valid mark stays as it is.
-    fn take<P: Packet>(
-        self,
-        detached: &Self::Detached,
-        at: usize,
-        packet: &mut P,
-        ip_offset: usize,
-    ) -> Option<Mark>;
-
-    /// Whether a packet that is not IP bears a mark which no edge of this network gave it, or which
-    /// this edge can't read. Such a packet must not go on: another edge would take it for marked.
-    fn is_foreign<P: Packet>(self, packet: &P) -> bool;
+    /// Takes the mark out of a packet and gives it. A packet without a valid mark stays as it is.
+    fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark>;
 }
 
 #[cfg(test)]
@@ -106,18 +91,10 @@ pub(crate) mod tests {
         assert!(carrier.can_carry(frame, ip_offset));
         carrier.write(frame, ip_offset, mark);
         look(frame.bytes());
-        let detached = carrier.detach(std::slice::from_mut(frame));
-        carrier.take(&detached, 0, frame, ip_offset)
-    }
-
-    /// Takes the mark out of a frame that came from the network.
-    pub(crate) fn arrive<C: Carry>(
-        carrier: C,
-        frame: &mut Frame,
-        ip_offset: usize,
-    ) -> Option<Mark> {
-        let detached = carrier.detach(std::slice::from_mut(frame));
-        carrier.take(&detached, 0, frame, ip_offset)
+        let read = carrier.read(frame, ip_offset);
+        let taken = carrier.take(frame, ip_offset);
+        assert_eq!(read, taken);
+        taken
     }
 
     pub(crate) fn marks() -> impl Iterator<Item = Mark> {

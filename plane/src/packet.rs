@@ -30,6 +30,39 @@ pub trait Packet {
     }
 }
 
+#[cfg(feature = "dpdk")]
+impl Packet for dpdk::Mbuf {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.data()
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.data_mut()
+    }
+
+    #[inline]
+    fn wire_len(&self) -> usize {
+        self.pkt_len()
+    }
+
+    #[inline]
+    fn headroom(&self) -> usize {
+        Self::headroom(self)
+    }
+
+    #[inline]
+    fn prepend(&mut self, len: usize) -> bool {
+        Self::prepend(self, len).is_some()
+    }
+
+    #[inline]
+    fn adj(&mut self, len: usize) -> bool {
+        Self::adj(self, len)
+    }
+}
+
 /// A packet in plain memory: of a capture, a simulation, a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<B = Vec<u8>> {

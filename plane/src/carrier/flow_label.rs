@@ -34,8 +34,6 @@ impl FlowLabel {
 }
 
 impl Carry for FlowLabel {
-    type Detached = ();
-
     #[inline]
     fn can_carry<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
         Self::word(packet.bytes(), ip_offset).is_some()
@@ -48,34 +46,24 @@ impl Carry for FlowLabel {
     }
 
     #[inline]
-    fn detach<P: Packet>(self, _packets: &mut [P]) {}
-
-    #[inline]
-    fn take<P: Packet>(
-        self,
-        (): &(),
-        _at: usize,
-        packet: &mut P,
-        ip_offset: usize,
-    ) -> Option<Mark> {
+    fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
         let word = Self::word(packet.bytes(), ip_offset)?;
-        if word & SIGNATURE_MASK != SIGNATURE {
-            return None;
-        }
-        Self::set(packet.bytes_mut(), ip_offset, 0);
-        Some(Mark::from_bits((word >> MARK_SHIFT) as u8))
+        let marked = word & SIGNATURE_MASK == SIGNATURE;
+        marked.then(|| Mark::from_bits((word >> MARK_SHIFT) as u8))
     }
 
     #[inline]
-    fn is_foreign<P: Packet>(self, _packet: &P) -> bool {
-        false
+    fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
+        let mark = self.read(packet, ip_offset)?;
+        Self::set(packet.bytes_mut(), ip_offset, 0);
+        Some(mark)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{arrive, marks, through};
+    use crate::carrier::tests::{marks, through};
     use crate::packet::Frame;
     use crate::parse::ipv6::tests::packet;
     use crate::parse::tests::udp;
@@ -101,7 +89,7 @@ mod tests {
             let mut bytes = packet(&[], 6, &[0; 20]);
             bytes[14..18].copy_from_slice(&(0x6000_0000 | label).to_be_bytes());
             let mut frame = Frame::new(bytes.to_vec());
-            assert_eq!(arrive(FlowLabel, &mut frame, 14), None, "{label:x}");
+            assert_eq!(FlowLabel.take(&mut frame, 14), None, "{label:x}");
             assert_eq!(frame.bytes(), bytes);
         }
     }
@@ -112,6 +100,6 @@ mod tests {
         assert!(!FlowLabel.can_carry(&frame, 14));
         FlowLabel.write(&mut frame, 14, Mark::from_bits(7));
         assert_eq!(frame.bytes(), udp(0, 0));
-        assert_eq!(arrive(FlowLabel, &mut frame, 14), None);
+        assert_eq!(FlowLabel.take(&mut frame, 14), None);
     }
 }

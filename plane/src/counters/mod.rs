@@ -1,8 +1,10 @@
 //! What an lcore counts beside the sketches, and the names under which it is reported.
 
+pub mod routed;
+
 use std::ops::AddAssign;
 
-use crate::forward::counters::Routed;
+use self::routed::Routed;
 use crate::parse::tunnel::Inside;
 use crate::parse::{Malformed, Unmeasured};
 

@@ -1,0 +1,216 @@
+//! The flows of a burst: what is read from its headers once, for every system that is on.
+
+use calumma_sketch::{BURST, Key};
+
+use crate::carrier::Mark;
+use crate::mark::Hierarchy;
+
+/// The measurable packets of a burst, at most [`BURST`], in their order: key, place and mark of each.
+///
+/// At the ingress side all packets are stamped with one [bit](Self::bit); each one's hierarchy is a
+/// system's to give. Elsewhere bit and hierarchy are what a packet carries; one without a valid mark is
+/// [not marked](Self::is_marked) and to be recorded by nobody.
+#[derive(Clone, Debug)]
+pub struct Flows<K> {
+    keys: [K; BURST],
+    /// Position in the burst and offset of the outermost IP header.
+    places: [(u16, u16); BURST],
+    hierarchies: [Hierarchy; BURST],
+    /// A bit for each packet: the timestamp bit that it carries.
+    bits: u32,
+    /// A bit for each packet: whether it carries a mark.
+    marked: u32,
+    len: usize,
+}
+
+impl<K: Key> Flows<K> {
+    /// No packets.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: [K::default(); BURST],
+            places: [(0, 0); BURST],
+            hierarchies: [Hierarchy::NonSampledLl; BURST],
+            bits: 0,
+            marked: 0,
+            len: 0,
+        }
+    }
+
+    /// Adds the burst's packet `at`, whose IP header begins at `ip_offset`.
+    ///
+    /// # Panics
+    /// When there are [`BURST`] packets already.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, key: K, at: usize, ip_offset: usize) {
+        self.keys[self.len] = key;
+        self.places[self.len] = (at as u16, ip_offset as u16);
+        self.len += 1;
+    }
+
+    /// Keeps the packets that `keep` has a bit for.
+    pub(crate) fn retain(&mut self, keep: u32) {
+        let mut kept = 0;
+        for at in 0..self.len {
+            if keep >> at & 1 == 1 {
+                self.keys[kept] = self.keys[at];
+                self.places[kept] = self.places[at];
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
+    /// Stamps all packets with a timestamp bit, and with hierarchy 0.
+    #[inline]
+    pub(crate) fn stamp(&mut self, bit: usize) {
+        self.marked = self.all();
+        self.bits = if bit & 1 == 1 { self.marked } else { 0 };
+    }
+
+    /// Notes the mark that packet number `at` of these carries.
+    #[inline(always)]
+    pub(crate) fn set_mark(&mut self, at: usize, mark: Option<Mark>) {
+        if let Some(mark) = mark {
+            self.marked |= 1 << at;
+            self.bits |= (mark.bit as u32 & 1) << at;
+            self.hierarchies[at] = mark.hierarchy;
+        }
+    }
+
+    /// A bit for each packet there is.
+    #[inline]
+    fn all(&self) -> u32 {
+        if self.len == 0 { 0 } else { u32::MAX >> (BURST - self.len) }
+    }
+
+    /// How many packets there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Each packet's key.
+    #[inline]
+    pub fn keys(&self) -> &[K] {
+        &self.keys[..self.len]
+    }
+
+    /// Each packet's position in the burst, and the offset of its outermost IP header.
+    #[inline]
+    pub fn places(&self) -> &[(u16, u16)] {
+        &self.places[..self.len]
+    }
+
+    /// The timestamp bit of the first packet; at the ingress side that of all.
+    #[inline]
+    pub fn bit(&self) -> usize {
+        self.bits as usize & 1
+    }
+
+    /// Whether packet number `at` of these carries a mark.
+    #[inline]
+    pub fn is_marked(&self, at: usize) -> bool {
+        self.marked >> at & 1 == 1
+    }
+
+    /// How many packets carry no mark.
+    #[inline]
+    pub fn unmarked(&self) -> u32 {
+        self.len as u32 - self.marked.count_ones()
+    }
+
+    /// The mark of packet number `at` of these.
+    #[inline(always)]
+    pub fn mark(&self, at: usize) -> Mark {
+        Mark { bit: (self.bits >> at & 1) as usize, hierarchy: self.hierarchies[at] }
+    }
+
+    /// Keys, and the hierarchies that a system gives the packets at the ingress side.
+    #[inline]
+    pub fn classify(&mut self) -> (&[K], &mut [Hierarchy]) {
+        (&self.keys[..self.len], &mut self.hierarchies[..self.len])
+    }
+
+    /// The marked packets of each timestamp bit: their keys and hierarchies, if there are any.
+    #[inline]
+    pub fn by_bit(&self, mut record: impl FnMut(usize, &[K], &[Hierarchy])) {
+        if self.len == 0 {
+            return;
+        }
+        let all = self.all();
+        // Nearly always all packets of a burst carry the mark of one epoch.
+        if self.marked == all && (self.bits == 0 || self.bits == all) {
+            return record(self.bit(), self.keys(), &self.hierarchies[..self.len]);
+        }
+        for bit in 0..2 {
+            let of_bit = self.marked & if bit == 1 { self.bits } else { !self.bits };
+            if of_bit == 0 {
+                continue;
+            }
+            let mut keys = [K::default(); BURST];
+            let mut hierarchies = [Hierarchy::NonSampledLl; BURST];
+            let mut len = 0;
+            for at in (0..self.len).filter(|at| of_bit >> at & 1 == 1) {
+                (keys[len], hierarchies[len]) = (self.keys[at], self.hierarchies[at]);
+                len += 1;
+            }
+            record(bit, &keys[..len], &hierarchies[..len]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calumma_sketch::FlowKey;
+    use proptest::prelude::*;
+
+    fn key(n: usize) -> FlowKey {
+        FlowKey::from_words(n as u32, 0, 0, 17)
+    }
+
+    proptest! {
+        /// Each marked packet is given once, with its bit and in order; unmarked ones never.
+        #[test]
+        fn marked_packets_divide_by_bit(marks in prop::collection::vec(prop::option::of(0u8..8), 0..=BURST)) {
+            let mut flows = Flows::new();
+            for (at, mark) in marks.iter().enumerate() {
+                flows.push(key(at), at, 14);
+                flows.set_mark(at, mark.map(Mark::from_bits));
+            }
+            let wanted = |bit| {
+                let of_bit = |&(at, bits): &(usize, u8)| {
+                    let mark = Mark::from_bits(bits);
+                    (mark.bit == bit).then_some((key(at), mark.hierarchy))
+                };
+                let marked = marks.iter().enumerate().filter_map(|(at, mark)| Some((at, (*mark)?)));
+                marked.filter_map(|packet| of_bit(&packet)).collect::<Vec<_>>()
+            };
+            let mut given = [Vec::new(), Vec::new()];
+            flows.by_bit(|bit, keys, hierarchies| {
+                given[bit].extend(keys.iter().copied().zip(hierarchies.iter().copied()));
+            });
+            prop_assert_eq!(given, [wanted(0), wanted(1)]);
+            let unmarked = marks.iter().filter(|mark| mark.is_none()).count();
+            prop_assert_eq!(flows.unmarked() as usize, unmarked);
+        }
+
+        #[test]
+        fn only_what_is_kept_remains_in_order(number in 0..=BURST, keep: u32) {
+            let mut flows = Flows::new();
+            (0..number).for_each(|at| flows.push(key(at), at, 14));
+            flows.retain(keep);
+            let kept: Vec<_> = (0..number).filter(|at| keep >> at & 1 == 1).collect();
+            prop_assert_eq!(flows.keys(), kept.iter().map(|&at| key(at)).collect::<Vec<_>>());
+            let places: Vec<_> = kept.iter().map(|&at| (at as u16, 14)).collect();
+            prop_assert_eq!(flows.places(), places);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What the data planes of all measurement systems share, free of ports, sockets and clocks.
+//!
+//! A burst of [packets](packet) is [parsed](parse) once into its [`Flows`]; every system that is on
+//! then walks the whole burst ([`LcoreSystem`]): what enters the network, passes from fabric to
+//! fabric, leaves it. The [carrier] writes the [`Mark`] that travels with a packet and reads it again.
+//! A [`Worker`] is one lcore's share of all this. Its [`Measurement`] moves the systems' groups through the epochs; finished
+//! ones are merged over the lcores by a [`LcoreMerger`].
+//!
+//! A switch, the simulator and the replay of captures drive the very same code. Not here: what a
+//! system records (`systems/`), and how packets are received, forwarded and sent (`dataplane/`).
+
+pub mod carrier;
+pub mod counters;
+mod flows;
+pub mod mark;
+pub mod measure;
+pub mod merge;
+pub mod packet;
+pub mod parse;
+pub mod run;
+pub mod slots;
+pub mod system;
+pub mod worker;
+
+pub use carrier::{Carrier, Mark};
+pub use counters::Counters;
+pub use flows::Flows;
+pub use mark::Hierarchy;
+pub use measure::Measurement;
+pub use merge::{LcoreMerger, Part};
+pub use packet::Packet;
+pub use run::{MarkedRun, Run};
+pub use slots::Slots;
+pub use system::{AnyRecord, LcoreSystem, Record, Recorded, SwitchSystem};
+pub use worker::Worker;

@@ -1,0 +1,383 @@
+//! Between the lcores' measurements and the controller: takes what the lcores finish, merges it into
+//! one switch's records, and hands cleared ones back.
+//!
+//! No I/O and no clock: the control thread drives it on a switch, a replay drives it in virtual
+//! time.
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::AddAssign;
+
+use calumma_epoch::EpochClock;
+use calumma_sketch::{AnyKey, KeyKind};
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::counters::Counters;
+use crate::measure::{FromLcore, Mailbox, Session, Side, ToLcore};
+use crate::system::{AnyRecord, Groups, SwitchSystem};
+
+/// Pairs of records each lcore has of a system: two in use, one on its way, one to spare.
+const GROUPS: usize = 4;
+
+/// Messages a mailbox holds each way: all records and a few epochs' worth of everything else.
+const MAILBOX: usize = 64;
+
+/// Epochs after which one that an lcore did not finish is discarded.
+const MOST_PENDING: u64 = 4;
+
+/// What a switch has finished, its lcores merged.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "few at a time, and none is kept")]
+pub enum Part {
+    /// One side of an epoch.
+    Side {
+        /// Position of its system in the session.
+        system: usize,
+        /// The epoch.
+        epoch: u64,
+        /// Which packets were recorded.
+        side: Side,
+        /// What was recorded; give it back by [`LcoreMerger::recycle`].
+        record: Box<dyn AnyRecord>,
+        /// Whether the lcores measured under different plans, so that the sum means nothing.
+        mixed_plan: bool,
+        /// The switch's totals.
+        counters: Counters,
+    },
+    /// No packet of the epoch can be recorded any more.
+    Sealed {
+        /// Position of the system in the session.
+        system: usize,
+        /// The epoch.
+        epoch: u64,
+        /// Packets that came after it was taken.
+        late_packets: u64,
+    },
+}
+
+/// Packets that lcores have recorded and handed over, but that no frame contains: another lcore did not
+/// finish the epoch, or the session ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discarded {
+    /// Packets that entered.
+    pub ingress: u64,
+    /// Packets that left.
+    pub egress: u64,
+}
+
+impl AddAssign for Discarded {
+    fn add_assign(&mut self, other: Self) {
+        self.ingress += other.ingress;
+        self.egress += other.egress;
+    }
+}
+
+/// The other ends of all lcores' mailboxes.
+#[derive(Debug)]
+pub struct LcoreMerger {
+    lcores: Vec<Lcore>,
+    session: u32,
+    /// The first epoch that the session measures.
+    first_epoch: u64,
+    systems: Vec<System>,
+    /// By epoch and system.
+    pending: BTreeMap<(u64, usize), Pending>,
+    discarded: Discarded,
+}
+
+/// A system of the session.
+#[derive(Debug)]
+struct System {
+    of: Box<dyn SwitchSystem>,
+    free_ingress: Vec<Box<dyn AnyRecord>>,
+    free_by_bit: Vec<Box<dyn AnyRecord>>,
+}
+
+#[derive(Debug)]
+struct Lcore {
+    to: Sender<ToLcore>,
+    from: Receiver<FromLcore>,
+    /// Pairs of records it was given and has not yet finished, by system.
+    pairs: Vec<usize>,
+    counters: Counters,
+    /// Messages that its mailbox, being full, did not take yet: it has not run for many epochs.
+    backlog: VecDeque<ToLcore>,
+}
+
+impl Lcore {
+    /// Sends a message to the lcore, after those that wait already.
+    fn send(&mut self, message: ToLcore) {
+        self.backlog.push_back(message);
+        self.flush();
+    }
+
+    /// The same for a message that makes those which wait void.
+    fn supersede(&mut self, message: ToLcore) {
+        self.backlog.clear();
+        self.send(message);
+    }
+
+    fn flush(&mut self) {
+        while let Some(message) = self.backlog.pop_front() {
+            if let Err(refused) = self.to.try_send(message) {
+                self.backlog.push_front(refused.into_inner());
+                return;
+            }
+        }
+    }
+}
+
+/// An epoch of which some lcores' shares are still to come.
+#[derive(Debug, Default)]
+struct Pending {
+    ingress: Share,
+    by_bit: Share,
+    sealed: usize,
+    late_packets: u64,
+}
+
+impl Pending {
+    /// Packets in the shares that are there.
+    fn recorded(&self) -> Discarded {
+        let packets = |share: &Share| share.sum.as_ref().map_or(0, |record| record.packets());
+        Discarded { ingress: packets(&self.ingress), egress: packets(&self.by_bit) }
+    }
+}
+
+/// The sum of the lcores' records that have come so far.
+#[derive(Debug, Default)]
+struct Share {
+    sum: Option<Box<dyn AnyRecord>>,
+    lcores: usize,
+    mixed_plan: bool,
+}
+
+impl Share {
+    /// Adds an lcore's record; gives it back where it is not kept as the sum.
+    fn add(&mut self, record: Box<dyn AnyRecord>) -> Option<Box<dyn AnyRecord>> {
+        self.lcores += 1;
+        match &mut self.sum {
+            None => {
+                self.sum = Some(record);
+                None
+            }
+            Some(sum) => {
+                self.mixed_plan |= !sum.same_plan(&*record);
+                sum.merge(&*record);
+                Some(record)
+            }
+        }
+    }
+}
+
+impl LcoreMerger {
+    /// A merger for `lcores` lcores, and their mailboxes.
+    pub fn new(lcores: usize) -> (Self, Vec<Mailbox>) {
+        let (lcores, mailboxes) = (0..lcores)
+            .map(|_| {
+                let (to, inbox) = bounded(MAILBOX);
+                let (outbox, from) = bounded(MAILBOX);
+                let lcore = Lcore {
+                    to,
+                    from,
+                    pairs: Vec::new(),
+                    counters: Counters::default(),
+                    backlog: VecDeque::new(),
+                };
+                (lcore, Mailbox { inbox, outbox })
+            })
+            .unzip();
+        let merger = Self {
+            lcores,
+            session: 0,
+            first_epoch: 0,
+            systems: Vec::new(),
+            pending: BTreeMap::new(),
+            discarded: Discarded::default(),
+        };
+        (merger, mailboxes)
+    }
+
+    /// Begins a session on all lcores, from `first_epoch` on and for packets told apart by `keys`: hands
+    /// out the systems' halves and empty records. An earlier session ends.
+    pub fn begin(
+        &mut self,
+        clock: EpochClock,
+        first_epoch: u64,
+        keys: KeyKind,
+        systems: Vec<Box<dyn SwitchSystem>>,
+    ) {
+        self.finish();
+        self.session += 1;
+        self.first_epoch = first_epoch;
+        let records = GROUPS * self.lcores.len();
+        let supplied = systems.into_iter().map(|of| {
+            let groups = of.groups();
+            let (mut free_ingress, mut free_by_bit): (Vec<_>, Vec<_>) = (0..records)
+                .map(|_| groups.copy())
+                .map(|Groups { ingress, by_bit }| (ingress, by_bit))
+                .unzip();
+            // Emptied, which also writes to each once, so that no lcore pays for the first touch of a page.
+            free_ingress.iter_mut().chain(&mut free_by_bit).for_each(|record| record.clear());
+            System { of, free_ingress, free_by_bit }
+        });
+        self.systems = supplied.collect();
+        for lcore in &mut self.lcores {
+            lcore.pairs = vec![0; self.systems.len()];
+            let mut halves = match keys {
+                KeyKind::Ipv4 => AnyKey::Ipv4(Vec::new()),
+                KeyKind::Dual => AnyKey::Dual(Vec::new()),
+            };
+            self.systems.iter().for_each(|system| system.of.add_to(&mut halves));
+            let number = self.session;
+            let session = Session { number, clock, first_epoch, systems: halves };
+            lcore.supersede(ToLcore::Begin(Box::new(session)));
+        }
+        (0..self.systems.len()).for_each(|system| self.hand_out(system));
+    }
+
+    /// Ends the session: the lcores forward without measuring.
+    pub fn end(&mut self) {
+        self.session += 1;
+        self.lcores.iter_mut().for_each(|lcore| lcore.supersede(ToLcore::End));
+    }
+
+    /// Lets a plan hold from `epoch` on, on all lcores.
+    ///
+    /// # Errors
+    /// Why the plan can't hold; nothing changes then.
+    pub fn reconfigure(&mut self, system: usize, epoch: u64, plan: &dyn Any) -> Result<(), String> {
+        let Some(System { of, .. }) = self.systems.get(system) else {
+            return Err(format!("the session has no system number {system}"));
+        };
+        for lcore in &mut self.lcores {
+            lcore.send(ToLcore::Reconfigure { system, epoch, plan: of.plan(plan)? });
+        }
+        Ok(())
+    }
+
+    /// Takes what the lcores have finished since the last call, and gives what is now finished on all
+    /// of them.
+    pub fn poll(&mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for at in 0..self.lcores.len() {
+            self.lcores[at].flush();
+            while let Ok(message) = self.lcores[at].from.try_recv() {
+                parts.extend(self.on_message(at, message));
+            }
+        }
+        if let Some((&(newest, _), _)) = self.pending.last_key_value() {
+            let kept = self.pending.split_off(&(newest.saturating_sub(MOST_PENDING), 0));
+            for ((_, system), pending) in std::mem::replace(&mut self.pending, kept) {
+                self.discard(system, pending);
+            }
+        }
+        parts
+    }
+
+    fn on_message(&mut self, at: usize, message: FromLcore) -> Option<Part> {
+        let (current, lcores) = (self.session, self.lcores.len());
+        match message {
+            FromLcore::Side { session, system, epoch, side, record, counters }
+                if session == current =>
+            {
+                let lcore = &mut self.lcores[at];
+                lcore.counters = counters;
+                if side == Side::ByBit
+                    && let Some(pairs) = lcore.pairs.get_mut(system)
+                {
+                    *pairs = pairs.saturating_sub(1);
+                }
+                let pending = self.pending.entry((epoch, system)).or_default();
+                let share = match side {
+                    Side::Ingress => &mut pending.ingress,
+                    Side::ByBit => &mut pending.by_bit,
+                };
+                let merged = share.add(record);
+                let mixed_plan = share.mixed_plan;
+                let sum = if share.lcores == lcores { share.sum.take() } else { None };
+                merged.into_iter().for_each(|record| self.recycle(system, side, record));
+                let counters = self.counters();
+                sum.map(|record| Part::Side { system, epoch, side, record, mixed_plan, counters })
+            }
+            FromLcore::Sealed { session, system, epoch, late_packets } if session == current => {
+                let pending = self.pending.entry((epoch, system)).or_default();
+                pending.sealed += 1;
+                pending.late_packets += late_packets;
+                if pending.sealed < lcores {
+                    return None;
+                }
+                let pending = self.pending.remove(&(epoch, system))?;
+                let late_packets = pending.late_packets;
+                self.discard(system, pending);
+                // An epoch that ended before the session began has nothing to seal.
+                if epoch + 1 < self.first_epoch && late_packets == 0 {
+                    return None;
+                }
+                Some(Part::Sealed { system, epoch, late_packets })
+            }
+            // Of an earlier session, whose records may have been of other sizes.
+            FromLcore::Side { side: Side::Ingress, record, .. } => {
+                self.discarded.ingress += record.packets();
+                None
+            }
+            FromLcore::Side { side: Side::ByBit, record, .. } => {
+                self.discarded.egress += record.packets();
+                None
+            }
+            FromLcore::Sealed { .. } | FromLcore::Over(_) => None,
+        }
+    }
+
+    /// Reuses the records in which some lcores have recorded an epoch that others did not finish.
+    fn discard(&mut self, system: usize, pending: Pending) {
+        self.discarded += pending.recorded();
+        let shares = [(Side::Ingress, pending.ingress), (Side::ByBit, pending.by_bit)];
+        for (side, share) in shares {
+            share.sum.into_iter().for_each(|record| self.recycle(system, side, record));
+        }
+    }
+
+    /// Discards the epochs of which shares are still to come: the session is over.
+    pub fn finish(&mut self) {
+        for pending in std::mem::take(&mut self.pending).into_values() {
+            self.discarded += pending.recorded();
+        }
+    }
+
+    /// What was discarded so far.
+    pub fn discarded(&self) -> Discarded {
+        self.discarded
+    }
+
+    /// The switch's totals as of the last finished records.
+    pub fn counters(&self) -> Counters {
+        let mut total = Counters::default();
+        self.lcores.iter().for_each(|lcore| total += &lcore.counters);
+        total
+    }
+
+    /// Clears a record that has been read, and reuses it.
+    pub fn recycle(&mut self, system: usize, side: Side, mut record: Box<dyn AnyRecord>) {
+        let Some(of) = self.systems.get_mut(system) else { return };
+        record.clear();
+        match side {
+            Side::Ingress => of.free_ingress.push(record),
+            Side::ByBit => of.free_by_bit.push(record),
+        }
+        self.hand_out(system);
+    }
+
+    /// Gives pairs of records to the lcores that have the fewest.
+    fn hand_out(&mut self, system: usize) {
+        let Some(of) = self.systems.get_mut(system) else { return };
+        while let Some(lcore) = self.lcores.iter_mut().min_by_key(|lcore| lcore.pairs[system])
+            && !of.free_ingress.is_empty()
+            && let Some(by_bit) = of.free_by_bit.pop()
+            && let Some(ingress) = of.free_ingress.pop()
+        {
+            lcore.pairs[system] += 1;
+            lcore.send(ToLcore::Groups { system, groups: Groups { ingress, by_bit } });
+        }
+    }
+}

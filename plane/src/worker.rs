@@ -1,0 +1,543 @@
+//! What one lcore does to a burst of packets, whatever they came from.
+//!
+//! Passes over the burst, with arrays in between: headers are read into [`Flows`] (compiled for each
+//! kind of key), marks are read or written (for each carrier), and every system records the whole burst
+//! (for each system and key). What is compiled adds up and does not multiply.
+
+use calumma_epoch::timestamp_bit;
+use calumma_sketch::{AnyKey, BURST, FlowKey, Key, WideKey, either};
+
+use crate::carrier::{Carrier, Carry, Mark};
+use crate::counters::Counters;
+use crate::flows::Flows;
+use crate::measure::{Active, Leaving, Measurement, Moment, Sessions};
+use crate::packet::Packet;
+use crate::parse::tunnel::{self, Tunnels};
+use crate::parse::{Parsed, Unmeasured, header_by_header, plain};
+use crate::run::{MarkedRun, Run};
+
+/// What to do with packets that can't be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Treatment {
+    /// Pass them through as they are.
+    #[default]
+    Forward,
+    /// Drop them.
+    Drop,
+}
+
+/// How a worker treats packets beyond measuring them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// Packets whose headers can't be read to the ports.
+    pub malformed: Treatment,
+    /// Well-formed packets that are not measured.
+    pub unmeasured: Treatment,
+    /// How packets carry their marks.
+    pub carrier: Carrier,
+    /// By which header packets in tunnels are measured.
+    pub tunnels: Tunnels,
+}
+
+/// Packets of a burst that are to be dropped: bit i stands for the burst's i-th packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DropMask(pub u32);
+
+impl DropMask {
+    /// Whether the burst's packet `at` is to be dropped.
+    #[inline]
+    pub fn drops(self, at: usize) -> bool {
+        self.0 >> at & 1 == 1
+    }
+
+    /// Whether the whole burst goes on.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// One lcore's share of the switch: its measurement, its counters, its policy.
+#[derive(Debug)]
+pub struct Worker {
+    policy: Policy,
+    measurement: Measurement,
+    /// The lcore's totals; what happens to packets outside of the worker is counted by the lcore.
+    pub counters: Counters,
+}
+
+/// Where packets come from and go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// From a host to the fabric.
+    Enter,
+    /// From fabric to fabric.
+    Transit,
+    /// From the fabric to a host.
+    Leave,
+    /// From host to host on the same switch.
+    Cross,
+}
+
+/// Keys that packets are measured by.
+trait Measured: Key + From<FlowKey> {
+    /// The key of a packet and the offset of its outermost IP header; `None` where these keys can't
+    /// tell its flow, or it has none.
+    fn of_packet(parsed: &Parsed) -> Option<(Self, usize)>;
+}
+
+impl Measured for FlowKey {
+    #[inline(always)]
+    fn of_packet(parsed: &Parsed) -> Option<(Self, usize)> {
+        match *parsed {
+            Parsed::Flow { key, ip_offset } => Some((key, ip_offset)),
+            _ => None,
+        }
+    }
+}
+
+impl Measured for WideKey {
+    #[inline(always)]
+    fn of_packet(parsed: &Parsed) -> Option<(Self, usize)> {
+        match *parsed {
+            Parsed::Flow { key, ip_offset } => Some((key.into(), ip_offset)),
+            Parsed::Flow6 { key, ip_offset } => Some((Self::from_bytes(key), ip_offset)),
+            _ => None,
+        }
+    }
+}
+
+impl Worker {
+    /// A worker that treats packets by `policy` and measures with `measurement`.
+    pub fn new(policy: Policy, measurement: Measurement) -> Self {
+        Self { policy, measurement, counters: Counters::default() }
+    }
+
+    /// Does what is due in the measurement: see [`Measurement::tick`].
+    #[inline]
+    pub fn tick(&mut self, now_ns: u64, drained: bool) -> Moment {
+        self.measurement.tick(now_ns, drained, &self.counters)
+    }
+
+    /// Treats packets by `policy` from here on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// Lets the epoch under way be the last one: see [`Measurement::leave`].
+    pub fn leave(&mut self) -> Leaving {
+        self.measurement.leave()
+    }
+
+    /// When something is due next in the measurement, in nanoseconds since the Unix epoch.
+    pub fn next_due_ns(&self) -> u64 {
+        self.measurement.next_due_ns()
+    }
+
+    /// Lets virtual time run to `now_ns`: every event happens exactly when it is due. For replays and
+    /// simulations, whose receive queues are always empty between two packets.
+    pub fn advance_to(&mut self, now_ns: u64) {
+        loop {
+            let due_ns = self.next_due_ns();
+            self.tick(due_ns.min(now_ns), true);
+            if due_ns > now_ns {
+                return;
+            }
+        }
+    }
+
+    /// Packets received from hosts that enter the network: see [`enter`](Self::enter).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.host_received += packets.len() as u64;
+        self.enter(packets)
+    }
+
+    /// Packets received from the fabric that leave the network: see [`exit`](Self::exit).
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.counters.fabric_received += packets.len() as u64;
+        self.exit(packets)
+    }
+
+    /// Packets that enter the network: records and marks them. At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn enter<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.walk(Path::Enter, packets)
+    }
+
+    /// Packets that enter the network and leave it on the same switch, from host to host: records them
+    /// on both sides. They carry no mark in between. At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn cross<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.walk(Path::Cross, packets)
+    }
+
+    /// Packets that leave the network: records them by the marks they carry, and takes these out.
+    /// At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    pub fn exit<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
+        self.walk(Path::Leave, packets)
+    }
+
+    /// Packets that pass from fabric to fabric with the marks they carry: records them where a system
+    /// that is on does. At most [`BURST`] of them.
+    ///
+    /// # Panics
+    /// When there are more.
+    #[inline]
+    pub fn transit<P: Packet>(&mut self, packets: &mut [P]) {
+        let wanted = |active: &mut AnyKey<Sessions>| either!(active, active => active.transit);
+        if self.measurement.active().is_some_and(wanted) {
+            self.walk(Path::Transit, packets);
+        }
+    }
+
+    #[inline]
+    fn walk<P: Packet>(&mut self, path: Path, packets: &mut [P]) -> DropMask {
+        let Self { policy, measurement, counters } = self;
+        match measurement.active() {
+            Some(AnyKey::Ipv4(active)) => {
+                walk_as::<FlowKey, P>(path, Some(active), policy, counters, packets)
+            }
+            Some(AnyKey::Dual(active)) => {
+                walk_as::<WideKey, P>(path, Some(active), policy, counters, packets)
+            }
+            None => walk_as::<FlowKey, P>(path, None, policy, counters, packets),
+        }
+    }
+
+    /// `packets` packets of one flow enter the network back to back: records them and gives their
+    /// marks. Keys of another kind than the session's go unrecorded.
+    pub fn enter_run<K: Key>(&mut self, key: &K, packets: u32) -> MarkedRun {
+        let Self { measurement, counters, .. } = self;
+        counters.host_received += u64::from(packets);
+        let (mut bit, mut run) = (0, None);
+        if let Some(any) = measurement.active() {
+            bit = either!(&*any, active => timestamp_bit(active.epoch));
+            if let Some(active) = any.get_mut::<K>() {
+                for system in &mut active.systems {
+                    let of_system = system.enter_run(key, packets, counters);
+                    // One system at most gives hierarchies.
+                    if run.is_none() || of_system != Run::unencoded(packets) {
+                        run = Some(of_system);
+                    }
+                }
+            }
+        }
+        if run.is_none() {
+            counters.ingress_unrecorded += u64::from(packets);
+        }
+        MarkedRun { bit, run: run.unwrap_or(Run::unencoded(packets)) }
+    }
+
+    /// What is left of a run leaves the network: records it by the marks it carries.
+    pub fn leave_run<K: Key>(&mut self, key: &K, marked: MarkedRun) {
+        let Self { measurement, counters, .. } = self;
+        let total = u64::from(marked.run.packets());
+        counters.fabric_received += total;
+        match measurement.active().and_then(|any| any.get_mut::<K>()) {
+            Some(active) => {
+                for system in &mut active.systems {
+                    system.leave_run(key, &marked, counters);
+                }
+            }
+            None => counters.egress_unrecorded += total,
+        }
+    }
+}
+
+/// Everything between receiving and sending, for one kind of key.
+fn walk_as<K: Measured, P: Packet>(
+    path: Path,
+    active: Option<&mut Active<K>>,
+    policy: &Policy,
+    counters: &mut Counters,
+    packets: &mut [P],
+) -> DropMask {
+    assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
+    let carrier = policy.carrier;
+    let from_fabric = matches!(path, Path::Leave | Path::Transit);
+    let detached = if from_fabric { detach(carrier, packets) } else { None };
+    let mut flows = Flows::<K>::new();
+    let mut drops = if path == Path::Transit {
+        // What can't be measured, its edges count and treat.
+        read_headers(policy, &mut Counters::default(), packets, &mut flows);
+        DropMask::default()
+    } else {
+        read_headers(policy, counters, packets, &mut flows)
+    };
+    match path {
+        Path::Enter => {
+            drops.0 |= keep_carriable(policy, counters, packets, &mut flows);
+            let bit = record_entering(active, counters, &mut flows);
+            write_marks(carrier, packets, &flows, bit);
+        }
+        Path::Cross => {
+            let mut active = active;
+            record_entering(active.as_deref_mut(), counters, &mut flows);
+            record_leaving(active, counters, &flows);
+        }
+        Path::Leave => {
+            take_marks(carrier, detached.as_ref(), packets, &mut flows);
+            counters.egress_unmarked += u64::from(flows.unmarked());
+            record_leaving(active, counters, &flows);
+        }
+        Path::Transit => {
+            read_marks(carrier, detached.as_ref(), packets, &mut flows);
+            if let (Carrier::Shim(shim), Some(marks)) = (carrier, &detached) {
+                shim.attach(packets, marks);
+            }
+            if let Some(active) = active {
+                for system in &mut active.systems {
+                    system.transit(&flows, counters);
+                }
+            }
+        }
+    }
+    drops
+}
+
+/// Records what enters; gives the timestamp bit that it is marked with.
+#[inline]
+fn record_entering<K: Key>(
+    active: Option<&mut Active<K>>,
+    counters: &mut Counters,
+    flows: &mut Flows<K>,
+) -> usize {
+    let Some(active) = active else {
+        counters.ingress_unrecorded += flows.len() as u64;
+        flows.stamp(0);
+        return 0;
+    };
+    let bit = timestamp_bit(active.epoch);
+    flows.stamp(bit);
+    for system in &mut active.systems {
+        system.enter(flows, counters);
+    }
+    bit
+}
+
+#[inline]
+fn record_leaving<K: Key>(
+    active: Option<&mut Active<K>>,
+    counters: &mut Counters,
+    flows: &Flows<K>,
+) {
+    match active {
+        Some(active) => {
+            for system in &mut active.systems {
+                system.leave(flows, counters);
+            }
+        }
+        None => counters.egress_unrecorded += flows.len() as u64 - u64::from(flows.unmarked()),
+    }
+}
+
+/// Reads the headers of a burst, and counts what can't be measured.
+#[inline]
+fn read_headers<K: Measured, P: Packet>(
+    policy: &Policy,
+    counters: &mut Counters,
+    packets: &[P],
+    flows: &mut Flows<K>,
+) -> DropMask {
+    let mut drops = DropMask::default();
+    let tunnels = policy.tunnels;
+    for (at, packet) in packets.iter().enumerate() {
+        if tunnels == Tunnels::Outer
+            && let Some((key, ip_offset)) = plain(packet.bytes(), packet.wire_len())
+        {
+            flows.push(key.into(), at, ip_offset);
+            continue;
+        }
+        let parsed = match tunnels {
+            Tunnels::Outer => header_by_header(packet.bytes(), packet.wire_len()),
+            Tunnels::Inner => parse_inner(counters, packet),
+        };
+        if let Some((key, ip_offset)) = K::of_packet(&parsed) {
+            flows.push(key, at, ip_offset);
+            continue;
+        }
+        let treatment = match parsed {
+            Parsed::Flow { .. } | Parsed::Flow6 { .. } => {
+                unmeasured(policy, counters, Unmeasured::Ipv6)
+            }
+            Parsed::Unmeasured(kind) => {
+                let foreign = is_foreign(policy.carrier, packet);
+                let kind = if foreign { Unmeasured::ForeignShim } else { kind };
+                unmeasured(policy, counters, kind)
+            }
+            Parsed::Malformed(kind) => {
+                counters.malformed[kind as usize] += 1;
+                counters.dropped_malformed += u64::from(policy.malformed == Treatment::Drop);
+                policy.malformed
+            }
+        };
+        drops.0 |= u32::from(treatment == Treatment::Drop) << at;
+    }
+    drops
+}
+
+/// Counts a packet that is not measured, and says what to do with it.
+#[cold]
+fn unmeasured(policy: &Policy, counters: &mut Counters, kind: Unmeasured) -> Treatment {
+    let treatment = match kind {
+        Unmeasured::ForeignShim => Treatment::Drop,
+        _ => policy.unmeasured,
+    };
+    counters.unmeasured[kind as usize] += 1;
+    counters.dropped_unmeasured += u64::from(treatment == Treatment::Drop);
+    treatment
+}
+
+#[inline(never)]
+fn parse_inner<P: Packet>(counters: &mut Counters, packet: &P) -> Parsed {
+    let (parsed, inside) = tunnel::parse(packet.bytes(), packet.wire_len());
+    if let Some(inside) = inside {
+        counters.tunnelled[inside as usize] += 1;
+    }
+    parsed
+}
+
+/// Whether a packet that is not IP bears a mark which no edge of this network gave it.
+#[cold]
+fn is_foreign<P: Packet>(carrier: Carrier, packet: &P) -> bool {
+    match carrier {
+        Carrier::Shim(shim) => shim.is_foreign(packet),
+        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel(_) => false,
+    }
+}
+
+/// Leaves out, and counts, the packets that can carry no mark. Gives those of them that are to be dropped.
+#[inline]
+fn keep_carriable<K: Key, P: Packet>(
+    policy: &Policy,
+    counters: &mut Counters,
+    packets: &[P],
+    flows: &mut Flows<K>,
+) -> u32 {
+    let can_carry = match policy.carrier {
+        Carrier::Tos(_) | Carrier::SignedTos(_) => return 0,
+        Carrier::FlowLabel(label) => carriable(label, packets, flows.places()),
+        Carrier::Shim(shim) => carriable(shim, packets, flows.places()),
+    };
+    let mut drops = 0;
+    for (number, &(at, _)) in flows.places().iter().enumerate() {
+        if can_carry >> number & 1 == 0 {
+            let treatment = unmeasured(policy, counters, Unmeasured::NoCarrier);
+            drops |= u32::from(treatment == Treatment::Drop) << at;
+        }
+    }
+    flows.retain(can_carry);
+    drops
+}
+
+/// A bit for each of the places whose packet can be marked.
+fn carriable<P: Packet>(carrier: impl Carry, packets: &[P], places: &[(u16, u16)]) -> u32 {
+    let can_carry = |&(at, ip_offset): &(u16, u16)| {
+        carrier.can_carry(&packets[usize::from(at)], usize::from(ip_offset))
+    };
+    let bits = places.iter().map(can_carry).enumerate();
+    bits.fold(0, |mask, (number, can)| mask | u32::from(can) << number)
+}
+
+/// Marks the packets.
+#[inline]
+fn write_marks<K: Key, P: Packet>(
+    carrier: Carrier,
+    packets: &mut [P],
+    flows: &Flows<K>,
+    bit: usize,
+) {
+    fn write<K: Key, P: Packet>(by: impl Carry, packets: &mut [P], flows: &Flows<K>, bit: usize) {
+        for (number, &(at, ip_offset)) in flows.places().iter().enumerate() {
+            let mark = Mark { bit, hierarchy: flows.mark(number).hierarchy };
+            by.write(&mut packets[usize::from(at)], usize::from(ip_offset), mark);
+        }
+    }
+    match carrier {
+        Carrier::Tos(tos) => write(tos, packets, flows, bit),
+        Carrier::SignedTos(tos) => write(tos, packets, flows, bit),
+        Carrier::FlowLabel(label) => write(label, packets, flows, bit),
+        Carrier::Shim(shim) => write(shim, packets, flows, bit),
+    }
+}
+
+/// Marks that were taken out of a burst's packets before their headers were read.
+type Detached = [Option<Mark>; BURST];
+
+/// Takes out what hides the headers.
+#[inline]
+fn detach<P: Packet>(carrier: Carrier, packets: &mut [P]) -> Option<Detached> {
+    match carrier {
+        Carrier::Shim(shim) => Some(shim.detach(packets)),
+        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel(_) => None,
+    }
+}
+
+/// Takes the marks out.
+#[inline]
+fn take_marks<K: Key, P: Packet>(
+    carrier: Carrier,
+    detached: Option<&Detached>,
+    packets: &mut [P],
+    flows: &mut Flows<K>,
+) {
+    fn take<K: Key, P: Packet>(by: impl Carry, packets: &mut [P], flows: &mut Flows<K>) {
+        for number in 0..flows.len() {
+            let (at, ip_offset) = flows.places()[number];
+            let mark = by.take(&mut packets[usize::from(at)], usize::from(ip_offset));
+            flows.set_mark(number, mark);
+        }
+    }
+    match carrier {
+        Carrier::Tos(tos) => take(tos, packets, flows),
+        Carrier::SignedTos(tos) => take(tos, packets, flows),
+        Carrier::FlowLabel(label) => take(label, packets, flows),
+        Carrier::Shim(_) => set_marks(detached, flows),
+    }
+}
+
+/// Notes the marks of packets that were detached.
+fn set_marks<K: Key>(detached: Option<&Detached>, flows: &mut Flows<K>) {
+    for number in 0..flows.len() {
+        let at = usize::from(flows.places()[number].0);
+        let mark = detached.and_then(|marks| marks.get(at).copied().flatten());
+        flows.set_mark(number, mark);
+    }
+}
+
+/// Reads the marks, which stay where they are.
+#[inline]
+fn read_marks<K: Key, P: Packet>(
+    carrier: Carrier,
+    detached: Option<&Detached>,
+    packets: &[P],
+    flows: &mut Flows<K>,
+) {
+    fn read<K: Key, P: Packet>(by: impl Carry, packets: &[P], flows: &mut Flows<K>) {
+        for number in 0..flows.len() {
+            let (at, ip_offset) = flows.places()[number];
+            let mark = by.read(&packets[usize::from(at)], usize::from(ip_offset));
+            flows.set_mark(number, mark);
+        }
+    }
+    match carrier {
+        Carrier::Tos(tos) => read(tos, packets, flows),
+        Carrier::SignedTos(tos) => read(tos, packets, flows),
+        Carrier::FlowLabel(label) => read(label, packets, flows),
+        Carrier::Shim(_) => set_marks(detached, flows),
+    }
+}
