@@ -1,7 +1,7 @@
 //! The six accumulation tasks, at one edge: heavy hitters, flow size, heavy changes, cardinality,
 //! flow size distribution, entropy.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use calumma_chamelemon::{Attention, SampleRate};
@@ -159,7 +159,7 @@ impl EdgeSizes {
 
     /// The packets of each flow of the HH flowset that the HH encoder holds, in no order.
     pub(crate) fn hh_packets(&self) -> Vec<i64> {
-        either!(&self.0, sizes => sizes.hh.values().copied().collect())
+        either!(&self.0, sizes => sizes.hh().map(|(_, packets)| packets as i64).collect())
     }
 
     /// The sizes by their kind of key.
@@ -173,7 +173,6 @@ impl EdgeSizes {
 pub(crate) struct SizesBy<K: Key> {
     epoch: u64,
     attention: Attention,
-    hh: HashMap<K, i64>,
     hh_complete: bool,
     /// Whether every packet that entered was recorded and decoded.
     whole: bool,
@@ -201,7 +200,6 @@ impl<K: Key> SizesBy<K> {
         Self {
             epoch: side.epoch,
             attention: side.attention,
-            hh: hh.iter().copied().collect(),
             hh_complete,
             whole: hh_complete && side.defects.is_none(),
             own,
@@ -213,15 +211,20 @@ impl<K: Key> SizesBy<K> {
         self.accumulation.classifier()
     }
 
+    /// The flows of the HH flowset, each with its packets that the HH encoder holds.
+    fn hh(&self) -> impl Iterator<Item = (&K, u64)> {
+        self.accumulation.flows().iter().map(|(key, packets)| (key, *packets))
+    }
+
     /// The flows of the HH flowset.
     pub(crate) fn hh_flows(&self) -> impl Iterator<Item = &K> {
-        self.hh.keys()
+        self.hh().map(|(key, _)| key)
     }
 
     /// As [`EdgeSizes::size_of`].
     fn size_of(&self, family: &HashFamily, flow: &K) -> FlowSize {
         let hashes = family.hash(flow);
-        let recorded = self.hh.get(flow).map_or(0, |&packets| packets as u64);
+        let recorded = self.accumulation.recorded(flow);
         if let Some(before) = self.packets_before(flow, &hashes) {
             let size = recorded + before;
             return FlowSize { size, size_min: size, exact: true };
@@ -265,15 +268,20 @@ impl<K: Key> SizesBy<K> {
     }
 
     /// Every flow that has been decoded, in whichever part.
-    fn flows(&self) -> HashSet<&K> {
-        let own = self.own.hl.iter().chain(&self.own.ll).flat_map(HashMap::keys);
-        self.hh.keys().chain(own).collect()
+    fn flows(&self) -> impl Iterator<Item = &K> {
+        let (hl, ll) = (self.own.hl.as_ref(), self.own.ll.as_ref());
+        let more_hl = hl.into_iter().flat_map(HashMap::keys);
+        let more_hl = more_hl.filter(|key| self.accumulation.recorded(key) == 0);
+        let in_hl = move |key: &&K| hl.is_some_and(|hl| hl.contains_key(key));
+        let more_ll = ll.into_iter().flat_map(HashMap::keys);
+        let more_ll =
+            more_ll.filter(move |key| self.accumulation.recorded(key) == 0 && !in_hl(key));
+        self.hh_flows().chain(more_hl).chain(more_ll)
     }
 
     fn heavy_hitters(&self, family: &HashFamily, threshold: u64) -> Vec<HeavyHitter> {
         let mut hitters: Vec<HeavyHitter> = self
             .flows()
-            .into_iter()
             .map(|key| (key, self.size_of(family, key)))
             .filter(|(_, size)| size.size > threshold)
             .map(|(key, size)| HeavyHitter {
@@ -292,10 +300,9 @@ impl<K: Key> SizesBy<K> {
         family: &HashFamily,
         threshold: u64,
     ) -> Vec<HeavyChange> {
-        let new = self.hh.keys().filter(|flow| !previous.hh.contains_key(flow));
+        let new = self.hh_flows().filter(|flow| previous.accumulation.recorded(flow) == 0);
         let mut changes: Vec<HeavyChange> = previous
-            .hh
-            .keys()
+            .hh_flows()
             .chain(new)
             .map(|key| HeavyChange {
                 flow: key.into(),
@@ -311,7 +318,7 @@ impl<K: Key> SizesBy<K> {
 
     fn cardinality(&self) -> estimate::Estimate {
         if self.all_exact() {
-            let value = self.flows().len() as f64;
+            let value = self.flows().count() as f64;
             estimate::Estimate { value, standard_error: Some(0.0) }
         } else {
             self.accumulation.cardinality()
@@ -321,7 +328,7 @@ impl<K: Key> SizesBy<K> {
     /// Number of flows by size and the entropy of it; none where the classifier is out of its range.
     fn distribution(&self, family: &HashFamily) -> Option<(Vec<(u64, f64)>, f64)> {
         if self.all_exact() {
-            let sizes = self.flows().into_iter().map(|flow| self.size_of(family, flow).size);
+            let sizes = self.flows().map(|flow| self.size_of(family, flow).size);
             let sizes = estimate::size_distribution_with_known(self.classifier(), 1, sizes);
             let entropy = estimate::entropy(&sizes);
             return Some((sizes, entropy));

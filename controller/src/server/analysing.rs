@@ -48,9 +48,23 @@ pub(super) fn start(
     let ending = Ending(stop);
     let reporting = std::thread::Builder::new().name("reporting".to_owned()).spawn(move || {
         let _ending = ending;
+        yield_to_others();
         report(&hub, analyser, decoded, outputs)
     })?;
     Ok(reporting)
+}
+
+/// Steps of niceness by which estimates come after everything else.
+const NICENESS: i32 = 10;
+
+/// Lowers the priority of this thread: where CPUs are short, edges are received and attention is planned
+/// before estimates are made. Linux keeps a niceness for each thread, and 0 names the one that asks.
+fn yield_to_others() {
+    let lowered = rustix::process::getpriority_process(None)
+        .and_then(|nice| rustix::process::setpriority_process(None, nice + NICENESS));
+    if let Err(error) = lowered {
+        tracing::warn!("estimates run at full priority: {error}");
+    }
 }
 
 /// Tells the controller to stop when a thread ends.

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use super::distribution::Counted;
 use super::entropy::entropy_of_packets;
-use super::size::Sizes;
-use super::{Estimate, cardinality, entropy, size_distribution_with_known, tells_distribution};
+use super::size::{Recorded, Sizes};
+use super::{Estimate, cardinality, entropy, tells_distribution};
 use crate::fermat::Decoded;
 use crate::hash::{HashFamily, Hashes};
 use crate::key::{FlowKey, Key};
@@ -37,18 +38,20 @@ pub struct Accumulation<K: Key = FlowKey> {
     family: Arc<HashFamily>,
     classifier: TowerSketch,
     t_h: u64,
-    hh: HashMap<K, u64>,
+    /// The flowset, and where each flow is in it.
+    flows: Vec<(K, u64)>,
+    index: OnceLock<HashMap<K, usize>>,
     complete: bool,
     packets: Option<u64>,
-    known: OnceLock<Known<K>>,
+    known: OnceLock<Known>,
 }
 
 #[derive(Debug)]
-struct Known<K: Key> {
+struct Known {
     /// What counters that are sums say of any flow.
     sizes: Option<Sizes>,
-    /// Sizes of the flows in the flowset.
-    hh: HashMap<K, Estimate>,
+    /// Sizes of the flows of the flowset, in its order.
+    hh: Vec<Estimate>,
     distribution: Vec<(u64, f64)>,
 }
 
@@ -73,9 +76,6 @@ impl Bounds {
     }
 }
 
-/// Rounds of taking flows of the flowset out of each other's counters.
-const ROUNDS: usize = 2;
-
 impl<K: Key> Accumulation<K> {
     /// Of an epoch under threshold `t_h` (at least 1) whose HH encoder gave `decoded`.
     pub fn new(
@@ -88,7 +88,8 @@ impl<K: Key> Accumulation<K> {
     }
 
     /// The same from the flows of the HH encoder and whether these are all that it recorded. Flows
-    /// without a positive number of packets, which only a partial decode has, are left out.
+    /// without a positive number of packets, which only a partial decode has, are left out; of a flow that is
+    /// there twice, the last counts.
     pub fn from_flowset(
         family: Arc<HashFamily>,
         classifier: TowerSketch,
@@ -96,7 +97,7 @@ impl<K: Key> Accumulation<K> {
         flows: &[(K, i64)],
         complete: bool,
     ) -> Self {
-        let hh = flows
+        let flows = flows
             .iter()
             .filter_map(|&(key, packets)| Some((key, u64::try_from(packets).ok()?)))
             .filter(|&(_, packets)| packets > 0)
@@ -105,7 +106,8 @@ impl<K: Key> Accumulation<K> {
             family,
             classifier,
             t_h: u64::from(t_h.max(1)),
-            hh,
+            flows,
+            index: OnceLock::new(),
             complete,
             packets: None,
             known: OnceLock::new(),
@@ -124,61 +126,45 @@ impl<K: Key> Accumulation<K> {
         self.t_h.min(self.widest()) - 1
     }
 
-    fn known(&self) -> &Known<K> {
+    fn known(&self) -> &Known {
         self.known.get_or_init(|| self.learn())
     }
 
-    fn learn(&self) -> Known<K> {
+    fn learn(&self) -> Known {
         match self.classifier.insertion() {
             Insertion::Cm => self.learn_from_sums(),
             Insertion::Cu => self.learn_from_bounds(),
         }
     }
 
-    fn learn_from_bounds(&self) -> Known<K> {
-        let size = |key: &K| (*key, self.bounds(key, &self.family.hash(key)).closest());
-        let hh: HashMap<K, Estimate> = self.hh.keys().map(size).collect();
+    fn learn_from_bounds(&self) -> Known {
+        let size = |(key, _): &(K, u64)| self.bounds(key, &self.family.hash(key)).closest();
+        let hh = self.flows.iter().map(size).collect();
         // Where the flowset has all flows, no counter is asked.
         let distribution = if self.known_from() == 1 {
-            self.distribution_of(self.hh.values().copied())
+            Counted::of(&self.classifier, 1).distribution(self.flows.iter().map(|flow| flow.1))
         } else {
             Vec::new()
         };
         Known { sizes: None, hh, distribution }
     }
 
-    fn learn_from_sums(&self) -> Known<K> {
-        let unseen = self.unseen();
-        let hashed: Vec<_> =
-            self.hh.iter().map(|(key, &packets)| (*key, self.family.hash(key), packets)).collect();
-        let bound = |recorded: u64, hashes| {
-            (recorded + unseen).min(u64::from(self.classifier.query(hashes))).max(recorded)
+    fn learn_from_sums(&self) -> Known {
+        let (unseen, known_from) = (self.unseen(), self.known_from());
+        let recorded =
+            |&(ref key, packets): &(K, u64)| Recorded { hashes: self.family.hash(key), packets };
+        let flowset: Vec<Recorded> = self.flows.iter().map(recorded).collect();
+        let bound = |&Recorded { ref hashes, packets }: &Recorded| {
+            (packets + unseen).min(u64::from(self.classifier.query(hashes))).max(packets)
         };
-        let mut own: Vec<u64> =
-            hashed.iter().map(|(_, hashes, packets)| bound(*packets, hashes)).collect();
+        let own: Vec<u64> = flowset.iter().map(bound).collect();
 
-        let distribution = self.distribution_of(own.iter().copied());
-        let mut sizes = Sizes::new(&self.classifier, &distribution, self.known_from());
-        let mut hh = Vec::new();
-        for _ in 0..ROUNDS {
-            let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
-            sizes.know(&self.classifier, flows);
-            hh = hashed
-                .iter()
-                .zip(&own)
-                .map(|((_, hashes, recorded), &own)| {
-                    sizes.of_recorded(&self.classifier, hashes, *recorded, unseen, own)
-                })
-                .collect();
-            own = hh.iter().map(|estimate| estimate.value.round() as u64).collect();
-        }
-        let flows = hashed.iter().zip(&own).map(|((_, hashes, _), &own)| (*hashes, own));
-        sizes.know(&self.classifier, flows);
-        Known {
-            sizes: Some(sizes),
-            hh: hashed.iter().map(|flow| flow.0).zip(hh).collect(),
-            distribution: self.distribution_of(own.into_iter()),
-        }
+        let mut counted = Counted::of(&self.classifier, known_from);
+        let distribution = counted.distribution(own.iter().copied());
+        let mut sizes = Sizes::new(&self.classifier, &distribution, known_from, &flowset);
+        let hh = sizes.of_flowset(&self.classifier, &flowset, unseen, own);
+        let own = hh.iter().map(|estimate| estimate.value.round() as u64);
+        Known { sizes: Some(sizes), distribution: counted.distribution(own), hh }
     }
 
     /// From which size on the flowset has all flows; `u64::MAX` where it may lack some.
@@ -186,8 +172,20 @@ impl<K: Key> Accumulation<K> {
         if self.complete { self.unseen() + 1 } else { u64::MAX }
     }
 
-    fn distribution_of(&self, hh_sizes: impl Iterator<Item = u64>) -> Vec<(u64, f64)> {
-        size_distribution_with_known(&self.classifier, self.known_from(), hh_sizes)
+    /// The flows of the flowset and their packets in it.
+    pub fn flows(&self) -> &[(K, u64)] {
+        &self.flows
+    }
+
+    /// Packets of a flow that are in the flowset; 0 where it is not.
+    pub fn recorded(&self, key: &K) -> u64 {
+        self.place(key).map_or(0, |at| self.flows[at].1)
+    }
+
+    /// Where a flow is in the flowset.
+    fn place(&self, key: &K) -> Option<usize> {
+        let index = || self.flows.iter().map(|flow| flow.0).zip(0..).collect();
+        self.index.get_or_init(index).get(key).copied()
     }
 
     /// The classifier that is asked.
@@ -204,7 +202,8 @@ impl<K: Key> Accumulation<K> {
         let hashes = self.family.hash(key);
         let bounds = self.bounds(key, &hashes);
         let known = self.known();
-        let estimate = known.hh.get(key).copied().unwrap_or_else(|| match &known.sizes {
+        let hh = self.place(key).map(|at| known.hh[at]);
+        let estimate = hh.unwrap_or_else(|| match &known.sizes {
             Some(sizes) => sizes.of_other(&self.classifier, &hashes, self.known_from()),
             None => bounds.closest(),
         });
@@ -214,7 +213,7 @@ impl<K: Key> Accumulation<K> {
     fn bounds(&self, key: &K, hashes: &Hashes) -> Bounds {
         let counted = self.classifier.query(hashes);
         let counted = (counted != u32::MAX).then_some(u64::from(counted));
-        let recorded = self.hh.get(key).copied().unwrap_or(0);
+        let recorded = self.recorded(key);
         let most = (self.complete || recorded > 0).then_some(recorded + self.unseen());
         let at_most = most.into_iter().chain(counted).min();
         let at_least = if self.complete { recorded } else { 0 };
@@ -231,7 +230,8 @@ impl<K: Key> Accumulation<K> {
     /// where `threshold` is at least T_h and the HH encoder decoded completely, but for those that
     /// the estimate puts on the wrong side of the threshold.
     pub fn heavy_hitters(&self, threshold: u64) -> Vec<(K, u64)> {
-        let sizes = self.known().hh.iter().map(|(key, size)| (*key, size.value.round() as u64));
+        let sizes = self.flows.iter().zip(&self.known().hh);
+        let sizes = sizes.map(|((key, _), size)| (*key, size.value.round() as u64));
         let mut hitters: Vec<_> = sizes.filter(|&(_, size)| size > threshold).collect();
         hitters.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         hitters
@@ -240,12 +240,11 @@ impl<K: Key> Accumulation<K> {
     /// Flows whose sizes in the epochs `before` and this one differ by more than `threshold`, with
     /// both sizes, the greatest change first. Only a flow in the HH flowset of either epoch can be
     /// told.
-    pub fn heavy_changes(&self, before: &Self, threshold: u64) -> Vec<(K, u64, u64)> {
-        let new = self.hh.keys().filter(|key| !before.hh.contains_key(key));
+    pub fn heavy_changes<'a>(&'a self, before: &'a Self, threshold: u64) -> Vec<(K, u64, u64)> {
+        let keys = |epoch: &'a Self| epoch.flows.iter().map(|flow| &flow.0);
+        let new = keys(self).filter(|key| before.place(key).is_none());
         let size = |epoch: &Self, key| epoch.size_of(key).estimate.value.round() as u64;
-        let mut changes: Vec<_> = before
-            .hh
-            .keys()
+        let mut changes: Vec<_> = keys(before)
             .chain(new)
             .map(|key| (*key, size(before, key), size(self, key)))
             .filter(|&(_, before, after)| before.abs_diff(after) > threshold)
@@ -257,7 +256,7 @@ impl<K: Key> Accumulation<K> {
     /// Number of flows; exact where every flow is in the flowset.
     pub fn cardinality(&self) -> Estimate {
         if self.complete && self.t_h == 1 {
-            return Estimate { value: self.hh.len() as f64, standard_error: Some(0.0) };
+            return Estimate { value: self.flows.len() as f64, standard_error: Some(0.0) };
         }
         cardinality(&self.classifier)
     }

@@ -1,6 +1,6 @@
 //! Linear counting: how many flows there were, from the share of counters none of them hit.
 
-use crate::tower::{Stratum, TowerSketch};
+use crate::tower::TowerSketch;
 
 /// A number and how far it is to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,13 +41,13 @@ pub fn cardinality(classifier: &TowerSketch) -> Estimate {
     let (mut weighted, mut weights, mut floor) = (0.0, 0.0, 0.0_f64);
     for (at, level) in classifier.levels().enumerate() {
         let counters = f64::from(level.counters);
-        let zero = classifier.counters(at).filter(|&value| value == 0).count();
+        let zero = classifier.zeros(at);
         if zero == level.counters as usize {
             return Estimate { value: 0.0, standard_error: Some(0.0) };
         }
         floor = floor.max(counters * counters.ln());
         if zero > 0 {
-            let flows = flows_leaving(zero as f64, classifier.strata(at).collect());
+            let flows = flows_leaving(zero as f64, &classifier.chances(at).collect::<Vec<_>>());
             let load = flows / counters;
             let weight = 1.0 / (counters * (load.exp() - load - 1.0));
             weighted += weight * flows;
@@ -60,14 +60,15 @@ pub fn cardinality(classifier: &TowerSketch) -> Estimate {
     Estimate { value: weighted / weights, standard_error: Some((1.0 / weights).sqrt()) }
 }
 
-/// How many flows leave `zero` of an array's counters untouched on average.
-fn flows_leaving(zero: f64, strata: Vec<Stratum>) -> f64 {
+/// How many flows leave `zero` of an array's counters untouched on average. Of each of its `strata`
+/// the number of counters and the chance of each that a flow falls on it.
+fn flows_leaving(zero: f64, strata: &[(f64, f64)]) -> f64 {
     let mut flows = 0.0_f64;
     // Newton's method on a convex falling curve: from the left it never goes too far, and about one
     // step for each flow a counter brings it near.
     for _ in 0..64 {
         let (mut left, mut slope) = (0.0, 0.0);
-        for &Stratum { counters, chance, .. } in &strata {
+        for &(counters, chance) in strata {
             let untouched = counters * (-flows * chance).exp();
             left += untouched;
             slope += untouched * chance;

@@ -3,7 +3,7 @@
 
 use super::elephants::large_flows;
 use super::mrac::{Observed, Sizes, expect_and_maximise};
-use crate::tower::{Insertion, OVERFLOW, Stratum, TowerSketch};
+use crate::tower::{Insertion, Stratum, TowerSketch};
 
 /// Sizes below this are told apart by full expectation maximisation, larger ones by candidates
 /// close below the counter values seen.
@@ -41,43 +41,94 @@ pub fn size_distribution_with_known(
     known_from: u64,
     known_sizes: impl IntoIterator<Item = u64>,
 ) -> Vec<(u64, f64)> {
-    let last = classifier.levels().last().map_or(1, |level| u64::from(level.max()));
-    let known_from = known_from.max(1);
-    // Where nothing is said to be known, sizes beyond the last array are still listed.
-    let estimated_below = known_from.min(last);
-    let mut known: Vec<u64> =
-        known_sizes.into_iter().filter(|&size| size >= estimated_below).collect();
-    known.sort_unstable();
+    Counted::of(classifier, known_from).distribution(known_sizes)
+}
 
-    let strata: Vec<Vec<Stratum>> =
-        (0..classifier.levels().len()).map(|at| classifier.strata(at).collect()).collect();
-    let maxima: Vec<u64> = classifier.levels().map(|level| u64::from(level.max())).collect();
-    let arrays: Vec<Vec<Observed>> = strata
-        .iter()
-        .zip(&maxima)
-        .map(|(strata, &max)| {
-            let ceiling = DENSE.min(max as usize);
-            strata.iter().map(|stratum| Observed::new(stratum, ceiling)).collect()
-        })
-        .collect();
-    let mut list = List::default();
-    let dense = DENSE.min(last as usize);
-    let small = expect_and_maximise(&arrays, known_below(&known, known_from, dense)).flows;
-    let told = (1..small.len() as u64).take_while(|&size| size < estimated_below);
-    list.extend(told.map(|size| (size, small[size as usize])));
-    let mut lowest = dense as u64;
-    for (strata, max) in strata.iter().zip(maxima) {
-        let end = max.min(estimated_below);
-        if lowest < end {
-            let large = strata.iter().flat_map(|stratum| large_flows(stratum, lowest, &small));
-            let mut large: Vec<_> = large.collect();
-            large.sort_unstable_by_key(|flows| flows.0);
-            list.extend(large.into_iter().take_while(|&(size, _)| size < end));
-            lowest = end;
+/// The counters of a classifier as far as they are asked for the distribution, so that it can be worked out
+/// for several sets of known sizes without reading them again.
+pub(super) struct Counted {
+    /// From which size on all flows are known.
+    known_from: u64,
+    /// The value at which each array's counters have overflowed.
+    maxima: Vec<u64>,
+    strata: Vec<Vec<Stratum>>,
+    arrays: Vec<Vec<Observed>>,
+    /// The sizes estimated before, where they do not depend on those that are known.
+    estimated: Option<List>,
+}
+
+impl Counted {
+    /// Where the sizes of all flows of at least `known_from` packets are known; `u64::MAX` where none
+    /// are.
+    pub(super) fn of(classifier: &TowerSketch, known_from: u64) -> Self {
+        let known_from = known_from.max(1);
+        let maxima = classifier.levels().map(|level| u64::from(level.max())).collect();
+        let mut counted =
+            Self { known_from, maxima, strata: Vec::new(), arrays: Vec::new(), estimated: None };
+        // Where all sizes are known, no counter is asked.
+        if known_from > 1 {
+            let strata = |at| classifier.strata(at).collect();
+            counted.strata = (0..classifier.levels().len()).map(strata).collect();
+            let observed = |(strata, &max): (&Vec<Stratum>, &u64)| {
+                let ceiling = DENSE.min(max as usize);
+                strata.iter().map(|stratum| Observed::new(stratum, ceiling)).collect()
+            };
+            counted.arrays = counted.strata.iter().zip(&counted.maxima).map(observed).collect();
         }
+        counted
     }
-    list.extend(known.chunk_by(u64::eq).map(|flows| (flows[0], flows.len() as f64)));
-    list.sizes
+
+    /// See [`size_distribution_with_known`].
+    pub(super) fn distribution(
+        &mut self,
+        known_sizes: impl IntoIterator<Item = u64>,
+    ) -> Vec<(u64, f64)> {
+        // Where nothing is said to be known, sizes beyond the last array are still listed.
+        let estimated_below = self.known_from.min(self.last());
+        let mut known: Vec<u64> =
+            known_sizes.into_iter().filter(|&size| size >= estimated_below).collect();
+        known.sort_unstable();
+
+        let mut list = if self.known_from == 1 {
+            List::default()
+        } else if let Some(estimated) = &self.estimated {
+            estimated.clone()
+        } else {
+            let dense = DENSE.min(self.last() as usize);
+            let below = known_below(&known, self.known_from, dense);
+            let depends = below.is_some();
+            let list = self.estimate(estimated_below, below);
+            self.estimated = (!depends).then(|| list.clone());
+            list
+        };
+        list.extend(known.chunk_by(u64::eq).map(|flows| (flows[0], flows.len() as f64)));
+        list.sizes
+    }
+
+    /// The value at which the widest counters have overflowed.
+    fn last(&self) -> u64 {
+        self.maxima.last().copied().unwrap_or(1)
+    }
+
+    /// The sizes below `estimated_below`. Of `known` flows, from a size on, this many have each size.
+    fn estimate(&self, estimated_below: u64, known: Option<(usize, Sizes)>) -> List {
+        let mut list = List::default();
+        let small = expect_and_maximise(&self.arrays, known).flows;
+        let told = (1..small.len() as u64).take_while(|&size| size < estimated_below);
+        list.extend(told.map(|size| (size, small[size as usize])));
+        let mut lowest = small.len() as u64;
+        for (strata, &max) in self.strata.iter().zip(&self.maxima) {
+            let end = max.min(estimated_below);
+            if lowest < end {
+                let large = strata.iter().flat_map(|stratum| large_flows(stratum, lowest, &small));
+                let mut large: Vec<_> = large.collect();
+                large.sort_unstable_by_key(|flows| flows.0);
+                list.extend(large.into_iter().take_while(|&(size, _)| size < end));
+                lowest = end;
+            }
+        }
+        list
+    }
 }
 
 /// Whether the classifier tells the distribution of the sizes below `known_from`, and so the entropy,
@@ -96,13 +147,13 @@ pub fn tells_distribution(classifier: &TowerSketch, known_from: u64) -> bool {
         if lowest >= known_from {
             return true;
         }
-        if classifier.counters(at).all(|value| value != 0) {
+        if classifier.zeros(at) == 0 {
             return false;
         }
         lowest = u64::from(level.max());
     }
     let last = classifier.levels().len() - 1;
-    lowest >= known_from || classifier.counters(last).all(|value| value != OVERFLOW)
+    lowest >= known_from || !classifier.any_overflowed(last)
 }
 
 /// The known flows as an array with this ceiling sees them; `None` where all of them are beyond.
@@ -119,7 +170,7 @@ fn known_below(known: &[u64], known_from: u64, ceiling: usize) -> Option<(usize,
 }
 
 /// The distribution as it is put together, in ascending sizes.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct List {
     sizes: Vec<(u64, f64)>,
     carried: f64,

@@ -113,7 +113,7 @@ fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
         let mut expected_above = 0.0;
         for &(strata, weight) in &asked {
             for stratum in strata {
-                expected_above += expect(stratum, &sizes, weight, &mut expected);
+                expected_above += expect(stratum, &sizes, weight, &mut expected[..free]);
             }
         }
         for (flows, factor) in sizes.flows[..free].iter_mut().zip(&expected) {
@@ -130,9 +130,9 @@ fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
 /// much and hardly change anything.
 const FAINT: f64 = 0.2;
 
-/// For each size the share of its flows that the counters of a stratum are expected to hold if `sizes`
-/// were right, more than their chance where there are too few flows of that size; added to `expected`
-/// times `weight`. Gives that of the flows beyond all sizes.
+/// For each size, as far as `expected` reaches, the share of its flows that the counters of a stratum are
+/// expected to hold if `sizes` were right, more than their chance where there are too few flows of that
+/// size; added to `expected` times `weight`. Gives that of the flows beyond all sizes.
 #[inline(always)]
 fn expect(stratum: &Observed, sizes: &Sizes, weight: f64, expected: &mut [f64]) -> f64 {
     let Observed { chance, above, ref holding, .. } = *stratum;
@@ -140,8 +140,9 @@ fn expect(stratum: &Observed, sizes: &Sizes, weight: f64, expected: &mut [f64]) 
     let (small, large) = sizes.flows.split_at(ceiling);
     let rates: Vec<f64> = small.iter().map(|flows| flows * chance).collect();
     let rate_above = (large.iter().sum::<f64>() + sizes.above) * chance;
+    let asked = ceiling.min(expected.len());
     let mut values = vec![0.0; ceiling];
-    let mut shares = vec![0.0; ceiling];
+    let mut shares = vec![0.0; asked];
     compound_poisson(&rates, &mut values);
     expected_shares(holding, &values, &mut shares);
     // A counter at the ceiling: a flow that large, or smaller ones that add up to it.
@@ -149,13 +150,13 @@ fn expect(stratum: &Observed, sizes: &Sizes, weight: f64, expected: &mut [f64]) 
     let mut below: f64 = values.iter().sum();
     let at_ceiling = (1.0 - no_flow_above * below).max(1e-9);
     let factor = weight * chance;
-    for size in 1..ceiling {
+    for size in 1..asked {
         below -= values[ceiling - size];
         let beside = (1.0 - no_flow_above * below).clamp(0.0, 1.0);
         expected[size] += factor * (shares[size] + above * beside / at_ceiling);
     }
     let beyond = factor * above / at_ceiling;
-    expected[ceiling..].iter_mut().for_each(|expected| *expected += beyond);
+    expected[asked..].iter_mut().for_each(|expected| *expected += beyond);
     beyond
 }
 
@@ -206,40 +207,103 @@ fn guess(stratum: &Observed) -> Vec<f64> {
 /// Weight of the backward recursion in the first guess.
 const BACKWARDS: f64 = 0.5;
 
+/// Values that are worked on together: what each adds to the others is read and written once for all.
+const BLOCK: usize = 8;
+
+/// [`compound_poisson`] for sums below `longest`, compiled for vectors.
+pub(super) fn sums_below(longest: usize, rates: &[f64]) -> Vec<f64> {
+    Engine::detect().run(SumsBelow { longest, rates })
+}
+
+struct SumsBelow<'a> {
+    longest: usize,
+    rates: &'a [f64],
+}
+
+impl Work for SumsBelow<'_> {
+    type Output = Vec<f64>;
+
+    #[inline(always)]
+    fn work(self, _isa: impl Isa) -> Vec<f64> {
+        let mut sums = vec![0.0; self.longest];
+        compound_poisson(self.rates, &mut sums);
+        sums
+    }
+}
+
 /// Panjer's recursion: the probability of every value of a counter that flows of each size hit at
 /// `rates`, as far as `values` reaches. Rates so high that an empty counter's probability
 /// underflows give values in proportion.
 #[inline(always)]
 pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
     let load: f64 = rates.iter().sum();
-    let moments: Vec<f64> = rates.iter().enumerate().map(|(s, rate)| s as f64 * rate).collect();
+    // The moment of size s at BLOCK + s, zeros around them.
+    let mut moments = vec![0.0; rates.len() + 2 * BLOCK];
+    for (size, (moment, rate)) in moments[BLOCK..].iter_mut().zip(rates).enumerate() {
+        *moment = size as f64 * rate;
+    }
     values.fill(0.0);
     values[0] = (-load.min(600.0)).exp();
-    for value in 0..values.len() {
-        if value > 0 {
-            values[value] /= value as f64;
+    for start in (0..values.len()).step_by(BLOCK) {
+        let end = (start + BLOCK).min(values.len());
+        for value in start..end {
+            if value > 0 {
+                values[value] /= value as f64;
+            }
+            for later in value + 1..end {
+                values[later] += moments[BLOCK + later - value] * values[value];
+            }
         }
-        let probability = values[value];
-        let later = &mut values[value + 1..];
-        for (later, moment) in later.iter_mut().zip(&moments[1..]) {
-            *later += moment * probability;
+        let (done, later) = values.split_at_mut(end);
+        if let Ok(block) = <&[f64; BLOCK]>::try_from(&done[start..]) {
+            let reach = later.len().min(rates.len().saturating_sub(1));
+            let moments = std::array::from_fn(|value| &moments[2 * BLOCK - value..]);
+            add_products(&mut later[..reach], moments, block);
         }
     }
 }
 
-/// For each size s the sum over counters of P(v - s) / P(v), v being the counter's value.
+/// Adds to each of `sums` the element at its place of each of `rows`, times the row's factor.
+#[inline(always)]
+fn add_products(sums: &mut [f64], rows: [&[f64]; BLOCK], factors: &[f64; BLOCK]) {
+    let (chunks, rest) = sums.as_chunks_mut::<LANES>();
+    let chunked = chunks.len() * LANES;
+    let rows_rest = rows.map(|row| &row[chunked..][..rest.len()]);
+    let rows = rows.map(|row| &row[..chunked].as_chunks::<LANES>().0[..chunks.len()]);
+    for (at, sums) in chunks.iter_mut().enumerate() {
+        let mut more = *sums;
+        for (row, factor) in rows.iter().zip(factors) {
+            let row = row[at];
+            for lane in 0..LANES {
+                more[lane] += row[lane] * factor;
+            }
+        }
+        *sums = more;
+    }
+    for (at, sum) in rest.iter_mut().enumerate() {
+        for (row, factor) in rows_rest.iter().zip(factors) {
+            *sum += row[at] * factor;
+        }
+    }
+}
+
+/// Sums that are worked on side by side: one or a few vectors of them.
+const LANES: usize = 8;
+
+/// For each size s, as far as `shares` reaches, the sum over counters of P(v - s) / P(v), v being the
+/// counter's value.
 #[inline(always)]
 fn expected_shares(holding: &[f64], values: &[f64], shares: &mut [f64]) {
-    let weights: Vec<f64> = holding
-        .iter()
-        .zip(values)
-        .map(|(&holding, &probability)| holding / probability.max(f64::MIN_POSITIVE))
-        .collect();
+    let mut weights = vec![0.0; holding.len() + BLOCK];
+    for (weight, (&holding, &probability)) in weights.iter_mut().zip(holding.iter().zip(values)) {
+        *weight = holding / probability.max(f64::MIN_POSITIVE);
+    }
     shares.fill(0.0);
-    for (rest, &probability) in values.iter().enumerate() {
-        for (share, weight) in shares.iter_mut().zip(&weights[rest..]) {
-            *share += weight * probability;
-        }
+    for rest in (0..values.len()).step_by(BLOCK) {
+        let block = std::array::from_fn(|at| values.get(rest + at).copied().unwrap_or(0.0));
+        let reach = shares.len().min(values.len() - rest);
+        let weights = std::array::from_fn(|at| &weights[rest + at..]);
+        add_products(&mut shares[..reach], weights, &block);
     }
 }
 

@@ -5,12 +5,53 @@
 //! counters seen: a flow whose counters read 3 and 40 where most flows have one packet has probably
 //! one, not three. Elephants in the HH flowset are taken out of the counters first.
 
-use std::collections::HashMap;
-
 use super::Estimate;
-use super::mrac::compound_poisson;
+use super::mrac::sums_below;
 use crate::hash::Hashes;
 use crate::tower::{OVERFLOW, TowerSketch};
+
+/// Rounds of taking flows of the flowset out of each other's counters.
+const ROUNDS: usize = 2;
+
+/// A flow of the flowset.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded {
+    /// Its hashes.
+    pub hashes: Hashes,
+    /// Its packets that are in the flowset.
+    pub packets: u64,
+}
+
+/// What [`Sizes::in_company`] gave before, for a flow's recorded packets, its most packets and those of
+/// others: many mice have these in common.
+struct Companies(Vec<Option<(Company, Option<Estimate>)>>);
+
+/// Recorded packets of a flow, its most packets, and those of others.
+type Company = (u64, u64, u64);
+
+impl Companies {
+    /// A power of two.
+    const REMEMBERED: usize = 1024;
+
+    fn new() -> Self {
+        Self(vec![None; Self::REMEMBERED])
+    }
+
+    /// What `of` gives for `company`, or gave before.
+    fn get(
+        &mut self,
+        company: Company,
+        of: impl FnOnce(Company) -> Option<Estimate>,
+    ) -> Option<Estimate> {
+        let (recorded, most, others) = company;
+        let mixed = (recorded << 40 ^ most << 20 ^ others).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let entry = &mut self.0[mixed as usize >> (usize::BITS - Self::REMEMBERED.ilog2())];
+        match *entry {
+            Some((of_before, estimate)) if of_before == company => estimate,
+            _ => entry.insert((company, of(company))).1,
+        }
+    }
+}
 
 /// Sizes and sums are told apart below this many packets.
 const LONGEST: usize = 1024;
@@ -22,6 +63,21 @@ struct Seen {
     value: Option<u64>,
     /// Packets of flows known to be in it.
     known: u64,
+}
+
+impl Seen {
+    /// Of a counter of this `value`, [`OVERFLOW`] where it has overflowed.
+    fn new(value: u32, known: u64) -> Self {
+        Self { value: (value != OVERFLOW).then_some(value.into()), known }
+    }
+}
+
+/// A flow's counter of one array.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Where in [`Known::packets`].
+    slot: usize,
+    value: u32,
 }
 
 /// Other flows in a counter of one array.
@@ -40,8 +96,7 @@ struct Noise {
 impl Noise {
     fn new(small: &[f64], counters: u32, max: u32) -> Self {
         let rates: Vec<f64> = small.iter().map(|flows| flows / f64::from(counters)).collect();
-        let mut sums = vec![0.0; LONGEST];
-        compound_poisson(&rates, &mut sums);
+        let sums = sums_below(LONGEST, &rates);
         let mut below = 0.0;
         let at_least: Vec<f64> = sums
             .iter()
@@ -76,23 +131,56 @@ impl Noise {
     }
 }
 
+/// Packets of known flows in the counters of one array.
+#[derive(Clone, Debug)]
+struct Known {
+    /// For every 64 counters a bit for each that known flows fall on, and how many there are before.
+    hit: Vec<(u64, u32)>,
+    /// Packets in each such counter.
+    packets: Vec<u64>,
+}
+
+impl Known {
+    /// No packets yet, in the counters `hit` of an array.
+    fn new(counters: u32, hit: impl Iterator<Item = usize>) -> Self {
+        let mut words = vec![(0_u64, 0_u32); counters.div_ceil(64) as usize];
+        hit.for_each(|at| words[at / 64].0 |= 1 << (at % 64));
+        let mut before = 0;
+        for word in &mut words {
+            word.1 = before;
+            before += word.0.count_ones();
+        }
+        Self { hit: words, packets: vec![0; before as usize] }
+    }
+
+    fn slot(&self, at: usize) -> Option<usize> {
+        let ((hit, before), bit) = (self.hit[at / 64], 1_u64 << (at % 64));
+        (hit & bit != 0).then(|| (before + (hit & (bit - 1)).count_ones()) as usize)
+    }
+
+    fn packets(&self, at: usize) -> u64 {
+        self.slot(at).map_or(0, |slot| self.packets[slot])
+    }
+}
+
 /// What the counters of a classifier say of any flow.
 #[derive(Clone, Debug)]
 pub(super) struct Sizes {
     /// Flows of each size, of which larger ones are told from among their neighbours.
     prior: Vec<f64>,
     arrays: Vec<Noise>,
-    /// Packets of the flowset by counter, array by array.
-    known: Vec<HashMap<usize, u64>>,
+    /// Packets of the flowset, array by array.
+    known: Vec<Known>,
 }
 
 impl Sizes {
     /// From the distribution of all flows, ascending. Those of at least `known_from` packets are in the
-    /// flowset.
+    /// `flowset`.
     pub(super) fn new(
         classifier: &TowerSketch,
         distribution: &[(u64, f64)],
         known_from: u64,
+        flowset: &[Recorded],
     ) -> Self {
         let mut flows = vec![0.0; LONGEST];
         for &(size, more) in distribution {
@@ -104,35 +192,60 @@ impl Sizes {
         flows.truncate(known_from.min(LONGEST as u64) as usize);
         let noise = |level: crate::Level| Noise::new(&flows, level.counters, level.max());
         let arrays: Vec<Noise> = classifier.levels().map(noise).collect();
-        let known = vec![HashMap::new(); arrays.len()];
+        let known = |(array, level): (usize, crate::Level)| {
+            let hit = flowset.iter().map(|flow| classifier.counter(array, &flow.hashes).0);
+            Known::new(level.counters, hit)
+        };
+        let known = classifier.levels().enumerate().map(known).collect();
         Self { prior, arrays, known }
     }
 
-    /// Takes for known that `flows` have so many packets, and nothing of others any more.
-    pub(super) fn know(
+    /// The sizes of the flows of the flowset, in its order, the first `unseen` packets of their counters
+    /// not being recorded. `own` is what they are taken for to begin with.
+    pub(super) fn of_flowset(
         &mut self,
         classifier: &TowerSketch,
-        flows: impl Iterator<Item = (Hashes, u64)>,
-    ) {
-        self.known.iter_mut().for_each(HashMap::clear);
-        for (hashes, packets) in flows {
-            for (array, known) in self.known.iter_mut().enumerate() {
-                *known.entry(classifier.counter(array, &hashes).0).or_insert(0) += packets;
+        flowset: &[Recorded],
+        unseen: u64,
+        mut own: Vec<u64>,
+    ) -> Vec<Estimate> {
+        let places: Vec<Vec<Place>> = (0..self.arrays.len())
+            .map(|array| {
+                let known = &self.known[array];
+                let place = |flow: &Recorded| {
+                    let (at, value) = classifier.counter(array, &flow.hashes);
+                    Place { slot: known.slot(at).expect("a counter of the flowset"), value }
+                };
+                flowset.iter().map(place).collect()
+            })
+            .collect();
+        let (mut estimates, mut companies) = (Vec::new(), Companies::new());
+        for _ in 0..ROUNDS {
+            self.know(&places, &own);
+            estimates.clear();
+            for (flow, (recorded, &own)) in flowset.iter().zip(&own).enumerate() {
+                let seen = self.known.iter().zip(&places).map(|(known, places)| {
+                    let Place { slot, value } = places[flow];
+                    Seen::new(value, known.packets[slot].saturating_sub(own))
+                });
+                let packets = recorded.packets;
+                estimates.push(self.of_recorded(seen, packets, unseen, &mut companies));
             }
+            own = estimates.iter().map(|estimate| estimate.value.round() as u64).collect();
         }
+        self.know(&places, &own);
+        estimates
     }
 
-    fn seen(
-        &self,
-        classifier: &TowerSketch,
-        hashes: &Hashes,
-        own: u64,
-    ) -> impl Iterator<Item = Seen> {
-        self.known.iter().enumerate().map(move |(array, known)| {
-            let (at, value) = classifier.counter(array, hashes);
-            let known = known.get(&at).map_or(0, |&known| known.saturating_sub(own));
-            Seen { value: (value != OVERFLOW).then_some(value.into()), known }
-        })
+    /// Takes for known that the flows at these places, array by array, have so many packets, and nothing
+    /// of others any more.
+    fn know(&mut self, places: &[Vec<Place>], own: &[u64]) {
+        for (known, places) in self.known.iter_mut().zip(places) {
+            known.packets.fill(0);
+            for (place, packets) in places.iter().zip(own) {
+                known.packets[place.slot] += packets;
+            }
+        }
     }
 
     /// The size of a flow that is not in the flowset and has less than `below` packets: that of
@@ -143,7 +256,11 @@ impl Sizes {
         hashes: &Hashes,
         below: u64,
     ) -> Estimate {
-        let seen: Vec<Seen> = self.seen(classifier, hashes, 0).collect();
+        let seen = |(array, known): (usize, &Known)| {
+            let (at, value) = classifier.counter(array, hashes);
+            Seen::new(value, known.packets(at))
+        };
+        let seen: Vec<Seen> = self.known.iter().enumerate().map(seen).collect();
         let bound = seen.iter().filter_map(|seen| seen.value).min().unwrap_or(u64::MAX);
         if bound == 0 {
             return Estimate { value: 0.0, standard_error: Some(0.0) };
@@ -175,26 +292,24 @@ impl Sizes {
         self.arrays.iter().map(|array| array.max).max().unwrap_or(0)
     }
 
-    /// The size of a flow of which `recorded` packets are in the flowset, the first `unseen` packets
-    /// of its counters not being among them. `own` is what it was taken for in [`know`](Self::know).
+    /// The size of a flow of which `recorded` packets are in the flowset, the first `unseen` packets of its
+    /// counters not being recorded. `seen` is what each array shows of it.
     ///
     /// All flows of a counter are taken to send evenly over the epoch. With A packets of others in
     /// the emptiest counter, a flow of S packets has sent its share S / (S + A) of `unseen` when the
     /// counter reaches that, so recorded = S - unseen S / (S + A).
-    pub(super) fn of_recorded(
+    fn of_recorded(
         &self,
-        classifier: &TowerSketch,
-        hashes: &Hashes,
+        seen: impl Iterator<Item = Seen>,
         recorded: u64,
         unseen: u64,
-        own: u64,
+        companies: &mut Companies,
     ) -> Estimate {
         let mut most = recorded + unseen;
         // Others in the emptiest counter: all packets but the flow's own, or what is known of it.
         // An array of counters too narrow for `unseen` packets never kept the flow out.
         let (mut exact, mut guessed) = (u64::MAX, u64::MAX);
-        let seen = self.seen(classifier, hashes, own).zip(&self.arrays);
-        for (seen, array) in seen.filter(|(_, array)| array.max > unseen) {
+        for (seen, array) in seen.zip(&self.arrays).filter(|(_, array)| array.max > unseen) {
             match seen.value {
                 Some(value) => {
                     most = most.min(value);
@@ -219,7 +334,8 @@ impl Sizes {
         let others = exact.saturating_sub(fluid as u64).min(guessed);
         if others >= unseen
             && fluid < LONGEST as f64
-            && let Some(estimate) = self.in_company(recorded, unseen, most, others)
+            && let Some(estimate) =
+                companies.get((recorded, most, others), |company| self.in_company(company, unseen))
         {
             return estimate;
         }
@@ -230,7 +346,7 @@ impl Sizes {
 
     /// A flow in company of at least as many packets as go unseen: each of its packets was late
     /// enough to be recorded with a like probability, and mice are likelier than larger flows.
-    fn in_company(&self, recorded: u64, unseen: u64, most: u64, others: u64) -> Option<Estimate> {
+    fn in_company(&self, (recorded, most, others): Company, unseen: u64) -> Option<Estimate> {
         let mut weights = Vec::new();
         // Ways to choose the recorded packets among all, grown with the size.
         let mut choices = 1.0_f64;
@@ -240,8 +356,9 @@ impl Sizes {
                 choices *= s / missed;
             }
             let early = unseen as f64 / (others as f64 + s);
+            // Less than LONGEST, both of them.
             let likelihood =
-                choices * (1.0 - early).max(0.0).powf(recorded as f64) * early.powf(missed);
+                choices * (1.0 - early).max(0.0).powi(recorded as i32) * early.powi(missed as i32);
             weights.push((s, self.prior[size as usize] * likelihood));
         }
         let total: f64 = weights.iter().map(|weight| weight.1).sum();

@@ -106,6 +106,46 @@ enum Cells {
     Bits32(Vec<u32>),
 }
 
+/// Values below this, which most counters hold, are tallied in a table, others by sorting.
+const TABLED: usize = 256;
+
+/// How often each value occurs.
+struct Tally {
+    /// Two tables in turns: counts of equal values in a row would wait for each other.
+    tables: [[u32; TABLED]; 2],
+    larger: Vec<u32>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { tables: [[0; TABLED]; 2], larger: Vec::new() }
+    }
+}
+
+impl Tally {
+    #[inline(always)]
+    fn add(&mut self, values: impl Iterator<Item = u32>) {
+        let Self { tables: [even, odd], larger } = self;
+        let (mut table, mut other) = (even, odd);
+        for value in values {
+            match table.get_mut(value as usize) {
+                Some(cell) => *cell += 1,
+                None => larger.push(value),
+            }
+            std::mem::swap(&mut table, &mut other);
+        }
+    }
+
+    /// The values that occurred, ascending, each with its number.
+    fn into_histogram(mut self) -> Vec<(u32, u32)> {
+        self.larger.sort_unstable();
+        let [even, odd] = self.tables;
+        let tabled = (0..).zip(even.iter().zip(&odd).map(|(even, odd)| even + odd));
+        let larger = self.larger.chunk_by(u32::eq).map(|run| (run[0], run.len() as u32));
+        tabled.filter(|&(_, number)| number > 0).chain(larger).collect()
+    }
+}
+
 impl Counters {
     pub(super) fn new(level: Level) -> Self {
         let counters = level.counters as usize;
@@ -224,18 +264,42 @@ impl Counters {
 
     /// Distinct values of the counters `among`, ascending, and how many of them hold each.
     pub(super) fn histogram(&self, among: Range<u32>) -> Vec<(u32, u32)> {
-        let values = (among.start as usize..among.end as usize).map(|at| self.get(at));
-        if self.level.bits > 16 {
-            let mut values: Vec<u32> = values.collect();
-            values.sort_unstable();
-            return values.chunk_by(u32::eq).map(|run| (run[0], run.len() as u32)).collect();
+        let among = among.start as usize..among.end as usize;
+        let mut tally = Tally::default();
+        match &self.cells {
+            Cells::Bits8(cells) => tally.add(cells[among].iter().map(|&cell| cell.into())),
+            Cells::Bits16(cells) => tally.add(cells[among].iter().map(|&cell| cell.into())),
+            Cells::Bits32(cells) => tally.add(cells[among].iter().copied()),
+            Cells::Packed(_) => tally.add(among.map(|at| self.raw(at))),
         }
-        let max = self.level.max();
-        let mut holding = vec![0; max as usize + 1];
-        values.for_each(|value| holding[value.min(max) as usize] += 1);
-        let value = |at: usize| if at as u32 == max { OVERFLOW } else { at as u32 };
-        let holding = holding.into_iter().enumerate().filter(|&(_, counters)| counters > 0);
-        holding.map(|(at, counters)| (value(at), counters)).collect()
+        let mut histogram = tally.into_histogram();
+        if let Some(last) = histogram.last_mut().filter(|last| last.0 == self.level.max()) {
+            last.0 = OVERFLOW;
+        }
+        histogram
+    }
+
+    /// How many counters are zero.
+    pub(super) fn zeros(&self) -> usize {
+        self.holding(0)
+    }
+
+    /// Whether any counter has overflowed.
+    pub(super) fn any_overflowed(&self) -> bool {
+        self.holding(self.level.max()) > 0
+    }
+
+    /// How many counters hold `value`.
+    fn holding(&self, value: u32) -> usize {
+        match &self.cells {
+            Cells::Bits8(cells) => cells.iter().filter(|&&cell| u32::from(cell) == value).count(),
+            Cells::Bits16(cells) => cells.iter().filter(|&&cell| u32::from(cell) == value).count(),
+            Cells::Bits32(cells) => cells.iter().filter(|&&cell| cell == value).count(),
+            Cells::Packed(_) => {
+                let counters = 0..self.level.counters as usize;
+                counters.filter(|&at| self.raw(at) == value).count()
+            }
+        }
     }
 
     /// Adds the counters of an array of the same level, each up to its maximum.

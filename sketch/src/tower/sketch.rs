@@ -203,6 +203,16 @@ impl TowerSketch {
         (0..counters.level().counters as usize).map(move |at| counters.get(at))
     }
 
+    /// How many counters of array `level` are zero.
+    pub(crate) fn zeros(&self, level: usize) -> usize {
+        self.levels[level].zeros()
+    }
+
+    /// Whether any counter of array `level` has overflowed.
+    pub(crate) fn any_overflowed(&self, level: usize) -> bool {
+        self.levels[level].any_overflowed()
+    }
+
     /// The distinct values of the counters of array `level`, ascending, each with the number of
     /// counters that hold it; `u32::MAX` is overflow.
     ///
@@ -222,6 +232,14 @@ impl TowerSketch {
             chance: hits / f64::from(counters.level().counters),
             histogram: counters.histogram(among),
         })
+    }
+
+    /// Of each stratum of array `level` the number of counters, and the chance of each that a flow
+    /// falls on it.
+    pub(crate) fn chances(&self, level: usize) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let counters = &self.levels[level];
+        let all = f64::from(counters.level().counters);
+        counters.strata().map(move |(among, hits)| (f64::from(among.end - among.start), hits / all))
     }
 
     /// Adds what another sketch counted, each counter up to its maximum.
