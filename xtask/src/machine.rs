@@ -70,7 +70,8 @@ fn install_packages() -> Result<()> {
     install(&PACKAGES)
 }
 
-fn install(packages: &[&str]) -> Result<()> {
+/// Installs Debian packages that are missing.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> =
         packages.iter().copied().filter(|package| !is_installed(package)).collect();
     if missing.is_empty() {

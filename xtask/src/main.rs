@@ -1,9 +1,12 @@
 //! `cargo xtask`: the commands of this repository. Each does its own set-up and asks nothing.
 
 mod checks;
+mod hygiene;
 mod machine;
 mod p4;
+mod package;
 mod shell;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,6 +74,21 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Build Debian packages of the controller, the edge switch and the Tofino's control plane
+    Package {
+        /// Where they go; target/debian when left out
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Install, start and purge them in a container as well; needs root
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check what format, lints and tests leave out: the documentation, widths and lengths of files
+    Hygiene {
+        /// Check dependencies as well: licences, duplicates, unused ones; installs what that needs
+        #[arg(long)]
+        dependencies: bool,
+    },
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
     /// Play every scenario simulated, 100 seeds of each, and hold every report against what really happened
@@ -137,6 +155,8 @@ fn main() -> ExitCode {
             figures(&out, only.as_deref(), quick, data.as_deref())
         }
         Command::P4 { only, json } => p4::compile(only.as_deref(), json.as_deref()),
+        Command::Package { out, check } => package::run(out.as_deref(), check),
+        Command::Hygiene { dependencies } => hygiene::run(dependencies),
         Command::Test => checks::run(),
         Command::Nightly { seeds, out } => nightly(seeds, &out),
     };

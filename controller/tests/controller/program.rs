@@ -185,7 +185,7 @@ fn systemd_finds_no_fault_with_the_unit() {
     let unit = fs::read_to_string(unit).unwrap();
     // It checks that the program is there, too.
     let unit =
-        unit.replace("/usr/local/bin/calumma-controller", env!("CARGO_BIN_EXE_calumma-controller"));
+        unit.replace("/usr/bin/calumma-controller", env!("CARGO_BIN_EXE_calumma-controller"));
     let folder = Folder::new("unit");
     let path = folder.file("calumma-controller.service", &unit);
     let output = Command::new("systemd-analyze").args(["verify", &path]).output().unwrap();

@@ -174,7 +174,7 @@ fn systemd_finds_no_fault_with_the_unit() {
     let unit = std::fs::read_to_string(unit.join("calumma-switchd.service")).unwrap();
     // It checks that the program is there, too.
     let program = env!("CARGO_BIN_EXE_calumma-switchd");
-    let unit = unit.replace("/usr/local/bin/calumma-switchd", program);
+    let unit = unit.replace("/usr/bin/calumma-switchd", program);
     let folder = Folder::new();
     let path = folder.0.join("calumma-switchd.service");
     std::fs::write(&path, unit).unwrap();

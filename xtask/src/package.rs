@@ -1,0 +1,60 @@
+//! `cargo xtask package`: Debian packages, and a test of them in a container.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell::{self, cargo, step, sudo};
+use crate::{machine, tools};
+
+/// The packages, each with what `cargo deb` knows about it in its Cargo.toml.
+const PACKAGES: [&str; 3] = ["calumma-controller", "calumma-edge", "calumma-switchd"];
+
+/// Builds the packages into `out`, and with `check` installs, starts and purges them in a container.
+pub(crate) fn run(out: Option<&Path>, check: bool) -> Result<ExitCode> {
+    machine::prepare()?;
+    let out = match out {
+        Some(out) => std::path::absolute(out).context("where to put the packages")?,
+        None => shell::target_dir().join("debian"),
+    };
+    step("building the release");
+    let mut build = cargo();
+    build.args(["build", "--release", "--bins"]);
+    build.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    shell::run(build)?;
+    let packages = build_packages(&out)?;
+    if check {
+        step("installing the packages in a container");
+        machine::install(&["systemd-container"])?;
+        shell::run(container(&packages)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Packs what is built; gives the files.
+fn build_packages(out: &Path) -> Result<Vec<PathBuf>> {
+    machine::install(&["dpkg-dev", "adduser"])?;
+    std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let mut files = Vec::new();
+    for package in PACKAGES {
+        step(&format!("packing {package}"));
+        let mut deb = tools::deb()?;
+        deb.args(["--no-build", "--package", package, "--output"]).arg(out);
+        // The last line of its output is the package's path.
+        let printed = shell::output(&mut deb)?;
+        let path = printed.lines().last().map(PathBuf::from).filter(|path| path.is_file());
+        let Some(path) = path else { bail!("cargo deb made no package of {package}") };
+        println!("{}", path.display());
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// Tests packages in a container that boots systemd over this machine's own files, which stay as they are.
+fn container(packages: &[PathBuf]) -> Result<Command> {
+    let mut unshare = sudo("unshare")?;
+    unshare.args(["--mount", "sh"]).arg(shell::root().join("deploy/debian/test/container"));
+    unshare.args(packages).current_dir(shell::root());
+    Ok(unshare)
+}
