@@ -462,7 +462,7 @@ impl<K: Key> Active<K> {
                 let stall_ns = if too_late { late_ns } else { 0 };
                 let side = Side::ByBit;
                 for (system, of) in self.systems.iter_mut().enumerate() {
-                    if let Some(record) = of.slots().take(epoch, stall_ns) {
+                    if let Some((epoch, record)) = of.slots().take(epoch, stall_ns) {
                         let counters = *counters;
                         let finished =
                             FromLcore::Side { session, system, epoch, side, record, counters };

@@ -5,6 +5,7 @@
 //! [`tunnel`] to read; what the network put before the IP header is for
 //! [`carrier`](crate::carrier) to take away first.
 
+pub mod detail;
 pub(crate) mod ipv6;
 pub mod tunnel;
 

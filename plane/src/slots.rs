@@ -73,8 +73,8 @@ pub trait AnySlots {
     fn has_flipped(&self) -> bool;
 
     /// Ends the recording by the bit of `epoch`; `stall_ns` is by how much this came too late, 0 where
-    /// it came in time.
-    fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<Box<dyn AnyRecord>>;
+    /// it came in time. Gives what is finished by this, and the epoch that names it.
+    fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<(u64, Box<dyn AnyRecord>)>;
 
     /// Closes the slot of `epoch`'s timestamp bit for good. Gives what [`arm`](Self::arm) gives.
     fn close(&mut self, epoch: u64) -> Option<(u64, u64)>;
@@ -136,10 +136,10 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
         self.flipped.is_some()
     }
 
-    fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<Box<dyn AnyRecord>> {
-        if let Some(Finished { group: mut record, .. }) = self.rotation.take(epoch) {
+    fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<(u64, Box<dyn AnyRecord>)> {
+        if let Some(Finished { epoch, group: mut record }) = self.rotation.take(epoch) {
             record.stall_ns = stall_ns;
-            return Some(record);
+            return Some((epoch, record));
         }
         if stall_ns == 0 {
             self.rotation.none_late(epoch);

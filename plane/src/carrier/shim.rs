@@ -14,6 +14,7 @@ use calumma_sketch::BURST;
 use super::{Carry, Mark};
 use crate::packet::Packet;
 use crate::parse::ether_type;
+use crate::tag::{close_gap, open_gap};
 
 /// A shim of an EtherType.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +25,6 @@ pub struct Shim {
 
 /// Bytes by which a marked packet is longer.
 const SHIM: usize = 4;
-
-/// Bytes before the shim at most: addresses and two VLAN tags.
-const MOST_BEFORE: usize = 20;
 
 const MAGIC: u8 = 0xCA;
 const VERSION: u8 = 1;
@@ -71,14 +69,7 @@ impl Shim {
     #[inline]
     fn remove<P: Packet>(self, packet: &mut P) -> Option<Mark> {
         let (mark, at) = self.find(packet.bytes())?;
-        let mut before = [0; MOST_BEFORE];
-        let before = before.get_mut(..at)?;
-        before.copy_from_slice(packet.bytes().get(..at)?);
-        if !packet.adj(SHIM) {
-            return None;
-        }
-        packet.bytes_mut().get_mut(..at)?.copy_from_slice(before);
-        Some(mark)
+        close_gap(packet, at, SHIM).then_some(mark)
     }
 }
 
@@ -128,14 +119,12 @@ impl Carry for Shim {
     #[inline]
     fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark) {
         let Some(at) = ip_offset.checked_sub(2) else { return };
-        if packet.bytes().len() < ip_offset || !packet.prepend(SHIM) {
+        if packet.bytes().len() < ip_offset || !open_gap(packet, at, SHIM) {
             return;
         }
-        let bytes = packet.bytes_mut();
-        bytes.copy_within(SHIM..SHIM + at, 0);
         let [high, low] = self.ether_type.to_be_bytes();
         let shim = [high, low, MAGIC, mark.bits() << MARK_SHIFT | VERSION];
-        bytes[at..at + SHIM].copy_from_slice(&shim);
+        packet.bytes_mut()[at..at + SHIM].copy_from_slice(&shim);
     }
 
     #[inline]

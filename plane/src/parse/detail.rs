@@ -1,0 +1,130 @@
+//! What lies beyond a packet's key: where its transport header is, how long it is, its TTL and TCP
+//! flags. Read for systems that ask for it; nobody else pays.
+
+use super::{IPV4, TCP, UDP, ipv6};
+
+/// Header fields of a packet whose flow could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// TTL, or hop limit.
+    pub ttl: u8,
+    /// IP protocol of the transport header, after IPv6 extension headers.
+    pub protocol: u8,
+    /// Bytes of the IP datagram, its headers included.
+    pub total_len: u16,
+    /// Where the transport header begins, in bytes from the packet's start.
+    pub l4_offset: u16,
+    /// Bytes of the transport header: TCP's with its options, 8 of UDP, 0 of others.
+    pub l4_len: u16,
+    /// TCP's flags, CWR the highest bit and FIN the lowest; 0 of others.
+    pub tcp_flags: u8,
+    /// Whether the packet is a fragment, the first one included.
+    pub is_fragment: bool,
+}
+
+/// The details of a packet whose IP header begins at `ip_offset`; `wire_len` is how long it is or was on
+/// the wire. `None` where its headers can't be read as far as that.
+pub fn detail(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Option<Detail> {
+    let version = bytes.get(ip_offset)? >> 4;
+    let mut detail = match version {
+        4 => of_ipv4(bytes, ip_offset)?,
+        6 => of_ipv6(bytes, ip_offset, wire_len)?,
+        _ => return None,
+    };
+    if ip_offset + usize::from(detail.total_len) > wire_len {
+        return None;
+    }
+    let end = ip_offset + usize::from(detail.total_len);
+    let l4 = bytes.get(usize::from(detail.l4_offset)..end.min(bytes.len()))?;
+    match detail.protocol {
+        TCP if !detail.is_fragment => {
+            let header: &[u8; 20] = l4.first_chunk()?;
+            let len = usize::from(header[12] >> 4) * 4;
+            if len < 20 || usize::from(detail.l4_offset) + len > end {
+                return None;
+            }
+            (detail.l4_len, detail.tcp_flags) = (len as u16, header[13]);
+        }
+        UDP if !detail.is_fragment => {
+            let header: &[u8; 8] = l4.first_chunk()?;
+            let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            if len < 8 || usize::from(detail.l4_offset) + len > end {
+                return None;
+            }
+            detail.l4_len = 8;
+        }
+        _ => {}
+    }
+    Some(detail)
+}
+
+fn of_ipv4(bytes: &[u8], ip_offset: usize) -> Option<Detail> {
+    let header: &[u8; IPV4] = bytes.get(ip_offset..)?.first_chunk()?;
+    let header_len = usize::from(header[0] & 0xF) * 4;
+    let total_len = u16::from_be_bytes([header[2], header[3]]);
+    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    (header_len >= IPV4 && header_len <= usize::from(total_len)).then_some(Detail {
+        ttl: header[8],
+        protocol: header[9],
+        total_len,
+        l4_offset: (ip_offset + header_len) as u16,
+        // Offset, or "more fragments".
+        is_fragment: fragment & 0x3FFF != 0,
+        ..Detail::default()
+    })
+}
+
+fn of_ipv6(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Option<Detail> {
+    let upper = ipv6::upper(bytes, ip_offset, wire_len).ok()?;
+    Some(Detail {
+        ttl: *bytes.get(ip_offset + 7)?,
+        protocol: upper.protocol,
+        total_len: u16::try_from(upper.end - ip_offset).ok()?,
+        l4_offset: u16::try_from(upper.offset).ok()?,
+        is_fragment: upper.fragment,
+        ..Detail::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::ipv6::tests::packet;
+    use crate::parse::tests::udp;
+
+    #[test]
+    fn udp_over_ipv4_tells_its_fields() {
+        let mut frame = udp(1, 20);
+        frame[18 + 8] = 63;
+        let udp_len = (8 + 20_u16).to_be_bytes();
+        frame[18 + 24..18 + 26].copy_from_slice(&udp_len);
+        let detail = detail(&frame, 18, frame.len());
+        let wanted = Detail {
+            ttl: 63,
+            protocol: UDP,
+            total_len: 20 + 8 + 20,
+            l4_offset: 38,
+            l4_len: 8,
+            tcp_flags: 0,
+            is_fragment: false,
+        };
+        assert_eq!(detail, Some(wanted));
+    }
+
+    #[test]
+    fn tcp_over_ipv6_tells_flags_and_options() {
+        let mut tcp = [0; 32];
+        (tcp[12], tcp[13]) = (8 << 4, 0x12);
+        let frame = packet(&[], TCP, &tcp);
+        let detail = detail(&frame, 14, frame.len()).unwrap();
+        assert_eq!((detail.l4_offset, detail.l4_len, detail.tcp_flags), (54, 32, 0x12));
+        assert_eq!(usize::from(detail.total_len), 40 + 32);
+    }
+
+    #[test]
+    fn a_header_that_ends_beyond_the_datagram_is_no_detail() {
+        let mut tcp = [0; 20];
+        tcp[12] = 6 << 4;
+        assert_eq!(detail(&packet(&[], TCP, &tcp), 14, 14 + 40 + 20), None);
+    }
+}
