@@ -15,6 +15,14 @@ pub fn keys(number: usize, seed: u64) -> Vec<FlowKey> {
     keys.filter(|&key| seen.insert(key)).take(number).collect()
 }
 
+/// `number` distinct source addresses, all other fields zero: keys of four bytes.
+pub fn addresses(number: usize, seed: u64) -> Vec<FlowKey> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut seen = HashSet::with_capacity(number);
+    let keys = std::iter::repeat_with(|| FlowKey::from_words(rng.random(), 0, 0, 0));
+    keys.filter(|&key| seen.insert(key)).take(number).collect()
+}
+
 /// The keys of `packets` packets, each one's flow drawn from a Zipf distribution over `flows`.
 pub fn zipf(flows: usize, packets: usize, exponent: f64, seed: u64) -> Vec<FlowKey> {
     let mut rng = StdRng::seed_from_u64(!seed);
@@ -36,10 +44,15 @@ fn zipf_of(keys: &[FlowKey], packets: usize, exponent: f64, rng: &mut StdRng) ->
     (0..packets).map(|_| draw()).collect()
 }
 
-/// Two epochs of the same `flows` flows, each with `packets` packets drawn from a Zipf distribution; in
+/// Two epochs of the flows of `keys`, each with `packets` packets drawn from a Zipf distribution; in
 /// the second one flow in ten has another's place in it.
-pub fn zipf_epochs(flows: usize, packets: usize, exponent: f64, seed: u64) -> [Vec<FlowKey>; 2] {
-    let keys = keys(flows, seed);
+pub fn zipf_epochs(
+    keys: Vec<FlowKey>,
+    packets: usize,
+    exponent: f64,
+    seed: u64,
+) -> [Vec<FlowKey>; 2] {
+    let flows = keys.len();
     let mut rng = StdRng::seed_from_u64(!seed);
     let first = zipf_of(&keys, packets, exponent, &mut rng);
     let mut later = keys;

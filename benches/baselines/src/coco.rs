@@ -1,25 +1,31 @@
 //! CocoSketch (Zhang and others, SIGCOMM 2021), hardware version with one hash function: a bucket
-//! counts all its packets and changes its key with the chance of one in that many.
+//! counts all its packets and changes its key with the chance of one in that many. A flow that was
+//! not kept has at most as many packets as its bucket: without that bound, a flow of which both
+//! epochs had many packets, but only one kept the key, would pass for a change.
 
 use calumma_sketch::FlowKey;
 
 use crate::hash::Hash;
-use crate::{Insert, KEY, Query, Tracked, WORD};
+use crate::{Insert, Memory, Query, Tracked, WORD};
 
 /// One array of keys and counts.
 #[derive(Clone, Debug)]
 pub struct CocoSketch {
     hash: Hash,
+    /// Bytes of a bucket on a switch.
+    entry: usize,
     buckets: Vec<(FlowKey, u32)>,
     /// State of a generator of random numbers (xorshift64).
     random: u64,
 }
 
 impl CocoSketch {
-    /// An empty sketch that fills at most `bytes`.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        let buckets = vec![(FlowKey::default(), 0); (bytes / (KEY + WORD)).max(1)];
-        Self { hash: Hash::new(seed), buckets, random: seed | 1 }
+    /// An empty sketch that fills at most `memory`.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let Memory { bytes, key } = memory.into();
+        let entry = key + WORD;
+        let buckets = vec![(FlowKey::default(), 0); (bytes / entry).max(1)];
+        Self { hash: Hash::new(seed), entry, buckets, random: seed | 1 }
     }
 
     #[inline]
@@ -45,15 +51,16 @@ impl Insert for CocoSketch {
     }
 
     fn bytes(&self) -> usize {
-        self.buckets.len() * (KEY + WORD)
+        self.buckets.len() * self.entry
     }
 }
 
 impl Query for CocoSketch {
+    /// All packets of the flow's bucket: never below the truth. The unbiased estimate is that of
+    /// [`Tracked`], under which a flow not kept has no packets.
     #[inline]
     fn query(&self, key: &FlowKey) -> u32 {
-        let (kept, count) = self.buckets[self.hash.of(key).index(0, self.buckets.len())];
-        if kept == *key { count } else { 0 }
+        self.buckets[self.hash.of(key).index(0, self.buckets.len())].1
     }
 }
 

@@ -4,7 +4,7 @@ use calumma_sketch::FlowKey;
 
 use crate::hash::{Hash, Hashed};
 use crate::top::Top;
-use crate::{Insert, Query, Tracked, WORD};
+use crate::{Insert, Memory, Query, Tracked, WORD};
 
 /// Rows; an odd number, so that a median is one of them.
 const ROWS: usize = 3;
@@ -15,12 +15,12 @@ const HEAP: usize = 4096;
 /// Rows of counters that packets raise or lower by their flow's sign, so that other flows cancel
 /// out on average.
 #[derive(Clone, Debug)]
-pub(crate) struct CountSketch {
+pub(crate) struct CountSketch<const ROWS: usize> {
     width: usize,
     counters: Vec<i32>,
 }
 
-impl CountSketch {
+impl<const ROWS: usize> CountSketch<ROWS> {
     pub(crate) fn new(bytes: usize) -> Self {
         let width = (bytes / WORD / ROWS).max(1);
         Self { width, counters: vec![0; width * ROWS] }
@@ -33,7 +33,7 @@ impl CountSketch {
     /// Counts a packet and gives its flow's size so far.
     #[inline]
     pub(crate) fn insert(&mut self, hashed: Hashed) -> u32 {
-        let rows = std::array::from_fn(|row| {
+        let rows: [i32; ROWS] = std::array::from_fn(|row| {
             let (at, sign) = self.place(hashed, row);
             self.counters[at] = self.counters[at].saturating_add(sign);
             self.counters[at].saturating_mul(sign)
@@ -43,7 +43,7 @@ impl CountSketch {
 
     #[inline]
     pub(crate) fn query(&self, hashed: Hashed) -> u32 {
-        median(std::array::from_fn(|row| {
+        median::<ROWS>(std::array::from_fn(|row| {
             let (at, sign) = self.place(hashed, row);
             self.counters[at].saturating_mul(sign)
         }))
@@ -57,23 +57,26 @@ impl CountSketch {
     }
 }
 
-/// The middle of three, and not below zero.
-fn median([a, b, c]: [i32; ROWS]) -> u32 {
-    a.min(b).max(a.max(b).min(c)).max(0) as u32
+/// The middle of an odd number, and not below zero.
+#[inline]
+fn median<const ROWS: usize>(mut rows: [i32; ROWS]) -> u32 {
+    rows.sort_unstable();
+    rows[ROWS / 2].max(0) as u32
 }
 
 /// A Count sketch and the flows that were largest by its word.
 #[derive(Clone, Debug)]
 pub struct CountHeap {
     hash: Hash,
-    sketch: CountSketch,
+    sketch: CountSketch<ROWS>,
     top: Top,
 }
 
 impl CountHeap {
-    /// An empty sketch that fills at most `bytes`, heap included.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        let top = Top::new(HEAP);
+    /// An empty sketch that fills at most `memory`, heap included.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let Memory { bytes, key } = memory.into();
+        let top = Top::new(HEAP, key);
         let sketch = CountSketch::new(bytes.saturating_sub(top.bytes()));
         Self { hash: Hash::new(seed), sketch, top }
     }

@@ -5,7 +5,7 @@ use calumma_sketch::FlowKey;
 
 use crate::hash::Hash;
 use crate::sizes::{Counters, entropy_of, linear_counting, sizes_behind};
-use crate::{Cardinality, Entropy, Insert, Query, Sizes, WORD};
+use crate::{Cardinality, Entropy, Insert, Memory, Query, Sizes, WORD};
 
 /// Rows, as recommended.
 const ROWS: usize = 3;
@@ -50,16 +50,16 @@ pub struct CountMin(Rows);
 pub struct ConservativeUpdate(Rows);
 
 impl CountMin {
-    /// An empty sketch that fills at most `bytes`.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        Self(Rows::new(bytes, seed))
+    /// An empty sketch that fills at most `memory`; it keeps no keys.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        Self(Rows::new(memory.into().bytes, seed))
     }
 }
 
 impl ConservativeUpdate {
-    /// An empty sketch that fills at most `bytes`.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        Self(Rows::new(bytes, seed))
+    /// An empty sketch that fills at most `memory`; it keeps no keys.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        Self(Rows::new(memory.into().bytes, seed))
     }
 }
 

@@ -6,7 +6,7 @@ use calumma_sketch::FlowKey;
 use crate::hash::Hash;
 use crate::heavy_part::{Heavy, HeavyPart};
 use crate::sizes::{Counters, entropy_of, linear_counting, sizes_behind, with_flows};
-use crate::{Cardinality, Entropy, Insert, Query, Sizes, Tracked};
+use crate::{Cardinality, Entropy, Insert, Memory, Query, Sizes, Tracked};
 
 /// A heavy part and a light part.
 #[derive(Clone, Debug)]
@@ -17,10 +17,11 @@ pub struct Elastic {
 }
 
 impl Elastic {
-    /// An empty sketch that fills at most `bytes`.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        let heavy = HeavyPart::new(bytes, seed);
-        let light = vec![0; bytes.saturating_sub(heavy.bytes()).max(1)];
+    /// An empty sketch that fills at most `memory`.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let memory = memory.into();
+        let heavy = HeavyPart::new(memory, seed);
+        let light = vec![0; memory.bytes.saturating_sub(heavy.bytes()).max(1)];
         Self { heavy, hash: Hash::new(seed), light }
     }
 

@@ -8,7 +8,7 @@ use calumma_sketch::FlowKey;
 use crate::hash::{Hash, Hashed};
 use crate::heavy_part::{Heavy, HeavyPart};
 use crate::sizes::{Counters, entropy_of, linear_counting, sizes_behind, with_flows};
-use crate::{Cardinality, Entropy, Insert, Query, Sizes, Tracked};
+use crate::{Cardinality, Entropy, Insert, Memory, Query, Sizes, Tracked};
 
 /// Trees.
 const TREES: usize = 2;
@@ -142,10 +142,11 @@ pub struct FcmTopK {
 }
 
 impl FcmTopK {
-    /// An empty sketch that fills at most `bytes`.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        let heavy = HeavyPart::new(bytes, seed);
-        let tree = Tree::new(bytes.saturating_sub(heavy.bytes()) / TREES);
+    /// An empty sketch that fills at most `memory`.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let memory = memory.into();
+        let heavy = HeavyPart::new(memory, seed);
+        let tree = Tree::new(memory.bytes.saturating_sub(heavy.bytes()) / TREES);
         Self { heavy, hash: Hash::new(seed), trees: std::array::from_fn(|_| tree.clone()) }
     }
 

@@ -4,7 +4,7 @@
 use calumma_sketch::FlowKey;
 
 use crate::hash::{Hash, Hashed};
-use crate::{Insert, KEY, WORD};
+use crate::{Insert, Memory, WORD};
 
 /// Hash functions of the flow filter, and its share of the memory.
 const FILTER_HASHES: u64 = 10;
@@ -30,18 +30,23 @@ pub struct FlowRadar {
     hash: Hash,
     filter: Vec<u64>,
     filter_bits: usize,
+    /// Bytes of a cell on a switch.
+    cell: usize,
     cells: Vec<Cell>,
 }
 
 impl FlowRadar {
-    /// An empty sketch that fills at most `bytes`. Upstream and downstream must be alike.
-    pub fn new(bytes: usize, seed: u64) -> Self {
+    /// An empty sketch that fills at most `memory`. Upstream and downstream must be alike.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let Memory { bytes, key } = memory.into();
+        let cell = key + 2 * WORD;
         let filter_bits = ((bytes as f64 * FILTER_SHARE * 8.0) as usize).max(64);
-        let cells = (bytes - bytes.min(filter_bits / 8)) / (KEY + 2 * WORD) / CELLS;
+        let cells = (bytes - bytes.min(filter_bits / 8)) / cell / CELLS;
         Self {
             hash: Hash::new(seed),
             filter: vec![0; filter_bits.div_ceil(64)],
             filter_bits,
+            cell,
             cells: vec![Cell::default(); cells.max(1) * CELLS],
         }
     }
@@ -136,6 +141,6 @@ impl Insert for FlowRadar {
     }
 
     fn bytes(&self) -> usize {
-        self.filter_bits / 8 + self.cells.len() * (KEY + 2 * WORD)
+        self.filter_bits / 8 + self.cells.len() * self.cell
     }
 }

@@ -4,7 +4,7 @@
 use calumma_sketch::FlowKey;
 
 use crate::hash::{Hash, Hashed};
-use crate::{Insert, KEY, Query, Tracked, WORD};
+use crate::{Insert, Memory, Query, Tracked, WORD};
 
 /// Stages.
 const STAGES: usize = 6;
@@ -14,15 +14,19 @@ const STAGES: usize = 6;
 pub struct HashPipe {
     hash: Hash,
     width: usize,
+    /// Bytes of a slot on a switch.
+    entry: usize,
     slots: Vec<(FlowKey, u32)>,
 }
 
 impl HashPipe {
-    /// An empty sketch that fills at most `bytes`.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        let width = (bytes / STAGES / (KEY + WORD)).max(1);
+    /// An empty sketch that fills at most `memory`.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let Memory { bytes, key } = memory.into();
+        let entry = key + WORD;
+        let width = (bytes / STAGES / entry).max(1);
         let slots = vec![(FlowKey::default(), 0); width * STAGES];
-        Self { hash: Hash::new(seed), width, slots }
+        Self { hash: Hash::new(seed), width, entry, slots }
     }
 
     #[inline]
@@ -55,7 +59,7 @@ impl Insert for HashPipe {
     }
 
     fn bytes(&self) -> usize {
-        self.slots.len() * (KEY + WORD)
+        self.slots.len() * self.entry
     }
 }
 

@@ -3,7 +3,7 @@
 use calumma_sketch::FlowKey;
 
 use crate::hash::{Hash, Hashed};
-use crate::{KEY, WORD};
+use crate::{Memory, WORD};
 
 /// Stages.
 pub(crate) const STAGES: usize = 4;
@@ -40,21 +40,24 @@ pub(crate) struct Heavy {
 pub(crate) struct HeavyPart {
     hash: Hash,
     width: usize,
+    /// Bytes of a bucket on a switch.
+    entry: usize,
     buckets: Vec<Bucket>,
 }
 
 impl HeavyPart {
-    /// A heavy part for a sketch of `bytes` in all: it fills at most 73 % of them, which is what the
+    /// A heavy part for a sketch of `memory` in all: it fills at most 73 % of them, which is what the
     /// recommended buckets are of 200 KB with keys of four bytes.
-    pub(crate) fn new(bytes: usize, seed: u64) -> Self {
-        let fitting = bytes * 73 / 100 / STAGES / (KEY + 2 * WORD);
+    pub(crate) fn new(Memory { bytes, key }: Memory, seed: u64) -> Self {
+        let entry = key + 2 * WORD;
+        let fitting = bytes * 73 / 100 / STAGES / entry;
         let width = BUCKETS.min(fitting).max(1);
         let buckets = vec![Bucket::default(); width * STAGES];
-        Self { hash: Hash::new(!seed), width, buckets }
+        Self { hash: Hash::new(!seed), width, entry, buckets }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.buckets.len() * (KEY + 2 * WORD)
+        self.buckets.len() * self.entry
     }
 
     /// Counts a packet, and gives the flow and the packets that found no place here.

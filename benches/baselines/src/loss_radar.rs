@@ -7,7 +7,7 @@ use calumma_sketch::FlowKey;
 
 use crate::flow_radar::key_of;
 use crate::hash::{Hash, Hashed};
-use crate::{KEY, WORD};
+use crate::{Memory, WORD};
 
 /// Cells of a packet.
 const CELLS: usize = 3;
@@ -26,19 +26,23 @@ struct Cell {
 #[derive(Clone, Debug)]
 pub struct LossRadar {
     hash: Hash,
+    /// Bytes of a cell on a switch.
+    cell: usize,
     cells: Vec<Cell>,
 }
 
 impl LossRadar {
-    /// An empty sketch that fills at most `bytes`. Upstream and downstream must be alike.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        let width = (bytes / CELLS / (KEY + NUMBER + WORD)).max(1);
-        Self { hash: Hash::new(seed), cells: vec![Cell::default(); width * CELLS] }
+    /// An empty sketch that fills at most `memory`. Upstream and downstream must be alike.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let Memory { bytes, key } = memory.into();
+        let cell = key + NUMBER + WORD;
+        let width = (bytes / CELLS / cell).max(1);
+        Self { hash: Hash::new(seed), cell, cells: vec![Cell::default(); width * CELLS] }
     }
 
     /// Memory that the sketch fills on a switch, in bytes.
     pub fn bytes(&self) -> usize {
-        self.cells.len() * (KEY + NUMBER + WORD)
+        self.cells.len() * self.cell
     }
 
     /// Records the packet of `key` that is number `number` of its flow.
@@ -104,13 +108,13 @@ impl LossRadar {
 /// Where a packet's number lies: the two bytes after the key.
 const NUMBER_MASK: u128 = {
     let mut bytes = [0; 16];
-    (bytes[KEY], bytes[KEY + 1]) = (0xFF, 0xFF);
+    (bytes[FlowKey::LEN], bytes[FlowKey::LEN + 1]) = (0xFF, 0xFF);
     u128::from_ne_bytes(bytes)
 };
 
 #[inline]
 fn packet(key: &FlowKey, number: u16) -> u128 {
     let mut bytes = *key.padded();
-    [bytes[KEY], bytes[KEY + 1]] = number.to_be_bytes();
+    [bytes[FlowKey::LEN], bytes[FlowKey::LEN + 1]] = number.to_be_bytes();
     u128::from_ne_bytes(bytes)
 }

@@ -5,7 +5,7 @@ use calumma_sketch::FlowKey;
 
 use crate::hash::Hash;
 use crate::sizes::{Counters, entropy_of, linear_counting, sizes_behind};
-use crate::{Cardinality, Entropy, Insert, Sizes, WORD};
+use crate::{Cardinality, Entropy, Insert, Memory, Sizes, WORD};
 
 /// An array of 32-bit counters.
 #[derive(Clone, Debug)]
@@ -15,9 +15,10 @@ pub struct Mrac {
 }
 
 impl Mrac {
-    /// An empty sketch that fills at most `bytes`.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        Self { hash: Hash::new(seed), counters: vec![0; (bytes / WORD).max(1)] }
+    /// An empty sketch that fills at most `memory`; it keeps no keys.
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let counters = vec![0; (memory.into().bytes / WORD).max(1)];
+        Self { hash: Hash::new(seed), counters }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The largest flows seen so far: a heap of bounded size whose least entry is on top, and a table
-//! that finds an entry by its key. Nothing is allocated after it was made.
+//! that finds an entry by its key. A flow comes in with an estimate and is counted exactly from then
+//! on. Nothing is allocated after it was made.
 
 use calumma_sketch::FlowKey;
 
+use crate::WORD;
 use crate::hash::Hashed;
-use crate::{KEY, WORD};
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -21,6 +22,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub(crate) struct Top {
     capacity: usize,
+    /// Bytes of an entry on a switch.
+    entry: usize,
     heap: Vec<Entry>,
     /// Places in the heap, found by linear probing from where a key's hash points.
     slots: Vec<u32>,
@@ -29,10 +32,11 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize, key: usize) -> Self {
         let slots = (2 * capacity).next_power_of_two().max(2);
         Self {
             capacity,
+            entry: key + WORD,
             heap: Vec::with_capacity(capacity),
             slots: vec![NONE; slots],
             homes: vec![0; slots],
@@ -41,21 +45,23 @@ impl Top {
 
     /// Bytes on a switch: a key and a counter an entry.
     pub(crate) fn bytes(&self) -> usize {
-        self.capacity * (KEY + WORD)
+        self.capacity * self.entry
     }
 
     pub(crate) fn entries(&self) -> Vec<(FlowKey, u32)> {
         self.heap.iter().map(|entry| (entry.key, entry.count)).collect()
     }
 
-    /// Lets the flow have its new count, or in if it is larger than the least.
+    /// Counts a packet of a flow that is in; lets another in with the `count` estimated, if that is
+    /// larger than the least.
     #[inline]
     pub(crate) fn offer(&mut self, key: &FlowKey, hashed: Hashed, count: u32) {
         let home = self.home(hashed);
         let slot = self.find(key, home);
         let at = self.slots[slot];
         if at != NONE {
-            self.heap[at as usize].count = count;
+            let entry = &mut self.heap[at as usize];
+            entry.count = entry.count.saturating_add(1);
             self.settle(at as usize);
         } else if self.heap.len() < self.capacity {
             let at = self.heap.len();
@@ -142,7 +148,7 @@ mod tests {
 
     #[test]
     fn counts_that_only_grow_leave_the_largest_flows() {
-        let (mut rng, hash, mut top) = (StdRng::seed_from_u64(1), Hash::new(1), Top::new(50));
+        let (mut rng, hash, mut top) = (StdRng::seed_from_u64(1), Hash::new(1), Top::new(50, 4));
         let mut truth = HashMap::<u32, u32>::new();
         for _ in 0..200_000 {
             let flow = (600.0 * rng.random::<f64>().powi(3)) as u32;

@@ -1,16 +1,22 @@
 //! UnivMon (Liu and others, SIGCOMM 2016): 14 levels, each a Count sketch with its largest flows,
 //! over substreams of half the flows of the level before. Statistics are sums over the flows kept,
-//! put together from the last level to the first.
+//! put together from the last level to the first. A flow's size is what its last level has of it,
+//! where the fewest others disturb it.
+
+use std::collections::HashMap;
 
 use calumma_sketch::FlowKey;
 
 use crate::count_heap::CountSketch;
 use crate::hash::{Hash, Hashed};
 use crate::top::Top;
-use crate::{Cardinality, Entropy, Insert, KEY, Query, Tracked, WORD};
+use crate::{Cardinality, Entropy, Insert, Memory, Query, Tracked, WORD};
 
 /// Levels.
 const LEVELS: usize = 14;
+
+/// Rows of a level's Count sketch.
+const ROWS: usize = 5;
 
 /// Flows that a level keeps, where memory allows.
 const HEAVY: usize = 1000;
@@ -20,7 +26,7 @@ const DEPTH_WORD: u64 = 63;
 
 #[derive(Clone, Debug)]
 struct Level {
-    sketch: CountSketch,
+    sketch: CountSketch<ROWS>,
     top: Top,
 }
 
@@ -33,11 +39,12 @@ pub struct UnivMon {
 }
 
 impl UnivMon {
-    /// An empty sketch that fills at most `bytes`. The flows kept take at most 56 % of it, which is
+    /// An empty sketch that fills at most `memory`. The flows kept take at most 56 % of it, which is
     /// what 1000 of them a level are of 200 KB with keys of four bytes.
-    pub fn new(bytes: usize, seed: u64) -> Self {
-        let fitting = bytes * 14 / 25 / LEVELS / (KEY + WORD);
-        let top = Top::new(HEAVY.min(fitting).max(1));
+    pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
+        let Memory { bytes, key } = memory.into();
+        let fitting = bytes * 14 / 25 / LEVELS / (key + WORD);
+        let top = Top::new(HEAVY.min(fitting).max(1), key);
         let sketch = CountSketch::new((bytes / LEVELS).saturating_sub(top.bytes()));
         let level = Level { sketch, top };
         Self { hash: Hash::new(seed), levels: vec![level; LEVELS], packets: 0 }
@@ -85,13 +92,19 @@ impl Insert for UnivMon {
 impl Query for UnivMon {
     #[inline]
     fn query(&self, key: &FlowKey) -> u32 {
-        self.levels[0].sketch.query(self.hash.of(key))
+        let hashed = self.hash.of(key);
+        self.levels[Self::depth(hashed)].sketch.query(hashed)
     }
 }
 
 impl Tracked for UnivMon {
     fn tracked(&self) -> Vec<(FlowKey, u32)> {
-        self.levels[0].top.entries()
+        // Each flow as its last level has it; a level above may keep it where that one does not.
+        let mut flows: HashMap<FlowKey, u32> = HashMap::new();
+        for level in &self.levels {
+            flows.extend(level.top.entries());
+        }
+        flows.into_iter().collect()
     }
 }
 

@@ -43,25 +43,30 @@ impl Answers {
         self
     }
 
-    /// Heavy hitters and changes by the flows that sketches of both epochs keep.
+    /// Heavy hitters by the flows that the first epoch's sketch keeps; changes by those that either
+    /// sketch keeps, where that epoch had the more packets: as the programs published with ChameleMon
+    /// do. What a sketch does not keep it knows badly, and such a size is never the larger one.
     pub(super) fn with_tracked<S: Tracked + Query>(
         self,
         pair: &Pair,
         first: &S,
         second: &S,
     ) -> Self {
-        let keys = first.tracked().into_iter().chain(second.tracked()).map(|flow| flow.0);
         let sizes = |sketch: &S| sketch.tracked().into_iter().collect();
-        let (first_sizes, second_sizes) = (sizes(first), sizes(second));
+        let (first_sizes, second_sizes): (HashMap<FlowKey, u32>, HashMap<FlowKey, u32>) =
+            (sizes(first), sizes(second));
         // A flow that one epoch's sketch does not keep may still have an estimate there.
         let size = |kept: &HashMap<FlowKey, u32>, sketch: &S, key: &FlowKey| {
             kept.get(key).copied().unwrap_or_else(|| sketch.query(key))
         };
-        let changed = |key: &FlowKey| {
-            let before = size(&first_sizes, first, key);
-            before.abs_diff(size(&second_sizes, second, key)) > pair.change
-        };
-        let changes = keys.filter(changed).collect();
+        let heavy = |more: u32, less: u32| more > less.saturating_add(pair.change);
+        let falls = first_sizes
+            .iter()
+            .filter(|&(key, &packets)| heavy(packets, size(&second_sizes, second, key)));
+        let rises = second_sizes
+            .iter()
+            .filter(|&(key, &packets)| heavy(packets, size(&first_sizes, first, key)));
+        let changes = falls.chain(rises).map(|flow| *flow.0).collect();
         let hitters = first_sizes.iter().filter(|flow| *flow.1 > pair.hitter);
         let hitters = hitters.map(|(key, &size)| (*key, size.into())).collect();
         Self { hitters: Some(hitters), changes: Some(changes), ..self }

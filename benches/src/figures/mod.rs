@@ -11,6 +11,7 @@ mod sizing;
 mod sketchint;
 mod speed;
 mod tasks;
+mod tower_fermat;
 mod trials;
 
 use std::path::PathBuf;
@@ -37,7 +38,13 @@ impl Setup {
 pub fn table() -> Vec<Figure<Setup>> {
     vec![loss::VICTIMS, loss::LOSS_RATE, loss::FLOWS]
         .into_iter()
-        .chain([decode_success::FIGURE, tasks::ZIPF, tasks::BACKBONE, tasks::MIXED])
+        .chain([
+            decode_success::FIGURE,
+            tasks::ZIPF,
+            tasks::ADDRESSES,
+            tasks::BACKBONE,
+            tasks::MIXED,
+        ])
         .chain([sketchint::FIGURE, speed::FIGURE])
         .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()

@@ -180,7 +180,9 @@ const PANELS: [Panel; 8] = [
 fn measure(setup: &Setup) -> Result<Drawn> {
     let (flows, packets) = setup.choose((170_000, 2_300_000), (20_000, 200_000));
     let pairs: Vec<_> = (0..setup.choose(3, 1))
-        .map(|seed| Pair::new(workload::zipf_epochs(flows, packets, 1.0, seed)))
+        .map(|seed| {
+            Pair::new(workload::zipf_epochs(workload::keys(flows, seed), packets, 1.0, seed))
+        })
         .collect();
     let kilobytes: &[usize] = setup.choose(&[300, 450, 600, 750, 900], &[100]);
     let measured: Vec<Vec<Vec<Errors>>> = CONTENDERS
