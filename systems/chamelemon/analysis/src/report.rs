@@ -364,9 +364,8 @@ pub struct HeavyChange {
     pub after: u64,
 }
 
-/// A small healthy epoch, for tests.
-#[cfg(test)]
-pub(crate) fn sample() -> EpochReport {
+/// A small healthy epoch, as an example for tests.
+pub fn sample() -> EpochReport {
     let flow = Flow {
         src: [10, 1, 0, 2].into(),
         dst: [10, 2, 0, 2].into(),
