@@ -16,7 +16,6 @@
 
 pub mod alert;
 pub mod api;
-pub mod archive;
 pub mod clocks;
 pub mod collect;
 pub mod config;
