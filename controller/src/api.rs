@@ -1,5 +1,8 @@
 //! What the HTTP API answers beside reports and summaries; its clients read the same types.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -74,4 +77,50 @@ pub struct Victims {
     pub victims: u64,
     /// Victim flows, most packets first.
     pub flows: Vec<Victim>,
+}
+
+/// An edge as `GET /api/v1/edges` shows it.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct EdgeStatus {
+    /// The edge's name.
+    pub edge: String,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Its address, when connected last.
+    #[schema(value_type = Option<String>, example = "10.0.0.7:51234")]
+    pub address: Option<SocketAddr>,
+    /// `software` or `tofino`.
+    pub kind: Option<&'static str>,
+    /// Its program and version.
+    pub program: Option<String>,
+    /// Where its packets carry their mark: the same at all edges.
+    pub carrier: Option<String>,
+    /// By which header it measures packets in tunnels: the same at all edges.
+    pub tunnels: Option<String>,
+    /// Connections since the controller started.
+    pub connections: u64,
+    /// The last epoch that it spoke of.
+    pub last_epoch: Option<u64>,
+    /// Its clock's time less the controller's, in milliseconds, once it has been measured.
+    pub clock_offset_ms: Option<f64>,
+    /// Most that `clock_offset_ms` is wrong.
+    pub clock_error_ms: Option<f64>,
+    /// Time that a message takes to the edge and back, in milliseconds, without what it waits there.
+    pub path_delay_ms: Option<f64>,
+    /// What is wrong with its clock; none where it keeps to the clock guard.
+    pub clock_problem: Option<String>,
+    /// Frames about epochs that were taken in.
+    pub frames: u64,
+    /// Frames that had come before.
+    pub duplicate_frames: u64,
+    /// Frames that came after their epoch had been reported.
+    pub late_frames: u64,
+    /// Frames whose epoch lay too far from the controller's time.
+    pub astray_frames: u64,
+    /// Why it is connected and does not measure as it should; none where it does.
+    pub measuring_problem: Option<String>,
+    /// What ended its last connection, or why it was refused.
+    pub last_problem: Option<String>,
+    /// The switch's own totals, as it sent them last.
+    pub counters: BTreeMap<String, u64>,
 }

@@ -8,7 +8,7 @@
 //!
 //! Pure; time is passed in. Setting clocks right is chrony's or ptp4l's business.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Exchanges that are remembered of an edge.
 const REMEMBERED: usize = 32;
@@ -81,6 +81,33 @@ impl ClockFilter {
             ClockEstimate { error_ns: sample.error_ns.saturating_add(drift_ns), ..sample }
         });
         aged.min_by_key(|estimate| estimate.error_ns)
+    }
+}
+
+/// The time that messages take to each edge and back; one edge's changes without a look at the others.
+#[derive(Clone, Debug, Default)]
+pub struct Delays {
+    of_edge: HashMap<usize, u64>,
+    /// The same as (nanoseconds, edge).
+    ordered: BTreeSet<(u64, usize)>,
+}
+
+impl Delays {
+    /// Sets the delay of the edge at a position; `None` forgets it.
+    pub fn set(&mut self, edge: usize, delay_ns: Option<u64>) {
+        let before = match delay_ns {
+            Some(delay_ns) => self.of_edge.insert(edge, delay_ns),
+            None => self.of_edge.remove(&edge),
+        };
+        if let Some(before) = before {
+            self.ordered.remove(&(before, edge));
+        }
+        self.ordered.extend(delay_ns.map(|delay_ns| (delay_ns, edge)));
+    }
+
+    /// The longest of all; `None` where none is known.
+    pub fn longest_ns(&self) -> Option<u64> {
+        self.ordered.last().map(|&(delay_ns, _)| delay_ns)
     }
 }
 
@@ -179,6 +206,21 @@ mod tests {
         assert_eq!(deviations(&[clock(9000), clock(9100)], guard_ns), [None; 2]);
         let vague = ClockEstimate { error_ns: 3_000_000, ..clock(2500).unwrap() };
         assert_eq!(deviations(&[clock(0), Some(vague)], guard_ns), [None; 2], "not certain");
+    }
+
+    #[test]
+    fn the_longest_delay_follows_each_edge() {
+        let mut delays = Delays::default();
+        assert_eq!(delays.longest_ns(), None);
+        delays.set(0, Some(5));
+        delays.set(1, Some(9));
+        delays.set(2, Some(9));
+        delays.set(1, Some(3));
+        assert_eq!(delays.longest_ns(), Some(9));
+        delays.set(2, None);
+        assert_eq!(delays.longest_ns(), Some(5));
+        delays.set(0, Some(2));
+        assert_eq!(delays.longest_ns(), Some(3));
     }
 
     proptest! {

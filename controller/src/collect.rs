@@ -8,11 +8,12 @@
 
 use std::collections::BTreeMap;
 
+use calumma_analysis::NodeEnd;
 use calumma_chamelemon::Attention;
 use calumma_epoch::EpochClock;
 use calumma_wire::Message;
 
-use crate::analyse::{DecodedIngress, EdgeEnd, EdgeInput, EpochInput};
+use crate::analyse::{DecodedIngress, EdgeInput, EpochInput};
 
 /// Most epochs that may have passed without anything heard of them and still be reported one by
 /// one. More than that is a controller that slept, or whose clock was set. Also how far the first
@@ -57,7 +58,7 @@ pub struct Ends {
     /// The epoch.
     pub epoch: u64,
     /// Each edge's end.
-    pub edges: Vec<EdgeEnd>,
+    pub edges: Vec<NodeEnd>,
 }
 
 /// Collects frames into epochs.
@@ -252,7 +253,7 @@ impl Collector {
     fn end(&mut self, epoch: u64) -> Ends {
         let edges = self.pending.remove(&epoch).map_or_else(Vec::new, |pending| pending.edges);
         let note = |other| format!("it sends epoch {other} while {epoch} is due: check its clock");
-        let end = |(input, astray): (EdgeInput, &Option<u64>)| EdgeEnd {
+        let end = |(input, astray): (EdgeInput, &Option<u64>)| NodeEnd {
             late_packets: input.late_packets,
             note: astray.map(note),
             clock: None,

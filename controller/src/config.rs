@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use calumma_archive::ArchiveSection;
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::HashKey;
@@ -15,7 +16,6 @@ use utoipa::ToSchema;
 
 use crate::alert::AlertsSection;
 use crate::analyse::Tasks;
-use crate::archive::ArchiveSection;
 use crate::attention::Bounds;
 use crate::ipfix::IpfixSection;
 

@@ -15,19 +15,17 @@
 //! is carried into the report and never becomes a loss.
 
 pub mod alert;
-pub mod analyse;
 pub mod api;
-pub mod archive;
-pub mod attention;
 pub mod clocks;
 pub mod collect;
 pub mod config;
 pub mod ipfix;
 pub mod metrics;
 pub mod output;
-pub mod report;
 pub mod server;
 pub mod summary;
+
+pub use calumma_chamelemon_analysis::{analyse, attention, report};
 
 pub use analyse::{Analyser, EdgeInput, EpochInput, Tasks};
 pub use collect::Collector;

@@ -1,43 +1,56 @@
-//! Figures for Prometheus, in its text format.
+//! Metrics for Prometheus, in its text format: of edges and outputs, and those that the systems add
+//! of their reports.
 //!
-//! Labels are edges, encoders and fixed words: never flows, whose number has no bound. Totals count
-//! from the controller's start. What is not known of the last epoch is NaN, never 0.
+//! Labels are edges and fixed words: never flows, whose number has no bound. Totals count from the
+//! controller's start.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus::{
-    Encoder, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
-};
+use calumma_analysis::Report;
+use calumma_analysis::metrics::{ReportMetrics, counters, int_gauges};
+use calumma_systems::SYSTEMS;
+use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
+use crate::api::EdgeStatus;
 use crate::output::{Output, SinkStatus};
-use crate::report::{EdgeReport, EpochReport, LossClass, NetworkState};
-use crate::server::EdgeStatus;
 
-/// Counters of one switch that are shown. Their names come from the network, so there is a bound.
-const COUNTERS_A_SWITCH: usize = 64;
+/// Families of counters that switches are known to have, by the first part of their names. They are
+/// always shown; further systems' counters begin with the system's name.
+const KNOWN_COUNTERS: [&str; 20] = [
+    "collection",
+    "discarded",
+    "driver",
+    "dropped",
+    "egress",
+    "epochs",
+    "given_up",
+    "icmp_errors",
+    "ingress",
+    "malformed",
+    "neighbours",
+    "port",
+    "received",
+    "routed",
+    "slow_path",
+    "tables",
+    "transmitted",
+    "tunnel",
+    "undelivered",
+    "unmeasured",
+];
 
-/// Bounds of the histogram of response times in seconds, around the epochs' length.
-const RESPONSE_SECONDS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.5, 1.0, 5.0];
+/// Counters of one switch that are shown of known families: more than a software edge with 64 ports
+/// has. Names come from the network, so there is a bound.
+const MOST_COUNTERS: usize = 2 * calumma_wire::MAX_COUNTERS;
+
+/// Counters of one switch that are shown beside those.
+const MOST_OTHER_COUNTERS: usize = 64;
 
 /// All metrics of a controller.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    epochs: IntCounterVec,
-    last_epoch: IntGauge,
-    last_epoch_start: Gauge,
-    ill: IntGauge,
-    lost: IntCounterVec,
-    victims: Gauge,
-    surplus: IntCounter,
-    decodes: IntCounterVec,
-    load: GaugeVec,
-    threshold: IntGaugeVec,
-    sample_rate: Gauge,
-    buckets: IntGaugeVec,
-    plans: IntCounterVec,
-    response: HistogramVec,
+    reports: Vec<Box<dyn ReportMetrics>>,
     edge: EdgeMetrics,
     sink_reports: IntCounterVec,
     sink_failures: IntCounterVec,
@@ -49,14 +62,6 @@ pub struct Metrics {
 /// Those with a label for the edge.
 #[derive(Debug)]
 struct EdgeMetrics {
-    packets: IntCounterVec,
-    missing: IntCounterVec,
-    cardinality: GaugeVec,
-    entropy: GaugeVec,
-    load: GaugeVec,
-    decodes: IntCounterVec,
-    heavy_hitters: IntGaugeVec,
-    heavy_changes: IntGaugeVec,
     connected: IntGaugeVec,
     connections: IntCounterVec,
     frames: IntCounterVec,
@@ -68,64 +73,13 @@ impl Metrics {
     /// shown.
     ///
     /// # Errors
-    /// When two have the same name, which is a mistake in this file.
+    /// When two have the same name, which is a mistake in the program.
     pub fn new(edges: &[String], outputs: Vec<Arc<SinkStatus>>) -> prometheus::Result<Self> {
         let registry = Registry::new();
         let on = &registry;
-        let seconds = HistogramOpts::new(
-            "calumma_response_seconds",
-            "Time from an epoch's end to each step of its report.",
-        );
-        let metrics = Self {
-            epochs: counters(on, "epochs_total", "Epochs reported.", &["complete"])?,
-            last_epoch: kept(on, IntGauge::with_opts(opts("last_epoch", "Last epoch reported."))?)?,
-            last_epoch_start: gauge(on, "last_epoch_start_seconds", "Its start in Unix time.")?,
-            ill: kept(
-                on,
-                IntGauge::with_opts(opts(
-                    "network_ill",
-                    "1 where light losses are told apart and sampled, 0 where the network is healthy.",
-                ))?,
-            )?,
-            lost: counters(on, "lost_packets_total", "Packets lost.", &["class"])?,
-            victims: gauge(on, "victim_flows", "Flows that lost packets in the last epoch.")?,
-            surplus: kept(
-                on,
-                IntCounter::with_opts(opts(
-                    "surplus_packets_total",
-                    "Packets that left the network without having entered it.",
-                ))?,
-            )?,
-            decodes: counters(
-                on,
-                "delta_decodes_total",
-                "Decodes of the delta encoders by how they went.",
-                &["encoder", "result"],
-            )?,
-            load: gauges(
-                on,
-                "delta_load_factor",
-                "Flows over buckets of a delta encoder.",
-                &["encoder"],
-            )?,
-            threshold: int_gauges(
-                on,
-                "threshold_packets",
-                "Packets from which on a flow is a candidate.",
-                &["threshold"],
-            )?,
-            sample_rate: gauge(on, "sample_rate", "Share of light-loss candidates monitored.")?,
-            buckets: int_gauges(
-                on,
-                "encoder_buckets",
-                "Buckets an array of an upstream encoder.",
-                &["encoder"],
-            )?,
-            plans: counters(on, "plans_total", "Plans made from epochs.", &["applied"])?,
-            response: kept(
-                on,
-                HistogramVec::new(seconds.buckets(RESPONSE_SECONDS.to_vec()), &["step"])?,
-            )?,
+        let reports = SYSTEMS.iter().map(|system| system.metrics(on, edges));
+        Ok(Self {
+            reports: reports.collect::<Result<_, _>>()?,
             edge: EdgeMetrics::new(on)?,
             sink_reports: counters(
                 on,
@@ -142,67 +96,12 @@ impl Metrics {
             outputs,
             scrape: Mutex::new(()),
             registry,
-        };
-        // Present from the start, so that a rate sees the first one.
-        for complete in ["true", "false"] {
-            metrics.epochs.with_label_values(&[complete]);
-        }
-        for class in [LossClass::Heavy, LossClass::Light] {
-            metrics.lost.with_label_values(&[class.name()]);
-        }
-        for edge in edges {
-            metrics.edge.missing.with_label_values(&[edge.as_str()]);
-        }
-        Ok(metrics)
+        })
     }
 
     /// Takes a report into account.
-    pub fn record(&self, report: &EpochReport) {
-        let truth = |value: bool| if value { "true" } else { "false" };
-        self.epochs.with_label_values(&[truth(report.complete)]).inc();
-        self.last_epoch.set(i64::try_from(report.epoch).unwrap_or(i64::MAX));
-        self.last_epoch_start.set(report.start_unix_ns as f64 / 1e9);
-        self.ill.set(i64::from(report.state == NetworkState::Ill));
-
-        for loss in report.loss.iter().filter(|loss| !loss.partial) {
-            self.lost.with_label_values(&[loss.class.name()]).inc_by(loss.lost);
-        }
-        let certain = report.losses_are_certain();
-        self.victims.set(if certain { report.loss.len() as f64 } else { f64::NAN });
-        let surplus = report.surplus.iter().filter(|surplus| !surplus.partial);
-        self.surplus.inc_by(surplus.map(|surplus| surplus.packets).sum());
-
-        let decode = &report.decode;
-        for (encoder, state, load) in
-            [("hl", decode.hl, decode.hl_load_factor), ("ll", decode.ll, decode.ll_load_factor)]
-        {
-            self.decodes.with_label_values(&[encoder, state.name()]).inc();
-            self.load.with_label_values(&[encoder]).set(load.unwrap_or(f64::NAN));
-        }
-        let config = &report.config;
-        self.threshold.with_label_values(&["t_h"]).set(config.t_h.into());
-        self.threshold.with_label_values(&["t_l"]).set(config.t_l.into());
-        self.sample_rate.set(config.sample_rate);
-        self.buckets.with_label_values(&["hh"]).set(config.hh_buckets.into());
-        self.buckets.with_label_values(&["hl"]).set(config.hl_buckets.into());
-        self.buckets.with_label_values(&["ll"]).set(config.ll_buckets.into());
-        if let Some(plan) = &report.plan {
-            self.plans.with_label_values(&[truth(plan.applied)]).inc();
-        }
-        if let Some(timing) = &report.timing {
-            for (step, ms) in [
-                ("ingress", timing.ingress_ms),
-                ("egress", timing.egress_ms),
-                ("planned", timing.planned_ms),
-                ("published", timing.published_ms),
-            ] {
-                self.response.with_label_values(&[step]).observe(ms / 1e3);
-            }
-        }
-        for edge in &report.missing_edges {
-            self.edge.missing.with_label_values(&[edge]).inc();
-        }
-        report.edges.iter().for_each(|edge| self.edge.record(edge));
+    pub fn record(&self, report: &dyn Report) {
+        self.reports.iter().for_each(|metrics| metrics.record(report));
     }
 
     /// Everything as text, beside what is known of edges and outputs at this moment.
@@ -224,7 +123,7 @@ impl Metrics {
 }
 
 impl Output for Arc<Metrics> {
-    fn report(&mut self, report: &EpochReport, _json: &str) {
+    fn report(&mut self, report: &dyn Report, _json: &str) {
         self.record(report);
     }
 }
@@ -232,54 +131,6 @@ impl Output for Arc<Metrics> {
 impl EdgeMetrics {
     fn new(on: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
-            packets: counters(
-                on,
-                "edge_packets_total",
-                "Packets recorded that entered or left the network at an edge.",
-                &["edge", "direction"],
-            )?,
-            missing: counters(
-                on,
-                "edge_missing_epochs_total",
-                "Epochs of which an edge did not deliver everything in time.",
-                &["edge"],
-            )?,
-            cardinality: gauges(
-                on,
-                "edge_flows",
-                "Flows that entered the network at an edge in the last epoch.",
-                &["edge"],
-            )?,
-            entropy: gauges(
-                on,
-                "edge_entropy",
-                "Entropy of the flow sizes at an edge in the last epoch, in bits.",
-                &["edge"],
-            )?,
-            load: gauges(
-                on,
-                "edge_hh_load_factor",
-                "Flows over buckets of an edge's HH encoder.",
-                &["edge"],
-            )?,
-            decodes: counters(
-                on,
-                "edge_hh_decodes_total",
-                "Decodes of an edge's HH encoder by how they went.",
-                &["edge", "result"],
-            )?,
-            heavy_hitters: int_gauges(
-                on,
-                "edge_heavy_hitters",
-                "Heavy hitters at an edge in the last epoch.",
-                &["edge"],
-            )?,
-            heavy_changes: int_gauges(
-                on,
-                "edge_heavy_changes",
-                "Heavy changes at an edge in the last epoch.",
-                &["edge"],
-            )?,
             connected: int_gauges(
                 on,
                 "edge_connected",
@@ -307,24 +158,6 @@ impl EdgeMetrics {
         })
     }
 
-    fn record(&self, report: &EdgeReport) {
-        let edge = report.edge.as_str();
-        self.packets.with_label_values(&[edge, "in"]).inc_by(report.packets_in.unwrap_or(0));
-        self.packets.with_label_values(&[edge, "out"]).inc_by(report.packets_out.unwrap_or(0));
-        let number = |gauges: &GaugeVec, value: Option<f64>| {
-            gauges.with_label_values(&[edge]).set(value.unwrap_or(f64::NAN));
-        };
-        number(&self.cardinality, report.cardinality);
-        number(&self.entropy, report.entropy);
-        number(&self.load, report.hh_load_factor);
-        self.decodes.with_label_values(&[edge, report.hh_decode.name()]).inc();
-        let count = |gauges: &IntGaugeVec, count: usize| {
-            gauges.with_label_values(&[edge]).set(i64::try_from(count).unwrap_or(i64::MAX));
-        };
-        count(&self.heavy_hitters, report.heavy_hitters.len());
-        count(&self.heavy_changes, report.heavy_changes.len());
-    }
-
     fn watch(&self, status: &EdgeStatus) {
         let edge = status.edge.as_str();
         self.connected.with_label_values(&[edge]).set(i64::from(status.connected));
@@ -337,7 +170,10 @@ impl EdgeMetrics {
         ] {
             set(&self.frames, &[edge, result], frames);
         }
-        for (counter, total) in status.counters.iter().take(COUNTERS_A_SWITCH) {
+        let (known, other): (Vec<_>, Vec<_>) =
+            status.counters.iter().partition(|(counter, _)| is_known(counter));
+        let shown = known.into_iter().take(MOST_COUNTERS);
+        for (counter, total) in shown.chain(other.into_iter().take(MOST_OTHER_COUNTERS)) {
             set(&self.switch, &[edge, counter], *total);
         }
     }
@@ -350,37 +186,39 @@ fn set(counters: &IntCounterVec, labels: &[&str], total: u64) {
     counter.inc_by(total);
 }
 
-fn opts(name: &str, help: &str) -> Opts {
-    Opts::new(format!("calumma_{name}"), help)
+/// Whether a counter is of a family that switches are known to have.
+fn is_known(counter: &str) -> bool {
+    let family = counter.split('.').next().unwrap_or(counter);
+    KNOWN_COUNTERS.contains(&family) || SYSTEMS.iter().any(|s| s.name() == family)
 }
 
-fn kept<C: Collector + Clone + 'static>(on: &Registry, metric: C) -> prometheus::Result<C> {
-    on.register(Box::new(metric.clone()))?;
-    Ok(metric)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn gauge(on: &Registry, name: &str, help: &str) -> prometheus::Result<Gauge> {
-    kept(on, Gauge::with_opts(opts(name, help))?)
-}
+    /// What a software edge that routes between `ports` ports counts.
+    fn counters_of_an_edge(ports: usize) -> Vec<String> {
+        let plain = ["received.host", "transmitted", "undelivered.frames", "unmeasured.fragment"];
+        let reasons = (0..60).map(|n| format!("dropped.reason_{n}"));
+        let of_ports =
+            (0..ports).flat_map(|port| (0..12).map(move |n| format!("port.{port}.counter_{n}")));
+        plain.into_iter().map(str::to_owned).chain(reasons).chain(of_ports).collect()
+    }
 
-fn gauges(on: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
-    kept(on, GaugeVec::new(opts(name, help), labels)?)
-}
-
-fn int_gauges(
-    on: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<IntGaugeVec> {
-    kept(on, IntGaugeVec::new(opts(name, help), labels)?)
-}
-
-fn counters(
-    on: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<IntCounterVec> {
-    kept(on, IntCounterVec::new(opts(name, help), labels)?)
+    #[test]
+    fn known_counters_are_never_cut() {
+        let metrics = Metrics::new(&["e1".to_owned()], Vec::new()).unwrap();
+        let known = counters_of_an_edge(4);
+        // Names that sort before all others.
+        let unknown = (0..1000).map(|n| format!("a{n}"));
+        let counters = known.iter().cloned().chain(unknown).map(|name| (name, 7)).collect();
+        let edge = EdgeStatus { edge: "e1".to_owned(), counters, ..EdgeStatus::default() };
+        let text = metrics.render(&[edge]).unwrap();
+        for name in &known {
+            let line = format!("calumma_switch_total{{counter=\"{name}\",edge=\"e1\"}} 7");
+            assert!(text.contains(&line), "{name}");
+        }
+        let others = text.matches("calumma_switch_total{counter=\"a").count();
+        assert_eq!(others, MOST_OTHER_COUNTERS);
+    }
 }

@@ -75,7 +75,7 @@ pub struct EdgeSummary {
 
 impl From<&EpochReport> for EpochSummary {
     fn from(report: &EpochReport) -> Self {
-        let known = report.losses_are_certain();
+        let known = report.losses_are_exact();
         let sum = |of: fn(&EdgeReport) -> Option<u64>| report.edges.iter().filter_map(of).sum();
         Self {
             epoch: report.epoch,

@@ -12,8 +12,9 @@ pub use print::{Format, print};
 use std::path::Path;
 
 use anyhow::Context;
-use calumma_controller::EpochReport;
-use calumma_controller::archive::{FileName, TABLES, Table, files_of, journaled};
+use calumma_analysis::{Report, Table};
+use calumma_archive::{FileName, files_of, journaled};
+use calumma_systems::SYSTEMS;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::context::SQLOptions;
@@ -47,12 +48,16 @@ impl Archive {
         );
         let context = SessionContext::new_with_config(SessionConfig::from_env()?);
         // The journal first: what is moved to files meanwhile is then passed over there.
-        let recent = journaled(dir)?;
-        let first = recent.first().map(|report| FileName::new(report.start_unix_ns, report.epoch));
-        let recent: Vec<&EpochReport> = recent.iter().collect();
-        for table in TABLES {
-            let rows = rows_of(&context, dir, table, first, &recent).await?;
-            context.register_table(table.name(), rows.into_view())?;
+        let recent = journaled(dir, SYSTEMS)?;
+        for system in SYSTEMS {
+            let recent: Vec<&dyn Report> =
+                recent.iter().map(|r| &**r).filter(|r| r.system() == system.name()).collect();
+            let first = recent.first().map(|report| report.head());
+            let first = first.map(|head| FileName::new(head.start_unix_ns, head.epoch));
+            for table in system.tables() {
+                let rows = rows_of(&context, dir, *table, first, &recent).await?;
+                context.register_table(table.name(), rows.into_view())?;
+            }
         }
         Ok(Self { context })
     }
@@ -78,7 +83,7 @@ async fn rows_of(
     dir: &Path,
     table: &dyn Table,
     journal: Option<FileName>,
-    recent: &[&EpochReport],
+    recent: &[&dyn Report],
 ) -> anyhow::Result<DataFrame> {
     let recent = context.read_batch(table.batch(recent)?)?;
     let older = |name: &FileName| journal.is_none_or(|first| *name < first);

@@ -4,8 +4,9 @@ use std::io::{BufWriter, ErrorKind, Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use calumma_controller::archive::TABLES;
+use calumma_analysis::tables_of;
 use calumma_query::{Archive, Format, print};
+use calumma_systems::SYSTEMS;
 use clap::Parser;
 
 /// Answers SQL queries about past epochs from the controller's archive.
@@ -76,7 +77,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn list_tables(out: &mut impl Write) -> std::io::Result<()> {
-    for table in TABLES {
+    for table in tables_of(SYSTEMS) {
         writeln!(out, "{}: a row is {}", table.name(), table.help())?;
         for column in table.columns() {
             writeln!(out, "  {:<20} {:<10} {}", column.name, column.sql_type, column.help)?;

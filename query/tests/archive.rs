@@ -6,9 +6,10 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Instant;
 
-use calumma_controller::EpochReport;
-use calumma_controller::archive::{Archive, ArchiveSection, TABLES};
-use calumma_controller::output::Published;
+use calumma_analysis::{Published, tables_of};
+use calumma_archive::{Archive, ArchiveSection};
+use calumma_chamelemon_analysis::EpochReport;
+use calumma_systems::SYSTEMS;
 
 /// A folder of one test's own, removed when it ends.
 struct Folder(PathBuf);
@@ -54,11 +55,11 @@ fn archive(name: &str) -> Folder {
         keep_days: 0,
         keep_mib: 0,
     };
-    let mut archive = Archive::open(&section).unwrap();
+    let mut archive = Archive::open(&section, SYSTEMS).unwrap();
     for n in 0..60 {
         let report = report(NOON + n, n);
         let json = serde_json::to_string(&report).unwrap();
-        archive.append(&Arc::new(Published { report, json }), Instant::now()).unwrap();
+        archive.append(&Arc::new(Published::new(report, json)), Instant::now()).unwrap();
         if n == 19 || n == 39 {
             archive.finish_roll().unwrap();
         }
@@ -90,7 +91,7 @@ fn files_and_journal_are_one_table_in_which_nothing_is_missing_or_double() {
     let lines = fs::read(&journal).unwrap();
     let section = format!("dir = '{}'\nkeep_days = 0", folder.0.display());
     let section: ArchiveSection = toml::from_str(&section).unwrap();
-    drop(Archive::open(&section).unwrap());
+    drop(Archive::open(&section, SYSTEMS).unwrap());
     fs::write(&journal, lines).unwrap();
     assert_eq!(answer(sql, &folder.0), "n,epochs,lost\n60,60,1770\n");
 }
@@ -150,7 +151,7 @@ fn every_example_of_the_page_has_an_answer() {
 fn the_page_and_the_program_list_every_table_and_column() {
     let (page, folder) = (page(), archive("query-tables"));
     let listed = String::from_utf8(query(&["--tables"], &folder.0).stdout).unwrap();
-    for table in TABLES {
+    for table in tables_of(SYSTEMS) {
         assert!(page.contains(&format!("### `{}`", table.name())), "{}", table.name());
         assert!(listed.contains(&format!("{}: a row is", table.name())));
         for column in table.columns() {

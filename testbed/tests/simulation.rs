@@ -130,7 +130,7 @@ fn a_hardware_edge_in_the_place_of_a_software_one_changes_no_report() {
         };
         for (software, hardware) in of("pair").iter().zip(&of("pair e1=tofino")) {
             let [software, hardware] = [&software.report, &hardware.report];
-            assert!(hardware.complete && hardware.losses_are_certain());
+            assert!(hardware.complete && hardware.losses_are_exact());
             assert!(!hardware.loss.is_empty());
             assert_eq!(software.loss, hardware.loss);
             for (software, hardware) in software.edges.iter().zip(&hardware.edges) {
@@ -161,7 +161,7 @@ fn what_links_double_is_reported_as_too_much_and_makes_up_for_what_they_lose() {
         let mut simulation = Simulation::new(setup, topology, clocks).unwrap();
         simulation.set_traffic(vec![Traffic { victims: 0.0, ..traffic(1500) }]).unwrap();
         let outcomes = run(&mut simulation, 5);
-        let decoded = outcomes.iter().filter(|outcome| outcome.report.losses_are_certain());
+        let decoded = outcomes.iter().filter(|outcome| outcome.report.losses_are_exact());
         let (mut lost, mut surplus) = (0, 0);
         for Outcome { report, truth, .. } in decoded {
             assert!(truth.lost() > 0 && truth.doubled() > 0);

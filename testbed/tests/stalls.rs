@@ -199,7 +199,7 @@ fn reports(stalls: &[(usize, u64, u64)], lost: impl Fn(u64) -> bool) -> Vec<Epoc
 
 /// What is wrong with a report that claims to be certain.
 fn wrong(report: &EpochReport, lost: impl Fn(u64) -> bool) -> Option<String> {
-    if !report.losses_are_certain() {
+    if !report.losses_are_exact() {
         return None;
     }
     let number = |flow: &Flow| u64::from(flow.sport);
@@ -220,7 +220,7 @@ fn one_in_nine(number: u64) -> bool {
 #[test]
 fn where_nobody_stands_still_every_epoch_is_certain() {
     let reports = reports(&[], one_in_nine);
-    assert!(reports.iter().all(EpochReport::losses_are_certain), "{reports:?}");
+    assert!(reports.iter().all(EpochReport::losses_are_exact), "{reports:?}");
     assert_eq!(reports.iter().find_map(|report| wrong(report, one_in_nine)), None);
     assert!(reports.iter().all(|report| report.loss.len() >= 13));
 }
@@ -231,7 +231,7 @@ fn where_nobody_stands_still_every_epoch_is_certain() {
 fn packets_that_an_edge_woke_up_too_late_for_are_not_reported_lost() {
     let reports = reports(&[(1, 55 * 1_000_000, 60 * 1_000_000)], one_in_nine);
     assert_eq!(reports.iter().find_map(|report| wrong(report, one_in_nine)), None);
-    let certain: Vec<bool> = reports.iter().map(EpochReport::losses_are_certain).collect();
+    let certain: Vec<bool> = reports.iter().map(EpochReport::losses_are_exact).collect();
     assert_eq!(certain[..6], [false, false, false, false, true, true]);
     let reasons = reports[2].incomplete_because.join("; ");
     assert!(reasons.contains("e2: its egress rotation out of epoch 1000 came"), "{reasons}");

@@ -3,18 +3,7 @@
 //! It takes several bad readings in a row to start and several good ones to end, so that a value at
 //! its limit, or one epoch of noise, alarms nobody. What is not known changes nothing.
 
-/// What an epoch says about the thing watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// Beyond the limit.
-    Bad,
-    /// Neither bad enough to start an alert nor good enough to end one.
-    Between,
-    /// Clearly within the limit.
-    Good,
-    /// The epoch does not tell.
-    Unknown,
-}
+use calumma_analysis::alert::Reading;
 
 /// How patient it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

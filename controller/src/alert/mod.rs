@@ -1,4 +1,4 @@
-//! Alerts: what is wrong for several epochs, told to webhooks when it starts, while it lasts and when
+//! Alerts: what is wrong for several epochs, sent to webhooks when it starts, while it lasts and when
 //! it ends.
 //!
 //! It notices and tells; it neither silences, groups nor escalates: that is for what receives it.
@@ -8,16 +8,17 @@ mod hysteresis;
 mod watch;
 mod webhook;
 
-pub use hysteresis::{Hysteresis, Lasting, Patience, Reading, Transition};
-pub use watch::{Event, Victim, Watch};
+pub use hysteresis::{Hysteresis, Lasting, Patience, Transition};
+pub use watch::{Event, Watch};
 
 use std::sync::Arc;
 
+use calumma_analysis::Published;
 use serde::Deserialize;
 use tracing::warn;
 
 use self::webhook::Webhook;
-use crate::output::{Published, Sink};
+use crate::output::Sink;
 
 /// `[alerts]` of the configuration.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -106,7 +107,7 @@ impl Sink for Alerts {
     }
 
     fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
-        for event in self.watch.take(&published.report) {
+        for event in self.watch.take(&*published.report) {
             let Event { event: what, alert, epoch, text, .. } = &event;
             warn!(epoch, "alert {alert} ({what}): {text}");
             let json: Arc<str> = serde_json::to_string(&event)?.into();

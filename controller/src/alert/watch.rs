@@ -1,44 +1,23 @@
-//! From reports to alerts: what is watched, and what is said about it.
+//! From reports to alerts: what each system watches for, and what is said about it.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
+use calumma_analysis::alert::{AlertLimits, Details, Fact, Rules};
+use calumma_analysis::{EpochHead, Report};
+use calumma_systems::SYSTEMS;
 use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
 
-use super::hysteresis::{Hysteresis, Lasting, Patience, Reading, Transition};
-use crate::report::{DecodeState, EpochReport, Flow, NetworkState};
+use super::hysteresis::{Hysteresis, Lasting, Patience, Transition};
 
-/// Victim flows that an alert names.
-const FLOWS_NAMED: usize = 5;
-
-/// What can be wrong.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
-    Loss,
-    Ill,
-    Decode,
-    EdgeMissing(String),
-}
-
-impl Trouble {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::Ill => "ill",
-            Self::Decode => "decode",
-            Self::EdgeMissing(_) => "edge_missing",
-        }
-    }
-}
-
-/// What a webhook is told: the body of its request.
+/// What a webhook is sent: the body of its request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
     /// The same from the start of an alert to its end, and never again.
     pub id: String,
     /// `start`, `update` or `end`.
     pub event: &'static str,
-    /// `loss`, `ill`, `decode` or `edge_missing`.
+    /// `loss`, `ill`, `decode` or `edge_missing`; of a further system, a name of its own.
     pub alert: &'static str,
     /// The edge it is about, where it is about one.
     pub edge: Option<String>,
@@ -50,104 +29,61 @@ pub struct Event {
     pub since: String,
     /// In words.
     pub text: String,
-    /// Share of packets lost in this epoch; of alert `loss` where it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loss_share: Option<f64>,
-    /// The flows that lost most in this epoch; of alert `loss`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub flows: Vec<Victim>,
-}
-
-/// A victim flow in an [`Event`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Victim {
-    /// The flow.
+    /// Share and flows of alert `loss`.
     #[serde(flatten)]
-    pub flow: Flow,
-    /// Packets lost in the epoch.
-    pub lost: u64,
+    pub details: Details,
 }
 
 /// Watches reports for trouble.
 #[derive(Debug)]
 pub struct Watch {
-    loss_share: f64,
     patience: Patience,
-    alerts: BTreeMap<Trouble, Hysteresis>,
+    rules: Vec<Box<dyn Rules>>,
+    alerts: HashMap<(&'static str, Option<String>), Hysteresis>,
 }
 
 impl Watch {
     /// Watches the edges called `edges`; more than `loss_share` of an epoch's packets lost is bad,
     /// less than half of that is good.
     pub fn new(edges: &[String], loss_share: f64, patience: Patience) -> Self {
-        let troubles = [Trouble::Loss, Trouble::Ill, Trouble::Decode];
-        let edges = edges.iter().cloned().map(Trouble::EdgeMissing);
-        let alerts = troubles.into_iter().chain(edges).map(|t| (t, Hysteresis::default()));
-        Self { loss_share, patience, alerts: alerts.collect() }
+        let limits = AlertLimits { loss_share };
+        let rules = SYSTEMS.iter().map(|system| system.alert_rules(&limits, edges));
+        Self { patience, rules: rules.collect(), alerts: HashMap::new() }
     }
 
     /// Takes a report, and gives what is to be said.
-    pub fn take(&mut self, report: &EpochReport) -> Vec<Event> {
-        let (epoch, at) = (report.epoch, report.start_unix_ns);
+    pub fn take(&mut self, report: &dyn Report) -> Vec<Event> {
+        let Self { patience, rules, alerts } = self;
+        let head = report.head();
+        let read = rules.iter().find_map(|rules| Some((rules, rules.read(report)?)));
+        let Some((rules, facts)) = read else { return Vec::new() };
         let mut events = Vec::new();
-        for (trouble, alert) in &mut self.alerts {
-            let reading = read(trouble, report, self.loss_share);
-            if let Some((transition, lasting)) = alert.step(reading, epoch, at, &self.patience) {
-                events.push(event(trouble, transition, &lasting, report));
+        for fact in facts {
+            let alert = alerts.entry((fact.alert, fact.node.clone())).or_default();
+            let stepped = alert.step(fact.reading, head.epoch, head.start_unix_ns, patience);
+            if let Some((transition, lasting)) = stepped {
+                let over = transition == Transition::End;
+                let text = rules.text(&fact, report, over);
+                let details = rules.details(&fact, report);
+                events.push(event(fact, transition, &lasting, head, text, details));
             }
         }
         events
     }
 }
 
-fn read(trouble: &Trouble, report: &EpochReport, limit: f64) -> Reading {
-    let bad = |is: bool| if is { Reading::Bad } else { Reading::Good };
-    match trouble {
-        Trouble::Loss => match loss_share(report) {
-            None => Reading::Unknown,
-            Some(share) if share > limit => Reading::Bad,
-            Some(share) if share > limit / 2.0 => Reading::Between,
-            Some(_) => Reading::Good,
-        },
-        Trouble::Ill => bad(report.state == NetworkState::Ill),
-        Trouble::EdgeMissing(edge) => bad(report.missing_edges.contains(edge)),
-        Trouble::Decode => {
-            let failed = |state| matches!(state, DecodeState::Partial | DecodeState::Blocked);
-            let hh = report.edges.iter().any(|edge| failed(edge.hh_decode));
-            if hh || failed(report.decode.hl) || failed(report.decode.ll) {
-                Reading::Bad
-            } else if report.decode.hl == DecodeState::Skipped {
-                Reading::Unknown
-            } else {
-                Reading::Good
-            }
-        }
-    }
-}
-
-/// The share of packets that were lost, where it is certain.
-fn loss_share(report: &EpochReport) -> Option<f64> {
-    let entered: u64 = report.edges.iter().map(|edge| edge.packets_in).sum::<Option<u64>>()?;
-    let share = report.lost_packets() as f64 / entered.max(1) as f64;
-    report.losses_are_certain().then_some(share)
-}
-
 fn event(
-    trouble: &Trouble,
+    fact: Fact,
     transition: Transition,
     lasting: &Lasting,
-    report: &EpochReport,
+    head: EpochHead,
+    text: String,
+    details: Details,
 ) -> Event {
-    let edge = match trouble {
-        Trouble::EdgeMissing(edge) => Some(edge.clone()),
-        _ => None,
-    };
-    let of_loss = *trouble == Trouble::Loss;
-    let victims = report.loss.iter().filter(|loss| !loss.partial).take(FLOWS_NAMED);
-    let victims = victims.map(|loss| Victim { flow: loss.flow, lost: loss.lost });
+    let Fact { alert, node: edge, .. } = fact;
     let id = match &edge {
-        None => format!("{}-{}", trouble.name(), lasting.since_epoch),
-        Some(edge) => format!("{}-{edge}-{}", trouble.name(), lasting.since_epoch),
+        None => format!("{alert}-{}", lasting.since_epoch),
+        Some(edge) => format!("{alert}-{edge}-{}", lasting.since_epoch),
     };
     Event {
         id,
@@ -156,43 +92,13 @@ fn event(
             Transition::Update => "update",
             Transition::End => "end",
         },
-        alert: trouble.name(),
+        alert,
         edge,
-        epoch: report.epoch,
-        time: rfc3339(report.start_unix_ns),
+        epoch: head.epoch,
+        time: rfc3339(head.start_unix_ns),
         since: rfc3339(lasting.since_ns),
-        text: text(trouble, transition, report),
-        loss_share: if of_loss { loss_share(report) } else { None },
-        flows: if of_loss { victims.collect() } else { Vec::new() },
-    }
-}
-
-fn text(trouble: &Trouble, transition: Transition, report: &EpochReport) -> String {
-    let over = transition == Transition::End;
-    match trouble {
-        Trouble::Loss if over => "losses are back below the limit".to_owned(),
-        Trouble::Loss => {
-            let (lost, flows) = (report.lost_packets(), report.loss.len());
-            format!("{lost} packets of {flows} flows lost in epoch {}", report.epoch)
-        }
-        Trouble::Ill if over => "the network is healthy again".to_owned(),
-        Trouble::Ill => "so many victim flows that light losses are sampled".to_owned(),
-        Trouble::EdgeMissing(edge) if over => format!("edge {edge} delivers again"),
-        Trouble::EdgeMissing(edge) => {
-            let reason = report.incomplete_because.iter().find(|reason| reason.starts_with(edge));
-            reason.cloned().unwrap_or_else(|| format!("{edge}: did not deliver"))
-        }
-        Trouble::Decode if over => "all encoders decode again".to_owned(),
-        Trouble::Decode => {
-            let failed = |edge: &&crate::report::EdgeReport| edge.hh_decode == DecodeState::Partial;
-            let edges = report.edges.iter().filter(failed).map(|edge| edge.edge.as_str());
-            format!(
-                "encoders are too small for the traffic: HL {}, LL {}, HH partial at [{}]",
-                report.decode.hl.name(),
-                report.decode.ll.name(),
-                edges.collect::<Vec<_>>().join(", ")
-            )
-        }
+        text,
+        details,
     }
 }
 
@@ -204,7 +110,7 @@ fn rfc3339(unix_ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::{DecodeState, EpochReport, NetworkState, sample};
 
     const PATIENCE: Patience = Patience { raise_after: 2, clear_after: 2, update_ns: 100_000_000 };
 

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use calumma_analysis::Published;
 use serde::Deserialize;
 
-use crate::output::{Published, Sink};
+use crate::output::Sink;
 use crate::report::EpochReport;
 
 /// `[ipfix]` of the configuration.
@@ -125,7 +126,8 @@ impl Sink for Exporter {
     }
 
     fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
+        let Some(report) = published.report.as_type() else { return Ok(()) };
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.export(&published.report, since.as_secs() as u32, Instant::now())
+        self.export(report, since.as_secs() as u32, Instant::now())
     }
 }

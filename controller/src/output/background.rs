@@ -9,25 +9,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use calumma_analysis::{Published, Report};
 use tracing::warn;
 
 use super::Output;
-use crate::report::EpochReport;
 
 /// Reports that may wait for a sink.
 const REPORTS_WAITING: usize = 256;
 
 /// How often a sink is woken when no report comes.
 const TICK: Duration = Duration::from_secs(1);
-
-/// A report, and the same as one line of JSON.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Published {
-    /// The report.
-    pub report: EpochReport,
-    /// Without a line break.
-    pub json: String,
-}
 
 /// Takes reports on a thread of its own. Errors are logged and counted; the next report comes.
 pub trait Sink: Send + 'static {
@@ -154,11 +145,11 @@ fn run(mut sink: impl Sink, status: &SinkStatus, reports: &Receiver<Arc<Publishe
 }
 
 impl Output for Background {
-    fn report(&mut self, report: &EpochReport, json: &str) {
+    fn report(&mut self, report: &dyn Report, json: &str) {
         if self.workers.is_empty() {
             return;
         }
-        let published = Arc::new(Published { report: report.clone(), json: json.to_owned() });
+        let published = Arc::new(Published { report: report.to_shared(), json: json.to_owned() });
         for Worker { status, sender, .. } in &self.workers {
             if sender.try_send(published.clone()).is_err() {
                 let dropped = status.dropped.fetch_add(1, Relaxed) + 1;
@@ -204,8 +195,8 @@ mod tests {
 
         fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
             let _ = self.go.recv();
-            let _ = self.seen.send(published.report.epoch);
-            anyhow::ensure!(published.report.epoch != 3, "no room");
+            let _ = self.seen.send(published.report.head().epoch);
+            anyhow::ensure!(published.report.head().epoch != 3, "no room");
             Ok(())
         }
     }

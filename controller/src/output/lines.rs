@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use calumma_analysis::Report;
 use tracing::error;
 
 use super::Output;
-use crate::report::EpochReport;
 
 /// A file that reports are appended to, each in one write.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl JsonLines {
 }
 
 impl Output for JsonLines {
-    fn report(&mut self, _report: &EpochReport, json: &str) {
+    fn report(&mut self, _report: &dyn Report, json: &str) {
         self.line.clear();
         self.line.extend_from_slice(json.as_bytes());
         self.line.push(b'\n');

@@ -1,22 +1,25 @@
 //! Where reports go: a file of JSON lines, the terminal, or whatever implements [`Output`]; what is
 //! slow goes through [`Background`].
 
+mod archive;
 mod background;
 mod lines;
 mod terminal;
 
-pub use background::{Background, Published, Sink, SinkStatus};
+pub use background::{Background, Sink, SinkStatus};
 pub use lines::JsonLines;
 pub use terminal::{LiveTable, PlainLines};
 
 use std::sync::mpsc;
 
+use calumma_analysis::Report;
+
 use crate::report::EpochReport;
 
-/// Takes every report, in order, on the analysis thread.
+/// Takes every report, each system's in order, on the thread that publishes them.
 pub trait Output: Send {
     /// Takes a report; `json` is the same as one line of JSON, without a line break.
-    fn report(&mut self, report: &EpochReport, json: &str);
+    fn report(&mut self, report: &dyn Report, json: &str);
 
     /// Writes out what is still held back.
     ///
@@ -27,9 +30,11 @@ pub trait Output: Send {
     }
 }
 
-/// Reports within the same process; those that nobody receives any more are dropped.
+/// ChameleMon's reports within the same process; those that nobody receives any more are dropped.
 impl Output for mpsc::Sender<EpochReport> {
-    fn report(&mut self, report: &EpochReport, _json: &str) {
-        let _ = self.send(report.clone());
+    fn report(&mut self, report: &dyn Report, _json: &str) {
+        if let Some(report) = report.as_type::<EpochReport>() {
+            let _ = self.send(report.clone());
+        }
     }
 }

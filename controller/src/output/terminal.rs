@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use calumma_analysis::Report;
+
 use super::Output;
 use crate::report::{DecodeState, EpochReport, Flow};
 
@@ -36,7 +38,8 @@ impl<W: Write + Send> PlainLines<W> {
 }
 
 impl<W: Write + Send> Output for PlainLines<W> {
-    fn report(&mut self, report: &EpochReport, _json: &str) {
+    fn report(&mut self, report: &dyn Report, _json: &str) {
+        let Some(report) = report.as_type::<EpochReport>() else { return };
         let mut text = String::new();
         if !self.headed {
             text = heading() + "\n";
@@ -137,7 +140,8 @@ impl<W: Write + Send> LiveTable<W> {
 }
 
 impl<W: Write + Send> Output for LiveTable<W> {
-    fn report(&mut self, report: &EpochReport, _json: &str) {
+    fn report(&mut self, report: &dyn Report, _json: &str) {
+        let Some(report) = report.as_type::<EpochReport>() else { return };
         if self.drawn.is_none() {
             let _ = write!(self.out, "\x1b[2J");
         }

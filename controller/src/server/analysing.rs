@@ -138,7 +138,7 @@ fn report(
         hub.recent().remember(report.clone(), analyser.sizes());
         let line = serde_json::to_string(&*report)?;
         for output in &mut outputs {
-            output.report(&report, &line);
+            output.report(&*report, &line);
         }
         hub.reported(report.epoch, unix_ns());
     }

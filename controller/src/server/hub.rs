@@ -4,6 +4,7 @@
 mod edges;
 mod plan;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,13 +12,13 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
 
 use self::edges::Edge;
-pub use self::edges::EdgeStatus;
 pub(super) use self::edges::{Admission, Introduction};
 pub use self::plan::AttentionStatus;
 use self::plan::Plan;
 use super::audit::Audit;
 use super::recent::Recent;
 use crate::analyse::{Decoder, Tasks};
+use crate::clocks::Delays;
 use crate::config::Config;
 
 /// Time that a message gets to reach an edge before the epoch it is about is armed, as long as
@@ -41,6 +42,10 @@ pub struct Hub {
     audit: Option<Audit>,
     tasks: Mutex<Tasks>,
     edges: Mutex<Vec<Edge>>,
+    /// Times that messages take to the edges and back.
+    delays: Mutex<Delays>,
+    /// Positions of the edges by name.
+    positions: HashMap<String, usize>,
     recent: Recent,
 }
 
@@ -61,6 +66,8 @@ impl Hub {
             plan: Mutex::new(Plan::new(attention, config.attention)),
             audit: config.shifting.audit.as_deref().map(Audit::open).transpose()?,
             tasks: Mutex::new(config.tasks),
+            delays: Mutex::default(),
+            positions: config.edges.iter().cloned().zip(0..).collect(),
             edges: Mutex::new(config.edges.iter().map(|name| Edge::expected(name)).collect()),
             config,
         })

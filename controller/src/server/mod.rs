@@ -26,15 +26,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
+use calumma_archive::Archive;
+use calumma_systems::SYSTEMS;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info};
 
-pub use self::hub::{AttentionStatus, EdgeStatus, Hub};
+pub use self::hub::{AttentionStatus, Hub};
 use crate::alert::Alerts;
 use crate::analyse::Analyser;
-use crate::archive::Archive;
 use crate::config::Config;
 use crate::ipfix::Exporter;
 use crate::metrics::Metrics;
@@ -107,7 +108,7 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
 fn background(config: &Config) -> anyhow::Result<Background> {
     let mut background = Background::default();
     if let Some(section) = &config.archive {
-        background.add(Archive::open(section)?)?;
+        background.add(Archive::open(section, SYSTEMS)?)?;
     }
     if let Some(section) = &config.ipfix {
         background.add(Exporter::start(section, &config.edges)?)?;

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt8Type, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use calumma_controller::archive::{Archive, ArchiveSection, TABLES, files_of, journaled};
-use calumma_controller::output::Published;
+use calumma_analysis::Published;
+use calumma_archive::{Archive, ArchiveSection, files_of, journaled};
+use calumma_chamelemon_analysis::TABLES;
 use calumma_controller::report::{EpochReport, Flow};
+use calumma_systems::SYSTEMS;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 
@@ -26,7 +28,7 @@ fn section(dir: &Path) -> ArchiveSection {
 
 fn published(report: &EpochReport) -> Arc<Published> {
     let json = serde_json::to_string(report).unwrap();
-    Arc::new(Published { report: report.clone(), json })
+    Arc::new(Published::new(report.clone(), json))
 }
 
 /// All rows of a table that whole files hold.
@@ -184,26 +186,26 @@ proptest! {
         let section = section(folder.path());
         let mut now = Instant::now();
         let deaths = deaths.map(|share| (share * reports.len() as f64) as usize);
-        let mut archive = Archive::open(&section).unwrap();
+        let mut archive = Archive::open(&section, SYSTEMS).unwrap();
         for (at, report) in reports.iter().enumerate() {
             if deaths.contains(&at) {
                 // Dropped without a word, as a killed process would leave it.
                 drop(archive);
-                archive = Archive::open(&section).unwrap();
+                archive = Archive::open(&section, SYSTEMS).unwrap();
             }
             archive.append(&published(report), now).unwrap();
             now += Duration::from_secs(seconds);
         }
         archive.finish_roll().unwrap();
         prop_assert_eq!(read(folder.path()), wanted(&reports));
-        prop_assert!(journaled(folder.path()).unwrap().is_empty());
+        prop_assert!(journaled(folder.path(), SYSTEMS).unwrap().is_empty());
     }
 }
 
 #[test]
 fn files_are_rolled_by_age_and_half_written_ones_are_never_seen() {
     let folder = Folder::new("roll");
-    let mut archive = Archive::open(&section(folder.path())).unwrap();
+    let mut archive = Archive::open(&section(folder.path()), SYSTEMS).unwrap();
     let mut report = quiet();
     let mut now = Instant::now();
     // 300 seconds a file by default: three files of three epochs, and one epoch that waits.
@@ -219,8 +221,8 @@ fn files_are_rolled_by_age_and_half_written_ones_are_never_seen() {
     };
     assert_eq!(names("epochs"), [0, 3, 6]);
     assert!(names("losses").is_empty(), "no rows, no file");
-    let waiting = journaled(folder.path()).unwrap();
-    assert_eq!(waiting.iter().map(|report| report.epoch).collect::<Vec<_>>(), [9]);
+    let waiting = journaled(folder.path(), SYSTEMS).unwrap();
+    assert_eq!(waiting.iter().map(|report| report.head().epoch).collect::<Vec<_>>(), [9]);
 
     // Killed while writing: half a line in the journal, half a file in a folder.
     drop(archive);
@@ -230,7 +232,7 @@ fn files_are_rolled_by_age_and_half_written_ones_are_never_seen() {
     fs::write(&journal, text).unwrap();
     let part = folder.path().join("epochs/19700101T002230Z-9.parquet.part");
     fs::write(&part, b"PAR1").unwrap();
-    drop(Archive::open(&section(folder.path())).unwrap());
+    drop(Archive::open(&section(folder.path()), SYSTEMS).unwrap());
     assert_eq!(names("epochs"), [0, 3, 6, 9]);
     assert!(!part.exists());
     assert_eq!(fs::metadata(&journal).unwrap().len(), 0);
@@ -239,17 +241,17 @@ fn files_are_rolled_by_age_and_half_written_ones_are_never_seen() {
 #[test]
 fn an_archive_belongs_to_one_controller_at_a_time() {
     let folder = Folder::new("lock");
-    let first = Archive::open(&section(folder.path())).unwrap();
-    let problem = Archive::open(&section(folder.path())).unwrap_err().to_string();
+    let first = Archive::open(&section(folder.path()), SYSTEMS).unwrap();
+    let problem = Archive::open(&section(folder.path()), SYSTEMS).unwrap_err().to_string();
     assert!(problem.contains("give each its own [archive] dir"), "{problem}");
     drop(first);
-    Archive::open(&section(folder.path())).unwrap();
+    Archive::open(&section(folder.path()), SYSTEMS).unwrap();
 }
 
 #[test]
 fn rows_that_the_disk_refuses_are_counted_and_later_ones_are_kept() {
     let folder = Folder::new("full");
-    let mut archive = Archive::open(&section(folder.path())).unwrap();
+    let mut archive = Archive::open(&section(folder.path()), SYSTEMS).unwrap();
     let report = quiet();
     // A file where the table's folder should be: nothing can be written there.
     let obstacle = folder.path().join("epochs");

@@ -7,11 +7,12 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use calumma_controller::api::EdgeStatus;
 use calumma_controller::config::Config;
 use calumma_controller::metrics::Metrics;
 use calumma_controller::output::Background;
 use calumma_controller::report::{EpochReport, NetworkState};
-use calumma_controller::server::{EdgeStatus, start};
+use calumma_controller::server::start;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use calumma_analysis::Published;
 use calumma_controller::EpochReport;
 use calumma_controller::alert::{Alerts, AlertsSection};
-use calumma_controller::output::{Published, Sink};
+use calumma_controller::output::Sink;
 use serde_json::Value;
 
 use crate::any::quiet;
@@ -70,7 +71,7 @@ fn epoch(epoch: u64, missing: bool) -> Arc<Published> {
         report.missing_edges = vec!["e1".to_owned()];
         report.incomplete_because = vec!["e1: nothing came in time".to_owned()];
     }
-    Arc::new(Published { report, json: String::new() })
+    Arc::new(Published::new(report, ""))
 }
 
 #[test]

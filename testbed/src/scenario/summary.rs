@@ -69,7 +69,7 @@ impl EpochSummary {
             epoch: report.epoch,
             complete: report.complete,
             missing_edges: report.missing_edges.clone(),
-            decoded: report.losses_are_certain(),
+            decoded: report.losses_are_exact(),
             state: report.state,
             config: report.config,
             flows: truth.flows(),

@@ -133,7 +133,7 @@ impl EpochTruth {
         if self.entered.is_none() && counted != self.packets() {
             return Some(format!("{counted} packets counted, {} entered", self.packets()));
         }
-        if !report.losses_are_certain() {
+        if !report.losses_are_exact() {
             return None;
         }
         let mut expected: HashMap<WideKey, Expected> = HashMap::new();

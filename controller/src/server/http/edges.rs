@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Server;
-use crate::server::hub::EdgeStatus;
+use crate::api::EdgeStatus;
 
 /// Whether the controller is there, and whom it hears.
 #[derive(Serialize, ToSchema)]

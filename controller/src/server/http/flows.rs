@@ -69,7 +69,7 @@ pub(super) async fn history(
 fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> FlowInEpoch {
     let loss = report.loss.iter().find(|loss| loss.flow == *flow);
     // What is not in the list was not lost, unless the flow may have been outside the sample.
-    let none = report.losses_are_certain() && report.config.sample_rate >= 1.0;
+    let none = report.losses_are_exact() && report.config.sample_rate >= 1.0;
     FlowInEpoch {
         epoch: report.epoch,
         start_unix_ns: report.start_unix_ns,

@@ -62,7 +62,7 @@ fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> V
         sum.first_epoch.get_or_insert(report.epoch);
         sum.last_epoch = Some(report.epoch);
         sum.epochs += 1;
-        sum.epochs_unknown += u64::from(!report.losses_are_certain());
+        sum.epochs_unknown += u64::from(!report.losses_are_exact());
         sum.packets_in += report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();
         for loss in &report.loss {
             let victim = victims.entry(loss.flow).or_insert_with(|| Victim {

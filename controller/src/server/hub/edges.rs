@@ -1,69 +1,21 @@
 //! Who is connected, how far its clock is off, and what it is told.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use calumma_chamelemon::Attention;
 use calumma_wire::{Holding, Marking, Message, SwitchKind};
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::warn;
-use utoipa::ToSchema;
 
 use super::{EDGE_LEAD_NS, Hub, LEAD_NS, lock};
+use crate::api::EdgeStatus;
 use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
 use crate::collect::Taken;
 use crate::server::unix_ns;
 
 /// Messages that may wait for an edge.
 const MESSAGES_WAITING: usize = 64;
-
-/// An edge as `GET /api/v1/edges` shows it.
-#[derive(Clone, Debug, Default, Serialize, ToSchema)]
-pub struct EdgeStatus {
-    /// The edge's name.
-    pub edge: String,
-    /// Whether it is connected.
-    pub connected: bool,
-    /// Its address, when connected last.
-    #[schema(value_type = Option<String>, example = "10.0.0.7:51234")]
-    pub address: Option<SocketAddr>,
-    /// `software` or `tofino`.
-    pub kind: Option<&'static str>,
-    /// Its program and version.
-    pub program: Option<String>,
-    /// Where its packets carry their mark: the same at all edges.
-    pub carrier: Option<String>,
-    /// By which header it measures packets in tunnels: the same at all edges.
-    pub tunnels: Option<String>,
-    /// Connections since the controller started.
-    pub connections: u64,
-    /// The last epoch that it spoke of.
-    pub last_epoch: Option<u64>,
-    /// Its clock's time less the controller's, in milliseconds, once it has been measured.
-    pub clock_offset_ms: Option<f64>,
-    /// Most that `clock_offset_ms` is wrong.
-    pub clock_error_ms: Option<f64>,
-    /// Time that a message takes to the edge and back, in milliseconds, without what it waits there.
-    pub path_delay_ms: Option<f64>,
-    /// What is wrong with its clock; none where it keeps to the clock guard.
-    pub clock_problem: Option<String>,
-    /// Frames about epochs that were taken in.
-    pub frames: u64,
-    /// Frames that had come before.
-    pub duplicate_frames: u64,
-    /// Frames that came after their epoch had been reported.
-    pub late_frames: u64,
-    /// Frames whose epoch lay too far from the controller's time.
-    pub astray_frames: u64,
-    /// Why it is connected and does not measure as it should; none where it does.
-    pub measuring_problem: Option<String>,
-    /// What ended its last connection, or why it was refused.
-    pub last_problem: Option<String>,
-    /// The switch's own totals, as it sent them last.
-    pub counters: BTreeMap<String, u64>,
-}
 
 /// An edge's status and the way to it.
 #[derive(Debug, Default)]
@@ -150,9 +102,12 @@ impl Hub {
     /// Takes in an exchange of times with an edge.
     pub(in crate::server) fn exchanged(&self, edge: usize, exchange: Exchange) {
         let mut edges = lock(&self.edges);
-        edges[edge].clock.take(exchange);
-        let clocks = edges.iter().filter_map(|edge| edge.clock.estimate(exchange.heard_ns));
-        let slowest_ns = clocks.map(|clock| clock.delay_ns).max().unwrap_or(LEAD_NS);
+        let clock = &mut edges[edge].clock;
+        clock.take(exchange);
+        let delay_ns = clock.estimate(exchange.heard_ns).map(|clock| clock.delay_ns);
+        let mut delays = lock(&self.delays);
+        delays.set(edge, delay_ns);
+        let slowest_ns = delays.longest_ns().unwrap_or(LEAD_NS);
         let lead_ns = EDGE_LEAD_NS.saturating_add(slowest_ns.saturating_mul(2));
         self.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
@@ -203,7 +158,7 @@ impl Hub {
         // the edge connected.
         let mut plan = lock(&self.plan);
         let mut edges = lock(&self.edges);
-        let Some(position) = edges.iter().position(|edge| edge.status.edge == name) else {
+        let Some(&position) = self.positions.get(name) else {
             return Err(format!(
                 "no edge is called {name:?} here; the controller's configuration expects {:?}",
                 self.config.edges
@@ -226,6 +181,7 @@ impl Hub {
             ));
         }
         clock.clear();
+        lock(&self.delays).set(position, None);
         status.connected = true;
         status.address = Some(address);
         status.kind = Some(kind.name());
@@ -275,6 +231,7 @@ impl Hub {
         if link.as_ref().is_some_and(|(number, _)| *number == connection) {
             *link = None;
             clock.clear();
+            lock(&self.delays).set(edge, None);
             status.connected = false;
             status.last_problem = problem;
         }

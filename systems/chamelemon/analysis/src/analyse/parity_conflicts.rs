@@ -10,12 +10,12 @@ use super::input::{EdgeInput, EpochInput};
 
 /// Remembers epochs until the next ones with their timestamp bits.
 #[derive(Debug, Default)]
-pub(super) struct Aftermath {
+pub(super) struct ParityConflicts {
     /// Epochs that leave something, and why the next one with their bit can't be trusted.
     left: VecDeque<(u64, Vec<String>)>,
 }
 
-impl Aftermath {
+impl ParityConflicts {
     /// Why an epoch can't be trusted for what came before it, in words. Epochs must come in order.
     pub(super) fn of(&mut self, input: &EpochInput) -> Vec<String> {
         let epoch = input.epoch;

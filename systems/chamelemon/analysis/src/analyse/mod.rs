@@ -4,19 +4,19 @@
 //! controller does. It goes in two steps, since attention is planned between them: a [`Decoder`]
 //! takes flows out of the encoders as soon as the sides of an epoch are in, and the [`Analyser`]
 //! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in `soundness`,
-//! and, where an earlier one spoils it, in `aftermath`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
+//! and, where an earlier one spoils it, in `parity_conflicts`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
 
-mod aftermath;
 mod decode;
 mod edge;
 mod input;
 mod load;
 mod loss;
+mod parity_conflicts;
 mod soundness;
 
 pub use decode::{DecodedEpoch, DecodedIngress, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
-pub use input::{EdgeEnd, EdgeInput, EpochInput};
+pub use input::{EdgeInput, EpochInput};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use calumma_sketch::{HashFamily, HashKey};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use self::aftermath::Aftermath;
+use self::parity_conflicts::ParityConflicts;
 use crate::report::EpochReport;
 
 /// What the operator wants to be told about, per edge and epoch.
@@ -53,14 +53,14 @@ pub struct Analyser {
     tasks: Tasks,
     /// What is remembered of each edge from the epoch before.
     previous: HashMap<String, Arc<EdgeSizes>>,
-    aftermath: Aftermath,
+    conflicts: ParityConflicts,
 }
 
 impl Analyser {
     /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
     pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
         let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)), clock);
-        Self { decoder, tasks, previous: HashMap::new(), aftermath: Aftermath::default() }
+        Self { decoder, tasks, previous: HashMap::new(), conflicts: ParityConflicts::default() }
     }
 
     /// What decodes the epochs' encoders.
@@ -116,7 +116,7 @@ impl Analyser {
     /// The report as far as decoding gives it, and the flow sizes at each edge.
     fn losses(&mut self, decoded: &DecodedEpoch) -> (EpochReport, HashMap<String, Arc<EdgeSizes>>) {
         let mut verdict = soundness::judge(&decoded.input);
-        verdict.reasons.extend(self.aftermath.of(&decoded.input));
+        verdict.reasons.extend(self.conflicts.of(&decoded.input));
         (decoded.outline(verdict), decoded.sizes())
     }
 }

@@ -1,13 +1,18 @@
-//! The tables of the archive. `docs/query.md` shows them with examples.
+//! ChameleMon's tables in the archive. `docs/query.md` shows them with examples.
 
 use std::borrow::Cow;
 
-use super::table::{Column, Kind, Row, Table, TableOf};
+use calumma_analysis::table::{
+    OfFlow, Row, Table, TableOf, dport, dst, edge, epoch, number, proto, sport, src, start, text,
+    truth, u32, u64,
+};
+use calumma_analysis::{Flow, Report};
+
 use crate::report::{
-    EdgeReport, EpochConfig, EpochReport, Flow, HeavyChange, HeavyHitter, Loss, PlanReport, Surplus,
+    EdgeReport, EpochConfig, EpochReport, HeavyChange, HeavyHitter, Loss, PlanReport, Surplus,
 };
 
-/// Every table of the archive.
+/// All of them.
 pub static TABLES: [&dyn Table; 8] = [
     &EPOCHS,
     &LOSSES,
@@ -19,7 +24,7 @@ pub static TABLES: [&dyn Table; 8] = [
     &PLANS,
 ];
 
-static EPOCHS: TableOf<EpochReport> = TableOf {
+static EPOCHS: TableOf<EpochReport, EpochReport> = TableOf {
     name: "epochs",
     help: "an epoch",
     columns: &[
@@ -72,11 +77,13 @@ static EPOCHS: TableOf<EpochReport> = TableOf {
         u64("packets_out", "packets that left it; NULL where an edge is missing", |row| {
             row.item.edges.iter().map(|edge| edge.packets_out).sum()
         }),
-        u64("victim_flows", "flows that lost packets; NULL where losses are not certain", |row| {
-            row.item.losses_are_certain().then_some(row.item.loss.len() as u64)
-        }),
-        u64("lost_packets", "packets they lost; NULL where losses are not certain", |row| {
-            row.item.losses_are_certain().then(|| row.item.lost_packets())
+        u64(
+            "victim_flows",
+            "flows that lost packets; NULL where losses are not known exactly",
+            |row| row.item.losses_are_exact().then_some(row.item.loss.len() as u64),
+        ),
+        u64("lost_packets", "packets they lost; NULL where losses are not known exactly", |row| {
+            row.item.losses_are_exact().then(|| row.item.lost_packets())
         }),
         truth("losses_only", "whether the accumulation tasks were left out to keep up", |row| {
             Some(row.item.losses_only)
@@ -94,10 +101,10 @@ static EPOCHS: TableOf<EpochReport> = TableOf {
             row.item.timing.map(|timing| timing.published_ms)
         }),
     ],
-    rows: |report, rows| rows.push(Row { report, edge: "", item: report }),
+    rows: |report, rows| rows.push(Row { head: report.head(), node: "", item: report }),
 };
 
-static LOSSES: TableOf<Loss> = TableOf {
+static LOSSES: TableOf<EpochReport, Loss> = TableOf {
     name: "losses",
     help: "a victim flow in an epoch",
     columns: &[
@@ -119,7 +126,7 @@ static LOSSES: TableOf<Loss> = TableOf {
     rows: |report, rows| rows.extend(whole(report, &report.loss)),
 };
 
-static SURPLUS: TableOf<Surplus> = TableOf {
+static SURPLUS: TableOf<EpochReport, Surplus> = TableOf {
     name: "surplus",
     help: "a flow that left the network with more packets than it entered it with, in an epoch",
     columns: &[
@@ -136,7 +143,7 @@ static SURPLUS: TableOf<Surplus> = TableOf {
     rows: |report, rows| rows.extend(whole(report, &report.surplus)),
 };
 
-static EDGES: TableOf<EdgeReport> = TableOf {
+static EDGES: TableOf<EpochReport, EdgeReport> = TableOf {
     name: "edges",
     help: "an edge in an epoch",
     columns: &[
@@ -165,11 +172,15 @@ static EDGES: TableOf<EdgeReport> = TableOf {
         }),
     ],
     rows: |report, rows| {
-        rows.extend(report.edges.iter().map(|item| Row { report, edge: &item.edge, item }));
+        rows.extend(report.edges.iter().map(|item| Row {
+            head: report.head(),
+            node: &item.edge,
+            item,
+        }));
     },
 };
 
-static HEAVY_HITTERS: TableOf<HeavyHitter> = TableOf {
+static HEAVY_HITTERS: TableOf<EpochReport, HeavyHitter> = TableOf {
     name: "heavy_hitters",
     help: "a heavy hitter at an edge in an epoch",
     columns: &[
@@ -189,7 +200,7 @@ static HEAVY_HITTERS: TableOf<HeavyHitter> = TableOf {
     rows: |report, rows| of_edges(report, rows, |edge| &edge.heavy_hitters),
 };
 
-static HEAVY_CHANGES: TableOf<HeavyChange> = TableOf {
+static HEAVY_CHANGES: TableOf<EpochReport, HeavyChange> = TableOf {
     name: "heavy_changes",
     help: "a flow whose size changed heavily at an edge since the epoch before",
     columns: &[
@@ -207,7 +218,7 @@ static HEAVY_CHANGES: TableOf<HeavyChange> = TableOf {
     rows: |report, rows| of_edges(report, rows, |edge| &edge.heavy_changes),
 };
 
-static SIZE_DISTRIBUTION: TableOf<(u64, f64)> = TableOf {
+static SIZE_DISTRIBUTION: TableOf<EpochReport, (u64, f64)> = TableOf {
     name: "size_distribution",
     help: "the number of flows of one size at an edge in an epoch",
     columns: &[
@@ -222,7 +233,7 @@ static SIZE_DISTRIBUTION: TableOf<(u64, f64)> = TableOf {
     rows: |report, rows| of_edges(report, rows, |edge| &edge.size_distribution),
 };
 
-static PLANS: TableOf<PlanReport> = TableOf {
+static PLANS: TableOf<EpochReport, PlanReport> = TableOf {
     name: "plans",
     help: "what the controller decided from an epoch",
     columns: &[
@@ -254,12 +265,12 @@ static PLANS: TableOf<PlanReport> = TableOf {
         }),
     ],
     rows: |report, rows| {
-        rows.extend(report.plan.iter().map(|item| Row { report, edge: "", item }));
+        rows.extend(report.plan.iter().map(|item| Row { head: report.head(), node: "", item }));
     },
 };
 
 fn whole<'a, T>(report: &'a EpochReport, items: &'a [T]) -> impl Iterator<Item = Row<'a, T>> {
-    items.iter().map(move |item| Row { report, edge: "", item })
+    items.iter().map(move |item| Row { head: report.head(), node: "", item })
 }
 
 fn of_edges<'a, T>(
@@ -268,7 +279,11 @@ fn of_edges<'a, T>(
     items: impl Fn(&'a EdgeReport) -> &'a Vec<T>,
 ) {
     for edge in &report.edges {
-        rows.extend(items(edge).iter().map(|item| Row { report, edge: &edge.edge, item }));
+        rows.extend(items(edge).iter().map(|item| Row {
+            head: report.head(),
+            node: &edge.edge,
+            item,
+        }));
     }
 }
 
@@ -281,11 +296,6 @@ fn joined<'a>(parts: &[String]) -> Option<Cow<'a, str>> {
     (!parts.is_empty()).then(|| parts.join("; ").into())
 }
 
-/// What is about one flow.
-trait OfFlow {
-    fn flow(&self) -> &Flow;
-}
-
 macro_rules! of_flow {
     ($($item:ty),+) => {
         $(impl OfFlow for $item {
@@ -296,57 +306,3 @@ macro_rules! of_flow {
     };
 }
 of_flow!(Loss, Surplus, HeavyHitter, HeavyChange);
-
-const fn epoch<T>() -> Column<T> {
-    u64("epoch", "number of the epoch", |row| Some(row.report.epoch))
-}
-
-const fn start<T>() -> Column<T> {
-    let kind = Kind::Time(|row| i64::try_from(row.report.start_unix_ns / 1000).ok());
-    Column { name: "start", help: "when it began, in UTC", kind }
-}
-
-const fn edge<T>() -> Column<T> {
-    text("edge", "name of the edge", |row| Some(row.edge.into()))
-}
-
-const fn src<T: OfFlow>() -> Column<T> {
-    text("src", "source address", |row| Some(row.item.flow().src.to_string().into()))
-}
-
-const fn dst<T: OfFlow>() -> Column<T> {
-    text("dst", "destination address", |row| Some(row.item.flow().dst.to_string().into()))
-}
-
-const fn sport<T: OfFlow>() -> Column<T> {
-    u16("sport", "source port, 0 where there is none", |row| Some(row.item.flow().sport))
-}
-
-const fn dport<T: OfFlow>() -> Column<T> {
-    u16("dport", "destination port, 0 where there is none", |row| Some(row.item.flow().dport))
-}
-
-const fn proto<T: OfFlow>() -> Column<T> {
-    u8("proto", "IP protocol number: 6 is TCP, 17 UDP", |row| Some(row.item.flow().proto))
-}
-
-macro_rules! column_of {
-    ($($name:ident: $kind:ident of $value:ty),+ $(,)?) => {
-        $(const fn $name<T>(
-            name: &'static str,
-            help: &'static str,
-            read: for<'a> fn(&Row<'a, T>) -> Option<$value>,
-        ) -> Column<T> {
-            Column { name, help, kind: Kind::$kind(read) }
-        })+
-    };
-}
-column_of!(truth: Truth of bool, u8: U8 of u8, u16: U16 of u16, u32: U32 of u32, u64: U64 of u64, number: Number of f64);
-
-const fn text<T>(
-    name: &'static str,
-    help: &'static str,
-    read: for<'a> fn(&Row<'a, T>) -> Option<Cow<'a, str>>,
-) -> Column<T> {
-    Column { name, help, kind: Kind::Text(read) }
-}

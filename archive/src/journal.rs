@@ -7,12 +7,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
+use calumma_analysis::{Published, Report, System};
 use nix::fcntl::{Flock, FlockArg};
-
-use crate::output::Published;
-use crate::report::EpochReport;
 
 /// Its name in the archive's folder.
 const JOURNAL: &str = "journal.jsonl";
@@ -51,10 +50,13 @@ impl Journal {
     ///
     /// # Errors
     /// When it can't be read.
-    pub(super) fn read(&self) -> anyhow::Result<impl Iterator<Item = Published> + use<>> {
+    pub(super) fn read(
+        &self,
+        systems: &'static [&'static dyn System],
+    ) -> anyhow::Result<impl Iterator<Item = Published> + use<>> {
         let file = File::open(&self.path)
             .with_context(|| format!("{}: can't be read", self.path.display()))?;
-        Ok(reports_in(file))
+        Ok(reports_in(file, systems))
     }
 
     /// Adds a line.
@@ -80,15 +82,18 @@ impl Journal {
 /// Reports that no whole file of the archive in `dir` holds yet, oldest first. The controller may be
 /// writing meanwhile.
 ///
-/// Read this first and then pass over files whose name is not below that of the first of these
-/// epochs: they hold the same rows.
+/// Read this first and then pass over a system's files whose name is not below that of the first of
+/// its reports here: they hold the same rows.
 ///
 /// # Errors
 /// When the journal is there and can't be read.
-pub fn journaled(dir: &Path) -> anyhow::Result<Vec<EpochReport>> {
+pub fn journaled(
+    dir: &Path,
+    systems: &'static [&'static dyn System],
+) -> anyhow::Result<Vec<Arc<dyn Report>>> {
     let path = dir.join(JOURNAL);
     match File::open(&path) {
-        Ok(file) => Ok(reports_in(file).map(|published| published.report).collect()),
+        Ok(file) => Ok(reports_in(file, systems).map(|published| published.report).collect()),
         Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(problem) => Err(problem).with_context(|| format!("{}: can't be read", path.display())),
     }
@@ -96,10 +101,13 @@ pub fn journaled(dir: &Path) -> anyhow::Result<Vec<EpochReport>> {
 
 /// The reports on the lines of a file, to the first that is no whole one: what a controller was
 /// writing when it died, or is writing now.
-fn reports_in(file: File) -> impl Iterator<Item = Published> {
+fn reports_in(
+    file: File,
+    systems: &'static [&'static dyn System],
+) -> impl Iterator<Item = Published> {
     BufReader::new(file).lines().map_while(|line| {
         let json = line.ok()?;
-        let report = serde_json::from_str(&json).ok()?;
+        let report = systems.iter().find_map(|system| system.read(&json))?;
         Some(Published { report, json })
     })
 }

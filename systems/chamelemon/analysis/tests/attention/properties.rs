@@ -3,10 +3,10 @@
 use std::cell::{Cell, LazyCell};
 
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
-use calumma_controller::attention::{
+use calumma_chamelemon_analysis::attention::{
     Bounds, Candidates, EdgeObservation, Encoder, Observation, Planner, Victim, Victims,
 };
-use calumma_controller::report::{DecodeState, NetworkState};
+use calumma_chamelemon_analysis::report::{DecodeState, NetworkState};
 use proptest::prelude::*;
 
 /// What an observation is made of.

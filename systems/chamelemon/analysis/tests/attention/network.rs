@@ -4,9 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout};
-use calumma_controller::attention::{Bounds, Observation, Plan, Planner};
-use calumma_controller::report::{DecodeState, EpochReport, NetworkState};
-use calumma_controller::{Analyser, EdgeInput, EpochInput, Tasks};
+use calumma_chamelemon_analysis::attention::{Bounds, Observation, Plan, Planner};
+use calumma_chamelemon_analysis::report::{DecodeState, EpochReport, NetworkState};
+use calumma_chamelemon_analysis::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_epoch::{EpochClock, Guards, Timeline};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, KeyKind, WideKey};
 use rand::rngs::StdRng;

@@ -1,7 +1,7 @@
 //! Networks that change, and what the planner makes of them.
 
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
-use calumma_controller::attention::Bounds;
+use calumma_chamelemon_analysis::attention::Bounds;
 use calumma_sketch::KeyKind;
 
 use crate::network::{CACHE, DCTCP, Network, Step, Traffic};

@@ -6,38 +6,36 @@
 //! DIR/losses/20260131T120500Z-35905034647.parquet.part   the one being written
 //! ```
 //!
-//! Files are rolled by size and age; all tables of a roll share one name. A file gets its name only
+//! Files are rolled by size and age; all tables of a system that are rolled together share
+//! one name. A file gets its name only
 //! when it is whole and on the disk, so a reader never meets half of one. What a killed controller
 //! had not rolled is in the journal: the next start writes it out under the same name, and a reader
 //! may take it from there (`calumma-query` does), so nothing is lost or found twice.
 //!
-//! No threads here and no waiting but for the disk; [`Background`](crate::output::Background) keeps
-//! it off the analysis thread. It is no database: rows are written once, in the order of epochs.
+//! Each system has tables of its own, and so files that are rolled and named for themselves. No threads
+//! here and no waiting but for the disk. It is no database: rows are written once, in the order of a
+//! system's epochs.
 
 mod journal;
 mod names;
 mod retention;
 mod roll;
-mod table;
-mod tables;
 
 pub use journal::journaled;
 pub use names::{FileName, files_of};
-pub use table::{ColumnInfo, Table};
-pub use tables::TABLES;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use calumma_analysis::{Published, System, system_of};
 use chrono::Utc;
 use serde::Deserialize;
 use tracing::{info, warn};
 
 use self::journal::Journal;
 use self::roll::Roll;
-use crate::output::{Published, Sink};
 
 /// `[archive]` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -99,29 +97,36 @@ impl ArchiveSection {
 #[derive(Debug)]
 pub struct Archive {
     section: ArchiveSection,
+    systems: &'static [&'static dyn System],
     journal: Journal,
-    roll: Option<Roll>,
+    /// Files under way, at the positions of `systems`.
+    rolls: Vec<Option<Roll>>,
 }
 
 impl Archive {
-    /// Opens the archive, and brings what an earlier controller left in its journal into files.
+    /// Opens the archive for reports of `systems`, and brings what an earlier controller left in its
+    /// journal into files.
     ///
     /// # Errors
     /// When the folder can't be used, or another controller uses it.
-    pub fn open(section: &ArchiveSection) -> anyhow::Result<Self> {
+    pub fn open(
+        section: &ArchiveSection,
+        systems: &'static [&'static dyn System],
+    ) -> anyhow::Result<Self> {
         let section = section.clone();
         std::fs::create_dir_all(&section.dir)
             .with_context(|| format!("[archive] dir = {}: can't be made", section.dir.display()))?;
         let journal = Journal::open(&section.dir)?;
-        retention::remove_parts(&section.dir)?;
-        let mut archive = Self { section, journal, roll: None };
+        retention::remove_parts(&section.dir, systems)?;
+        let rolls = systems.iter().map(|_| None).collect();
+        let mut archive = Self { section, systems, journal, rolls };
         let mut left = 0;
-        for published in archive.journal.read()? {
+        for published in archive.journal.read(systems)? {
             archive.add(&Arc::new(published), Instant::now())?;
             left += 1;
         }
         if left > 0 {
-            info!("archive: {left} epochs from the journal of an earlier run");
+            info!("archive: {left} reports from the journal of an earlier run");
         }
         archive.finish_roll()?;
         Ok(archive)
@@ -130,8 +135,8 @@ impl Archive {
     /// Adds a report at `now`.
     ///
     /// # Errors
-    /// When the disk doesn't take it; the rows of the roll under way are then given up, and their
-    /// number is in the error.
+    /// When the disk doesn't take it; the rows of the files under way are then discarded, and
+    /// the number of their epochs is in the error.
     pub fn append(&mut self, published: &Arc<Published>, now: Instant) -> anyhow::Result<()> {
         self.journal.append(&published.json)?;
         self.add(published, now)?;
@@ -145,16 +150,22 @@ impl Archive {
     pub fn roll_if_due(&mut self, now: Instant) -> anyhow::Result<()> {
         let age = Duration::from_secs(self.section.roll_seconds);
         let bytes = self.section.roll_mib << 20;
-        if self.roll.as_ref().is_some_and(|roll| roll.is_due(now, age, bytes)) {
+        let all = || self.rolls.iter().flatten();
+        let written: u64 = all().map(Roll::bytes).sum();
+        if written >= bytes || all().any(|roll| roll.age(now) >= age) {
             self.finish_roll()?;
         }
         Ok(())
     }
 
     fn add(&mut self, published: &Arc<Published>, now: Instant) -> anyhow::Result<()> {
-        let begin = || Roll::begin(&self.section.dir, &published.report, now);
-        let added = self.roll.get_or_insert_with(begin).add(published);
-        added.or_else(|problem| self.give_up(problem))
+        let report = &*published.report;
+        let at = system_of(self.systems, report.system());
+        let at = at.with_context(|| format!("no system is called {}", report.system()))?;
+        let tables = self.systems[at].tables();
+        let begin = || Roll::begin(&self.section.dir, tables, report.head(), now);
+        let added = self.rolls[at].get_or_insert_with(begin).add(published);
+        added.or_else(|problem| self.discard(problem))
     }
 
     /// Makes the files under way whole, and makes room.
@@ -162,46 +173,27 @@ impl Archive {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn finish_roll(&mut self) -> anyhow::Result<()> {
-        if let Some(roll) = &mut self.roll {
-            let finished = roll.finish();
-            finished.or_else(|problem| self.give_up(problem))?;
-            self.roll = None;
-        }
+        let finished = self.rolls.iter_mut().flatten().try_for_each(Roll::finish);
+        finished.or_else(|problem| self.discard(problem))?;
+        self.rolls.fill_with(|| None);
         self.journal.clear()?;
         let ArchiveSection { dir, keep_days, keep_mib, .. } = &self.section;
-        let removed = retention::make_room(dir, *keep_days, *keep_mib, Utc::now())?;
+        let removed = retention::make_room(dir, self.systems, *keep_days, *keep_mib, Utc::now())?;
         if removed > 0 {
             info!("archive: {removed} old files removed");
         }
         Ok(())
     }
 
-    /// Forgets the roll under way, whose rows the disk would refuse again, so that later ones have a
+    /// Forgets the files under way, whose rows the disk would refuse again, so that later ones have a
     /// chance.
-    fn give_up(&mut self, problem: anyhow::Error) -> anyhow::Result<()> {
-        let epochs = self.roll.take().map_or(0, |roll| roll.epochs());
-        let cleared = retention::remove_parts(&self.section.dir).and(self.journal.clear());
+    fn discard(&mut self, problem: anyhow::Error) -> anyhow::Result<()> {
+        let epochs: u64 = self.rolls.iter_mut().filter_map(Option::take).map(|r| r.epochs()).sum();
+        let removed = retention::remove_parts(&self.section.dir, self.systems);
+        let cleared = removed.and(self.journal.clear());
         if let Err(other) = cleared {
             warn!("archive: {other:#}");
         }
         Err(problem.context(format!("{epochs} epochs are not in the archive")))
-    }
-}
-
-impl Sink for Archive {
-    fn name(&self) -> &'static str {
-        "archive"
-    }
-
-    fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
-        self.append(published, Instant::now())
-    }
-
-    fn tick(&mut self) -> anyhow::Result<()> {
-        self.roll_if_due(Instant::now())
-    }
-
-    fn finish(&mut self) -> anyhow::Result<()> {
-        self.finish_roll()
     }
 }

@@ -8,13 +8,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use calumma_analysis::NodeEnd;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{AnyKey, Encoders, FermatSketch, HashFamily, Hashes, Key, either};
 use calumma_wire::{Ingress, Upstream};
 
 use super::edge::{self, EdgeSizes};
-use super::input::{EdgeEnd, EdgeInput, EpochInput};
+use super::input::{EdgeInput, EpochInput};
 use super::load::Load;
 use super::loss::{self, Losses};
 use super::soundness::{self, Verdict};
@@ -237,7 +238,7 @@ impl DecodedEpoch {
     }
 
     /// Adds how the epoch ended at each edge.
-    pub fn end(&mut self, ends: Vec<EdgeEnd>) {
+    pub fn end(&mut self, ends: Vec<NodeEnd>) {
         for (edge, end) in self.input.edges.iter_mut().zip(ends) {
             edge.late_packets = end.late_packets;
             edge.note = end.note;

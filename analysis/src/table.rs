@@ -1,4 +1,4 @@
-//! What a table is: columns that say how to read themselves off a report.
+//! Tables of the archive: columns that say how to read themselves off a report.
 //!
 //! Each column is typed by the function that reads it, so that a table's schema and its rows can't
 //! come apart.
@@ -12,36 +12,53 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 
-use crate::report::EpochReport;
+use crate::flow::Flow;
+use crate::report::{EpochHead, Report};
 
 /// Times are in UTC.
 const TIME_ZONE: &str = "UTC";
 
 /// A line of a table: something in a report, and where it stands there.
-pub(super) struct Row<'a, T> {
-    pub(super) report: &'a EpochReport,
-    /// The edge it is about; empty in tables that are about the whole network.
-    pub(super) edge: &'a str,
-    pub(super) item: &'a T,
+#[derive(Debug)]
+pub struct Row<'a, T> {
+    /// The report's epoch.
+    pub head: EpochHead,
+    /// The node it is about; empty in tables that are about the whole network.
+    pub node: &'a str,
+    /// What it is about.
+    pub item: &'a T,
 }
 
 /// How a column's value is read off a row, and thereby its type. `None` is NULL.
-pub(super) enum Kind<T> {
+#[derive(Debug)]
+pub enum Kind<T> {
+    /// A time, in microseconds since the Unix epoch.
     Time(for<'a> fn(&Row<'a, T>) -> Option<i64>),
+    /// Yes or no.
     Truth(for<'a> fn(&Row<'a, T>) -> Option<bool>),
+    /// A number of 8 bits.
     U8(for<'a> fn(&Row<'a, T>) -> Option<u8>),
+    /// A number of 16 bits.
     U16(for<'a> fn(&Row<'a, T>) -> Option<u16>),
+    /// A number of 32 bits.
     U32(for<'a> fn(&Row<'a, T>) -> Option<u32>),
+    /// A number of 64 bits.
     U64(for<'a> fn(&Row<'a, T>) -> Option<u64>),
+    /// A number that need not be whole.
     Number(for<'a> fn(&Row<'a, T>) -> Option<f64>),
+    /// Text.
     Text(for<'a> fn(&Row<'a, T>) -> Option<Cow<'a, str>>),
 }
 
 /// A column of a table of `T`.
-pub(super) struct Column<T> {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) kind: Kind<T>,
+#[derive(Debug)]
+pub struct Column<T> {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds, and in which unit.
+    pub help: &'static str,
+    /// How it is read, and its type.
+    pub kind: Kind<T>,
 }
 
 impl<T> Column<T> {
@@ -87,7 +104,7 @@ pub struct ColumnInfo {
 }
 
 /// A table of the archive.
-pub trait Table: Sync {
+pub trait Table: std::fmt::Debug + Sync {
     /// Its name, which is also the folder of its files.
     fn name(&self) -> &'static str;
     /// What one row of it is.
@@ -96,23 +113,27 @@ pub trait Table: Sync {
     fn columns(&self) -> Vec<ColumnInfo>;
     /// Its columns as Arrow has them.
     fn schema(&self) -> SchemaRef;
-    /// The rows that `reports` give, in their order.
+    /// The rows that `reports` give, in their order; other systems' give none.
     ///
     /// # Errors
     /// When Arrow refuses them; it has no reason to.
-    fn batch(&self, reports: &[&EpochReport]) -> Result<RecordBatch, ArrowError>;
+    fn batch(&self, reports: &[&dyn Report]) -> Result<RecordBatch, ArrowError>;
 }
 
-/// A table of `T`s.
-pub(super) struct TableOf<T: 'static> {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) columns: &'static [Column<T>],
+/// A table of `T`s that reports of type `R` hold.
+#[derive(Debug)]
+pub struct TableOf<R: 'static, T: 'static> {
+    /// Its name: of a further system, `<system>_...`.
+    pub name: &'static str,
+    /// What one row of it is.
+    pub help: &'static str,
+    /// Its columns, in order.
+    pub columns: &'static [Column<T>],
     /// Appends the rows of a report.
-    pub(super) rows: for<'a> fn(&'a EpochReport, &mut Vec<Row<'a, T>>),
+    pub rows: for<'a> fn(&'a R, &mut Vec<Row<'a, T>>),
 }
 
-impl<T> Table for TableOf<T> {
+impl<R: Report, T: std::fmt::Debug> Table for TableOf<R, T> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -142,12 +163,82 @@ impl<T> Table for TableOf<T> {
         Arc::new(Schema::new(self.columns.iter().map(field).collect::<Vec<_>>()))
     }
 
-    fn batch(&self, reports: &[&EpochReport]) -> Result<RecordBatch, ArrowError> {
+    fn batch(&self, reports: &[&dyn Report]) -> Result<RecordBatch, ArrowError> {
         let mut rows = Vec::new();
-        for report in reports {
+        for report in reports.iter().filter_map(|report| report.as_type::<R>()) {
             (self.rows)(report, &mut rows);
         }
         let arrays = self.columns.iter().map(|column| column.array(&rows)).collect();
         RecordBatch::try_new(self.schema(), arrays)
     }
+}
+
+/// What is about one flow.
+pub trait OfFlow {
+    /// The flow.
+    fn flow(&self) -> &Flow;
+}
+
+/// The number of the epoch.
+pub const fn epoch<T>() -> Column<T> {
+    u64("epoch", "number of the epoch", |row| Some(row.head.epoch))
+}
+
+/// When the epoch began.
+pub const fn start<T>() -> Column<T> {
+    let kind = Kind::Time(|row| i64::try_from(row.head.start_unix_ns / 1000).ok());
+    Column { name: "start", help: "when it began, in UTC", kind }
+}
+
+/// The name of the edge.
+pub const fn edge<T>() -> Column<T> {
+    text("edge", "name of the edge", |row| Some(row.node.into()))
+}
+
+/// The flow's source address.
+pub const fn src<T: OfFlow>() -> Column<T> {
+    text("src", "source address", |row| Some(row.item.flow().src.to_string().into()))
+}
+
+/// The flow's destination address.
+pub const fn dst<T: OfFlow>() -> Column<T> {
+    text("dst", "destination address", |row| Some(row.item.flow().dst.to_string().into()))
+}
+
+/// The flow's source port.
+pub const fn sport<T: OfFlow>() -> Column<T> {
+    u16("sport", "source port, 0 where there is none", |row| Some(row.item.flow().sport))
+}
+
+/// The flow's destination port.
+pub const fn dport<T: OfFlow>() -> Column<T> {
+    u16("dport", "destination port, 0 where there is none", |row| Some(row.item.flow().dport))
+}
+
+/// The flow's IP protocol number.
+pub const fn proto<T: OfFlow>() -> Column<T> {
+    u8("proto", "IP protocol number: 6 is TCP, 17 UDP", |row| Some(row.item.flow().proto))
+}
+
+macro_rules! column_of {
+    ($($name:ident: $kind:ident of $value:ty),+ $(,)?) => {
+        $(/// A column of this type.
+        pub const fn $name<T>(
+            name: &'static str,
+            help: &'static str,
+            read: for<'a> fn(&Row<'a, T>) -> Option<$value>,
+        ) -> Column<T> {
+            Column { name, help, kind: Kind::$kind(read) }
+        })+
+    };
+}
+column_of!(truth: Truth of bool, u8: U8 of u8, u16: U16 of u16, u32: U32 of u32, u64: U64 of u64, number: Number of f64);
+
+/// A column of text.
+pub const fn text<T>(
+    name: &'static str,
+    help: &'static str,
+    read: for<'a> fn(&Row<'a, T>) -> Option<Cow<'a, str>>,
+) -> Column<T> {
+    Column { name, help, kind: Kind::Text(read) }
 }

@@ -18,17 +18,6 @@ pub struct EpochInput {
     pub edges: Vec<EdgeInput>,
 }
 
-/// How an epoch ended at an edge, after its sides had come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EdgeEnd {
-    /// As [`EdgeInput::late_packets`].
-    pub late_packets: Option<u64>,
-    /// As [`EdgeInput::note`].
-    pub note: Option<String>,
-    /// As [`EdgeInput::clock`].
-    pub clock: Option<String>,
-}
-
 /// One edge's share of an epoch, as far as it came.
 #[derive(Clone, Debug, Default)]
 pub struct EdgeInput {

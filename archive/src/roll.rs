@@ -1,4 +1,4 @@
-//! The files that are being written: one of each table that has rows, all under the same name.
+//! A system's files that are being written: one of each table that has rows, all under the same name.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arrow_array::RecordBatch;
+use calumma_analysis::{EpochHead, Published, Report, Table};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
 use super::names::{FileName, PART};
-use super::table::Table;
-use super::tables::TABLES;
-use crate::output::Published;
-use crate::report::EpochReport;
 
 /// Reports that are made into rows together: a column is filled faster at a stretch.
 const REPORTS_A_BATCH: usize = 32;
@@ -24,12 +21,13 @@ const REPORTS_A_BATCH: usize = 32;
 #[derive(Debug)]
 pub(super) struct Roll {
     dir: PathBuf,
+    tables: &'static [&'static dyn Table],
     name: FileName,
     begun: Instant,
     epochs: u64,
     waiting: Vec<Arc<Published>>,
-    /// At the positions of [`TABLES`].
-    parts: [Option<Part>; TABLES.len()],
+    /// At the positions of `tables`.
+    parts: Vec<Option<Part>>,
 }
 
 /// A file that is not whole yet.
@@ -40,12 +38,17 @@ struct Part {
 }
 
 impl Roll {
-    /// Begins files whose first report is `first`.
-    pub(super) fn begin(dir: &Path, first: &EpochReport, now: Instant) -> Self {
+    /// Begins files of `tables` whose first report is about `first`.
+    pub(super) fn begin(
+        dir: &Path,
+        tables: &'static [&'static dyn Table],
+        first: EpochHead,
+        now: Instant,
+    ) -> Self {
         let name = FileName::new(first.start_unix_ns, first.epoch);
-        let parts = std::array::from_fn(|_| None);
+        let parts = tables.iter().map(|_| None).collect();
         let waiting = Vec::with_capacity(REPORTS_A_BATCH);
-        Self { dir: dir.to_owned(), name, begun: now, epochs: 0, waiting, parts }
+        Self { dir: dir.to_owned(), tables, name, begun: now, epochs: 0, waiting, parts }
     }
 
     /// Epochs that were added.
@@ -53,13 +56,13 @@ impl Roll {
         self.epochs
     }
 
-    /// Whether it has grown older or larger than that.
-    pub(super) fn is_due(&self, now: Instant, age: Duration, bytes: u64) -> bool {
-        now.saturating_duration_since(self.begun) >= age || self.bytes() >= bytes
+    /// Time since it was begun.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begun)
     }
 
     /// Bytes written or waiting, compressed.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let of = |part: &Part| part.writer.bytes_written() + part.writer.in_progress_size();
         self.parts.iter().flatten().map(|part| of(part) as u64).sum()
     }
@@ -75,8 +78,8 @@ impl Roll {
     }
 
     fn write_waiting(&mut self) -> anyhow::Result<()> {
-        let reports: Vec<&EpochReport> = self.waiting.iter().map(|p| &p.report).collect();
-        for (table, part) in TABLES.iter().zip(&mut self.parts) {
+        let reports: Vec<&dyn Report> = self.waiting.iter().map(|p| &*p.report).collect();
+        for (table, part) in self.tables.iter().zip(&mut self.parts) {
             let batch = table.batch(&reports)?;
             if batch.num_rows() == 0 {
                 continue;

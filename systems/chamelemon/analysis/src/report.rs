@@ -2,12 +2,13 @@
 //!
 //! Field names are an interface; they only ever grow in number. `docs/reports.md` explains each.
 
-use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
+pub use calumma_analysis::Flow;
+use calumma_analysis::{EpochHead, Report};
 use calumma_chamelemon::Attention;
-use calumma_sketch::Key;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 /// Everything about one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -54,7 +55,7 @@ pub struct EpochReport {
 impl EpochReport {
     /// Whether `loss` is the whole truth: of a sound measurement, out of encoders that were large
     /// enough.
-    pub fn losses_are_certain(&self) -> bool {
+    pub fn losses_are_exact(&self) -> bool {
         self.complete
             && self.decode.hl == DecodeState::Complete
             && matches!(self.decode.ll, DecodeState::Complete | DecodeState::Absent)
@@ -63,6 +64,21 @@ impl EpochReport {
     /// Packets that victim flows are said to have lost, uncertain ones left out.
     pub fn lost_packets(&self) -> u64 {
         self.loss.iter().filter(|loss| !loss.partial).map(|loss| loss.lost).sum()
+    }
+}
+
+impl Report for EpochReport {
+    fn system(&self) -> &'static str {
+        crate::NAME
+    }
+
+    fn head(&self) -> EpochHead {
+        let Self { epoch, start_unix_ns, length_ms, .. } = *self;
+        EpochHead { epoch, start_unix_ns, length_ms }
+    }
+
+    fn to_shared(&self) -> Arc<dyn Report> {
+        Arc::new(self.clone())
     }
 }
 
@@ -195,72 +211,6 @@ pub struct DecodeReport {
     pub ll_load_factor: Option<f64>,
 }
 
-/// An IPv4 or IPv6 flow.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    IntoParams,
-    ToSchema,
-)]
-#[into_params(parameter_in = Query)]
-pub struct Flow {
-    /// Source address.
-    #[schema(value_type = String, example = "10.1.0.2")]
-    #[param(value_type = String, example = "10.1.0.2")]
-    pub src: IpAddr,
-    /// Destination address.
-    #[schema(value_type = String, example = "10.2.0.2")]
-    #[param(value_type = String, example = "10.2.0.2")]
-    pub dst: IpAddr,
-    /// Source port, 0 where the protocol has none.
-    pub sport: u16,
-    /// Destination port, 0 where the protocol has none.
-    pub dport: u16,
-    /// IP protocol number.
-    pub proto: u8,
-}
-
-impl<K: Key> From<&K> for Flow {
-    fn from(key: &K) -> Self {
-        let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
-        Self { src, dst, sport, dport, proto: key.protocol() }
-    }
-}
-
-impl Flow {
-    /// The flow's key; `None` where keys of this kind can't tell it.
-    pub fn key<K: Key>(&self) -> Option<K> {
-        K::new(self.src, self.dst, self.sport, self.dport, self.proto)
-    }
-}
-
-impl std::fmt::Display for Flow {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let proto = match self.proto {
-            1 => "icmp",
-            6 => "tcp",
-            17 => "udp",
-            58 => "icmp6",
-            132 => "sctp",
-            other => {
-                return write!(f, "{} > {} proto {other}", self.src, self.dst);
-            }
-        };
-        // IPv6 addresses stand in brackets before a port.
-        let (src, dst) = (self.src, self.dst);
-        let ends = (SocketAddr::new(src, self.sport), SocketAddr::new(dst, self.dport));
-        write!(f, "{} > {} {proto}", ends.0, ends.1)
-    }
-}
-
 /// Which encoder a victim flow was found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum LossClass {
@@ -364,9 +314,8 @@ pub struct HeavyChange {
     pub after: u64,
 }
 
-/// A small healthy epoch, for tests.
-#[cfg(test)]
-pub(crate) fn sample() -> EpochReport {
+/// A small healthy epoch, as an example for tests.
+pub fn sample() -> EpochReport {
     let flow = Flow {
         src: [10, 1, 0, 2].into(),
         dst: [10, 2, 0, 2].into(),

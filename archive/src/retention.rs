@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use calumma_analysis::{System, tables_of};
 use chrono::{DateTime, Days, Utc};
 
 use super::names::{FileName, PART, entries, files_of};
-use super::tables::TABLES;
 
 /// Removes files that a killed controller left half written; what they hold is in the journal.
-pub(super) fn remove_parts(dir: &Path) -> anyhow::Result<()> {
-    for table in TABLES {
+pub(super) fn remove_parts(dir: &Path, systems: &[&'static dyn System]) -> anyhow::Result<()> {
+    for table in tables_of(systems) {
         for path in entries(&dir.join(table.name()))? {
             let part = path.to_str().and_then(|path| path.strip_suffix(PART));
             if part.is_some_and(|whole| file_name(Path::new(whole)).is_some()) {
@@ -31,16 +31,17 @@ fn remove(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Removes the files of rolls that began more than `keep_days` days before `now`, and then the
-/// oldest until all take at most `keep_mib`; 0 is no limit. All tables of a roll go together.
+/// oldest until all take at most `keep_mib`; 0 is no limit. Files of one name go together.
 /// Gives the number of files removed.
 pub(super) fn make_room(
     dir: &Path,
+    systems: &[&'static dyn System],
     keep_days: u64,
     keep_mib: u64,
     now: DateTime<Utc>,
 ) -> anyhow::Result<usize> {
     let mut rolls: BTreeMap<FileName, (u64, Vec<PathBuf>)> = BTreeMap::new();
-    for table in TABLES {
+    for table in tables_of(systems) {
         for (name, path) in files_of(dir, table.name())? {
             let bytes = path.metadata().map_or(0, |metadata| metadata.len());
             let roll = rolls.entry(name).or_default();
@@ -66,6 +67,9 @@ pub(super) fn make_room(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use calumma_chamelemon_analysis::ChameleMon;
+
+    static SYSTEMS: [&dyn System; 1] = [&ChameleMon];
 
     #[test]
     fn the_oldest_rolls_go_by_age_and_by_size_and_nothing_else_does() {
@@ -86,10 +90,10 @@ mod tests {
             files_of(&dir, "losses").unwrap().into_iter().map(|(name, _)| name.epoch).collect()
         };
 
-        assert_eq!(make_room(&dir, 0, 0, now).unwrap(), 0);
-        assert_eq!(make_room(&dir, 15, 0, now).unwrap(), 2);
+        assert_eq!(make_room(&dir, &SYSTEMS, 0, 0, now).unwrap(), 0);
+        assert_eq!(make_room(&dir, &SYSTEMS, 15, 0, now).unwrap(), 2);
         assert_eq!(left(), [20, 30]);
-        assert_eq!(make_room(&dir, 15, 2, now).unwrap(), 2);
+        assert_eq!(make_room(&dir, &SYSTEMS, 15, 2, now).unwrap(), 2);
         assert_eq!(left(), [30]);
         assert!(dir.join("losses/notes.txt").exists());
         std::fs::remove_dir_all(&dir).unwrap();

@@ -1,0 +1,73 @@
+//! What alerts watch for. When one starts and ends, and who is sent it, is the controller's.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+
+use crate::flow::Flow;
+use crate::report::Report;
+
+/// What an epoch says about the thing watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Beyond the limit.
+    Bad,
+    /// Neither bad enough to start an alert nor good enough to end one.
+    Between,
+    /// Clearly within the limit.
+    Good,
+    /// The epoch does not tell.
+    Unknown,
+}
+
+/// Limits that the operator sets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlertLimits {
+    /// Share of an epoch's packets lost above which losses are bad; below half of it they are good.
+    pub loss_share: f64,
+}
+
+/// A victim flow that an alert names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Victim {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Packets lost in the epoch.
+    pub lost: u64,
+}
+
+/// What an alert adds to its words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Details {
+    /// Share of packets lost in this epoch, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_share: Option<f64>,
+    /// The flows that lost most in this epoch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<Victim>,
+}
+
+/// One thing that is watched, as one epoch shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fact {
+    /// The alert's name; no other system has an alert of that name.
+    pub alert: &'static str,
+    /// The node it is about, where it is about one.
+    pub node: Option<String>,
+    /// How things stand.
+    pub reading: Reading,
+}
+
+/// What a system's reports are watched for.
+pub trait Rules: Debug + Send {
+    /// Every thing watched, always the same ones in the same order; `None` where the report is another
+    /// system's.
+    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>>;
+
+    /// What is said of a fact of `report` in words; `over` where its alert ends.
+    fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String;
+
+    /// What is added to the words.
+    fn details(&self, fact: &Fact, report: &dyn Report) -> Details;
+}

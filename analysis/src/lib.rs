@@ -1,0 +1,25 @@
+//! What the controller and the systems it analyses for have in common.
+//!
+//! A *system* is a way of measuring: ChameleMon is one. The controller collects epochs, keeps sockets
+//! and files, and knows of a system only its [`System`] object: archive tables, metrics and alert rules
+//! that read its [`Report`]s. Reports, and what is made of them, are typed inside a system's own
+//! folder and erased here, once an epoch.
+//!
+//! * [`report`]: an epoch's report, as far as all systems agree on it;
+//! * [`table`]: tables of the archive, typed by the functions that read their columns;
+//! * [`metrics`]: metrics for Prometheus;
+//! * [`alert`]: what alerts watch for.
+
+pub mod alert;
+pub mod flow;
+pub mod metrics;
+mod node;
+pub mod report;
+mod system;
+pub mod table;
+
+pub use flow::Flow;
+pub use node::NodeEnd;
+pub use report::{EpochHead, Published, Report};
+pub use system::{System, system_of, tables_of};
+pub use table::Table;

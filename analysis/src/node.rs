@@ -1,0 +1,12 @@
+//! Nodes, as far as all systems' analyses agree on them.
+
+/// How an epoch ended at a node, after its sides had come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeEnd {
+    /// Packets that came after the node had finished the epoch; `None` where it has not sealed it.
+    pub late_packets: Option<u64>,
+    /// What else the operator should know where something is missing.
+    pub note: Option<String>,
+    /// What is wrong with its clock, where it is too far from another node's.
+    pub clock: Option<String>,
+}

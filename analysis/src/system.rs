@@ -1,0 +1,46 @@
+//! A system, as the controller and readers of the archive know it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use prometheus::Registry;
+
+use crate::alert::{AlertLimits, Rules};
+use crate::metrics::ReportMetrics;
+use crate::report::Report;
+use crate::table::Table;
+
+/// What a system brings to the controller beside its analysis.
+pub trait System: Debug + Sync {
+    /// Its name: in configurations, reports, table names and metrics.
+    fn name(&self) -> &'static str;
+
+    /// Its tables in the archive.
+    fn tables(&self) -> &'static [&'static dyn Table];
+
+    /// Reads a report from its line of JSON; `None` where the line is another system's.
+    fn read(&self, line: &str) -> Option<Arc<dyn Report>>;
+
+    /// Metrics of its reports, registered with `registry`; `nodes` are the deployment's.
+    ///
+    /// # Errors
+    /// When two have the same name, which is a mistake in the program.
+    fn metrics(
+        &self,
+        registry: &Registry,
+        nodes: &[String],
+    ) -> prometheus::Result<Box<dyn ReportMetrics>>;
+
+    /// What alerts watch for in its reports; `nodes` are the deployment's.
+    fn alert_rules(&self, limits: &AlertLimits, nodes: &[String]) -> Box<dyn Rules>;
+}
+
+/// Every table of `systems`.
+pub fn tables_of(systems: &[&'static dyn System]) -> impl Iterator<Item = &'static dyn Table> {
+    systems.iter().flat_map(|system| system.tables().iter().copied())
+}
+
+/// The position among `systems` of the one called `name`.
+pub fn system_of(systems: &[&'static dyn System], name: &str) -> Option<usize> {
+    systems.iter().position(|system| system.name() == name)
+}

@@ -1,0 +1,27 @@
+//! The archive as an output: its disk is waited for on a thread of its own.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use calumma_analysis::Published;
+use calumma_archive::Archive;
+
+use super::Sink;
+
+impl Sink for Archive {
+    fn name(&self) -> &'static str {
+        "archive"
+    }
+
+    fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
+        self.append(published, Instant::now())
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        self.roll_if_due(Instant::now())
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.finish_roll()
+    }
+}

@@ -1,0 +1,125 @@
+//! What alerts watch for in ChameleMon's reports.
+
+use std::collections::HashSet;
+
+use calumma_analysis::Report;
+use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules, Victim};
+
+use crate::report::{DecodeState, EdgeReport, EpochReport, NetworkState};
+
+/// Victim flows that an alert names.
+const FLOWS_NAMED: usize = 5;
+
+const LOSS: &str = "loss";
+const ILL: &str = "ill";
+const DECODE: &str = "decode";
+const EDGE_MISSING: &str = "edge_missing";
+
+/// Losses, network state, decoding, and edges that deliver nothing.
+#[derive(Debug)]
+pub(crate) struct EpochRules {
+    limits: AlertLimits,
+    /// In the order of their names.
+    edges: Vec<String>,
+}
+
+impl EpochRules {
+    pub(crate) fn new(limits: AlertLimits, edges: &[String]) -> Self {
+        let mut edges = edges.to_owned();
+        edges.sort();
+        Self { limits, edges }
+    }
+}
+
+impl Rules for EpochRules {
+    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+        let report: &EpochReport = report.as_type()?;
+        let of_network = |alert, reading| Fact { alert, node: None, reading };
+        let missing: HashSet<&String> = report.missing_edges.iter().collect();
+        let of_edge = |edge: &String| Fact {
+            alert: EDGE_MISSING,
+            node: Some(edge.clone()),
+            reading: bad_if(missing.contains(edge)),
+        };
+        let network = [
+            of_network(LOSS, losses(report, self.limits.loss_share)),
+            of_network(ILL, bad_if(report.state == NetworkState::Ill)),
+            of_network(DECODE, decoding(report)),
+        ];
+        Some(network.into_iter().chain(self.edges.iter().map(of_edge)).collect())
+    }
+
+    fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String {
+        let Some(report) = report.as_type() else { return String::new() };
+        text(fact, report, over)
+    }
+
+    fn details(&self, fact: &Fact, report: &dyn Report) -> Details {
+        let Some(report) = report.as_type::<EpochReport>().filter(|_| fact.alert == LOSS) else {
+            return Details::default();
+        };
+        let victims = report.loss.iter().filter(|loss| !loss.partial).take(FLOWS_NAMED);
+        let victims = victims.map(|loss| Victim { flow: loss.flow, lost: loss.lost });
+        Details { loss_share: loss_share(report), flows: victims.collect() }
+    }
+}
+
+fn bad_if(is: bool) -> Reading {
+    if is { Reading::Bad } else { Reading::Good }
+}
+
+fn losses(report: &EpochReport, limit: f64) -> Reading {
+    match loss_share(report) {
+        None => Reading::Unknown,
+        Some(share) if share > limit => Reading::Bad,
+        Some(share) if share > limit / 2.0 => Reading::Between,
+        Some(_) => Reading::Good,
+    }
+}
+
+fn decoding(report: &EpochReport) -> Reading {
+    let failed = |state| matches!(state, DecodeState::Partial | DecodeState::Blocked);
+    let hh = report.edges.iter().any(|edge| failed(edge.hh_decode));
+    if hh || failed(report.decode.hl) || failed(report.decode.ll) {
+        Reading::Bad
+    } else if report.decode.hl == DecodeState::Skipped {
+        Reading::Unknown
+    } else {
+        Reading::Good
+    }
+}
+
+/// The share of packets that were lost, where it is known exactly.
+fn loss_share(report: &EpochReport) -> Option<f64> {
+    let entered: u64 = report.edges.iter().map(|edge| edge.packets_in).sum::<Option<u64>>()?;
+    let share = report.lost_packets() as f64 / entered.max(1) as f64;
+    report.losses_are_exact().then_some(share)
+}
+
+fn text(fact: &Fact, report: &EpochReport, over: bool) -> String {
+    match (fact.alert, fact.node.as_deref()) {
+        (LOSS, _) if over => "losses are back below the limit".to_owned(),
+        (LOSS, _) => {
+            let (lost, flows) = (report.lost_packets(), report.loss.len());
+            format!("{lost} packets of {flows} flows lost in epoch {}", report.epoch)
+        }
+        (ILL, _) if over => "the network is healthy again".to_owned(),
+        (ILL, _) => "so many victim flows that light losses are sampled".to_owned(),
+        (EDGE_MISSING, Some(edge)) if over => format!("edge {edge} delivers again"),
+        (EDGE_MISSING, Some(edge)) => {
+            let reason = report.incomplete_because.iter().find(|reason| reason.starts_with(edge));
+            reason.cloned().unwrap_or_else(|| format!("{edge}: did not deliver"))
+        }
+        _ if over => "all encoders decode again".to_owned(),
+        _ => {
+            let failed = |edge: &&EdgeReport| edge.hh_decode == DecodeState::Partial;
+            let edges = report.edges.iter().filter(failed).map(|edge| edge.edge.as_str());
+            format!(
+                "encoders are too small for the traffic: HL {}, LL {}, HH partial at [{}]",
+                report.decode.hl.name(),
+                report.decode.ll.name(),
+                edges.collect::<Vec<_>>().join(", ")
+            )
+        }
+    }
+}

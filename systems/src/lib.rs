@@ -1,0 +1,25 @@
+//! The systems that this build analyses for: the one list from which the controller, and readers of its
+//! archive, take tables, metrics and alert rules.
+
+use calumma_analysis::System;
+use calumma_chamelemon_analysis::ChameleMon;
+
+/// Every system. One is added by adding it here.
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use calumma_analysis::tables_of;
+
+    use super::*;
+
+    #[test]
+    fn names_are_taken_once() {
+        let systems: HashSet<_> = SYSTEMS.iter().map(|system| system.name()).collect();
+        assert_eq!(systems.len(), SYSTEMS.len());
+        let tables: Vec<_> = tables_of(SYSTEMS).map(|table| table.name()).collect();
+        assert_eq!(tables.iter().collect::<HashSet<_>>().len(), tables.len());
+    }
+}
