@@ -34,16 +34,16 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Starts a browser; `None`, and says so, where there is none on this machine.
+    /// Starts a browser; `None`, the test being skipped, where this machine has none.
     pub(crate) fn start() -> Option<Self> {
-        let spawned = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn();
-        let Ok(mut driver) = spawned else {
-            eprintln!(
-                "skipped: no chromedriver here; `cargo xtask test` installs it, as do Debian's \
-                 packages chromium and chromium-driver"
-            );
+        if !calumma_testenv::has_program("chromedriver", "chromium-driver") {
             return None;
-        };
+        }
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("chromedriver starts");
         let mut output = BufReader::new(driver.stdout.take().unwrap());
         let port = loop {
             let mut line = String::new();

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use calumma_controller::EpochReport;
 use calumma_controller::ipfix::{Exporter, IpfixSection};
 use calumma_controller::report::{DecodeState, EdgeReport, Flow, HeavyHitter, Loss, LossClass};
+use calumma_testenv::has_program;
 
 use crate::any::quiet;
-use crate::program::{Folder, is_installed};
+use crate::program::Folder;
 
 const EPOCH: u64 = 35_397_216_000;
 
@@ -76,7 +77,7 @@ fn wanted() -> Seen {
 
 #[test]
 fn nfdump_prints_the_victims_and_heavy_hitters_that_were_exported() {
-    if !is_installed("nfcapd", "nfdump") {
+    if !has_program("nfcapd", "nfdump") {
         return;
     }
     let folder = Folder::new("nfdump");

@@ -12,6 +12,7 @@ mod dual_stack;
 mod ipfix;
 mod metrics;
 mod program;
+mod schema;
 mod shifting;
 mod stories;
 mod webhooks;

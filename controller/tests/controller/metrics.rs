@@ -19,7 +19,6 @@ use proptest::test_runner::TestRunner;
 use tokio::runtime::Runtime;
 
 use crate::any::{quiet, reports};
-use crate::program::is_installed;
 
 fn deployed(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
@@ -61,7 +60,7 @@ fn promtool(arguments: &[&str], input: &str) {
 
 #[test]
 fn promtool_finds_no_fault_with_metrics_and_alert_rules() {
-    if !is_installed("promtool", "prometheus") {
+    if !calumma_testenv::has_program("promtool", "prometheus") {
         return;
     }
     promtool(&["check", "metrics"], &rendered());

@@ -42,18 +42,6 @@ impl Drop for Folder {
     }
 }
 
-/// Whether a program is there; says so where the test that needs it is passed over.
-pub(crate) fn is_installed(program: &str, package: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).any(|folder| folder.join(program).is_file());
-    if !found {
-        println!(
-            "skipped: there is no {program}; `apt-get install {package}`, or run cargo xtask test"
-        );
-    }
-    found
-}
-
 fn controller(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_calumma-controller"));
     command.args(arguments);
@@ -177,7 +165,7 @@ fn it_tells_systemd_when_it_is_ready_reloads_and_stops_and_logs_json_where_asked
 
 #[test]
 fn systemd_finds_no_fault_with_the_unit() {
-    if !is_installed("systemd-analyze", "systemd") {
+    if !calumma_testenv::has_program("systemd-analyze", "systemd") {
         return;
     }
     let unit =

@@ -1,7 +1,7 @@
 //! How many packets a second the model takes through `p4src/edge.p4`, in each direction:
 //! `cargo run --release -p calumma-switchd --example model_speed`
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/agent/common/mod.rs"]
 mod common;
 
 use std::time::Instant;

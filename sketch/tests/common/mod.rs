@@ -4,7 +4,6 @@
 #![allow(unreachable_pub)]
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
 
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use rand::rngs::StdRng;
@@ -84,14 +83,10 @@ pub fn zipf(flows: usize, packets: usize, exponent: f64, seed: u64) -> Vec<(Flow
     keys.into_iter().zip(sizes).filter(|&(_, size)| size > 0).collect()
 }
 
-/// Every packet's key in a capture of `shared/data`, in order; `None`, said on stderr, where there
-/// is no such file.
+/// Every packet's key in a capture of real traffic, in order; `None`, the test being skipped, where
+/// there is no such file.
 pub fn real_packets(name: &str) -> Option<Vec<FlowKey>> {
-    let path = data_file(name);
-    if path.is_none() {
-        eprintln!("skipped: no shared/data/{name} above {}", env!("CARGO_MANIFEST_DIR"));
-    }
-    let capture = std::fs::read(path?).expect("a readable capture");
+    let capture = std::fs::read(calumma_testenv::capture(name)?).expect("a readable capture");
     let word = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().unwrap());
     assert!(matches!(word(0), 0xA1B2_C3D4 | 0xA1B2_3C4D), "{name}: little-endian pcap");
     assert_eq!(word(20), 1, "{name}: Ethernet");
@@ -110,12 +105,6 @@ pub fn flows_of(packets: &[FlowKey]) -> BTreeMap<FlowKey, u32> {
     let mut flows = BTreeMap::new();
     packets.iter().for_each(|&key| *flows.entry(key).or_insert(0) += 1);
     flows
-}
-
-/// The file in a `shared/data` folder beside the repository or, from a worktree, further up.
-fn data_file(name: &str) -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().map(|folder| folder.join("shared/data").join(name)).find(|file| file.exists())
 }
 
 /// The key of an Ethernet frame with IPv4 behind up to two VLAN tags.

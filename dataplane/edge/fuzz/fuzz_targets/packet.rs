@@ -1,11 +1,12 @@
 //! Any bytes as a packet through an ingress and an egress edge, with every carrier: parse, mark, encode,
 //! restore. Nothing panics, and packets come out as they went in.
 //!
-//! Run with `cargo +nightly fuzz run packet` in `dataplane/edge/`. A first corpus is any set of files
+//! Run with `cargo +nightly fuzz run fuzz-edge-packet` in `dataplane/edge/`. A first corpus is any set of files
 //! that hold a byte and a packet: the byte says how many bytes a capture has cut off.
 #![no_main]
 
-#[path = "../../tests/passage/mod.rs"]
+#[path = "../../tests/packets/passage/mod.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
 mod passage;
 
 use std::cell::RefCell;

@@ -1,0 +1,4 @@
+//! The benchmarks do what their numbers are named for.
+
+mod edge;
+mod figures;

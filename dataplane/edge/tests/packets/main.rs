@@ -1,0 +1,6 @@
+//! What an edge does with packets, in one process.
+
+mod carriers;
+mod lcores;
+mod passage;
+mod two_edges;

@@ -1,0 +1,9 @@
+//! The program `calumma-edge`: each test starts it.
+
+mod common;
+mod dpdk_config;
+mod interfaces;
+mod operation;
+mod pcap_port;
+mod routed;
+mod slow_controller;

@@ -1,0 +1,136 @@
+//! Sketches collected through the data plane are those in the registers, whatever gets lost.
+
+use calumma_sketch::Arithmetic;
+use calumma_switchd::collection::{Clearing, FRONT, Gathering, Source};
+use calumma_tna::{Entry, MirrorSession};
+
+use crate::common::{FABRIC, HOST, Numbers, Pair, attention, marked, packet};
+
+const CPU: u16 = 64;
+const RECIRCULATION: u16 = 68;
+const SESSION: u16 = 5;
+
+/// A switch that has measured an epoch with bit 1, ready for collection.
+fn measured(arithmetic: Arithmetic) -> Pair {
+    let mut pair = Pair::new(arithmetic, attention());
+    for port in [CPU, RECIRCULATION] {
+        let entry = Entry::new("accept")
+            .exact("ingress_port", port)
+            .arg("report_port", CPU)
+            .arg("recirculation_port", RECIRCULATION)
+            .arg("session", SESSION);
+        pair.switch.add_entry("collectors", &entry).unwrap();
+    }
+    let session = MirrorSession { port: RECIRCULATION, max_length: FRONT };
+    pair.switch.set_mirror(SESSION, Some(session));
+    pair.begin(9);
+    let mut numbers = Numbers(4);
+    for _ in 0..5000 {
+        let packet = packet(&mut numbers);
+        pair.switch.inject(HOST, &packet.bytes);
+        pair.switch.inject(FABRIC, &marked(&packet, 0b110));
+    }
+    pair
+}
+
+/// What the registers hold of a source.
+fn registers(pair: &Pair, source: Source, bit: usize) -> Vec<u32> {
+    let of_array = |name, buckets: u32, array: u8| {
+        let all = pair.encoder(name, bit, buckets);
+        let words = all.len() / 3;
+        all[words * usize::from(array)..words * (usize::from(array) + 1)].to_vec()
+    };
+    match source {
+        Source::Classifier(level) => pair.counters(usize::from(level), bit),
+        Source::Upstream(array) => of_array("upstream", pair.layout.upstream_buckets, array),
+        Source::Downstream(array) => of_array("downstream", pair.layout.downstream_buckets, array),
+    }
+}
+
+fn everything_is_collected(arithmetic: Arithmetic) {
+    let mut pair = measured(arithmetic);
+    for (request, source) in (1..).zip(Source::ALL) {
+        let mut gathering = Gathering::new(&pair.layout, source, 1, request);
+        for packet in gathering.requests() {
+            for (port, report) in pair.switch.inject(CPU, &packet) {
+                assert_eq!(port, CPU);
+                assert!(report.len() <= 1514, "{} bytes", report.len());
+                assert_eq!(gathering.take(&report), Ok(true));
+            }
+        }
+        assert!(gathering.is_complete(), "{source:?}");
+        let words = gathering.words().unwrap();
+        assert!(words.iter().any(|&word| word != 0), "{source:?} has measured something");
+        assert!(words == registers(&pair, source, 1), "{source:?}");
+        let mut clearing = Clearing::new(&pair.layout, source, 1, request);
+        for packet in clearing.requests() {
+            for (_, report) in pair.switch.inject(CPU, &packet) {
+                assert_eq!(clearing.take(&report), Ok(true));
+            }
+        }
+        assert!(clearing.is_complete(), "{source:?}");
+        assert!(registers(&pair, source, 1).iter().all(|&word| word == 0), "{source:?}");
+    }
+    assert_eq!(pair.switch.statistics().out_of_range, 0);
+}
+
+#[test]
+fn every_source_is_read_and_cleared_with_prime_arithmetic() {
+    everything_is_collected(Arithmetic::Prime);
+}
+
+#[test]
+fn every_source_is_read_and_cleared_with_wrapping_arithmetic() {
+    everything_is_collected(Arithmetic::Wrapping);
+}
+
+#[test]
+fn reports_that_get_lost_are_asked_for_again() {
+    let mut pair = measured(Arithmetic::Prime);
+    let source = Source::Upstream(2);
+    let mut gathering = Gathering::new(&pair.layout, source, 1, 1);
+    let mut numbers = Numbers(8);
+    let mut rounds = 0;
+    while !gathering.is_complete() {
+        rounds += 1;
+        assert!(rounds < 20, "still incomplete after {rounds} rounds");
+        for packet in gathering.requests() {
+            for (_, report) in pair.switch.inject(CPU, &packet) {
+                // Every third report is lost, some come twice.
+                match numbers.below(3) {
+                    0 => {}
+                    times => (0..times).for_each(|_| assert_eq!(gathering.take(&report), Ok(true))),
+                }
+            }
+        }
+    }
+    assert!(rounds > 1);
+    assert!(gathering.words().unwrap() == registers(&pair, source, 1));
+}
+
+#[test]
+fn collecting_one_group_leaves_the_other_alone_and_traffic_undisturbed() {
+    let mut pair = measured(Arithmetic::Prime);
+    pair.begin(10);
+    let sent = packet(&mut Numbers(77));
+    let expected = pair.switch.inject(HOST, &sent.bytes);
+    let before = registers(&pair, Source::Upstream(0), 0);
+    for request in Clearing::new(&pair.layout, Source::Upstream(0), 1, 3).requests() {
+        pair.switch.inject(CPU, &request);
+    }
+    assert!(before == registers(&pair, Source::Upstream(0), 0));
+    assert_eq!(pair.switch.inject(HOST, &sent.bytes).len(), expected.len());
+}
+
+#[test]
+fn a_host_can_neither_read_nor_clear() {
+    let mut pair = measured(Arithmetic::Prime);
+    let before = registers(&pair, Source::Upstream(0), 1);
+    let gathering = Gathering::new(&pair.layout, Source::Upstream(0), 1, 3);
+    let clearing = Clearing::new(&pair.layout, Source::Upstream(0), 1, 3);
+    for request in [gathering.requests(), clearing.requests()].concat() {
+        let sent = pair.switch.inject(HOST, &request);
+        assert_eq!(sent, [(FABRIC, request)], "passes like any other packet");
+    }
+    assert!(before == registers(&pair, Source::Upstream(0), 1));
+}

@@ -1,0 +1,174 @@
+//! The daemon's configuration decides where packets go: by routes and over several next hops, while it
+//! runs and after it was read again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use calumma_bfrt::{Options, Value};
+use calumma_interface::{MAX_FRAME, Plug};
+use calumma_sketch::Arithmetic;
+use calumma_switchd::collector::Way;
+use calumma_switchd::config::Config;
+use calumma_switchd::driver::Driver;
+
+use crate::common::{Numbers, Packet, packet};
+use crate::rig::{Controller, Daemon, EPOCH_MS, FABRIC, HOST, LIMIT, Model, layout};
+
+/// A configuration of two ports without peers, and these routes.
+fn routed(model: &Model, controller: &Controller, routes: &str) -> String {
+    let text = crate::rig::text(model.address, controller.address());
+    let text = text.replace(&format!("peer = {FABRIC}\n"), "speed = \"100G\"\nfec = \"rs\"\n");
+    text.replace(&format!("peer = {HOST}\n"), "") + routes
+}
+
+/// A next hop behind the fabric port.
+fn hop(mac: u8) -> String {
+    format!(
+        "{{ port = {FABRIC}, mac = \"02:00:00:00:00:{mac:02x}\", from = \"02:00:00:00:01:00\" }}"
+    )
+}
+
+fn route(to: &str, macs: &[u8]) -> String {
+    let hops: Vec<String> = macs.iter().map(|&mac| hop(mac)).collect();
+    format!("[[route]]\nto = \"{to}\"\nvia = [{}]\n", hops.join(", "))
+}
+
+/// An untagged packet to that network.
+fn to(numbers: &mut Numbers, network: [u8; 2]) -> Packet {
+    loop {
+        let mut packet = packet(numbers);
+        if packet.ip == 14 && packet.bytes[22] > 1 {
+            packet.bytes[30..32].copy_from_slice(&network);
+            return packet;
+        }
+    }
+}
+
+/// Whether frames between ports leave as they came by now.
+fn wait_for(model: &mut Model, what: &str, frame: &[u8], leaves: impl Fn(&[u8]) -> bool) {
+    let end = Instant::now() + LIMIT;
+    let mut buffer = vec![0; MAX_FRAME];
+    loop {
+        model.host.send(frame);
+        std::thread::sleep(Duration::from_millis(20));
+        while let Some(frame) = model.fabric.receive(&mut buffer) {
+            if leaves(frame) {
+                return;
+            }
+        }
+        assert!(Instant::now() < end, "{what}");
+    }
+}
+
+#[test]
+fn packets_go_by_the_longest_prefix_and_flows_spread_over_next_hops() {
+    let layout = layout(Arithmetic::Prime);
+    let mut model = Model::start(&crate::rig::program(&layout, 8), None);
+    let controller = Controller::new(&layout, EPOCH_MS);
+    let routes = [
+        route("0.0.0.0/0", &[1]),
+        route("10.2.0.0/16", &[2, 3, 4]),
+        "[[route]]\nto = \"10.3.0.0/16\"\ndiscard = true\n".to_owned(),
+        route("2001:db8::/32", &[5, 6]),
+    ];
+    let text = routed(&model, &controller, &routes.concat());
+    let config = Config::parse(&text, "routes").unwrap();
+    let daemon = Daemon::start(config, Way::Registers);
+    let mut numbers = Numbers(3);
+    let first = to(&mut numbers, [10, 9]);
+    wait_for(&mut model, "a route", &first.bytes, |frame| frame[..6] == [2, 0, 0, 0, 0, 1]);
+
+    let mut hops = BTreeMap::<u8, u32>::new();
+    for _ in 0..300 {
+        let packet = to(&mut numbers, [10, 2]);
+        model.host.send(&packet.bytes);
+        model.host.send(&to(&mut numbers, [10, 3]).bytes);
+        // Shorter than its header says.
+        let mut broken = to(&mut numbers, [10, 9]).bytes;
+        let length = broken.len() as u16 - 14;
+        broken[16..18].copy_from_slice(&(length + 1).to_be_bytes());
+        model.host.send(&broken);
+        let frame = Model::next(&mut model.fabric);
+        assert_eq!(frame[30..32], [10, 2], "the others end here");
+        assert_eq!(frame[6..12], [2, 0, 0, 0, 1, 0]);
+        assert_eq!(frame[22], packet.bytes[22] - 1, "the TTL");
+        *hops.entry(frame[5]).or_default() += 1;
+    }
+    assert_eq!(hops.keys().copied().collect::<Vec<u8>>(), [2, 3, 4]);
+    assert!(hops.values().all(|&flows| (60..=140).contains(&flows)), "{hops:?}");
+
+    let mut hops = BTreeMap::<u8, u32>::new();
+    for flow in 0..64 {
+        let mut frame = vec![0; 14 + 40 + 8];
+        frame[12..14].copy_from_slice(&[0x86, 0xDD]);
+        frame[14] = 0x60;
+        frame[19] = 8;
+        frame[20] = 59;
+        frame[21] = 7;
+        frame[22..26].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+        frame[37] = flow;
+        frame[38..42].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+        model.host.send(&frame);
+        let left = Model::next(&mut model.fabric);
+        assert_eq!(left[21], 6, "the hop limit");
+        assert_eq!((&left[12..21], &left[22..]), (&frame[12..21], &frame[22..]));
+        *hops.entry(left[5]).or_default() += 1;
+    }
+    assert!(hops[&5] > 10 && hops[&6] > 10 && hops.len() == 2, "{hops:?}");
+
+    // A daemon that starts anew leaves the port as it is: one that is set anew counts from nothing.
+    drop(daemon);
+    let mut controller = Controller::new(&layout, EPOCH_MS);
+    let config = Config::parse(&routed(&model, &controller, ""), "no routes").unwrap();
+    let daemon = Daemon::start(config, Way::Registers);
+    controller.welcome();
+    drop(daemon);
+    let runtime = Arc::new(tokio::runtime::Runtime::new().unwrap());
+    let options = Options {
+        address: model.address.to_string(),
+        device: 0,
+        client: 7,
+        program: "edge".to_owned(),
+    };
+    let driver = Driver::connect(&runtime, &options).unwrap();
+    let port = driver.fixed("$PORT", ("$DEV_PORT", HOST.into())).unwrap().unwrap();
+    let value = |name| driver.info().table("$PORT").unwrap().value(&port, name);
+    assert_eq!(value("$SPEED"), Some(Value::Word("BF_SPEED_100G".to_owned())));
+    assert_eq!(value("$FEC"), Some(Value::Word("BF_FEC_TYP_REED_SOLOMON".to_owned())));
+    assert_eq!(value("$PORT_UP"), Some(Value::Bool(true)));
+    let counts = driver.fixed("$PORT_STAT", ("$DEV_PORT", HOST.into())).unwrap().unwrap();
+    let received = driver.info().table("$PORT_STAT").unwrap().value(&counts, "$FramesReceivedOK");
+    assert!(matches!(received, Some(Value::Number(64..))), "{received:?}");
+    assert!(driver.fixed("$PORT", ("$DEV_PORT", FABRIC.into())).unwrap().is_none());
+}
+
+#[test]
+fn what_is_read_again_holds_and_what_can_not_hold_changes_nothing() {
+    let layout = layout(Arithmetic::Prime);
+    let mut model = Model::start(&crate::rig::program(&layout, 8), None);
+    let controller = Controller::new(&layout, EPOCH_MS);
+    let text = crate::rig::text(model.address, controller.address());
+    let config = Config::parse(&text, "pairs").unwrap();
+    let daemon = Daemon::start(config, Way::Registers);
+    let mut numbers = Numbers(3);
+    let packet = to(&mut numbers, [10, 9]);
+    let dst = |mac: u8| move |frame: &[u8]| frame[..6] == [2, 0, 0, 0, 0, mac];
+    let as_it_came = |frame: &[u8]| frame[..12] == packet.bytes[..12];
+    wait_for(&mut model, "a pair of ports", &packet.bytes, as_it_came);
+
+    daemon.reload(&routed(&model, &controller, &route("10.0.0.0/8", &[1])));
+    wait_for(&mut model, "the first route", &packet.bytes, dst(1));
+    // More routes than the table has entries, and what is no configuration.
+    let many: String =
+        (0..2000).map(|n| route(&format!("10.9.{}.{}/32", n >> 8, n & 0xFF), &[2])).collect();
+    for wrong in [routed(&model, &controller, &many), "name = 1".to_owned()] {
+        daemon.reload(&wrong);
+        std::thread::sleep(Duration::from_millis(300));
+        wait_for(&mut model, "the first route again", &packet.bytes, dst(1));
+    }
+    daemon.reload(&routed(&model, &controller, &route("10.0.0.0/8", &[3, 4])));
+    wait_for(&mut model, "next hops", &packet.bytes, |frame| dst(3)(frame) || dst(4)(frame));
+    daemon.reload(&text);
+    wait_for(&mut model, "the pair of ports again", &packet.bytes, as_it_came);
+}

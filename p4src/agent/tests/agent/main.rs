@@ -1,0 +1,11 @@
+//! The control plane of a Tofino edge, over the model of the switch.
+
+mod collect;
+mod common;
+mod daemon;
+mod equal_sketches;
+mod faults;
+mod forwarding;
+mod generated;
+mod operation;
+mod rig;

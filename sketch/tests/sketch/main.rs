@@ -1,0 +1,12 @@
+//! What the sketches' users rely on.
+
+mod accumulation;
+#[path = "../common/mod.rs"]
+mod common;
+mod contract;
+mod estimates;
+mod hashes;
+mod hints;
+mod robustness;
+mod sizing;
+mod wide;

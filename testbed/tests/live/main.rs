@@ -1,0 +1,8 @@
+//! What needs root and the machine for itself: real switches, routers and applications.
+
+mod demo;
+mod fabric;
+mod machine;
+mod mixed;
+mod scenarios;
+mod soak;

@@ -1,0 +1,46 @@
+//! Millions of packets through edges as fast as they go, every one accounted for.
+
+use std::path::Path;
+
+use crate::machine::alone;
+use calumma_testbed::circulate::{self, Circles};
+use calumma_testbed::soak;
+
+const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
+
+/// Packets of a soak: so many million, or five times as many with `CALUMMA_SWEEPS=large`.
+fn millions(number: u64) -> u64 {
+    1_000_000 * if calumma_testenv::are_sweeps_large() { 5 * number } else { number }
+}
+
+#[test]
+#[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]
+fn all_packets_over_memif_are_each_in_exactly_one_epoch() {
+    let _alone = alone();
+    let packets = millions(20);
+    let soak = soak::run(packets, 1, Path::new(TESTBED)).expect("the soak runs");
+    assert_eq!(soak.complaints(), [""; 0], "{soak:#?}");
+    assert!(soak.received >= packets && soak.epochs > 20, "{soak:#?}");
+}
+
+#[test]
+#[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]
+fn edges_of_two_lcores_report_what_both_have_seen() {
+    let _alone = alone();
+    let packets = millions(10);
+    let soak = soak::run(packets, 2, Path::new(TESTBED)).expect("the soak runs");
+    assert_eq!(soak.complaints(), [""; 0], "{soak:#?}");
+    assert!(soak.received >= packets && soak.epochs > 5, "{soak:#?}");
+}
+
+#[test]
+#[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]
+fn packets_of_all_kinds_that_go_round_are_all_there_at_the_end() {
+    let _alone = alone();
+    for (lcores, circles) in [(1, Circles::Shared), (2, Circles::Shared), (2, Circles::Apart)] {
+        let round = circulate::run(millions(10), lcores, circles, Path::new(TESTBED));
+        let round = round.expect("they go round");
+        assert_eq!(round.complaints(), [""; 0], "{lcores} lcores, {circles:?}: {round:#?}");
+        assert!(round.epochs > 4 && round.dropped["dropped.unmeasured"] > 0, "{round:#?}");
+    }
+}

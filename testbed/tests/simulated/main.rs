@@ -1,0 +1,9 @@
+//! Networks in one process, and the testbed's own tools.
+
+mod generator;
+mod p4_edge;
+mod replay;
+mod scenarios;
+mod simulation;
+mod stalls;
+mod traffic;

@@ -1,0 +1,5 @@
+//! Frames between switches and the controller.
+
+mod frames;
+mod golden;
+mod samples;
