@@ -3,7 +3,7 @@
 #![no_main]
 
 use calumma_sketch::fermat::P;
-use calumma_sketch::{Arithmetic, FermatSketch, HashFamily, HashKey, Shape};
+use calumma_sketch::{Arithmetic, FermatSketch, FlowKey, HashFamily, HashKey, Shape};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (bool, bool, u8, u8, Vec<u32>)| {
@@ -18,7 +18,7 @@ fuzz_target!(|input: (bool, bool, u8, u8, Vec<u32>)| {
     let words = words.into_iter().map(|word| if prime { word % P } else { word });
     let words = words.chain(std::iter::repeat(0));
     let words = words.take(shape.total_buckets() * shape.arithmetic.words());
-    let sketch = FermatSketch::from_words(shape, words).unwrap();
+    let sketch = FermatSketch::<FlowKey>::from_words(shape, words).unwrap();
     let decoded = sketch.clone().decode(&family);
     if !decoded.is_complete() {
         return;

@@ -1,6 +1,6 @@
 //! Any bytes as a capture: reading ends, without a panic, and says no more than the file holds.
 //!
-//! Run with `cargo +nightly fuzz run capture` in `testbed/`.
+//! Run with `cargo +nightly fuzz run fuzz-testbed-capture` in `testbed/`.
 #![no_main]
 
 use calumma_testbed::capture::Capture;

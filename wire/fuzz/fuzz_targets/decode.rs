@@ -1,6 +1,6 @@
 //! Any bytes, as a stream of frames: no panic, and what can be read says the same when written and
 //! read again. Run from `wire/` with
-//! `cargo +nightly fuzz run decode fuzz/corpus/decode tests/golden/v2`.
+//! `cargo +nightly fuzz run fuzz-wire-decode fuzz/corpus/decode tests/golden/v2`.
 
 #![no_main]
 
