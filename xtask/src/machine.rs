@@ -24,9 +24,9 @@ const PACKAGES: [&str; 12] = [
 ];
 
 /// What only tests need: a browser for the dashboard, other people's readers of our metrics and flow records, and
-/// ping.
-const TEST_PACKAGES: [&str; 5] =
-    ["chromium", "chromium-driver", "prometheus", "nfdump", "iputils-ping"];
+/// ping, and what reads our units for systemd.
+const TEST_PACKAGES: [&str; 6] =
+    ["chromium", "chromium-driver", "prometheus", "nfdump", "iputils-ping", "systemd"];
 
 /// Hugepages of 2 MiB the demo's two edges like to have.
 const HUGEPAGES: u64 = 512;
@@ -40,8 +40,8 @@ pub(crate) fn prepare() -> Result<()> {
     reserve_hugepages()
 }
 
-/// Installs what only tests need. What can't be had (on Ubuntu, Chromium is no package) is passed over by the tests that
-/// need it; they say so.
+/// Installs what only tests need. What can't be had (on Ubuntu, Chromium is no package) is missing for the tests that
+/// need it: they are skipped, and in CI they fail.
 pub(crate) fn prepare_tests() {
     if !found("dpkg-query") || !found("apt-get") {
         return;

@@ -3,9 +3,14 @@
 mod checks;
 mod hygiene;
 mod machine;
+mod nightly;
 mod p4;
 mod package;
+mod release;
+mod runner;
+mod sanitize;
 mod shell;
+mod steps;
 mod tools;
 
 use std::path::PathBuf;
@@ -14,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-use shell::{cargo, sudo};
+use shell::sudo;
 
 /// Set-up, demo and tests of Calumma
 ///
@@ -91,14 +96,18 @@ enum Command {
     },
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
-    /// Play every scenario simulated, 100 seeds of each, and hold every report against what really happened
+    /// Run what takes hours: every scenario under 100 seeds, large sweeps and soaks, fuzzing, AddressSanitizer
     ///
-    /// Takes hours; shows how many are left. Exits with 1 if any report claims to be certain and is wrong, or an
-    /// expectation fails.
+    /// Every report of the simulated scenarios is held against what really happened. Exits with 1 if one claims to be
+    /// certain and is wrong, an expectation or a test fails, or a fuzz target finds something. Fuzzing and
+    /// AddressSanitizer need nightly Rust. Corpora grow in the `fuzz` folders beside the targets.
     Nightly {
         /// How many seeds of each scenario
         #[arg(long, default_value_t = 100)]
         seeds: u64,
+        /// How long each fuzz target runs
+        #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+        fuzz: u64,
         /// Where reports, truth, verdicts and a page with pictures of each scenario's first seed go
         #[arg(long, value_name = "DIR", default_value = "nightly-out")]
         out: PathBuf,
@@ -143,11 +152,7 @@ fn main() -> ExitCode {
             let engine = engine.as_deref().map(|name| ["--engine", name]);
             bench("sketch", json.as_deref(), engine.as_ref().map_or(&[], |words| &words[..]))
         }
-        Command::Bench(Bench::Controller { json }) => {
-            let mut build = cargo();
-            build.args(["build", "--release", "--package", "calumma-controller"]);
-            shell::run(build).and_then(|()| bench("controller", json.as_deref(), &[]))
-        }
+        Command::Bench(Bench::Controller { json }) => bench("controller", json.as_deref(), &[]),
         Command::Bench(Bench::Edge { json, svg, quick }) => {
             bench_edge(json.as_deref(), svg.as_deref(), quick)
         }
@@ -158,7 +163,7 @@ fn main() -> ExitCode {
         Command::Package { out, check } => package::run(out.as_deref(), check),
         Command::Hygiene { dependencies } => hygiene::run(dependencies),
         Command::Test => checks::run(),
-        Command::Nightly { seeds, out } => nightly(seeds, &out),
+        Command::Nightly { seeds, fuzz, out } => nightly::run(seeds, fuzz, &out),
     };
     match result {
         Ok(code) => code,
@@ -172,15 +177,12 @@ fn main() -> ExitCode {
 fn demo(seconds: u32, out: &std::path::Path) -> Result<ExitCode> {
     machine::prepare()?;
     shell::step("building the release");
-    let packages = ["calumma-testbed", "calumma-edge", "calumma-controller"];
-    let mut build = cargo();
-    build.args(["build", "--release"]).args(packages.iter().flat_map(|p| ["--package", p]));
-    shell::run(build)?;
+    shell::run(release::build_demo())?;
 
     shell::step("running the demo");
     // Made here so that it belongs to whoever asked for it, also where the demo runs as root.
     std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    let mut demo = sudo(shell::target_dir().join("release/calumma-testbed"))?;
+    let mut demo = sudo(release::demo_program("calumma-testbed"))?;
     demo.args(["demo", "--seconds", &seconds.to_string(), "--out"]).arg(out);
     let status = demo.status().with_context(|| format!("running {demo:?}"))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -193,8 +195,8 @@ fn figures(
     data: Option<&std::path::Path>,
 ) -> Result<ExitCode> {
     machine::prepare()?;
-    let mut figures = cargo();
-    figures.args(["run", "--release", "--package", "calumma-benches", "--bin", "figures", "--"]);
+    build_release()?;
+    let mut figures = shell::program(release::program("figures"));
     figures.arg("--out").arg(std::path::absolute(out).context("where to put the figures")?);
     if let Some(only) = only {
         figures.args(["--only", only]);
@@ -209,21 +211,16 @@ fn figures(
     Ok(ExitCode::SUCCESS)
 }
 
-fn nightly(seeds: u64, out: &std::path::Path) -> Result<ExitCode> {
-    machine::prepare()?;
-    let mut nightly = cargo();
-    nightly.args(["run", "--release", "--package", "calumma-testbed", "--", "nightly"]);
-    nightly.args(["--seeds", &seeds.to_string(), "--out"]);
-    nightly.arg(std::path::absolute(out).context("where to put what was played")?);
-    nightly.arg("--scenarios").arg(shell::root().join("testbed/scenarios"));
-    let status = nightly.status().with_context(|| format!("running {nightly:?}"))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+/// Builds what is measured, and what measures.
+fn build_release() -> Result<()> {
+    shell::step("building the release");
+    shell::run(release::build(release::PROGRAMS))
 }
 
 fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<ExitCode> {
     machine::prepare()?;
-    let mut bench = cargo();
-    bench.args(["run", "--release", "--package", "calumma-benches", "--bin", name, "--"]);
+    build_release()?;
+    let mut bench = shell::program(release::program(name));
     if let Some(json) = json {
         bench.arg("--json").arg(json);
     }
@@ -238,13 +235,8 @@ fn bench_edge(
     quick: bool,
 ) -> Result<ExitCode> {
     machine::prepare()?;
-    shell::step("building the release");
-    let packages = ["calumma-testbed", "calumma-edge", "calumma-controller", "calumma-benches"];
-    let mut build = cargo();
-    build.args(["build", "--release"]).args(packages.iter().flat_map(|p| ["--package", p]));
-    shell::run(build)?;
-
-    let mut bench = sudo(shell::target_dir().join("release/edge"))?;
+    build_release()?;
+    let mut bench = sudo(release::program("edge"))?;
     if let Some(json) = json {
         bench.arg("--json").arg(json);
     }

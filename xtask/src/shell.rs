@@ -32,6 +32,18 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
+/// A program to run in the repository.
+pub(crate) fn program(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// Whether this runs in CI, where nothing is skipped.
+pub(crate) fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
 /// A program to run as root: through sudo unless this is root already.
 pub(crate) fn sudo(program: impl AsRef<OsStr>) -> Result<Command> {
     if is_root()? {

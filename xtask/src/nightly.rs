@@ -1,0 +1,60 @@
+//! `cargo xtask nightly`: what takes hours. Every scenario under many seeds, large sweeps, the fuzz targets, and
+//! AddressSanitizer.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::release;
+use crate::runner::as_root;
+use crate::sanitize::{self, FUZZ_TARGETS, Nightly};
+use crate::shell::{self, cargo};
+use crate::steps::Steps;
+use crate::{checks, machine};
+
+/// Plays `seeds` seeds of every scenario into `out`, and fuzzes every target for `fuzz_seconds`.
+pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode> {
+    let mut steps = Steps::start()?;
+    steps.work("preparing the machine", || {
+        machine::prepare()?;
+        machine::prepare_tests();
+        machine::add_rust_components()
+    })?;
+
+    let mut sweeps = cargo();
+    sweeps.args(["test", "--package", "calumma-sketch", "--test", "decode_success"]);
+    sweeps.env("CALUMMA_SWEEPS", "large");
+    steps.tests("sweeping over sketches", sweeps)?;
+    let mut soak = cargo();
+    soak.args(["test", "--package", "calumma-testbed", "--test", "live", "--no-fail-fast"]);
+    soak.args(["--", "--ignored", "soak"]).env("CALUMMA_SWEEPS", "large");
+    as_root(&mut soak)?;
+    steps.tests("soaking", soak)?;
+
+    checks::sanitized(&mut steps)?;
+    fuzz(&mut steps, fuzz_seconds)?;
+
+    if steps.build("building the release", release::build(release::PROGRAMS))? {
+        let mut scenarios = shell::program(release::program("calumma-testbed"));
+        scenarios.args(["nightly", "--seeds", &seeds.to_string(), "--out"]);
+        scenarios.arg(std::path::absolute(out).context("where to put what was played")?);
+        scenarios.arg("--scenarios").arg(shell::root().join("testbed/scenarios"));
+        steps.check("playing every scenario", scenarios)?;
+    }
+    Ok(steps.finish())
+}
+
+fn fuzz(steps: &mut Steps, seconds: u64) -> Result<()> {
+    let Some(nightly) = Nightly::find() else {
+        steps.skip("fuzzing", "it needs `rustup toolchain install nightly`");
+        return Ok(());
+    };
+    if steps.build("building the fuzz targets", sanitize::fuzz_build(nightly)?)? {
+        for (folder, target) in FUZZ_TARGETS {
+            let fuzz = sanitize::fuzz(folder, target, seconds)?;
+            steps.check(&format!("fuzzing {folder}: {target}"), fuzz)?;
+        }
+    }
+    Ok(())
+}

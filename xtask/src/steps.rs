@@ -1,0 +1,308 @@
+//! The steps of a long command: how long each took, and how many tests passed, failed and were skipped.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::shell;
+
+/// Results of tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Score {
+    pub(crate) passed: u32,
+    pub(crate) failed: u32,
+    pub(crate) skipped: u32,
+}
+
+/// The steps so far. A check without tests of its own counts as one test.
+pub(crate) struct Steps {
+    rows: Vec<Row>,
+    start: Instant,
+    /// Where tests list that they were skipped, as `calumma-testenv` does.
+    skipped: PathBuf,
+}
+
+struct Row {
+    name: String,
+    time: Duration,
+    cpu: Duration,
+    score: Score,
+}
+
+/// A check that runs beside the steps that follow, at the lowest priority.
+pub(crate) struct Background {
+    name: String,
+    start: Instant,
+    child: Child,
+    output: JoinHandle<Vec<u8>>,
+}
+
+impl Steps {
+    pub(crate) fn start() -> Result<Self> {
+        let skipped = shell::target_dir().join("skipped-tests");
+        fs::create_dir_all(shell::target_dir()).context("creating the target directory")?;
+        Ok(Self { rows: Vec::new(), start: Instant::now(), skipped })
+    }
+
+    /// Does something that takes time and is no test.
+    pub(crate) fn work(&mut self, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.step(name, |_| work().map(|()| Score::default()))
+    }
+
+    /// Runs a command that passes if it exits with 0.
+    pub(crate) fn check(&mut self, name: &str, mut command: Command) -> Result<()> {
+        self.step(name, |_| {
+            let status = command.status().with_context(|| format!("running {command:?}"))?;
+            Ok(Score::of(status.success()))
+        })
+    }
+
+    /// Builds something; gives whether that succeeded, and counts nothing unless it failed.
+    pub(crate) fn build(&mut self, name: &str, mut command: Command) -> Result<bool> {
+        let mut built = false;
+        self.step(name, |_| {
+            built = command.status().with_context(|| format!("running {command:?}"))?.success();
+            Ok(if built { Score::default() } else { Score::of(false) })
+        })?;
+        Ok(built)
+    }
+
+    /// Runs tests, shows what they print, and adds up their results. Tests that failed without being counted, because
+    /// they did not compile or their process died, count as one failure.
+    pub(crate) fn tests(&mut self, name: &str, mut command: Command) -> Result<()> {
+        self.step(name, |skipped| {
+            let _ = fs::remove_file(skipped);
+            let mut child = command
+                .env("CALUMMA_SKIPPED", skipped)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .with_context(|| format!("running {command:?}"))?;
+            let errors = child.stderr.take().map(|stream| std::thread::spawn(|| counted(stream)));
+            let mut score = child.stdout.take().map_or_else(Score::default, counted);
+            if let Some(errors) = errors {
+                score.add(errors.join().unwrap_or_default());
+            }
+            let status = child.wait().context("waiting for the tests")?;
+            if !status.success() && score.failed == 0 {
+                score.failed = 1;
+            }
+            score.skip(&fs::read_to_string(skipped).unwrap_or_default());
+            Ok(score)
+        })
+    }
+
+    /// Notes something that could not be tested here: a failure in CI, else skipped.
+    pub(crate) fn skip(&mut self, name: &str, why: &str) {
+        let score = if shell::is_ci() {
+            println!("failed: {name}: {why}; in CI nothing is skipped");
+            Score::of(false)
+        } else {
+            println!("skipped: {name}: {why}");
+            Score { skipped: 1, ..Score::default() }
+        };
+        self.rows.push(Row { name: name.into(), time: Duration::ZERO, cpu: Duration::ZERO, score });
+    }
+
+    /// Starts a check that runs beside what follows; [`Steps::join`] waits for it.
+    pub(crate) fn beside(name: &str, command: &Command) -> Result<Background> {
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+        for (variable, value) in command.get_envs() {
+            match value {
+                Some(value) => nice.env(variable, value),
+                None => nice.env_remove(variable),
+            };
+        }
+        nice.current_dir(command.get_current_dir().unwrap_or_else(|| shell::root()));
+        let start = Instant::now();
+        let mut child = nice
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("running {nice:?}"))?;
+        let mut stream = child.stderr.take().context("a pipe to read from")?;
+        let output = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = stream.read_to_end(&mut bytes);
+            bytes
+        });
+        Ok(Background { name: name.into(), start, child, output })
+    }
+
+    /// Waits for a check that ran beside others, and shows what it printed.
+    pub(crate) fn join(&mut self, mut background: Background) -> Result<()> {
+        shell::step(&format!("waiting for {}", background.name));
+        let before = children_cpu();
+        let status = background.child.wait().context("waiting for a check")?;
+        let output = background.output.join().unwrap_or_default();
+        std::io::stderr().write_all(&output).context("showing what a check printed")?;
+        self.rows.push(Row {
+            name: format!("{} (beside the above)", background.name),
+            time: background.start.elapsed(),
+            cpu: children_cpu().saturating_sub(before),
+            score: Score::of(status.success()),
+        });
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&std::path::Path) -> Result<Score>,
+    ) -> Result<()> {
+        shell::step(name);
+        let (start, cpu) = (Instant::now(), children_cpu());
+        let score = work(&self.skipped)?;
+        let row = Row {
+            name: name.into(),
+            time: start.elapsed(),
+            cpu: children_cpu().saturating_sub(cpu),
+            score,
+        };
+        println!("    {} took {}", row.name, clock(row.time));
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Prints how long everything took and, on the last line, how many tests passed and failed.
+    pub(crate) fn finish(self) -> ExitCode {
+        println!("\n    time     CPU  passed  failed  skipped  step");
+        let mut sum = Score::default();
+        for Row { name, time, cpu, score } in &self.rows {
+            let Score { passed, failed, skipped } = score;
+            let (time, cpu) = (clock(*time), clock(*cpu));
+            println!("{time:>8} {cpu:>7} {passed:>7} {failed:>7} {skipped:>8}  {name}");
+            sum.add(*score);
+        }
+        let cpu = self.rows.iter().map(|row| row.cpu).sum();
+        println!("{:>8} {:>7} {:25}  in all", clock(self.start.elapsed()), clock(cpu), "");
+        println!("{}", sum.line());
+        if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+impl Score {
+    fn of(passed: bool) -> Self {
+        Self { passed: passed.into(), failed: (!passed).into(), skipped: 0 }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
+    /// Takes the tests of this list, which returned early, from those that passed.
+    fn skip(&mut self, list: &str) {
+        let mut tests = std::collections::BTreeMap::new();
+        for line in list.lines() {
+            if let Some((test, why)) = line.rsplit_once('\t') {
+                tests.insert(test.replace('\t', " "), why);
+            }
+        }
+        for (test, why) in &tests {
+            println!("skipped: {test}: {why}");
+        }
+        let skipped = (tests.len() as u32).min(self.passed);
+        self.passed -= skipped;
+        self.skipped += skipped;
+    }
+
+    fn line(self) -> String {
+        let Self { passed, failed, skipped } = self;
+        let skipped = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
+        format!("{passed} passed, {failed} failed{skipped}")
+    }
+}
+
+/// Shows what a stream brings, and adds up the results in it.
+fn counted(stream: impl Read) -> Score {
+    let mut score = Score::default();
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line);
+        print!("{text}");
+        if let Some(result) = result(&text) {
+            score.add(result);
+        }
+        line.clear();
+    }
+    score
+}
+
+/// Reads the summary of `cargo test`, `test result: ok. 13 passed; 0 failed; ...`, or that of `cargo nextest`,
+/// `Summary [   0.05s] 14 tests run: 13 passed, 1 failed, 3 skipped`. Tests that nextest calls skipped were not asked for.
+fn result(line: &str) -> Option<Score> {
+    let line = line.trim();
+    let before = |text: &str, word: &str| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let at = words.iter().position(|w| w.trim_end_matches([';', ',']) == word)?;
+        words.get(at.checked_sub(1)?)?.parse::<u32>().ok()
+    };
+    if let Some(counts) = line.strip_prefix("test result: ") {
+        let (passed, failed) = (before(counts, "passed")?, before(counts, "failed")?);
+        return Some(Score { passed, failed, skipped: 0 });
+    }
+    let (_, counts) = line.strip_prefix("Summary [")?.split_once(']')?;
+    let (run, results) = counts.split_once(" run: ")?;
+    // `3/14 tests` where the run was cut short: the others did not pass either.
+    let run = run.split_whitespace().next()?;
+    let run = run.rsplit('/').next()?.parse::<u32>().ok()?;
+    let passed = before(results, "passed").unwrap_or(0);
+    Some(Score { passed, failed: run.saturating_sub(passed), skipped: 0 })
+}
+
+/// CPU time of all processes that this one has waited for.
+fn children_cpu() -> Duration {
+    // Behind the program's name in brackets, the 14th and 15th fields, in hundredths of a second: proc(5).
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split_whitespace();
+    let ticks = fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * 10)
+}
+
+/// Minutes and seconds.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(passed: u32, failed: u32, skipped: u32) -> Score {
+        Score { passed, failed, skipped }
+    }
+
+    #[test]
+    fn summaries_of_both_test_runners_are_read() {
+        let line =
+            "test result: FAILED. 13 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
+        assert_eq!(result(line), Some(score(13, 2, 0)));
+        let line =
+            "     Summary [   0.052s] 14 tests run: 12 passed (1 slow), 2 failed, 3 skipped\n";
+        assert_eq!(result(line), Some(score(12, 2, 0)));
+        let line = "Summary [ 1.0s] 3/14 tests run: 3 passed, 0 skipped";
+        assert_eq!(result(line), Some(score(3, 11, 0)));
+        let line = "Summary [ 1.0s] 1 test run: 0 passed, 1 timed out, 0 skipped";
+        assert_eq!(result(line), Some(score(0, 1, 0)));
+        assert_eq!(result("test a_test ... ok"), None);
+    }
+
+    #[test]
+    fn a_test_that_was_skipped_twice_is_one_and_has_not_passed() {
+        let mut sum = score(5, 1, 0);
+        sum.skip("a-1f\tb::c\tno x\na-1f\tb::c\tno y\na-1f\td\tno x\n");
+        assert_eq!(sum, score(3, 1, 2));
+        assert_eq!(sum.line(), "3 passed, 1 failed, 2 skipped");
+        assert_eq!(score(5, 1, 0).line(), "5 passed, 1 failed");
+    }
+}
