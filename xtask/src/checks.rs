@@ -1,6 +1,7 @@
-//! `cargo xtask test`: formatting, lints, the tests, the end-to-end tests, which are marked `#[ignore]` because they
-//! need root or take long, SQL over the archive, and the sketches and bindings to DPDK under AddressSanitizer. Goes through
-//! all of it, prints how long each step took, and sums up at the end.
+//! `cargo xtask test`: formatting, lints, the tests, the end-to-end tests, which are marked
+//! `#[ignore]` because they need root or take long, SQL over the archive, and the sketches and
+//! bindings to DPDK under AddressSanitizer. Goes through all of it, prints how long each step took,
+//! and sums up at the end.
 
 use std::process::{Command, ExitCode};
 

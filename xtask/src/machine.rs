@@ -40,8 +40,8 @@ pub(crate) fn prepare() -> Result<()> {
     reserve_hugepages()
 }
 
-/// Installs what only tests need. What can't be had (on Ubuntu, Chromium is no package) is missing for the tests that
-/// need it: they are skipped, and in CI they fail.
+/// Installs what only tests need. What can't be had (on Ubuntu, Chromium is no package) is missing
+/// for the tests that need it: they are skipped, and in CI they fail.
 pub(crate) fn prepare_tests() {
     if !found("dpkg-query") || !found("apt-get") {
         return;

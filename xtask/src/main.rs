@@ -96,11 +96,13 @@ enum Command {
     },
     /// Check the formatting, lint, and run every test, the end-to-end ones too
     Test,
-    /// Run what takes hours: every scenario under 100 seeds, large sweeps and soaks, fuzzing, AddressSanitizer
+    /// Run what takes hours: every scenario under 100 seeds, large sweeps and soaks, fuzzing,
+    /// AddressSanitizer
     ///
-    /// Every report of the simulated scenarios is held against what really happened. Exits with 1 if one claims to be
-    /// certain and is wrong, an expectation or a test fails, or a fuzz target finds something. Fuzzing and
-    /// AddressSanitizer need nightly Rust. Corpora grow in the `fuzz` folders beside the targets.
+    /// Every report of the simulated scenarios is held against what really happened. Exits with 1
+    /// if one claims to be certain and is wrong, an expectation or a test fails, or a fuzz target
+    /// finds something. Fuzzing and AddressSanitizer need nightly Rust. Corpora grow in the `fuzz`
+    /// folders beside the targets.
     Nightly {
         /// How many seeds of each scenario
         #[arg(long, default_value_t = 100)]

@@ -1,5 +1,5 @@
-//! `cargo xtask nightly`: what takes hours. Every scenario under many seeds, large sweeps, the fuzz targets, and
-//! AddressSanitizer.
+//! `cargo xtask nightly`: what takes hours. Every scenario under many seeds, large sweeps, the fuzz
+//! targets, and AddressSanitizer.
 
 use std::path::Path;
 use std::process::ExitCode;

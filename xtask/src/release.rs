@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::shell::{self, cargo};
 
-/// What is measured, and what measures. Always built together: cargo builds third parties anew where another choice of
-/// packages asks them for other features.
+/// What is measured, and what measures. Always built together: cargo builds third parties anew
+/// where another choice of packages asks them for other features.
 pub(crate) const PROGRAMS: &[&str] =
     &["calumma-testbed", "calumma-edge", "calumma-controller", "calumma-benches"];
 

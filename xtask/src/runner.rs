@@ -1,5 +1,5 @@
-//! What runs the tests: cargo-nextest where it is installed, which runs those of all programs side by side, else
-//! `cargo test`.
+//! What runs the tests: cargo-nextest where it is installed, which runs those of all programs side
+//! by side, else `cargo test`.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use crate::shell::{self, cargo, is_root};
 
 /// Runs the tests of the workspace.
 pub(crate) enum Runner {
-    /// With the files in which what was built is listed: cargo, and its lock, are not needed any more.
+    /// With the files in which what was built is listed: cargo, and its lock, are not needed any
+    /// more.
     Nextest {
         /// The programs of tests.
         binaries: PathBuf,
@@ -103,7 +104,8 @@ pub(crate) fn documentation() -> Command {
     tests
 }
 
-/// The tests of `query/`, which is a workspace of its own; what it has in common with this one is built once.
+/// The tests of `query/`, which is a workspace of its own; what it has in common with this one is
+/// built once.
 pub(crate) fn queries() -> Command {
     let mut tests = cargo();
     tests

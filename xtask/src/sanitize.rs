@@ -57,8 +57,8 @@ pub(crate) fn sketches(nightly: Nightly) -> Result<Command> {
     Ok(cargo)
 }
 
-/// The tests of what stands between Rust and DPDK, the shim in C among it. DPDK itself is the system's, and leaves memory
-/// behind when it ends.
+/// The tests of what stands between Rust and DPDK, the shim in C among it. DPDK itself is the
+/// system's, and leaves memory behind when it ends.
 pub(crate) fn dpdk(nightly: Nightly) -> Result<Command> {
     let mut cargo = sanitized(nightly, "dpdk")?;
     cargo

@@ -1,4 +1,5 @@
-//! The steps of a long command: how long each took, and how many tests passed, failed and were skipped.
+//! The steps of a long command: how long each took, and how many tests passed, failed and were
+//! skipped.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -72,8 +73,8 @@ impl Steps {
         Ok(built)
     }
 
-    /// Runs tests, shows what they print, and adds up their results. Tests that failed without being counted, because
-    /// they did not compile or their process died, count as one failure.
+    /// Runs tests, shows what they print, and adds up their results. Tests that failed without
+    /// being counted, because they did not compile or their process died, count as one failure.
     pub(crate) fn tests(&mut self, name: &str, mut command: Command) -> Result<()> {
         self.step(name, |skipped| {
             let _ = fs::remove_file(skipped);
@@ -237,8 +238,9 @@ fn counted(stream: impl Read) -> Score {
     score
 }
 
-/// Reads the summary of `cargo test`, `test result: ok. 13 passed; 0 failed; ...`, or that of `cargo nextest`,
-/// `Summary [   0.05s] 14 tests run: 13 passed, 1 failed, 3 skipped`. Tests that nextest calls skipped were not asked for.
+/// Reads the summary of `cargo test`, `test result: ok. 13 passed; 0 failed; ...`, or that of
+/// `cargo nextest`, `Summary [   0.05s] 14 tests run: 13 passed, 1 failed, 3 skipped`. Tests that
+/// nextest calls skipped were not asked for.
 fn result(line: &str) -> Option<Score> {
     let line = line.trim();
     let before = |text: &str, word: &str| {
@@ -261,7 +263,8 @@ fn result(line: &str) -> Option<Score> {
 
 /// CPU time of all processes that this one has waited for.
 fn children_cpu() -> Duration {
-    // Behind the program's name in brackets, the 14th and 15th fields, in hundredths of a second: proc(5).
+    // Behind the program's name in brackets, the 14th and 15th fields, in hundredths of a second:
+    // proc(5).
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(") ").next().unwrap_or_default().split_whitespace();
     let ticks = fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok());

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 const ANNOTATIONS: [&str; 7] =
     ["components", "default", "deprecated", "description", "example", "examples", "title"];
 
-/// What is wrong with a value, each with the path to it. `root` is the description that references start from.
+/// What is wrong with a value, each with the path to it. `root` is the description that references
+/// start from.
 ///
 /// # Panics
 /// When the schema has a keyword that is not known here: it would go unchecked.

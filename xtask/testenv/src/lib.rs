@@ -1,8 +1,9 @@
-//! What tests ask of the machine they run on: programs, captures of real traffic, time. A dev-dependency only.
+//! What tests ask of the machine they run on: programs, captures of real traffic, time. A
+//! dev-dependency only.
 //!
-//! A test that lacks something calls [`skip`] and returns. Under `CI=true` it fails instead, so that nothing counts as
-//! tested that was not. `cargo xtask test` names a file in `CALUMMA_SKIPPED`; skipped tests are listed there, and
-//! counted as skipped instead of passed.
+//! A test that lacks something calls [`skip`] and returns. Under `CI=true` it fails instead, so
+//! that nothing counts as tested that was not. `cargo xtask test` names a file in
+//! `CALUMMA_SKIPPED`; skipped tests are listed there, and counted as skipped instead of passed.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -49,8 +50,9 @@ pub fn has_program(program: &str, package: &str) -> bool {
     found
 }
 
-/// The file of a capture of real traffic; the test is skipped where it is not there. Captures lie in the folder that
-/// `CALUMMA_DATA` names, else in a folder `shared/data` beside the repository or further up.
+/// The file of a capture of real traffic; the test is skipped where it is not there. Captures lie
+/// in the folder that `CALUMMA_DATA` names, else in a folder `shared/data` beside the repository or
+/// further up.
 #[track_caller]
 pub fn capture(name: &str) -> Option<PathBuf> {
     let found = match env::var_os("CALUMMA_DATA") {

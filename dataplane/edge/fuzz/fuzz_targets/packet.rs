@@ -1,8 +1,8 @@
 //! Any bytes as a packet through an ingress and an egress edge, with every carrier: parse, mark, encode,
 //! restore. Nothing panics, and packets come out as they went in.
 //!
-//! Run with `cargo +nightly fuzz run fuzz-edge-packet` in `dataplane/edge/`. A first corpus is any set of files
-//! that hold a byte and a packet: the byte says how many bytes a capture has cut off.
+//! Run with `cargo +nightly fuzz run fuzz-edge-packet` in `dataplane/edge/`. A first corpus is any
+//! set of files that hold a byte and a packet: the byte says how many bytes a capture has cut off.
 #![no_main]
 
 #[path = "../../tests/packets/passage/mod.rs"]
