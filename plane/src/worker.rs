@@ -58,6 +58,29 @@ impl DropMask {
     }
 }
 
+/// What a transmit queue did with packets of one burst: bit i stands for the i-th packet that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets that the queue has accepted.
+    pub accepted: u32,
+    /// Packets that it has refused. They are dropped.
+    pub refused: u32,
+}
+
+impl Sent {
+    /// Of the packets in `handed`, a queue has accepted the first `accepted`: DPDK's queues accept a prefix.
+    #[inline]
+    pub fn prefix(handed: u32, accepted: usize) -> Self {
+        let mut refused = handed;
+        if accepted == handed.count_ones() as usize {
+            refused = 0;
+        } else {
+            (0..accepted).for_each(|_| refused &= refused.wrapping_sub(1));
+        }
+        Self { accepted: handed & !refused, refused }
+    }
+}
+
 /// One lcore's share of the switch: its measurement, its counters, its policy.
 #[derive(Debug)]
 pub struct Worker {
@@ -202,6 +225,14 @@ impl Worker {
         if self.measurement.active().is_some_and(wanted) {
             self.walk(Path::Transit, packets);
         }
+    }
+
+    /// What a transmit queue did with packets of the last burst, after they were recorded. Once for each port
+    /// that packets were handed to.
+    #[inline]
+    pub fn sent(&mut self, sent: Sent) {
+        self.counters.transmitted += u64::from(sent.accepted.count_ones());
+        self.counters.dropped_transmit += u64::from(sent.refused.count_ones());
     }
 
     #[inline]
@@ -539,5 +570,20 @@ fn read_marks<K: Key, P: Packet>(
         Carrier::SignedTos(tos) => read(tos, packets, flows),
         Carrier::FlowLabel(label) => read(label, packets, flows),
         Carrier::Shim(_) => set_marks(detached, flows),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_accept_a_prefix_of_what_they_are_handed() {
+        let sent = |accepted, refused| Sent { accepted, refused };
+        assert_eq!(Sent::prefix(0b1011_0100, 4), sent(0b1011_0100, 0));
+        assert_eq!(Sent::prefix(0b1011_0100, 2), sent(0b0001_0100, 0b1010_0000));
+        assert_eq!(Sent::prefix(u32::MAX, 0), sent(0, u32::MAX));
+        assert_eq!(Sent::prefix(u32::MAX, 32), sent(u32::MAX, 0));
+        assert_eq!(Sent::prefix(0, 0), sent(0, 0));
     }
 }

@@ -140,10 +140,12 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
     let places: Vec<String> =
         polled.iter().enumerate().map(|(lcore, cpu)| format!("{lcore}@{cpu}")).collect();
     // The lcores have their CPUs for themselves, where there are others for this program and the controller.
-    Cpus::of_this_thread()?
-        .besides(|cpu| polled.contains(&cpu))
-        .keep_to()
-        .context("keeping off the lcores' CPUs")?;
+    if lcores < cpus {
+        Cpus::of_this_thread()?
+            .besides(|cpu| polled.contains(&cpu))
+            .pin()
+            .context("keeping off the lcores' CPUs")?;
+    }
     let mut controller = Controller::start(place, &["e1"], &epochs, &measured)?;
     let file = |name: &str| run.directory().join(name).display().to_string();
     let circles: Vec<Circle> = match circles {

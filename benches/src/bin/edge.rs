@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     // The controller, which this starts, shares the generator's CPU and not the switch's.
     Cpus::of_this_thread()?
         .besides(|cpu| cpu == edge::SWITCH_CPU)
-        .keep_to()
+        .pin()
         .context("keeping off the switch's CPU")?;
     let this = std::env::current_exe().context("finding this program's own file")?;
     let link = edge::Link::new(this.parent().context("this program's directory")?)?;

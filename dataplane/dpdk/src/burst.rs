@@ -62,6 +62,7 @@ impl<const N: usize> Burst<N> {
     }
 
     /// Adds a packet at the end; gives it back where the burst is full.
+    #[inline]
     pub fn push(&mut self, mbuf: Mbuf) -> Result<(), Mbuf> {
         match self.mbufs.get_mut(self.len) {
             Some(place) => {
@@ -71,6 +72,21 @@ impl<const N: usize> Burst<N> {
             }
             None => Err(mbuf),
         }
+    }
+
+    /// Moves packets from the front of `other` to the end of this burst, as many as there is room for.
+    #[inline]
+    pub fn append(&mut self, other: &mut Self) {
+        let moved = other.len.min(N - self.len);
+        // SAFETY: the first `moved` packets of `other` are initialised, there is room for them behind the packets
+        // here, and two bursts don't overlap.
+        unsafe {
+            let to = self.mbufs.as_mut_ptr().add(self.len);
+            std::ptr::copy_nonoverlapping(other.mbufs.as_ptr(), to, moved);
+        }
+        self.len += moved;
+        // SAFETY: they are owned here from now on.
+        unsafe { other.forget_first(moved) };
     }
 
     /// Takes the last packet out.

@@ -1,67 +1,86 @@
-//! Which CPUs the switch's threads run on: lcores poll without pause on theirs, so whatever else there is to do
-//! belongs on others.
+//! Which CPUs the switch's threads run on: lcores poll without pause on theirs, so all other threads belong on
+//! others. The EAL pins the lcores, this module the other threads, one CPU each.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use core_affinity::CoreId;
 use tracing::warn;
 
-/// A set of CPUs to run threads on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cpus(CpuSet);
+/// CPUs that a set of the kernel's has room for (`CPU_SETSIZE`).
+const MAX_CPUS: usize = 1024;
+
+/// CPUs to run threads on, in turn; never none. Clones share the turn.
+#[derive(Clone, Debug)]
+pub struct Cpus {
+    cpus: Vec<usize>,
+    next: Arc<AtomicUsize>,
+}
 
 impl Cpus {
     /// Those that the calling thread may run on.
     ///
     /// # Errors
     /// When the kernel doesn't say.
-    pub fn of_this_thread() -> nix::Result<Self> {
-        sched_getaffinity(Pid::from_raw(0)).map(Self)
+    pub fn of_this_thread() -> io::Result<Self> {
+        let cpus = core_affinity::get_core_ids().filter(|cpus| !cpus.is_empty());
+        let cpus = cpus.ok_or_else(io::Error::last_os_error)?;
+        Ok(Self::of(cpus.into_iter().map(|cpu| cpu.id).collect()))
     }
 
     /// One only.
     ///
     /// # Errors
-    /// When the number is too large for a set.
-    pub fn only(cpu: usize) -> nix::Result<Self> {
-        let mut set = CpuSet::new();
-        set.set(cpu)?;
-        Ok(Self(set))
+    /// When the number is larger than the kernel's sets have room for.
+    pub fn only(cpu: usize) -> io::Result<Self> {
+        if cpu < MAX_CPUS {
+            Ok(Self::of(vec![cpu]))
+        } else {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
+    }
+
+    fn of(cpus: Vec<usize>) -> Self {
+        Self { cpus, next: Arc::default() }
     }
 
     /// Those of them that are not `taken`; all of them where none would be left.
-    pub fn besides(self, taken: impl Fn(usize) -> bool) -> Self {
-        let mut left = CpuSet::new();
-        for cpu in (0..CpuSet::count()).filter(|&cpu| !taken(cpu)) {
-            if self.0.is_set(cpu).unwrap_or(false) {
-                left.set(cpu).expect("a set takes what another holds");
-            }
-        }
-        if left == CpuSet::new() { self } else { Self(left) }
+    #[must_use]
+    pub fn besides(&self, taken: impl Fn(usize) -> bool) -> Self {
+        let left: Vec<usize> = self.cpus.iter().copied().filter(|&cpu| !taken(cpu)).collect();
+        Self::of(if left.is_empty() { self.cpus.clone() } else { left })
     }
 
-    /// Lets the calling thread, and those it starts from here on, run on these only.
+    /// Pins the calling thread, and so those it starts from here on, to the next of these CPUs.
     ///
     /// # Errors
-    /// When the machine has none of them, or this process may use none.
-    pub fn keep_to(self) -> nix::Result<()> {
-        sched_setaffinity(Pid::from_raw(0), &self.0)
+    /// When the machine doesn't have it, or this process may not use it.
+    pub fn pin(&self) -> io::Result<()> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = self.cpus[turn % self.cpus.len()];
+        if core_affinity::set_for_current(CoreId { id }) {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 
-    /// Starts a thread that runs on these only. Where it can't, it says so and runs where the kernel puts it.
+    /// Starts a thread on the next of these CPUs. Where it can't be pinned, it says so and runs where the thread
+    /// that started it may.
     ///
     /// # Errors
     /// When the system has no thread left.
     pub fn spawn<T: Send + 'static>(
-        self,
+        &self,
         name: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
+        let cpus = self.clone();
         Builder::new().name(name.to_owned()).spawn(move || {
-            if let Err(problem) = self.keep_to() {
-                warn!(thread = name, "can't be kept to the CPUs meant for it: {problem}");
+            if let Err(error) = cpus.pin() {
+                warn!(thread = name, "not pinned to a CPU: {error}");
             }
             work()
         })
@@ -73,24 +92,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_keep_off_the_cpus_of_lcores_where_there_are_others() {
-        let mut three = CpuSet::new();
-        [1, 2, 5].into_iter().for_each(|cpu| three.set(cpu).unwrap());
-        let three = Cpus(three);
-        assert_eq!(three.besides(|cpu| cpu < 3), Cpus::only(5).unwrap());
-        assert_eq!(three.besides(|cpu| cpu == 7), three);
-        assert_eq!(three.besides(|_| true), three, "there is nowhere else to go");
+    fn threads_keep_off_lcores_where_there_are_other_cpus() {
+        let three = Cpus::of(vec![1, 2, 5]);
+        assert_eq!(three.besides(|cpu| cpu < 3).cpus, [5]);
+        assert_eq!(three.besides(|cpu| cpu == 7).cpus, [1, 2, 5]);
+        assert_eq!(three.besides(|_| true).cpus, [1, 2, 5], "there is nowhere else to go");
+        assert!(Cpus::only(MAX_CPUS).is_err());
     }
 
     #[test]
-    fn a_thread_and_what_it_starts_run_where_it_was_told() {
+    fn threads_are_pinned_in_turn_with_what_they_start() {
         let allowed = Cpus::of_this_thread().unwrap();
-        let first = (0..CpuSet::count()).find(|&cpu| allowed.0.is_set(cpu).unwrap()).unwrap();
-        let one = Cpus::only(first).unwrap();
-        let thread = one.spawn("one", || {
-            std::thread::spawn(|| Cpus::of_this_thread().unwrap()).join().unwrap()
-        });
-        assert_eq!(thread.unwrap().join().unwrap(), one);
-        assert_eq!(Cpus::of_this_thread().unwrap(), allowed);
+        let where_it_runs = || Cpus::of_this_thread().unwrap().cpus;
+        for turn in 0..=allowed.cpus.len() {
+            let thread = allowed.spawn("pinned", move || {
+                (where_it_runs(), std::thread::spawn(where_it_runs).join().unwrap())
+            });
+            let cpu = allowed.cpus[turn % allowed.cpus.len()];
+            assert_eq!(thread.unwrap().join().unwrap(), (vec![cpu], vec![cpu]));
+        }
+        assert_eq!(where_it_runs(), allowed.cpus);
     }
 }

@@ -9,13 +9,13 @@ use calumma_link::Signals;
 use dpdk::{Eal, Mempool, Port};
 use tracing::info;
 
-use crate::config::{Config, Polled};
+use crate::config::{Config, Polled, Settings};
 use crate::control::collect::Collector;
 use crate::control::{Control, Reload, Tools};
 use crate::cpus::Cpus;
 use crate::forward::assembly::Forwarding;
-use crate::forward::router::Router;
-use crate::lcore::{self, PortQueues};
+use crate::lcore::forwarder::{Forwarder, Pairs};
+use crate::lcore::{self, Finished, PortQueues};
 use crate::live::{Line, Lines, sum};
 use crate::measure::Measurement;
 use crate::status::{Board, Named};
@@ -47,7 +47,7 @@ pub fn run(
         None => allowed.besides(|cpu| eal.has_lcore_on(cpu)),
     };
     if let Some(listen) = config.metrics.listen {
-        metrics::serve(listen, board.clone(), cpus)?;
+        metrics::serve(listen, board.clone(), &cpus)?;
     }
     telemetry::answer(&eal, &board)?;
     let tsc_hz = dpdk::tsc_hz();
@@ -55,7 +55,7 @@ pub fn run(
     let lcores = lcore_numbers.len();
     let pool = Mempool::new(&eal, "packets", mbufs(config, lcores), -1)?;
     let (ports, queues) = open_ports(&eal, config, &lcore_numbers, &pool)?;
-    let (forwarding, routers) = Forwarding::start(&eal, config, &ports, lcores, cpus, &over)?;
+    let (forwarding, routers) = Forwarding::start(&eal, config, &ports, lcores, &cpus, &over)?;
     if let Some(user) = &config.process.user {
         process::become_user(user)?;
     }
@@ -78,26 +78,28 @@ pub fn run(
         tsc_hz,
     });
     let settings = config.settings();
-    let inputs: Vec<(Worker, Vec<PortQueues>, Option<Router>, Line)> = mailboxes
+    let inputs: Vec<LcoreInput> = mailboxes
         .into_iter()
         .zip(queues)
-        .zip(routers)
         .zip(lcore_lines)
-        .map(|(((mailbox, queues), router), line)| {
-            (Worker::new(settings.policy, Measurement::new(mailbox)), queues, router, line)
+        .map(|((mailbox, queues), line)| {
+            (Worker::new(settings.policy, Measurement::new(mailbox)), queues, line)
         })
         .collect();
 
     let lcores_over = over.clone();
     let control_thread = cpus.spawn("control", move || control.run(&lcores_over))?;
-    let finished = eal.run_on_lcores(inputs, |(worker, ports, router, line)| {
-        // Where one lcore ends, even by a panic, the others must not go on without it.
-        let _stop = StopOnDrop(&stop);
-        lcore::run(worker, ports, router, settings, &line, &stop)
-    });
+    let finished = match routers {
+        Some(routers) => run_lcores(&eal, inputs, routers, settings, &stop),
+        None => {
+            let pairs = inputs.iter().map(|_| Pairs::default()).collect();
+            run_lcores(&eal, inputs, pairs, settings, &stop)
+                .map(|(finished, _)| (finished, Vec::new()))
+        }
+    };
     over.store(true, Ordering::Relaxed);
     let controlled = control_thread.join();
-    let finished = finished?;
+    let (finished, routers) = finished?;
 
     let mut totals = Vec::new();
     if let Ok((mut lines, of_control)) = controlled {
@@ -110,14 +112,33 @@ pub fn run(
     for (port, named) in port_totals(&ports) {
         totals.extend(named.into_iter().map(|(name, n)| (format!("port.{port}.{name}"), n)));
     }
-    let routers = finished.iter().filter_map(|lcore| lcore.router.as_ref());
-    let (slow_path, slow_pool) = forwarding.finish(routers);
+    let (slow_path, slow_pool) = forwarding.finish(&routers);
     totals.extend(slow_path);
-    // With its queues and ports gone, nobody holds an mbuf any more.
-    drop((finished, ports));
+    // With queues, routers and ports gone, nobody holds an mbuf any more.
+    drop((finished, routers, ports));
     let lost = pool.in_use() + slow_pool.map_or(0, |pool| pool.in_use());
     totals.push(("mbufs.lost".to_owned(), lost.into()));
     Ok(totals)
+}
+
+/// What an lcore works with, but for its forwarder.
+type LcoreInput = (Worker, Vec<PortQueues>, Line);
+
+/// Runs all lcores, each with a forwarder, until `stop` is set; gives what they leave behind and the forwarders.
+fn run_lcores<F: Forwarder + Send>(
+    eal: &Eal,
+    inputs: Vec<LcoreInput>,
+    forwarders: Vec<F>,
+    settings: Settings,
+    stop: &AtomicBool,
+) -> dpdk::Result<(Vec<Finished>, Vec<F>)> {
+    let inputs = inputs.into_iter().zip(forwarders).collect();
+    let finished = eal.run_on_lcores(inputs, |((worker, ports, line), forwarder)| {
+        // Where one lcore ends, even by a panic, the others must not go on without it.
+        let _stop = StopOnDrop(stop);
+        lcore::run(worker, ports, forwarder, settings, &line, stop)
+    })?;
+    Ok(finished.into_iter().unzip())
 }
 
 /// Mbufs for all that may lie in descriptors at once, and some.

@@ -32,8 +32,8 @@ struct Running {
 }
 
 impl Forwarding {
-    /// Begins to forward as `config` says, on these ports; gives each lcore's router as well, which is
-    /// none between port pairs. The slow path has a thread on `cpus`, which runs until `over` is set.
+    /// Begins to forward as `config` says, on these ports; gives each lcore's router as well; none
+    /// between port pairs. The slow path has a thread on `cpus`, which runs until `over` is set.
     ///
     /// # Errors
     /// When there is no memory for the routes, a port has no Ethernet address, or the system has no
@@ -43,11 +43,11 @@ impl Forwarding {
         config: &Config,
         ports: &[Port],
         lcores: usize,
-        cpus: Cpus,
+        cpus: &Cpus,
         over: &Arc<AtomicBool>,
-    ) -> anyhow::Result<(Self, Vec<Option<Router>>)> {
+    ) -> anyhow::Result<(Self, Option<Vec<Router>>)> {
         if config.forwarding.mode == Mode::Pairs {
-            return Ok((Self::default(), (0..lcores).map(|_| None).collect()));
+            return Ok((Self::default(), None));
         }
         let macs = ports.iter().map(|port| port.mac().map(Mac)).collect::<Result<Vec<_>, _>>()?;
         let plan = config.plan(&macs)?;
@@ -57,14 +57,13 @@ impl Forwarding {
         let (slow_thread, routes, parts) =
             SlowThread::new(plan, macs, build, pool.clone(), lcores, counters.clone())?;
         let seed = seed(&config.name);
-        let router =
-            |RouterParts { tables, rings }| Some(Router::new(tables, rings, ports.len(), seed));
+        let router = |RouterParts { tables, rings }| Router::new(tables, rings, ports.len(), seed);
         let routers = parts.into_iter().map(router).collect();
         let slow_thread = slow_thread.watching(links::of_ports(ports));
         let over = over.clone();
         let thread = cpus.spawn("slow-path", move || slow_thread.run(&over))?;
         let running = Running { routes, counters, pool, thread };
-        Ok((Self { running: Some(running) }, routers))
+        Ok((Self { running: Some(running) }, Some(routers)))
     }
 
     /// Where routes can be changed.
@@ -79,15 +78,12 @@ impl Forwarding {
 
     /// Waits for the slow path to end, counts what is still between it and the lcores' `routers`, and
     /// gives its totals and its pool.
-    pub fn finish<'a>(
-        self,
-        routers: impl Iterator<Item = &'a Router>,
-    ) -> (Vec<(String, u64)>, Option<Mempool>) {
+    pub fn finish(self, routers: &[Router]) -> (Vec<(String, u64)>, Option<Mempool>) {
         let Some(Running { counters, pool, thread, .. }) = self.running else {
             return (Vec::new(), None);
         };
         if let Ok(slow_thread) = thread.join() {
-            slow_thread.count_left_over(routers.map(Router::left_over).sum());
+            slow_thread.count_left_over(routers.iter().map(Router::left_over).sum());
         }
         (counters.named(), Some(pool))
     }

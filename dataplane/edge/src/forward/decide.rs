@@ -1,9 +1,9 @@
 //! What becomes of each packet of a burst: read, looked up and, where it goes on, rewritten.
 //!
-//! Headers are read one packet after the other, addresses are looked up all at once, and then each
-//! packet is given its new Ethernet header and TTL. Nothing is sent, dropped or counted here.
+//! Three passes: plain packets ([`plain`](super::plain)) are recognised, and others read header by header;
+//! addresses are looked up all at once; then each packet is given its new Ethernet header and TTL. Nothing is sent,
+//! dropped or counted here.
 
-use std::convert::identity;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use calumma_sketch::BURST;
@@ -11,14 +11,14 @@ use calumma_sketch::BURST;
 use super::config::InterfaceId;
 use super::counters::Reason;
 use super::header::{self, Link, V4, V6, ether_type, protocol};
-use super::tables::{Adjacency, HopTarget, OutInterface, Tables};
+use super::plain::{Plain, Template};
+use super::tables::{Adjacency, HopTarget, Lpm, Tables};
+use crate::config::Role;
 use crate::packet::Packet;
 
-/// What becomes of a packet.
+/// What becomes of a packet that is not routed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has its new headers, and leaves by this interface.
-    Send(InterfaceId),
     /// It leaves by this port as it came.
     Pass(u16),
     /// It is for the slow path.
@@ -69,20 +69,66 @@ impl Refusal {
 }
 
 /// A packet whose destination is to be looked up.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     /// Position in the burst.
     at: u8,
-    arrived: Arrived,
+    /// Whether it is plain: untagged, with a TTL left.
+    plain: bool,
     tagged: bool,
+    ttl: u8,
+    arrived: Arrived,
     /// Where the IP header begins.
     offset: u16,
     /// Bytes of the IP packet.
     total_len: u16,
-    ttl: u8,
+}
+
+/// Addresses of one family.
+trait Address: Copy {
+    fn ip(self) -> IpAddr;
+    /// Finds the hop of each address.
+    fn look_up(lpm: &dyn Lpm, addresses: &[Self], hops: &mut [u64]);
+    /// Takes one off the TTL in the header at `offset`.
+    fn decrement_ttl(bytes: &mut [u8], offset: usize);
+}
+
+impl Address for u32 {
+    #[inline(always)]
+    fn ip(self) -> IpAddr {
+        Ipv4Addr::from(self).into()
+    }
+
+    #[inline(always)]
+    fn look_up(lpm: &dyn Lpm, addresses: &[Self], hops: &mut [u64]) {
+        lpm.lookup4(addresses, hops);
+    }
+
+    #[inline(always)]
+    fn decrement_ttl(bytes: &mut [u8], offset: usize) {
+        header::decrement_ttl(bytes, offset);
+    }
+}
+
+impl Address for [u8; 16] {
+    #[inline(always)]
+    fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self).into()
+    }
+
+    #[inline(always)]
+    fn look_up(lpm: &dyn Lpm, addresses: &[Self], hops: &mut [u64]) {
+        lpm.lookup6(addresses, hops);
+    }
+
+    #[inline(always)]
+    fn decrement_ttl(bytes: &mut [u8], offset: usize) {
+        header::decrement_hop_limit(bytes, offset);
+    }
 }
 
 /// Packets of one family whose destinations are to be looked up together.
+#[derive(Debug)]
 struct Batch<A> {
     asked: [Asked; BURST],
     addresses: [A; BURST],
@@ -90,17 +136,68 @@ struct Batch<A> {
 }
 
 impl<A: Copy> Batch<A> {
-    #[inline]
     fn new(zero: A) -> Self {
-        let nobody = Asked { at: 0, arrived: 0, tagged: false, offset: 0, total_len: 0, ttl: 0 };
-        Self { asked: [nobody; BURST], addresses: [zero; BURST], len: 0 }
+        Self { asked: [Asked::default(); BURST], addresses: [zero; BURST], len: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, asked: Asked, address: A) {
         self.asked[self.len] = asked;
         self.addresses[self.len] = address;
         self.len += 1;
+    }
+}
+
+/// What becomes of the packets of a burst. Made once and used for every burst, as clearing it would take as long as
+/// deciding for a few packets.
+#[derive(Debug)]
+pub struct Decisions {
+    /// Packets that are routed; those of no set have a verdict.
+    pub routed: Routed,
+    /// What becomes of the others, by position.
+    pub verdicts: [Verdict; BURST],
+    v4: Batch<u32>,
+    v6: Batch<[u8; 16]>,
+    hops: [u64; BURST],
+}
+
+/// Packets that have their new headers; in each set bit i stands for the burst's i-th.
+#[derive(Debug, Default)]
+pub struct Routed {
+    /// Those to the fabric.
+    pub to_fabric: u32,
+    /// Those to hosts.
+    pub to_host: u32,
+    /// The port that each leaves by, by position.
+    pub ports: [u16; BURST],
+}
+
+impl Routed {
+    #[inline(always)]
+    fn push(&mut self, at: usize, next: &Adjacency) {
+        self.ports[at] = next.port;
+        let to_host = u32::from(next.role == Role::Host);
+        self.to_host |= to_host << at;
+        self.to_fabric |= (to_host ^ 1) << at;
+    }
+}
+
+impl Decisions {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            routed: Routed::default(),
+            verdicts: [Verdict::Drop(Reason::Header); BURST],
+            v4: Batch::new(0),
+            v6: Batch::new([0; 16]),
+            hops: [0; BURST],
+        }
+    }
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -121,46 +218,95 @@ pub struct Decider<'a> {
 }
 
 impl Decider<'_> {
-    /// Gives each of `packets`, at most [`BURST`], its verdict, and those that are sent their new
-    /// headers.
+    /// Routes `packets`, at most [`BURST`], or gives them their verdicts.
     ///
     /// # Panics
     /// When there are more.
-    pub fn decide<P: Packet>(&self, packets: &mut [P], verdicts: &mut [Verdict; BURST]) {
+    #[inline]
+    pub fn decide<P: Packet>(&self, packets: &mut [P], decisions: &mut Decisions) {
         assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
-        let mut v4 = Batch::new(0_u32);
-        let mut v6 = Batch::new([0_u8; 16]);
+        let Decisions { routed, verdicts, v4, v6, hops } = decisions;
+        (v4.len, v6.len, routed.to_fabric, routed.to_host) = (0, 0, 0, 0);
+        // No packet is plain on a port without untagged frames, or if the switch made it.
+        let untagged = if self.own { None } else { self.tables.untagged(self.port) };
+        let (template, arrived) =
+            untagged.map_or((None, 0), |(mac, interface)| (Some(Template::new(mac)), interface));
         for (at, packet) in packets.iter().enumerate() {
-            if let Some(verdict) = self.read(at, packet, &mut v4, &mut v6) {
-                verdicts[at] = verdict;
+            let plain = |total_len| {
+                let (at, offset) = (at as u8, header::ETHERNET as u16);
+                Asked { at, plain: true, offset, total_len, arrived, ..Asked::default() }
+            };
+            match template.and_then(|like| like.read(packet.bytes(), packet.wire_len())) {
+                Some(Plain::V4(to, total_len)) => v4.push(plain(total_len), to),
+                Some(Plain::V6(to, total_len)) => v6.push(plain(total_len), to),
+                None => {
+                    if let Some(verdict) = self.read(at, packet, v4, v6) {
+                        verdicts[at] = verdict;
+                    }
+                }
             }
         }
-        let mut hops = [0; BURST];
         if v4.len > 0 {
-            self.tables.lpm().lookup4(&v4.addresses[..v4.len], &mut hops[..v4.len]);
-            for at in 0..v4.len {
-                let asked = &v4.asked[at];
-                let to = IpAddr::V4(Ipv4Addr::from(v4.addresses[at]));
-                let at_burst = usize::from(asked.at);
-                let sent = self.finish(asked, to, hops[at], &mut packets[at_burst]);
-                verdicts[at_burst] = sent.map_or_else(identity, Verdict::Send);
-            }
+            self.route(v4, packets, hops, routed, verdicts);
         }
         if v6.len > 0 {
-            self.tables.lpm().lookup6(&v6.addresses[..v6.len], &mut hops[..v6.len]);
-            for at in 0..v6.len {
-                let asked = &v6.asked[at];
-                let to = IpAddr::V6(Ipv6Addr::from(v6.addresses[at]));
-                let at_burst = usize::from(asked.at);
-                let sent = self.finish(asked, to, hops[at], &mut packets[at_burst]);
-                verdicts[at_burst] = sent.map_or_else(identity, Verdict::Send);
+            self.route(v6, packets, hops, routed, verdicts);
+        }
+    }
+
+    /// Looks the destinations of a batch up, and rewrites its packets.
+    #[inline(always)]
+    fn route<P: Packet, A: Address>(
+        &self,
+        batch: &Batch<A>,
+        packets: &mut [P],
+        hops: &mut [u64; BURST],
+        routed: &mut Routed,
+        verdicts: &mut [Verdict; BURST],
+    ) {
+        let (asked, addresses) = (&batch.asked[..batch.len], &batch.addresses[..batch.len]);
+        A::look_up(self.tables.lpm(), addresses, &mut hops[..batch.len]);
+        for ((asked, &to), &hop) in asked.iter().zip(addresses).zip(hops.iter()) {
+            let at = usize::from(asked.at);
+            let packet = &mut packets[at];
+            if asked.plain
+                && let Some(next) = self.plain_next(asked, to, hop, packet)
+                && let Some(addresses) = packet.bytes_mut().first_chunk_mut()
+            {
+                *addresses = next.addresses;
+                A::decrement_ttl(packet.bytes_mut(), header::ETHERNET);
+                routed.push(at, next);
+                continue;
+            }
+            match self.finish(asked, to, hop, packet) {
+                Ok(next) => routed.push(at, next),
+                Err(verdict) => verdicts[at] = verdict,
             }
         }
     }
 
+    /// The neighbour that a plain packet goes to, where it can be sent there untagged and as it is.
+    #[inline(always)]
+    fn plain_next<P: Packet, A: Address>(
+        &self,
+        asked: &Asked,
+        to: A,
+        hop: u64,
+        packet: &P,
+    ) -> Option<&Adjacency> {
+        let next = match self.tables.hop(hop) {
+            HopTarget::Via { ready, .. } => {
+                choose(ready, || header::flow_hash(self.seed, packet.bytes(), header::ETHERNET))
+            }
+            HopTarget::Link(interface) => self.tables.neighbour(*interface, to.ip()),
+            _ => None,
+        }?;
+        (next.vlan.is_none() && asked.total_len <= next.mtu).then_some(next)
+    }
+
     /// Reads a packet's headers: gives what becomes of it, or nothing where that depends on its
     /// destination's route.
-    #[inline]
+    #[inline(never)]
     fn read<P: Packet>(
         &self,
         at: usize,
@@ -178,7 +324,9 @@ impl Decider<'_> {
             let Some(arrived) = self.tables.arriving(self.port, link.vlan) else {
                 return Some(Verdict::Drop(Reason::NoInterface));
             };
-            let interface = self.tables.interface(arrived)?;
+            let Some(interface) = self.tables.interface(arrived) else {
+                return Some(Verdict::Drop(Reason::NoInterface));
+            };
             if !link.to.is_group() && link.to != interface.mac {
                 return Some(Verdict::Drop(Reason::OtherStation));
             }
@@ -186,6 +334,7 @@ impl Decider<'_> {
         };
         let asked = |total_len: usize, ttl: u8| Asked {
             at: at as u8,
+            plain: false,
             arrived,
             tagged: link.vlan.is_some(),
             offset: link.end as u16,
@@ -274,30 +423,33 @@ impl Decider<'_> {
         }
     }
 
-    /// Sends a packet on to where its route leads: gives the interface that it leaves by, or what becomes
-    /// of it instead. A whole [`Verdict`] could not be read at once after it was put together.
-    #[inline]
-    fn finish<P: Packet>(
+    /// Sends any packet on to where its route leads: gives the neighbour that it goes to, or what becomes of it
+    /// instead.
+    #[inline(never)]
+    fn finish<P: Packet, A: Address>(
         &self,
         asked: &Asked,
-        to: IpAddr,
+        to: A,
         hop: u64,
         packet: &mut P,
-    ) -> Result<InterfaceId, Verdict> {
+    ) -> Result<&Adjacency, Verdict> {
+        let to = to.ip();
+        let ttl = if asked.plain { plain_ttl(packet.bytes(), to) } else { asked.ttl };
         let hop = self.tables.hop(hop);
         match hop {
             HopTarget::Own => {
-                let task = own_task(packet.bytes(), asked, to);
+                let task = own_task(packet.bytes(), asked.offset.into(), ttl, to);
                 return Err(Verdict::HandOver(asked.arrived, task));
             }
             HopTarget::Broadcast => return Err(self.multicast()),
             HopTarget::Discard => return Err(Verdict::Drop(Reason::Discard)),
             HopTarget::None | HopTarget::Link(_) | HopTarget::Via { .. } => {}
         }
-        if !self.own && asked.ttl <= 1 {
+        if !self.own && ttl <= 1 {
             return Err(Verdict::Refuse(asked.arrived, Refusal::TtlExpired));
         }
-        if to.is_ipv6() && from_link_local(packet.bytes(), usize::from(asked.offset)) {
+        let offset = usize::from(asked.offset);
+        if to.is_ipv6() && from_link_local(packet.bytes(), offset) {
             return Err(Verdict::Drop(Reason::Martian));
         }
         let next = match hop {
@@ -305,47 +457,29 @@ impl Decider<'_> {
                 self.tables.neighbour(*interface, to).ok_or((*interface, to))
             }
             HopTarget::Via { ready, first } => {
-                let offset = usize::from(asked.offset);
                 let hash = || header::flow_hash(self.seed, packet.bytes(), offset);
                 choose(ready, hash).ok_or(*first)
             }
             _ => return Err(Verdict::Refuse(asked.arrived, Refusal::NoRoute)),
         };
-        let interface = match next {
-            Ok(Adjacency { interface, .. }) | Err((interface, _)) => interface,
+        let mtu = match next {
+            Ok(neighbour) => Some(neighbour.mtu),
+            Err((interface, _)) => self.tables.interface(interface).map(|out| out.mtu),
         };
-        let Some(out) = self.tables.interface(interface) else {
+        let Some(mtu) = mtu else {
             return Err(Verdict::Refuse(asked.arrived, Refusal::NoRoute));
         };
-        if asked.total_len > out.mtu {
-            return Err(Verdict::Refuse(asked.arrived, Refusal::TooBig(out.mtu)));
+        if asked.total_len > mtu {
+            return Err(Verdict::Refuse(asked.arrived, Refusal::TooBig(mtu)));
         }
-        match next {
-            Ok(neighbour) => self.rewrite(asked, to, neighbour, out, packet),
-            Err((interface, next)) => {
-                Err(Verdict::HandOver(asked.arrived, Task::Resolve(interface, next)))
-            }
-        }
-    }
-
-    #[inline]
-    fn rewrite<P: Packet>(
-        &self,
-        asked: &Asked,
-        to: IpAddr,
-        neighbour: Adjacency,
-        out: &OutInterface,
-        packet: &mut P,
-    ) -> Result<InterfaceId, Verdict> {
-        let offset = usize::from(asked.offset);
+        let next = next.map_err(|(interface, next)| {
+            Verdict::HandOver(asked.arrived, Task::Resolve(interface, next))
+        })?;
         if !self.own {
-            match to {
-                IpAddr::V4(_) => header::decrement_ttl(packet.bytes_mut(), offset),
-                IpAddr::V6(_) => header::decrement_hop_limit(packet.bytes_mut(), offset),
-            }
+            A::decrement_ttl(packet.bytes_mut(), offset);
         }
-        if header::rewrite_link(packet, asked.tagged, neighbour.mac, out) {
-            Ok(neighbour.interface)
+        if header::rewrite_link(packet, asked.tagged, next) {
+            Ok(next)
         } else {
             Err(Verdict::Drop(Reason::NoHeadroom))
         }
@@ -354,15 +488,22 @@ impl Decider<'_> {
 
 /// One of several next hops for a flow; none where none is ready.
 #[inline]
-fn choose(ready: &[Adjacency], hash: impl FnOnce() -> u32) -> Option<Adjacency> {
+fn choose(ready: &[Adjacency], hash: impl FnOnce() -> u32) -> Option<&Adjacency> {
     match ready {
         [] => None,
-        [only] => Some(*only),
+        [only] => Some(only),
         several => {
             let at = (u64::from(hash()) * several.len() as u64) >> 32;
-            several.get(at as usize).copied()
+            several.get(at as usize)
         }
     }
+}
+
+/// The TTL of a plain packet.
+#[inline]
+fn plain_ttl(bytes: &[u8], to: IpAddr) -> u8 {
+    let at = if to.is_ipv4() { 8 } else { 7 };
+    bytes.get(header::ETHERNET + at).copied().unwrap_or_default()
 }
 
 /// Whether an IPv6 packet comes from a link-local address: it may not go beyond its link (RFC 4291,
@@ -375,11 +516,9 @@ fn from_link_local(bytes: &[u8], offset: usize) -> bool {
 
 /// A neighbour may also ask one of the switch's addresses for its Ethernet address.
 #[inline]
-fn own_task(bytes: &[u8], asked: &Asked, to: IpAddr) -> Task {
-    let at = usize::from(asked.offset);
+fn own_task(bytes: &[u8], at: usize, ttl: u8, to: IpAddr) -> Task {
     let icmp = (bytes.get(at + 6), bytes.get(at + header::IPV6));
-    let discovery = to.is_ipv6()
-        && asked.ttl == 255
-        && matches!(icmp, (Some(&protocol::ICMPV6), Some(135 | 136)));
+    let discovery =
+        to.is_ipv6() && ttl == 255 && matches!(icmp, (Some(&protocol::ICMPV6), Some(135 | 136)));
     if discovery { Task::Link } else { Task::Own }
 }

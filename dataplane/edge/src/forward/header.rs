@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::address::Mac;
-use super::tables::OutInterface;
+use super::tables::Adjacency;
 use crate::carrier::Shim;
 use crate::packet::Packet;
 
@@ -197,14 +197,14 @@ pub fn decrement_ttl(bytes: &mut [u8], at: usize) {
     let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<IPV4>()) else {
         return;
     };
-    let before = u16::from_be_bytes([header[8], header[9]]);
-    header[8] = header[8].saturating_sub(1);
-    let after = u16::from_be_bytes([header[8], header[9]]);
-    let checksum = u16::from_be_bytes([header[10], header[11]]);
-    let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    // TTL, protocol and checksum, the TTL in the lowest byte. One less in the TTL, which is the upper byte of its
+    // word, is one more in the upper byte of the checksum, and a carry comes back in where the sum is the lowest.
+    let before = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    if before & 0xFF > 0 {
+        let (after, carry) = (before - 1).overflowing_add(1 << 16);
+        let after = after.wrapping_add(u32::from(carry) << 16);
+        header[8..12].copy_from_slice(&after.to_le_bytes());
+    }
 }
 
 /// Takes one off the hop limit of the IPv6 header at `at`.
@@ -215,12 +215,12 @@ pub fn decrement_hop_limit(bytes: &mut [u8], at: usize) {
     }
 }
 
-/// Rewrites the Ethernet header for the neighbour `to` on the link of `out`, with that interface's
-/// VLAN tag or without one. `tagged` says whether there is a tag now, whose priority is kept. What
-/// follows the header is not touched. Gives whether the packet had room for a tag.
+/// Rewrites the Ethernet header for the neighbour `to`, with the VLAN tag of its link or without one. `tagged` says
+/// whether there is a tag now, whose priority is kept. What follows the header is not touched. Gives whether the
+/// packet had room for a tag.
 #[inline]
-pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: Mac, out: &OutInterface) -> bool {
-    let has_room = match (tagged, out.vlan) {
+pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: &Adjacency) -> bool {
+    let has_room = match (tagged, to.vlan) {
         (false, Some(_)) => packet.prepend(VLAN_TAG),
         (true, None) => packet.adj(VLAN_TAG),
         _ => true,
@@ -231,9 +231,8 @@ pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: Mac, out: &OutI
     let Some(header) = packet.bytes_mut().first_chunk_mut::<{ ETHERNET + 2 }>() else {
         return false;
     };
-    header[..6].copy_from_slice(&to.0);
-    header[6..12].copy_from_slice(&out.mac.0);
-    if let Some(vlan) = out.vlan {
+    header[..12].copy_from_slice(&to.addresses);
+    if let Some(vlan) = to.vlan {
         let priority = if tagged { header[14] & 0xE0 } else { 0 };
         header[12..14].copy_from_slice(&TYPE_VLAN.to_be_bytes());
         header[14..16].copy_from_slice(&(vlan | u16::from(priority) << 8).to_be_bytes());
@@ -285,10 +284,9 @@ mod tests {
     use crate::packet::Frame;
     use proptest::prelude::*;
 
-    fn interface(vlan: Option<u16>) -> OutInterface {
-        let mac = Mac([2, 0, 0, 0, 0, 9]);
-        let link_local = mac.link_local();
-        OutInterface { port: 0, role: Role::Host, vlan, mac, link_local, mtu: 1500 }
+    fn neighbour(vlan: Option<u16>) -> Adjacency {
+        let addresses = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9];
+        Adjacency { addresses, port: 0, role: Role::Host, vlan, mtu: 1500 }
     }
 
     proptest! {
@@ -316,10 +314,10 @@ mod tests {
             bytes.extend_from_slice(&[8, 0]);
             bytes.extend_from_slice(&body);
             let mut frame = Frame::with_headroom(128, &bytes);
-            let neighbour = Mac([2, 0, 0, 0, 0, 1]);
-            prop_assert!(rewrite_link(&mut frame, from.is_some(), neighbour, &interface(to)));
+            prop_assert!(rewrite_link(&mut frame, from.is_some(), &neighbour(to)));
             let link = link(frame.bytes(), None).unwrap();
-            prop_assert_eq!((link.to, link.from, link.vlan), (neighbour, interface(to).mac, to));
+            let (to_mac, from_mac) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 9]));
+            prop_assert_eq!((link.to, link.from, link.vlan), (to_mac, from_mac, to));
             prop_assert_eq!((link.ether_type, &frame.bytes()[link.end..]), (0x0800, &body[..]));
             if from.is_some() && to.is_some() {
                 prop_assert_eq!(frame.bytes()[14] >> 5, priority);
@@ -344,13 +342,13 @@ mod tests {
             decrement_ttl(&mut written, at);
             decrement_hop_limit(&mut written, at);
             let mut frame = Frame::with_headroom(2, &bytes);
-            rewrite_link(&mut frame, at % 2 == 0, Mac::default(), &interface(Some(5)));
+            rewrite_link(&mut frame, at % 2 == 0, &neighbour(Some(5)));
         }
     }
 
     #[test]
     fn without_room_a_frame_gets_no_tag() {
         let mut frame = Frame::with_headroom(3, &[0; 60]);
-        assert!(!rewrite_link(&mut frame, false, Mac::default(), &interface(Some(5))));
+        assert!(!rewrite_link(&mut frame, false, &neighbour(Some(5))));
     }
 }

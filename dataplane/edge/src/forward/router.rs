@@ -10,11 +10,13 @@ use crossbeam_channel::{Receiver, Sender};
 use dpdk::{Burst, Mbuf};
 
 use super::counters::Reason;
-use super::decide::{Arrived, Decider, Task, Verdict};
+use super::decide::{Decider, Decisions, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return};
 use super::tables::TablesReader;
 use crate::config::Role;
-use crate::worker::Worker;
+use crate::lcore::PortQueues;
+use crate::lcore::forwarder::{Forwarder, first, transmit};
+use crate::worker::{DropMask, Worker};
 
 /// Most packets of the slow path's that are taken between two polls of the ports.
 const MOST_RETURNS: usize = dpdk::BURST;
@@ -34,34 +36,22 @@ pub struct Router {
     tables: TablesReader,
     rings: Rings,
     seed: u64,
-    /// Packets of the burst under way, by what they are to the measurement.
-    to_fabric: Staged<u16>,
-    to_host: Staged<u16>,
-    to_slow: Staged<(Arrived, Task)>,
+    decisions: Decisions,
+    /// Packets of the burst under way by what they are to the measurement, where they are of several kinds.
+    to_fabric: Burst,
+    to_host: Burst,
+    passed: Burst,
     /// Packets that are to be sent, by port.
-    out: Vec<Burst>,
+    out: Vec<Waiting>,
 }
 
-/// Packets, and where each goes.
-#[derive(Debug)]
-struct Staged<T> {
-    packets: Burst,
-    to: [T; dpdk::BURST],
-}
-
-impl<T: Copy> Staged<T> {
-    fn new(nowhere: T) -> Self {
-        Self { packets: Burst::new(), to: [nowhere; dpdk::BURST] }
-    }
-
-    /// Adds a packet. There is room for a whole burst, and no more of it is ever staged.
-    #[inline]
-    fn push(&mut self, packet: Mbuf, to: T) {
-        if let Some(place) = self.to.get_mut(self.packets.len()) {
-            *place = to;
-            let _ = self.packets.push(packet);
-        }
-    }
+/// Packets that wait to be sent by a port.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// The packets, in the order in which they were received.
+    pub packets: Burst,
+    /// Their positions in the burst that was received: bit i stands for the i-th.
+    positions: u32,
 }
 
 impl Router {
@@ -72,16 +62,17 @@ impl Router {
             tables,
             rings,
             seed,
-            to_fabric: Staged::new(0),
-            to_host: Staged::new(0),
-            to_slow: Staged::new((0, Task::Own)),
-            out: (0..ports).map(|_| Burst::new()).collect(),
+            decisions: Decisions::new(),
+            to_fabric: Burst::new(),
+            to_host: Burst::new(),
+            passed: Burst::new(),
+            out: (0..ports).map(|_| Waiting::default()).collect(),
         }
     }
 
     /// Does everything with a burst from `port` but sending it. It is empty afterwards.
     #[inline]
-    pub fn forward(&mut self, worker: &mut Worker, port: usize, role: Role, burst: &mut Burst) {
+    pub fn receive(&mut self, worker: &mut Worker, port: usize, role: Role, burst: &mut Burst) {
         let packets = burst.len() as u64;
         let origin = match role {
             Role::Host => {
@@ -96,35 +87,31 @@ impl Router {
         self.route(worker, port, origin, burst);
     }
 
-    /// Takes in what the slow path gives back, if this lcore is the one that does. Gives whether there
-    /// was anything.
-    pub fn take_returns(&mut self, worker: &mut Worker) -> bool {
-        for taken in 0..MOST_RETURNS {
-            let next = match &self.rings.from_slow {
-                Some(from_slow) => from_slow.try_recv(),
-                None => return false,
-            };
-            match next {
-                Err(_) => return taken > 0,
-                Ok(Return::Free(packet)) => drop(packet),
-                Ok(Return::Send { packet, port }) => {
-                    worker.counters.routed.returned += 1;
-                    push_out(&mut self.out, worker, port, packet);
-                }
-                Ok(Return::Route { packet, port, origin }) => {
-                    worker.counters.routed.returned += 1;
-                    let mut one = Burst::new();
-                    let _ = one.push(packet);
-                    self.route(worker, port, origin, &mut one);
-                }
+    /// Takes in the next packet that the slow path gives back, if this lcore is the one that does. Gives whether
+    /// there was any.
+    pub fn take_return(&mut self, worker: &mut Worker) -> bool {
+        let Some(Ok(next)) = self.rings.from_slow.as_ref().map(Receiver::try_recv) else {
+            return false;
+        };
+        match next {
+            Return::Free(packet) => drop(packet),
+            Return::Send { packet, port } => {
+                worker.counters.routed.returned += 1;
+                wait(&mut self.out, worker, port, packet, 0);
+            }
+            Return::Route { packet, port, origin } => {
+                worker.counters.routed.returned += 1;
+                let mut one = Burst::new();
+                let _ = one.push(packet);
+                self.route(worker, port, origin, &mut one);
             }
         }
         true
     }
 
-    /// The packets that wait to be sent, a burst for each port.
+    /// The packets that wait to be sent, by port.
     #[inline]
-    pub fn out(&mut self) -> &mut [Burst] {
+    pub fn out(&mut self) -> &mut [Waiting] {
         &mut self.out
     }
 
@@ -143,110 +130,185 @@ impl Router {
 
     #[inline]
     fn route(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
-        let mut verdicts = [Verdict::Drop(Reason::Header); dpdk::BURST];
         let tables = self.tables.load();
         let shim = if origin == Origin::Fabric { tables.shim } else { None };
         let own = origin == Origin::Own;
         let decider = Decider { tables, port, own, shim, seed: self.seed };
-        decider.decide(burst.as_mut_slice(), &mut verdicts);
-        let counters = &mut worker.counters.routed;
-        for (packet, verdict) in burst.drain().zip(&verdicts) {
-            match *verdict {
-                Verdict::Send(interface) => match tables.interface(interface) {
-                    Some(out) if out.role == Role::Fabric => self.to_fabric.push(packet, out.port),
-                    Some(out) => self.to_host.push(packet, out.port),
-                    None => counters.drop_for(Reason::NoInterface),
-                },
-                Verdict::Pass(to) => {
-                    counters.passed += 1;
-                    match self.out.get_mut(usize::from(to)).map(|out| out.push(packet)) {
-                        Some(Ok(())) => {}
-                        _ => worker.counters.dropped_transmit += 1,
-                    }
-                }
-                Verdict::HandOver(arrived, task) => self.to_slow.push(packet, (arrived, task)),
-                Verdict::Drop(reason) => counters.drop_for(reason),
-                Verdict::Refuse(arrived, refusal) => {
-                    counters.drop_for(refusal.reason());
-                    let task = Task::Tell(refusal);
-                    // Where there is no room, nobody is told.
-                    let _ = self.rings.to_slow.try_send(HandOver {
-                        packet,
-                        port,
-                        arrived,
-                        origin,
-                        task,
-                    });
-                }
-            }
-        }
-        self.measure_and_stage(worker, origin);
-        self.hand_over(worker, port, origin);
-    }
-
-    /// Records what enters and leaves the network.
-    #[inline]
-    fn measure_and_stage(&mut self, worker: &mut Worker, origin: Origin) {
-        if !self.to_fabric.packets.is_empty() {
-            let packets = self.to_fabric.packets.as_mut_slice();
-            let drops = match origin {
-                Origin::Host | Origin::Own | Origin::Left => worker.enter(packets),
-                Origin::Fabric => Default::default(),
-            };
-            for (at, packet) in self.to_fabric.packets.drain().enumerate() {
-                if !drops.drops(at) {
-                    push_out(&mut self.out, worker, self.to_fabric.to[at].into(), packet);
-                }
-            }
-        }
-        if !self.to_host.packets.is_empty() {
-            let packets = self.to_host.packets.as_mut_slice();
-            let drops = match origin {
-                Origin::Host => {
-                    worker.counters.routed.local += packets.len() as u64;
-                    worker.cross(packets)
-                }
-                Origin::Fabric => worker.exit(packets),
-                Origin::Own | Origin::Left => Default::default(),
-            };
-            for (at, packet) in self.to_host.packets.drain().enumerate() {
-                if !drops.drops(at) {
-                    push_out(&mut self.out, worker, self.to_host.to[at].into(), packet);
-                }
-            }
-        }
-    }
-
-    /// Hands packets to the slow path.
-    #[inline]
-    fn hand_over(&mut self, worker: &mut Worker, port: usize, origin: Origin) {
-        if self.to_slow.packets.is_empty() {
+        decider.decide(burst.as_mut_slice(), &mut self.decisions);
+        let routed = &self.decisions.routed;
+        let all = first(burst.len());
+        let to = match (routed.to_fabric == all, routed.to_host == all) {
+            (true, _) => Role::Fabric,
+            (_, true) => Role::Host,
+            _ => return self.split(worker, port, origin, burst),
+        };
+        let drops = measure(worker, origin, to, burst.as_mut_slice());
+        let ports = &routed.ports[..burst.len()];
+        if let Some((&port, others)) = ports.split_first()
+            && others.iter().fold(0, |differ, other| differ | (port ^ other)) == 0
+            && drops.is_empty()
+            && let Some(out) = self.out.get_mut(usize::from(port))
+            && out.packets.is_empty()
+        {
+            out.packets.append(burst);
+            out.positions = all;
             return;
         }
-        for (mut packet, &(arrived, task)) in self.to_slow.packets.drain().zip(&self.to_slow.to) {
-            let mut origin = origin;
-            if origin == Origin::Fabric && task != Task::Link {
-                let drops = worker.exit(std::slice::from_mut(&mut packet));
-                if !drops.is_empty() {
-                    continue;
-                }
-                origin = Origin::Left;
+        for (at, (packet, &port)) in burst.drain().zip(ports).enumerate() {
+            if !drops.drops(at) {
+                wait(&mut self.out, worker, port.into(), packet, at);
             }
-            let handed = HandOver { packet, port, arrived, origin, task };
-            match self.rings.to_slow.try_send(handed) {
-                Ok(()) => worker.counters.routed.handed_over += 1,
-                Err(_) => worker.counters.routed.drop_for(Reason::SlowPathFull),
+        }
+    }
+
+    /// The same for a burst whose packets don't all go to the same side.
+    #[inline(never)]
+    fn split(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
+        let Decisions { routed, verdicts, .. } = &mut self.decisions;
+        let packets = burst.len();
+        let is_in = |set: u32, at: usize| set >> at & 1 == 1;
+        let mut passed = 0_u32;
+        for (at, packet) in burst.drain().enumerate() {
+            // Each has room for all packets of the burst.
+            if is_in(routed.to_fabric, at) {
+                let _ = self.to_fabric.push(packet);
+                continue;
+            }
+            if is_in(routed.to_host, at) {
+                let _ = self.to_host.push(packet);
+                continue;
+            }
+            match verdicts[at] {
+                Verdict::Pass(to) => {
+                    worker.counters.routed.passed += 1;
+                    routed.ports[at] = to;
+                    passed |= 1 << at;
+                    let _ = self.passed.push(packet);
+                }
+                Verdict::HandOver(arrived, task) => {
+                    let handed = HandOver { packet, port, arrived, origin, task };
+                    hand_over(&self.rings, worker, handed);
+                }
+                Verdict::Drop(reason) => worker.counters.routed.drop_for(reason),
+                Verdict::Refuse(arrived, refusal) => {
+                    worker.counters.routed.drop_for(refusal.reason());
+                    let task = Task::Tell(refusal);
+                    let handed = HandOver { packet, port, arrived, origin, task };
+                    // Where there is no room, no error is sent.
+                    let _ = self.rings.to_slow.try_send(handed);
+                }
+            }
+        }
+        let drops_of = |worker: &mut Worker, to, packets: &mut Burst| match packets.is_empty() {
+            true => DropMask::default(),
+            false => measure(worker, origin, to, packets.as_mut_slice()),
+        };
+        let fabric_drops = drops_of(worker, Role::Fabric, &mut self.to_fabric);
+        let host_drops = drops_of(worker, Role::Host, &mut self.to_host);
+        let mut to_fabric = self.to_fabric.drain().enumerate();
+        let mut to_host = self.to_host.drain().enumerate();
+        let mut to_pass = self.passed.drain();
+        for at in 0..packets {
+            let packet = if is_in(routed.to_fabric, at) {
+                to_fabric.next().filter(|&(nth, _)| !fabric_drops.drops(nth)).map(|of| of.1)
+            } else if is_in(routed.to_host, at) {
+                to_host.next().filter(|&(nth, _)| !host_drops.drops(nth)).map(|of| of.1)
+            } else if is_in(passed, at) {
+                to_pass.next()
+            } else {
+                None
+            };
+            if let Some(packet) = packet {
+                wait(&mut self.out, worker, routed.ports[at].into(), packet, at);
+            }
+        }
+    }
+
+    /// Sends all that waits.
+    #[inline]
+    fn send(&mut self, worker: &mut Worker, ports: &mut [PortQueues], retries: u32) {
+        for (at, out) in self.out.iter_mut().enumerate() {
+            if !out.packets.is_empty() {
+                let positions = std::mem::take(&mut out.positions);
+                transmit(worker, ports, at, &mut out.packets, positions, retries);
             }
         }
     }
 }
 
-/// Lets a packet wait to be sent. There is room for all packets of a burst; should one ever not fit,
-/// it is counted as if the port's queue were full.
+impl Forwarder for Router {
+    #[inline]
+    fn forward(&mut self, worker: &mut Worker, ports: &[PortQueues], at: usize, burst: &mut Burst) {
+        self.receive(worker, at, ports[at].role, burst);
+    }
+
+    #[inline]
+    fn flush(
+        &mut self,
+        worker: &mut Worker,
+        ports: &mut [PortQueues],
+        _: usize,
+        _: &mut Burst,
+        retries: u32,
+    ) {
+        self.send(worker, ports, retries);
+    }
+
+    #[inline]
+    fn poll(&mut self, worker: &mut Worker, ports: &mut [PortQueues], retries: u32) -> bool {
+        for taken in 0..MOST_RETURNS {
+            if !self.take_return(worker) {
+                return taken > 0;
+            }
+            self.send(worker, ports, retries);
+        }
+        true
+    }
+}
+
+/// Records packets that enter, pass or leave the network; gives those that are dropped for it.
 #[inline]
-fn push_out(out: &mut [Burst], worker: &mut Worker, port: usize, packet: Mbuf) {
-    match out.get_mut(port).map(|out| out.push(packet)) {
-        Some(Ok(())) => {}
-        _ => worker.counters.dropped_transmit += 1,
+fn measure(worker: &mut Worker, origin: Origin, to: Role, packets: &mut [Mbuf]) -> DropMask {
+    match (origin, to) {
+        (Origin::Host | Origin::Own | Origin::Left, Role::Fabric) => worker.enter(packets),
+        (Origin::Host, Role::Host) => {
+            worker.counters.routed.local += packets.len() as u64;
+            worker.cross(packets)
+        }
+        (Origin::Fabric, Role::Host) => worker.exit(packets),
+        (Origin::Fabric, Role::Fabric) => {
+            worker.transit(packets);
+            DropMask::default()
+        }
+        (Origin::Own | Origin::Left, Role::Host) => DropMask::default(),
+    }
+}
+
+/// Hands a packet to the slow path. One from the fabric that was not only for its link leaves the network here.
+#[inline(never)]
+fn hand_over(rings: &Rings, worker: &mut Worker, mut handed: HandOver<Mbuf>) {
+    if handed.origin == Origin::Fabric && handed.task != Task::Link {
+        let drops = worker.exit(std::slice::from_mut(&mut handed.packet));
+        if !drops.is_empty() {
+            return;
+        }
+        handed.origin = Origin::Left;
+    }
+    match rings.to_slow.try_send(handed) {
+        Ok(()) => worker.counters.routed.handed_over += 1,
+        Err(_) => worker.counters.routed.drop_for(Reason::SlowPathFull),
+    }
+}
+
+/// Lets the packet at position `at` of its burst wait to be sent. There is room for all packets of a burst; should
+/// one ever not fit, it is counted as if the port's queue were full.
+#[inline]
+fn wait(out: &mut [Waiting], worker: &mut Worker, port: usize, packet: Mbuf, at: usize) {
+    if let Some(out) = out.get_mut(port)
+        && out.packets.push(packet).is_ok()
+    {
+        out.positions |= 1 << at;
+    } else {
+        worker.counters.dropped_transmit += 1;
     }
 }

@@ -34,13 +34,19 @@ pub trait Lpm: Send + Sync + fmt::Debug {
 /// Builds an [`Lpm`] of routes; addresses without one give [`NO_ROUTE`].
 pub type BuildLpm = dyn Fn(&[(IpNet, Hop)]) -> anyhow::Result<Arc<dyn Lpm>> + Send;
 
-/// A neighbour that can be sent to.
+/// A neighbour that can be sent to, and what a packet needs to get there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adjacency {
-    /// The interface it is on.
-    pub interface: InterfaceId,
-    /// Its Ethernet address.
-    pub mac: Mac,
+    /// Ethernet addresses of the frame: the neighbour's, and that of the interface it is on.
+    pub addresses: [u8; 12],
+    /// Position of the interface's port.
+    pub port: u16,
+    /// What is on the other side of the port.
+    pub role: Role,
+    /// The VLAN tag of the interface's frames.
+    pub vlan: Option<u16>,
+    /// Longest IP packet, in bytes.
+    pub mtu: u16,
 }
 
 /// Where a route leads, with what is known of neighbours.
@@ -90,7 +96,7 @@ struct PortInterfaces {
 }
 
 /// Neighbours with known Ethernet addresses. IPv4 addresses are mapped into IPv6.
-type Neighbours = HashMap<(InterfaceId, u128), Mac, foldhash::fast::RandomState>;
+type Neighbours = HashMap<(InterfaceId, u128), Adjacency, foldhash::fast::RandomState>;
 
 /// Everything that lcores forward by.
 #[derive(Debug)]
@@ -179,8 +185,11 @@ impl Tables {
     }
 
     fn set_neighbours(&mut self, all: impl Iterator<Item = ((InterfaceId, IpAddr), Mac)>) {
-        self.neighbours =
-            all.map(|((interface, address), mac)| ((interface, number(address)), mac)).collect();
+        let known = |((interface, address), mac): ((InterfaceId, IpAddr), Mac)| {
+            let out = self.interfaces.get(usize::from(interface))?;
+            Some(((interface, number(address)), Adjacency::new(mac, out)))
+        };
+        self.neighbours = all.filter_map(known).collect();
         let neighbours = &self.neighbours;
         let of_target = |target: &Target| match target {
             Target::Own => HopTarget::Own,
@@ -189,8 +198,7 @@ impl Tables {
             Target::Link(interface) => HopTarget::Link(*interface),
             Target::Via(all) => {
                 let adjacency = |&(interface, address): &(InterfaceId, IpAddr)| {
-                    let mac = *neighbours.get(&(interface, number(address)))?;
-                    Some(Adjacency { interface, mac })
+                    neighbours.get(&(interface, number(address))).copied()
                 };
                 match all.first() {
                     Some(&first) => {
@@ -222,6 +230,13 @@ impl Tables {
         self.interfaces.get(usize::from(id))
     }
 
+    /// The Ethernet address that a port's untagged frames are routed by, and the interface they belong to.
+    #[inline]
+    pub fn untagged(&self, port: usize) -> Option<(Mac, InterfaceId)> {
+        let id = self.by_port.get(port)?.untagged?;
+        Some((self.interface(id)?.mac, id))
+    }
+
     /// The interface that frames of a port belong to, by their VLAN tag. VLAN 0 is a priority, and no
     /// VLAN.
     #[inline]
@@ -237,9 +252,18 @@ impl Tables {
 
     /// The neighbour with this address on the link of an interface, where it is known.
     #[inline]
-    pub fn neighbour(&self, interface: InterfaceId, address: IpAddr) -> Option<Adjacency> {
-        let mac = *self.neighbours.get(&(interface, number(address)))?;
-        Some(Adjacency { interface, mac })
+    pub fn neighbour(&self, interface: InterfaceId, address: IpAddr) -> Option<&Adjacency> {
+        self.neighbours.get(&(interface, number(address)))
+    }
+}
+
+impl Adjacency {
+    /// A neighbour with the Ethernet address `mac`, on the link of `out`.
+    pub fn new(mac: Mac, out: &OutInterface) -> Self {
+        let mut addresses = [0; 12];
+        addresses[..6].copy_from_slice(&mac.0);
+        addresses[6..].copy_from_slice(&out.mac.0);
+        Self { addresses, port: out.port, role: out.role, vlan: out.vlan, mtu: out.mtu }
     }
 }
 

@@ -20,7 +20,7 @@ pub use self::text::prometheus;
 ///
 /// # Errors
 /// When the address can't be listened on.
-pub fn serve(listen: SocketAddr, board: Board, cpus: Cpus) -> anyhow::Result<()> {
+pub fn serve(listen: SocketAddr, board: Board, cpus: &Cpus) -> anyhow::Result<()> {
     cpus.spawn("metrics", figures::server(listen, router(board))?)?;
     Ok(())
 }

@@ -13,8 +13,6 @@ use calumma_edge::forward::thread::{Routes, SlowThread};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::Worker;
 use dpdk::{Burst, Eal, Mempool};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 
 /// Host ports 0 and 1, fabric ports 2 (untagged) and 3 (VLAN 100).
 pub(crate) const CONFIG: &str = r#"
@@ -79,9 +77,7 @@ pub(crate) fn mac(port: usize) -> Mac {
 fn eal() -> &'static Eal {
     static EAL: OnceLock<Eal> = OnceLock::new();
     EAL.get_or_init(|| {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
-        let cpu = (0..CpuSet::count()).find(|&cpu| allowed.is_set(cpu).unwrap()).unwrap();
-        let lcores = format!("0@{cpu}");
+        let lcores = format!("0@{}", core_affinity::get_core_ids().unwrap()[0].id);
         let quiet = ["--no-huge", "-m", "768", "--no-pci", "--no-shconf", "--no-telemetry"];
         Eal::init(&[&quiet[..], &["--lcores", &lcores]].concat()).unwrap()
     })
@@ -175,7 +171,7 @@ impl Edge {
                 burst.push(self.pool.alloc_with(frame).unwrap()).unwrap();
             }
             let role = self.config.ports[port].role;
-            self.router.forward(&mut self.worker, port, role, &mut burst);
+            self.router.receive(&mut self.worker, port, role, &mut burst);
             assert!(burst.is_empty());
             sent.extend(self.send());
         }
@@ -190,7 +186,7 @@ impl Edge {
         // What comes back may need the slow path again, to find its next hop.
         for _ in 0..4 {
             self.slow_thread.step(self.now_ns);
-            while self.router.take_returns(&mut self.worker) {
+            while self.router.take_return(&mut self.worker) {
                 sent.extend(self.send());
             }
         }
@@ -207,7 +203,7 @@ impl Edge {
     fn send(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
         for (port, out) in self.router.out().iter_mut().enumerate() {
-            for mbuf in out.drain() {
+            for mbuf in out.packets.drain() {
                 self.worker.counters.transmitted += 1;
                 sent.push((port, mbuf.data().to_vec()));
             }

@@ -1,0 +1,204 @@
+//! Packets that are routed like most others, recognised by few comparisons: untagged, to the switch's own Ethernet
+//! address, whole, with a TTL left, between unicast addresses that go over links. All others are for
+//! [`decide`](super::decide) to read header by header.
+
+use super::address::Mac;
+use super::header::{ETHERNET, IPV4, IPV6};
+
+const IPV4_END: usize = ETHERNET + IPV4;
+const IPV6_END: usize = ETHERNET + IPV6;
+
+/// A plain packet: where to, and the length of its IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plain {
+    /// IPv4: the destination as a number.
+    V4(u32, u16),
+    /// IPv6: the destination as on the wire.
+    V6([u8; 16], u16),
+}
+
+/// What plain packets of a port look like.
+#[derive(Clone, Copy, Debug)]
+pub struct Template {
+    /// The port's Ethernet address in the lower six bytes, as read from a frame.
+    to: u64,
+}
+
+impl Template {
+    /// Packets to this Ethernet address.
+    pub fn new(mac: Mac) -> Self {
+        let [a, b, c, d, e, f] = mac.0;
+        Self { to: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) }
+    }
+
+    /// Gives a packet's destination if it is plain. Its IPv4 header's checksum is right then.
+    #[inline(always)]
+    pub fn read(self, bytes: &[u8], wire_len: usize) -> Option<Plain> {
+        let header = bytes.first_chunk::<IPV4_END>()?;
+        let to_station = (u64_at(header, 0) ^ self.to) & 0xFFFF_FFFF_FFFF;
+        // EtherType, version and, of IPv4, the length of the header.
+        let kind = u32_at(header, 12);
+        if to_station | u64::from((kind ^ u32::from_le_bytes([8, 0, 0x45, 0])) & 0xFF_FFFF) == 0 {
+            return plain4(header, wire_len);
+        }
+        let ipv6 = (kind ^ u32::from_le_bytes([0x86, 0xDD, 0x60, 0])) & 0xF0_FFFF;
+        if to_station | u64::from(ipv6) == 0 {
+            return plain6(bytes.first_chunk()?, wire_len);
+        }
+        None
+    }
+}
+
+#[inline(always)]
+fn plain4(header: &[u8; IPV4_END], wire_len: usize) -> Option<Plain> {
+    let total_len = u16::from_be_bytes([header[16], header[17]]);
+    let whole = (usize::from(total_len) >= IPV4) & (usize::from(total_len) + ETHERNET <= wire_len);
+    // In any order of bytes: the sum of 16-bit words, one's complement.
+    let sum = (0..IPV4).step_by(4).map(|at| u64::from(u32_at(header, ETHERNET + at))).sum::<u64>();
+    let sum = (sum >> 32) + (sum & 0xFFFF_FFFF);
+    let sum = (sum >> 16) + (sum & 0xFFFF);
+    let sum = (sum >> 16) + (sum & 0xFFFF);
+    let sum = (sum >> 16) + (sum & 0xFFFF);
+    let (ttl, from, to) = (header[22], header[26], header[30]);
+    let plain = whole & (sum == 0xFFFF) & (ttl > 1) & unicast4(from) & unicast4(to);
+    plain.then(|| Plain::V4(u32_at(header, 30).swap_bytes(), total_len))
+}
+
+#[inline(always)]
+fn plain6(header: &[u8; IPV6_END], wire_len: usize) -> Option<Plain> {
+    let total_len = IPV6 + usize::from(u16::from_be_bytes([header[18], header[19]]));
+    let whole = total_len + ETHERNET <= wire_len;
+    let (hop_limit, from, to) = (header[21], header[22], header[38]);
+    let plain = whole & (hop_limit > 1) & unicast6(from) & unicast6(to);
+    let total_len = u16::try_from(total_len).ok().filter(|_| plain)?;
+    header.last_chunk().map(|to| Plain::V6(*to, total_len))
+}
+
+/// Whether an IPv4 address goes over links to one station, by its first byte: not 0, 127 or 224 and above.
+#[inline(always)]
+fn unicast4(first: u8) -> bool {
+    (first.wrapping_sub(1) < 223) & (first != 127)
+}
+
+/// Whether an IPv6 address is a global or a unique local one (2000::/3, fc00::/7), by its first byte.
+#[inline(always)]
+fn unicast6(first: u8) -> bool {
+    (first >> 5 == 1) | (first >> 1 == 0x7E)
+}
+
+#[inline(always)]
+fn u32_at(header: &[u8; IPV4_END], at: usize) -> u32 {
+    u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}
+
+#[inline(always)]
+fn u64_at(header: &[u8; IPV4_END], at: usize) -> u64 {
+    u64::from(u32_at(header, at)) | u64::from(u32_at(header, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::header::{self, checksum};
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn v4() -> Vec<u8> {
+        let mut frame = MAC.to_vec();
+        frame.extend_from_slice(&[2, 0, 0, 0, 0, 1, 8, 0]);
+        let mut ip = [0x45, 3, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2, 10, 2, 0, 3];
+        let sum = checksum(&ip);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        frame.extend_from_slice(&ip);
+        frame.resize(14 + 28, 0);
+        frame
+    }
+
+    fn v6() -> Vec<u8> {
+        let mut frame = MAC.to_vec();
+        frame.extend_from_slice(&[2, 0, 0, 0, 0, 1, 0x86, 0xDD, 0x60, 1, 2, 3, 0, 8, 17, 64]);
+        for last in [1, 2] {
+            frame.extend_from_slice(&[0xFD, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        frame.resize(14 + 48, 0);
+        frame
+    }
+
+    fn read(frame: &[u8]) -> Option<Plain> {
+        Template::new(Mac(MAC)).read(frame, frame.len())
+    }
+
+    #[test]
+    fn plain_packets_are_recognised() {
+        assert_eq!(read(&v4()), Some(Plain::V4(0x0A02_0003, 28)));
+        let to = *v6().get(38..).and_then(|rest| rest.first_chunk()).unwrap();
+        assert_eq!(read(&v6()), Some(Plain::V6(to, 48)));
+    }
+
+    #[test]
+    fn all_others_are_not() {
+        // Station, EtherType, version, length of the header, of the packet, TTL, checksum, either address.
+        let v4_changes = [(0, 3), (5, 8), (13, 6), (14, 0x65), (14, 0x46), (17, 29), (22, 1)];
+        let more = [(22, 63), (26, 0), (26, 127), (26, 224), (30, 127), (30, 224), (30, 255)];
+        for (at, value) in v4_changes.into_iter().chain(more) {
+            let mut frame = v4();
+            frame[at] = value;
+            if at != 22 || value == 1 {
+                frame[24..26].fill(0);
+                let sum = checksum(&frame[14..34]);
+                frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            }
+            assert_eq!(read(&frame), None, "byte {at}: {value}");
+        }
+        for (at, value) in [(0, 3), (13, 6), (14, 0x40), (19, 9), (21, 1), (22, 0xFE), (38, 0xFF)] {
+            let mut frame = v6();
+            frame[at] = value;
+            assert_eq!(read(&frame), None, "byte {at}: {value}");
+        }
+        assert_eq!((read(&v4()[..41]), read(&v6()[..53]), read(&[])), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn plain_packets_are_what_their_headers_say(
+            version6: bool,
+            changes in prop::collection::vec((0usize..54, any::<u8>()), 0..3),
+            right_checksum: bool,
+            cut in 0usize..30,
+            more in 0usize..30,
+        ) {
+            let mut frame = if version6 { v6() } else { v4() };
+            for (at, value) in changes {
+                if let Some(byte) = frame.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            if right_checksum && !version6 {
+                frame[24..26].fill(0);
+                let sum = checksum(&frame[14..34]);
+                frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            }
+            frame.truncate(frame.len() - cut);
+            let wire_len = frame.len() + more;
+            let link = header::link(&frame, None);
+            match Template::new(Mac(MAC)).read(&frame, wire_len) {
+                Some(Plain::V4(to, total_len)) => {
+                    let ip = header::v4(&frame, 14, wire_len).unwrap();
+                    prop_assert_eq!((to, usize::from(total_len)), (ip.to.into(), ip.total_len));
+                    prop_assert!(ip.ttl > 1 && ip.header_len == 20);
+                    prop_assert_eq!(link.unwrap().ether_type, 0x0800);
+                }
+                Some(Plain::V6(to, total_len)) => {
+                    let ip = header::v6(&frame, 14, wire_len).unwrap();
+                    prop_assert_eq!((to, usize::from(total_len)), (ip.to.octets(), ip.total_len));
+                    prop_assert!(ip.hop_limit > 1);
+                    prop_assert!(!ip.from.is_unicast_link_local() && !ip.to.is_multicast());
+                    prop_assert_eq!(link.unwrap().ether_type, 0x86DD);
+                }
+                None => {}
+            }
+        }
+    }
+}
