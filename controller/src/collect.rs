@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::Message;
 use calumma_epoch::EpochClock;
-use calumma_wire::Message;
 
 use crate::analyse::{DecodedIngress, EdgeEnd, EdgeInput, EpochInput};
 

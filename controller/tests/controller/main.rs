@@ -14,5 +14,6 @@ mod metrics;
 mod program;
 mod shifting;
 mod stories;
+mod versions;
 mod webhooks;
 mod world;

@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::Message;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_wire::Message;
 use common::{Edge, Folder, free_address, iperf3_server, listen, status_when, totals, welcome};
 
 /// Runs a command line to its end and gives what it printed.

@@ -10,9 +10,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::Message;
 use calumma_edge::control::unix_ns;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_wire::Message;
 use common::{EAL, Edge, Folder, get, listen, status_when, totals, welcome};
 use serde_json::Value;
 

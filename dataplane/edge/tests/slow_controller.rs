@@ -7,9 +7,9 @@ use std::net::TcpListener;
 use std::sync::mpsc::channel;
 
 use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::Message;
 use calumma_edge::status::Status;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_wire::Message;
 use common::{EAL, Edge, Folder, listen, status_when, totals, welcome};
 
 /// What the switch may hold, as it is configured, in bytes.

@@ -1,0 +1,353 @@
+//! What a reader of frames may rely on, whatever comes over the wire.
+
+mod samples;
+
+use calumma_chamelemon::frames::{Defects, FrameReader, Ingress, Message, Upstream, check_layout};
+use calumma_chamelemon::{Attention, IngressGroup, Layout};
+use calumma_sketch::fermat::Lanes;
+use calumma_sketch::{AnyKey, FermatSketch, FlowKey, HashFamily, TowerSketch};
+use calumma_wire::{HEADER_BYTES, Marking, Outcome, Problem, SwitchKind, VERSION};
+use proptest::prelude::*;
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_stream_cut_anywhere_gives_the_same_messages() {
+    let layout = samples::layout();
+    let messages: Vec<_> = samples::messages().into_iter().map(|(_, message)| message).collect();
+    let stream: Vec<u8> = messages.iter().flat_map(encoded).collect();
+    for piece in [1, 2, 3, 7, 8, 64, 1000, stream.len()] {
+        let mut reader = FrameReader::new();
+        let mut read = Vec::new();
+        for bytes in stream.chunks(piece) {
+            reader.push(bytes);
+            while let Some(message) = reader.next(Some(&layout)).unwrap() {
+                read.push(message);
+            }
+        }
+        assert_eq!(read, messages, "in pieces of {piece} bytes");
+    }
+}
+
+#[test]
+fn sketches_are_refused_before_the_layout_is_agreed_on() {
+    for (name, message) in samples::messages() {
+        let read = Message::decode(&encoded(&message), None);
+        let is_sketch = matches!(message, Message::Ingress(_) | Message::Egress(_));
+        assert_eq!(read.is_err(), is_sketch, "{name}");
+    }
+}
+
+#[test]
+fn a_frame_cut_at_any_byte_names_the_field_that_is_cut() {
+    let layout = samples::layout();
+    for (name, message) in samples::messages() {
+        let bytes = encoded(&message);
+        for end in HEADER_BYTES..bytes.len() {
+            let mut cut = bytes[..end].to_vec();
+            let length = (end - 4) as u32;
+            cut[..4].copy_from_slice(&length.to_le_bytes());
+            let error = Message::decode(&cut, Some(&layout)).unwrap_err();
+            assert!(matches!(error.problem, Problem::Short { .. }), "{name} at {end}: {error}");
+            assert!(error.offset <= end, "{name} at {end}: {error}");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        longer[..4].copy_from_slice(&((bytes.len() - 3) as u32).to_le_bytes());
+        let error = Message::decode(&longer, Some(&layout)).unwrap_err();
+        assert_eq!(error.problem, Problem::LeftOver(1), "{name}");
+    }
+}
+
+#[test]
+fn a_bucket_that_is_no_sum_is_named_by_its_place() {
+    let layout = samples::layout();
+    let (ingress, _) = samples::groups(9);
+    let mut upstream = FermatSketch::new(layout.upstream_shape());
+    let key = FlowKey::from_words(0x7BCD_1234, 0x0A02_0001, 443, 6);
+    upstream.insert(&HashFamily::new(&samples::hash_key()), &key, 1);
+    let first = upstream.buckets().iter().position(|bucket| !bucket.is_zero()).unwrap();
+    let side =
+        Ingress { upstream: Upstream::undecoded(upstream), ..samples::with_hh_flows(&ingress, 9) };
+    let mut bytes = encoded(&Message::Ingress(Box::new(side)));
+    // The first fragment of the flow's three buckets: four columns, sent as they are.
+    let columns = [0x34, 0x12, 0xCD, 0x7B].map(|byte| [1, byte, byte, byte]).concat();
+    let start = bytes.windows(16).position(|window| window == columns).unwrap();
+    bytes[start..start + 16].copy_from_slice(&[1, 0xFF, 0xFF, 0xFF].repeat(4));
+    let error = Message::decode(&bytes, Some(&layout)).unwrap_err();
+    let bitmap = 1 + (3 * layout.upstream_buckets as usize).div_ceil(8);
+    // In the body, which follows the envelope's fields: no counter is sent.
+    assert_eq!(error.offset, start - bitmap - HEADER_BYTES - 28);
+    let message = error.to_string();
+    assert!(message.contains(&format!("upstream encoder: bucket {first} holds a sum")), "{error}");
+}
+
+/// A switch that is told `keys = "dual"` and one that is not don't take each other's sketches for
+/// their own.
+#[test]
+fn sketches_of_the_other_kind_of_key_are_refused() {
+    let kinds = [
+        (samples::dual_messages(), samples::layout()),
+        (samples::messages(), samples::dual_layout()),
+    ];
+    for (messages, other) in kinds {
+        for (name, message) in messages {
+            let sketches = matches!(message, Message::Ingress(_) | Message::Egress(_));
+            let read = Message::decode(&encoded(&message), Some(&other));
+            assert_eq!(read.is_err(), sketches, "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_attention_that_does_not_fit_the_layout_is_refused() {
+    let message = samples::messages().into_iter().find_map(|(_, message)| match message {
+        Message::Ingress(side) => Some(side),
+        _ => None,
+    });
+    let mut side = *message.unwrap();
+    side.attention.partition.hl += 1;
+    let bytes = encoded(&Message::Ingress(Box::new(side)));
+    let error = Message::decode(&bytes, Some(&samples::layout())).unwrap_err();
+    assert!(error.to_string().contains("hh + hl + ll = 13"), "{error}");
+}
+
+/// The HH flowset of a side that has one.
+fn hh_flows(side: &mut Ingress) -> &mut Vec<(FlowKey, i64)> {
+    side.upstream.get_mut().unwrap().hh_flows.as_mut().unwrap()
+}
+
+/// 25,000 flows at one of four edges of the paper's sizes, as many of them heavy-hitter candidates
+/// as fill the HH encoder to `load`; keys without any structure.
+fn busy_side(load: f64) -> Ingress {
+    let layout = Layout::default();
+    let attention = Attention { t_h: 2, ..Attention::healthy(&layout, 512) };
+    let family = HashFamily::new(&samples::hash_key());
+    let mut group = IngressGroup::new(&layout, attention, 1).unwrap();
+    let candidates = (load * 3.0 * 3584.0) as u32;
+    for flow in 0..25_000_u32 {
+        let word = |salt: u32| (flow ^ salt).wrapping_mul(0x9E37_79B9).rotate_left(15) ^ salt;
+        let key = FlowKey::from_words(word(1), word(0x55AA), word(0x1234_5678), 6);
+        let hashes = family.hash(&key);
+        // Those that share counters with others become candidates by themselves.
+        let packets = if flow < candidates / 2 { 3 + flow % 40 } else { 1 };
+        (0..packets).for_each(|_| {
+            group.record(&key, &hashes);
+        });
+    }
+    let mut side = samples::with_hh_flows(&group, 1);
+    assert!(hh_flows(&mut side).len() > candidates as usize / 2);
+    side
+}
+
+#[test]
+fn packed_sketches_come_out_as_they_went_in_and_damage_to_them_is_refused() {
+    let layout = Layout::default();
+    let side = busy_side(0.5);
+    let message = Message::Ingress(Box::new(side));
+    let bytes = encoded(&message);
+    let raw = 32_768 + 2 * 16_384 + 3 * 4096 * 20;
+    assert!(bytes.len() * 2 < raw, "{} of {raw} bytes", bytes.len());
+    assert_eq!(Message::decode(&bytes, Some(&layout)), Ok(Some(message.clone())));
+    for at in (100..bytes.len()).step_by(997) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x5A;
+        if let Err(error) = Message::decode(&damaged, Some(&layout)) {
+            assert!(error.offset <= bytes.len() && error.to_string().starts_with("byte "));
+        }
+    }
+}
+
+#[test]
+fn flows_that_no_encoder_holds_are_refused() {
+    let (ingress, _) = samples::groups(9);
+    let side = samples::with_hh_flows(&ingress, 9);
+    let refused = |change: fn(&mut Vec<(FlowKey, i64)>)| {
+        let mut side = side.clone();
+        change(hh_flows(&mut side));
+        let bytes = encoded(&Message::Ingress(Box::new(side)));
+        Message::decode(&bytes, Some(&samples::layout())).unwrap_err().to_string()
+    };
+    assert!(refused(|flows| flows.push(flows[0])).contains("flow 1 is not beyond the one before"));
+    assert!(refused(|flows| flows[0].1 = -1).contains("flow 0 has 4294967295 packets"));
+    let many = refused(|flows| flows.extend((0..13).map(|n| (FlowKey::from_words(n, 0, 0, 6), 1))));
+    assert!(many.contains("at most 12 come out of the HH encoder"), "{many}");
+}
+
+#[test]
+fn an_idle_switch_sends_next_to_nothing() {
+    let layout = Layout::default();
+    let attention = Attention::healthy(&layout, 512);
+    let group = IngressGroup::<FlowKey>::new(&layout, attention, 1).unwrap();
+    let side = samples::with_hh_flows(&group, 1);
+    assert!(encoded(&Message::Ingress(Box::new(side))).len() < 128);
+}
+
+#[test]
+fn a_layout_whose_sketches_fit_no_frame_is_refused() {
+    assert_eq!(check_layout(&Layout::default()), Ok(()));
+    let huge = Layout { upstream_buckets: 1 << 28, ..Layout::default() };
+    assert!(check_layout(&huge).unwrap_err().contains("lower upstream_buckets"));
+}
+
+#[test]
+fn a_quiet_epoch_of_the_papers_sizes_takes_a_small_part_of_its_memory() {
+    let layout = Layout::default();
+    let family = HashFamily::new(&samples::hash_key());
+    let mut classifier = TowerSketch::new(&layout.classifier).unwrap();
+    let mut upstream = FermatSketch::new(layout.upstream_shape());
+    for flow in 0..500 {
+        let key = FlowKey::from_words(0x0A01_0002, 0x0A02_0002, flow << 16 | 80, 6);
+        upstream.insert(&family, &key, 10);
+        (0..10).for_each(|_| {
+            classifier.insert(&family.hash(&key));
+        });
+    }
+    let raw = classifier.bytes() + layout.upstream_shape().total_buckets() * 20;
+    let message = Message::Ingress(Box::new(Ingress {
+        epoch: 1,
+        attention: Attention::healthy(&layout, 512),
+        defects: Defects::default(),
+        packets_in: 5000,
+        counters: Vec::new(),
+        classifier,
+        upstream: Upstream::undecoded(upstream),
+    }));
+    let bytes = encoded(&message);
+    assert!(bytes.len() * 6 < raw, "{} of {raw} bytes", bytes.len());
+    assert_eq!(Message::decode(&bytes, Some(&layout)), Ok(Some(message)));
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Accepted),
+        any::<u64>().prop_map(|earliest| Outcome::TooLate { earliest }),
+        ".{0,200}".prop_map(|reason| Outcome::Invalid { reason }),
+    ]
+}
+
+fn defects() -> impl Strategy<Value = Defects> {
+    any::<(u64, u64, bool)>().prop_map(|(foreign_packets, stall_ns, mixed_attention)| Defects {
+        foreign_packets,
+        stall_ns,
+        mixed_attention,
+    })
+}
+
+fn side() -> impl Strategy<Value = Message> {
+    let flows = prop::collection::vec((any::<[u8; 13]>(), 1i32..1000), 0..30);
+    let counters = prop::collection::vec(("[a-z.]{1,30}", any::<u64>()), 0..20);
+    let hh_flows = prop::option::of(prop::collection::btree_map(
+        any::<[u8; 13]>().prop_map(FlowKey::from_bytes),
+        1i64..1 << 31,
+        0..12,
+    ));
+    (any::<u64>(), defects(), any::<u64>(), counters, flows, hh_flows).prop_map(
+        |(epoch, defects, packets_in, counters, flows, hh_flows)| {
+            let hh_flows: Option<Vec<_>> = hh_flows.map(|flows| flows.into_iter().collect());
+            let layout = samples::layout();
+            let family = HashFamily::new(&samples::hash_key());
+            let mut classifier = TowerSketch::new(&layout.classifier).unwrap();
+            let mut upstream = FermatSketch::new(layout.upstream_shape());
+            // Flows of the HH encoder are sent in place of its buckets.
+            let parts = samples::attention().partition;
+            let part = if hh_flows.is_some() { parts.hl_part() } else { upstream.whole() };
+            for (key, packets) in flows {
+                let key = FlowKey::from_bytes(key);
+                upstream.insert_into(&part, &key, &family.hash(&key), packets);
+                classifier.insert(&family.hash(&key));
+            }
+            let attention = samples::attention();
+            Message::Ingress(Box::new(Ingress {
+                epoch,
+                attention,
+                defects,
+                packets_in,
+                counters,
+                classifier,
+                upstream: AnyKey::Ipv4(Upstream { encoder: upstream, hh_flows }),
+            }))
+        },
+    )
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (".{0,16}", any::<bool>(), ".{0,200}").prop_map(|(edge, tofino, program)| {
+            let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
+            let marking = Marking { carrier: edge.clone(), tunnels: edge.clone() };
+            Message::Hello { edge, kind, program, holding: None, marking }
+        }),
+        any::<[u64; 3]>().prop_map(|[sent_ns, received_ns, answered_ns]| Message::Echo {
+            sent_ns,
+            received_ns,
+            answered_ns,
+        }),
+        (any::<u64>(), outcome())
+            .prop_map(|(effective_epoch, outcome)| Message::Applied { effective_epoch, outcome }),
+        any::<(u64, u64)>()
+            .prop_map(|(epoch, late_packets)| Message::Sealed { epoch, late_packets }),
+        ".{0,200}".prop_map(|reason| Message::Refused { reason }),
+        side(),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_message_comes_out_as_it_went_in(message in message()) {
+        let read = Message::decode(&encoded(&message), Some(&samples::layout()));
+        prop_assert_eq!(read, Ok(Some(message.clone())));
+        let mut older = Vec::new();
+        prop_assert!(message.to_wire().encode_as(5, &mut older));
+        let read = Message::decode(&older, Some(&samples::layout()));
+        prop_assert_eq!(read, Ok(Some(message)));
+    }
+
+    #[test]
+    fn arbitrary_bytes_give_one_error_that_names_place_and_reason(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        if let Err(error) = Message::decode(&bytes, Some(&samples::layout())) {
+            prop_assert!(error.offset <= bytes.len());
+            prop_assert!(error.to_string().starts_with("byte "));
+        }
+        let mut reader = FrameReader::new();
+        reader.push(&bytes);
+        while let Ok(Some(_)) = reader.next(None) {}
+    }
+
+    #[test]
+    fn arbitrary_bodies_of_every_kind_never_panic(
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 0x81, 0x82, 0x83, 0x84, 0x85]),
+        version in prop::sample::select(vec![5u8, VERSION]),
+        body in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let mut bytes = ((body.len() + 4) as u32).to_le_bytes().to_vec();
+        bytes.extend([0x1A, 0xCA, version, kind]);
+        bytes.extend(body);
+        if let Err(error) = Message::decode(&bytes, Some(&samples::layout())) {
+            prop_assert!(error.offset <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn a_damaged_frame_is_read_or_refused_but_never_panics(
+        which in 0..samples::messages().len(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = encoded(&samples::messages()[which].1);
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Ok(Some(message)) = Message::decode(&bytes, Some(&samples::layout())) {
+            // What could be read says the same when written and read again.
+            let again = Message::decode(&encoded(&message), Some(&samples::layout()));
+            prop_assert_eq!(again, Ok(Some(message)));
+        }
+    }
+}
