@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 
+use calumma_chamelemon::frames::Message;
 use calumma_controller::analyse::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_controller::attention::{Bounds, Observation, Planner};
 use calumma_controller::collect::{Collector, Step};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{FermatSketch, HashKey};
-use calumma_wire::Message;
 
 use crate::measure::{Case, Figure, Watch};
 use crate::network::{HASH_KEY, Keys, Network};
@@ -32,7 +32,8 @@ fn micros(run: impl FnOnce()) -> f64 {
 
 /// Reads a frame that was written by this program.
 fn read(frame: &[u8], network: &Network) -> Message {
-    Message::decode(frame, Some(&network.layout)).expect("a sound frame")
+    let message = Message::decode(frame, Some(&network.layout)).expect("a sound frame");
+    message.expect("a frame of ChameleMon")
 }
 
 /// Every step on the way from sketches to attention, and what nobody waits for.

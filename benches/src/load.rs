@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
+use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_controller::report::{EpochReport, Timing};
 use calumma_epoch::EpochClock;
-use calumma_wire::{FrameReader, Marking, Message, SwitchKind};
+use calumma_wire::{Marking, SwitchKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
@@ -24,8 +25,8 @@ use tokio::net::TcpStream;
 
 use crate::network::{HASH_KEY, Keys, Network};
 
-/// Bytes before the epoch's number in the frames that have one: length, magic, version, kind.
-const EPOCH_AT: usize = 8;
+/// Bytes before the epoch's number in the frames that have one: length, magic, version, kind, system.
+const EPOCH_AT: usize = 9;
 
 /// Epochs at either end that are not counted: edges join and leave there.
 const MARGIN: usize = 4;

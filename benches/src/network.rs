@@ -1,10 +1,9 @@
 //! One epoch of a network of edges, as the groups that measured it.
 
+use calumma_chamelemon::frames::{Defects, Egress, EgressSide, Ingress, IngressSide, Message};
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout, Partition, SampleRate};
 use calumma_sketch::{FermatSketch, FlowKey, HashFamily, HashKey};
-use calumma_wire::{
-    Defects, Egress, Ingress, Message, SideHead, Upstream, encode_egress, encode_ingress,
-};
+use calumma_wire as wire;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -140,45 +139,40 @@ impl Network {
         self.edges[edge].egress.downstream()
     }
 
+    fn ingress_side(&self, edge: usize, epoch: u64) -> IngressSide<'_, FlowKey> {
+        let Edge { ingress, packets_in, .. } = &self.edges[edge];
+        let side = IngressSide::of_group(epoch, ingress, *packets_in, Defects::default());
+        IngressSide { attention: &self.attention, ..side }
+    }
+
+    fn egress_side(&self, edge: usize, epoch: u64) -> EgressSide<'_, FlowKey> {
+        let Edge { egress, packets_out, .. } = &self.edges[edge];
+        let side = EgressSide::of_group(epoch, egress, *packets_out, Defects::default());
+        EgressSide { attention: &self.attention, ..side }
+    }
+
     /// An edge's ingress side as a controller has it that decodes it itself.
     pub fn ingress(&self, edge: usize, epoch: u64) -> Ingress {
-        let Edge { ingress, packets_in, .. } = &self.edges[edge];
-        Ingress {
-            epoch,
-            attention: self.attention,
-            defects: Defects::default(),
-            packets_in: *packets_in,
-            counters: Vec::new(),
-            classifier: ingress.classifier().clone(),
-            upstream: Upstream::undecoded(ingress.upstream().clone()),
-        }
+        self.ingress_side(edge, epoch).to_ingress()
     }
 
     /// An edge's egress side.
     pub fn egress(&self, edge: usize, epoch: u64) -> Egress {
-        let Edge { egress, packets_out, .. } = &self.edges[edge];
-        Egress {
-            epoch,
-            attention: self.attention,
-            defects: Defects::default(),
-            packets_out: *packets_out,
-            counters: Vec::new(),
-            downstream: egress.downstream().clone().into(),
-        }
+        self.egress_side(edge, epoch).to_egress()
     }
 
     /// The frames of an edge's ingress side, egress side and seal, as the edge switch sends them.
     pub fn frames(&self, edge: usize, epoch: u64) -> [Vec<u8>; 3] {
-        let Edge { ingress, packets_in, egress, packets_out, hh_flows } = &self.edges[edge];
-        let (attention, defects) = (&self.attention, &Defects::default());
-        let head = |packets| SideHead { epoch, attention, defects, packets, counters: &[] };
-        let mut frames = [const { Vec::new() }; 3];
-        let (classifier, upstream) = (ingress.classifier(), ingress.upstream());
-        let flows = Some(hh_flows.as_slice());
-        encode_ingress(&mut frames[0], &head(*packets_in), classifier, upstream, flows);
-        encode_egress(&mut frames[1], &head(*packets_out), egress.downstream());
-        Message::Sealed { epoch, late_packets: 0 }.encode(&mut frames[2]);
-        frames
+        let ingress = self.ingress_side(edge, epoch).to_wire(Some(&self.edges[edge].hh_flows));
+        let egress = self.egress_side(edge, epoch).to_wire();
+        let sealed = Message::Sealed { epoch, late_packets: 0 }.to_wire();
+        let sides = [ingress, egress].map(|side| wire::Message::Side(Box::new(side)));
+        let [ingress, egress] = sides;
+        [ingress, egress, sealed].map(|message| {
+            let mut frame = Vec::new();
+            message.encode(&mut frame);
+            frame
+        })
     }
 
     /// Bytes of an edge's groups as they lie in a switch: counters and buckets, none left out.

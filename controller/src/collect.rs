@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use calumma_analysis::NodeEnd;
 use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::Message;
 use calumma_epoch::EpochClock;
-use calumma_wire::Message;
 
 use crate::analyse::{DecodedIngress, EdgeInput, EpochInput};
 

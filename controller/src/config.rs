@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use calumma_archive::ArchiveSection;
+use calumma_chamelemon::frames::check_layout;
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::HashKey;
-use calumma_wire::{MAX_NAME_BYTES, check_layout};
+use calumma_wire::MAX_NAME_BYTES;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

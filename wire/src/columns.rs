@@ -36,12 +36,12 @@ thread_local! {
 }
 
 /// Most bytes that a column of `length` bytes takes.
-pub(crate) fn most_column_bytes(length: usize) -> usize {
+pub fn most_column_bytes(length: usize) -> usize {
     1 + length
 }
 
 /// Appends a column.
-pub(crate) fn put_column(out: &mut Vec<u8>, column: &[u8]) {
+pub fn put_column(out: &mut Vec<u8>, column: &[u8]) {
     if column.iter().all(|&byte| byte == 0) {
         return put_u8(out, ZEROS);
     }
@@ -74,7 +74,10 @@ fn pack(
 }
 
 /// Reads a column into `column`, of whose length it must be.
-pub(crate) fn read_column(
+///
+/// # Errors
+/// Where the bytes are no such column.
+pub fn read_column(
     body: &mut Body,
     field: &'static str,
     column: &mut [u8],
@@ -108,7 +111,7 @@ pub(crate) fn read_column(
 }
 
 /// Appends the `width` low bytes of every word, column by column.
-pub(crate) fn put_words(
+pub fn put_words(
     out: &mut Vec<u8>,
     width: usize,
     words: impl ExactSizeIterator<Item = u32> + Clone,
@@ -122,7 +125,10 @@ pub(crate) fn put_words(
 }
 
 /// Reads `number` words of which the `width` low bytes were sent.
-pub(crate) fn read_words(
+///
+/// # Errors
+/// Where the bytes are no such columns.
+pub fn read_words(
     body: &mut Body,
     field: &'static str,
     width: usize,

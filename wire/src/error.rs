@@ -1,12 +1,12 @@
 //! What is wrong with a frame, and where.
 
-use crate::frame::{MAGIC, VERSION};
+use crate::frame::{MAGIC, OLDEST_VERSION, VERSION};
 
-/// A frame that can't be read: which kind it is, at which byte the trouble begins, and what it is.
+/// A frame or a body that can't be read: which kind it is, at which byte the trouble begins, and what it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset} of {frame}: {problem}")]
 pub struct DecodeError {
-    /// Bytes from the start of the frame (its length field) to what can't be read.
+    /// Bytes from the start of the frame (its length field) or body to what can't be read.
     pub offset: usize,
     /// The kind of the frame with its article, as far as it is known.
     pub frame: &'static str,
@@ -45,16 +45,13 @@ pub enum Problem {
     Magic(u16),
     /// A program of another protocol version talks.
     #[error(
-        "the peer speaks version {0} of the protocol, this program version {VERSION}: run the same \
-         release on both"
+        "the peer speaks version {0} of the protocol, this program versions {OLDEST_VERSION} to \
+         {VERSION}: run the same release on both, or two that follow each other"
     )]
     Version(u8),
     /// A kind of frame that this version doesn't have.
     #[error("there is no frame of kind {0:#04x}")]
     Kind(u8),
-    /// A sketch frame came before the layout was agreed on.
-    #[error("sketches before the layout is agreed on")]
-    NoLayout,
     /// A field holds something that it can't.
     #[error("{field}: {why}")]
     Value {

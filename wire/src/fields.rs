@@ -1,13 +1,11 @@
 //! Groups of fields that several messages share.
 
-use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::Guards;
-use calumma_sketch::{Arithmetic, Insertion, KeyKind, Level, tower};
 
-use crate::body::{Body, put_text, put_u8, put_u16, put_u32, put_u64};
+use crate::body::{Body, put_bytes, put_text, put_u8, put_u16, put_u64};
 use crate::error::DecodeError;
-use crate::frame::check_layout;
-use crate::{MAX_COUNTERS, MAX_NAME_BYTES, MAX_TEXT_BYTES};
+use crate::system::{Offer, SystemId, SystemSetup};
+use crate::{MAX_COUNTERS, MAX_NAME_BYTES, MAX_SYSTEMS, MAX_TEXT_BYTES};
 
 /// What kind of switch an edge is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,36 +40,82 @@ impl SwitchKind {
     }
 }
 
-/// What makes an edge's measurement of an epoch untrustworthy. All zero in a sound epoch.
+/// What a node does in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Defects {
-    /// Packets that carried a hierarchy without buckets in this epoch: marked by a switch under
-    /// another attention, or by no switch of this deployment.
-    pub foreign_packets: u64,
-    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else 0.
-    pub stall_ns: u64,
-    /// Whether the switch's lcores measured under different attention.
-    pub mixed_attention: bool,
+#[repr(u8)]
+pub enum Role {
+    /// A switch where packets enter and leave the network.
+    #[default]
+    Edge = 0,
+    /// A switch in the middle: packets come from the fabric and go to the fabric.
+    Transit = 1,
+    /// A program on an end host.
+    Host = 2,
 }
 
-impl Defects {
-    /// Whether there is none.
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
+impl Role {
+    /// The name used in configurations, reports and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Edge => "edge",
+            Self::Transit => "transit",
+            Self::Host => "host",
+        }
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_u64(out, self.foreign_packets);
-        put_u64(out, self.stall_ns);
-        put_u8(out, self.mixed_attention.into());
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        put_u8(out, self as u8);
     }
 
     pub(crate) fn decode(body: &mut Body) -> Result<Self, DecodeError> {
-        Ok(Self {
-            foreign_packets: body.u64("foreign packets")?,
-            stall_ns: body.u64("stall")?,
-            mixed_attention: body.flag("mixed attention")?,
-        })
+        let offset = body.offset();
+        match body.u8("role")? {
+            0 => Ok(Self::Edge),
+            1 => Ok(Self::Transit),
+            2 => Ok(Self::Host),
+            other => Err(body.wrong(offset, "role", format_args!("{other} is unknown"))),
+        }
+    }
+}
+
+/// Where in a node packets were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum SideKind {
+    /// Packets that entered the network.
+    Ingress = 0,
+    /// Packets that came from the fabric and went back to it.
+    Transit = 1,
+    /// Packets that left the network.
+    Egress = 2,
+    /// Packets at an end host.
+    Host = 3,
+}
+
+impl SideKind {
+    /// The name used in reports and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Transit => "transit",
+            Self::Egress => "egress",
+            Self::Host => "host",
+        }
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        put_u8(out, self as u8);
+    }
+
+    pub(crate) fn decode(body: &mut Body) -> Result<Self, DecodeError> {
+        let offset = body.offset();
+        match body.u8("side")? {
+            0 => Ok(Self::Ingress),
+            1 => Ok(Self::Transit),
+            2 => Ok(Self::Egress),
+            3 => Ok(Self::Host),
+            other => Err(body.wrong(offset, "side", format_args!("{other} is unknown"))),
+        }
     }
 }
 
@@ -149,64 +193,6 @@ impl Marking {
     }
 }
 
-/// What a switch that connects measures by already, so that a controller which has just started
-/// begins with what holds instead of changing it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
-    /// The attention it was told last.
-    pub attention: Attention,
-    /// The epoch from which it holds.
-    pub effective_epoch: u64,
-}
-
-pub(crate) fn put_holding(out: &mut Vec<u8>, holding: Option<&Holding>) {
-    put_u8(out, holding.is_some().into());
-    if let Some(holding) = holding {
-        put_attention(out, &holding.attention);
-        put_u64(out, holding.effective_epoch);
-    }
-}
-
-/// What a switch holds, not yet checked against a layout.
-pub(crate) fn holding(body: &mut Body) -> Result<Option<Holding>, DecodeError> {
-    if !body.flag("whether it measures already")? {
-        return Ok(None);
-    }
-    let attention = attention(body)?;
-    Ok(Some(Holding { attention, effective_epoch: body.u64("effective epoch")? }))
-}
-
-pub(crate) fn put_attention(out: &mut Vec<u8>, attention: &Attention) {
-    put_u32(out, attention.t_h);
-    put_u32(out, attention.t_l);
-    put_u32(out, attention.sample_rate.threshold());
-    put_u32(out, attention.partition.hh);
-    put_u32(out, attention.partition.hl);
-    put_u32(out, attention.partition.ll);
-}
-
-/// The attention, not yet checked against a layout.
-pub(crate) fn attention(body: &mut Body) -> Result<Attention, DecodeError> {
-    let (t_h, t_l) = (body.u32("t_h")?, body.u32("t_l")?);
-    let offset = body.offset();
-    let sample_rate = SampleRate::from_threshold(body.u32("sample rate")?)
-        .map_err(|error| body.wrong(offset, "sample rate", error))?;
-    let partition = Partition {
-        hh: body.u32("hh buckets")?,
-        hl: body.u32("hl buckets")?,
-        ll: body.u32("ll buckets")?,
-    };
-    Ok(Attention { t_h, t_l, sample_rate, partition })
-}
-
-/// The attention that a switch of `layout` measured under.
-pub(crate) fn attention_on(layout: &Layout, body: &mut Body) -> Result<Attention, DecodeError> {
-    let offset = body.offset();
-    let attention = attention(body)?;
-    attention.validate(layout).map_err(|error| body.wrong(offset, "attention", error))?;
-    Ok(attention)
-}
-
 pub(crate) fn put_guards(out: &mut Vec<u8>, guards: &Guards) {
     put_u64(out, guards.clock_ns);
     put_u64(out, guards.flight_ns);
@@ -214,89 +200,6 @@ pub(crate) fn put_guards(out: &mut Vec<u8>, guards: &Guards) {
 
 pub(crate) fn guards(body: &mut Body) -> Result<Guards, DecodeError> {
     Ok(Guards { clock_ns: body.u64("clock guard")?, flight_ns: body.u64("flight guard")? })
-}
-
-pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
-    put_u8(
-        out,
-        match layout.arithmetic {
-            Arithmetic::Prime => 0,
-            Arithmetic::Wrapping => 1,
-        },
-    );
-    put_u8(
-        out,
-        match layout.keys {
-            KeyKind::Ipv4 => 0,
-            KeyKind::Dual => 1,
-        },
-    );
-    put_u8(out, layout.fingerprint.into());
-    put_u32(out, layout.arrays);
-    put_u32(out, layout.upstream_buckets);
-    put_u32(out, layout.downstream_buckets);
-    put_u8(out, layout.classifier.len() as u8);
-    for level in &layout.classifier {
-        put_u32(out, level.bits);
-        put_u32(out, level.counters);
-    }
-    put_u8(
-        out,
-        match layout.insertion {
-            Insertion::Cm => 0,
-            Insertion::Cu => 1,
-        },
-    );
-}
-
-/// A layout that sketches can be built by and frames can hold.
-pub(crate) fn layout(body: &mut Body) -> Result<Layout, DecodeError> {
-    let start = body.offset();
-    let arithmetic = match body.u8("arithmetic")? {
-        0 => Arithmetic::Prime,
-        1 => Arithmetic::Wrapping,
-        other => return Err(body.wrong(start, "arithmetic", format_args!("{other} is unknown"))),
-    };
-    let offset = body.offset();
-    let keys = match body.u8("kind of keys")? {
-        0 => KeyKind::Ipv4,
-        1 => KeyKind::Dual,
-        other => {
-            return Err(body.wrong(offset, "kind of keys", format_args!("{other} is unknown")));
-        }
-    };
-    let fingerprint = body.flag("fingerprint")?;
-    let arrays = body.u32("arrays")?;
-    let upstream_buckets = body.u32("upstream buckets")?;
-    let downstream_buckets = body.u32("downstream buckets")?;
-    let offset = body.offset();
-    let levels = usize::from(body.u8("counter arrays")?);
-    if levels > tower::MAX_LEVELS {
-        let why = format_args!("{levels}, at most {} are allowed", tower::MAX_LEVELS);
-        return Err(body.wrong(offset, "counter arrays", why));
-    }
-    let mut classifier = Vec::with_capacity(levels);
-    for _ in 0..levels {
-        classifier.push(Level::new(body.u32("bits of a counter")?, body.u32("counters")?));
-    }
-    let offset = body.offset();
-    let insertion = match body.u8("insertion")? {
-        0 => Insertion::Cm,
-        1 => Insertion::Cu,
-        other => return Err(body.wrong(offset, "insertion", format_args!("{other} is unknown"))),
-    };
-    let layout = Layout {
-        keys,
-        arithmetic,
-        fingerprint,
-        arrays,
-        upstream_buckets,
-        downstream_buckets,
-        classifier,
-        insertion,
-    };
-    check_layout(&layout).map_err(|why| body.wrong(start, "layout", why))?;
-    Ok(layout)
 }
 
 pub(crate) fn put_counters(out: &mut Vec<u8>, counters: &[(String, u64)]) {
@@ -318,4 +221,83 @@ pub(crate) fn counters(body: &mut Body) -> Result<Vec<(String, u64)>, DecodeErro
     (0..number)
         .map(|_| Ok((body.text("name of a counter", MAX_NAME_BYTES)?, body.u64("counter")?)))
         .collect()
+}
+
+pub(crate) fn put_system(out: &mut Vec<u8>, system: SystemId) {
+    put_u8(out, system.0);
+}
+
+pub(crate) fn system(body: &mut Body) -> Result<SystemId, DecodeError> {
+    Ok(SystemId(body.u8("system")?))
+}
+
+/// Appends a list of what `put` appends, at most [`MAX_SYSTEMS`] entries.
+fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
+    let list = &list[..list.len().min(MAX_SYSTEMS)];
+    put_u8(out, list.len() as u8);
+    list.iter().for_each(|entry| put(out, entry));
+}
+
+fn list<T>(
+    body: &mut Body,
+    field: &'static str,
+    mut read: impl FnMut(&mut Body) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let offset = body.offset();
+    let number = usize::from(body.u8(field)?);
+    if number > MAX_SYSTEMS {
+        let why = format_args!("{number}, at most {MAX_SYSTEMS} are allowed");
+        return Err(body.wrong(offset, field, why));
+    }
+    (0..number).map(|_| read(body)).collect()
+}
+
+pub(crate) fn put_offers(out: &mut Vec<u8>, offers: &[Offer]) {
+    put_list(out, offers, |out, offer| {
+        put_system(out, offer.system);
+        put_u8(out, offer.lowest);
+        put_u8(out, offer.highest);
+    });
+}
+
+pub(crate) fn offers(body: &mut Body) -> Result<Vec<Offer>, DecodeError> {
+    list(body, "number of systems", |body| {
+        let system = system(body)?;
+        Ok(Offer {
+            system,
+            lowest: body.u8("lowest version")?,
+            highest: body.u8("highest version")?,
+        })
+    })
+}
+
+pub(crate) fn put_holding(out: &mut Vec<u8>, holding: &[(SystemId, Vec<u8>)]) {
+    put_list(out, holding, |out, (system, bytes)| {
+        put_system(out, *system);
+        put_bytes(out, bytes);
+    });
+}
+
+pub(crate) fn holding(body: &mut Body) -> Result<Vec<(SystemId, Vec<u8>)>, DecodeError> {
+    list(body, "number of systems held", |body| Ok((system(body)?, body.blob("what it holds")?)))
+}
+
+pub(crate) fn put_setups(out: &mut Vec<u8>, setups: &[SystemSetup]) {
+    put_list(out, setups, |out, setup| {
+        put_system(out, setup.system);
+        put_u8(out, setup.version);
+        put_bytes(out, &setup.setup);
+        put_bytes(out, &setup.plan);
+    });
+}
+
+pub(crate) fn setups(body: &mut Body) -> Result<Vec<SystemSetup>, DecodeError> {
+    list(body, "number of setups", |body| {
+        Ok(SystemSetup {
+            system: system(body)?,
+            version: body.u8("version of a system")?,
+            setup: body.blob("setup")?,
+            plan: body.blob("plan")?,
+        })
+    })
 }

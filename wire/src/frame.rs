@@ -1,18 +1,18 @@
 //! The header of frames, and taking frames out of a stream of bytes.
 
-use calumma_chamelemon::Layout;
-
 use crate::error::{DecodeError, Problem};
 use crate::message::Message;
-use crate::sketches::{most_fermat_bytes, most_tower_bytes};
-use crate::{MAX_COUNTERS, MAX_NAME_BYTES};
+use crate::v5;
 
 /// What every frame begins with after its length.
 pub const MAGIC: u16 = 0xCA1A;
 
-/// The version of the protocol that this crate speaks. Header, `Hello` up to the edge's name and
+/// The version of the protocol that this crate speaks. Header, `Hello` up to the node's name and
 /// `Refused` are the same in every version, so that peers of different versions can say so.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
+
+/// The oldest version that this crate understands and can write: that of the release before.
+pub const OLDEST_VERSION: u8 = v5::VERSION;
 
 /// Bytes before the body: length, magic, version, kind.
 pub const HEADER_BYTES: usize = 8;
@@ -24,25 +24,6 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 /// paper's sizes sends.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// Checks that sketches of `layout` can be built and that a frame has room for them.
-///
-/// # Errors
-/// What doesn't fit and what to lower.
-pub fn check_layout(layout: &Layout) -> Result<(), String> {
-    layout.validate().map_err(|error| error.to_string())?;
-    let counters = MAX_COUNTERS * (MAX_NAME_BYTES + 10);
-    let most = most_fermat_bytes(layout)
-        .saturating_add(most_tower_bytes(layout))
-        .saturating_add(counters + 1024);
-    if most > MAX_FRAME_BYTES {
-        return Err(format!(
-            "a frame with these sketches takes up to {most} bytes, at most {MAX_FRAME_BYTES} are \
-             allowed: lower upstream_buckets or the classifier's counters"
-        ));
-    }
-    Ok(())
-}
-
 /// Takes frames out of a stream of bytes, however it is cut into pieces.
 ///
 /// Memory grows with the bytes that have come, never with the length that a frame claims. An error
@@ -53,6 +34,9 @@ pub struct FrameReader {
     /// Bytes that have been read as frames.
     read: usize,
     limit: usize,
+    /// Version of the last frame, and its bytes.
+    version: u8,
+    frame_bytes: usize,
 }
 
 impl Default for FrameReader {
@@ -64,7 +48,13 @@ impl Default for FrameReader {
 impl FrameReader {
     /// A reader that takes frames of up to [`MAX_FRAME_BYTES`].
     pub fn new() -> Self {
-        Self { bytes: Vec::new(), read: 0, limit: MAX_FRAME_BYTES }
+        Self {
+            bytes: Vec::new(),
+            read: 0,
+            limit: MAX_FRAME_BYTES,
+            version: VERSION,
+            frame_bytes: 0,
+        }
     }
 
     /// The same with another longest frame, for as long as the peer is not known: 4 KiB hold any
@@ -82,18 +72,29 @@ impl FrameReader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next message, `None` where bytes of it are still to come. `layout` is what sketches are
-    /// read by, once it is agreed on.
+    /// The next message, `None` where bytes of it are still to come.
     ///
     /// # Errors
     /// When the bytes are no frame; see [`DecodeError`].
-    pub fn next(&mut self, layout: Option<&Layout>) -> Result<Option<Message>, DecodeError> {
+    pub fn next_message(&mut self) -> Result<Option<Message>, DecodeError> {
         let rest = &self.bytes[self.read..];
         let Some(length) = frame_length(rest, self.limit)? else { return Ok(None) };
         let Some(frame) = rest.get(..length) else { return Ok(None) };
-        let message = Message::decode(frame, layout)?;
+        let (version, message) = Message::decode_versioned(frame)?;
+        self.version = version;
+        self.frame_bytes = length;
         self.read += length;
         Ok(Some(message))
+    }
+
+    /// The protocol version of the last message.
+    pub fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// Bytes of the last message's frame.
+    pub fn frame_bytes(&self) -> usize {
+        self.frame_bytes
     }
 
     /// Whether a frame has begun that is not complete yet.

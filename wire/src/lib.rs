@@ -1,72 +1,83 @@
-//! The frames between an edge switch and the controller.
+//! The frames between a node and the controller.
 //!
-//! Both talk over one long-lived TCP connection, which the switch opens. A frame is, all numbers
+//! Both talk over one long-lived TCP connection, which the node opens. A frame is, all numbers
 //! little-endian:
 //!
 //! ```text
 //!  0        4       6         7      8
 //!  ├────────┼───────┼─────────┼──────┼────────────── ─ ─
-//!  │ length │ magic │ version │ kind │ body
+//!  │ length │ magic │ version │ kind │ fields
 //!  └────────┴───────┴─────────┴──────┴────────────── ─ ─
 //!           └──────────── length bytes ──────────── ─ ─┘
 //! ```
 //!
-//! The switch says [`Hello`](Message::Hello); the controller answers with
-//! [`Welcome`](Message::Welcome), which holds all that a switch measures by, or with
-//! [`Refused`](Message::Refused). From then on the switch pushes, for each epoch, an
-//! [`Ingress`](Message::Ingress) and an [`Egress`](Message::Egress) frame with its sketches and at
-//! last a [`Sealed`](Message::Sealed) one; the controller sends
-//! [`Reconfigure`](Message::Reconfigure) when attention is to move, and the switch answers
-//! [`Applied`](Message::Applied).
+//! The frames are an envelope: what a measurement system puts into them is opaque here, and named by
+//! the system's [`SystemId`]. The node sends [`Hello`](Message::Hello) with the systems that it can
+//! run; the controller answers with [`Welcome`](Message::Welcome), which holds all that the node
+//! measures by, a setup and a plan for each system, or with [`Refused`](Message::Refused). From then
+//! on the node pushes, for each epoch and system, its [`Side`](Message::Side)s and at last a
+//! [`Sealed`](Message::Sealed) frame; the controller sends [`Reconfigure`](Message::Reconfigure) when
+//! a plan is to change, and the node answers [`Applied`](Message::Applied). A system that the
+//! receiver does not run is skipped.
 //!
-//! All the while the controller sends [`Probe`](Message::Probe)s, which the switch answers with an
+//! ```text
+//!  side frame
+//!  8        9       17     18       26        34         36
+//!  ├────────┼───────┼──────┼────────┼─────────┼──────────┼───────── ─ ─┼────── ─ ─
+//!  │ system │ epoch │ side │ stall  │ packets │ counters │ name, value │ body
+//!  │  id    │       │      │  ns    │         │  number  │  of each    │ (opaque)
+//!  └────────┴───────┴──────┴────────┴─────────┴──────────┴───────── ─ ─┴────── ─ ─
+//! ```
+//!
+//! All the while the controller sends [`Probe`](Message::Probe)s, which the node answers with an
 //! [`Echo`](Message::Echo) at once, to measure how far their clocks are apart; and it says which
-//! epochs it has [`Reported`](Message::Reported), so that the switch holds those that it has not,
+//! epochs it has [`Reported`](Message::Reported), so that the node holds those that it has not,
 //! and sends them again to the next controller should this one go.
 //!
-//! Sketches are sent byte column by byte column, without buckets and columns that are zero, and
-//! packed. An HH encoder that the switch could decode goes out as the flows that came out of it.
-//! Sketches can only be read with the [`Layout`](calumma_chamelemon::Layout) they were built by,
-//! so both kinds of sketch frame are refused before the layout is known.
+//! Frames of the version before, [`v5`], are read and written as well. A controller answers in the
+//! version of the node's hello; a node falls back to it when a controller refuses its own.
 //!
-//! Nothing here does I/O: [`FrameReader`] takes bytes from whatever socket there is.
+//! [`body`] and [`columns`] are how bodies are read and written. Nothing here does I/O:
+//! [`FrameReader`] takes bytes from whatever socket there is.
 //!
 //! ```
-//! use calumma_wire::{FrameReader, Marking, Message, SwitchKind};
+//! use calumma_wire::{FrameReader, Hello, Marking, Message, Offer, Role, SwitchKind, SystemId};
 //!
 //! let mut bytes = Vec::new();
-//! let hello = Message::Hello {
-//!     edge: "e1".to_owned(),
+//! let hello = Message::Hello(Box::new(Hello {
+//!     node: "e1".to_owned(),
+//!     role: Role::Edge,
 //!     kind: SwitchKind::Software,
 //!     program: "calumma-edge 0.1.0".to_owned(),
-//!     holding: None,
 //!     marking: Marking::default(),
-//! };
+//!     systems: vec![Offer { system: SystemId::CHAMELEMON, lowest: 1, highest: 1 }],
+//!     holding: Vec::new(),
+//! }));
 //! hello.encode(&mut bytes);
 //!
 //! let mut reader = FrameReader::new();
 //! reader.push(&bytes[..5]);
-//! assert_eq!(reader.next(None), Ok(None));
+//! assert_eq!(reader.next_message(), Ok(None));
 //! reader.push(&bytes[5..]);
-//! assert_eq!(reader.next(None), Ok(Some(hello)));
+//! assert_eq!(reader.next_message(), Ok(Some(hello)));
 //! ```
 
-mod body;
-mod columns;
+pub mod body;
+pub mod columns;
 mod error;
 mod fields;
 mod frame;
 mod message;
-mod sketches;
+mod system;
+pub mod v5;
 
 pub use error::{DecodeError, Problem};
-pub use fields::{Defects, Holding, Marking, Outcome, SwitchKind};
-pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, VERSION, check_layout};
-pub use message::{
-    Egress, Ingress, Message, SideHead, Upstream, Upstreams, encode_egress, encode_ingress,
-};
+pub use fields::{Marking, Outcome, Role, SideKind, SwitchKind};
+pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, OLDEST_VERSION, VERSION};
+pub use message::{Hello, Message, Secret, Side, Welcome};
+pub use system::{Offer, SystemId, SystemSetup};
 
-/// Longest name of an edge, in bytes; longer ones are cut when encoded.
+/// Longest name of a node, in bytes; longer ones are cut when encoded.
 pub const MAX_NAME_BYTES: usize = 64;
 
 /// Longest reason or program version, in bytes; longer ones are cut when encoded.
@@ -74,3 +85,6 @@ pub const MAX_TEXT_BYTES: usize = 1024;
 
 /// Most counters a frame carries; further ones are left out when encoded.
 pub const MAX_COUNTERS: usize = 1024;
+
+/// Most systems a frame speaks of; further ones are left out when encoded.
+pub const MAX_SYSTEMS: usize = 16;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 use calumma_benches::peers::member_config;
 use calumma_edge::parse::{Parsed, parse};
-use calumma_link::Signals;
+use calumma_switch_host::Signals;
 use clap::Parser;
 use dpdk::{Burst, Eal, MemberSketch, Mempool, Port, PortConfig, RxQueue, TxQueue};
 

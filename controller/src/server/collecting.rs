@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use calumma_wire::Message;
+use calumma_chamelemon::frames::Message;
 use tokio::sync::{mpsc, watch};
 
 use super::hub::Hub;
@@ -13,7 +13,7 @@ use crate::collect::{Collector, Step};
 
 /// A frame about an epoch.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct Received {
     /// Position of its edge among the expected ones.
     pub(super) edge: usize,
     /// What it says.
@@ -28,7 +28,7 @@ pub(super) struct Heard {
 pub(super) async fn run(
     hub: Arc<Hub>,
     grace_ms: u64,
-    mut frames: mpsc::Receiver<Heard>,
+    mut frames: mpsc::Receiver<Received>,
     steps: mpsc::Sender<Step>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -42,7 +42,7 @@ pub(super) async fn run(
             // Frames first, so that an epoch is not given up while its last frame waits here.
             biased;
             frame = frames.recv() => match frame {
-                Some(heard) => take(&hub, &mut collector, heard),
+                Some(received) => take(&hub, &mut collector, received),
                 None => break,
             },
             _ = stopped.wait_for(|&stopped| stopped) => break,
@@ -62,8 +62,8 @@ pub(super) async fn run(
         }
     }
     frames.close();
-    while let Some(heard) = frames.recv().await {
-        take(&hub, &mut collector, heard);
+    while let Some(received) = frames.recv().await {
+        take(&hub, &mut collector, received);
     }
     while let Some(step) = collector.finish(|epoch| hub.planned(epoch)) {
         if steps.send(step).await.is_err() {
@@ -72,9 +72,9 @@ pub(super) async fn run(
     }
 }
 
-fn take(hub: &Hub, collector: &mut Collector, heard: Heard) {
-    let Heard { edge, mut message, decoded, received_ns } = heard;
-    hub.heard(edge, &mut message);
+fn take(hub: &Hub, collector: &mut Collector, received: Received) {
+    let Received { edge, mut message, decoded, received_ns } = received;
+    hub.received(edge, &mut message);
     let taken = collector.take_with(edge, message, decoded, received_ns);
     hub.taken(edge, taken);
 }

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use calumma_chamelemon::Layout;
-use calumma_wire::{FrameReader, MAX_FRAME_BYTES, Message};
+use calumma_chamelemon::frames;
+use calumma_wire::{FrameReader, Hello, MAX_FRAME_BYTES, Message, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::collecting::Heard;
+use super::collecting::Received;
 use super::hub::{Admission, Hub, Introduction};
 use super::unix_ns;
 use crate::analyse::{DecodedIngress, Decoder};
@@ -45,7 +45,7 @@ const FIRST_PROBES: u32 = 8;
 pub(super) async fn accept(
     listener: TcpListener,
     hub: Arc<Hub>,
-    frames: mpsc::Sender<Heard>,
+    frames: mpsc::Sender<Received>,
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
@@ -72,15 +72,13 @@ pub(super) async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::Sender<Heard>) {
+async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::Sender<Received>) {
     let reader = FrameReader::new().with_limit(HELLO_BYTES);
-    let mut link = Link { stream, reader, buffer: vec![0; READ_BYTES] };
+    let mut link = Link { stream, reader, version: VERSION, buffer: vec![0; READ_BYTES] };
     // A frame is one write, and the next may be long in coming.
     let _ = link.stream.set_nodelay(true);
-    let hello = match timeout(HELLO_TIMEOUT, link.receive(None)).await {
-        Ok(Ok(Some(Message::Hello { edge, kind, program, holding, marking }))) => {
-            Ok((edge, Introduction { kind, program, holding, marking, address }))
-        }
+    let hello = match timeout(HELLO_TIMEOUT, link.receive()).await {
+        Ok(Ok(Some(Message::Hello(hello)))) => introduction(*hello, address),
         Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
         Ok(Ok(None)) => return,
         Ok(Err(problem)) => Err(problem),
@@ -111,7 +109,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::
             warn!(edge = name, %address, "disconnected: {problem}");
             dismissal.problem = Some(problem);
         }
-        Err(Ended::Misspoken(problem)) => {
+        Err(Ended::Protocol(problem)) => {
             warn!(edge = name, %address, "sent what can't be read, connection closed: {problem}");
             dismissal.problem = Some(problem.clone());
             // Before the edge hears why: it may come back at once, and closing takes its time.
@@ -119,6 +117,23 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::
             link.refuse(problem).await;
         }
     }
+}
+
+/// Who an edge is, by its hello.
+fn introduction(hello: Hello, address: SocketAddr) -> Result<(String, Introduction), String> {
+    let Hello { node, role, kind, program, marking, systems, holding } = hello;
+    let offer = systems.iter().find(|offer| offer.system == frames::ID);
+    if offer.and_then(|it| it.common_version(frames::VERSION, frames::VERSION)).is_none() {
+        return Err(format!(
+            "{node:?} does not run version {} of {}, which this controller measures by",
+            frames::VERSION,
+            frames::ID
+        ));
+    }
+    let holding = holding.iter().find(|(system, _)| *system == frames::ID);
+    let holding = holding.map(|(_, bytes)| frames::Holding::decode(bytes)).transpose();
+    let holding = holding.map_err(|error| error.to_string())?;
+    Ok((node, Introduction { role, kind, program, holding, marking, address }))
 }
 
 /// Frees the edge's name when its connection ends, however that comes about.
@@ -140,7 +155,7 @@ enum Ended {
     /// The connection did.
     Broken(String),
     /// The edge sent what it should not.
-    Misspoken(String),
+    Protocol(String),
 }
 
 /// Talks with an edge until it goes.
@@ -149,7 +164,7 @@ async fn converse(
     hub: &Hub,
     edge: usize,
     mut messages: mpsc::Receiver<Message>,
-    frames: &mpsc::Sender<Heard>,
+    frames: &mpsc::Sender<Received>,
 ) -> Result<(), Ended> {
     let layout = hub.config().layout.clone();
     link.reader = std::mem::take(&mut link.reader).with_limit(MAX_FRAME_BYTES);
@@ -170,19 +185,25 @@ async fn converse(
                 probe.as_mut().reset(tokio::time::Instant::now() + wait);
                 continue;
             }
-            received = timeout(silence, link.receive(Some(&layout))) => match received {
+            received = timeout(silence, link.receive()) => match received {
                 Err(_) => return Err(Ended::Broken(format!("nothing heard for {silence:?}"))),
-                Ok(Err(problem)) => return Err(Ended::Misspoken(problem)),
+                Ok(Err(problem)) => return Err(Ended::Protocol(problem)),
                 Ok(Ok(None)) => return Ok(()),
                 Ok(Ok(Some(message))) => message,
             },
         };
         let received_at_ns = unix_ns();
         match message {
-            Message::Ingress(_) | Message::Egress(_) | Message::Sealed { .. } => {
+            Message::Side(_) | Message::Sealed { .. } => {
+                // Of a system that is not run here nothing is kept.
+                let Some(message) = frames::Message::read(message, Some(&layout))
+                    .map_err(|error| Ended::Protocol(error.to_string()))?
+                else {
+                    continue;
+                };
                 let (message, decoded) = decode(message, hub.decoder()).await;
                 if frames
-                    .send(Heard { edge, message, decoded, received_ns: received_at_ns })
+                    .send(Received { edge, message, decoded, received_ns: received_at_ns })
                     .await
                     .is_err()
                 {
@@ -194,24 +215,28 @@ async fn converse(
                 let heard_ns = received_at_ns;
                 hub.exchanged(edge, Exchange { sent_ns, received_ns, answered_ns, heard_ns });
             }
-            Message::Applied { effective_epoch, outcome } => {
+            Message::Applied { system: frames::ID, effective_epoch, outcome } => {
                 hub.applied(edge, effective_epoch, outcome);
             }
+            Message::Applied { .. } => {}
             other => {
                 let problem = format!("a {} frame, which no controller expects", other.name());
-                return Err(Ended::Misspoken(problem));
+                return Err(Ended::Protocol(problem));
             }
         }
     }
 }
 
 /// Decodes an ingress side, long before the epoch's last side comes in.
-async fn decode(message: Message, decoder: &Decoder) -> (Message, Option<Box<DecodedIngress>>) {
-    let Message::Ingress(side) = message else { return (message, None) };
+async fn decode(
+    message: frames::Message,
+    decoder: &Decoder,
+) -> (frames::Message, Option<Box<DecodedIngress>>) {
+    let frames::Message::Ingress(side) = message else { return (message, None) };
     let decoder = decoder.clone();
     let decoding = tokio::task::spawn_blocking(move || {
         let decoded = Box::new(decoder.ingress(&side));
-        (Message::Ingress(side), Some(decoded))
+        (frames::Message::Ingress(side), Some(decoded))
     });
     decoding.await.expect("decoding ends, whatever a frame holds")
 }
@@ -220,15 +245,18 @@ async fn decode(message: Message, decoder: &Decoder) -> (Message, Option<Box<Dec
 struct Link {
     stream: TcpStream,
     reader: FrameReader,
+    /// The version of the protocol that the node speaks, and is answered in.
+    version: u8,
     buffer: Vec<u8>,
 }
 
 impl Link {
     /// The next message; `None` where the peer has closed the connection. Can be dropped at any
     /// time without losing bytes.
-    async fn receive(&mut self, layout: Option<&Layout>) -> Result<Option<Message>, String> {
+    async fn receive(&mut self) -> Result<Option<Message>, String> {
         loop {
-            if let Some(message) = self.reader.next(layout).map_err(|error| error.to_string())? {
+            if let Some(message) = self.reader.next_message().map_err(|error| error.to_string())? {
+                self.version = self.reader.version();
                 return Ok(Some(message));
             }
             match self.stream.read(&mut self.buffer).await {
@@ -245,7 +273,10 @@ impl Link {
 
     async fn send(&mut self, message: &Message) -> Result<(), String> {
         let mut frame = Vec::new();
-        message.encode(&mut frame);
+        if !message.encode_as(self.version, &mut frame) {
+            // What the node's version has no words for, it can do without.
+            return Ok(());
+        }
         match timeout(SEND_TIMEOUT, self.stream.write_all(&frame)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),

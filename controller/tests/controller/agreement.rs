@@ -1,6 +1,7 @@
 //! What edges must do alike beside what the controller tells them, and what an edge can't do at all.
 
-use calumma_wire::{Marking, Message, Outcome};
+use calumma_chamelemon::frames::Message;
+use calumma_wire::{Marking, Outcome};
 
 use crate::stories::{Controller, Edge, PATIENCE, PATIENT, encoded, hello, refused};
 

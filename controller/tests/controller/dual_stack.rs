@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use calumma_chamelemon::frames::Message;
 use calumma_controller::EpochReport;
 use calumma_controller::report::DecodeState;
 use calumma_sketch::{WideKey, estimate};
-use calumma_wire::Message;
 
 use crate::browser::Browser;
 use crate::stories::{Controller, Edge, PATIENT, lost};

@@ -15,5 +15,6 @@ mod program;
 mod schema;
 mod shifting;
 mod stories;
+mod versions;
 mod webhooks;
 mod world;

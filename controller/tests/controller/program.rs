@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::EpochReport;
 use calumma_sketch::HashKey;
-use calumma_wire::{FrameReader, Marking, Message, SwitchKind};
+use calumma_wire::{Marking, SwitchKind};
 
 use crate::world::World;
 

@@ -1,8 +1,8 @@
 //! Attention as an operator meets it: it shifts by itself, is set by hand and released, and every change
 //! can be read up.
 
+use calumma_chamelemon::frames::Message;
 use calumma_controller::report::PlanReport;
-use calumma_wire::Message;
 
 use crate::stories::{Controller, Edge, PATIENT};
 use crate::world::{World, flow};

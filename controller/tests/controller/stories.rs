@@ -8,13 +8,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::world::{World, flow};
+use calumma_chamelemon::frames::{FrameReader, Holding, Message};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::config::Config;
 use calumma_controller::report::EpochReport;
 use calumma_controller::server::{Running, start, unix_ns};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashKey, Key, WideKey};
-use calumma_wire::{FrameReader, Holding, Marking, Message, Outcome, SwitchKind};
+use calumma_wire::{Marking, Outcome, SwitchKind, VERSION};
 use tokio::runtime::Runtime;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,6 +88,8 @@ impl Controller {
 pub(crate) struct Edge {
     stream: TcpStream,
     reader: FrameReader,
+    /// The version of the protocol that it speaks.
+    version: u8,
     layout: Layout,
     hash_key: HashKey,
     clock: EpochClock,
@@ -116,8 +119,11 @@ pub(crate) fn encoded(message: &Message) -> Vec<u8> {
     frame
 }
 
-fn write(stream: &mut TcpStream, message: &Message) {
-    stream.write_all(&encoded(message)).unwrap();
+/// The frame of a message in another version of the protocol.
+pub(crate) fn encoded_as(message: &Message, version: u8) -> Vec<u8> {
+    let mut frame = Vec::new();
+    assert!(message.to_wire().encode_as(version, &mut frame));
+    frame
 }
 
 /// The next message, `None` where the controller closed the connection.
@@ -154,15 +160,20 @@ impl Edge {
     }
 
     pub(crate) fn introduce(controller: &Controller, hello: Message) -> Self {
+        Self::introduce_as(controller, &hello, VERSION)
+    }
+
+    /// The same in another version of the protocol.
+    pub(crate) fn introduce_as(controller: &Controller, hello: &Message, version: u8) -> Self {
         let mut stream = connect(controller.running.listen());
-        write(&mut stream, &hello);
+        stream.write_all(&encoded_as(hello, version)).unwrap();
         let mut reader = FrameReader::new();
         match read(&mut stream, &mut reader) {
             Some(Message::Welcome {
                 layout, hash_key, epoch_length_ns, guards, attention, ..
             }) => {
                 let clock = EpochClock::new(epoch_length_ns, guards).unwrap();
-                Self { stream, reader, layout, hash_key, clock, attention }
+                Self { stream, reader, version, layout, hash_key, clock, attention }
             }
             other => panic!("{other:?} instead of a welcome"),
         }
@@ -200,7 +211,7 @@ impl Edge {
     }
 
     pub(crate) fn say(&mut self, message: &Message) {
-        write(&mut self.stream, message);
+        self.stream.write_all(&encoded_as(message, self.version)).unwrap();
     }
 
     /// Answers the next probe by a clock that is `ahead_ns` ahead.
@@ -226,6 +237,15 @@ impl Edge {
                 return epoch;
             }
         }
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The version of the controller's last frame.
+    pub(crate) fn heard_version(&self) -> u8 {
+        self.reader.version()
     }
 
     /// The next message but probes and notices of what has been reported.

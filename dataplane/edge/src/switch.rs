@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use calumma_link::Signals;
+use calumma_switch_host::Signals;
 use dpdk::{Eal, Mempool, Port};
 use tracing::info;
 

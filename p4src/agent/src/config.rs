@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use calumma_link::figures::MetricsConfig;
+use calumma_switch_host::metrics::MetricsConfig;
 use serde::Deserialize;
 
 use crate::routes::{self, RouteConfig};

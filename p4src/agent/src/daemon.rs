@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use calumma_chamelemon::frames::{self, Defects, EgressSide, IngressSide, SwitchSession};
 use calumma_interface::Interface;
-use calumma_link::{
-    Conversation, EgressSide, Identity, IngressSide, MOST_HELD, Signals, Supervisor, unix_ns,
-};
-use calumma_wire::{Defects, Marking, SwitchKind};
+use calumma_switch_host::{Conversation, Identity, MOST_HELD, Signals, Supervisor, unix_ns};
+use calumma_wire::{Marking, Role, SwitchKind};
 use tracing::{error, info, warn};
 
 use crate::collector::Way;
@@ -55,7 +54,8 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
         .build()
         .context("the runtime of the driver's connection")?;
     let identity = Identity {
-        edge: config.name.clone(),
+        node: config.name.clone(),
+        role: Role::Edge,
         kind: SwitchKind::Tofino,
         program: format!(
             "{} by calumma-switchd {}",
@@ -77,12 +77,12 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
     supervisor.ready();
     while !signals.stop.load(Ordering::Relaxed) {
         conversation.step(unix_ns(), &mut measuring);
-        if let Some(problem) = measuring.look_after() {
-            let epoch = conversation.session().map_or(0, |(plan, _)| plan.first_epoch);
-            conversation.decline(epoch, &problem);
+        if let Some(problem) = measuring.poll() {
+            let epoch = conversation.session().map_or(0, |session| session.first_epoch);
+            conversation.decline(frames::ID, epoch, &problem);
         }
         while let Some(part) = measuring.finished() {
-            deliver(&mut conversation, part);
+            deliver(&mut conversation, measuring.session(), part);
         }
         reload.follow(&mut measuring, &supervisor);
         conversation.flush();
@@ -155,32 +155,33 @@ fn way(config: &Config) -> anyhow::Result<Way> {
     })
 }
 
-fn deliver(conversation: &mut Conversation, part: Part) {
-    let defects = |stall_ns| Defects { stall_ns, ..Defects::default() };
+fn deliver(conversation: &mut Conversation, session: Option<&SwitchSession>, part: Part) {
+    let Some(session) = session else { return };
     match part {
         Part::Ingress { epoch, attention, stall_ns, packets, classifier, upstream, totals } => {
             let side = IngressSide {
                 epoch,
                 attention: &attention,
-                defects: defects(stall_ns),
+                defects: Defects { stall_ns, ..Defects::default() },
                 packets,
                 classifier: &classifier,
                 upstream: &upstream,
             };
-            conversation.ingress(&side, totals);
+            let (side, _) = session.ingress(&side);
+            conversation.side_with_totals(side, totals);
         }
-        Part::Egress { epoch, attention, stall_ns, packets, downstream } => {
+        Part::Egress { epoch, attention, stall_ns, foreign_packets, packets, downstream } => {
             let side = EgressSide {
                 epoch,
                 attention: &attention,
-                defects: defects(stall_ns),
+                defects: Defects { stall_ns, foreign_packets, ..Defects::default() },
                 packets,
                 downstream: &downstream,
             };
-            conversation.egress(&side);
+            conversation.side(side.to_wire());
         }
         Part::Sealed { epoch, late_packets } => {
-            conversation.sealed(epoch, late_packets);
+            conversation.sealed(frames::ID, epoch, late_packets);
         }
     }
 }

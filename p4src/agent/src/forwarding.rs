@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Info, InfoError, Match, Value};
-use calumma_link::figures::MetricsConfig;
+use calumma_switch_host::metrics::MetricsConfig;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::collection::FRONT;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use calumma_bfrt::ClientError;
 use calumma_bfrt::proto::TableEntry;
 use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::SessionPlan;
 use calumma_epoch::{EpochClock, Timeline, timestamp_bit};
-use calumma_link::{SessionPlan, unix_ns};
 use calumma_sketch::{FermatSketch, TowerSketch};
+use calumma_switch_host::unix_ns;
 use tracing::{debug, error, warn};
 
 use crate::collection::Source;
@@ -37,13 +38,14 @@ const NAP: Duration = Duration::from_millis(20);
 pub(crate) enum Task {
     /// Its ingress side.
     Ingress { epoch: u64, attention: Attention, stall_ns: u64 },
-    /// Its egress side; of `unencoded` packets nothing was recorded.
-    Egress { epoch: u64, attention: Attention, unencoded: u64, stall_ns: u64 },
+    /// Its egress side; of `unencoded` packets nothing was recorded, and `foreign_packets` carried a
+    /// hierarchy without buckets.
+    Egress { epoch: u64, attention: Attention, unencoded: u64, foreign_packets: u64, stall_ns: u64 },
     /// Nothing is to be had from it.
     Clear { epoch: u64 },
 }
 
-/// What the controller is to be told.
+/// What is to be sent to the controller.
 #[derive(Debug)]
 pub(crate) enum Part {
     Ingress {
@@ -59,6 +61,7 @@ pub(crate) enum Part {
         epoch: u64,
         attention: Attention,
         stall_ns: u64,
+        foreign_packets: u64,
         packets: u64,
         downstream: FermatSketch,
     },
@@ -148,8 +151,8 @@ impl Gatherer {
             Ok(Task::Ingress { epoch, attention, stall_ns }) => {
                 self.ingress(epoch, attention, stall_ns)
             }
-            Ok(Task::Egress { epoch, attention, unencoded, stall_ns }) => {
-                self.egress(epoch, attention, unencoded, stall_ns)?;
+            Ok(Task::Egress { epoch, attention, unencoded, foreign_packets, stall_ns }) => {
+                self.egress(epoch, attention, unencoded, foreign_packets, stall_ns)?;
                 self.clear(epoch)
             }
             Ok(Task::Clear { epoch }) => self.clear(epoch),
@@ -225,6 +228,7 @@ impl Gatherer {
         epoch: u64,
         attention: Attention,
         unencoded: u64,
+        foreign_packets: u64,
         stall_ns: u64,
     ) -> Result<(), ClientError> {
         let Some(words) = self.gather(epoch, &Source::EGRESS)? else { return Ok(()) };
@@ -238,6 +242,7 @@ impl Gatherer {
                     epoch,
                     attention,
                     stall_ns,
+                    foreign_packets,
                     packets,
                     downstream,
                 });

@@ -8,10 +8,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::{ClientError, Options};
-use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::{self, SessionPlan, SwitchSession};
 use calumma_epoch::Timeline;
-use calumma_link::{Measurer, SessionPlan, unix_ns};
 use calumma_sketch::HashFamily;
+use calumma_switch_host::{Measurer, Session, SystemOffer, unix_ns};
+use calumma_wire::SystemId;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
@@ -36,7 +37,7 @@ pub(crate) struct Measuring {
     driver: Option<Driver>,
     /// Here while no thread has it.
     way: Option<Way>,
-    session: Option<(SessionPlan, Plans)>,
+    session: Option<(SwitchSession, Plans)>,
     threads: Option<Threads>,
     preparing: Option<Receiver<Prepared>>,
     /// When to try again what went wrong.
@@ -103,7 +104,12 @@ impl Measuring {
         self.driver.as_ref()
     }
 
-    /// The next thing that the controller is to be told.
+    /// What is measured by; none before the first session.
+    pub(crate) fn session(&self) -> Option<&SwitchSession> {
+        self.session.as_ref().map(|(session, _)| session)
+    }
+
+    /// The next thing that is to be sent to the controller.
     pub(crate) fn finished(&self) -> Option<Part> {
         self.parts.try_recv().ok()
     }
@@ -131,7 +137,7 @@ impl Measuring {
 
     /// Begins what is to be measured and is not, and ends what has broken. Gives what keeps the
     /// switch from measuring, once.
-    pub(crate) fn look_after(&mut self) -> Option<String> {
+    pub(crate) fn poll(&mut self) -> Option<String> {
         if let Some(Threads { stop, pilot, gatherer }) = &self.threads {
             // Without one the other is of no use. It may still wait for the driver.
             if pilot.is_finished() || gatherer.is_finished() {
@@ -166,7 +172,7 @@ impl Measuring {
         let Some(way) = self.way.take() else { return };
         let (config, runtime) = (self.config.clone(), self.runtime.clone());
         let driver = self.driver.clone();
-        let plan = self.session.as_ref().map(|(plan, _)| plan.clone());
+        let plan = self.session.as_ref().map(|(session, _)| session.plan().clone());
         let (give, prepared) = channel();
         self.preparing = Some(prepared);
         std::thread::spawn(move || {
@@ -194,7 +200,7 @@ impl Measuring {
         self.driver = Some(driver.clone());
         self.problem = None;
         match (&self.session, plan) {
-            (Some((wanted, plans)), Some(plan)) if same(wanted, &plan) => {
+            (Some((wanted, plans)), Some(plan)) if same(wanted.plan(), &plan) => {
                 let plans = plans.clone();
                 let collector =
                     Collector::new(driver.clone(), way, plan.layout.clone(), self.figures.clone());
@@ -270,34 +276,55 @@ impl Drop for Measuring {
 }
 
 impl Measurer for Measuring {
-    type Error = anyhow::Error;
+    fn systems(&self) -> Vec<SystemOffer> {
+        vec![SystemOffer { offer: frames::OFFER, held: true }]
+    }
 
-    fn begin(&mut self, plan: &SessionPlan) -> anyhow::Result<()> {
-        program::check(&plan.layout)?;
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
+        let holding = self.session().map(|session| session.holding().encode());
+        holding.into_iter().map(|holding| (frames::ID, holding)).collect()
+    }
+
+    fn begin(&mut self, session: &Session) -> Result<(), String> {
+        let Some(setup) = session.setup_of(frames::ID) else {
+            self.end();
+            self.session = None;
+            return Ok(());
+        };
+        let Session { hash_key, clock, first_epoch, .. } = session;
+        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
+        program::check(&plan.layout).map_err(|problem| format!("{problem:#}"))?;
         if let Some(driver) = &self.driver {
-            fits::check(driver.info(), &plan.layout)?;
+            let fits = fits::check(driver.info(), &plan.layout);
+            fits.map_err(|problem| format!("{problem:#}"))?;
         }
         self.end();
         // Of no use to whoever planned this session.
         while self.parts.try_recv().is_ok() {}
         let plans = Arc::new(Mutex::new(Timeline::new(plan.attention)));
-        self.session = Some((plan.clone(), plans));
+        self.session = Some((SwitchSession::new(plan), plans));
         self.retry_at = Instant::now();
         Ok(())
     }
 
-    fn attend(&mut self, epoch: u64, attention: Attention) {
-        if let Some((_, plans)) = &self.session
-            && let Err(problem) = lock(plans).change(epoch, attention)
-        {
+    fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
+        let session = self.session().ok_or("it is not measuring")?;
+        session.check(plan).map(drop)
+    }
+
+    fn reconfigure(&mut self, _: SystemId, epoch: u64, plan: &[u8]) {
+        let Some((session, plans)) = &mut self.session else { return };
+        let Ok(attention) = session.check(plan) else { return };
+        if let Err(problem) = lock(plans).change(epoch, attention) {
             // Its sketches will say under what they were measured.
             warn!("attention of epoch {epoch}: {problem}");
         }
+        session.accept(epoch, attention);
     }
 
     fn lead_ns(&self) -> u64 {
         // A thread may be late.
-        let clock = self.session.as_ref().map(|(plan, _)| plan.clock);
+        let clock = self.session().map(|session| session.plan().clock);
         clock.map_or(0, |clock| prepare_ns(&clock)) + 2_000_000
     }
 

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use calumma_bfrt::ClientError;
-use calumma_link::figures::{self, Page};
+use calumma_switch_host::metrics::{self as host, Page};
 
 use crate::driver::Driver;
 use crate::figures::{Figures, packets};
@@ -65,7 +65,7 @@ struct OfSwitch {
 /// When the address can't be listened on.
 pub(crate) fn serve(listen: SocketAddr, shown: Arc<Shown>) -> anyhow::Result<()> {
     let routes = Router::new().route("/metrics", get(metrics)).with_state(shown);
-    let serve = figures::server(listen, routes)?;
+    let serve = host::server(listen, routes)?;
     std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
     Ok(())
 }
@@ -82,7 +82,7 @@ async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
             read.ok().and_then(Result::ok).and_then(Result::ok)
         }
     };
-    figures::answer(page(&shown.figures, &glance, of_switch.as_ref()))
+    host::answer(page(&shown.figures, &glance, of_switch.as_ref()))
 }
 
 fn of_switch(driver: &Driver, numbers: &[u16]) -> Result<OfSwitch, ClientError> {

@@ -11,7 +11,7 @@ use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Value};
 use calumma_chamelemon::Attention;
 use calumma_epoch::{Due, EpochClock, Event, Schedule, timestamp_bit};
-use calumma_link::unix_ns;
+use calumma_switch_host::unix_ns;
 use tracing::warn;
 
 use crate::driver::Driver;
@@ -45,6 +45,8 @@ struct Group {
     measured: Option<Ready>,
     /// The last epoch, and how many packets had found no buckets when it was closed.
     closed: Option<(u64, u64)>,
+    /// How many packets had found no buckets when the group was opened.
+    opened: Option<u64>,
 }
 
 /// See the [module](self).
@@ -102,8 +104,10 @@ impl Pilot {
             }
         }
         group.measured = ready;
+        let counted = self.count()?[2];
+        group.opened = group.measured.is_some().then_some(counted);
         if let Some((epoch, before)) = group.closed.take() {
-            let late_packets = self.count()?[2].saturating_sub(before);
+            let late_packets = counted.saturating_sub(before);
             let _ = self.parts.send(Part::Sealed { epoch, late_packets });
         }
         Ok(())
@@ -130,8 +134,15 @@ impl Pilot {
         groups: &mut [Group; 2],
         before: [u64; CELLS as usize],
     ) -> Result<[u64; CELLS as usize], ClientError> {
+        // While both groups are open, no packet comes late: one without buckets is foreign.
+        let both_open = groups[timestamp_bit(epoch + 1)].opened;
+        let foreign_packets = match both_open {
+            Some(opened) => self.count()?[2].saturating_sub(opened),
+            None => 0,
+        };
         let group = &mut groups[timestamp_bit(epoch)];
         let measured = group.measured.take();
+        group.opened = None;
         if let Some(ready) = &measured {
             self.driver.change(&ready.gate, &[])?;
         }
@@ -143,6 +154,7 @@ impl Pilot {
                 epoch,
                 attention: ready.attention,
                 unencoded: counted[0].saturating_sub(before[0]),
+                foreign_packets,
                 stall_ns: if now_ns >= self.clock.arm_time(epoch + 2) { now_ns - at_ns } else { 0 },
             },
             None => Task::Clear { epoch },

@@ -3,9 +3,10 @@
 //!
 //! [`plane`] is what an lcore keeps for one epoch: a flow classifier and flow encoders, divided by the
 //! attention that holds. [`Layout`] fixes what all switches of a deployment must share,
-//! [`Attention`] what the controller may move from epoch to epoch. What the controller makes of it is
-//! not here.
+//! [`Attention`] what the controller may move from epoch to epoch. [`frames`] is how all of that is
+//! sent. What the controller makes of it is not here.
 
+pub mod frames;
 pub mod plane;
 
 pub use calumma_plane::{Hierarchy, Run};

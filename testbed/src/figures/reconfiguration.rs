@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use calumma_bfrt::Options;
+use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
@@ -16,7 +17,6 @@ use calumma_switchd::driver::Driver;
 use calumma_switchd::entries;
 use calumma_tna::Switch;
 use calumma_tna_driver::Pipe;
-use calumma_wire::{FrameReader, Message};
 use tokio::net::TcpListener;
 
 use super::Context;

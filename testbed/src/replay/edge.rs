@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use calumma_chamelemon::{AnyGroup, IngressGroup};
+use calumma_chamelemon::frames::{Defects, EgressSide, Ingress, IngressSide};
 use calumma_controller::analyse::EdgeInput;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::Frame;
 use calumma_edge::worker::{Policy, Worker};
-use calumma_sketch::{AnyKey, Key, TowerSketch, either};
-use calumma_wire::{Defects, Egress, Ingress, Upstream, Upstreams};
+use calumma_sketch::either;
 
 #[derive(Debug)]
 pub(super) struct Edge {
@@ -62,36 +61,24 @@ impl Edge {
     fn keep(&mut self, part: Part) {
         match part {
             Part::Ingress { epoch, record, mixed_attention, counters } => {
-                let (classifier, upstream) = either!(&record.group, group => copied(group));
-                let ingress = Ingress {
-                    epoch,
-                    attention: *record.group.attention(),
-                    defects: Defects {
-                        stall_ns: record.stall_ns,
-                        mixed_attention,
-                        ..Defects::default()
-                    },
-                    packets_in: record.packets,
-                    counters: counters.named(),
-                    classifier,
-                    upstream,
-                };
+                let defects =
+                    Defects { stall_ns: record.stall_ns, mixed_attention, ..Defects::default() };
+                let ingress = either!(&record.group, group => {
+                    IngressSide::of_group(epoch, group, record.packets, defects).to_ingress()
+                });
+                let ingress = Ingress { counters: counters.named(), ..ingress };
                 self.epoch(epoch).ingress = Some(Box::new(ingress));
                 self.collector.recycle(record);
             }
             Part::Egress { epoch, record, mixed_attention } => {
-                let egress = Egress {
-                    epoch,
-                    attention: *record.group.attention(),
-                    defects: Defects {
-                        stall_ns: record.stall_ns,
-                        foreign_packets: record.foreign_packets,
-                        mixed_attention,
-                    },
-                    packets_out: record.packets,
-                    counters: Vec::new(),
-                    downstream: either!(&record.group, group => group.downstream().clone().into()),
+                let defects = Defects {
+                    stall_ns: record.stall_ns,
+                    foreign_packets: record.foreign_packets,
+                    mixed_attention,
                 };
+                let egress = either!(&record.group, group => {
+                    EgressSide::of_group(epoch, group, record.packets, defects).to_egress()
+                });
                 self.epoch(epoch).egress = Some(Box::new(egress));
                 self.collector.recycle(record);
             }
@@ -116,9 +103,4 @@ impl Edge {
         let mut until = std::mem::replace(&mut self.epochs, later);
         until.remove(&epoch).unwrap_or_else(|| EdgeInput::nothing(self.name))
     }
-}
-
-/// Copies of a group's sketches.
-fn copied<K: Key>(group: &IngressGroup<K>) -> (TowerSketch, AnyKey<Upstreams>) {
-    (group.classifier().clone(), Upstream::undecoded(group.upstream().clone()))
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_controller::analyse::{Analyser, DecodedEpoch};
 use calumma_controller::attention::{Observation, Planner};
 use calumma_controller::collect::{Collector, Step};
 use calumma_controller::report::{EpochReport, PlanReport};
 use calumma_epoch::Timeline;
-use calumma_wire::{FrameReader, Message};
 
 use super::Setup;
 
@@ -28,8 +28,10 @@ const RESPONSE_NS: u64 = 10_000_000;
 pub(super) struct Work {
     /// Epochs it has reported.
     pub(super) reports: Vec<Reported>,
-    /// What it has to say to all edges, [`RESPONSE_NS`] from now.
+    /// What it has to send to all edges, [`RESPONSE_NS`] from now.
     pub(super) reconfigure: Option<(u64, Vec<u8>)>,
+    /// What it has to send to all edges at once.
+    pub(super) reported: Vec<Vec<u8>>,
 }
 
 /// An epoch that has been reported, and what it cost.
@@ -94,16 +96,21 @@ impl Controller {
         })
     }
 
-    /// Forgets what an edge had begun to say on its last connection.
+    /// Forgets what an edge had begun to send on its last connection.
     pub(super) fn connected(&mut self, edge: usize) {
         self.readers[edge] = FrameReader::new();
     }
 
-    /// Hears the bytes of an edge, and gives the answers to it.
+    /// Receives the bytes of an edge, and gives the answers to it.
     ///
     /// # Errors
     /// When the bytes are no frame, which edges never send.
-    pub(super) fn hear(&mut self, edge: usize, bytes: &[u8], now_ns: u64) -> Result<Vec<Vec<u8>>> {
+    pub(super) fn receive(
+        &mut self,
+        edge: usize,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Result<Vec<Vec<u8>>> {
         let mut answers = Vec::new();
         self.readers[edge].push(bytes);
         while let Some(message) = self.readers[edge]
@@ -132,9 +139,9 @@ impl Controller {
                         Message::Sealed { epoch, .. } => Some(*epoch),
                         _ => None,
                     };
-                    // Edges send frame by frame.
                     if let Some(epoch) = epoch {
-                        *self.frame_bytes.entry(epoch).or_default() += bytes.len() as u64;
+                        let bytes = self.readers[edge].frame_bytes() as u64;
+                        *self.frame_bytes.entry(epoch).or_default() += bytes;
                     }
                     self.collector.take(edge, message, now_ns);
                 }
@@ -165,6 +172,9 @@ impl Controller {
                     self.measured.insert(measured.decoded.epoch(), measured);
                 }
                 Step::Report(ends) => {
+                    let mut reported = Vec::new();
+                    Message::Reported { epoch: ends.epoch }.encode(&mut reported);
+                    work.reported.push(reported);
                     if let Some(mut measured) = self.measured.remove(&ends.epoch) {
                         measured.decoded.end(ends.edges);
                         let mut report = self.analyser.report(measured.decoded);

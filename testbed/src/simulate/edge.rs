@@ -1,13 +1,17 @@
-//! An edge in the simulation: a switch of either kind under a clock of its own, and its conversation
-//! with the controller.
+//! An edge in the simulation: a switch of either kind under a clock of its own, and the conversation
+//! with the controller that live switches have, over a pipe.
+
+use std::time::Duration;
 
 use anyhow::Result;
-use calumma_chamelemon::Attention;
-use calumma_edge::control::collect::SessionPlan;
-use calumma_epoch::EpochClock;
+use calumma_chamelemon::frames::{self, SessionPlan, SwitchSession};
+use calumma_edge::control::LEAD_NS;
 use calumma_plane::MarkedRun;
 use calumma_sketch::{KeyKind, WideKey};
-use calumma_wire::{Defects, Marking, Message, Outcome, SideHead, SwitchKind};
+use calumma_switch_host::{
+    Conversation, Identity, MOST_HELD, Measurer, Pipe, Session, SystemOffer,
+};
+use calumma_wire::{Marking, Role, Side, SwitchKind, SystemId};
 
 use super::clock::SwitchClock;
 use super::network::Bytes;
@@ -15,18 +19,13 @@ use super::software::Software;
 use super::tofino::Tofino;
 use crate::topology::EdgeKind;
 
-/// How long before an epoch is armed its attention must have arrived; the live software switch's own.
-const LEAD_NS: u64 = 2_000_000;
-
 /// An edge switch.
-#[derive(Debug)]
 pub(super) struct Edge {
-    name: String,
     pub(super) clock: SwitchClock,
     switch: Switch,
-    plan: Option<SessionPlan>,
-    /// Whether the controller has welcomed it on the connection that stands.
-    welcome: bool,
+    conversation: Conversation<Pipe>,
+    /// What is measured by; none before the first session.
+    session: Option<SwitchSession>,
     /// True time at which its switch has something to do next.
     pub(super) due_ns: u64,
     /// Counts the times it was started: what was due for an earlier one is void.
@@ -39,36 +38,78 @@ enum Switch {
     Tofino(Tofino),
 }
 
+/// What a switch has finished.
+pub(super) enum Finished {
+    /// A side of an epoch.
+    Side(Side),
+    /// No packet of the epoch can be recorded any more.
+    Sealed {
+        /// The epoch.
+        epoch: u64,
+        /// Packets that came too late.
+        late_packets: u64,
+    },
+}
+
+impl std::fmt::Debug for Edge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edge").field("clock", &self.clock).field("switch", &self.switch).finish()
+    }
+}
+
 impl Edge {
     pub(super) fn new(name: &str, kind: EdgeKind, clock: SwitchClock, start: u32) -> Self {
         let switch = match kind {
             EdgeKind::Software => Switch::Software(Box::new(Software::new())),
             EdgeKind::Tofino => Switch::Tofino(Tofino::new()),
         };
-        let name = name.to_owned();
-        Self { name, clock, switch, plan: None, welcome: false, due_ns: 0, start }
-    }
-
-    /// What it says first on a new connection.
-    pub(super) fn hello(&mut self) -> Vec<u8> {
-        self.welcome = false;
-        let kind = match &self.switch {
-            Switch::Software(_) => SwitchKind::Software,
-            Switch::Tofino(_) => SwitchKind::Tofino,
-        };
-        let hello = Message::Hello {
-            edge: self.name.clone(),
-            kind,
+        let identity = Identity {
+            node: name.to_owned(),
+            role: Role::Edge,
+            kind: match kind {
+                EdgeKind::Software => SwitchKind::Software,
+                EdgeKind::Tofino => SwitchKind::Tofino,
+            },
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
-            holding: None,
             marking: Marking::default(),
         };
-        encoded(&hello)
+        let conversation = Conversation::over(Pipe::new(), identity, MOST_HELD);
+        Self { clock, switch, conversation, session: None, due_ns: 0, start }
+    }
+
+    /// A connection to the controller is set up.
+    pub(super) fn connect(&mut self, now_ns: u64) {
+        self.conversation.transport_mut().connect();
+        self.converse(now_ns);
     }
 
     /// The connection to the controller has broken.
-    pub(super) fn cut_off(&mut self) {
-        self.welcome = false;
+    pub(super) fn cut_off(&mut self, now_ns: u64) {
+        self.conversation.transport_mut().disconnect();
+        self.converse(now_ns);
+    }
+
+    /// Receives bytes from the controller.
+    pub(super) fn receive(&mut self, bytes: &[u8], now_ns: u64) {
+        self.conversation.transport_mut().deliver(bytes);
+        self.converse(now_ns);
+    }
+
+    fn converse(&mut self, now_ns: u64) {
+        let shown_ns = self.clock.at(now_ns);
+        self.conversation.transport_mut().set_now(shown_ns);
+        let mut measurer = Measuring { switch: &mut self.switch, session: &mut self.session };
+        self.conversation.step(shown_ns, &mut measurer);
+    }
+
+    /// What it has sent to the controller, frame by frame.
+    pub(super) fn take_sent(&mut self) -> Vec<Vec<u8>> {
+        self.conversation.transport_mut().take_sent()
+    }
+
+    /// After how long it tries to connect again, where it has closed the connection.
+    pub(super) fn take_retry(&mut self) -> Option<Duration> {
+        self.conversation.transport_mut().take_retry()
     }
 
     /// What its clock shows when its switch has something to do next.
@@ -80,21 +121,30 @@ impl Edge {
     }
 
     /// Does what is due at true time `now_ns`, one event after the other, so that groups come back in
-    /// time for the next one. Gives the frames for the controller, where there is one to hear them.
+    /// time for the next one, and sends what is finished.
     ///
     /// # Errors
     /// When the P4 program refuses an entry, which it never does.
-    pub(super) fn run_until(&mut self, now_ns: u64) -> Result<Vec<Vec<u8>>> {
+    pub(super) fn run_until(&mut self, now_ns: u64) -> Result<()> {
         let shown_ns = self.clock.at(now_ns);
-        let mut frames = Vec::new();
         while self.next_due_ns() <= shown_ns {
-            frames.extend(match &mut self.switch {
-                Switch::Software(switch) => switch.step(shown_ns),
-                Switch::Tofino(switch) => switch.step(shown_ns)?,
-            });
+            let session = self.session.as_ref();
+            let finished = match &mut self.switch {
+                Switch::Software(switch) => switch.step(session, shown_ns),
+                Switch::Tofino(switch) => switch.step(session, shown_ns)?,
+            };
+            for finished in finished {
+                match finished {
+                    // Nobody looks at a simulated switch's totals.
+                    Finished::Side(side) => self.conversation.side(side),
+                    Finished::Sealed { epoch, late_packets } => {
+                        self.conversation.sealed(frames::ID, epoch, late_packets)
+                    }
+                };
+            }
         }
-        frames.retain(|_| self.welcome);
-        Ok(frames)
+        self.conversation.flush();
+        Ok(())
     }
 
     /// A packet enters the network here, and gets its mark.
@@ -128,77 +178,57 @@ impl Edge {
             Switch::Tofino(switch) => switch.leave_run(key, marked),
         }
     }
+}
 
-    /// Hears a message of the controller, and gives the answer.
-    ///
-    /// # Errors
-    /// When the controller's layout or attention is invalid.
-    pub(super) fn hear(&mut self, message: Message, now_ns: u64) -> Result<Option<Vec<u8>>> {
-        match message {
-            Message::Welcome {
-                layout,
-                hash_key,
-                epoch_length_ns,
-                guards,
-                attention,
-                effective_epoch,
-            } => {
-                self.welcome = true;
-                let clock = EpochClock::new(epoch_length_ns, guards)?;
-                let same = self.plan.as_ref().is_some_and(|plan| {
-                    plan.layout == layout && plan.hash_key == hash_key && plan.clock == clock
-                });
-                if same {
-                    return Ok(self.reconfigure(effective_epoch, attention, now_ns));
-                }
-                let shown_ns = self.clock.at(now_ns);
-                let first_epoch = effective_epoch.max(clock.epoch_at(shown_ns) + 2);
-                let plan = SessionPlan { layout, hash_key, clock, first_epoch, attention };
-                match &mut self.switch {
-                    Switch::Software(switch) => switch.begin(&plan)?,
-                    Switch::Tofino(switch) => switch.begin(&plan)?,
-                }
-                self.plan = Some(plan);
-                Ok(None)
-            }
-            Message::Reconfigure { effective_epoch, attention } => {
-                Ok(self.reconfigure(effective_epoch, attention, now_ns))
-            }
-            _ => Ok(None),
-        }
+/// A switch, as the controller sets it up.
+struct Measuring<'a> {
+    switch: &'a mut Switch,
+    session: &'a mut Option<SwitchSession>,
+}
+
+impl Measurer for Measuring<'_> {
+    fn systems(&self) -> Vec<SystemOffer> {
+        vec![SystemOffer { offer: frames::OFFER, held: true }]
     }
 
-    fn reconfigure(&mut self, epoch: u64, attention: Attention, now_ns: u64) -> Option<Vec<u8>> {
-        let plan = self.plan.as_ref()?;
-        let lead = plan.clock.guards().clock_ns + LEAD_NS;
-        let earliest = plan.clock.epoch_at(self.clock.at(now_ns) + lead) + 1;
-        let outcome = if let Err(problem) = attention.validate(&plan.layout) {
-            Outcome::Invalid { reason: problem.to_string() }
-        } else if epoch < earliest {
-            Outcome::TooLate { earliest }
-        } else {
-            match &mut self.switch {
-                Switch::Software(switch) => switch.attend(epoch, attention),
-                Switch::Tofino(switch) => switch.attend(epoch, attention),
-            }
-            Outcome::Accepted
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
+        let holding = self.session.iter().map(|session| session.holding().encode());
+        holding.map(|holding| (frames::ID, holding)).collect()
+    }
+
+    fn begin(&mut self, session: &Session) -> Result<(), String> {
+        let setup = session.setup_of(frames::ID).ok_or("nothing else runs in a simulation")?;
+        let Session { hash_key, clock, first_epoch, .. } = session;
+        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
+        let begun = match self.switch {
+            Switch::Software(switch) => switch.begin(&plan),
+            Switch::Tofino(switch) => switch.begin(&plan),
         };
-        Some(encoded(&Message::Applied { effective_epoch: epoch, outcome }))
+        begun.map_err(|problem| format!("{problem:#}"))?;
+        *self.session = Some(SwitchSession::new(plan));
+        Ok(())
     }
-}
 
-/// What the frame of either side begins with. Nobody looks at a simulated switch's totals.
-pub(super) fn side_head<'a>(
-    epoch: u64,
-    attention: &'a Attention,
-    defects: &'a Defects,
-    packets: u64,
-) -> SideHead<'a> {
-    SideHead { epoch, attention, defects, packets, counters: &[] }
-}
+    fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
+        let session = self.session.as_ref().ok_or("it is not measuring")?;
+        session.check(plan).map(drop)
+    }
 
-fn encoded(message: &Message) -> Vec<u8> {
-    let mut frame = Vec::new();
-    message.encode(&mut frame);
-    frame
+    fn reconfigure(&mut self, _: SystemId, epoch: u64, plan: &[u8]) {
+        let Some(session) = self.session else { return };
+        let Ok(attention) = session.check(plan) else { return };
+        match self.switch {
+            Switch::Software(switch) => switch.attend(epoch, attention),
+            Switch::Tofino(switch) => switch.attend(epoch, attention),
+        }
+        session.accept(epoch, attention);
+    }
+
+    fn lead_ns(&self) -> u64 {
+        LEAD_NS
+    }
+
+    fn setup_ns(&self) -> u64 {
+        0
+    }
 }

@@ -8,7 +8,6 @@ use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::{self, Packet};
 use calumma_plane::MarkedRun;
 use calumma_sketch::WideKey;
-use calumma_wire::FrameReader;
 
 use super::controller::{Controller, Reported};
 use super::edge::Edge;
@@ -69,6 +68,8 @@ pub struct Simulation {
     first_epoch: u64,
     /// Epochs that have passed by true time.
     passed: u64,
+    /// The first epoch, counted from 0, that has not been reported.
+    reported: u64,
     truth: BTreeMap<u64, EpochTruth>,
     outcomes: Vec<Outcome>,
 }
@@ -97,6 +98,7 @@ impl Simulation {
             deadline_ns: 0,
             first_epoch,
             passed: 0,
+            reported: 0,
             truth: BTreeMap::new(),
             outcomes: Vec::new(),
             setup,
@@ -179,8 +181,12 @@ impl Simulation {
         if !runs {
             self.controller = None;
             self.connections.fill(0);
-            self.edges.iter_mut().for_each(Edge::cut_off);
             let now_ns = self.now_ns();
+            for edge in &mut self.edges {
+                edge.cut_off(now_ns);
+                // Tried again below.
+                edge.take_retry();
+            }
             for edge in 0..self.edges.len() {
                 let start = self.edges[edge].start;
                 self.queue.push(now_ns + RETRY_NS, Event::Connect(edge, start));
@@ -329,10 +335,8 @@ impl Simulation {
                 let switch = &mut self.edges[edge];
                 // What was due before a restart, or before the clock was set, is due no more.
                 if switch.start == start && switch.due_ns <= now_ns {
-                    let frames = switch.run_until(now_ns)?;
-                    for bytes in frames {
-                        self.send_to_controller(edge, bytes, now_ns);
-                    }
+                    switch.run_until(now_ns)?;
+                    self.carry(edge, now_ns);
                     self.schedule(edge, now_ns);
                 }
             }
@@ -343,15 +347,15 @@ impl Simulation {
                     self.last_connection += 1;
                     self.connections[edge] = self.last_connection;
                     self.controller.iter_mut().for_each(|controller| controller.connected(edge));
-                    let hello = self.edges[edge].hello();
-                    self.send_to_controller(edge, hello, now_ns);
+                    self.edges[edge].connect(now_ns);
+                    self.carry(edge, now_ns);
                 }
             }
             Event::ToController(edge, connection, bytes) => {
                 if let Some(controller) = &mut self.controller
                     && self.connections[edge] == connection
                 {
-                    for answer in controller.hear(edge, &bytes, now_ns)? {
+                    for answer in controller.receive(edge, &bytes, now_ns)? {
                         let answer = Event::ToEdge(edge, connection, answer);
                         self.queue.push(now_ns + FRAME_NS, answer);
                     }
@@ -361,13 +365,8 @@ impl Simulation {
             Event::ToEdge(edge, connection, bytes)
                 if connection > 0 && self.connections[edge] == connection =>
             {
-                let mut reader = FrameReader::new();
-                reader.push(&bytes);
-                while let Some(message) = reader.next(None)? {
-                    if let Some(answer) = self.edges[edge].hear(message, now_ns)? {
-                        self.send_to_controller(edge, answer, now_ns);
-                    }
-                }
+                self.edges[edge].receive(&bytes, now_ns);
+                self.carry(edge, now_ns);
             }
             Event::Deadline => self.report(now_ns),
             Event::Run(edge, key, marked) => {
@@ -381,12 +380,17 @@ impl Simulation {
         Ok(())
     }
 
-    /// Sends bytes to the controller, where there is a connection.
-    fn send_to_controller(&mut self, edge: usize, bytes: Vec<u8>, now_ns: u64) {
+    /// Carries to the controller what an edge has sent, and lets it connect again where it wants to.
+    fn carry(&mut self, edge: usize, now_ns: u64) {
         let connection = self.connections[edge];
-        if connection > 0 {
+        for bytes in self.edges[edge].take_sent() {
             let event = Event::ToController(edge, connection, bytes);
             self.queue.push(now_ns + FRAME_NS, event);
+        }
+        if let Some(retry) = self.edges[edge].take_retry() {
+            self.connections[edge] = 0;
+            let connect = Event::Connect(edge, self.edges[edge].start);
+            self.queue.push(now_ns + retry.as_nanos() as u64, connect);
         }
     }
 
@@ -405,14 +409,20 @@ impl Simulation {
             let later = self.truth.split_off(&(report.epoch + 1));
             let truth = std::mem::replace(&mut self.truth, later).remove(&report.epoch);
             let Some(epoch) = report.epoch.checked_sub(self.first_epoch) else { continue };
+            // A controller that comes after another one may report epochs again that edges still hold.
+            if epoch < self.reported {
+                continue;
+            }
+            self.reported = epoch + 1;
             report.epoch = epoch;
             if let Some(plan) = &mut report.plan {
-                plan.effective_epoch -= self.first_epoch;
+                plan.effective_epoch = plan.effective_epoch.saturating_sub(self.first_epoch);
             }
             let truth = truth.unwrap_or_default();
             self.outcomes.push(Outcome { report, truth, frame_bytes: Some(frame_bytes), response });
         }
-        if let Some((at_ns, frame)) = work.reconfigure {
+        let reported = work.reported.into_iter().map(|frame| (now_ns, frame));
+        for (at_ns, frame) in reported.chain(work.reconfigure) {
             for (edge, &connection) in self.connections.iter().enumerate() {
                 let event = Event::ToEdge(edge, connection, frame.clone());
                 self.queue.push(at_ns + FRAME_NS, event);

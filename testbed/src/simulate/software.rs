@@ -2,16 +2,17 @@
 //! sockets are missing.
 
 use anyhow::Result;
-use calumma_chamelemon::{AnyGroup, Attention, IngressGroup};
+use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::SwitchSession;
 use calumma_controller::report;
 use calumma_edge::control::collect::{Collector, Part, SessionPlan};
+use calumma_edge::control::{egress_side, ingress_side};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_plane::MarkedRun;
-use calumma_sketch::{FlowKey, Key, KeyKind, WideKey, either};
-use calumma_wire::{Defects, Message, SideHead, encode_egress, encode_ingress};
+use calumma_sketch::{FlowKey, KeyKind, WideKey};
 
-use super::edge::side_head;
+use super::edge::Finished;
 use super::network::Bytes;
 
 /// A switch of one lcore.
@@ -33,8 +34,8 @@ impl Software {
         self.worker.next_due_ns()
     }
 
-    /// Does what is due first; its clock shows `shown_ns`. Gives the frames for the controller.
-    pub(super) fn step(&mut self, shown_ns: u64) -> Vec<Vec<u8>> {
+    /// Does what is due first; its clock shows `shown_ns`. Gives what is finished.
+    pub(super) fn step(&mut self, session: Option<&SwitchSession>, shown_ns: u64) -> Vec<Finished> {
         match self.worker.next_due_ns() {
             // It has just been started, and looks out for a session from now on.
             0 => {
@@ -42,7 +43,9 @@ impl Software {
             }
             due_ns => self.worker.advance_to(due_ns),
         }
-        self.collector.poll().into_iter().map(|part| self.frame(part)).collect()
+        let parts = self.collector.poll();
+        let Some(session) = session else { return Vec::new() };
+        parts.into_iter().map(|part| self.finished(session, part)).collect()
     }
 
     pub(super) fn begin(&mut self, plan: &SessionPlan) -> Result<()> {
@@ -75,37 +78,22 @@ impl Software {
         }
     }
 
-    /// A finished part as a frame; its groups go back to the worker.
-    fn frame(&mut self, part: Part) -> Vec<u8> {
-        let mut frame = Vec::new();
+    /// A finished part; its groups go back to the worker.
+    fn finished(&mut self, session: &SwitchSession, part: Part) -> Finished {
         match part {
             Part::Ingress { epoch, record, mixed_attention, .. } => {
-                let defects =
-                    Defects { stall_ns: record.stall_ns, mixed_attention, ..Defects::default() };
-                let head = side_head(epoch, record.group.attention(), &defects, record.packets);
-                either!(&record.group, group => encode_group(&mut frame, &head, group));
+                let (side, _) = ingress_side(session, epoch, &record, mixed_attention);
                 self.collector.recycle(record);
+                Finished::Side(side)
             }
             Part::Egress { epoch, record, mixed_attention } => {
-                let defects = Defects {
-                    stall_ns: record.stall_ns,
-                    foreign_packets: record.foreign_packets,
-                    mixed_attention,
-                };
-                let head = side_head(epoch, record.group.attention(), &defects, record.packets);
-                either!(&record.group, group => encode_egress(&mut frame, &head, group.downstream()));
+                let side = egress_side(epoch, &record, mixed_attention);
                 self.collector.recycle(record);
+                Finished::Side(side)
             }
-            Part::Sealed { epoch, late_packets } => {
-                Message::Sealed { epoch, late_packets }.encode(&mut frame);
-            }
+            Part::Sealed { epoch, late_packets } => Finished::Sealed { epoch, late_packets },
         }
-        frame
     }
-}
-
-fn encode_group<K: Key>(frame: &mut Vec<u8>, head: &SideHead, group: &IngressGroup<K>) {
-    encode_ingress(frame, head, group.classifier(), group.upstream(), None);
 }
 
 /// The key by which edges that measure IPv4 alone know a flow.

@@ -3,6 +3,7 @@
 //! here; live fabrics have both.
 
 use anyhow::{Context, Result};
+use calumma_chamelemon::frames::{Defects, EgressSide, IngressSide, SwitchSession};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::control::collect::SessionPlan;
@@ -15,9 +16,8 @@ use calumma_switchd::collector::registers;
 use calumma_switchd::entries::{self, Match, TableEntry};
 use calumma_switchd::sketches::{EgressSketches, IngressSketches};
 use calumma_tna::{Entry, Switch};
-use calumma_wire::{Defects, Message, encode_egress, encode_ingress};
 
-use super::edge::side_head;
+use super::edge::Finished;
 use super::network::{Bytes, IP_OFFSET, mark_of};
 use crate::calumma::p4;
 use crate::workload::frame;
@@ -56,6 +56,8 @@ struct Group {
     measured: Option<(Attention, Vec<TableEntry>)>,
     /// The last epoch, and how many packets had found no buckets when it was closed.
     closed: Option<(u64, u64)>,
+    /// How many packets had found no buckets when the group was opened.
+    opened: Option<u64>,
 }
 
 impl Tofino {
@@ -71,11 +73,15 @@ impl Tofino {
         }
     }
 
-    /// Does what is due first; its clock shows `shown_ns`. Gives the frames for the controller.
-    pub(super) fn step(&mut self, shown_ns: u64) -> Result<Vec<Vec<u8>>> {
-        match &mut self.session {
-            Some(session) => session.step(shown_ns),
-            None => {
+    /// Does what is due first; its clock shows `shown_ns`. Gives what is finished.
+    pub(super) fn step(
+        &mut self,
+        session: Option<&SwitchSession>,
+        shown_ns: u64,
+    ) -> Result<Vec<Finished>> {
+        match (&mut self.session, session) {
+            (Some(running), Some(session)) => running.step(session, shown_ns),
+            _ => {
                 self.idle_until_ns = shown_ns + IDLE_NS;
                 Ok(Vec::new())
             }
@@ -162,10 +168,10 @@ impl Session {
         })
     }
 
-    fn step(&mut self, shown_ns: u64) -> Result<Vec<Vec<u8>>> {
+    fn step(&mut self, session: &SwitchSession, shown_ns: u64) -> Result<Vec<Finished>> {
         match self.schedule.due(shown_ns).map(|due| due.event) {
             Some(Event::Arm(epoch)) => self.arm(epoch),
-            Some(Event::Flip(epoch)) => self.flip(epoch),
+            Some(Event::Flip(epoch)) => self.flip(session, epoch),
             Some(Event::Take(epoch)) if epoch >= self.first_epoch => self.take(epoch),
             _ => Ok(Vec::new()),
         }
@@ -173,7 +179,7 @@ impl Session {
 
     /// Fills the tables of an epoch; packets of the last one with its timestamp bit are no longer
     /// late.
-    fn arm(&mut self, epoch: u64) -> Result<Vec<Vec<u8>>> {
+    fn arm(&mut self, epoch: u64) -> Result<Vec<Finished>> {
         let attention = self.plans.freeze(epoch);
         let entries = entries::epoch(&self.layout, &attention, epoch);
         for entry in &entries {
@@ -182,16 +188,16 @@ impl Session {
         let counted = self.left(2)?;
         let group = &mut self.groups[timestamp_bit(epoch)];
         group.measured = Some((attention, entries));
-        let sealed = group.closed.take().map(|(epoch, before)| {
-            let mut frame = Vec::new();
-            Message::Sealed { epoch, late_packets: counted - before }.encode(&mut frame);
-            frame
-        });
+        group.opened = Some(counted);
+        let sealed = group
+            .closed
+            .take()
+            .map(|(epoch, before)| Finished::Sealed { epoch, late_packets: counted - before });
         Ok(sealed.into_iter().collect())
     }
 
     /// Stamps with the next epoch's bit, and reads the ingress side of the one that ends.
-    fn flip(&mut self, epoch: u64) -> Result<Vec<Vec<u8>>> {
+    fn flip(&mut self, session: &SwitchSession, epoch: u64) -> Result<Vec<Finished>> {
         let bit = u128::from(epoch & 1);
         self.switch.set_default_action("Ingress.timestamp", "set_timestamp", &[("value", bit)])?;
         let before = epoch - 1;
@@ -201,16 +207,25 @@ impl Session {
         let words = self.words(&Source::INGRESS, timestamp_bit(before))?;
         let IngressSketches { packets, classifier, upstream } =
             IngressSketches::new(&self.layout, &words)?;
-        let defects = Defects::default();
-        let head = side_head(before, attention, &defects, packets);
-        let mut frame = Vec::new();
-        encode_ingress(&mut frame, &head, &classifier, &upstream, None);
-        Ok(vec![frame])
+        let (side, _) = session.ingress(&IngressSide {
+            epoch: before,
+            attention,
+            defects: Defects::default(),
+            packets,
+            classifier: &classifier,
+            upstream: &upstream,
+        });
+        Ok(vec![Finished::Side(side)])
     }
 
     /// Reads the egress side of an epoch, empties its tables and clears its registers.
-    fn take(&mut self, epoch: u64) -> Result<Vec<Vec<u8>>> {
+    fn take(&mut self, epoch: u64) -> Result<Vec<Finished>> {
         let bit = timestamp_bit(epoch);
+        // While both groups are open, no packet comes late: one without buckets is foreign.
+        let opened = self.groups[timestamp_bit(epoch + 1)].opened;
+        let foreign = self.left(2)?;
+        let foreign_packets = opened.map_or(0, |opened| foreign - opened);
+        self.groups[bit].opened = None;
         let Some((attention, entries)) = self.groups[bit].measured.take() else {
             return Ok(Vec::new());
         };
@@ -220,14 +235,18 @@ impl Session {
         let unencoded = self.left(0)?;
         let words = self.words(&Source::EGRESS, bit)?;
         let EgressSketches { encoded, downstream } = EgressSketches::new(&self.layout, &words)?;
-        let defects = Defects::default();
-        let head = side_head(epoch, &attention, &defects, encoded + unencoded - self.unencoded);
-        let mut frame = Vec::new();
-        encode_egress(&mut frame, &head, &downstream);
+        let side = EgressSide {
+            epoch,
+            attention: &attention,
+            defects: Defects { foreign_packets, ..Defects::default() },
+            packets: encoded + unencoded - self.unencoded,
+            downstream: &downstream,
+        };
+        let side = side.to_wire();
         self.unencoded = unencoded;
         self.groups[bit].closed = Some((epoch, self.left(2)?));
         self.clear(bit)?;
-        Ok(vec![frame])
+        Ok(vec![Finished::Side(side)])
     }
 
     /// Packets that have left so far: 0 those of hierarchy 0, 2 those that found no buckets.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use calumma_chamelemon::frames::{Defects, Egress, Ingress, Upstream};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::report::Flow;
 use calumma_controller::{Analyser, EdgeInput, EpochInput, EpochReport, Tasks};
@@ -15,7 +16,6 @@ use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{AnyKey, HashKey, Level};
-use calumma_wire::{Defects, Egress, Ingress, Upstream};
 use proptest::prelude::*;
 
 const LENGTH_NS: u64 = 50_000_000;

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use calumma_chamelemon::Attention;
-use calumma_wire::{Holding, Marking, Message, SwitchKind};
+use calumma_chamelemon::frames::{self, Holding};
+use calumma_wire::{Marking, Message, Role, Secret, SwitchKind, Welcome};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -37,6 +38,7 @@ impl Edge {
 /// What an edge says of itself when it connects.
 #[derive(Debug)]
 pub(in crate::server) struct Introduction {
+    pub(in crate::server) role: Role,
     pub(in crate::server) kind: SwitchKind,
     pub(in crate::server) program: String,
     pub(in crate::server) holding: Option<Holding>,
@@ -77,6 +79,15 @@ fn mismatch(edges: &[Edge], position: usize, marking: &Marking) -> Option<String
             )
         })
     })
+}
+
+/// The message that lets `attention` hold from `effective_epoch` on.
+pub(super) fn reconfigure(effective_epoch: u64, attention: &Attention) -> Message {
+    Message::Reconfigure {
+        system: frames::ID,
+        effective_epoch,
+        plan: frames::encode_plan(attention),
+    }
 }
 
 impl Hub {
@@ -153,7 +164,7 @@ impl Hub {
         introduction: Introduction,
         now_ns: u64,
     ) -> Result<Admission, String> {
-        let Introduction { kind, program, holding, marking, address } = introduction;
+        let Introduction { role, kind, program, holding, marking, address } = introduction;
         // Plan before edges, as everywhere: a change of attention either is in the welcome or finds
         // the edge connected.
         let mut plan = lock(&self.plan);
@@ -164,6 +175,14 @@ impl Hub {
                 self.config.edges
             ));
         };
+        if role != Role::Edge {
+            let problem = format!(
+                "{name:?} is an edge here, and comes with role = {:?}: set role = \"edge\" at the node",
+                role.name()
+            );
+            edges[position].status.last_problem = Some(problem.clone());
+            return Err(problem);
+        }
         if let Some(problem) = mismatch(&edges, position, &marking) {
             edges[position].status.last_problem = Some(problem.clone());
             return Err(problem);
@@ -194,17 +213,17 @@ impl Hub {
 
         let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
         let effective_epoch = self.earliest_epoch(now_ns);
-        let welcome = Message::Welcome {
-            layout: self.config.layout.clone(),
-            hash_key: self.hash_key,
+        let attention = plan.timeline.at(effective_epoch);
+        let welcome = Message::Welcome(Box::new(Welcome {
+            node_id: None,
+            hash_key: Secret(*self.hash_key.as_bytes()),
             epoch_length_ns: self.clock.length_ns(),
             guards: self.clock.guards(),
-            attention: *plan.timeline.at(effective_epoch),
             effective_epoch,
-        };
+            systems: vec![frames::setup(&self.config.layout, attention)],
+        }));
         let (last_epoch, last) = plan.last;
-        let pending = (last_epoch > effective_epoch)
-            .then_some(Message::Reconfigure { effective_epoch: last_epoch, attention: last });
+        let pending = (last_epoch > effective_epoch).then(|| reconfigure(last_epoch, &last));
         for message in [Some(welcome), pending].into_iter().flatten() {
             // There is room: the channel is new.
             let _ = sender.try_send(message);
@@ -217,7 +236,7 @@ impl Hub {
     pub(super) fn tell(&self, edges: &[Edge], effective_epoch: u64, attention: Attention) {
         for Edge { status, link, .. } in edges {
             if let Some((_, link)) = link
-                && link.try_send(Message::Reconfigure { effective_epoch, attention }).is_err()
+                && link.try_send(reconfigure(effective_epoch, &attention)).is_err()
             {
                 warn!(edge = status.edge, "takes no messages; its epochs will be incomplete");
             }
@@ -238,13 +257,13 @@ impl Hub {
     }
 
     /// Notes what a frame about an epoch says of its edge.
-    pub(in crate::server) fn heard(&self, edge: usize, message: &mut Message) {
+    pub(in crate::server) fn received(&self, edge: usize, message: &mut frames::Message) {
         let mut edges = lock(&self.edges);
         let status = &mut edges[edge].status;
         let (epoch, counters) = match message {
-            Message::Ingress(side) => (side.epoch, std::mem::take(&mut side.counters)),
-            Message::Egress(side) => (side.epoch, std::mem::take(&mut side.counters)),
-            Message::Sealed { epoch, .. } => (*epoch, Vec::new()),
+            frames::Message::Ingress(side) => (side.epoch, std::mem::take(&mut side.counters)),
+            frames::Message::Egress(side) => (side.epoch, std::mem::take(&mut side.counters)),
+            frames::Message::Sealed { epoch, .. } => (*epoch, Vec::new()),
             _ => return,
         };
         status.last_epoch = Some(epoch);

@@ -1,13 +1,14 @@
 //! Which attention holds from which epoch on, who decided it, and which edges know.
 
 use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::Holding;
 use calumma_epoch::Timeline;
-use calumma_wire::{Holding, Message, Outcome};
+use calumma_wire::{Message, Outcome};
 use serde::Serialize;
 use tracing::{error, info, warn};
 use utoipa::ToSchema;
 
-use super::edges::Edge;
+use super::edges::{Edge, reconfigure};
 use super::{Hub, lock};
 use crate::config::{AttentionSection, ShiftingMode};
 use crate::report::{EpochConfig, NetworkState, PlanReport};
@@ -235,7 +236,7 @@ impl Hub {
                 let effective_epoch = earliest + 1;
                 warn!(edge = name, effective_epoch, "attention came too late; sent again");
                 if let Some((_, link)) = link {
-                    let _ = link.try_send(Message::Reconfigure { effective_epoch, attention });
+                    let _ = link.try_send(reconfigure(effective_epoch, &attention));
                 }
             }
             Outcome::Invalid { reason } => {

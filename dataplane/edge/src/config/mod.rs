@@ -10,7 +10,7 @@ mod reader;
 
 use std::path::Path;
 
-use calumma_link::figures::MetricsConfig;
+use calumma_switch_host::metrics::MetricsConfig;
 use calumma_wire::Marking;
 use serde::Deserialize;
 use toml::Spanned;
@@ -118,7 +118,7 @@ pub struct ProcessConfig {
 
 impl Default for ProcessConfig {
     fn default() -> Self {
-        Self { user: None, hold_mib: (calumma_link::MOST_HELD >> 20) as u32 }
+        Self { user: None, hold_mib: (calumma_switch_host::MOST_HELD >> 20) as u32 }
     }
 }
 

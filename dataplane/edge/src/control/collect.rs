@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+pub use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{
     Attention, ChameleMon, EgressGroup, EgressGroups, IngressGroup, IngressGroups,
 };
-pub use calumma_link::SessionPlan;
 use calumma_plane::measure::{Mailbox, Side};
 pub use calumma_plane::merge::Discarded;
 use calumma_plane::{AnyRecord, Counters, LcoreMerger, Recorded, merge};

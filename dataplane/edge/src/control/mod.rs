@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
-use calumma_link::{
-    Conversation, EgressSide, Identity, IngressSide, Measurer, Supervisor, Told, UNDELIVERED,
+use calumma_chamelemon::frames::{self, Defects, EgressSide, IngressSide, SwitchSession};
+use calumma_sketch::either;
+use calumma_switch_host::{
+    Conversation, Identity, Measurer, Session, Supervisor, SystemOffer, UNDELIVERED,
 };
-use calumma_sketch::{AnyKey, Key, either};
-use calumma_wire::{Defects, Holding, Marking, SwitchKind};
+use calumma_wire::{Marking, Role, Side, SwitchKind, SystemId};
 use tracing::error;
 
-pub use calumma_link::unix_ns;
+pub use calumma_switch_host::unix_ns;
 
-use self::collect::{Collector, Part, SessionPlan};
+use self::collect::{Collector, EgressRecord, IngressRecord, Part, SessionPlan};
 pub use self::reload::Reload;
 use crate::forward::counters::SlowCounters;
 use crate::live::{Lines, sum};
 use crate::status::{self, Board, Named, Recent, Sketches, Status};
 
-/// How often the thread looks after everything.
+/// How often the thread polls.
 const TICK: Duration = Duration::from_millis(1);
 
 /// How long a controller is at least given to take what was finished last.
@@ -36,7 +36,7 @@ const LEAST_FINISH: Duration = Duration::from_millis(50);
 
 /// How long before an epoch is armed its attention must have arrived, so that every lcore finds it
 /// in time.
-const LEAD_NS: u64 = 2_000_000;
+pub const LEAD_NS: u64 = 2_000_000;
 
 /// How often the lcores are asked what they have counted, and the status is published.
 const PUBLISH: Duration = Duration::from_millis(250);
@@ -75,6 +75,8 @@ pub struct Control {
     tools: Tools,
     supervisor: Supervisor,
     conversation: Conversation,
+    /// What is measured by; none before the first session.
+    session: Option<SwitchSession>,
     recent: Recent,
     /// Epochs finished in which an lcore was late.
     stalled: u64,
@@ -86,7 +88,8 @@ impl Control {
     /// Control over a switch.
     pub fn new(tools: Tools) -> Self {
         let identity = Identity {
-            edge: tools.name.clone(),
+            node: tools.name.clone(),
+            role: Role::Edge,
             kind: SwitchKind::Software,
             program: concat!("calumma-edge ", env!("CARGO_PKG_VERSION")).to_owned(),
             marking: tools.marking.clone(),
@@ -94,6 +97,7 @@ impl Control {
         Self {
             supervisor: Supervisor::of_environment(),
             conversation: Conversation::new(identity, tools.controller.clone(), tools.most_held),
+            session: None,
             recent: Recent::default(),
             stalled: 0,
             published: Instant::now(),
@@ -107,7 +111,7 @@ impl Control {
         self.supervisor.ready();
         while !over.load(Ordering::Relaxed) {
             self.step();
-            self.look_around();
+            self.housekeeping();
             self.conversation.wait(TICK);
         }
         self.supervisor.stopping();
@@ -115,14 +119,14 @@ impl Control {
         self.tools.collector.finish();
         let mut totals = self.own_totals();
         // The lcores needed one epoch and the guards, and the switch is to have left within two.
-        let epoch_ns = self.conversation.session().map_or(0, |(plan, _)| plan.clock.length_ns());
+        let epoch_ns = self.conversation.session().map_or(0, |session| session.clock.length_ns());
         let most = Duration::from_nanos(epoch_ns / 2).max(LEAST_FINISH);
         totals.push((UNDELIVERED.to_owned(), self.conversation.finish(most)));
         (self.tools.lines, totals)
     }
 
     /// What is to be done now and then, and beside the epochs.
-    fn look_around(&mut self) {
+    fn housekeeping(&mut self) {
         self.supervisor.alive();
         if self.tools.reload.is_asked() {
             self.supervisor.reloading();
@@ -144,7 +148,7 @@ impl Control {
         let lcores = self.tools.lines.totals();
         let mut counters: Named =
             sum(&lcores, self.tools.tsc_hz).counters.named().into_iter().collect();
-        counters.insert(UNDELIVERED.to_owned(), self.conversation.given_up());
+        counters.insert(UNDELIVERED.to_owned(), self.conversation.discarded());
         counters.extend(self.own_totals());
         counters.extend(self.of_slow_path());
         let of_lcore = |report: &crate::live::Report| {
@@ -163,7 +167,7 @@ impl Control {
             ports: (self.tools.port_totals)().into_iter().collect(),
             lcores: lcores.iter().map(|report| of_lcore(report)).collect(),
             epochs: self.recent.all().clone(),
-            sketches: self.conversation.session().map(|(plan, holding)| sketches(plan, holding)),
+            sketches: self.session.as_ref().map(sketches),
         }
     }
 
@@ -184,7 +188,9 @@ impl Control {
     }
 
     fn step(&mut self) {
-        self.conversation.step(unix_ns(), &mut self.tools.collector);
+        let Tools { collector, .. } = &mut self.tools;
+        let mut measurer = ChameleMonMeasurer { collector, session: &mut self.session };
+        self.conversation.step(unix_ns(), &mut measurer);
         for part in self.tools.collector.poll() {
             self.deliver(part);
         }
@@ -192,6 +198,7 @@ impl Control {
     }
 
     fn deliver(&mut self, part: Part) {
+        let Some(session) = &self.session else { return };
         match part {
             Part::Ingress { epoch, record, mixed_attention, counters } => {
                 let mut totals = counters.named();
@@ -201,77 +208,64 @@ impl Control {
                 }
                 totals.extend(self.own_totals());
                 totals.extend(self.of_slow_path());
-                let stall_ns = record.stall_ns;
-                let defects = Defects { stall_ns, mixed_attention, ..Defects::default() };
-                let told = match &record.group {
-                    AnyKey::Ipv4(group) => {
-                        self.tell_ingress(epoch, group, defects, record.packets, totals)
-                    }
-                    AnyKey::Dual(group) => {
-                        self.tell_ingress(epoch, group, defects, record.packets, totals)
-                    }
-                };
+                let (side, hh_flows) = ingress_side(session, epoch, &record, mixed_attention);
+                let bytes = self.conversation.side_with_totals(side, totals);
                 let recent = self.recent.of(epoch);
                 recent.ingress_packets = record.packets;
-                recent.stall_ns = recent.stall_ns.max(stall_ns);
-                recent.hh_flows = told.hh_flows.map(|flows| flows as u64);
-                recent.frame_bytes += told.bytes as u64;
-                self.stalled += u64::from(stall_ns > 0);
+                recent.stall_ns = recent.stall_ns.max(record.stall_ns);
+                recent.hh_flows = hh_flows.map(|flows| flows as u64);
+                recent.frame_bytes += bytes as u64;
+                self.stalled += u64::from(record.stall_ns > 0);
                 self.tools.collector.recycle(record);
             }
             Part::Egress { epoch, record, mixed_attention } => {
-                let (stall_ns, foreign_packets) = (record.stall_ns, record.foreign_packets);
-                let defects = Defects { stall_ns, foreign_packets, mixed_attention };
-                let bytes = either!(&record.group, group => self.tell_egress(epoch, group, defects, record.packets));
+                let bytes = self.conversation.side(egress_side(epoch, &record, mixed_attention));
                 let recent = self.recent.of(epoch);
                 recent.egress_packets = record.packets;
-                recent.foreign_packets = foreign_packets;
-                recent.stall_ns = recent.stall_ns.max(stall_ns);
+                recent.foreign_packets = record.foreign_packets;
+                recent.stall_ns = recent.stall_ns.max(record.stall_ns);
                 recent.frame_bytes += bytes as u64;
-                self.stalled += u64::from(stall_ns > 0);
+                self.stalled += u64::from(record.stall_ns > 0);
                 self.tools.collector.recycle(record);
             }
             Part::Sealed { epoch, late_packets } => {
-                let bytes = self.conversation.sealed(epoch, late_packets);
+                let bytes = self.conversation.sealed(frames::ID, epoch, late_packets);
                 let recent = self.recent.of(epoch);
                 recent.late_packets = Some(late_packets);
                 recent.frame_bytes += bytes as u64;
             }
         }
     }
-
-    fn tell_ingress<K: Key>(
-        &mut self,
-        epoch: u64,
-        group: &IngressGroup<K>,
-        defects: Defects,
-        packets: u64,
-        totals: Vec<(String, u64)>,
-    ) -> Told {
-        let side = IngressSide {
-            epoch,
-            attention: group.attention(),
-            defects,
-            packets,
-            classifier: group.classifier(),
-            upstream: group.upstream(),
-        };
-        self.conversation.ingress(&side, totals)
-    }
-
-    fn tell_egress<K: Key>(
-        &mut self,
-        epoch: u64,
-        group: &EgressGroup<K>,
-        defects: Defects,
-        packets: u64,
-    ) -> usize {
-        let (attention, downstream) = (group.attention(), group.downstream());
-        self.conversation.egress(&EgressSide { epoch, attention, defects, packets, downstream })
-    }
 }
 
-fn sketches(plan: &SessionPlan, holding: Holding) -> Sketches {
+/// The frame of what was recorded on the ingress side, and the flows that stand in it for the HH
+/// encoder's buckets.
+pub fn ingress_side(
+    session: &SwitchSession,
+    epoch: u64,
+    record: &IngressRecord,
+    mixed_attention: bool,
+) -> (Side, Option<usize>) {
+    let defects = Defects { stall_ns: record.stall_ns, mixed_attention, ..Defects::default() };
+    either!(&record.group, group => {
+        session.ingress(&IngressSide::of_group(epoch, group, record.packets, defects))
+    })
+}
+
+/// The frame of what was recorded on the egress side.
+pub fn egress_side(epoch: u64, record: &EgressRecord, mixed_attention: bool) -> Side {
+    let defects = Defects {
+        stall_ns: record.stall_ns,
+        foreign_packets: record.foreign_packets,
+        mixed_attention,
+    };
+    either!(&record.group, group => {
+        EgressSide::of_group(epoch, group, record.packets, defects).to_wire()
+    })
+}
+
+fn sketches(session: &SwitchSession) -> Sketches {
+    let (plan, holding) = (session.plan(), session.holding());
     let layout = &plan.layout;
     let bucket = layout.bucket_words() * 4;
     Sketches {
@@ -284,16 +278,50 @@ fn sketches(plan: &SessionPlan, holding: Holding) -> Sketches {
     }
 }
 
-impl Measurer for Collector {
-    type Error = anyhow::Error;
+/// ChameleMon on the lcores, as the controller sets it up.
+pub struct ChameleMonMeasurer<'a> {
+    /// What is to be handed to the lcores.
+    pub collector: &'a mut Collector,
+    /// What is measured by; none before the first session.
+    pub session: &'a mut Option<SwitchSession>,
+}
 
-    fn begin(&mut self, plan: &SessionPlan) -> anyhow::Result<()> {
-        Collector::begin(self, plan)
+impl Measurer for ChameleMonMeasurer<'_> {
+    fn systems(&self) -> Vec<SystemOffer> {
+        vec![SystemOffer { offer: frames::OFFER, held: true }]
     }
 
-    fn attend(&mut self, epoch: u64, attention: Attention) {
-        if let Err(problem) = Self::reconfigure(self, epoch, attention) {
-            error!(epoch, "attention was accepted and can't hold: {problem}");
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
+        let holding = self.session.iter().map(|session| session.holding().encode());
+        holding.map(|holding| (frames::ID, holding)).collect()
+    }
+
+    fn begin(&mut self, session: &Session) -> Result<(), String> {
+        let Some(setup) = session.setup_of(frames::ID) else {
+            self.collector.end();
+            *self.session = None;
+            return Ok(());
+        };
+        let Session { hash_key, clock, first_epoch, .. } = session;
+        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
+        self.collector.begin(&plan).map_err(|problem| format!("{problem:#}"))?;
+        *self.session = Some(SwitchSession::new(plan));
+        Ok(())
+    }
+
+    fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
+        let session = self.session.as_ref().ok_or("it is not measuring")?;
+        session.check(plan).map(drop)
+    }
+
+    fn reconfigure(&mut self, _: SystemId, epoch: u64, plan: &[u8]) {
+        if let Some(session) = self.session
+            && let Ok(attention) = session.check(plan)
+        {
+            if let Err(problem) = self.collector.reconfigure(epoch, attention) {
+                error!(epoch, "attention was accepted and can't hold: {problem}");
+            }
+            session.accept(epoch, attention);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use calumma_link::Signals;
+use calumma_switch_host::Signals;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, Settings};

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
-use calumma_link::figures;
+use calumma_switch_host::metrics as host;
 
 use crate::cpus::Cpus;
 use crate::status::{Board, Status};
@@ -21,7 +21,7 @@ pub use self::text::prometheus;
 /// # Errors
 /// When the address can't be listened on.
 pub fn serve(listen: SocketAddr, board: Board, cpus: &Cpus) -> anyhow::Result<()> {
-    cpus.spawn("metrics", figures::server(listen, router(board))?)?;
+    cpus.spawn("metrics", host::server(listen, router(board))?)?;
     Ok(())
 }
 
@@ -30,7 +30,7 @@ fn router(board: Board) -> Router {
 }
 
 async fn metrics(State(board): State<Board>) -> Response {
-    figures::answer(prometheus(&board.read()))
+    host::answer(prometheus(&board.read()))
 }
 
 async fn status(State(board): State<Board>) -> Json<Status> {

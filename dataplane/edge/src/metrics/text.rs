@@ -1,6 +1,6 @@
 //! A switch's figures in Prometheus's text format: those of every kind of switch, and of its lcores.
 
-use calumma_link::figures::Page;
+use calumma_switch_host::metrics::Page;
 
 use crate::status::{Named, Status};
 

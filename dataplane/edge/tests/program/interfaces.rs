@@ -13,8 +13,8 @@ use crate::common::{
     Edge, Folder, free_address, iperf3_server, listen, status_when, totals, welcome,
 };
 use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::Message;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_wire::Message;
 
 /// Runs a command line to its end and gives what it printed.
 fn run(line: &str) -> String {

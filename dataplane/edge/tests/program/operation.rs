@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::{EAL, Edge, Folder, get, listen, status_when, totals, welcome};
 use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::Message;
 use calumma_edge::control::unix_ns;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_wire::Message;
 use serde_json::Value;
 
 const EPOCH_NS: u64 = 400_000_000;
@@ -136,8 +136,13 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     assert!(ended.success(), "{said}");
     assert!(took < 2 * Duration::from_nanos(EPOCH_NS) + Duration::from_secs(1), "{took:?}");
     let messages: Vec<Message> = heard.iter().collect();
-    for kind in ["ingress", "egress", "sealed"] {
-        let newest = messages.iter().filter(|message| message.name() == kind).filter_map(epoch_of);
+    let kinds: [(&str, fn(&&Message) -> bool); 3] = [
+        ("ingress", |message| matches!(message, Message::Ingress(_))),
+        ("egress", |message| matches!(message, Message::Egress(_))),
+        ("sealed", |message| matches!(message, Message::Sealed { .. })),
+    ];
+    for (kind, is_of_kind) in kinds {
+        let newest = messages.iter().filter(is_of_kind).filter_map(epoch_of);
         assert!(newest.max() >= Some(last), "the {kind} side of epoch {last} or the one after");
     }
     let totals = totals(stats);

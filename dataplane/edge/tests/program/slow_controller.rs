@@ -6,9 +6,9 @@ use std::sync::mpsc::channel;
 
 use crate::common::{EAL, Edge, Folder, listen, status_when, totals, welcome};
 use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::Message;
 use calumma_edge::status::Status;
 use calumma_epoch::{EpochClock, Guards};
-use calumma_wire::Message;
 
 /// What the switch may hold, as it is configured, in bytes.
 const MOST_HELD: u64 = 1 << 20;

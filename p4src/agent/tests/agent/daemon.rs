@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::frames::{Egress, Ingress, Message};
 use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition};
 use calumma_epoch::EpochClock;
 use calumma_interface::{Cable, Plug};
-use calumma_link::unix_ns;
 use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey, Key};
+use calumma_switch_host::unix_ns;
 use calumma_switchd::collector::Way;
-use calumma_wire::{Egress, Ingress, Message, Outcome, SwitchKind};
+use calumma_wire::{Outcome, SwitchKind};
 
 use crate::common::{Numbers, Packet, marked, packet};
 use crate::rig::{

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::Message;
 use calumma_interface::Plug;
-use calumma_link::unix_ns;
 use calumma_sketch::{Arithmetic, KeyKind};
+use calumma_switch_host::unix_ns;
 use calumma_switchd::collector::Way;
-use calumma_wire::{Message, Outcome};
+use calumma_wire::Outcome;
 
 use crate::rig::{Controller, Daemon, EPOCH_MS, LIMIT, Model, config, layout, packets};
 

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::Message;
 use calumma_interface::Plug;
 use calumma_sketch::Arithmetic;
 use calumma_switchd::config::Config;
-use calumma_wire::Message;
 
 use crate::rig::{
     Controller, Daemon, EPOCH_MS, Folder, LIMIT, Lossy, Model, attention, layout, packets,
@@ -67,7 +67,7 @@ fn prometheus_is_told_of_epochs_collections_reconfigurations_ports_and_the_drive
     controller.welcome();
 
     scrape_until(listen, "calumma_edge_tables_total{kind=\"filled\"}", |filled| filled >= 1.0);
-    let epoch = controller.clock.epoch_at(calumma_link::unix_ns());
+    let epoch = controller.clock.epoch_at(calumma_switch_host::unix_ns());
     let changed = Attention { t_h: 12, ..attention() };
     controller.say(&Message::Reconfigure { effective_epoch: epoch + 3, attention: changed });
     for _ in 0..20 {

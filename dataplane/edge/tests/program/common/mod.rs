@@ -10,11 +10,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::status::Status;
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
-use calumma_wire::{FrameReader, Message};
 
 /// Longer than anything takes on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,17 +12,17 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_interface::{Cable, MAX_FRAME, Plug};
-use calumma_link::{Signals, unix_ns};
 use calumma_sketch::{Arithmetic, HashKey, Level};
+use calumma_switch_host::{Signals, unix_ns};
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
 use calumma_switchd::{daemon, program};
 use calumma_tna::{Program, Switch};
 use calumma_tna_driver::{Driver, Pipe, Port};
-use calumma_wire::{FrameReader, Message};
 
 pub(crate) const HOST: u16 = 1;
 pub(crate) const FABRIC: u16 = 2;

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use calumma_analysis::NodeEnd;
+use calumma_chamelemon::frames::{Ingress, Upstream};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{AnyKey, Encoders, FermatSketch, HashFamily, Hashes, Key, either};
-use calumma_wire::{Ingress, Upstream};
 
 use super::edge::{self, EdgeSizes};
 use super::input::{EdgeInput, EpochInput};

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use calumma_chamelemon::frames::Ingress;
 use calumma_chamelemon::{Attention, SampleRate};
 use calumma_sketch::estimate::{self, Accumulation};
 use calumma_sketch::hash::sample_seed;
 use calumma_sketch::{
     AnyKey, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, TowerSketch, either,
 };
-use calumma_wire::Ingress;
 
 use super::Tasks;
 use super::input::EdgeInput;

@@ -1,8 +1,8 @@
 //! What an epoch is analysed from.
 
+use calumma_chamelemon::frames::{Defects, Egress, EgressSide, Ingress, IngressSide};
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
 use calumma_sketch::Key;
-use calumma_wire::{Defects, Egress, Ingress, Upstream};
 
 use super::decode::DecodedIngress;
 use crate::report::DecodeState;
@@ -52,23 +52,9 @@ impl EdgeInput {
         (ingress, packets_in): (&IngressGroup<K>, u64),
         (egress, packets_out): (&EgressGroup<K>, u64),
     ) -> Self {
-        let ingress = Ingress {
-            epoch,
-            attention: *ingress.attention(),
-            defects: Defects::default(),
-            packets_in,
-            counters: Vec::new(),
-            classifier: ingress.classifier().clone(),
-            upstream: Upstream::undecoded(ingress.upstream().clone()),
-        };
-        let egress = Egress {
-            epoch,
-            attention: *egress.attention(),
-            defects: Defects::default(),
-            packets_out,
-            counters: Vec::new(),
-            downstream: egress.downstream().clone().into(),
-        };
+        let none = Defects::default();
+        let ingress = IngressSide::of_group(epoch, ingress, packets_in, none).to_ingress();
+        let egress = EgressSide::of_group(epoch, egress, packets_out, none).to_egress();
         Self {
             edge: edge.into(),
             ingress: Some(Box::new(ingress)),

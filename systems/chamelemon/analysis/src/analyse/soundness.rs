@@ -5,7 +5,7 @@
 //! One edge that fails in this makes every loss doubtful, since its packets may be anybody's.
 
 use calumma_chamelemon::Attention;
-use calumma_wire::Defects;
+use calumma_chamelemon::frames::Defects;
 
 use super::input::{EdgeInput, EpochInput};
 

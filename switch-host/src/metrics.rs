@@ -1,4 +1,4 @@
-//! A switch's figures over HTTP for Prometheus: a page put together anew whenever somebody asks, from totals that are
+//! A switch's metrics over HTTP for Prometheus: a page put together anew whenever somebody asks, from totals that are
 //! counted elsewhere, and the server that shows it.
 //!
 //! A total named `family.kind` is the metric `calumma_edge_family_packets_total` with the label `kind`; one without a
@@ -23,7 +23,7 @@ const OTHERS: [&str; 5] = ["collection", "driver", "epochs", "tables", "undelive
 /// Kinds of totals that are times: in a metric of their own, in seconds.
 const MICROSECONDS: &str = "microseconds";
 
-/// Where a switch's figures can be read.
+/// Where a switch's metrics can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
@@ -31,7 +31,7 @@ pub struct MetricsConfig {
     pub listen: Option<SocketAddr>,
 }
 
-/// What one scrape is told.
+/// The answer to one scrape.
 #[derive(Debug, Default)]
 pub struct Page(Registry);
 

@@ -1,4 +1,4 @@
-//! Sketches on the wire, in [columns](crate::columns).
+//! Sketches on the wire, in [columns](calumma_wire::columns).
 //!
 //! Of a TowerSketch, the counters of each array. Of a FermatSketch, a bitmap of the buckets that are
 //! not zero (least significant bit first) and then, of those, each fragment and at last the count.
@@ -6,35 +6,36 @@
 //! The HH encoder may come as what it holds instead: its flows, ascending by key, which take half
 //! the bytes of its buckets at the usual load. The buckets left of it are then sent alone.
 
-use calumma_chamelemon::Layout;
 use calumma_sketch::fermat::Lanes;
 use calumma_sketch::{
     AnyKey, Encoders, FermatSketch, Key, KeyKind, Part, Shape, TowerSketch, WideKey,
 };
 
-use crate::body::{Body, put_u8, put_u32};
-use crate::columns::{most_column_bytes, put_column, put_words, read_column, read_words};
-use crate::error::DecodeError;
-use crate::message::{Upstream, Upstreams};
+use calumma_wire::DecodeError;
+use calumma_wire::body::{Body, put_u8, put_u32};
+use calumma_wire::columns::{most_column_bytes, put_column, put_words, read_column, read_words};
+
+use super::side::{Upstream, Upstreams};
+use crate::Layout;
 
 /// Most columns of a flow's key and packets: those of a wide key.
 const FLOW_COLUMNS: usize = WideKey::LEN + 4;
 
 /// Most bytes that the upstream encoder of this layout takes in a frame. Flows take fewer than the
 /// buckets that they come out of.
-pub(crate) fn most_fermat_bytes(layout: &Layout) -> usize {
+pub(super) fn most_fermat_bytes(layout: &Layout) -> usize {
     let (buckets, columns) = (layout.upstream_shape().total_buckets(), layout.bucket_words() * 4);
     let bitmap = most_column_bytes(buckets.div_ceil(8));
     5 + FLOW_COLUMNS + bitmap + columns * most_column_bytes(buckets)
 }
 
 /// Most bytes that the classifier of this layout takes in a frame.
-pub(crate) fn most_tower_bytes(layout: &Layout) -> usize {
+pub(super) fn most_tower_bytes(layout: &Layout) -> usize {
     layout.classifier.iter().map(|level| 3 + most_column_bytes(level.bytes())).sum()
 }
 
 /// Appends the buckets before `end` of each array.
-pub(crate) fn put_buckets<K: Key>(out: &mut Vec<u8>, sketch: &FermatSketch<K>, end: usize) {
+pub(super) fn put_buckets<K: Key>(out: &mut Vec<u8>, sketch: &FermatSketch<K>, end: usize) {
     let arrays = sketch.buckets().chunks_exact(sketch.shape().buckets);
     let span = arrays.flat_map(|array| &array[..end]);
     let mut bitmap = vec![0; (sketch.shape().arrays * end).div_ceil(8)];
@@ -91,7 +92,7 @@ fn buckets<K: Key>(
 
 /// Appends an upstream encoder. `hh` is its HH part and `flows`, where given, is all that this part
 /// holds.
-pub(crate) fn put_upstream<K: Key>(
+pub(super) fn put_upstream<K: Key>(
     out: &mut Vec<u8>,
     sketch: &FermatSketch<K>,
     hh: &Part,
@@ -116,7 +117,7 @@ fn upstream<K: Key>(shape: Shape, hh: &Part, body: &mut Body) -> Result<Upstream
 }
 
 /// Reads an upstream encoder of the layout's keys.
-pub(crate) fn any_upstream(
+pub(super) fn any_upstream(
     layout: &Layout,
     hh: &Part,
     body: &mut Body,
@@ -129,7 +130,7 @@ pub(crate) fn any_upstream(
 }
 
 /// Reads a downstream encoder of the layout's keys.
-pub(crate) fn any_downstream(
+pub(super) fn any_downstream(
     layout: &Layout,
     body: &mut Body,
 ) -> Result<AnyKey<Encoders>, DecodeError> {
@@ -202,7 +203,7 @@ fn counter_columns(bits: u32) -> usize {
     (bits as usize / 8).max(1)
 }
 
-pub(crate) fn put_tower(out: &mut Vec<u8>, tower: &TowerSketch) {
+pub(super) fn put_tower(out: &mut Vec<u8>, tower: &TowerSketch) {
     let mut counters = Vec::with_capacity(tower.bytes());
     tower.write_to(&mut counters);
     let mut rest = counters.as_slice();
@@ -219,7 +220,7 @@ pub(crate) fn put_tower(out: &mut Vec<u8>, tower: &TowerSketch) {
     }
 }
 
-pub(crate) fn tower(
+pub(super) fn tower(
     field: &'static str,
     layout: &Layout,
     body: &mut Body,

@@ -1,11 +1,10 @@
 //! One message of every kind, with small sketches that really recorded packets.
 
+use calumma_chamelemon::frames::{Defects, Egress, Holding, Ingress, Message, Upstream};
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout, Partition, SampleRate};
 use calumma_epoch::Guards;
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, KeyKind, Level, WideKey};
-use calumma_wire::{
-    Defects, Egress, Holding, Ingress, Marking, Message, Outcome, SwitchKind, Upstream,
-};
+use calumma_wire::{Marking, Outcome, SwitchKind};
 
 /// A layout small enough to look at in a hex dump.
 pub(crate) fn layout() -> Layout {

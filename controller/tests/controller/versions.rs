@@ -1,0 +1,70 @@
+//! Edges one release older than the controller, edges of other roles and of other systems.
+
+use calumma_chamelemon::frames::Message;
+use calumma_wire::{self as wire, Outcome, Role, SystemId, v5};
+
+use crate::stories::{Controller, Edge, PATIENT, encoded, hello, lost, refused, traffic};
+
+fn framed(message: &wire::Message) -> Vec<u8> {
+    let mut frame = Vec::new();
+    message.encode(&mut frame);
+    frame
+}
+
+#[test]
+fn an_edge_one_release_older_works_beside_a_new_one() {
+    let controller = Controller::start(PATIENT);
+    let mut old = Edge::introduce_as(&controller, &hello("e1"), v5::VERSION);
+    assert_eq!(old.heard_version(), v5::VERSION);
+    let mut new = Edge::join(&controller, "e2");
+    assert_ne!(new.heard_version(), v5::VERSION);
+    let epoch = old.recent_epoch();
+    let mut world = old.world(epoch);
+    traffic(&mut world);
+    old.deliver(&world, 0);
+    new.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert_eq!((report.complete, lost(&report)), (true, world.lost));
+
+    let (status, _) = controller.post("/api/v1/attention", r#"{"hl_buckets": 1024}"#);
+    assert_eq!(status, 200);
+    for edge in [&mut old, &mut new] {
+        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.hear() else {
+            panic!("a reconfiguration")
+        };
+        assert_eq!(attention.partition.hl, 1024);
+        edge.say(&Message::Applied { effective_epoch, outcome: Outcome::Accepted });
+    }
+    assert_eq!(old.heard_version(), v5::VERSION);
+}
+
+#[test]
+fn a_node_of_another_role_or_system_is_refused() {
+    let controller = Controller::start(PATIENT);
+    let wire::Message::Hello(edge) = hello("e1").to_wire() else { unreachable!() };
+    let mut transit = edge.clone();
+    transit.role = Role::Transit;
+    let reason = refused(&controller, &framed(&wire::Message::Hello(transit)));
+    assert!(reason.contains("is an edge here, and comes with role = \"transit\""), "{reason}");
+    let mut other = edge;
+    other.systems[0].system = SystemId::CFS;
+    let reason = refused(&controller, &framed(&wire::Message::Hello(other)));
+    assert!(reason.contains("does not run version 1 of chamelemon"), "{reason}");
+}
+
+#[test]
+fn frames_of_systems_that_are_not_run_are_skipped() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let system = SystemId(200);
+    e1.send_bytes(&framed(&wire::Message::Sealed { system, epoch, late_packets: 9 }));
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    assert_eq!((report.complete, lost(&report)), (true, world.lost));
+    assert_eq!(encoded(&hello("e1"))[6], wire::VERSION);
+}

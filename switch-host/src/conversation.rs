@@ -1,0 +1,369 @@
+//! What a switch sends to the controller, and what it does at the controller's request.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use calumma_epoch::EpochClock;
+use calumma_wire::{
+    Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SwitchKind, SystemId, SystemSetup,
+    VERSION, Welcome, v5,
+};
+use tracing::{error, info, warn};
+
+use crate::link::Link;
+use crate::transport::{Tcp, Transport};
+
+/// Under this name switches count the frames that were discarded since no controller received them.
+pub const UNDELIVERED: &str = "undelivered.frames";
+
+/// What a session measures by: all that the controller's welcome says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    /// The node's number, never 0; `None` from a controller that gives out none.
+    pub node_id: Option<u16>,
+    /// Secret of the deployment.
+    pub hash_key: Secret,
+    /// Epoch length and guards.
+    pub clock: EpochClock,
+    /// The first epoch to measure.
+    pub first_epoch: u64,
+    /// The systems to run, each with its setup and the plan of the first epoch.
+    pub systems: Vec<SystemSetup>,
+}
+
+impl Session {
+    /// The setup of a system; `None` where it is not to run.
+    pub fn setup_of(&self, system: SystemId) -> Option<&SystemSetup> {
+        self.systems.iter().find(|setup| setup.system == system)
+    }
+
+    /// Whether the two differ in nothing but plans and their first epoch.
+    fn is_same(&self, other: &Self) -> bool {
+        let fixed = |of: &SystemSetup| (of.system, of.version, of.setup.clone());
+        let known = self.node_id.is_some() && other.node_id.is_some();
+        (!known || self.node_id == other.node_id)
+            && self.hash_key == other.hash_key
+            && self.clock == other.clock
+            && self.systems.iter().map(fixed).eq(other.systems.iter().map(fixed))
+    }
+}
+
+/// A system that a switch offers to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemOffer {
+    /// The system and its versions.
+    pub offer: Offer,
+    /// Whether its frames are held for a controller that is away; else they are discarded then.
+    pub held: bool,
+}
+
+/// The part of a switch that measures.
+pub trait Measurer {
+    /// The systems that it can run.
+    fn systems(&self) -> Vec<SystemOffer>;
+
+    /// What it measures by already, in each system's own format.
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)>;
+
+    /// Begins a session; an earlier one ends.
+    ///
+    /// # Errors
+    /// Why the switch can't measure by this session; an earlier one goes on then.
+    fn begin(&mut self, session: &Session) -> Result<(), String>;
+
+    /// Checks a plan of a system of this session.
+    ///
+    /// # Errors
+    /// Why it can't hold on this switch.
+    fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String>;
+
+    /// Lets a plan hold from `epoch` on. It has been [checked](Self::check), and comes
+    /// [`lead_ns`](Self::lead_ns) ahead of the epoch's arming.
+    fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]);
+
+    /// How long before an epoch is armed its plans must be known, in nanoseconds.
+    fn lead_ns(&self) -> u64;
+
+    /// How long it takes from a session's begin to measuring, in nanoseconds.
+    fn setup_ns(&self) -> u64;
+}
+
+/// Who a switch is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The node's name, by which the controller expects it.
+    pub node: String,
+    /// What it does in the network.
+    pub role: Role,
+    /// What kind of switch it is.
+    pub kind: SwitchKind,
+    /// Its program and version.
+    pub program: String,
+    /// How it marks and reads packets.
+    pub marking: Marking,
+}
+
+/// The conversation of one switch with whichever controller there is.
+pub struct Conversation<T = Tcp> {
+    identity: Identity,
+    link: Link<T>,
+    offers: Vec<SystemOffer>,
+    session: Option<Active>,
+    /// The totals that were sent to this controller last.
+    totals: HashMap<String, u64>,
+}
+
+/// The session under way.
+struct Active {
+    session: Session,
+    /// The plan accepted last, of each system.
+    plans: Vec<(SystemId, Vec<u8>)>,
+}
+
+impl Conversation {
+    /// A conversation with the controller at `address` (host and port), not connected yet. Of what is
+    /// measured, the newest `most_held` bytes are held for a controller that is slow or away.
+    pub fn new(identity: Identity, address: String, most_held: usize) -> Self {
+        Self::over(Tcp::new(address), identity, most_held)
+    }
+}
+
+impl<T: Transport> Conversation<T> {
+    /// The same over another transport.
+    pub fn over(transport: T, identity: Identity, most_held: usize) -> Self {
+        let link = Link::new(transport, most_held);
+        Self { identity, link, offers: Vec::new(), session: None, totals: HashMap::new() }
+    }
+
+    /// What carries it.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.link.transport
+    }
+
+    /// Connects where it is due, receives what the controller has sent and answers.
+    pub fn step(&mut self, now_ns: u64, measurer: &mut impl Measurer) {
+        if self.link.connect_if_due() {
+            info!(controller = self.address(), "connected");
+            self.totals.clear();
+            self.offers = measurer.systems();
+            let hello = self.hello(measurer);
+            self.link.send(&hello);
+        }
+        match self.link.receive() {
+            Ok(messages) => {
+                for (version, message) in messages {
+                    self.on_message(version, message, now_ns, measurer);
+                }
+            }
+            Err(problem) => {
+                warn!(controller = self.address(), "{problem}; measuring goes on, trying again");
+            }
+        }
+        // The answers, before there is work to do that the controller's clock would see.
+        self.link.flush();
+    }
+
+    fn hello(&self, measurer: &impl Measurer) -> Message {
+        let Identity { node, role, kind, program, marking } = self.identity.clone();
+        let systems = measurer.systems().iter().map(|of| of.offer).collect();
+        let holding = measurer.holding();
+        Message::Hello(Box::new(Hello { node, role, kind, program, marking, systems, holding }))
+    }
+
+    fn on_message(
+        &mut self,
+        version: u8,
+        message: Message,
+        now_ns: u64,
+        measurer: &mut impl Measurer,
+    ) {
+        match message {
+            Message::Welcome(welcome) => self.on_welcome(*welcome, now_ns, measurer),
+            Message::Probe { sent_ns } => {
+                let answered_ns = self.link.transport.now_ns();
+                self.link.send(&Message::Echo { sent_ns, received_ns: now_ns, answered_ns });
+            }
+            Message::Reported { epoch } => self.link.queue.reported(epoch),
+            Message::Reconfigure { system, effective_epoch, plan } => {
+                self.reconfigure(system, effective_epoch, &plan, now_ns, measurer);
+            }
+            Message::Refused { reason } => {
+                let older = version == v5::VERSION && self.link.version() == VERSION;
+                if older && self.hello(measurer).encode_as(v5::VERSION, &mut Vec::new()) {
+                    info!(
+                        controller = self.address(),
+                        "the controller is a release older; trying protocol version {version}"
+                    );
+                    return self.link.fall_back();
+                }
+                error!(controller = self.address(), "refused by the controller: {reason}");
+                self.link.back_off();
+            }
+            other => warn!("the controller sent a {} frame, which no node expects", other.name()),
+        }
+    }
+
+    fn on_welcome(&mut self, welcome: Welcome, now_ns: u64, measurer: &mut impl Measurer) {
+        let Welcome { node_id, hash_key, epoch_length_ns, guards, effective_epoch, systems } =
+            welcome;
+        let clock = match EpochClock::new(epoch_length_ns, guards) {
+            Ok(clock) => clock,
+            Err(problem) => return error!("the controller's epochs can't be kept: {problem}"),
+        };
+        let offers = |of: &SystemSetup| {
+            let offer = self.offers.iter().map(|of| of.offer).find(|it| it.system == of.system);
+            offer.is_some_and(|it| (it.lowest..=it.highest).contains(&of.version))
+        };
+        let (systems, others): (Vec<_>, Vec<_>) = systems.into_iter().partition(offers);
+        for of in others {
+            let problem = format!("version {} of {} is not run here", of.version, of.system);
+            self.decline(of.system, effective_epoch, &problem);
+        }
+        let ready_ns = now_ns + measurer.setup_ns();
+        let first_epoch = effective_epoch.max(clock.epoch_at(ready_ns) + 2);
+        let session = Session { node_id, hash_key, clock, first_epoch, systems };
+        self.link.queue.open();
+        if let Some(active) = &mut self.session
+            && active.session.is_same(&session)
+        {
+            info!("the controller is back; measuring goes on");
+            active.session.node_id = node_id.or(active.session.node_id);
+            for of in session.systems {
+                self.reconfigure(of.system, effective_epoch, &of.plan, now_ns, measurer);
+            }
+            return;
+        }
+        self.link.queue.discard();
+        match measurer.begin(&session) {
+            Ok(()) => {
+                info!(first_epoch, epoch_ms = epoch_length_ns / 1_000_000, "measuring");
+                let plan = |of: &SystemSetup| (of.system, of.plan.clone());
+                let plans = session.systems.iter().map(plan).collect();
+                self.session = Some(Active { session, plans });
+            }
+            Err(problem) => {
+                let problem = format!("can't measure by the controller's setup: {problem}");
+                error!(controller = self.address(), "{problem}");
+                for of in session.systems {
+                    self.decline(of.system, effective_epoch, &problem);
+                }
+            }
+        }
+    }
+
+    fn reconfigure(
+        &mut self,
+        system: SystemId,
+        effective_epoch: u64,
+        plan: &[u8],
+        now_ns: u64,
+        measurer: &mut impl Measurer,
+    ) {
+        let Some(Active { session, plans }) = &mut self.session else { return };
+        let Some((_, accepted)) = plans.iter_mut().find(|(id, _)| *id == system) else {
+            return self.decline(system, effective_epoch, &format!("{system} is not run here"));
+        };
+        if accepted == plan {
+            return;
+        }
+        let ahead_ns = session.clock.guards().clock_ns + measurer.lead_ns();
+        let earliest = session.clock.epoch_at(now_ns + ahead_ns) + 1;
+        let outcome = if let Err(reason) = measurer.check(system, plan) {
+            Outcome::Invalid { reason }
+        } else if effective_epoch < earliest {
+            Outcome::TooLate { earliest }
+        } else {
+            measurer.reconfigure(system, effective_epoch, plan);
+            *accepted = plan.to_vec();
+            Outcome::Accepted
+        };
+        self.link.send(&Message::Applied { system, effective_epoch, outcome });
+    }
+
+    /// Tells the controller what keeps this switch from running a system as it should from `epoch`
+    /// on.
+    pub fn decline(&mut self, system: SystemId, epoch: u64, problem: &impl std::fmt::Display) {
+        let outcome = Outcome::Invalid { reason: problem.to_string() };
+        self.link.send(&Message::Applied { system, effective_epoch: epoch, outcome });
+    }
+
+    /// The controller's address, host and port.
+    pub fn address(&self) -> &str {
+        self.link.transport.address()
+    }
+
+    /// Whether a connection to the controller stands.
+    pub fn is_connected(&self) -> bool {
+        self.link.transport.is_connected()
+    }
+
+    /// Bytes of frames that are held for the controller.
+    pub fn held_bytes(&self) -> usize {
+        self.link.queue.held_bytes()
+    }
+
+    /// Frames discarded for lack of memory, or since a new session began.
+    pub fn discarded(&self) -> u64 {
+        self.link.queue.discarded()
+    }
+
+    /// What is measured by; `None` before the first session.
+    pub fn session(&self) -> Option<&Session> {
+        self.session.as_ref().map(|active| &active.session)
+    }
+
+    /// Sends a side of an epoch; gives the bytes it takes. Does nothing before the first session.
+    pub fn side(&mut self, side: Side) -> usize {
+        if self.session.is_none() {
+            return 0;
+        }
+        let (system, epoch) = (side.system, side.epoch);
+        self.queue(system, epoch, &Message::Side(Box::new(side)))
+    }
+
+    /// The same with those of the switch's totals that changed: an idle switch has none to send.
+    pub fn side_with_totals(&mut self, mut side: Side, mut totals: Vec<(String, u64)>) -> usize {
+        if self.session.is_none() {
+            return 0;
+        }
+        totals.push((UNDELIVERED.to_owned(), self.discarded()));
+        totals.retain(|(name, total)| self.totals.insert(name.clone(), *total) != Some(*total));
+        side.counters = totals;
+        self.side(side)
+    }
+
+    /// Sends that no packet of the epoch can be recorded any more, and how many came too late; gives
+    /// the bytes it takes.
+    pub fn sealed(&mut self, system: SystemId, epoch: u64, late_packets: u64) -> usize {
+        self.queue(system, epoch, &Message::Sealed { system, epoch, late_packets })
+    }
+
+    fn queue(&mut self, system: SystemId, epoch: u64, message: &Message) -> usize {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        let bytes = frame.len();
+        let of = self.offers.iter().find(|of| of.offer.system == system);
+        if of.is_none_or(|of| of.held) {
+            self.link.queue.hold(epoch, frame);
+        } else {
+            self.link.queue.pass(frame);
+        }
+        bytes
+    }
+
+    /// Sends as much as the connection takes.
+    pub fn flush(&mut self) {
+        self.link.flush();
+    }
+
+    /// Waits until the controller sends something, for `most` at the longest.
+    pub fn wait(&self, most: Duration) {
+        self.link.transport.wait(most);
+    }
+
+    /// Sends what is still waiting, for `most` and never more than a second. Gives how many frames about
+    /// epochs no controller received, [`discarded`](Self::discarded) ones included.
+    pub fn finish(self, most: Duration) -> u64 {
+        self.link.finish(most)
+    }
+}

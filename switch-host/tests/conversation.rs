@@ -1,0 +1,274 @@
+//! A switch's conversation over a pipe, with the controller's part played by hand.
+
+use std::time::Duration;
+
+use calumma_epoch::Guards;
+use calumma_switch_host::{Conversation, Identity, Measurer, Pipe, Session, SystemOffer};
+use calumma_wire::{
+    Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SideKind, SwitchKind, SystemId,
+    SystemSetup, VERSION, Welcome, v5,
+};
+
+const NOW_NS: u64 = 1_700_000_000_000_000_000;
+const EPOCH_NS: u64 = 50_000_000;
+const NOW: u64 = NOW_NS / EPOCH_NS;
+
+/// A system for experiments whose frames are of no use later.
+const FLEETING: SystemId = SystemId(130);
+
+/// A switch that runs ChameleMon and the fleeting system.
+#[derive(Default)]
+struct Switch {
+    begun: Vec<Session>,
+    plans: Vec<(SystemId, u64, Vec<u8>)>,
+}
+
+impl Measurer for Switch {
+    fn systems(&self) -> Vec<SystemOffer> {
+        let offer = |system, highest| Offer { system, lowest: 1, highest };
+        vec![
+            SystemOffer { offer: offer(SystemId::CHAMELEMON, 1), held: true },
+            SystemOffer { offer: offer(FLEETING, 3), held: false },
+        ]
+    }
+
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
+        let last = self.plans.iter().rev().find(|(id, ..)| *id == SystemId::CHAMELEMON);
+        last.map(|(id, epoch, plan)| (*id, [plan.clone(), epoch.to_le_bytes().to_vec()].concat()))
+            .into_iter()
+            .collect()
+    }
+
+    fn begin(&mut self, session: &Session) -> Result<(), String> {
+        self.begun.push(session.clone());
+        Ok(())
+    }
+
+    fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
+        if plan.is_empty() { Err("an empty plan".to_owned()) } else { Ok(()) }
+    }
+
+    fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
+        self.plans.push((system, epoch, plan.to_vec()));
+    }
+
+    fn lead_ns(&self) -> u64 {
+        0
+    }
+
+    fn setup_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// A switch and its conversation.
+struct Node {
+    conversation: Conversation<Pipe>,
+    switch: Switch,
+}
+
+impl Node {
+    fn new() -> Self {
+        let identity = Identity {
+            node: "e1".to_owned(),
+            role: Role::Edge,
+            kind: SwitchKind::Software,
+            program: "a test".to_owned(),
+            marking: Marking::default(),
+        };
+        let conversation = Conversation::over(Pipe::new(), identity, 1 << 20);
+        Self { conversation, switch: Switch::default() }
+    }
+
+    /// What it sends after the step that follows.
+    fn step(&mut self) -> Vec<(u8, Message)> {
+        self.conversation.step(NOW_NS, &mut self.switch);
+        self.sent()
+    }
+
+    fn sent(&mut self) -> Vec<(u8, Message)> {
+        self.conversation.flush();
+        let frames = self.conversation.transport_mut().take_sent();
+        frames.iter().map(|frame| Message::decode_versioned(frame).unwrap()).collect()
+    }
+
+    fn connect(&mut self) -> Vec<(u8, Message)> {
+        self.conversation.transport_mut().connect();
+        self.step()
+    }
+
+    fn receive(&mut self, message: &Message, version: u8) -> Vec<(u8, Message)> {
+        let mut frame = Vec::new();
+        assert!(message.encode_as(version, &mut frame));
+        self.conversation.transport_mut().deliver(&frame);
+        self.step()
+    }
+
+    fn break_off(&mut self) {
+        self.conversation.transport_mut().disconnect();
+        self.step();
+    }
+}
+
+fn hello_of(sent: &[(u8, Message)]) -> (u8, &Hello) {
+    match sent {
+        [(version, Message::Hello(hello))] => (*version, hello),
+        other => panic!("{other:?} instead of a hello"),
+    }
+}
+
+/// ChameleMon's: a layout of one counter array.
+fn setup() -> SystemSetup {
+    let mut setup = vec![0; 15];
+    setup.push(1);
+    setup.extend([7; 9]);
+    SystemSetup { system: SystemId::CHAMELEMON, version: 1, setup, plan: vec![1; 24] }
+}
+
+fn welcome(systems: Vec<SystemSetup>) -> Message {
+    Message::Welcome(Box::new(Welcome {
+        node_id: Some(7),
+        hash_key: Secret([9; 32]),
+        epoch_length_ns: EPOCH_NS,
+        guards: Guards::default(),
+        effective_epoch: NOW + 2,
+        systems,
+    }))
+}
+
+fn side(system: SystemId, epoch: u64) -> Side {
+    Side {
+        system,
+        epoch,
+        side: SideKind::Ingress,
+        stall_ns: 0,
+        packets: 3,
+        counters: Vec::new(),
+        body: vec![5; 40],
+    }
+}
+
+fn refusal() -> Message {
+    Message::Refused { reason: "the peer speaks version 6 of the protocol".to_owned() }
+}
+
+#[test]
+fn a_controller_one_release_older_is_answered_in_its_version() {
+    let mut node = Node::new();
+    let sent = node.connect();
+    assert_eq!(hello_of(&sent).0, VERSION);
+    // Measured meanwhile, and held in this release's version.
+    assert!(node.receive(&refusal(), v5::VERSION).is_empty());
+    assert!(!node.conversation.is_connected());
+    let retry = node.conversation.transport_mut().take_retry();
+    assert!(retry.is_some_and(|retry| retry < Duration::from_secs(1)), "{retry:?}");
+
+    let sent = node.connect();
+    let (version, hello) = hello_of(&sent);
+    assert_eq!((version, hello.node.as_str()), (v5::VERSION, "e1"));
+    assert!(node.receive(&welcome(vec![setup()]), v5::VERSION).is_empty());
+    let session = node.switch.begun.last().unwrap();
+    assert_eq!((session.node_id, &session.systems), (None, &vec![setup()]));
+
+    node.conversation.side(side(SystemId::CHAMELEMON, NOW));
+    node.conversation.sealed(SystemId::CHAMELEMON, NOW, 4);
+    let system = SystemId::CHAMELEMON;
+    let expected = [
+        Message::Side(Box::new(side(system, NOW))),
+        Message::Sealed { system, epoch: NOW, late_packets: 4 },
+    ];
+    assert_eq!(node.sent(), expected.map(|message| (v5::VERSION, message)));
+
+    let plan = vec![2; 24];
+    let change = Message::Reconfigure { system, effective_epoch: NOW + 9, plan: plan.clone() };
+    let applied = Message::Applied { system, effective_epoch: NOW + 9, outcome: Outcome::Accepted };
+    assert_eq!(node.receive(&change, v5::VERSION), [(v5::VERSION, applied)]);
+    assert_eq!(node.switch.plans, [(system, NOW + 9, plan)]);
+
+    // The controller is upgraded: what it has not reported comes again, in the new version.
+    node.break_off();
+    let sent = node.connect();
+    let (version, hello) = hello_of(&sent);
+    assert_eq!((version, hello.holding.len()), (VERSION, 1));
+    let again = node.receive(&welcome(vec![SystemSetup { plan: vec![2; 24], ..setup() }]), VERSION);
+    assert_eq!(again.iter().map(|(version, _)| *version).collect::<Vec<_>>(), [VERSION; 2]);
+    assert_eq!(node.switch.begun.len(), 1, "the same session");
+}
+
+#[test]
+fn a_refusal_in_both_versions_is_one() {
+    let mut node = Node::new();
+    node.connect();
+    node.receive(&refusal(), v5::VERSION);
+    node.conversation.transport_mut().take_retry();
+    assert_eq!(hello_of(&node.connect()).0, v5::VERSION);
+    node.receive(&refusal(), v5::VERSION);
+    let retry = node.conversation.transport_mut().take_retry();
+    assert!(retry.is_some_and(|retry| retry >= Duration::from_secs(1)), "{retry:?}");
+    assert_eq!(hello_of(&node.connect()).0, VERSION, "it may have been upgraded");
+}
+
+#[test]
+fn systems_are_set_up_side_by_side_and_unknown_ones_declined() {
+    let mut node = Node::new();
+    node.connect();
+    let fleeting = SystemSetup { system: FLEETING, version: 3, setup: vec![1], plan: vec![1] };
+    let newer = SystemSetup { version: 9, ..fleeting.clone() };
+    let sent = node.receive(&welcome(vec![setup(), newer]), VERSION);
+    assert!(
+        matches!(&sent[..], [(_, Message::Applied { system: FLEETING, outcome, .. })]
+            if matches!(outcome, Outcome::Invalid { .. })),
+        "{sent:?}"
+    );
+    assert_eq!(node.switch.begun[0].node_id, Some(7));
+
+    node.receive(&welcome(vec![setup(), fleeting]), VERSION);
+    assert_eq!(node.switch.begun.len(), 2, "another session");
+    let of = |system, effective_epoch, plan: &[u8]| Message::Reconfigure {
+        system,
+        effective_epoch,
+        plan: plan.to_vec(),
+    };
+    let outcome = |sent: Vec<(u8, Message)>| match &sent[..] {
+        [(_, Message::Applied { outcome, .. })] => outcome.clone(),
+        other => panic!("{other:?}"),
+    };
+    let accepted = outcome(node.receive(&of(FLEETING, NOW + 5, &[2]), VERSION));
+    assert_eq!(accepted, Outcome::Accepted);
+    assert!(node.receive(&of(FLEETING, NOW + 6, &[2]), VERSION).is_empty(), "it holds already");
+    let late = outcome(node.receive(&of(FLEETING, NOW, &[3]), VERSION));
+    assert_eq!(late, Outcome::TooLate { earliest: NOW + 1 });
+    let invalid = outcome(node.receive(&of(FLEETING, NOW + 5, &[]), VERSION));
+    assert_eq!(invalid, Outcome::Invalid { reason: "an empty plan".to_owned() });
+    let unknown = outcome(node.receive(&of(SystemId::CFS, NOW + 5, &[1]), VERSION));
+    assert_eq!(unknown, Outcome::Invalid { reason: "cfs is not run here".to_owned() });
+}
+
+#[test]
+fn frames_of_a_fleeting_system_are_not_held() {
+    let mut node = Node::new();
+    let fleeting = SystemSetup { system: FLEETING, version: 1, setup: vec![1], plan: vec![1] };
+    let both = || welcome(vec![setup(), fleeting.clone()]);
+    node.connect();
+    node.receive(&both(), VERSION);
+    node.conversation.side(side(FLEETING, NOW));
+    assert_eq!(node.sent().len(), 1);
+    node.break_off();
+    node.conversation.side(side(FLEETING, NOW + 1));
+    node.conversation.side(side(SystemId::CHAMELEMON, NOW + 1));
+    assert_eq!(node.conversation.discarded(), 1);
+    node.connect();
+    let sent = node.receive(&both(), VERSION);
+    let expected = Message::Side(Box::new(side(SystemId::CHAMELEMON, NOW + 1)));
+    assert_eq!(sent, [(VERSION, expected)]);
+}
+
+#[test]
+fn a_probe_is_answered_by_the_clock_of_the_transport() {
+    let mut node = Node::new();
+    node.connect();
+    node.conversation.transport_mut().set_now(NOW_NS + 5);
+    let sent = node.receive(&Message::Probe { sent_ns: 1 }, VERSION);
+    let echo = Message::Echo { sent_ns: 1, received_ns: NOW_NS, answered_ns: NOW_NS + 5 };
+    assert_eq!(sent, [(VERSION, echo)]);
+}

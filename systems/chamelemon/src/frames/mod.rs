@@ -1,0 +1,46 @@
+//! What ChameleMon puts into the [envelope](calumma_wire): layout, attention, sketches.
+//!
+//! All numbers are little-endian. A *setup* is the [`Layout`], a *plan* the [`Attention`]; what a
+//! switch *holds* is an attention and the epoch from which it holds. The body of a side begins with
+//!
+//! ```text
+//!  0                                                24                32      33
+//!  ├──────┬─────┬─────────────┬──────┬──────┬───────┼─────────────────┼───────┼───── ─ ─
+//!  │ T_h  │ T_l │ sample rate │ HH   │ HL   │ LL    │ foreign packets │ mixed │ sketches
+//!  └──────┴─────┴─────────────┴──────┴──────┴───────┴─────────────────┴───────┴───── ─ ─
+//! ```
+//!
+//! and goes on, on the ingress side, with the flow classifier and the upstream flow encoder; on the
+//! egress side, with the downstream flow encoder. Sketches are sent byte column by byte column,
+//! without buckets and columns that are zero, and packed. An HH encoder that the switch could decode
+//! goes out as the flows that came out of it. Bodies of sides can only be read with the layout that
+//! their sketches were built by.
+//!
+//! [`SwitchSession`] is a switch's side of this; [`Message`] has all that is sent about ChameleMon.
+
+mod fields;
+mod message;
+mod session;
+mod side;
+mod sketches;
+
+use calumma_wire::{Offer, SystemId};
+
+pub use fields::{
+    Defects, Holding, check_layout, decode_plan, decode_setup, encode_plan, encode_setup,
+};
+pub use message::{FrameReader, Message, setup};
+pub use session::{SessionPlan, SwitchSession};
+pub use side::{Egress, EgressSide, Ingress, IngressSide, Upstream, Upstreams};
+
+#[cfg(doc)]
+use crate::{Attention, Layout};
+
+/// ChameleMon's number in the envelope.
+pub const ID: SystemId = SystemId::CHAMELEMON;
+
+/// The version of the bodies that this crate reads and writes.
+pub const VERSION: u8 = 1;
+
+/// What a switch that runs ChameleMon offers.
+pub const OFFER: Offer = Offer { system: ID, lowest: VERSION, highest: VERSION };

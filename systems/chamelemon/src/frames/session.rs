@@ -1,0 +1,91 @@
+//! A switch's session: what it measures by, from the controller's welcome on.
+
+use calumma_epoch::EpochClock;
+use calumma_sketch::{HashFamily, HashKey, Key};
+use calumma_wire::{Side, SystemSetup};
+
+use super::side::IngressSide;
+use super::{Holding, decode_plan, decode_setup};
+use crate::{Attention, Layout};
+
+/// What a session measures by.
+#[derive(Clone, Debug)]
+pub struct SessionPlan {
+    /// Memory of the sketches.
+    pub layout: Layout,
+    /// Secret of the deployment.
+    pub hash_key: HashKey,
+    /// Epoch length and guards.
+    pub clock: EpochClock,
+    /// The first epoch to measure.
+    pub first_epoch: u64,
+    /// The attention that holds from it on.
+    pub attention: Attention,
+}
+
+impl SessionPlan {
+    /// What the controller's setup of ChameleMon says.
+    ///
+    /// # Errors
+    /// What can't be read, or does not fit the layout, in words.
+    pub fn decode(
+        setup: &SystemSetup,
+        hash_key: [u8; 32],
+        clock: EpochClock,
+        first_epoch: u64,
+    ) -> Result<Self, String> {
+        let layout = decode_setup(&setup.setup).map_err(|error| error.to_string())?;
+        let attention = decode_plan(&setup.plan).map_err(|error| error.to_string())?;
+        attention.validate(&layout).map_err(|error| error.to_string())?;
+        let hash_key = HashKey::from_bytes(hash_key);
+        Ok(Self { layout, hash_key, clock, first_epoch, attention })
+    }
+}
+
+/// A session under way on a switch.
+#[derive(Clone, Debug)]
+pub struct SwitchSession {
+    plan: SessionPlan,
+    family: HashFamily,
+    holding: Holding,
+}
+
+impl SwitchSession {
+    /// A session that begins by `plan`.
+    pub fn new(plan: SessionPlan) -> Self {
+        let holding = Holding { attention: plan.attention, effective_epoch: plan.first_epoch };
+        Self { family: HashFamily::new(&plan.hash_key), holding, plan }
+    }
+
+    /// What it began by.
+    pub fn plan(&self) -> &SessionPlan {
+        &self.plan
+    }
+
+    /// The attention accepted last.
+    pub fn holding(&self) -> Holding {
+        self.holding
+    }
+
+    /// The attention of a plan that the controller has sent.
+    ///
+    /// # Errors
+    /// Why it can't hold on this switch.
+    pub fn check(&self, plan: &[u8]) -> Result<Attention, String> {
+        let attention = decode_plan(plan).map_err(|error| error.to_string())?;
+        attention.validate(&self.plan.layout).map_err(|error| error.to_string())?;
+        Ok(attention)
+    }
+
+    /// Notes that `attention` holds from `epoch` on.
+    pub fn accept(&mut self, epoch: u64, attention: Attention) {
+        self.holding = Holding { attention, effective_epoch: epoch };
+    }
+
+    /// The frame of a finished ingress side, and the flows that stand in it for the HH encoder's
+    /// buckets; `None` where that does not decode.
+    pub fn ingress<K: Key>(&self, side: &IngressSide<K>) -> (Side, Option<usize>) {
+        let flows = side.hh_flows(&self.family);
+        (side.to_wire(flows.as_deref()), flows.map(|flows| flows.len()))
+    }
+}

@@ -1,0 +1,255 @@
+//! What a reader of frames may rely on, whatever comes over the wire.
+
+use calumma_epoch::Guards;
+use calumma_wire::{
+    FrameReader, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message, Offer, Outcome, Problem,
+    Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
+};
+use proptest::prelude::*;
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+fn sealed() -> Message {
+    Message::Sealed { system: SystemId::OMNIMON, epoch: 7, late_packets: 0 }
+}
+
+fn hello(node: &str) -> Hello {
+    Hello {
+        node: node.to_owned(),
+        role: Role::Transit,
+        kind: SwitchKind::Software,
+        program: "calumma-edge 0.1.0".to_owned(),
+        marking: Marking::default(),
+        systems: vec![
+            Offer { system: SystemId::CHAMELEMON, lowest: 1, highest: 1 },
+            Offer { system: SystemId(200), lowest: 2, highest: 4 },
+        ],
+        holding: vec![(SystemId(200), vec![1, 2, 3])],
+    }
+}
+
+#[test]
+fn a_stranger_is_found_out_by_its_first_bytes() {
+    let mut reader = FrameReader::new();
+    reader.push(b"GET / HTTP/1.1\r\n");
+    let error = reader.next_message().unwrap_err();
+    assert!(matches!(error.problem, Problem::TooLong { .. }), "{error}");
+    assert!(error.to_string().contains("is the peer a Calumma program?"), "{error}");
+
+    let mut reader = FrameReader::new();
+    reader.push(&[200, 0, 0, 0, 1, 2]);
+    let error = reader.next_message().unwrap_err();
+    assert_eq!((error.offset, error.problem), (4, Problem::Magic(0x0201)));
+}
+
+#[test]
+fn a_length_bomb_is_refused_before_allocation() {
+    let mut bomb = encoded(&sealed());
+    bomb[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut reader = FrameReader::new();
+    reader.push(&bomb);
+    let error = reader.next_message().unwrap_err();
+    let (length, limit) = (u32::MAX as usize + 4, MAX_FRAME_BYTES);
+    assert_eq!(error.problem, Problem::TooLong { length, limit });
+
+    let mut reader = FrameReader::new().with_limit(4096);
+    reader.push(&5000_u32.to_le_bytes());
+    let error = reader.next_message().unwrap_err();
+    assert_eq!(error.problem, Problem::TooLong { length: 5004, limit: 4096 });
+}
+
+#[test]
+fn unknown_versions_are_refused_and_refusals_understood() {
+    let mut bytes = encoded(&sealed());
+    bytes[6] = 9;
+    let error = Message::decode(&bytes).unwrap_err();
+    assert_eq!((error.offset, &error.problem), (6, &Problem::Version(9)));
+    assert!(error.to_string().contains("run the same release on both"), "{error}");
+
+    let refused = Message::Refused { reason: "version 1 is not spoken here".to_owned() };
+    let mut bytes = encoded(&refused);
+    bytes[6] = 9;
+    assert_eq!(Message::decode_versioned(&bytes), Ok((9, refused)));
+}
+
+#[test]
+fn texts_and_lists_beyond_their_limits_are_cut() {
+    let hello = Hello {
+        program: "x".repeat(100_000),
+        systems: vec![Offer { system: SystemId(128), lowest: 0, highest: 0 }; 300],
+        ..hello(&"ü".repeat(60))
+    };
+    let message = Message::Hello(Box::new(hello));
+    let Ok(Message::Hello(read)) = Message::decode(&encoded(&message)) else { panic!("a hello") };
+    assert_eq!((read.node, read.program.len()), ("ü".repeat(32), 1024));
+    assert_eq!(read.systems.len(), calumma_wire::MAX_SYSTEMS);
+}
+
+#[test]
+fn version_5_has_no_words_for_other_systems_and_roles() {
+    let older = |message: &Message| message.encode_as(v5::VERSION, &mut Vec::new());
+    assert!(!older(&sealed()));
+    assert!(!older(&Message::Hello(Box::new(hello("t1")))));
+    let edge = Hello { role: Role::Edge, ..hello("e1") };
+    assert!(older(&Message::Hello(Box::new(edge.clone()))));
+    let others = edge.systems[1..].to_vec();
+    assert!(!older(&Message::Hello(Box::new(Hello { systems: others, ..edge }))));
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        Just(Outcome::Accepted),
+        any::<u64>().prop_map(|earliest| Outcome::TooLate { earliest }),
+        ".{0,200}".prop_map(|reason| Outcome::Invalid { reason }),
+    ]
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..300)
+}
+
+fn kind() -> impl Strategy<Value = SideKind> {
+    prop::sample::select(vec![
+        SideKind::Ingress,
+        SideKind::Transit,
+        SideKind::Egress,
+        SideKind::Host,
+    ])
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let id = || any::<u8>().prop_map(SystemId);
+    let counters = prop::collection::vec(("[a-z.]{1,30}", any::<u64>()), 0..20);
+    let held = prop::collection::vec((any::<u8>().prop_map(SystemId), bytes()), 0..4);
+    let setups = prop::collection::vec((any::<(u8, u8)>(), bytes(), bytes()), 0..4);
+    prop_oneof![
+        (".{0,16}", any::<bool>(), ".{0,200}", held).prop_map(
+            |(node, tofino, program, holding)| {
+                let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
+                let marking = Marking { carrier: node.clone(), tunnels: node.clone() };
+                Message::Hello(Box::new(Hello { program, kind, marking, holding, ..hello(&node) }))
+            }
+        ),
+        any::<[u64; 3]>().prop_map(|[sent_ns, received_ns, answered_ns]| Message::Echo {
+            sent_ns,
+            received_ns,
+            answered_ns,
+        }),
+        (id(), any::<u64>(), outcome()).prop_map(|(system, effective_epoch, outcome)| {
+            Message::Applied { system, effective_epoch, outcome }
+        }),
+        (id(), any::<(u64, u64)>()).prop_map(|(system, (epoch, late_packets))| Message::Sealed {
+            system,
+            epoch,
+            late_packets
+        }),
+        (id(), any::<u64>(), bytes()).prop_map(|(system, effective_epoch, plan)| {
+            Message::Reconfigure { system, effective_epoch, plan }
+        }),
+        ".{0,200}".prop_map(|reason| Message::Refused { reason }),
+        (id(), any::<(u64, u64, u64)>(), kind(), counters, bytes()).prop_map(
+            |(system, (epoch, stall_ns, packets), side, counters, body)| {
+                Message::Side(Box::new(Side {
+                    system,
+                    epoch,
+                    side,
+                    stall_ns,
+                    packets,
+                    counters,
+                    body,
+                }))
+            }
+        ),
+        (any::<[u8; 32]>(), any::<[u64; 4]>(), 1u16.., setups).prop_map(
+            |(key, [epoch_length_ns, clock_ns, flight_ns, effective_epoch], id, setups)| {
+                let setup = |((system, version), setup, plan)| SystemSetup {
+                    system: SystemId(system),
+                    version,
+                    setup,
+                    plan,
+                };
+                Message::Welcome(Box::new(Welcome {
+                    node_id: Some(id),
+                    hash_key: Secret(key),
+                    epoch_length_ns,
+                    guards: Guards { clock_ns, flight_ns },
+                    effective_epoch,
+                    systems: setups.into_iter().map(setup).collect(),
+                }))
+            }
+        ),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn messages_come_out_as_they_went_in(message in message()) {
+        prop_assert_eq!(Message::decode(&encoded(&message)), Ok(message));
+    }
+
+    #[test]
+    fn a_stream_cut_anywhere_gives_the_same(
+        messages in prop::collection::vec(message(), 1..6),
+        piece in 1usize..200,
+    ) {
+        let stream: Vec<u8> = messages.iter().flat_map(encoded).collect();
+        let mut reader = FrameReader::new();
+        let mut read = Vec::new();
+        for bytes in stream.chunks(piece) {
+            reader.push(bytes);
+            while let Some(message) = reader.next_message().unwrap() {
+                read.push(message);
+            }
+        }
+        prop_assert_eq!(read, messages);
+        prop_assert!(!reader.is_within_frame());
+    }
+
+    #[test]
+    fn a_frame_cut_short_is_an_error_or_a_shorter_body(message in message(), cut in 1usize..100) {
+        let mut bytes = encoded(&message);
+        let end = bytes.len().saturating_sub(cut).max(HEADER_BYTES);
+        bytes.truncate(end);
+        let length = (end - 4) as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        match (Message::decode(&bytes), message) {
+            (Err(error), _) => prop_assert!(error.offset <= end, "{}", error),
+            (Ok(Message::Side(read)), Message::Side(sent)) => {
+                prop_assert!(sent.body.starts_with(&read.body) && read.body.len() < sent.body.len());
+            }
+            (Ok(read), sent) => prop_assert_eq!(read, sent),
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_give_one_error_with_place_and_reason(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        if let Err(error) = Message::decode(&bytes) {
+            prop_assert!(error.offset <= bytes.len());
+            prop_assert!(error.to_string().starts_with("byte "));
+        }
+        let mut reader = FrameReader::new();
+        reader.push(&bytes);
+        while let Ok(Some(_)) = reader.next_message() {}
+    }
+
+    #[test]
+    fn arbitrary_fields_of_every_kind_never_panic(
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 0x81, 0x82, 0x83, 0x84, 0x85]),
+        version in prop::sample::select(vec![v5::VERSION, VERSION]),
+        body in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        let mut bytes = ((body.len() + 4) as u32).to_le_bytes().to_vec();
+        bytes.extend([0x1A, 0xCA, version, kind]);
+        bytes.extend(body);
+        match Message::decode(&bytes) {
+            Ok(message) => prop_assert_eq!(Message::decode(&encoded(&message)), Ok(message)),
+            Err(error) => prop_assert!(error.offset <= bytes.len()),
+        }
+    }
+}

@@ -1,5 +1,0 @@
-//! Frames between switches and the controller.
-
-mod frames;
-mod golden;
-mod samples;
