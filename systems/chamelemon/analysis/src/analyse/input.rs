@@ -4,7 +4,7 @@ use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
 use calumma_sketch::Key;
 use calumma_wire::{Defects, Egress, Ingress, Upstream};
 
-use super::decode::DecodedIngress;
+use super::ingress::DecodedIngress;
 use crate::report::DecodeState;
 
 /// An epoch, as far as it came.
