@@ -9,20 +9,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use calumma_analysis::NodeEnd;
-use calumma_chamelemon::frames::{Ingress, Upstream};
+use calumma_chamelemon::frames::Ingress;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
-use calumma_sketch::{AnyKey, Encoders, FermatSketch, HashFamily, Hashes, Key, either};
+use calumma_sketch::HashFamily;
 
-use super::edge::{self, EdgeSizes};
+use super::edge::{EdgeSizes, rounded};
+use super::ingress::DecodedIngress;
 use super::input::{EdgeInput, EpochInput};
-use super::load::Load;
 use super::loss::{self, Losses};
 use super::soundness::{self, Verdict};
-use crate::report::{DecodeReport, DecodeState, EpochReport, Loss};
-
-/// Flows that are hashed together.
-const BURST: usize = 32;
+use crate::report::{DecodeReport, EdgeReport, EpochReport, Loss};
 
 /// What decoding needs to know of the deployment. Cheap to copy.
 #[derive(Clone, Debug)]
@@ -65,107 +62,6 @@ impl Decoder {
             Losses::skipped(&attention)
         };
         DecodedEpoch { input, attention, losses, clock: self.clock }
-    }
-}
-
-/// What is decoded of an ingress side: its HH flowset, what follows of flow sizes at its edge, and
-/// what is left to do for the delta HL encoder.
-#[derive(Clone, Debug)]
-pub struct DecodedIngress {
-    state: DecodeState,
-    load_factor: Option<f64>,
-    /// The upstream HL encoder with the HH flowset put into it; none where that is not complete.
-    upstream_hl: Option<AnyKey<Encoders>>,
-    sizes: Arc<EdgeSizes>,
-}
-
-impl DecodedIngress {
-    fn decode(side: &Ingress, family: &Arc<HashFamily>) -> Self {
-        either!(&side.upstream, upstream => Self::decode_by(side, upstream, family))
-    }
-
-    /// Decodes an ingress side by its kind of key.
-    fn decode_by<K: Key>(side: &Ingress, upstream: &Upstream<K>, family: &Arc<HashFamily>) -> Self {
-        let Upstream { encoder, hh_flows } = upstream;
-        let hh = side.attention.partition.hh_part();
-        let buckets = encoder.shape().arrays * hh.len() as usize;
-        let exact = |flows: &[_]| Some(flows.len() as f64 / buckets as f64);
-        let new = |flows: &[_], state, load_factor| {
-            Self::new(side, encoder, flows, state, load_factor, family)
-        };
-        if side.defects.mixed_attention {
-            return new(&[], DecodeState::Skipped, None);
-        }
-        if let Some(flows) = hh_flows {
-            return new(flows, DecodeState::Complete, exact(flows));
-        }
-        let sketch = encoder.part(&hh);
-        let load = Load::of(&sketch);
-        let decoded = sketch.decode(family);
-        let flows = decoded.flows();
-        // Nothing is ever subtracted from an upstream encoder.
-        let countable = |&(_, packets): &(_, i64)| (1..=i64::from(i32::MAX)).contains(&packets);
-        if decoded.is_complete() && flows.iter().all(countable) {
-            new(flows, DecodeState::Complete, exact(flows))
-        } else {
-            let flows: Vec<_> = flows.iter().copied().filter(countable).collect();
-            new(&flows, DecodeState::Partial, Some(load.estimated()))
-        }
-    }
-
-    fn new<K: Key>(
-        side: &Ingress,
-        encoder: &FermatSketch<K>,
-        flows: &[(K, i64)],
-        state: DecodeState,
-        load_factor: Option<f64>,
-        family: &Arc<HashFamily>,
-    ) -> Self {
-        let complete = state == DecodeState::Complete;
-        let upstream_hl = complete.then(|| {
-            let mut hl = encoder.part(&side.attention.partition.hl_part());
-            reinsert(&mut hl, flows, family);
-            hl.into()
-        });
-        let sizes = Arc::new(EdgeSizes::new(side, encoder, flows, complete, family));
-        Self { state, load_factor, upstream_hl, sizes }
-    }
-
-    /// How decoding of the HH encoder went.
-    pub fn hh_state(&self) -> DecodeState {
-        self.state
-    }
-
-    /// Flows over buckets of the HH encoder; estimated where decoding came out partial, none where
-    /// it was skipped.
-    pub fn hh_load_factor(&self) -> Option<f64> {
-        self.load_factor
-    }
-
-    /// Flow sizes at the edge.
-    pub fn sizes(&self) -> &Arc<EdgeSizes> {
-        &self.sizes
-    }
-
-    pub(super) fn upstream_hl(&self) -> Option<&AnyKey<Encoders>> {
-        self.upstream_hl.as_ref()
-    }
-}
-
-/// Puts flows into an encoder as if their packets had been recorded there.
-fn reinsert<K: Key>(sketch: &mut FermatSketch<K>, flows: &[(K, i64)], family: &HashFamily) {
-    let whole = sketch.whole();
-    let mut keys = [K::default(); BURST];
-    let mut hashes = [Hashes::default(); BURST];
-    for flows in flows.chunks(BURST) {
-        for (to, (key, _)) in keys.iter_mut().zip(flows) {
-            *to = *key;
-        }
-        let hashes = &mut hashes[..flows.len()];
-        family.hash_burst(&keys[..flows.len()], hashes);
-        for ((key, packets), hashes) in flows.iter().zip(hashes) {
-            sketch.insert_into(&whole, key, hashes, *packets as i32);
-        }
     }
 }
 
@@ -225,7 +121,7 @@ impl DecodedEpoch {
             plan: None,
             timing: None,
             losses_only: false,
-            edges: self.input.edges.iter().map(edge::outline).collect(),
+            edges: self.input.edges.iter().map(outline).collect(),
         }
     }
 
@@ -233,7 +129,7 @@ impl DecodedEpoch {
     pub fn sizes(&self) -> HashMap<String, Arc<EdgeSizes>> {
         let edges = self.input.edges.iter();
         edges
-            .filter_map(|edge| Some((edge.edge.clone(), edge.decoded.as_ref()?.sizes.clone())))
+            .filter_map(|edge| Some((edge.edge.clone(), edge.decoded.as_ref()?.sizes().clone())))
             .collect()
     }
 
@@ -244,5 +140,24 @@ impl DecodedEpoch {
             edge.note = end.note;
             edge.clock = end.clock;
         }
+    }
+}
+
+/// The edge's report as far as decoding gives it.
+fn outline(input: &EdgeInput) -> EdgeReport {
+    let load_factor = input.decoded.as_ref().and_then(|decoded| decoded.hh_load_factor());
+    EdgeReport {
+        edge: input.edge.clone(),
+        packets_in: input.ingress.as_ref().map(|side| side.packets_in),
+        packets_out: input.egress.as_ref().map(|side| side.packets_out),
+        cardinality: None,
+        cardinality_error: None,
+        entropy: None,
+        hh_decode: input.hh_state(),
+        hh_load_factor: load_factor.map(rounded),
+        heavy_hitters: Vec::new(),
+        heavy_changes_since: None,
+        heavy_changes: Vec::new(),
+        size_distribution: Vec::new(),
     }
 }

@@ -12,28 +12,8 @@ use calumma_sketch::{
     AnyKey, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, TowerSketch, either,
 };
 
-use super::Tasks;
-use super::input::EdgeInput;
+use super::tasks::Tasks;
 use crate::report::{EdgeReport, Flow, HeavyChange, HeavyHitter};
-
-/// The edge's report as far as decoding gives it.
-pub(super) fn outline(input: &EdgeInput) -> EdgeReport {
-    let load_factor = input.decoded.as_ref().and_then(|decoded| decoded.hh_load_factor());
-    EdgeReport {
-        edge: input.edge.clone(),
-        packets_in: input.ingress.as_ref().map(|side| side.packets_in),
-        packets_out: input.egress.as_ref().map(|side| side.packets_out),
-        cardinality: None,
-        cardinality_error: None,
-        entropy: None,
-        hh_decode: input.hh_state(),
-        hh_load_factor: load_factor.map(rounded),
-        heavy_hitters: Vec::new(),
-        heavy_changes_since: None,
-        heavy_changes: Vec::new(),
-        size_distribution: Vec::new(),
-    }
-}
 
 /// Adds what the flow sizes at the edge answer.
 pub(super) fn answer(
@@ -79,7 +59,7 @@ fn answer_by<K: Key>(
 }
 
 /// Three decimals say all that an estimate does.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 

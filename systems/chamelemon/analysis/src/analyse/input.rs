@@ -4,7 +4,7 @@ use calumma_chamelemon::frames::{Defects, Egress, EgressSide, Ingress, IngressSi
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
 use calumma_sketch::Key;
 
-use super::decode::DecodedIngress;
+use super::ingress::DecodedIngress;
 use crate::report::DecodeState;
 
 /// An epoch, as far as it came.

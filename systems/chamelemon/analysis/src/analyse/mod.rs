@@ -4,19 +4,24 @@
 //! controller does. It goes in two steps, since attention is planned between them: a [`Decoder`]
 //! takes flows out of the encoders as soon as the sides of an epoch are in, and the [`Analyser`]
 //! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in `soundness`,
-//! and, where an earlier one spoils it, in `parity_conflicts`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
+//! and, where an earlier one spoils it, in
+//! `parity_conflicts`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
 
 mod decode;
 mod edge;
+mod ingress;
 mod input;
 mod load;
 mod loss;
 mod parity_conflicts;
 mod soundness;
+mod tasks;
 
-pub use decode::{DecodedEpoch, DecodedIngress, Decoder};
+pub use decode::{DecodedEpoch, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
+pub use ingress::DecodedIngress;
 pub use input::{EdgeInput, EpochInput};
+pub use tasks::Tasks;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,27 +29,9 @@ use std::sync::Arc;
 use calumma_chamelemon::Layout;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use self::parity_conflicts::ParityConflicts;
 use crate::report::EpochReport;
-
-/// What the operator wants to be told about, per edge and epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Tasks {
-    /// Flows of more packets than this are reported as heavy hitters (delta_h).
-    pub heavy_hitter: u64,
-    /// Flows whose size changes by more packets than this are reported as heavy changes (delta_c).
-    pub heavy_change: u64,
-}
-
-impl Default for Tasks {
-    fn default() -> Self {
-        Self { heavy_hitter: 500, heavy_change: 250 }
-    }
-}
 
 /// Analyses one epoch after the other.
 #[derive(Debug)]
