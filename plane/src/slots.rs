@@ -10,13 +10,16 @@ use crate::system::{AnyRecord, Groups, Record, Recorded};
 /// Most spare groups that an lcore keeps.
 const MOST_SPARE: usize = 8;
 
+/// Empty records of both kinds, to arm an epoch or a window with.
+pub(crate) type Pair<I, E> = (Box<Recorded<I>>, Box<Recorded<E>>);
+
 /// The records of one system: `I` for packets that enter the network, `E` for those that are recorded by
 /// the timestamp bit they carry.
 #[derive(Debug)]
 pub struct Slots<I: Record, E: Record<Plan = I::Plan>> {
     rotation: Rotation<Box<Recorded<I>>, Box<Recorded<E>>>,
     timeline: Timeline<I::Plan>,
-    spare: Vec<(Box<Recorded<I>>, Box<Recorded<E>>)>,
+    spare: Vec<Pair<I, E>>,
     /// The ingress record of the epoch before, until it is handed over.
     flipped: Option<Finished<Box<Recorded<I>>>>,
 }

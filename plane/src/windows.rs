@@ -9,7 +9,7 @@ use std::any::Any;
 
 use calumma_epoch::{Timeline, timestamp_bit};
 
-use crate::slots::AnySlots;
+use crate::slots::{AnySlots, Pair};
 use crate::system::{AnyRecord, Groups, Record, Recorded};
 
 /// Most spare records that an lcore keeps.
@@ -22,7 +22,7 @@ pub struct WindowSlots<I: Record, E: Record<Plan = I::Plan>> {
     /// Epochs of a window.
     epochs: u64,
     timeline: Timeline<I::Plan>,
-    spare: Vec<(Box<Recorded<I>>, Box<Recorded<E>>)>,
+    spare: Vec<Pair<I, E>>,
     /// The record of packets that enter now, and its window.
     ingress: Option<(u64, Box<Recorded<I>>)>,
     /// That of the next window, from its arming until its flip.

@@ -51,7 +51,7 @@ pub fn run<F: Forwarder>(
     line: &Line,
     stop: &AtomicBool,
 ) -> (Finished, F) {
-    let (mut pace, mut meter, mut burst) = (Pace::new(), Meter::new(), Burst::new());
+    let (mut pace, mut meter, mut burst) = (Pace::start(), Meter::start(), Burst::new());
     let (mut drained, mut host_ports_open) = (true, true);
     worker.set_policy(settings.policy);
     loop {

@@ -21,7 +21,7 @@ pub struct Meter {
 
 impl Meter {
     /// An empty profile, as of now.
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         let profile = Box::new(Profile::new(dpdk::tsc_hz()));
         let now = dpdk::tsc();
         Self { profile, now, moment: Moment::Ordinary, sampled: false, received: 0, worked: 0 }

@@ -14,18 +14,21 @@ const SMALL_BURST: usize = 8;
 /// How many such bursts there are, the one before which it happens included.
 const SMALL_BURSTS: u32 = 4;
 
+/// What a clock is read from.
+type Source = fn() -> u64;
+
 /// An lcore's clock, the size of its bursts, and its sleep when there is nothing to do.
 #[derive(Debug)]
 pub struct Pace {
-    clock: TscClock<fn() -> u64, fn() -> u64>,
+    clock: TscClock<Source, Source>,
     small_bursts: u32,
     idle_polls: u32,
 }
 
 impl Pace {
     /// Starts the clock.
-    pub fn new() -> Self {
-        let clock = TscClock::new(dpdk::tsc_hz(), dpdk::tsc as fn() -> u64, unix_ns as fn() -> u64);
+    pub fn start() -> Self {
+        let clock = TscClock::new(dpdk::tsc_hz(), dpdk::tsc as Source, unix_ns as Source);
         Self { clock, small_bursts: 0, idle_polls: 0 }
     }
 
