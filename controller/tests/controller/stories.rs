@@ -634,7 +634,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
             bytes[6] = 9;
             bytes
         }),
-        ("an ingress frame: attention: hh + hl + ll = 2048 buckets", |world| {
+        ("an ingress side: attention: hh + hl + ll = 2048 buckets", |world| {
             let layout =
                 Layout { upstream_buckets: 2048, downstream_buckets: 1024, ..Layout::default() };
             let attention = Attention::healthy(&layout, 512);
@@ -650,7 +650,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
             bytes[..4].copy_from_slice(&length.to_le_bytes());
             bytes
         }),
-        ("an egress frame: downstream encoder needs", |world| {
+        ("an egress side: downstream encoder needs", |world| {
             let mut bytes = encoded(&frames(world, 1)[1]);
             bytes.truncate(bytes.len() - 3);
             let length = bytes.len() as u32 - 4;
