@@ -11,7 +11,7 @@ use calumma_sketch::BURST;
 use super::config::InterfaceId;
 use super::counters::Reason;
 use super::header::{self, Link, V4, V6, ether_type, protocol};
-use super::plain::{Plain, Template};
+use super::plain::{self, Plain, Template};
 use super::tables::{Adjacency, HopTarget, Lpm, Tables};
 use crate::config::Role;
 use crate::packet::Packet;
@@ -73,8 +73,6 @@ impl Refusal {
 struct Asked {
     /// Position in the burst.
     at: u8,
-    /// Whether it is plain: untagged, with a TTL left.
-    plain: bool,
     tagged: bool,
     ttl: u8,
     arrived: Arrived,
@@ -84,16 +82,23 @@ struct Asked {
     total_len: u16,
 }
 
+/// Bytes of the shortest headers that a plain packet has.
+const PLAIN_HEADERS: usize = header::ETHERNET + header::IPV4;
+
 /// Addresses of one family.
 trait Address: Copy {
     fn ip(self) -> IpAddr;
     /// Finds the hop of each address.
     fn look_up(lpm: &dyn Lpm, addresses: &[Self], hops: &mut [u64]);
+    /// Where the TTL is in a header.
+    const TTL: usize;
     /// Takes one off the TTL in the header at `offset`.
     fn decrement_ttl(bytes: &mut [u8], offset: usize);
 }
 
 impl Address for u32 {
+    const TTL: usize = 8;
+
     #[inline(always)]
     fn ip(self) -> IpAddr {
         Ipv4Addr::from(self).into()
@@ -111,6 +116,8 @@ impl Address for u32 {
 }
 
 impl Address for [u8; 16] {
+    const TTL: usize = 7;
+
     #[inline(always)]
     fn ip(self) -> IpAddr {
         Ipv6Addr::from(self).into()
@@ -127,7 +134,7 @@ impl Address for [u8; 16] {
     }
 }
 
-/// Packets of one family whose destinations are to be looked up together.
+/// Packets of one family that are not plain, whose destinations are to be looked up together.
 #[derive(Debug)]
 struct Batch<A> {
     asked: [Asked; BURST],
@@ -156,6 +163,8 @@ pub struct Decisions {
     pub routed: Routed,
     /// What becomes of the others, by position.
     pub verdicts: [Verdict; BURST],
+    plain4: plain::Batch<u32>,
+    plain6: plain::Batch<[u8; 16]>,
     v4: Batch<u32>,
     v6: Batch<[u8; 16]>,
     hops: [u64; BURST],
@@ -188,6 +197,8 @@ impl Decisions {
         Self {
             routed: Routed::default(),
             verdicts: [Verdict::Drop(Reason::Header); BURST],
+            plain4: plain::Batch::new(0),
+            plain6: plain::Batch::new([0; 16]),
             v4: Batch::new(0),
             v6: Batch::new([0; 16]),
             hops: [0; BURST],
@@ -225,20 +236,18 @@ impl Decider<'_> {
     #[inline]
     pub fn decide<P: Packet>(&self, packets: &mut [P], decisions: &mut Decisions) {
         assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
-        let Decisions { routed, verdicts, v4, v6, hops } = decisions;
+        let Decisions { routed, verdicts, plain4, plain6, v4, v6, hops } = decisions;
         (v4.len, v6.len, routed.to_fabric, routed.to_host) = (0, 0, 0, 0);
+        plain4.clear();
+        plain6.clear();
         // No packet is plain on a port without untagged frames, or if the switch made it.
         let untagged = if self.own { None } else { self.tables.untagged(self.port) };
         let (template, arrived) =
-            untagged.map_or((None, 0), |(mac, interface)| (Some(Template::new(mac)), interface));
+            untagged.map_or((Template::NONE, 0), |(mac, on)| (Template::new(mac), on));
         for (at, packet) in packets.iter().enumerate() {
-            let plain = |total_len| {
-                let (at, offset) = (at as u8, header::ETHERNET as u16);
-                Asked { at, plain: true, offset, total_len, arrived, ..Asked::default() }
-            };
-            match template.and_then(|like| like.read(packet.bytes(), packet.wire_len())) {
-                Some(Plain::V4(to, total_len)) => v4.push(plain(total_len), to),
-                Some(Plain::V6(to, total_len)) => v6.push(plain(total_len), to),
+            match template.read(packet.bytes(), packet.wire_len()) {
+                Some(Plain::V4(to, total_len)) => plain4.push(at, to, total_len),
+                Some(Plain::V6(to, total_len)) => plain6.push(at, to, total_len),
                 None => {
                     if let Some(verdict) = self.read(at, packet, v4, v6) {
                         verdicts[at] = verdict;
@@ -246,6 +255,8 @@ impl Decider<'_> {
                 }
             }
         }
+        self.route_plain(plain4, arrived, packets, hops, routed, verdicts);
+        self.route_plain(plain6, arrived, packets, hops, routed, verdicts);
         if v4.len > 0 {
             self.route(v4, packets, hops, routed, verdicts);
         }
@@ -254,8 +265,77 @@ impl Decider<'_> {
         }
     }
 
-    /// Looks the destinations of a batch up, and rewrites its packets.
+    /// Looks the destinations of plain packets up, and rewrites them.
     #[inline(always)]
+    fn route_plain<P: Packet, A: Address>(
+        &self,
+        batch: &plain::Batch<A>,
+        arrived: Arrived,
+        packets: &mut [P],
+        hops: &mut [u64; BURST],
+        routed: &mut Routed,
+        verdicts: &mut [Verdict; BURST],
+    ) {
+        let addresses = batch.addresses();
+        if addresses.is_empty() {
+            return;
+        }
+        A::look_up(self.tables.lpm(), addresses, &mut hops[..addresses.len()]);
+        // In registers: each packet's bits would wait for those of the one before to be written.
+        let (mut to_fabric, mut to_host) = (0, 0);
+        for ((at, total_len, to), &hop) in batch.iter().zip(hops.iter()) {
+            let packet = &mut packets[at];
+            let single = self.tables.single(hop);
+            let next = if total_len <= single.untagged_mtu {
+                Some(single)
+            } else {
+                self.plain_next(total_len, to, hop, packet)
+            };
+            if let Some(next) = next
+                && let Some(header) = packet.bytes_mut().first_chunk_mut::<PLAIN_HEADERS>()
+            {
+                header[..12].copy_from_slice(&next.addresses);
+                A::decrement_ttl(header, header::ETHERNET);
+                routed.ports[at] = next.port;
+                let host = u32::from(next.role == Role::Host);
+                to_host |= host << at;
+                to_fabric |= (host ^ 1) << at;
+                continue;
+            }
+            let ttl = packet.bytes().get(header::ETHERNET + A::TTL).copied().unwrap_or_default();
+            let (offset, at_burst) = (header::ETHERNET as u16, at as u8);
+            let asked = Asked { at: at_burst, tagged: false, ttl, arrived, offset, total_len };
+            match self.finish(&asked, to, hop, packet) {
+                Ok(next) => routed.push(at, next),
+                Err(verdict) => verdicts[at] = verdict,
+            }
+        }
+        routed.to_fabric |= to_fabric;
+        routed.to_host |= to_host;
+    }
+
+    /// The neighbour that a plain packet goes to over a link, or over one of several next hops, where it can be sent
+    /// there untagged and as it is.
+    #[inline(always)]
+    fn plain_next<P: Packet, A: Address>(
+        &self,
+        total_len: u16,
+        to: A,
+        hop: u64,
+        packet: &P,
+    ) -> Option<&Adjacency> {
+        let next = match self.tables.hop(hop) {
+            HopTarget::Via { ready, .. } => {
+                choose(ready, || header::flow_hash(self.seed, packet.bytes(), header::ETHERNET))
+            }
+            HopTarget::Link(interface) => self.tables.neighbour(*interface, to.ip()),
+            _ => None,
+        };
+        next.filter(|next| total_len <= next.untagged_mtu)
+    }
+
+    /// Looks the destinations of other packets up, and rewrites them.
+    #[inline(never)]
     fn route<P: Packet, A: Address>(
         &self,
         batch: &Batch<A>,
@@ -268,40 +348,11 @@ impl Decider<'_> {
         A::look_up(self.tables.lpm(), addresses, &mut hops[..batch.len]);
         for ((asked, &to), &hop) in asked.iter().zip(addresses).zip(hops.iter()) {
             let at = usize::from(asked.at);
-            let packet = &mut packets[at];
-            if asked.plain
-                && let Some(next) = self.plain_next(asked, to, hop, packet)
-                && let Some(addresses) = packet.bytes_mut().first_chunk_mut()
-            {
-                *addresses = next.addresses;
-                A::decrement_ttl(packet.bytes_mut(), header::ETHERNET);
-                routed.push(at, next);
-                continue;
-            }
-            match self.finish(asked, to, hop, packet) {
+            match self.finish(asked, to, hop, &mut packets[at]) {
                 Ok(next) => routed.push(at, next),
                 Err(verdict) => verdicts[at] = verdict,
             }
         }
-    }
-
-    /// The neighbour that a plain packet goes to, where it can be sent there untagged and as it is.
-    #[inline(always)]
-    fn plain_next<P: Packet, A: Address>(
-        &self,
-        asked: &Asked,
-        to: A,
-        hop: u64,
-        packet: &P,
-    ) -> Option<&Adjacency> {
-        let next = match self.tables.hop(hop) {
-            HopTarget::Via { ready, .. } => {
-                choose(ready, || header::flow_hash(self.seed, packet.bytes(), header::ETHERNET))
-            }
-            HopTarget::Link(interface) => self.tables.neighbour(*interface, to.ip()),
-            _ => None,
-        }?;
-        (next.vlan.is_none() && asked.total_len <= next.mtu).then_some(next)
     }
 
     /// Reads a packet's headers: gives what becomes of it, or nothing where that depends on its
@@ -334,7 +385,6 @@ impl Decider<'_> {
         };
         let asked = |total_len: usize, ttl: u8| Asked {
             at: at as u8,
-            plain: false,
             arrived,
             tagged: link.vlan.is_some(),
             offset: link.end as u16,
@@ -434,7 +484,7 @@ impl Decider<'_> {
         packet: &mut P,
     ) -> Result<&Adjacency, Verdict> {
         let to = to.ip();
-        let ttl = if asked.plain { plain_ttl(packet.bytes(), to) } else { asked.ttl };
+        let ttl = asked.ttl;
         let hop = self.tables.hop(hop);
         match hop {
             HopTarget::Own => {
@@ -497,13 +547,6 @@ fn choose(ready: &[Adjacency], hash: impl FnOnce() -> u32) -> Option<&Adjacency>
             several.get(at as usize)
         }
     }
-}
-
-/// The TTL of a plain packet.
-#[inline]
-fn plain_ttl(bytes: &[u8], to: IpAddr) -> u8 {
-    let at = if to.is_ipv4() { 8 } else { 7 };
-    bytes.get(header::ETHERNET + at).copied().unwrap_or_default()
 }
 
 /// Whether an IPv6 packet comes from a link-local address: it may not go beyond its link (RFC 4291,

@@ -194,16 +194,14 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 /// Takes one off the TTL of the IPv4 header at `at`; the checksum follows (RFC 1624).
 #[inline]
 pub fn decrement_ttl(bytes: &mut [u8], at: usize) {
-    let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<IPV4>()) else {
-        return;
-    };
+    let word = bytes.get_mut(at + 8..).and_then(|rest| rest.first_chunk_mut::<4>());
+    let Some(word) = word else { return };
     // TTL, protocol and checksum, the TTL in the lowest byte. One less in the TTL, which is the upper byte of its
-    // word, is one more in the upper byte of the checksum, and a carry comes back in where the sum is the lowest.
-    let before = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    // 16-bit word, is one more in the upper byte of the checksum, and a carry comes back in at the lowest.
+    let before = u32::from_le_bytes(*word);
     if before & 0xFF > 0 {
         let (after, carry) = (before - 1).overflowing_add(1 << 16);
-        let after = after.wrapping_add(u32::from(carry) << 16);
-        header[8..12].copy_from_slice(&after.to_le_bytes());
+        *word = after.wrapping_add(u32::from(carry) << 16).to_le_bytes();
     }
 }
 
@@ -286,7 +284,7 @@ mod tests {
 
     fn neighbour(vlan: Option<u16>) -> Adjacency {
         let addresses = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9];
-        Adjacency { addresses, port: 0, role: Role::Host, vlan, mtu: 1500 }
+        Adjacency { addresses, vlan, role: Role::Host, ..Adjacency::NONE }
     }
 
     proptest! {

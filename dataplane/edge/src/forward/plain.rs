@@ -2,6 +2,8 @@
 //! address, whole, with a TTL left, between unicast addresses that go over links. All others are for
 //! [`decide`](super::decide) to read header by header.
 
+use calumma_sketch::BURST;
+
 use super::address::Mac;
 use super::header::{ETHERNET, IPV4, IPV6};
 
@@ -17,6 +19,50 @@ pub enum Plain {
     V6([u8; 16], u16),
 }
 
+/// Plain packets of one family in a burst: for each its position, the length of its IP packet, and where to.
+#[derive(Debug)]
+pub struct Batch<A> {
+    at: [u8; BURST],
+    total_lens: [u16; BURST],
+    addresses: [A; BURST],
+    len: usize,
+}
+
+impl<A: Copy> Batch<A> {
+    /// An empty batch, its memory filled with `zero`.
+    pub fn new(zero: A) -> Self {
+        Self { at: [0; BURST], total_lens: [0; BURST], addresses: [zero; BURST], len: 0 }
+    }
+
+    /// Empties it.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Adds the packet at position `at`.
+    #[inline(always)]
+    pub fn push(&mut self, at: usize, address: A, total_len: u16) {
+        self.at[self.len] = at as u8;
+        self.total_lens[self.len] = total_len;
+        self.addresses[self.len] = address;
+        self.len += 1;
+    }
+
+    /// Where all packets go.
+    #[inline(always)]
+    pub fn addresses(&self) -> &[A] {
+        &self.addresses[..self.len]
+    }
+
+    /// Each packet's position, length and address.
+    #[inline(always)]
+    pub fn iter(&self) -> impl Iterator<Item = (usize, u16, A)> {
+        let all = self.at[..self.len].iter().zip(&self.total_lens).zip(&self.addresses);
+        all.map(|((&at, &total_len), &address)| (usize::from(at), total_len, address))
+    }
+}
+
 /// What plain packets of a port look like.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
@@ -25,6 +71,9 @@ pub struct Template {
 }
 
 impl Template {
+    /// No packet is plain.
+    pub const NONE: Self = Self { to: u64::MAX };
+
     /// Packets to this Ethernet address.
     pub fn new(mac: Mac) -> Self {
         let [a, b, c, d, e, f] = mac.0;
@@ -35,41 +84,46 @@ impl Template {
     #[inline(always)]
     pub fn read(self, bytes: &[u8], wire_len: usize) -> Option<Plain> {
         let header = bytes.first_chunk::<IPV4_END>()?;
-        let to_station = (u64_at(header, 0) ^ self.to) & 0xFFFF_FFFF_FFFF;
+        if u64_at(header, 0) & 0xFFFF_FFFF_FFFF != self.to {
+            return None;
+        }
         // EtherType, version and, of IPv4, the length of the header.
         let kind = u32_at(header, 12);
-        if to_station | u64::from((kind ^ u32::from_le_bytes([8, 0, 0x45, 0])) & 0xFF_FFFF) == 0 {
-            return plain4(header, wire_len);
+        if kind & 0xFF_FFFF == u32::from_le_bytes([8, 0, 0x45, 0]) {
+            plain4(header, wire_len)
+        } else if kind & 0xF0_FFFF == u32::from_le_bytes([0x86, 0xDD, 0x60, 0]) {
+            plain6(bytes.first_chunk()?, wire_len)
+        } else {
+            None
         }
-        let ipv6 = (kind ^ u32::from_le_bytes([0x86, 0xDD, 0x60, 0])) & 0xF0_FFFF;
-        if to_station | u64::from(ipv6) == 0 {
-            return plain6(bytes.first_chunk()?, wire_len);
-        }
-        None
     }
 }
 
 #[inline(always)]
 fn plain4(header: &[u8; IPV4_END], wire_len: usize) -> Option<Plain> {
     let total_len = u16::from_be_bytes([header[16], header[17]]);
-    let whole = (usize::from(total_len) >= IPV4) & (usize::from(total_len) + ETHERNET <= wire_len);
-    // In any order of bytes: the sum of 16-bit words, one's complement.
-    let sum = (0..IPV4).step_by(4).map(|at| u64::from(u32_at(header, ETHERNET + at))).sum::<u64>();
-    let sum = (sum >> 32) + (sum & 0xFFFF_FFFF);
-    let sum = (sum >> 16) + (sum & 0xFFFF);
-    let sum = (sum >> 16) + (sum & 0xFFFF);
-    let sum = (sum >> 16) + (sum & 0xFFFF);
+    let whole = usize::from(total_len) >= IPV4 && usize::from(total_len) + ETHERNET <= wire_len;
     let (ttl, from, to) = (header[22], header[26], header[30]);
-    let plain = whole & (sum == 0xFFFF) & (ttl > 1) & unicast4(from) & unicast4(to);
+    let plain = whole && ttl > 1 && unicast4(from) && unicast4(to) && checksum_fits(header);
     plain.then(|| Plain::V4(u32_at(header, 30).swap_bytes(), total_len))
+}
+
+/// Whether the IPv4 header's words sum up to zero in one's complement, whatever the order of their bytes. Such a sum
+/// is one modulo 2^16 - 1, as is one of 64-bit words with the carry added; it is not zero, as the first byte is not.
+#[inline(always)]
+fn checksum_fits(header: &[u8; IPV4_END]) -> bool {
+    let (sum, carry) = u64_at(header, 14).overflowing_add(u64_at(header, 22));
+    let (sum, again) = sum.overflowing_add(u64::from(u32_at(header, 30)) + u64::from(carry));
+    // The last number is small, so that this can't overflow any more.
+    (sum + u64::from(again)).is_multiple_of(0xFFFF)
 }
 
 #[inline(always)]
 fn plain6(header: &[u8; IPV6_END], wire_len: usize) -> Option<Plain> {
     let total_len = IPV6 + usize::from(u16::from_be_bytes([header[18], header[19]]));
-    let whole = total_len + ETHERNET <= wire_len;
     let (hop_limit, from, to) = (header[21], header[22], header[38]);
-    let plain = whole & (hop_limit > 1) & unicast6(from) & unicast6(to);
+    let whole = total_len + ETHERNET <= wire_len;
+    let plain = whole && hop_limit > 1 && unicast6(from) && unicast6(to);
     let total_len = u16::try_from(total_len).ok().filter(|_| plain)?;
     header.last_chunk().map(|to| Plain::V6(*to, total_len))
 }
@@ -77,13 +131,13 @@ fn plain6(header: &[u8; IPV6_END], wire_len: usize) -> Option<Plain> {
 /// Whether an IPv4 address goes over links to one station, by its first byte: not 0, 127 or 224 and above.
 #[inline(always)]
 fn unicast4(first: u8) -> bool {
-    (first.wrapping_sub(1) < 223) & (first != 127)
+    first.wrapping_sub(1) < 223 && first != 127
 }
 
 /// Whether an IPv6 address is a global or a unique local one (2000::/3, fc00::/7), by its first byte.
 #[inline(always)]
 fn unicast6(first: u8) -> bool {
-    (first >> 5 == 1) | (first >> 1 == 0x7E)
+    first >> 5 == 1 || first >> 1 == 0x7E
 }
 
 #[inline(always)]
@@ -93,7 +147,7 @@ fn u32_at(header: &[u8; IPV4_END], at: usize) -> u32 {
 
 #[inline(always)]
 fn u64_at(header: &[u8; IPV4_END], at: usize) -> u64 {
-    u64::from(u32_at(header, at)) | u64::from(u32_at(header, at + 4)) << 32
+    header[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub struct Adjacency {
     pub vlan: Option<u16>,
     /// Longest IP packet, in bytes.
     pub mtu: u16,
+    /// The same where frames have no VLAN tag, else 0.
+    pub untagged_mtu: u16,
 }
 
 /// Where a route leads, with what is known of neighbours.
@@ -104,6 +106,8 @@ pub struct Tables {
     lpm: Arc<dyn Lpm>,
     targets: Arc<[Target]>,
     hops: Vec<HopTarget>,
+    /// The neighbour of each hop that has one that is ready and no other, else [`Adjacency::NONE`].
+    single: Vec<Adjacency>,
     interfaces: Arc<[OutInterface]>,
     by_port: Arc<[PortInterfaces]>,
     neighbours: Neighbours,
@@ -153,6 +157,7 @@ impl Tables {
             lpm: build(&routes)?,
             targets: targets.into(),
             hops: Vec::new(),
+            single: Vec::new(),
             interfaces: plan.interfaces.iter().map(OutInterface::of).collect(),
             by_port: by_port.into(),
             neighbours: Neighbours::default(),
@@ -175,6 +180,7 @@ impl Tables {
             lpm: self.lpm.clone(),
             targets: self.targets.clone(),
             hops: Vec::new(),
+            single: Vec::new(),
             interfaces: self.interfaces.clone(),
             by_port: self.by_port.clone(),
             neighbours: Neighbours::default(),
@@ -210,6 +216,11 @@ impl Tables {
         };
         self.hops =
             std::iter::once(HopTarget::None).chain(self.targets.iter().map(of_target)).collect();
+        let single = |hop: &HopTarget| match hop {
+            HopTarget::Via { ready, .. } if ready.len() == 1 => ready[0],
+            _ => Adjacency::NONE,
+        };
+        self.single = self.hops.iter().map(single).collect();
     }
 
     /// The table of routes.
@@ -222,6 +233,13 @@ impl Tables {
     #[inline]
     pub fn hop(&self, number: u64) -> &HopTarget {
         self.hops.get(number as usize).unwrap_or(&HopTarget::None)
+    }
+
+    /// The neighbour of a hop's number, where there is one that is ready and no other; else one that no packet is
+    /// short enough for.
+    #[inline(always)]
+    pub fn single(&self, number: u64) -> &Adjacency {
+        self.single.get(number as usize).unwrap_or(&Adjacency::NONE)
     }
 
     /// An interface.
@@ -258,12 +276,18 @@ impl Tables {
 }
 
 impl Adjacency {
+    /// None: its MTU is 0.
+    pub const NONE: Self =
+        Self { addresses: [0; 12], port: 0, role: Role::Host, vlan: None, mtu: 0, untagged_mtu: 0 };
+
     /// A neighbour with the Ethernet address `mac`, on the link of `out`.
     pub fn new(mac: Mac, out: &OutInterface) -> Self {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&mac.0);
         addresses[6..].copy_from_slice(&out.mac.0);
-        Self { addresses, port: out.port, role: out.role, vlan: out.vlan, mtu: out.mtu }
+        let untagged_mtu = if out.vlan.is_none() { out.mtu } else { 0 };
+        let OutInterface { port, role, vlan, mtu, .. } = *out;
+        Self { addresses, port, role, vlan, mtu, untagged_mtu }
     }
 }
 
