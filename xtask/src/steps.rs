@@ -240,9 +240,8 @@ fn counted(stream: impl Read) -> Score {
 
 /// Reads the summary of `cargo test`, `test result: ok. 13 passed; 0 failed; ...`, or that of
 /// `cargo nextest`, `Summary [   0.05s] 14 tests run: 13 passed, 1 failed, 3 skipped`. Tests that
-/// nextest calls skipped were not asked for.
+/// nextest calls skipped were not asked for, and what it shows of a failed one, indented, is no summary.
 fn result(line: &str) -> Option<Score> {
-    let line = line.trim();
     let before = |text: &str, word: &str| {
         let words: Vec<&str> = text.split_whitespace().collect();
         let at = words.iter().position(|w| w.trim_end_matches([';', ',']) == word)?;
@@ -252,7 +251,7 @@ fn result(line: &str) -> Option<Score> {
         let (passed, failed) = (before(counts, "passed")?, before(counts, "failed")?);
         return Some(Score { passed, failed, skipped: 0 });
     }
-    let (_, counts) = line.strip_prefix("Summary [")?.split_once(']')?;
+    let (_, counts) = line.trim().strip_prefix("Summary [")?.split_once(']')?;
     let (run, results) = counts.split_once(" run: ")?;
     // `3/14 tests` where the run was cut short: the others did not pass either.
     let run = run.split_whitespace().next()?;
@@ -298,6 +297,7 @@ mod tests {
         let line = "Summary [ 1.0s] 1 test run: 0 passed, 1 timed out, 0 skipped";
         assert_eq!(result(line), Some(score(0, 1, 0)));
         assert_eq!(result("test a_test ... ok"), None);
+        assert_eq!(result("    test result: FAILED. 0 passed; 1 failed"), None);
     }
 
     #[test]
