@@ -11,7 +11,28 @@ use crate::system::{AnyRecord, Groups, Record, Recorded};
 const MOST_SPARE: usize = 8;
 
 /// Empty records of both kinds, to arm an epoch or a window with.
-pub(crate) type Pair<I, E> = (Box<Recorded<I>>, Box<Recorded<E>>);
+type Pair<I, E> = (Box<Recorded<I>>, Box<Recorded<E>>);
+
+/// The pairs of empty records that an lcore has to spare. Allocates nothing once it is made.
+#[derive(Debug)]
+pub(crate) struct Spare<I, E>(pub(crate) Vec<Pair<I, E>>);
+
+impl<I: Record, E: Record> Spare<I, E> {
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(MOST_SPARE))
+    }
+
+    /// Keeps `groups`, if they are of these kinds and there is room.
+    pub(crate) fn supply(&mut self, groups: Groups) {
+        let ingress = groups.ingress.into_any().downcast();
+        let by_bit = groups.by_bit.into_any().downcast();
+        if let (Ok(ingress), Ok(by_bit)) = (ingress, by_bit)
+            && self.0.len() < MOST_SPARE
+        {
+            self.0.push((ingress, by_bit));
+        }
+    }
+}
 
 /// The records of one system: `I` for packets that enter the network, `E` for those that are recorded by
 /// the timestamp bit they carry.
@@ -19,7 +40,7 @@ pub(crate) type Pair<I, E> = (Box<Recorded<I>>, Box<Recorded<E>>);
 pub struct Slots<I: Record, E: Record<Plan = I::Plan>> {
     rotation: Rotation<Box<Recorded<I>>, Box<Recorded<E>>>,
     timeline: Timeline<I::Plan>,
-    spare: Vec<Pair<I, E>>,
+    spare: Spare<I, E>,
     /// The ingress record of the epoch before, until it is handed over.
     flipped: Option<Finished<Box<Recorded<I>>>>,
 }
@@ -30,7 +51,7 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> Slots<I, E> {
         Self {
             rotation: Rotation::new(first_epoch.saturating_sub(1)),
             timeline: Timeline::new(plan),
-            spare: Vec::with_capacity(MOST_SPARE),
+            spare: Spare::new(),
             flipped: None,
         }
     }
@@ -94,13 +115,7 @@ pub trait AnySlots {
 
 impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I, E> {
     fn supply(&mut self, groups: Groups) {
-        let ingress = groups.ingress.into_any().downcast();
-        let by_bit = groups.by_bit.into_any().downcast();
-        if let (Ok(ingress), Ok(by_bit)) = (ingress, by_bit)
-            && self.spare.len() < MOST_SPARE
-        {
-            self.spare.push((ingress, by_bit));
-        }
+        self.spare.supply(groups);
     }
 
     fn reconfigure(&mut self, epoch: u64, plan: Box<dyn Any + Send>) {
@@ -113,7 +128,7 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
 
     fn arm(&mut self, epoch: u64) -> Option<(u64, u64)> {
         let plan = self.timeline.freeze(epoch);
-        let groups = self.spare.pop().map(|(mut ingress, mut by_bit)| {
+        let groups = self.spare.0.pop().map(|(mut ingress, mut by_bit)| {
             ingress.group.begin(&plan, epoch);
             by_bit.group.begin(&plan, epoch);
             (ingress, by_bit)

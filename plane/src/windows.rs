@@ -9,11 +9,8 @@ use std::any::Any;
 
 use calumma_epoch::{Timeline, timestamp_bit};
 
-use crate::slots::{AnySlots, Pair};
+use crate::slots::{AnySlots, Spare};
 use crate::system::{AnyRecord, Groups, Record, Recorded};
-
-/// Most spare records that an lcore keeps.
-const MOST_SPARE: usize = 8;
 
 /// The records of one system: `I` for packets that enter the network, `E` for those that are recorded by
 /// the timestamp bit they carry. Finished records are named by the first epoch of their window.
@@ -22,7 +19,7 @@ pub struct WindowSlots<I: Record, E: Record<Plan = I::Plan>> {
     /// Epochs of a window.
     epochs: u64,
     timeline: Timeline<I::Plan>,
-    spare: Vec<Pair<I, E>>,
+    spare: Spare<I, E>,
     /// The record of packets that enter now, and its window.
     ingress: Option<(u64, Box<Recorded<I>>)>,
     /// That of the next window, from its arming until its flip.
@@ -47,7 +44,7 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> WindowSlots<I, E> {
         Self {
             epochs,
             timeline: Timeline::new(plan),
-            spare: Vec::with_capacity(MOST_SPARE),
+            spare: Spare::new(),
             ingress: None,
             armed: None,
             flipped: None,
@@ -117,13 +114,7 @@ fn parity(window: u64) -> usize {
 
 impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for WindowSlots<I, E> {
     fn supply(&mut self, groups: Groups) {
-        let ingress = groups.ingress.into_any().downcast();
-        let by_bit = groups.by_bit.into_any().downcast();
-        if let (Ok(ingress), Ok(by_bit)) = (ingress, by_bit)
-            && self.spare.len() < MOST_SPARE
-        {
-            self.spare.push((ingress, by_bit));
-        }
+        self.spare.supply(groups);
     }
 
     fn reconfigure(&mut self, epoch: u64, plan: Box<dyn Any + Send>) {
@@ -139,7 +130,7 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for WindowSl
             let plan = self.timeline.freeze(epoch);
             self.armed = None;
             self.open[parity(window)] = None;
-            if let Some((mut ingress, mut by_bit)) = self.spare.pop() {
+            if let Some((mut ingress, mut by_bit)) = self.spare.0.pop() {
                 ingress.group.begin(&plan, epoch);
                 by_bit.group.begin(&plan, epoch);
                 self.armed = Some((window, ingress));
