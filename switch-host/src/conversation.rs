@@ -37,14 +37,26 @@ impl Session {
         self.systems.iter().find(|setup| setup.system == system)
     }
 
-    /// Whether the two differ in nothing but plans and their first epoch.
-    fn is_same(&self, other: &Self) -> bool {
-        let fixed = |of: &SystemSetup| (of.system, of.version, of.setup.clone());
+    /// Whether this session can go on as the other: they differ in nothing but plans, their first epoch,
+    /// and systems that only one of them has.
+    fn goes_on_as(&self, other: &Self) -> bool {
         let known = self.node_id.is_some() && other.node_id.is_some();
+        let same = |of: &SystemSetup, new: &SystemSetup| {
+            (of.version, &of.setup) == (new.version, &new.setup)
+        };
         (!known || self.node_id == other.node_id)
             && self.hash_key == other.hash_key
             && self.clock == other.clock
-            && self.systems.iter().map(fixed).eq(other.systems.iter().map(fixed))
+            && self
+                .systems
+                .iter()
+                .all(|of| other.setup_of(of.system).is_none_or(|new| same(of, new)))
+    }
+
+    /// Whether both run the same systems.
+    fn runs_the_same(&self, other: &Self) -> bool {
+        let has = |session: &Self, of: &SystemSetup| session.setup_of(of.system).is_some();
+        self.systems.iter().all(|of| has(other, of)) && other.systems.iter().all(|of| has(self, of))
     }
 }
 
@@ -70,6 +82,23 @@ pub trait Measurer {
     /// # Errors
     /// Why the switch can't measure by this session; an earlier one goes on then.
     fn begin(&mut self, session: &Session) -> Result<(), String>;
+
+    /// Whether it can let systems join and leave a session under way; else another list of systems is
+    /// another session.
+    fn switches_systems(&self) -> bool {
+        false
+    }
+
+    /// Lets a system join the session under way, to measure from `session`'s first epoch on.
+    ///
+    /// # Errors
+    /// Why the switch can't run it.
+    fn add(&mut self, _session: &Session, _setup: &SystemSetup) -> Result<(), String> {
+        Err("systems can't join a session on this switch".to_owned())
+    }
+
+    /// Lets a system leave the session under way: it measures no epoch from `end` on.
+    fn remove(&mut self, _system: SystemId, _end: u64) {}
 
     /// Checks a plan of a system of this session.
     ///
@@ -223,15 +252,11 @@ impl<T: Transport> Conversation<T> {
         let first_epoch = effective_epoch.max(clock.epoch_at(ready_ns) + 2);
         let session = Session { node_id, hash_key, clock, first_epoch, systems };
         self.link.queue.open();
-        if let Some(active) = &mut self.session
-            && active.session.is_same(&session)
+        if let Some(Active { session: active, .. }) = &self.session
+            && active.goes_on_as(&session)
+            && (active.runs_the_same(&session) || measurer.switches_systems())
         {
-            info!("the controller is back; measuring goes on");
-            active.session.node_id = node_id.or(active.session.node_id);
-            for of in session.systems {
-                self.reconfigure(of.system, effective_epoch, &of.plan, now_ns, measurer);
-            }
-            return;
+            return self.go_on(session, effective_epoch, now_ns, measurer);
         }
         self.link.queue.discard();
         match measurer.begin(&session) {
@@ -248,6 +273,47 @@ impl<T: Transport> Conversation<T> {
                     self.decline(of.system, effective_epoch, &problem);
                 }
             }
+        }
+    }
+
+    /// Goes on with the session under way as `new`: systems leave and join it, others get their plans.
+    fn go_on(&mut self, new: Session, epoch: u64, now_ns: u64, measurer: &mut impl Measurer) {
+        let Some(Active { session, plans }) = &mut self.session else { return };
+        let ahead_ns = new.clock.guards().clock_ns + measurer.lead_ns();
+        let switched = epoch.max(new.clock.epoch_at(now_ns + ahead_ns) + 1);
+        let mut problems = Vec::new();
+        session.node_id = new.node_id.or(session.node_id);
+        session.systems.retain(|of| {
+            let stays = new.setup_of(of.system).is_some();
+            if !stays {
+                info!(epoch = switched, "{} is switched off", of.system);
+                measurer.remove(of.system, switched);
+                plans.retain(|(id, _)| *id != of.system);
+            }
+            stays
+        });
+        let from = Session { first_epoch: switched, node_id: session.node_id, ..new };
+        let mut known = Vec::new();
+        for of in &from.systems {
+            if session.setup_of(of.system).is_some() {
+                known.push(of);
+                continue;
+            }
+            match measurer.add(&from, of) {
+                Ok(()) => {
+                    info!(epoch = switched, "{} is switched on", of.system);
+                    session.systems.push(of.clone());
+                    plans.push((of.system, of.plan.clone()));
+                }
+                Err(problem) => problems.push((of.system, problem)),
+            }
+        }
+        for of in known {
+            self.reconfigure(of.system, epoch, &of.plan, now_ns, measurer);
+        }
+        for (system, problem) in problems {
+            error!(controller = self.address(), "{system}: {problem}");
+            self.decline(system, switched, &problem);
         }
     }
 

@@ -21,6 +21,9 @@ const FLEETING: SystemId = SystemId(130);
 struct Switch {
     begun: Vec<Session>,
     plans: Vec<(SystemId, u64, Vec<u8>)>,
+    /// Whether systems can join and leave, and what did so at which epoch: false where it left.
+    switches: bool,
+    switched: Vec<(SystemId, u64, bool)>,
 }
 
 impl Measurer for Switch {
@@ -42,6 +45,22 @@ impl Measurer for Switch {
     fn begin(&mut self, session: &Session) -> Result<(), String> {
         self.begun.push(session.clone());
         Ok(())
+    }
+
+    fn switches_systems(&self) -> bool {
+        self.switches
+    }
+
+    fn add(&mut self, session: &Session, setup: &SystemSetup) -> Result<(), String> {
+        if setup.plan.is_empty() {
+            return Err("an empty plan".to_owned());
+        }
+        self.switched.push((setup.system, session.first_epoch, true));
+        Ok(())
+    }
+
+    fn remove(&mut self, system: SystemId, end: u64) {
+        self.switched.push((system, end, false));
     }
 
     fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
@@ -271,4 +290,48 @@ fn a_probe_is_answered_by_the_clock_of_the_transport() {
     let sent = node.receive(&Message::Probe { sent_ns: 1 }, VERSION);
     let echo = Message::Echo { sent_ns: 1, received_ns: NOW_NS, answered_ns: NOW_NS + 5 };
     assert_eq!(sent, [(VERSION, echo)]);
+}
+
+#[test]
+fn systems_join_and_leave_a_session_that_goes_on() {
+    let mut node = Node::new();
+    node.switch.switches = true;
+    node.connect();
+    node.receive(&welcome(vec![setup()]), VERSION);
+    let fleeting = SystemSetup { system: FLEETING, version: 3, setup: vec![1], plan: vec![1] };
+    assert!(node.receive(&welcome(vec![setup(), fleeting.clone()]), VERSION).is_empty());
+    assert_eq!(node.switch.switched, [(FLEETING, NOW + 2, true)]);
+    let side_of_fleeting = side(FLEETING, NOW + 2);
+    node.conversation.side(side_of_fleeting.clone());
+    assert_eq!(node.sent(), [(VERSION, Message::Side(Box::new(side_of_fleeting)))]);
+
+    // What is held of the system that stays is not lost for it.
+    node.conversation.side(side(SystemId::CHAMELEMON, NOW + 2));
+    node.sent();
+    assert!(node.receive(&welcome(vec![setup()]), VERSION).is_empty());
+    assert_eq!(node.switch.switched[1..], [(FLEETING, NOW + 2, false)]);
+    assert!(node.conversation.held_bytes() > 0);
+    let plan = vec![9];
+    let change = Message::Reconfigure { system: FLEETING, effective_epoch: NOW + 9, plan };
+    let sent = node.receive(&change, VERSION);
+    assert!(
+        matches!(&sent[..], [(_, Message::Applied { outcome: Outcome::Invalid { reason }, .. })]
+            if reason.contains("is not run here")),
+        "{sent:?}"
+    );
+
+    // One that can't be run is declined, and the others go on.
+    let broken = SystemSetup { plan: Vec::new(), ..fleeting.clone() };
+    let sent = node.receive(&welcome(vec![setup(), broken]), VERSION);
+    assert!(matches!(&sent[..], [(_, Message::Applied { system: FLEETING, .. })]), "{sent:?}");
+    assert_eq!(node.switch.begun.len(), 1);
+
+    // Another setup is another session.
+    let other = SystemSetup { setup: vec![2], ..fleeting };
+    node.receive(&welcome(vec![SystemSetup { plan: vec![3; 24], ..setup() }, other]), VERSION);
+    assert_eq!((node.switch.begun.len(), node.switch.plans.len()), (1, 1));
+    assert_eq!(node.switch.switched.len(), 3);
+    let changed = SystemSetup { system: FLEETING, version: 3, setup: vec![4], plan: vec![1] };
+    node.receive(&welcome(vec![setup(), changed]), VERSION);
+    assert_eq!(node.switch.begun.len(), 2);
 }
