@@ -8,27 +8,23 @@
 //! Time is whatever the caller passes in: the system clock on a switch, a capture's timestamps in a
 //! replay.
 
+mod active;
 mod warming;
 
 use std::any::Any;
 
-use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule};
-use calumma_sketch::{AnyKey, Key, KeyKind, Keyed, either};
+use calumma_epoch::{EpochClock, Event};
+use calumma_sketch::{AnyKey, KeyKind, either};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::counters::Counters;
-use crate::system::{AnyRecord, Groups, LcoreSystem, LcoreSystems};
+use crate::system::{AnyRecord, Groups, LcoreHalf};
 
+pub use self::active::{Active, SessionSystems, Sessions, Systems};
 use self::warming::Warming;
 
 /// How often an idle measurement looks into its inbox.
 const IDLE_POLL_NS: u64 = 1_000_000;
-
-/// Longest that the taking of an epoch is put off to empty receive queues first.
-const MOST_DRAIN_NS: u64 = 2_000_000;
-
-/// A flip that is late by this share of the guard for packets in flight waits no longer: the rest is theirs.
-const LATE_SHARE: u64 = 10;
 
 /// What the control thread sends to a measurement.
 #[derive(Debug)]
@@ -37,16 +33,25 @@ pub enum ToLcore {
     Begin(Box<Session>),
     /// Stop measuring.
     End,
+    /// A system joins the session.
+    Add(NewSystem),
+    /// A system leaves the session once it has measured the epoch before this one.
+    Remove {
+        /// Its number in the session.
+        system: usize,
+        /// The first epoch that it does not measure.
+        end: u64,
+    },
     /// Empty records for an epoch to come.
     Groups {
-        /// Position of their system in the session.
+        /// Their system's number in the session.
         system: usize,
         /// The records.
         groups: Groups,
     },
     /// A plan that takes effect at an epoch.
     Reconfigure {
-        /// Position of its system in the session.
+        /// Its system's number in the session.
         system: usize,
         /// The epoch.
         epoch: u64,
@@ -72,7 +77,7 @@ pub enum FromLcore {
     Side {
         /// Session it belongs to.
         session: u32,
-        /// Position of its system in the session.
+        /// Its system's number in the session.
         system: usize,
         /// Epoch it measured.
         epoch: u64,
@@ -87,16 +92,39 @@ pub enum FromLcore {
     Sealed {
         /// Session it belongs to.
         session: u32,
-        /// Position of the system in the session.
+        /// The system's number in the session.
         system: usize,
         /// The epoch.
         epoch: u64,
         /// Packets of the epoch that came after it was taken.
         late_packets: u64,
     },
+    /// A system has left the session: its half, whose memory is not for an lcore to free.
+    Removed {
+        /// Session it belongs to.
+        session: u32,
+        /// The system's number in the session.
+        system: usize,
+        /// Its half on this lcore.
+        half: AnyKey<LcoreHalf>,
+    },
     /// A session is over: its memory, which is not for an lcore to free.
     Over(AnyKey<Sessions>),
 }
+
+/// A system that joins a session.
+#[derive(Debug)]
+pub struct NewSystem {
+    /// Its number in the session.
+    pub system: usize,
+    /// The first epoch that it measures.
+    pub first_epoch: u64,
+    /// Its half on this lcore, made for the session's keys.
+    pub half: AnyKey<LcoreHalf>,
+}
+
+/// Most systems that a session has at once, those included that are about to leave it.
+pub const MOST_SYSTEMS: usize = 16;
 
 /// What an lcore measures by, from one `Begin` to the next.
 #[derive(Debug)]
@@ -107,8 +135,19 @@ pub struct Session {
     pub clock: EpochClock,
     /// The first epoch to measure.
     pub first_epoch: u64,
-    /// The systems that are on, made for the keys that the session measures by.
-    pub systems: AnyKey<LcoreSystems>,
+    /// By which keys packets are measured, and room for the systems to come.
+    pub systems: AnyKey<SessionSystems>,
+}
+
+impl Session {
+    /// A session without systems: those are [added](ToLcore::Add).
+    pub fn new(number: u32, clock: EpochClock, first_epoch: u64, keys: KeyKind) -> Self {
+        let systems = match keys {
+            KeyKind::Ipv4 => AnyKey::Ipv4(Systems::new()),
+            KeyKind::Dual => AnyKey::Dual(Systems::new()),
+        };
+        Self { number, clock, first_epoch, systems }
+    }
 }
 
 /// The channels between the control thread and one measurement.
@@ -129,32 +168,6 @@ pub struct Measurement {
     active: Option<AnyKey<Sessions>>,
     /// What is left to do about the armed records' memory.
     warming: Option<Warming>,
-}
-
-/// Sessions under way, for one kind of key.
-#[derive(Debug)]
-pub enum Sessions {}
-
-impl Keyed for Sessions {
-    type Of<K: Key> = Active<K>;
-}
-
-/// A session under way.
-#[derive(Debug)]
-pub struct Active<K: Key> {
-    session: u32,
-    guards: Guards,
-    clock: EpochClock,
-    schedule: Schedule,
-    /// The epoch that packets entering the network are stamped with.
-    pub(crate) epoch: u64,
-    pub(crate) systems: Vec<Box<dyn LcoreSystem<K>>>,
-    /// Whether a system records packets that pass from fabric to fabric.
-    pub(crate) transit: bool,
-    /// When the lcore first saw that the next event is due, where that has to wait.
-    due_since_ns: Option<u64>,
-    /// The last epoch that is measured before the switch stops.
-    last_epoch: Option<u64>,
 }
 
 /// What happened to the epochs before a burst.
@@ -262,7 +275,7 @@ impl Measurement {
             either!(active, active => active.hand_over(&self.mailbox.outbox, counters));
         }
         // The burst of a flip has enough to wait for: the inbox is read before and after.
-        let flips = |active: &AnyKey<Sessions>| either!(active, active => matches!(active.schedule.next(), Event::Flip(_)));
+        let flips = |active: &AnyKey<Sessions>| either!(active, active => matches!(active.next_event(), Event::Flip(_)));
         if !self.active.as_ref().is_some_and(flips) {
             self.read_inbox();
         }
@@ -297,6 +310,16 @@ impl Measurement {
             match message {
                 ToLcore::Begin(session) => self.replace(Some(begin(*session))),
                 ToLcore::End => self.replace(None),
+                ToLcore::Add(new) => {
+                    if let Some(active) = &mut self.active {
+                        active::add(active, new);
+                    }
+                }
+                ToLcore::Remove { system, end } => {
+                    if let Some(active) = &mut self.active {
+                        either!(active, active => active.remove(system, end));
+                    }
+                }
                 ToLcore::Groups { system, groups } => {
                     if let Some(active) = &mut self.active {
                         either!(active, active => active.supply(system, groups));
@@ -325,173 +348,5 @@ fn begin(session: Session) -> AnyKey<Sessions> {
     match systems {
         AnyKey::Ipv4(systems) => AnyKey::Ipv4(Active::new(number, clock, first_epoch, systems)),
         AnyKey::Dual(systems) => AnyKey::Dual(Active::new(number, clock, first_epoch, systems)),
-    }
-}
-
-/// What [`Active::on_due`] has done.
-struct Done {
-    moment: Moment,
-    /// When something is due next.
-    next_ns: u64,
-    /// Where records are armed: their cache lines, and when they come into use.
-    armed: Option<(usize, u64)>,
-}
-
-impl<K: Key> Active<K> {
-    fn new(
-        session: u32,
-        clock: EpochClock,
-        first_epoch: u64,
-        systems: Vec<Box<dyn LcoreSystem<K>>>,
-    ) -> Self {
-        Self {
-            session,
-            guards: clock.guards(),
-            clock,
-            schedule: Schedule::starting_with(clock, first_epoch),
-            epoch: first_epoch.saturating_sub(1),
-            transit: systems.iter().any(|system| system.wants_transit()),
-            systems,
-            due_since_ns: None,
-            last_epoch: None,
-        }
-    }
-
-    fn supply(&mut self, system: usize, groups: Groups) {
-        if let Some(system) = self.systems.get_mut(system) {
-            system.slots().supply(groups);
-        }
-    }
-
-    fn reconfigure(&mut self, system: usize, epoch: u64, plan: Box<dyn Any + Send>) {
-        if let Some(system) = self.systems.get_mut(system) {
-            system.slots().reconfigure(epoch, plan);
-        }
-    }
-
-    fn make_ready(&mut self, line: usize) {
-        for system in &mut self.systems {
-            system.slots().make_ready(line);
-        }
-    }
-
-    /// Every event that is due and may happen now.
-    fn on_due(
-        &mut self,
-        now_ns: u64,
-        drained: bool,
-        outbox: &Sender<FromLcore>,
-        counters: &Counters,
-    ) -> Done {
-        let mut moment = Moment::Ordinary;
-        while self.may_go_on(now_ns, drained) {
-            let Some(due) = self.schedule.due(now_ns) else { break };
-            // An lcore that was off its CPU has several events at once to see to.
-            self.hand_over(outbox, counters);
-            self.step(due, now_ns, outbox, counters);
-            let flipped = matches!(due.event, Event::Flip(_));
-            moment = moment.max(if flipped { Moment::Flip } else { Moment::ArmOrTake });
-        }
-        let lines = self.systems.iter_mut().map(|system| system.slots().armed_lines()).max();
-        let lines = lines.filter(|&lines| lines > 0);
-        // What has been flipped out of is handed over before the next burst.
-        let waiting = self.systems.iter_mut().any(|system| system.slots().has_flipped());
-        Done {
-            moment,
-            next_ns: if waiting { now_ns } else { self.schedule.next_at_ns() },
-            armed: lines.map(|lines| (lines, self.schedule.next_at_ns())),
-        }
-    }
-
-    /// Whether the next event may happen now, if it is due: a flip waits for one burst, and taking for empty
-    /// queues, though not for long.
-    fn may_go_on(&mut self, now_ns: u64, drained: bool) -> bool {
-        let due_ns = self.schedule.next_at_ns();
-        if now_ns < due_ns {
-            return true;
-        }
-        let may = match (self.schedule.next(), self.due_since_ns) {
-            (Event::Arm(_), _) => true,
-            // If the lcore was interrupted, the burst that finds the flip due is the first one after it: its
-            // packets have waited and its memory is cold, so it is not made to pay for the flip as well.
-            (Event::Flip(_), since) => {
-                since.is_some() || now_ns - due_ns > self.guards.flight_ns / LATE_SHARE
-            }
-            // The queues must be seen empty after the taking fell due, not before: the lcore may have
-            // been off its CPU in between.
-            (Event::Take(_), Some(since)) => drained || now_ns - since >= MOST_DRAIN_NS,
-            (Event::Take(_), None) => false,
-        };
-        self.due_since_ns = if may { None } else { self.due_since_ns.or(Some(now_ns)) };
-        may
-    }
-
-    /// Hands over the ingress records that the last flip left behind.
-    fn hand_over(&mut self, outbox: &Sender<FromLcore>, counters: &Counters) {
-        let (session, side) = (self.session, Side::Ingress);
-        for (system, of) in self.systems.iter_mut().enumerate() {
-            if let Some((epoch, record)) = of.slots().flipped() {
-                let counters = *counters;
-                let finished = FromLcore::Side { session, system, epoch, side, record, counters };
-                let _ = outbox.try_send(finished);
-            }
-        }
-    }
-
-    fn step(&mut self, due: Due, now_ns: u64, outbox: &Sender<FromLcore>, counters: &Counters) {
-        let session = self.session;
-        let late_ns = now_ns - due.at_ns;
-        match due.event {
-            Event::Arm(epoch) => {
-                for (system, of) in self.systems.iter_mut().enumerate() {
-                    if let Some((epoch, late_packets)) = of.slots().arm(epoch) {
-                        let sealed = FromLcore::Sealed { session, system, epoch, late_packets };
-                        let _ = outbox.try_send(sealed);
-                    }
-                }
-            }
-            Event::Flip(epoch) => {
-                let stall_ns = if late_ns > self.guards.flight_ns { late_ns } else { 0 };
-                for system in &mut self.systems {
-                    system.slots().flip(epoch, stall_ns);
-                }
-                self.epoch = epoch;
-            }
-            Event::Take(epoch) => {
-                let too_late = now_ns >= self.clock.arm_time(epoch + 2);
-                let stall_ns = if too_late { late_ns } else { 0 };
-                let side = Side::ByBit;
-                for (system, of) in self.systems.iter_mut().enumerate() {
-                    if let Some((epoch, record)) = of.slots().take(epoch, stall_ns) {
-                        let counters = *counters;
-                        let finished =
-                            FromLcore::Side { session, system, epoch, side, record, counters };
-                        let _ = outbox.try_send(finished);
-                    }
-                }
-            }
-        }
-    }
-
-    fn leave(&mut self, outbox: &Sender<FromLcore>) -> Leaving {
-        let running = self.epoch;
-        let last = *self.last_epoch.get_or_insert(running);
-        let recording = self.systems.iter_mut().any(|system| system.slots().is_recording());
-        if last == running && recording {
-            return Leaving::LastEpoch;
-        }
-        if self.schedule.next() == Event::Take(last) {
-            return Leaving::EgressOnly;
-        }
-        // Nothing is received any more, so nothing can come late.
-        let session = self.session;
-        for (system, of) in self.systems.iter_mut().enumerate() {
-            let closed = of.slots().close(last + 2);
-            if let Some((epoch, late_packets)) = closed.filter(|&(epoch, _)| epoch == last) {
-                let sealed = FromLcore::Sealed { session, system, epoch, late_packets };
-                let _ = outbox.try_send(sealed);
-            }
-        }
-        Leaving::Done
     }
 }

@@ -4,23 +4,22 @@
 //! No I/O and no clock: the control thread drives it on a switch, a replay drives it in virtual
 //! time.
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::AddAssign;
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::{AnyKey, KeyKind};
+use calumma_sketch::KeyKind;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::counters::Counters;
-use crate::measure::{FromLcore, Mailbox, Session, Side, ToLcore};
+use crate::measure::{FromLcore, MOST_SYSTEMS, Mailbox, NewSystem, Session, Side, ToLcore};
 use crate::system::{AnyRecord, Groups, SwitchSystem};
 
 /// Pairs of records each lcore has of a system: two in use, one on its way, one to spare.
 const GROUPS: usize = 4;
 
-/// Messages a mailbox holds each way: all records and a few epochs' worth of everything else.
-const MAILBOX: usize = 64;
+/// Messages a mailbox holds each way: all systems' records and a few epochs' worth of everything else.
+const MAILBOX: usize = 16 * MOST_SYSTEMS;
 
 /// Epochs after which one that an lcore did not finish is discarded.
 const MOST_PENDING: u64 = 4;
@@ -31,7 +30,7 @@ const MOST_PENDING: u64 = 4;
 pub enum Part {
     /// One side of an epoch.
     Side {
-        /// Position of its system in the session.
+        /// Its system's number in the session.
         system: usize,
         /// The epoch.
         epoch: u64,
@@ -46,7 +45,7 @@ pub enum Part {
     },
     /// No packet of the epoch can be recorded any more.
     Sealed {
-        /// Position of the system in the session.
+        /// The system's number in the session.
         system: usize,
         /// The epoch.
         epoch: u64,
@@ -77,9 +76,10 @@ impl AddAssign for Discarded {
 pub struct LcoreMerger {
     lcores: Vec<Lcore>,
     session: u32,
-    /// The first epoch that the session measures.
-    first_epoch: u64,
-    systems: Vec<System>,
+    keys: KeyKind,
+    /// By number; numbers are not used again within a session.
+    systems: BTreeMap<usize, System>,
+    next_number: usize,
     /// By epoch and system.
     pending: BTreeMap<(u64, usize), Pending>,
     discarded: Discarded,
@@ -89,6 +89,10 @@ pub struct LcoreMerger {
 #[derive(Debug)]
 struct System {
     of: Box<dyn SwitchSystem>,
+    /// The first epoch that it measures.
+    first_epoch: u64,
+    /// Lcores that it has left.
+    left: usize,
     free_ingress: Vec<Box<dyn AnyRecord>>,
     free_by_bit: Vec<Box<dyn AnyRecord>>,
 }
@@ -98,7 +102,7 @@ struct Lcore {
     to: Sender<ToLcore>,
     from: Receiver<FromLcore>,
     /// Pairs of records it was given and has not yet finished, by system.
-    pairs: Vec<usize>,
+    pairs: BTreeMap<usize, usize>,
     counters: Counters,
     /// Messages that its mailbox, being full, did not take yet: it has not run for many epochs.
     backlog: VecDeque<ToLcore>,
@@ -180,7 +184,7 @@ impl LcoreMerger {
                 let lcore = Lcore {
                     to,
                     from,
-                    pairs: Vec::new(),
+                    pairs: BTreeMap::new(),
                     counters: Counters::default(),
                     backlog: VecDeque::new(),
                 };
@@ -190,8 +194,9 @@ impl LcoreMerger {
         let merger = Self {
             lcores,
             session: 0,
-            first_epoch: 0,
-            systems: Vec::new(),
+            keys: KeyKind::Ipv4,
+            systems: BTreeMap::new(),
+            next_number: 0,
             pending: BTreeMap::new(),
             discarded: Discarded::default(),
         };
@@ -199,7 +204,8 @@ impl LcoreMerger {
     }
 
     /// Begins a session on all lcores, from `first_epoch` on and for packets told apart by `keys`: hands
-    /// out the systems' halves and empty records. An earlier session ends.
+    /// out the systems' halves and empty records. The systems are numbered from 0 on in their order. An
+    /// earlier session ends.
     pub fn begin(
         &mut self,
         clock: EpochClock,
@@ -209,31 +215,60 @@ impl LcoreMerger {
     ) {
         self.finish();
         self.session += 1;
-        self.first_epoch = first_epoch;
-        let records = GROUPS * self.lcores.len();
-        let supplied = systems.into_iter().map(|of| {
-            let groups = of.groups();
-            let (mut free_ingress, mut free_by_bit): (Vec<_>, Vec<_>) = (0..records)
-                .map(|_| groups.copy())
-                .map(|Groups { ingress, by_bit }| (ingress, by_bit))
-                .unzip();
-            // Emptied, which also writes to each once, so that no lcore pays for the first touch of a page.
-            free_ingress.iter_mut().chain(&mut free_by_bit).for_each(|record| record.clear());
-            System { of, free_ingress, free_by_bit }
-        });
-        self.systems = supplied.collect();
+        self.keys = keys;
+        self.systems.clear();
+        self.next_number = 0;
         for lcore in &mut self.lcores {
-            lcore.pairs = vec![0; self.systems.len()];
-            let mut halves = match keys {
-                KeyKind::Ipv4 => AnyKey::Ipv4(Vec::new()),
-                KeyKind::Dual => AnyKey::Dual(Vec::new()),
-            };
-            self.systems.iter().for_each(|system| system.of.add_to(&mut halves));
-            let number = self.session;
-            let session = Session { number, clock, first_epoch, systems: halves };
+            lcore.pairs.clear();
+            let session = Session::new(self.session, clock, first_epoch, keys);
             lcore.supersede(ToLcore::Begin(Box::new(session)));
         }
-        (0..self.systems.len()).for_each(|system| self.hand_out(system));
+        systems.into_iter().for_each(|of| drop(self.add(first_epoch, of)));
+    }
+
+    /// Lets a system join the session and measure from `first_epoch` on; gives its number. It must be one
+    /// for the session's keys.
+    ///
+    /// # Errors
+    /// Where there are as many systems as there may be.
+    pub fn add(&mut self, first_epoch: u64, of: Box<dyn SwitchSystem>) -> Result<usize, String> {
+        if self.systems.len() == MOST_SYSTEMS {
+            return Err(format!("a switch runs {MOST_SYSTEMS} systems at most"));
+        }
+        let system = self.next_number;
+        self.next_number += 1;
+        let groups = of.groups(self.keys);
+        let (mut free_ingress, mut free_by_bit): (Vec<_>, Vec<_>) = (0..GROUPS * self.lcores.len())
+            .map(|_| groups.copy())
+            .map(|Groups { ingress, by_bit }| (ingress, by_bit))
+            .unzip();
+        // Emptied, which also writes to each once, so that no lcore pays for the first touch of a page.
+        free_ingress.iter_mut().chain(&mut free_by_bit).for_each(|record| record.clear());
+        for lcore in &mut self.lcores {
+            lcore.pairs.insert(system, 0);
+            let half = of.on_lcore(self.keys);
+            lcore.send(ToLcore::Add(NewSystem { system, first_epoch, half }));
+        }
+        let added = System { of, first_epoch, left: 0, free_ingress, free_by_bit };
+        self.systems.insert(system, added);
+        self.hand_out(system);
+        Ok(system)
+    }
+
+    /// Lets a system leave the session: it measures no epoch from `end` on. What it has measured before
+    /// still comes.
+    pub fn remove(&mut self, system: usize, end: u64) {
+        self.lcores.iter_mut().for_each(|lcore| lcore.send(ToLcore::Remove { system, end }));
+    }
+
+    /// By which keys the session tells packets apart.
+    pub fn keys(&self) -> KeyKind {
+        self.keys
+    }
+
+    /// A system of the session by its number, until all lcores have let it go.
+    pub fn system(&self, system: usize) -> Option<&dyn SwitchSystem> {
+        self.systems.get(&system).map(|system| &*system.of)
     }
 
     /// Ends the session: the lcores forward without measuring.
@@ -246,19 +281,30 @@ impl LcoreMerger {
     ///
     /// # Errors
     /// Why the plan can't hold; nothing changes then.
-    pub fn reconfigure(&mut self, system: usize, epoch: u64, plan: &dyn Any) -> Result<(), String> {
-        let Some(System { of, .. }) = self.systems.get(system) else {
+    pub fn reconfigure(&mut self, system: usize, epoch: u64, plan: &[u8]) -> Result<(), String> {
+        let Some(System { of, .. }) = self.systems.get_mut(&system) else {
             return Err(format!("the session has no system number {system}"));
         };
-        for lcore in &mut self.lcores {
-            lcore.send(ToLcore::Reconfigure { system, epoch, plan: of.plan(plan)? });
+        let plans: Result<Vec<_>, _> = self.lcores.iter().map(|_| of.plan(plan)).collect();
+        for (lcore, plan) in self.lcores.iter_mut().zip(plans?) {
+            lcore.send(ToLcore::Reconfigure { system, epoch, plan });
         }
+        of.accept(epoch, plan);
         Ok(())
     }
 
     /// Takes what the lcores have finished since the last call, and gives what is now finished on all
     /// of them.
     pub fn poll(&mut self) -> Vec<Part> {
+        // What came last time may have been of a system that left with it.
+        let lcores = &mut self.lcores;
+        let gone = self.systems.extract_if(.., |_, system| system.left == lcores.len());
+        let gone: Vec<usize> = gone.map(|(number, _)| number).collect();
+        for system in gone {
+            for lcore in lcores.iter_mut() {
+                lcore.pairs.remove(&system);
+            }
+        }
         let mut parts = Vec::new();
         for at in 0..self.lcores.len() {
             self.lcores[at].flush();
@@ -284,7 +330,7 @@ impl LcoreMerger {
                 let lcore = &mut self.lcores[at];
                 lcore.counters = counters;
                 if side == Side::ByBit
-                    && let Some(pairs) = lcore.pairs.get_mut(system)
+                    && let Some(pairs) = lcore.pairs.get_mut(&system)
                 {
                     *pairs = pairs.saturating_sub(1);
                 }
@@ -310,8 +356,9 @@ impl LcoreMerger {
                 let pending = self.pending.remove(&(epoch, system))?;
                 let late_packets = pending.late_packets;
                 self.discard(system, pending);
-                // An epoch that ended before the session began has nothing to seal.
-                if epoch + 1 < self.first_epoch && late_packets == 0 {
+                // An epoch that ended before the system was on has nothing to seal.
+                let first_epoch = self.systems.get(&system).map_or(0, |system| system.first_epoch);
+                if epoch + 1 < first_epoch && late_packets == 0 {
                     return None;
                 }
                 Some(Part::Sealed { system, epoch, late_packets })
@@ -325,7 +372,11 @@ impl LcoreMerger {
                 self.discarded.egress += record.packets();
                 None
             }
-            FromLcore::Sealed { .. } | FromLcore::Over(_) => None,
+            FromLcore::Removed { session, system, .. } if session == current => {
+                self.systems.entry(system).and_modify(|of| of.left += 1);
+                None
+            }
+            FromLcore::Sealed { .. } | FromLcore::Removed { .. } | FromLcore::Over(_) => None,
         }
     }
 
@@ -359,7 +410,7 @@ impl LcoreMerger {
 
     /// Clears a record that has been read, and reuses it.
     pub fn recycle(&mut self, system: usize, side: Side, mut record: Box<dyn AnyRecord>) {
-        let Some(of) = self.systems.get_mut(system) else { return };
+        let Some(of) = self.systems.get_mut(&system) else { return };
         record.clear();
         match side {
             Side::Ingress => of.free_ingress.push(record),
@@ -370,13 +421,15 @@ impl LcoreMerger {
 
     /// Gives pairs of records to the lcores that have the fewest.
     fn hand_out(&mut self, system: usize) {
-        let Some(of) = self.systems.get_mut(system) else { return };
-        while let Some(lcore) = self.lcores.iter_mut().min_by_key(|lcore| lcore.pairs[system])
+        let Some(of) = self.systems.get_mut(&system) else { return };
+        let pairs = |lcore: &Lcore| lcore.pairs.get(&system).copied();
+        while let Some(lcore) = self.lcores.iter_mut().min_by_key(|lcore| pairs(lcore))
+            && let Some(given) = lcore.pairs.get_mut(&system)
             && !of.free_ingress.is_empty()
             && let Some(by_bit) = of.free_by_bit.pop()
             && let Some(ingress) = of.free_ingress.pop()
         {
-            lcore.pairs[system] += 1;
+            *given += 1;
             lcore.send(ToLcore::Groups { system, groups: Groups { ingress, by_bit } });
         }
     }

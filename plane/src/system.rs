@@ -1,14 +1,20 @@
 //! What a measurement system does on a switch, and the records it keeps.
 //!
-//! Each system has two halves there. A [`LcoreSystem`] lives on an lcore, in the packet path: it
-//! records bursts and owns what it records into. A [`SwitchSystem`] lives on the control thread: it
-//! makes the lcores' halves and their empty records. Records travel between the two as
-//! [`AnyRecord`]s, so that whoever moves, merges and clears them need not know the system.
+//! A [`System`] is an entry of a static list: what a switch offers to the controller, and how a
+//! session of it begins. From then on it has two halves. A [`LcoreSystem`] lives on an lcore, in the
+//! packet path: it records bursts and owns what it records into. A [`SwitchSystem`] lives on the
+//! control thread: it makes the lcores' halves and their empty records, checks plans, and makes frames
+//! of what was recorded. Records travel between the two as [`AnyRecord`]s, so that whoever moves,
+//! merges and clears them need not know the system.
+//!
+//! Not here: what the controller makes of the frames (`analysis`).
 
 use std::any::Any;
 use std::fmt::Debug;
 
-use calumma_sketch::{AnyKey, Key, Keyed};
+use calumma_epoch::EpochClock;
+use calumma_sketch::{AnyKey, Key, KeyKind, Keyed};
+use calumma_wire::{self as wire, Offer, Role, Secret, SideKind, SystemSetup};
 
 use crate::counters::Counters;
 use crate::flows::Flows;
@@ -189,25 +195,104 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
     fn leave_run(&mut self, key: &K, marked: &MarkedRun, counters: &mut Counters);
 }
 
-/// Lcores' halves of systems, for one kind of key.
+/// A system's half on an lcore, for either kind of key.
 #[derive(Debug)]
-pub enum LcoreSystems {}
+pub enum LcoreHalf {}
 
-impl Keyed for LcoreSystems {
-    type Of<K: Key> = Vec<Box<dyn LcoreSystem<K>>>;
+impl Keyed for LcoreHalf {
+    type Of<K: Key> = Box<dyn LcoreSystem<K>>;
 }
+
+/// A system, as a switch knows it before any session.
+pub trait System: Debug + Sync {
+    /// Its name: in the switch's status and in logs.
+    fn name(&self) -> &'static str;
+
+    /// Its number, and the versions of its bodies that the switch reads and writes.
+    fn offer(&self) -> Offer;
+
+    /// Whether it runs on switches of this role.
+    fn runs_as(&self, role: Role) -> bool;
+
+    /// Whether its frames are held for a controller that is away; else they are discarded then.
+    fn is_held(&self) -> bool {
+        true
+    }
+
+    /// Begins to measure by the controller's setup.
+    ///
+    /// # Errors
+    /// Why this switch can't, in words.
+    fn begin(
+        &self,
+        session: &SessionContext,
+        setup: &SystemSetup,
+    ) -> Result<Box<dyn SwitchSystem>, String>;
+}
+
+/// What all systems of a session have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionContext {
+    /// What the switch does in the network.
+    pub role: Role,
+    /// The switch's number, never 0; `None` from a controller that gives out none.
+    pub node_id: Option<u16>,
+    /// Secret of the deployment.
+    pub hash_key: Secret,
+    /// Epoch length and guards.
+    pub clock: EpochClock,
+    /// The first epoch that the system measures.
+    pub first_epoch: u64,
+}
+
+/// One side of an epoch, finished on all lcores.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedSide<'a> {
+    /// The epoch.
+    pub epoch: u64,
+    /// Which side.
+    pub side: SideKind,
+    /// What was recorded.
+    pub record: &'a dyn AnyRecord,
+    /// Whether the lcores measured under different plans, so that the sum means nothing.
+    pub mixed_plan: bool,
+}
+
+/// What a system wants to be shown of a finished side in the switch's status, by name; `None` where it
+/// is not known.
+pub type Notes = Vec<(&'static str, Option<u64>)>;
 
 /// A system's half on the control thread of a switch.
 pub trait SwitchSystem: Debug + Send {
-    /// Adds the system's half for one lcore to those of the systems before it.
-    fn add_to(&self, systems: &mut AnyKey<LcoreSystems>);
+    /// By which keys it must tell packets apart; `None` where either kind will do.
+    fn keys(&self) -> Option<KeyKind> {
+        None
+    }
+
+    /// Its half for one lcore, in a session of such keys.
+    fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf>;
 
     /// Empty records for one lcore and epoch, touched once so that no lcore pays for mapping them.
-    fn groups(&self) -> Groups;
+    fn groups(&self, keys: KeyKind) -> Groups;
 
-    /// A plan of the kind that its records measure by, for an lcore to own.
+    /// The plan that these bytes say, of the kind that its records measure by, for an lcore to own.
     ///
     /// # Errors
     /// Why the plan can't hold.
-    fn plan(&self, plan: &dyn Any) -> Result<Box<dyn Any + Send>, String>;
+    fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String>;
+
+    /// Notes that a plan, which is valid, holds from `epoch` on.
+    fn accept(&mut self, epoch: u64, plan: &[u8]);
+
+    /// What it measures by, for a controller that has just come, in the system's own format.
+    fn holding(&self) -> Vec<u8>;
+
+    /// The frame of a finished side without the switch's totals; `None` where the record is not one of
+    /// this system's.
+    fn side(&self, finished: FinishedSide<'_>) -> Option<(wire::Side, Notes)>;
+
+    /// What it measures with at present, by name: bytes, thresholds.
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
 }

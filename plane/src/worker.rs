@@ -258,8 +258,8 @@ impl Worker {
         if let Some(any) = measurement.active() {
             bit = either!(&*any, active => timestamp_bit(active.epoch));
             if let Some(active) = any.get_mut::<K>() {
-                for system in &mut active.systems {
-                    let of_system = system.enter_run(key, packets, counters);
+                for system in &mut active.systems.recording {
+                    let of_system = system.half.enter_run(key, packets, counters);
                     // One system at most gives hierarchies.
                     if run.is_none() || of_system != Run::unencoded(packets) {
                         run = Some(of_system);
@@ -280,8 +280,8 @@ impl Worker {
         counters.fabric_received += total;
         match measurement.active().and_then(|any| any.get_mut::<K>()) {
             Some(active) => {
-                for system in &mut active.systems {
-                    system.leave_run(key, &marked, counters);
+                for system in &mut active.systems.recording {
+                    system.half.leave_run(key, &marked, counters);
                 }
             }
             None => counters.egress_unrecorded += total,
@@ -331,8 +331,8 @@ fn walk_as<K: Measured, P: Packet>(
                 shim.attach(packets, marks);
             }
             if let Some(active) = active {
-                for system in &mut active.systems {
-                    system.transit(&flows, counters);
+                for system in &mut active.systems.recording {
+                    system.half.transit(&flows, counters);
                 }
             }
         }
@@ -354,8 +354,8 @@ fn record_entering<K: Key>(
     };
     let bit = timestamp_bit(active.epoch);
     flows.stamp(bit);
-    for system in &mut active.systems {
-        system.enter(flows, counters);
+    for system in &mut active.systems.recording {
+        system.half.enter(flows, counters);
     }
     bit
 }
@@ -368,8 +368,8 @@ fn record_leaving<K: Key>(
 ) {
     match active {
         Some(active) => {
-            for system in &mut active.systems {
-                system.leave(flows, counters);
+            for system in &mut active.systems.recording {
+                system.half.leave(flows, counters);
             }
         }
         None => counters.egress_unrecorded += flows.len() as u64 - u64::from(flows.unmarked()),

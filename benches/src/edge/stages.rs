@@ -5,8 +5,9 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{
-    Attention, ChameleMon, Hierarchy, IngressGroup, Layout, Partition, SampleRate,
+    Attention, Hierarchy, IngressGroup, Layout, Partition, SampleRate, SwitchHalf,
 };
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::measure::Measurement;
@@ -74,7 +75,7 @@ pub fn stages() -> Vec<Case<'static>> {
     };
     let mut hashes = [Hashes::default(); BURST];
     let hashing = family.clone();
-    let mut worker = worker(&layout, all, family.clone());
+    let mut worker = worker(&layout, all);
     vec![
         each(
             "edge.stage.parse.ns",
@@ -134,11 +135,14 @@ fn case(name: &str, keys: Arc<Vec<FlowKey>>, mut work: Step) -> Case<'static> {
 }
 
 /// A worker in the middle of an epoch that it measures.
-fn worker(layout: &Layout, attention: Attention, family: HashFamily) -> Worker {
-    let clock = EpochClock::new(EPOCH_NS, Guards::default()).expect("a valid clock");
-    let system = ChameleMon::new(layout.clone(), Arc::new(family), attention, 10);
+fn worker(layout: &Layout, attention: Attention) -> Worker {
+    let (keys, clock) = (layout.keys, EpochClock::new(EPOCH_NS, Guards::default()));
+    let clock = clock.expect("a valid clock");
+    let (layout, hash_key) = (layout.clone(), HashKey::from_bytes([7; 32]));
+    let plan = SessionPlan { layout, hash_key, clock, first_epoch: 10, attention };
+    let system = SwitchHalf::new(plan);
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-    merger.begin(clock, 10, layout.keys, vec![Box::new(system.expect("a valid attention"))]);
+    merger.begin(clock, 10, keys, vec![Box::new(system.expect("a valid attention"))]);
     let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
     worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);
@@ -172,8 +176,7 @@ mod tests {
     fn the_worker_measures_what_the_last_step_is_named_for() {
         let layout = Layout::default();
         let attention = Attention::healthy(&layout, 512);
-        let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
-        let mut worker = worker(&layout, attention, family);
+        let mut worker = worker(&layout, attention);
         let mut frames: Vec<Frame> = workload::keys(20, 1).iter().map(frame).collect();
         assert!(frames.iter().all(|frame| matches!(parse(&frame.0, 64), Parsed::Flow { .. })));
         worker.ingress(&mut frames);

@@ -10,6 +10,7 @@
 //! very same worker in virtual time. [`control`] is the thread beside the lcores that talks to the
 //! controller and hands empty groups out and full ones on.
 
+pub mod command;
 pub mod config;
 pub mod control;
 pub mod cpus;

@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use calumma_chamelemon::Attention;
 use serde::{Deserialize, Serialize};
 
 /// Epochs that are remembered.
 const RECENT: usize = 64;
 
-/// Totals and figures by name.
+/// Totals by name.
 pub type Named = BTreeMap<String, u64>;
 
 /// A switch at a moment.
@@ -30,10 +29,10 @@ pub struct Status {
     pub ports: BTreeMap<String, Named>,
     /// Each lcore: its totals, its cycles by stage, how long its bursts take.
     pub lcores: Vec<Named>,
-    /// The epochs that were finished last, the newest at the end.
-    pub epochs: VecDeque<Epoch>,
-    /// What is measured with; none while nothing is measured.
-    pub sketches: Option<Sketches>,
+    /// Length of an epoch in milliseconds; none while nothing is measured.
+    pub epoch_ms: Option<u64>,
+    /// The systems that run, or ran, by name.
+    pub systems: BTreeMap<String, SystemStatus>,
 }
 
 /// The connection to the controller.
@@ -47,42 +46,37 @@ pub struct Controller {
     pub held_bytes: u64,
 }
 
-/// An epoch that the switch has finished, or a side of it.
+/// A measurement system on the switch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SystemStatus {
+    /// The epochs that it finished last, the newest at the end.
+    pub epochs: VecDeque<Epoch>,
+    /// What it measures with, by name: bytes, thresholds. None where it does not run any more.
+    pub gauges: BTreeMap<String, f64>,
+}
+
+/// An epoch that a system has finished, or a side of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Its number.
     pub epoch: u64,
-    /// Packets recorded as they entered the network.
-    pub ingress_packets: u64,
-    /// Packets recorded as they left it.
-    pub egress_packets: u64,
-    /// Packets that left too late to be recorded; none before the epoch is sealed.
+    /// Packets recorded, by side: `ingress`, `egress`, `transit`.
+    pub packets: Named,
+    /// Packets that came too late to be recorded; none before the epoch is sealed.
     pub late_packets: Option<u64>,
-    /// Packets that carried a hierarchy without buckets.
-    pub foreign_packets: u64,
     /// By how much an lcore was too late at one of its events, in nanoseconds; else 0.
     pub stall_ns: u64,
-    /// Flows that the HH encoder holds; none where it does not decode.
-    pub hh_flows: Option<u64>,
     /// Bytes of the frames that tell the controller of it.
     pub frame_bytes: u64,
+    /// What else the system shows of it, by name; none where it is not known.
+    pub notes: BTreeMap<String, Option<u64>>,
 }
 
-/// What is measured with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sketches {
-    /// Length of an epoch in milliseconds.
-    pub epoch_ms: u64,
-    /// Bytes of a classifier.
-    pub classifier_bytes: u64,
-    /// Bytes of an upstream flow encoder.
-    pub upstream_bytes: u64,
-    /// Bytes of a downstream flow encoder.
-    pub downstream_bytes: u64,
-    /// Thresholds, sampling and division of the encoders, as accepted last.
-    pub attention: Attention,
-    /// The epoch from which on they hold.
-    pub effective_epoch: u64,
+impl Status {
+    /// The last epoch that a system has finished.
+    pub fn last_epoch(&self) -> Option<u64> {
+        self.systems.values().filter_map(|system| Some(system.epochs.back()?.epoch)).max()
+    }
 }
 
 /// The epochs that were finished last.
@@ -134,11 +128,11 @@ mod tests {
     fn the_newest_epochs_are_kept_in_order_whatever_order_their_sides_come_in() {
         let mut recent = Recent::default();
         for epoch in [3, 2, 4, 3, 5] {
-            recent.of(epoch).ingress_packets += 1;
+            recent.of(epoch).frame_bytes += 1;
         }
         let epochs = |recent: &Recent| recent.all().iter().map(|e| e.epoch).collect::<Vec<_>>();
         assert_eq!(epochs(&recent), [2, 3, 4, 5]);
-        assert_eq!(recent.of(3).ingress_packets, 2);
+        assert_eq!(recent.of(3).frame_bytes, 2);
         for epoch in 6..200 {
             recent.of(epoch);
         }

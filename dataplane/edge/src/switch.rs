@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use calumma_plane::system::System;
 use calumma_switch_host::Signals;
 use dpdk::{Eal, Mempool, Port};
 use tracing::info;
 
 use crate::config::{Config, Polled, Settings};
-use crate::control::collect::Collector;
+use crate::control::systems::Systems;
 use crate::control::{Control, Reload, Tools};
 use crate::cpus::Cpus;
 use crate::forward::assembly::Forwarding;
@@ -26,7 +27,8 @@ use crate::{metrics, process, telemetry};
 const SPARE_MBUFS: u32 = 4096;
 
 /// Runs the switch until it is told to stop by SIGINT or SIGTERM, and gives its totals by name. On
-/// SIGHUP it reads the file at `path` again, which `config` comes from.
+/// SIGHUP it reads the file at `path` again, which `config` comes from. It measures by those of `systems`
+/// that the controller wants.
 ///
 /// # Errors
 /// When the EAL, a port, a pool or the address for metrics can't be had, privileges can't be dropped,
@@ -35,7 +37,9 @@ pub fn run(
     config: &Config,
     path: &Path,
     eal_arguments: &[String],
+    systems: &'static [&'static dyn System],
 ) -> anyhow::Result<Vec<(String, u64)>> {
+    let role = config.role.to_wire();
     let signals = Signals::catch().context("handlers for SIGINT, SIGTERM and SIGHUP")?;
     let (stop, over) = (signals.stop.clone(), Arc::new(AtomicBool::new(false)));
     let board = Board::default();
@@ -59,15 +63,23 @@ pub fn run(
     if let Some(user) = &config.process.user {
         process::become_user(user)?;
     }
-    info!(edge = config.name, lcores, ports = ports.len(), dpdk = dpdk::version(), "forwarding");
+    info!(
+        switch = config.name,
+        role = role.name(),
+        lcores,
+        ports = ports.len(),
+        dpdk = dpdk::version(),
+        "forwarding"
+    );
 
-    let (collector, mailboxes) = Collector::new(lcores);
+    let (systems, mailboxes) = Systems::new(systems, role, lcores);
     let (lines, lcore_lines) = Lines::new(lcores, tsc_hz);
     let for_totals = ports.clone();
     let control = Control::new(Tools {
         name: config.name.clone(),
+        role,
         controller: config.controller.clone(),
-        collector,
+        systems,
         lines,
         port_totals: Box::new(move || port_totals(&for_totals)),
         board,

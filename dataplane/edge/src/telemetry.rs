@@ -1,9 +1,9 @@
-//! The switch on DPDK's telemetry socket: `dpdk-telemetry.py` shows totals, epochs and sketches beside
+//! The switch on DPDK's telemetry socket: `dpdk-telemetry.py` shows totals, epochs and systems beside
 //! what DPDK itself tells.
 
 use dpdk::{Answer, Eal, Value};
 
-use crate::status::{Board, Epoch, Named, Sketches};
+use crate::status::{Board, Epoch, Named, SystemStatus};
 
 /// Lets DPDK's telemetry socket answer for the switch with what hangs on `board`.
 ///
@@ -25,20 +25,34 @@ pub fn answer(eal: &Eal, board: &Board) -> dpdk::Result<()> {
         status.lcores.get(which.parse::<usize>().ok()?).map(named)
     })?;
     let shown = board();
-    let help = "The epochs finished last, or what was measured in one. Parameters: epoch";
+    let help = "A system's epochs finished last, or one of them. Parameters: system, epoch";
     eal.tell("/calumma/epochs", help, move |which| {
         let status = shown.read();
-        if which.is_empty() {
-            return Some(Answer::List(status.epochs.iter().map(|epoch| epoch.epoch).collect()));
+        let (system, epoch) = which.split_once(',').unwrap_or((which, ""));
+        let epochs = &status.systems.get(system)?.epochs;
+        if epoch.is_empty() {
+            return Some(Answer::List(epochs.iter().map(|epoch| epoch.epoch).collect()));
         }
-        let which: u64 = which.parse().ok()?;
-        status.epochs.iter().find(|epoch| epoch.epoch == which).map(epoch)
+        let epoch: u64 = epoch.parse().ok()?;
+        epochs.iter().find(|of| of.epoch == epoch).map(of_epoch)
     })?;
     let shown = board();
-    let help = "What the edge switch measures with at present. No parameters";
-    eal.tell("/calumma/sketches", help, move |_| {
+    let help = "The systems that measure, or what one of them measures with. Parameters: system";
+    eal.tell("/calumma/systems", help, move |which| {
         let status = shown.read();
-        Some(Answer::Named(status.sketches.as_ref().map(sketches).unwrap_or_default()))
+        if which.is_empty() {
+            let of = |(name, of): (&String, &SystemStatus)| {
+                (name.clone(), Value::Number(of.epochs.back().map_or(0, |epoch| epoch.epoch)))
+            };
+            return Some(Answer::Named(status.systems.iter().map(of).collect()));
+        }
+        let gauge = |(name, &value): (&String, &f64)| {
+            let whole = value >= 0.0 && value.fract() == 0.0;
+            let number = || Value::Number(value as u64);
+            let value = if whole { number() } else { Value::Text(format!("{value:.5}")) };
+            (name.clone(), value)
+        };
+        Some(Answer::Named(status.systems.get(which)?.gauges.iter().map(gauge).collect()))
     })
 }
 
@@ -48,42 +62,16 @@ fn named(values: &Named) -> Answer {
     )
 }
 
-fn epoch(epoch: &Epoch) -> Answer {
-    let numbers = [
-        ("ingress_packets", Some(epoch.ingress_packets)),
-        ("egress_packets", Some(epoch.egress_packets)),
-        ("late_packets", epoch.late_packets),
-        ("foreign_packets", Some(epoch.foreign_packets)),
-        ("stall_ns", Some(epoch.stall_ns)),
-        ("hh_flows", epoch.hh_flows),
-        ("frame_bytes", Some(epoch.frame_bytes)),
+fn of_epoch(epoch: &Epoch) -> Answer {
+    let packets = epoch.packets.iter().map(|(side, &n)| (format!("{side}_packets"), Some(n)));
+    let fixed = [
+        ("late_packets".to_owned(), epoch.late_packets),
+        ("stall_ns".to_owned(), Some(epoch.stall_ns)),
+        ("frame_bytes".to_owned(), Some(epoch.frame_bytes)),
     ];
-    let known = |(name, number): (&str, Option<u64>)| {
-        let value = number.map_or(Value::Text("unknown".to_owned()), Value::Number);
-        (name.to_owned(), value)
+    let notes = epoch.notes.iter().map(|(name, &value)| (name.clone(), value));
+    let known = |(name, number): (String, Option<u64>)| {
+        (name, number.map_or(Value::Text("unknown".to_owned()), Value::Number))
     };
-    Answer::Named(numbers.into_iter().map(known).collect())
-}
-
-fn sketches(sketches: &Sketches) -> Vec<(String, Value)> {
-    let attention = &sketches.attention;
-    let numbers = [
-        ("epoch_ms", sketches.epoch_ms),
-        ("classifier_bytes", sketches.classifier_bytes),
-        ("upstream_bytes", sketches.upstream_bytes),
-        ("downstream_bytes", sketches.downstream_bytes),
-        ("t_h", attention.t_h.into()),
-        ("t_l", attention.t_l.into()),
-        ("hh_buckets", attention.partition.hh.into()),
-        ("hl_buckets", attention.partition.hl.into()),
-        ("ll_buckets", attention.partition.ll.into()),
-        ("effective_epoch", sketches.effective_epoch),
-    ];
-    let mut values: Vec<_> = numbers
-        .into_iter()
-        .map(|(name, number)| (name.to_owned(), Value::Number(number)))
-        .collect();
-    let share = attention.sample_rate.as_f64();
-    values.push(("sample_rate".to_owned(), Value::Text(format!("{share:.5}"))));
-    values
+    Answer::Named(packets.chain(fixed).chain(notes).map(known).collect())
 }

@@ -1,5 +1,6 @@
 //! `calumma-edge top`: a running switch at a glance, from what it serves under `[metrics] listen`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::profile::Stage;
-use crate::status::{Named, Status};
+use crate::status::{Named, Status, SystemStatus};
 
 /// Clears a terminal and goes to its upper left corner.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -105,7 +106,7 @@ impl Glance {
             unix_ns: now.unix_ns,
             connected: now.controller.connected,
             held_bytes: now.controller.held_bytes,
-            last_epoch: now.epochs.back().map(|epoch| epoch.epoch),
+            last_epoch: now.last_epoch(),
             rates,
             lcores: lcores.map(|(before, now)| LcoreGlance::between(before, now, rate)).collect(),
         }
@@ -169,20 +170,29 @@ fn table(glance: &Glance, status: &Status) -> String {
         let rate = glance.rates.get(name).copied().unwrap_or_default();
         let _ = writeln!(text, "{name:<34} {total:>16} {rate:>14.0}");
     }
-    let _ =
-        writeln!(text, "\n{:>12} {:>12} {:>12} {:>8} {:>9}", "epoch", "in", "out", "late", "stall");
-    for epoch in status.epochs.iter().rev().take(5) {
-        let late = epoch.late_packets.map_or("open".to_owned(), |late| late.to_string());
-        let (number, into, out) = (epoch.epoch, epoch.ingress_packets, epoch.egress_packets);
-        let stall_us = epoch.stall_ns / 1000;
-        let _ = writeln!(text, "{number:>12} {into:>12} {out:>12} {late:>8} {stall_us:>6} us");
-    }
+    status.systems.iter().for_each(|(name, system)| epochs(&mut text, name, system));
     text
+}
+
+/// The epochs that a system finished last.
+fn epochs(text: &mut String, name: &str, system: &SystemStatus) {
+    // A switch sends the same sides all the time, as its role wants.
+    let sides: BTreeSet<&String> = system.epochs.iter().flat_map(|of| of.packets.keys()).collect();
+    let header: String = sides.iter().map(|side| format!(" {side:>12}")).collect();
+    let _ = writeln!(text, "\n{name:>12}{header} {:>8} {:>9}", "late", "stall");
+    for epoch in system.epochs.iter().rev().take(5) {
+        let packets = |side: &&String| format!(" {:>12}", of(&epoch.packets, side));
+        let packets: String = sides.iter().map(packets).collect();
+        let late = epoch.late_packets.map_or("open".to_owned(), |late| late.to_string());
+        let (number, stall_us) = (epoch.epoch, epoch.stall_ns / 1000);
+        let _ = writeln!(text, "{number:>12}{packets} {late:>8} {stall_us:>6} us");
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::Epoch;
 
     fn status(second: u64, packets: u64) -> Status {
         let named = |values: &[(&str, u64)]| -> Named {
@@ -212,6 +222,15 @@ mod tests {
         assert!((lcore.busy - 0.5).abs() < 1e-9 && (lcore.cycles["work"] - 60.0).abs() < 1e-9);
         let table = table(&glance, &now);
         assert!(table.contains("2.500") && table.contains("3.3 us"), "{table}");
+        let mut chamelemon = SystemStatus::default();
+        let packets = [("ingress".to_owned(), 7), ("egress".to_owned(), 6)].into();
+        chamelemon.epochs.push_back(Epoch { epoch: 9, packets, ..Epoch::default() });
+        let mut shown = String::new();
+        epochs(&mut shown, "chamelemon", &chamelemon);
+        let words: Vec<Vec<&str>> =
+            shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[1], ["chamelemon", "egress", "ingress", "late", "stall"]);
+        assert_eq!(words[2][..4], ["9", "6", "7", "open"]);
         let still = Glance::between(&now, &now);
         assert!(still.rates["received.host"] == 0.0 && still.lcores[0].busy == 0.0);
     }

@@ -1,7 +1,7 @@
 //! The armed groups' memory on its way to the lcore, between two bursts each time.
 //!
 //! Another CPU has cleared it: the first bursts after the flip would wait for every line and page of it.
-//! This says only when which line is fetched; [`IngressGroups`](calumma_chamelemon::IngressGroups) fetch them.
+//! This says only when which line is fetched; [records](crate::Record::make_ready) fetch them.
 
 use std::ops::Range;
 

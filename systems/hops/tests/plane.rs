@@ -1,167 +1,38 @@
-//! A second system beside none: an exact count of every flow's packets at each switch of their way.
-//!
-//! It shows what a system has to bring for an lcore and the control thread, and holds the data plane to
-//! it: edges and a transit switch in virtual time, packets lost between them, flips while they are under
-//! way.
+//! `hops` on the data plane: edges and a transit switch in virtual time, packets lost between them,
+//! flips while they are under way, and systems that join and leave while they pass.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::frames::SessionPlan;
+use calumma_chamelemon::{Attention, Layout, SwitchHalf};
 use calumma_epoch::{EpochClock, Guards};
+use calumma_hops::Hops;
+use calumma_hops::frames::{Counts as Sent, OFFER, Setup};
 use calumma_plane::measure::Side;
 use calumma_plane::packet::{Frame, Packet};
-use calumma_plane::slots::AnySlots;
-use calumma_plane::system::{Groups, LcoreSystem, LcoreSystems, Record, Recorded, SwitchSystem};
+use calumma_plane::system::{FinishedSide, SessionContext, SwitchSystem, System};
 use calumma_plane::worker::Policy;
-use calumma_plane::{
-    Carrier, Counters, Flows, LcoreMerger, MarkedRun, Measurement, Part, Run, Slots, WindowSlots,
-    Worker,
-};
-use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind};
+use calumma_plane::{Carrier, LcoreMerger, Measurement, Part, Worker};
+use calumma_sketch::{FlowKey, HashKey, Key, KeyKind};
+use calumma_wire::{Role, Secret, SideKind, SystemSetup};
+use proptest::prelude::*;
 
 const FIRST_EPOCH: u64 = 100;
 const EPOCH_NS: u64 = 50_000_000;
-const FLOWS: usize = 64;
 
-/// Packets by flow: a table of fixed size, so that recording allocates nothing.
-#[derive(Clone, Debug, PartialEq)]
-struct Count<K> {
-    flows: [Option<(K, u64)>; FLOWS],
-    plan: (),
+fn hops(clock: EpochClock, window: u16) -> Box<dyn SwitchSystem> {
+    let (hash_key, node_id, role) = (Secret([1; 32]), None, Role::Edge);
+    let session = SessionContext { role, node_id, hash_key, clock, first_epoch: FIRST_EPOCH };
+    let setup = Setup { flows: 64, window }.encode();
+    let (system, version) = (OFFER.system, OFFER.highest);
+    Hops.begin(&session, &SystemSetup { system, version, setup, plan: Vec::new() }).unwrap()
 }
 
-impl<K: Key> Count<K> {
-    const EMPTY: Self = Self { flows: [None; FLOWS], plan: () };
-
-    fn add(&mut self, key: &K, packets: u64) {
-        let place = self.flows.iter_mut().find(|flow| flow.is_none_or(|(known, _)| known == *key));
-        if let Some(flow) = place {
-            flow.get_or_insert((*key, 0)).1 += packets;
-        }
-    }
-}
-
-impl<K: Key> Record for Count<K> {
-    type Plan = ();
-
-    fn begin(&mut self, (): &(), _epoch: u64) {}
-
-    fn plan(&self) -> &() {
-        &self.plan
-    }
-
-    fn merge(&mut self, other: &Self) {
-        for (key, packets) in other.flows.iter().flatten() {
-            self.add(key, *packets);
-        }
-    }
-
-    fn clear(&mut self) {
-        *self = Self::EMPTY;
-    }
-}
-
-/// Records of windows; those of one epoch could be in [`Slots`] as well.
-#[derive(Debug)]
-enum Records<K: Key> {
-    OfEpochs(Slots<Count<K>, Count<K>>),
-    OfWindows(WindowSlots<Count<K>, Count<K>>),
-}
-
-impl<K: Key> Records<K> {
-    fn ingress(&mut self) -> Option<&mut Recorded<Count<K>>> {
-        match self {
-            Self::OfEpochs(slots) => slots.ingress(),
-            Self::OfWindows(slots) => slots.ingress(),
-        }
-    }
-
-    fn by_bit(&mut self, bit: usize) -> Option<&mut Recorded<Count<K>>> {
-        match self {
-            Self::OfEpochs(slots) => slots.by_bit(bit),
-            Self::OfWindows(slots) => slots.by_bit(bit),
-        }
-    }
-
-    fn late(&mut self, bit: usize, packets: u64) {
-        match self {
-            Self::OfEpochs(slots) => slots.late(bit, packets),
-            Self::OfWindows(slots) => slots.late(bit, packets),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct OnLcore<K: Key>(Records<K>);
-
-impl<K: Key> LcoreSystem<K> for OnLcore<K> {
-    fn slots(&mut self) -> &mut dyn AnySlots {
-        match &mut self.0 {
-            Records::OfEpochs(slots) => slots,
-            Records::OfWindows(slots) => slots,
-        }
-    }
-
-    fn wants_transit(&self) -> bool {
-        true
-    }
-
-    fn enter(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
-        if let Some(record) = self.0.ingress() {
-            flows.keys().iter().for_each(|key| record.group.add(key, 1));
-            record.packets += flows.len() as u64;
-        }
-    }
-
-    fn transit(&mut self, flows: &Flows<K>, counters: &mut Counters) {
-        self.leave(flows, counters);
-    }
-
-    fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
-        flows.by_bit(|bit, keys, _| match self.0.by_bit(bit) {
-            Some(record) => {
-                keys.iter().for_each(|key| record.group.add(key, 1));
-                record.packets += keys.len() as u64;
-            }
-            None => self.0.late(bit, keys.len() as u64),
-        });
-    }
-
-    fn enter_run(&mut self, _key: &K, packets: u32, _counters: &mut Counters) -> Run {
-        Run::unencoded(packets)
-    }
-
-    fn leave_run(&mut self, _key: &K, _marked: &MarkedRun, _counters: &mut Counters) {}
-}
-
-#[derive(Debug)]
-struct Hops {
-    /// Epochs of a window.
-    window: u64,
-}
-
-impl SwitchSystem for Hops {
-    fn add_to(&self, systems: &mut AnyKey<LcoreSystems>) {
-        fn on_lcore<K: Key>(window: u64) -> Box<dyn LcoreSystem<K>> {
-            Box::new(OnLcore(match window {
-                1 => Records::OfEpochs(Slots::new(FIRST_EPOCH, ())),
-                _ => Records::OfWindows(WindowSlots::new(window, ())),
-            }))
-        }
-        match systems {
-            AnyKey::Ipv4(systems) => systems.push(on_lcore(self.window)),
-            AnyKey::Dual(systems) => systems.push(on_lcore(self.window)),
-        }
-    }
-
-    fn groups(&self) -> Groups {
-        let empty = || Box::new(Recorded::new(Count::<FlowKey>::EMPTY));
-        Groups { ingress: empty(), by_bit: empty() }
-    }
-
-    fn plan(&self, _plan: &dyn Any) -> Result<Box<dyn Any + Send>, String> {
-        Ok(Box::new(()))
-    }
+fn chamelemon(clock: EpochClock) -> Box<dyn SwitchSystem> {
+    let layout = Layout { upstream_buckets: 512, downstream_buckets: 256, ..Layout::default() };
+    let (attention, hash_key) = (Attention::healthy(&layout, 256), HashKey::from_bytes([7; 32]));
+    let plan = SessionPlan { layout, hash_key, clock, first_epoch: FIRST_EPOCH, attention };
+    Box::new(SwitchHalf::new(plan).unwrap())
 }
 
 /// Packets of each flow, by epoch.
@@ -170,35 +41,69 @@ type Counts = BTreeMap<(u64, FlowKey), u64>;
 struct Switch {
     worker: Worker,
     merger: LcoreMerger,
+    /// Numbers of the tables' systems in the session, which came one after the other.
+    hops: Vec<usize>,
     entered: Counts,
     by_bit: Counts,
     late: u64,
+    sealed: Vec<(usize, u64)>,
 }
 
 impl Switch {
-    fn new(carrier: Carrier, clock: EpochClock, window: u64) -> Self {
+    fn begin(carrier: Carrier, clock: EpochClock, systems: Vec<Box<dyn SwitchSystem>>) -> Self {
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, FIRST_EPOCH, KeyKind::Ipv4, vec![Box::new(Hops { window })]);
+        merger.begin(clock, FIRST_EPOCH, KeyKind::Ipv4, systems);
         let policy = Policy { carrier, ..Policy::default() };
         let worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
-        Self { worker, merger, entered: Counts::new(), by_bit: Counts::new(), late: 0 }
+        let [entered, by_bit] = [(); 2].map(|()| Counts::new());
+        Self { worker, merger, hops: vec![0], entered, by_bit, late: 0, sealed: Vec::new() }
     }
 
+    fn new(carrier: Carrier, clock: EpochClock, window: u16) -> Self {
+        Self::begin(carrier, clock, vec![hops(clock, window)])
+    }
+
+    /// Lets time run, event by event, so that records come back in time.
     fn advance_to(&mut self, now_ns: u64) {
+        while self.worker.next_due_ns() <= now_ns {
+            self.worker.advance_to(self.worker.next_due_ns());
+            self.receive();
+        }
         self.worker.advance_to(now_ns);
+        self.receive();
+    }
+
+    fn receive(&mut self) {
         for part in self.merger.poll() {
             match part {
-                Part::Side { system, epoch, side, record, .. } => {
-                    let counted = &record.get::<Count<FlowKey>>().unwrap().group;
-                    let to =
-                        if side == Side::Ingress { &mut self.entered } else { &mut self.by_bit };
-                    to.extend(counted.flows.iter().flatten().map(|&(key, n)| ((epoch, key), n)));
+                Part::Side { system, epoch, side, record, mixed_plan, .. } => {
+                    if self.hops.contains(&system) {
+                        let (kind, to) = match side {
+                            Side::Ingress => (SideKind::Ingress, &mut self.entered),
+                            Side::ByBit => (SideKind::Egress, &mut self.by_bit),
+                        };
+                        let half = self.merger.system(system).unwrap();
+                        let record = &*record;
+                        let side = FinishedSide { epoch, side: kind, record, mixed_plan };
+                        let (frame, _) = half.side(side).unwrap();
+                        let sent = Sent::decode(&frame.body).unwrap();
+                        assert_eq!(frame.packets, sent.flows.iter().map(|(_, n)| n).sum::<u64>());
+                        to.extend(sent.flows.iter().map(|(key, n)| ((epoch, narrow(key)), *n)));
+                    }
                     self.merger.recycle(system, side, record);
                 }
-                Part::Sealed { late_packets, .. } => self.late += late_packets,
+                Part::Sealed { system, epoch, late_packets } => {
+                    self.sealed.push((system, epoch));
+                    self.late += late_packets;
+                }
             }
         }
     }
+}
+
+fn narrow(key: &calumma_sketch::WideKey) -> FlowKey {
+    let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+    FlowKey::new(src, dst, sport, dport, key.protocol()).unwrap()
 }
 
 /// Packet number `n`, of one of 20 flows.
@@ -216,9 +121,10 @@ fn packet(n: u64) -> (FlowKey, Frame) {
 
 /// Packets of ten epochs from e1 over s1 to e2, in windows of so many epochs. Every seventh is lost before
 /// s1, every eleventh behind it.
-fn counted(carrier: Carrier, window: u64) {
+fn counted(carrier: Carrier, window: u16) {
     let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
     let [mut e1, mut s1, mut e2] = [(); 3].map(|()| Switch::new(carrier, clock, window));
+    let window = u64::from(window);
     let (mut at_e1, mut at_s1, mut at_e2) = (Counts::new(), Counts::new(), Counts::new());
     let start = clock.start_of(FIRST_EPOCH);
     for n in 0..5_000 {
@@ -275,6 +181,7 @@ fn a_late_packet_is_counted_in_its_window() {
     let carrier = Carrier::default();
     for (window, epoch) in [(1, 102), (4, 101), (4, 103), (5, 104)] {
         let [mut e1, mut e2] = [(); 2].map(|()| Switch::new(carrier, clock, window));
+        let window = u64::from(window);
         let (_, mut frame) = packet(1);
         e1.advance_to(clock.start_of(epoch));
         e1.worker.ingress(std::slice::from_mut(&mut frame));
@@ -292,4 +199,71 @@ fn carriers() -> [Carrier; 3] {
         Carrier::SignedTos(Tos::default()),
         Carrier::Shim(Shim::default()),
     ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Beside ChameleMon, which goes on all the time, the tables join and leave while packets pass: each
+    /// epoch in which they are on is counted whole, and no other; ChameleMon misses none.
+    #[test]
+    fn a_system_joins_and_leaves_while_packets_pass(
+        asked_ns in prop::collection::vec(0..12 * EPOCH_NS, 1..5),
+        ahead in 0_u64..4,
+    ) {
+        let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
+        let mut edge = Switch::begin(Carrier::default(), clock, vec![chamelemon(clock)]);
+        edge.hops.clear();
+        let start = clock.start_of(FIRST_EPOCH);
+        let mut asked_ns = asked_ns;
+        asked_ns.sort_unstable();
+        let mut asked = asked_ns.into_iter().peekable();
+        let (mut truth, mut running, mut on) = (Counts::new(), None, Vec::new());
+        for n in 0..7_500 {
+            let now_ns = start + n * 100_000;
+            edge.advance_to(now_ns);
+            while asked.next_if(|at| start + at <= now_ns).is_some() {
+                // As the conversation has it: no plan comes later than this.
+                let lead_ns = clock.guards().clock_ns + 2_000_000;
+                let from = clock.epoch_at(now_ns + lead_ns) + 1 + ahead;
+                match running.take() {
+                    None => {
+                        let number = edge.merger.add(from, hops(clock, 1)).unwrap();
+                        edge.hops.push(number);
+                        running = Some(number);
+                        on.push((from, u64::MAX));
+                    }
+                    Some(number) => {
+                        edge.merger.remove(number, from);
+                        on.last_mut().unwrap().1 = from;
+                    }
+                }
+            }
+            let (key, mut frame) = packet(n);
+            let plain = frame.clone();
+            edge.worker.ingress(std::slice::from_mut(&mut frame));
+            edge.worker.egress(std::slice::from_mut(&mut frame));
+            prop_assert_eq!(frame.bytes(), plain.bytes());
+            *truth.entry((clock.epoch_at(now_ns), key)).or_default() += 1;
+        }
+        edge.advance_to(start + 20 * EPOCH_NS);
+        let measured = |epoch: u64| on.iter().any(|&(from, end)| (from..end).contains(&epoch));
+        truth.retain(|(epoch, _), _| measured(*epoch));
+        prop_assert_eq!(&edge.entered, &truth);
+        prop_assert_eq!(&edge.by_bit, &truth);
+        prop_assert_eq!(edge.late, 0);
+        let of_chamelemon: Vec<u64> =
+            edge.sealed.iter().filter(|(system, _)| *system == 0).map(|(_, epoch)| *epoch).collect();
+        prop_assert!(of_chamelemon.is_sorted() && of_chamelemon.len() >= 17, "{of_chamelemon:?}");
+        // A system that has left is forgotten, and every epoch of its own has been sealed.
+        for (number, &(from, end)) in edge.hops.iter().zip(&on) {
+            let sealed: Vec<u64> =
+                edge.sealed.iter().filter(|(of, _)| of == number).map(|(_, epoch)| *epoch).collect();
+            if end < u64::MAX {
+                prop_assert!(edge.merger.system(*number).is_none());
+                prop_assert!((from..end).all(|epoch| sealed.contains(&epoch)), "{sealed:?}");
+                prop_assert!(sealed.iter().all(|&epoch| epoch < end), "{sealed:?}");
+            }
+        }
+    }
 }

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use calumma_bfrt::Options;
+use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::frames::{FrameReader, Message};
+use calumma_chamelemon::lcores::{LcoreGroups, Part};
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
-use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
@@ -90,7 +91,7 @@ fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
 fn software() -> Result<Vec<f64>> {
     let layout = Layout::default();
     let clock = EpochClock::new(50_000_000, Guards::default())?;
-    let (mut collector, mut mailboxes) = Collector::new(1);
+    let (mut collector, mut mailboxes) = LcoreGroups::new(1);
     let mailbox = mailboxes.remove(0);
     let mut worker = Worker::new(Policy::default(), Measurement::new(mailbox));
     let first_epoch = 1000;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::frames::{Defects, EgressSide, Ingress, IngressSide};
+use calumma_chamelemon::lcores::{LcoreGroups, Part};
 use calumma_controller::analyse::EdgeInput;
-use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::Frame;
 use calumma_edge::worker::{Policy, Worker};
@@ -15,13 +16,13 @@ use calumma_sketch::either;
 pub(super) struct Edge {
     name: &'static str,
     worker: Worker,
-    collector: Collector,
+    collector: LcoreGroups,
     epochs: BTreeMap<u64, EdgeInput>,
 }
 
 impl Edge {
     pub(super) fn new(name: &'static str) -> Self {
-        let (collector, mailboxes) = Collector::new(1);
+        let (collector, mailboxes) = LcoreGroups::new(1);
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
         let worker = Worker::new(Policy::default(), Measurement::new(mailbox));
         Self { name, worker, collector, epochs: BTreeMap::new() }

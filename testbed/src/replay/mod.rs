@@ -9,10 +9,10 @@ mod file;
 mod lose;
 
 use anyhow::Result;
+use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::{Analyser, EpochInput, Tasks};
 use calumma_controller::report::EpochReport;
-use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::packet::Frame;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashKey, WideKey};

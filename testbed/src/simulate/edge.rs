@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use calumma_chamelemon::frames::{self, SessionPlan, SwitchSession};
 use calumma_edge::control::LEAD_NS;
+use calumma_edge::control::systems::What;
 use calumma_plane::MarkedRun;
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::{
@@ -24,8 +25,6 @@ pub(super) struct Edge {
     pub(super) clock: SwitchClock,
     switch: Switch,
     conversation: Conversation<Pipe>,
-    /// What is measured by; none before the first session.
-    session: Option<SwitchSession>,
     /// True time at which its switch has something to do next.
     pub(super) due_ns: u64,
     /// Counts the times it was started: what was due for an earlier one is void.
@@ -35,10 +34,17 @@ pub(super) struct Edge {
 #[derive(Debug)]
 enum Switch {
     Software(Box<Software>),
-    Tofino(Tofino),
+    Tofino(Hardware),
 }
 
-/// What a switch has finished.
+/// A Tofino switch, and what it measures by; nothing before the first session.
+#[derive(Debug)]
+struct Hardware {
+    switch: Tofino,
+    session: Option<SwitchSession>,
+}
+
+/// What a Tofino switch has finished.
 pub(super) enum Finished {
     /// A side of an epoch.
     Side(Side),
@@ -60,8 +66,8 @@ impl std::fmt::Debug for Edge {
 impl Edge {
     pub(super) fn new(name: &str, kind: EdgeKind, clock: SwitchClock, start: u32) -> Self {
         let switch = match kind {
-            EdgeKind::Software => Switch::Software(Box::new(Software::new())),
-            EdgeKind::Tofino => Switch::Tofino(Tofino::new()),
+            EdgeKind::Software => Switch::Software(Box::new(Software::new(Role::Edge))),
+            EdgeKind::Tofino => Switch::Tofino(Hardware { switch: Tofino::new(), session: None }),
         };
         let identity = Identity {
             node: name.to_owned(),
@@ -74,7 +80,7 @@ impl Edge {
             marking: Marking::default(),
         };
         let conversation = Conversation::over(Pipe::new(), identity, MOST_HELD);
-        Self { clock, switch, conversation, session: None, due_ns: 0, start }
+        Self { clock, switch, conversation, due_ns: 0, start }
     }
 
     /// A connection to the controller is set up.
@@ -98,8 +104,12 @@ impl Edge {
     fn converse(&mut self, now_ns: u64) {
         let shown_ns = self.clock.at(now_ns);
         self.conversation.transport_mut().set_now(shown_ns);
-        let mut measurer = Measuring { switch: &mut self.switch, session: &mut self.session };
-        self.conversation.step(shown_ns, &mut measurer);
+        match &mut self.switch {
+            Switch::Software(software) => {
+                self.conversation.step(shown_ns, &mut software.systems);
+            }
+            Switch::Tofino(hardware) => self.conversation.step(shown_ns, hardware),
+        }
     }
 
     /// What it has sent to the controller, frame by frame.
@@ -116,7 +126,7 @@ impl Edge {
     pub(super) fn next_due_ns(&self) -> u64 {
         match &self.switch {
             Switch::Software(switch) => switch.next_due_ns(),
-            Switch::Tofino(switch) => switch.next_due_ns(),
+            Switch::Tofino(hardware) => hardware.switch.next_due_ns(),
         }
     }
 
@@ -128,19 +138,29 @@ impl Edge {
     pub(super) fn run_until(&mut self, now_ns: u64) -> Result<()> {
         let shown_ns = self.clock.at(now_ns);
         while self.next_due_ns() <= shown_ns {
-            let session = self.session.as_ref();
-            let finished = match &mut self.switch {
-                Switch::Software(switch) => switch.step(session, shown_ns),
-                Switch::Tofino(switch) => switch.step(session, shown_ns)?,
-            };
-            for finished in finished {
-                match finished {
-                    // Nobody looks at a simulated switch's totals.
-                    Finished::Side(side) => self.conversation.side(side),
-                    Finished::Sealed { epoch, late_packets } => {
-                        self.conversation.sealed(frames::ID, epoch, late_packets)
+            match &mut self.switch {
+                Switch::Software(software) => {
+                    for finished in software.step(shown_ns) {
+                        let system = finished.system.offer().system;
+                        match finished.what {
+                            // Nobody looks at a simulated switch's totals.
+                            What::Side { side, .. } => self.conversation.side(side),
+                            What::Sealed { epoch, late_packets } => {
+                                self.conversation.sealed(system, epoch, late_packets)
+                            }
+                        };
                     }
-                };
+                }
+                Switch::Tofino(Hardware { switch, session }) => {
+                    for finished in switch.step(session.as_ref(), shown_ns)? {
+                        match finished {
+                            Finished::Side(side) => self.conversation.side(side),
+                            Finished::Sealed { epoch, late_packets } => {
+                                self.conversation.sealed(frames::ID, epoch, late_packets)
+                            }
+                        };
+                    }
+                }
             }
         }
         self.conversation.flush();
@@ -151,7 +171,7 @@ impl Edge {
     pub(super) fn ingress(&mut self, packet: &mut Bytes) {
         match &mut self.switch {
             Switch::Software(switch) => switch.ingress(packet),
-            Switch::Tofino(switch) => switch.ingress(packet),
+            Switch::Tofino(hardware) => hardware.switch.ingress(packet),
         }
     }
 
@@ -159,7 +179,7 @@ impl Edge {
     pub(super) fn egress(&mut self, packet: &mut Bytes) {
         match &mut self.switch {
             Switch::Software(switch) => switch.egress(packet),
-            Switch::Tofino(switch) => switch.egress(packet),
+            Switch::Tofino(hardware) => hardware.switch.egress(packet),
         }
     }
 
@@ -167,7 +187,7 @@ impl Edge {
     pub(super) fn enter_run(&mut self, keys: KeyKind, key: &WideKey, packets: u32) -> MarkedRun {
         match &mut self.switch {
             Switch::Software(switch) => switch.enter_run(keys, key, packets),
-            Switch::Tofino(switch) => switch.enter_run(key, packets),
+            Switch::Tofino(hardware) => hardware.switch.enter_run(key, packets),
         }
     }
 
@@ -175,18 +195,12 @@ impl Edge {
     pub(super) fn leave_run(&mut self, keys: KeyKind, key: &WideKey, marked: MarkedRun) {
         match &mut self.switch {
             Switch::Software(switch) => switch.leave_run(keys, key, marked),
-            Switch::Tofino(switch) => switch.leave_run(key, marked),
+            Switch::Tofino(hardware) => hardware.switch.leave_run(key, marked),
         }
     }
 }
 
-/// A switch, as the controller sets it up.
-struct Measuring<'a> {
-    switch: &'a mut Switch,
-    session: &'a mut Option<SwitchSession>,
-}
-
-impl Measurer for Measuring<'_> {
+impl Measurer for Hardware {
     fn systems(&self) -> Vec<SystemOffer> {
         vec![SystemOffer { offer: frames::OFFER, held: true }]
     }
@@ -197,15 +211,11 @@ impl Measurer for Measuring<'_> {
     }
 
     fn begin(&mut self, session: &Session) -> Result<(), String> {
-        let setup = session.setup_of(frames::ID).ok_or("nothing else runs in a simulation")?;
+        let setup = session.setup_of(frames::ID).ok_or("nothing else runs on this switch")?;
         let Session { hash_key, clock, first_epoch, .. } = session;
         let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
-        let begun = match self.switch {
-            Switch::Software(switch) => switch.begin(&plan),
-            Switch::Tofino(switch) => switch.begin(&plan),
-        };
-        begun.map_err(|problem| format!("{problem:#}"))?;
-        *self.session = Some(SwitchSession::new(plan));
+        self.switch.begin(&plan).map_err(|problem| format!("{problem:#}"))?;
+        self.session = Some(SwitchSession::new(plan));
         Ok(())
     }
 
@@ -215,12 +225,9 @@ impl Measurer for Measuring<'_> {
     }
 
     fn reconfigure(&mut self, _: SystemId, epoch: u64, plan: &[u8]) {
-        let Some(session) = self.session else { return };
+        let Some(session) = &mut self.session else { return };
         let Ok(attention) = session.check(plan) else { return };
-        match self.switch {
-            Switch::Software(switch) => switch.attend(epoch, attention),
-            Switch::Tofino(switch) => switch.attend(epoch, attention),
-        }
+        self.switch.attend(epoch, attention);
         session.accept(epoch, attention);
     }
 

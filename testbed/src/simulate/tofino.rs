@@ -3,10 +3,10 @@
 //! here; live fabrics have both.
 
 use anyhow::{Context, Result};
+use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::frames::{Defects, EgressSide, IngressSide, SwitchSession};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::carrier::{Mark, PlainTos};
-use calumma_edge::control::collect::SessionPlan;
 use calumma_edge::packet::Packet;
 use calumma_epoch::{Event, Schedule, Timeline, timestamp_bit};
 use calumma_plane::MarkedRun;

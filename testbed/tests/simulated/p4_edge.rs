@@ -7,9 +7,9 @@
 mod common;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use calumma_chamelemon::{ChameleMon, EgressGroup, IngressGroup};
+use calumma_chamelemon::frames::SessionPlan;
+use calumma_chamelemon::{EgressGroup, IngressGroup, SwitchHalf};
 use calumma_edge::carrier::{Carrier, Tos};
 use calumma_edge::measure::{Measurement, Side};
 use calumma_edge::packet::{Frame, Packet};
@@ -42,9 +42,11 @@ impl Software {
         let policy = Policy { carrier, ..Policy::default() };
         let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let (layout, family) = (pair.layout.clone(), Arc::new(pair.family.clone()));
-        let keys = layout.keys;
-        let system = ChameleMon::new(layout, family, pair.attention, FIRST_EPOCH).unwrap();
+        let (layout, hash_key) = (pair.layout.clone(), pair.hash_key);
+        let (keys, first_epoch) = (layout.keys, FIRST_EPOCH);
+        let attention = pair.attention;
+        let plan = SessionPlan { layout, hash_key, clock, first_epoch, attention };
+        let system = SwitchHalf::new(plan).unwrap();
         merger.begin(clock, FIRST_EPOCH, keys, vec![Box::new(system)]);
         worker.advance_to(clock.start_of(FIRST_EPOCH - 1));
         Software { worker, merger, clock }

@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::frames::{Defects, Egress, Ingress, Upstream};
+use calumma_chamelemon::lcores::{LcoreGroups, Part};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::report::Flow;
 use calumma_controller::{Analyser, EdgeInput, EpochInput, EpochReport, Tasks};
-use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::worker::{Policy, Worker};
@@ -57,7 +58,7 @@ fn plan() -> SessionPlan {
 /// An edge of one lcore, its receive queues, and what it has finished.
 struct Edge {
     worker: Worker,
-    collector: Collector,
+    collector: LcoreGroups,
     from_hosts: VecDeque<Frame>,
     /// With the times at which packets arrive.
     from_fabric: VecDeque<(u64, Frame)>,
@@ -71,7 +72,7 @@ struct Edge {
 
 impl Edge {
     fn new(plan: &SessionPlan) -> Self {
-        let (mut collector, mailboxes) = Collector::new(1);
+        let (mut collector, mailboxes) = LcoreGroups::new(1);
         collector.begin(plan).unwrap();
         let [mailbox] = mailboxes.try_into().unwrap();
         Self {

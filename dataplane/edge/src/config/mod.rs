@@ -28,8 +28,11 @@ use crate::worker::{Policy, Treatment};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The edge's name, by which the controller knows it.
+    /// The switch's name, by which the controller knows it.
     pub name: String,
+    /// What the switch does in the network.
+    #[serde(default)]
+    pub role: NodeRole,
     /// The controller's address, host and port.
     pub controller: String,
     /// The ports, at least two.
@@ -56,6 +59,27 @@ pub struct Config {
     /// Whose process the switch is.
     #[serde(default)]
     pub process: ProcessConfig,
+}
+
+/// What a switch does in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeRole {
+    /// Packets enter and leave the network there.
+    #[default]
+    Edge,
+    /// It stands in the middle: all its ports face the fabric, and it routes.
+    Transit,
+}
+
+impl NodeRole {
+    /// The same, as the controller is told.
+    pub fn to_wire(self) -> calumma_wire::Role {
+        match self {
+            Self::Edge => calumma_wire::Role::Edge,
+            Self::Transit => calumma_wire::Role::Transit,
+        }
+    }
 }
 
 /// What lcores go by and may be changed while they run.
@@ -206,7 +230,7 @@ impl Config {
     /// What types alone don't rule out. Each section has its own check.
     fn check(&self, mistakes: &mut Mistakes) {
         if mistakes.is_sound("name") && (self.name.is_empty() || self.name.len() > 64) {
-            mistakes.add("name", "an edge's name has 1 to 64 bytes");
+            mistakes.add("name", "a switch's name has 1 to 64 bytes");
         }
         if mistakes.is_sound("controller") && !is_host_and_port(&self.controller) {
             let problem = format!("{:?} is no address; write HOST:PORT", self.controller);
@@ -216,8 +240,15 @@ impl Config {
         self.process.check(mistakes);
         ports::check(&self.ports, mistakes);
         match self.forwarding.mode {
+            Mode::Pairs if self.role == NodeRole::Transit => mistakes.add(
+                "forwarding.mode",
+                "a transit switch routes; set mode = \"routed\" and give interfaces and routes",
+            ),
             Mode::Pairs => ports::check_peers(&self.ports, mistakes),
             Mode::Routed => ports::check_routed(&self.ports, mistakes),
+        }
+        if self.role == NodeRole::Transit {
+            ports::check_transit(&self.ports, mistakes);
         }
         if mistakes.is_sound("port") {
             for (place, problem) in self.forwarding.problems(&self.ports) {
@@ -265,6 +296,7 @@ impl Config {
         }
         let differences = [
             ("name", self.name != new.name),
+            ("role", self.role != new.role),
             ("controller", self.controller != new.controller),
             ("port", self.ports != new.ports),
             ("carrier.kind, signature and ether_type", carrier),
@@ -368,6 +400,41 @@ mod tests {
     }
 
     #[test]
+    fn a_transit_switch_routes_between_ports_of_the_fabric() {
+        let transit = r#"
+            name = "s1"
+            role = "transit"
+            controller = "127.0.0.1:7600"
+            [[port]]
+            name = "net_af_packet0"
+            role = "fabric"
+            [[port]]
+            name = "net_af_packet1"
+            role = "fabric"
+            [forwarding]
+            mode = "routed"
+            [[forwarding.interface]]
+            port = "net_af_packet0"
+            addresses = ["10.0.0.1/24"]
+            [[forwarding.interface]]
+            port = "net_af_packet1"
+            addresses = ["10.0.1.1/24"]
+        "#;
+        let config = Config::parse(transit, "transit.toml").unwrap();
+        assert_eq!(config.role.to_wire(), calumma_wire::Role::Transit);
+        assert_eq!(Config::parse(PAIR, "edge.toml").unwrap().role, NodeRole::Edge);
+        let with_host = problem(&transit.replacen("\"fabric\"", "\"host\"", 1));
+        assert!(
+            with_host.contains("transit switch") && with_host.contains("line 7"),
+            "{with_host}"
+        );
+        let pairs = problem(&transit.replace("mode = \"routed\"", ""));
+        assert!(pairs.contains("forwarding.mode"), "{pairs}");
+        let other = problem(&transit.replace("\"transit\"", "\"core\""));
+        assert!(other.contains("transit") && other.contains("edge"), "{other}");
+    }
+
+    #[test]
     fn a_carrier_is_what_the_configuration_says() {
         for (section, wanted) in [
             ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
@@ -452,7 +519,7 @@ rx_descriptors = 0
         assert_eq!(lines[0], "edge.toml: 9 mistakes");
         for (line, place, remedy) in [
             (3, "controller", "HOST:PORT"),
-            (4, "colour", "there is no key colour here, but: name, controller, port"),
+            (4, "colour", "there is no key colour here, but: name, role, controller, port"),
             (7, "carrier.dscp", "0 to 63"),
             (10, "polling.idle_sleep_us", "expected u32"),
             (11, "polling.transmit_retry", "transmit_retries"),

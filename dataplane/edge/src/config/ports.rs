@@ -141,3 +141,18 @@ pub(super) fn check_routed(ports: &[PortConfig], mistakes: &mut Mistakes) {
         mistakes.add(&format!("port[{at}].lcores"), problem);
     }
 }
+
+/// Notes ports of a transit switch that face hosts.
+pub(super) fn check_transit(ports: &[PortConfig], mistakes: &mut Mistakes) {
+    for (at, port) in ports.iter().enumerate().filter(|(_, port)| port.role == Role::Host) {
+        let key = format!("port[{at}].role");
+        if mistakes.is_sound(&key) {
+            let problem = format!(
+                "{} faces hosts, but all ports of a transit switch face the fabric; set role = \
+                 \"fabric\" here, or leave out the switch's role = \"transit\"",
+                port.name
+            );
+            mistakes.add(&key, problem);
+        }
+    }
+}

@@ -17,8 +17,8 @@ pub fn prometheus(status: &Status) -> prometheus::Result<String> {
     lcores(&page, &status.lcores)?;
     page.controller(status.controller.connected, status.controller.held_bytes)?;
     page.gauge("tsc_hz", "Cycles of the time stamp counter a second.", status.tsc_hz as f64)?;
-    if let Some(last) = status.epochs.back() {
-        page.last_epoch(last.epoch)?;
+    if let Some(last) = status.last_epoch() {
+        page.last_epoch(last)?;
     }
     page.text()
 }

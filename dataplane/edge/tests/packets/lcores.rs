@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::frames::SessionPlan;
+use calumma_chamelemon::lcores::{LcoreGroups, Part};
 use calumma_chamelemon::{Attention, EgressGroups, IngressGroups, Layout};
-use calumma_edge::control::collect::{Collector, Discarded, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
+use calumma_plane::merge::Discarded;
 use calumma_sketch::{AnyKey, FlowKey, HashKey, Key, Level};
 use proptest::prelude::*;
 
@@ -46,8 +48,8 @@ fn plan() -> SessionPlan {
 }
 
 /// A switch of `lcores` lcores that measures by `plan`.
-fn switch(lcores: usize, plan: &SessionPlan) -> (Collector, Vec<Worker>) {
-    let (mut collector, mailboxes) = Collector::new(lcores);
+fn switch(lcores: usize, plan: &SessionPlan) -> (LcoreGroups, Vec<Worker>) {
+    let (mut collector, mailboxes) = LcoreGroups::new(lcores);
     collector.begin(plan).unwrap();
     let worker = |mailbox| Worker::new(Policy::default(), Measurement::new(mailbox));
     (collector, mailboxes.into_iter().map(worker).collect())
@@ -68,7 +70,7 @@ fn measured(
     let start = plan.clock.start_of(FIRST_EPOCH);
     let (mut collector, mut workers) = switch(lcores, &plan);
     let mut groups: BTreeMap<u64, Groups> = BTreeMap::new();
-    let mut take_in = |collector: &mut Collector| {
+    let mut take_in = |collector: &mut LcoreGroups| {
         for part in collector.poll() {
             match part {
                 Part::Ingress { epoch, record, mixed_attention, .. } => {

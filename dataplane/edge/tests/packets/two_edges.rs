@@ -4,15 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use calumma_chamelemon::{AnyGroup, Attention, Layout};
+use calumma_chamelemon::frames::SessionPlan;
+use calumma_chamelemon::lcores::{LcoreGroups, Part};
+use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::carrier::{Carrier, Shim, SignedTos};
-use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::Unmeasured;
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{FermatSketch, FlowKey, HashFamily, HashKey, Key, WideKey};
+use calumma_sketch::{FermatSketch, FlowKey, HashFamily, HashKey, Key, WideKey, either};
 use proptest::prelude::*;
 
 const LENGTH_NS: u64 = 50_000_000;
@@ -54,7 +55,7 @@ fn dual_flow(n: u32) -> WideKey {
 
 /// A switch of several lcores; a flow's packets always meet the same one, as under RSS.
 struct Switch<K: Key = FlowKey> {
-    collector: Collector,
+    collector: LcoreGroups,
     lcores: Vec<Worker>,
     upstream: BTreeMap<u64, FermatSketch<K>>,
     downstream: BTreeMap<u64, FermatSketch<K>>,
@@ -69,7 +70,7 @@ impl<K: Key> Switch<K> {
 
     fn with_carrier(lcores: usize, plan: &SessionPlan, carrier: Carrier) -> Self {
         let policy = Policy { carrier, ..Policy::default() };
-        let (mut collector, mailboxes) = Collector::new(lcores);
+        let (mut collector, mailboxes) = LcoreGroups::new(lcores);
         collector.begin(plan).unwrap();
         let lcores = mailboxes
             .into_iter()
@@ -273,7 +274,8 @@ fn attention_takes_effect_at_its_epoch_and_on_all_lcores() {
     for part in switch.collector.poll() {
         if let Part::Ingress { epoch, record, mixed_attention, .. } = part {
             assert!(!mixed_attention);
-            seen.push((epoch - FIRST_EPOCH, record.group.attention().t_h));
+            let t_h = either!(&record.group, group => group.attention().t_h);
+            seen.push((epoch - FIRST_EPOCH, t_h));
         }
     }
     assert_eq!(seen, [(0, u32::MAX), (1, u32::MAX), (2, 7), (3, 7)]);

@@ -11,6 +11,7 @@ use crate::common::{EAL, Edge, Folder, get, listen, status_when, totals, welcome
 use calumma_chamelemon::Layout;
 use calumma_chamelemon::frames::Message;
 use calumma_edge::control::unix_ns;
+use calumma_edge::status::Status;
 use calumma_epoch::{EpochClock, Guards};
 use serde_json::Value;
 
@@ -85,9 +86,10 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     let mut edge = Edge::start(&["--config", &path, "--stats", &stats], &eal);
 
     // Measured and shown.
-    let status = status_when(&metrics, |status| status.epochs.len() >= 2);
+    let measured = |status: &Status| Some(status.systems.get("chamelemon")?.epochs.len());
+    let status = status_when(&metrics, |status| measured(status) >= Some(2));
     assert_eq!((status.edge.as_str(), status.lcores.len()), ("e1", 2));
-    assert!(status.controller.connected && status.sketches.is_some());
+    assert!(status.controller.connected && status.epoch_ms == Some(EPOCH_NS / 1_000_000));
     let received: u64 = status.lcores.iter().map(|lcore| lcore["received.host"]).sum();
     assert!(received > 0 && received == status.counters["received.host"]);
     assert_eq!(status.counters["dropped.unmeasured"], 0);
@@ -106,11 +108,13 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
     assert!(glance["lcores"][1]["cycles"]["work"].as_f64().unwrap() > 0.0, "{glance}");
     let counters = telemetry(&prefix, "/calumma/counters");
     assert!(counters["received/host"].as_u64().unwrap() >= received, "{counters}");
-    let epochs = telemetry(&prefix, "/calumma/epochs");
+    let epochs = telemetry(&prefix, "/calumma/epochs,chamelemon");
     let newest = epochs.as_array().unwrap().last().unwrap().as_u64().unwrap();
-    let newest = telemetry(&prefix, &format!("/calumma/epochs,{newest}"));
+    let newest = telemetry(&prefix, &format!("/calumma/epochs,chamelemon,{newest}"));
     assert!(newest["ingress_packets"] == 0 && newest["stall_ns"].is_u64(), "{newest}");
-    assert_eq!(telemetry(&prefix, "/calumma/sketches")["epoch_ms"], EPOCH_NS / 1_000_000);
+    assert!(telemetry(&prefix, "/calumma/systems")["chamelemon"].is_u64());
+    let gauges = telemetry(&prefix, "/calumma/systems,chamelemon");
+    assert!(gauges["classifier_bytes"].as_u64() > Some(0), "{gauges}");
     assert_eq!(telemetry(&prefix, "/calumma/lcores"), serde_json::json!([0, 1]));
     let lcore = telemetry(&prefix, "/calumma/lcores,1");
     assert!(lcore["cycles/work"].as_u64() > Some(0), "{lcore}");

@@ -3,8 +3,9 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use calumma_chamelemon::frames::SessionPlan;
+use calumma_chamelemon::lcores::{LcoreGroups, Part};
 use calumma_edge::config::{Config, Role};
-use calumma_edge::control::collect::{Collector, Part, SessionPlan};
 use calumma_edge::forward::address::Mac;
 use calumma_edge::forward::counters::SlowCounters;
 use calumma_edge::forward::lpm;
@@ -91,7 +92,7 @@ pub(crate) struct Edge {
     pub(crate) counters: Arc<SlowCounters>,
     pub(crate) routes: Routes,
     pub(crate) now_ns: u64,
-    collector: Collector,
+    collector: LcoreGroups,
     config: Config,
     router: Router,
     slow_thread: SlowThread,
@@ -127,7 +128,7 @@ impl Edge {
         let slow_thread = slow_thread.watching(Box::new(move || shown.lock().unwrap().clone()));
         let parts = parts.remove(0);
         let router = Router::new(parts.tables, parts.rings, config.ports.len(), 7);
-        let (collector, mut mailboxes) = Collector::new(1);
+        let (collector, mut mailboxes) = LcoreGroups::new(1);
         let worker = Worker::new(config.policy(), Measurement::new(mailboxes.remove(0)));
         let now_ns = calumma_edge::control::unix_ns();
         Self {

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use calumma_chamelemon::frames::SessionPlan;
+use calumma_chamelemon::lcores::Part;
 use calumma_chamelemon::{Attention, Layout};
-use calumma_edge::control::collect::{Part, SessionPlan};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Key};
 

@@ -1,5 +1,7 @@
 //! A switch's session: what it measures by, from the controller's welcome on.
 
+use std::sync::Arc;
+
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey, Key};
 use calumma_wire::{Side, SystemSetup};
@@ -46,7 +48,7 @@ impl SessionPlan {
 #[derive(Clone, Debug)]
 pub struct SwitchSession {
     plan: SessionPlan,
-    family: HashFamily,
+    family: Arc<HashFamily>,
     holding: Holding,
 }
 
@@ -54,12 +56,17 @@ impl SwitchSession {
     /// A session that begins by `plan`.
     pub fn new(plan: SessionPlan) -> Self {
         let holding = Holding { attention: plan.attention, effective_epoch: plan.first_epoch };
-        Self { family: HashFamily::new(&plan.hash_key), holding, plan }
+        Self { family: Arc::new(HashFamily::new(&plan.hash_key)), holding, plan }
     }
 
     /// What it began by.
     pub fn plan(&self) -> &SessionPlan {
         &self.plan
+    }
+
+    /// Its hash functions.
+    pub fn family(&self) -> &Arc<HashFamily> {
+        &self.family
     }
 
     /// The attention accepted last.

@@ -4,6 +4,4 @@ pub mod any;
 pub mod attention;
 pub mod group;
 pub mod layout;
-mod switch;
-
-pub use switch::{ChameleMon, SetupError};
+pub(crate) mod lcore;

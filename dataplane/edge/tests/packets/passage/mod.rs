@@ -1,9 +1,8 @@
 //! A packet's passage through an ingress and an egress edge in the middle of an epoch, checked byte
 //! by byte. The fuzz target drives the same.
 
-use std::sync::Arc;
-
-use calumma_chamelemon::{Attention, ChameleMon, Layout};
+use calumma_chamelemon::frames::SessionPlan;
+use calumma_chamelemon::{Attention, Layout, SwitchHalf};
 use calumma_edge::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
@@ -12,7 +11,7 @@ use calumma_edge::parse::{Parsed, Unmeasured, parse};
 use calumma_edge::worker::{DropMask, Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::LcoreMerger;
-use calumma_sketch::{HashFamily, HashKey};
+use calumma_sketch::HashKey;
 
 /// No passage takes as long.
 const EPOCH_NS: u64 = 3_600_000_000_000;
@@ -46,9 +45,9 @@ impl Edge {
         let layout = Layout { upstream_buckets: 512, downstream_buckets: 256, ..Layout::default() };
         let attention = Attention::healthy(&layout, 256);
         let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
-        let family = Arc::new(HashFamily::new(&HashKey::from_bytes([7; 32])));
-        let keys = layout.keys;
-        let system = ChameleMon::new(layout, family, attention, 10).unwrap();
+        let (keys, hash_key) = (layout.keys, HashKey::from_bytes([7; 32]));
+        let plan = SessionPlan { layout, hash_key, clock, first_epoch: 10, attention };
+        let system = SwitchHalf::new(plan).unwrap();
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
         merger.begin(clock, 10, keys, vec![Box::new(system)]);
         let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));

@@ -17,6 +17,7 @@ pub(crate) const FABRIC: u16 = 2;
 /// A modelled switch with one host port and one fabric port, and what a software edge has.
 pub(crate) struct Pair {
     pub(crate) layout: Layout,
+    pub(crate) hash_key: HashKey,
     pub(crate) family: HashFamily,
     pub(crate) attention: Attention,
     pub(crate) switch: Switch,
@@ -32,7 +33,8 @@ impl Pair {
             folders.find_map(|folder| folder.join("p4src/edge.p4").canonicalize().ok()).unwrap();
         let program = Program::load(path, &program::defines(&layout)).unwrap();
         let mut switch = Switch::new(&program);
-        let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
+        let hash_key = HashKey::from_bytes([7; 32]);
+        let family = HashFamily::new(&hash_key);
         for entry in entries::secrets(&family) {
             switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
         }
@@ -43,7 +45,7 @@ impl Pair {
         switch.add_entry("Ingress.host_ports", &host).unwrap();
         let host = Entry::new("host").exact("egress_port", HOST).arg("dscp", 0b101u8);
         switch.add_entry("Egress.host_ports", &host).unwrap();
-        Pair { layout, family, attention, switch }
+        Pair { layout, hash_key, family, attention, switch }
     }
 
     /// Entries for the epoch, and its timestamp bit.

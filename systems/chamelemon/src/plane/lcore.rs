@@ -1,17 +1,16 @@
-//! ChameleMon on a switch: what an lcore does to a burst, and what it is given to record into.
+//! ChameleMon on an lcore: what it does to a burst, and what it is given to record into.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use calumma_plane::counters::Counters;
 use calumma_plane::slots::AnySlots;
-use calumma_plane::system::{Groups, LcoreSystem, LcoreSystems, Record, Recorded, SwitchSystem};
+use calumma_plane::system::{Groups, LcoreSystem, Record, Recorded};
 use calumma_plane::{Flows, Hierarchy, MarkedRun, Run, Slots};
-use calumma_sketch::{AnyKey, BURST, FlowKey, HashFamily, Key, KeyKind, WideKey};
+use calumma_sketch::{BURST, FlowKey, HashFamily, Key};
 
-use super::attention::{Attention, AttentionError};
+use super::attention::Attention;
 use super::group::{EgressGroup, IngressGroup};
-use super::layout::{Layout, LayoutError};
+use super::layout::Layout;
 
 impl<K: Key> Record for IngressGroup<K> {
     type Plan = Attention;
@@ -73,9 +72,16 @@ impl<K: Key> Record for EgressGroup<K> {
 
 /// ChameleMon's half on an lcore.
 #[derive(Debug)]
-struct OnLcore<K: Key> {
+pub(crate) struct OnLcore<K: Key> {
     family: Arc<HashFamily>,
     slots: Slots<IngressGroup<K>, EgressGroup<K>>,
+}
+
+impl<K: Key> OnLcore<K> {
+    /// No groups yet; `attention` holds from `first_epoch` on.
+    pub(crate) fn new(family: Arc<HashFamily>, first_epoch: u64, attention: Attention) -> Self {
+        Self { family, slots: Slots::new(first_epoch, attention) }
+    }
 }
 
 impl<K: Key> LcoreSystem<K> for OnLcore<K> {
@@ -144,54 +150,19 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
     }
 }
 
-/// Why a switch can't run ChameleMon as it was asked to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SetupError {
-    /// Sketches of this layout can't be built.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The attention does not fit the layout.
-    #[error(transparent)]
-    Attention(#[from] AttentionError),
-}
-
-/// ChameleMon's half on the control thread of a switch.
-#[derive(Debug)]
-pub struct ChameleMon {
-    layout: Layout,
-    family: Arc<HashFamily>,
+/// Empty groups of a layout and an attention that are valid, through which some bursts have gone already.
+pub(crate) fn prefaulted<K: Key + From<FlowKey>>(
+    family: &HashFamily,
+    layout: &Layout,
     attention: Attention,
     first_epoch: u64,
-}
-
-impl ChameleMon {
-    /// ChameleMon by `layout` with the hash functions of `family`; `attention` holds from `first_epoch` on.
-    ///
-    /// # Errors
-    /// When the layout or the attention is invalid.
-    pub fn new(
-        layout: Layout,
-        family: Arc<HashFamily>,
-        attention: Attention,
-        first_epoch: u64,
-    ) -> Result<Self, SetupError> {
-        layout.validate()?;
-        attention.validate(&layout)?;
-        Ok(Self { layout, family, attention, first_epoch })
-    }
-
-    /// Empty groups, through which some bursts have gone already.
-    fn prefaulted<K: Key + From<FlowKey>>(&self) -> Groups {
-        let ingress = IngressGroup::new(&self.layout, self.attention, self.first_epoch);
-        let egress = EgressGroup::new(&self.layout, self.attention);
-        let (mut ingress, mut egress): (IngressGroup<K>, EgressGroup<K>) =
-            (ingress.expect(VALID), egress.expect(VALID));
-        prefault_code(&self.family, &mut ingress, &mut egress);
-        Groups {
-            ingress: Box::new(Recorded::new(ingress)),
-            by_bit: Box::new(Recorded::new(egress)),
-        }
-    }
+) -> Groups {
+    let ingress = IngressGroup::new(layout, attention, first_epoch);
+    let egress = EgressGroup::new(layout, attention);
+    let (mut ingress, mut egress): (IngressGroup<K>, EgressGroup<K>) =
+        (ingress.expect(VALID), egress.expect(VALID));
+    prefault_code(family, &mut ingress, &mut egress);
+    Groups { ingress: Box::new(Recorded::new(ingress)), by_bit: Box::new(Recorded::new(egress)) }
 }
 
 const VALID: &str = "layout and attention were validated";
@@ -208,68 +179,5 @@ fn prefault_code<K: Key + From<FlowKey>>(
         let mut hierarchies = [Hierarchy::NonSampledLl; BURST];
         ingress.record_burst(family, &keys, &mut hierarchies);
         egress.record_burst(family, &keys, &[Hierarchy::HhCandidate; BURST]);
-    }
-}
-
-impl SwitchSystem for ChameleMon {
-    fn add_to(&self, systems: &mut AnyKey<LcoreSystems>) {
-        fn on_lcore<K: Key>(system: &ChameleMon) -> Box<dyn LcoreSystem<K>> {
-            let slots = Slots::new(system.first_epoch, system.attention);
-            Box::new(OnLcore { family: system.family.clone(), slots })
-        }
-        match systems {
-            AnyKey::Ipv4(systems) => systems.push(on_lcore(self)),
-            AnyKey::Dual(systems) => systems.push(on_lcore(self)),
-        }
-    }
-
-    fn groups(&self) -> Groups {
-        match self.layout.keys {
-            KeyKind::Ipv4 => self.prefaulted::<FlowKey>(),
-            KeyKind::Dual => self.prefaulted::<WideKey>(),
-        }
-    }
-
-    fn plan(&self, plan: &dyn Any) -> Result<Box<dyn Any + Send>, String> {
-        let attention: &Attention = plan.downcast_ref().ok_or("not an attention")?;
-        attention.validate(&self.layout).map_err(|problem| problem.to_string())?;
-        Ok(Box::new(*attention))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use calumma_epoch::{EpochClock, Guards};
-    use calumma_plane::measure::{Measurement, Moment};
-    use calumma_plane::{Counters, LcoreMerger};
-    use calumma_sketch::HashKey;
-
-    use super::*;
-
-    #[test]
-    fn a_flip_waits_for_one_burst_unless_the_lcore_was_away_for_long() {
-        let layout = Layout::default();
-        let keys = layout.keys;
-        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let attention = Attention::healthy(&layout, 1024);
-        let family = Arc::new(HashFamily::new(&HashKey::from_bytes([3; 32])));
-        let system = ChameleMon::new(layout, family, attention, 100).unwrap();
-        let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, 100, keys, vec![Box::new(system)]);
-        let mut measurement = Measurement::new(mailboxes.remove(0));
-        let mut tick = |now_ns| measurement.tick(now_ns, true, &Counters::default());
-
-        let (first, second) = (clock.start_of(100), clock.start_of(101));
-        tick(clock.arm_time(100) - 1);
-        assert_eq!(tick(clock.arm_time(100)), Moment::ArmOrTake);
-        let around = [first - 1, first, first + 2_000, first + 4_000].map(&mut tick);
-        assert_eq!(around, [Moment::Ordinary, Moment::Ordinary, Moment::Flip, Moment::Ordinary]);
-
-        // The epoch before is taken, the next one armed.
-        let between = [clock.arm_time(101) - 2, clock.arm_time(101) - 1, clock.arm_time(101)];
-        assert_eq!(between.map(&mut tick)[1..], [Moment::ArmOrTake; 2]);
-        // A tenth of the flight guard.
-        let late_ns = Guards::default().flight_ns / 10 + 1;
-        assert_eq!(tick(second + late_ns), Moment::Flip);
     }
 }

@@ -1,18 +1,16 @@
-//! The lcores' finished records, as ChameleMon's sides of an epoch.
+//! Lcores that run ChameleMon alone, and its groups as they come from them: for replays, figures and
+//! tests, which look into groups. Switches make frames of them ([`crate::switch`]).
 //!
-//! No I/O and no clock: the control thread drives it on a switch, a replay drives it in virtual
-//! time.
+//! No I/O and no clock: whoever drives it does so in virtual time.
 
-use std::sync::Arc;
-
-pub use calumma_chamelemon::frames::SessionPlan;
-use calumma_chamelemon::{
-    Attention, ChameleMon, EgressGroup, EgressGroups, IngressGroup, IngressGroups,
-};
 use calumma_plane::measure::{Mailbox, Side};
-pub use calumma_plane::merge::Discarded;
-use calumma_plane::{AnyRecord, Counters, LcoreMerger, Recorded, merge};
-use calumma_sketch::{AnyKey, FlowKey, HashFamily, WideKey, either};
+use calumma_plane::merge::{self, Discarded};
+use calumma_plane::{AnyRecord, Counters, LcoreMerger, Recorded};
+use calumma_sketch::{AnyKey, FlowKey, WideKey, either};
+
+use crate::frames::{SessionPlan, encode_plan};
+use crate::switch::{SetupError, SwitchHalf};
+use crate::{Attention, EgressGroup, EgressGroups, IngressGroup, IngressGroups};
 
 /// ChameleMon's position among the systems of a session: it is the only one.
 const CHAMELEMON: usize = 0;
@@ -49,7 +47,7 @@ pub enum Part {
     Ingress {
         /// The epoch.
         epoch: u64,
-        /// Its group; give it back by [`Collector::recycle`].
+        /// Its group; give it back by [`LcoreGroups::recycle`].
         record: Box<IngressRecord>,
         /// Whether the lcores measured under different attention, so that the sum means nothing.
         mixed_attention: bool,
@@ -60,7 +58,7 @@ pub enum Part {
     Egress {
         /// The epoch.
         epoch: u64,
-        /// Its group; give it back by [`Collector::recycle`].
+        /// Its group; give it back by [`LcoreGroups::recycle`].
         record: Box<EgressRecord>,
         /// Whether the lcores measured under different attention.
         mixed_attention: bool,
@@ -74,9 +72,9 @@ pub enum Part {
     },
 }
 
-/// The other ends of all lcores' mailboxes.
+/// The other ends of all lcores' mailboxes, typed.
 #[derive(Debug)]
-pub struct Collector(LcoreMerger);
+pub struct LcoreGroups(LcoreMerger);
 
 /// A group that can be used again.
 pub trait Recyclable {
@@ -104,8 +102,8 @@ impl Recyclable for EgressRecord {
     }
 }
 
-impl Collector {
-    /// A collector for `lcores` lcores, and their mailboxes.
+impl LcoreGroups {
+    /// For `lcores` lcores, with their mailboxes.
     pub fn new(lcores: usize) -> (Self, Vec<Mailbox>) {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
         (Self(merger), mailboxes)
@@ -116,11 +114,9 @@ impl Collector {
     ///
     /// # Errors
     /// When the layout or the attention is invalid; nothing changes then.
-    pub fn begin(&mut self, plan: &SessionPlan) -> anyhow::Result<()> {
-        let SessionPlan { layout, hash_key, clock, first_epoch, attention } = plan;
-        let family = Arc::new(HashFamily::new(hash_key));
-        let system = ChameleMon::new(layout.clone(), family, *attention, *first_epoch)?;
-        self.0.begin(*clock, *first_epoch, layout.keys, vec![Box::new(system)]);
+    pub fn begin(&mut self, plan: &SessionPlan) -> Result<(), SetupError> {
+        let system = SwitchHalf::new(plan.clone())?;
+        self.0.begin(plan.clock, plan.first_epoch, plan.layout.keys, vec![Box::new(system)]);
         Ok(())
     }
 
@@ -134,7 +130,8 @@ impl Collector {
     /// # Errors
     /// When it does not fit the session's layout, or there is no session; nothing changes then.
     pub fn reconfigure(&mut self, epoch: u64, attention: Attention) -> Result<(), String> {
-        self.0.reconfigure(CHAMELEMON, epoch, &attention)
+        let plan = encode_plan(&attention);
+        self.0.reconfigure(CHAMELEMON, epoch, &plan)
     }
 
     /// Takes what the lcores have finished since the last call, and gives what is now finished on all

@@ -1,0 +1,268 @@
+//! The measurement systems of a switch: what it offers, which of them run, what they have finished.
+//!
+//! No I/O and no clock: the control thread drives it on a switch, the simulator in virtual time. What
+//! a system records and sends is in its own crate (`systems/`).
+
+use calumma_chamelemon::ChameleMon;
+use calumma_plane::LcoreMerger;
+use calumma_plane::measure::{self, Mailbox};
+use calumma_plane::merge::{Discarded, Part};
+use calumma_plane::system::{FinishedSide, Notes, SessionContext, SwitchSystem, System};
+use calumma_sketch::KeyKind;
+use calumma_switch_host::{Measurer, Session, SystemOffer};
+use calumma_wire::{Role, Side, SideKind, SystemId, SystemSetup};
+use tracing::{error, warn};
+
+use super::LEAD_NS;
+
+/// The systems of the software switch. One is added by adding it here.
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon];
+
+/// The systems of one switch.
+#[derive(Debug)]
+pub struct Systems {
+    known: &'static [&'static dyn System],
+    role: Role,
+    merger: LcoreMerger,
+    /// Those of the session, and those that have left it of which something may still come.
+    running: Vec<Running>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    system: &'static dyn System,
+    /// Its number in the session, by which lcores know it.
+    number: usize,
+    /// Whether it has left the session.
+    left: bool,
+}
+
+/// What a system has finished.
+#[derive(Debug)]
+pub struct Finished {
+    /// The system.
+    pub system: &'static dyn System,
+    /// What it has finished.
+    pub what: What,
+}
+
+/// What there is to send of an epoch.
+#[derive(Debug)]
+pub enum What {
+    /// A side.
+    Side {
+        /// Its frame, without totals.
+        side: Side,
+        /// What else the switch's status shows of it.
+        notes: Notes,
+        /// The lcores' totals.
+        counters: Box<calumma_plane::Counters>,
+    },
+    /// No packet of the epoch can be recorded any more.
+    Sealed {
+        /// The epoch.
+        epoch: u64,
+        /// Packets that came too late to be recorded.
+        late_packets: u64,
+    },
+}
+
+impl Systems {
+    /// Systems for a switch of `role` with `lcores` lcores, of those in `known` that run there; and the
+    /// lcores' mailboxes.
+    pub fn new(
+        known: &'static [&'static dyn System],
+        role: Role,
+        lcores: usize,
+    ) -> (Self, Vec<Mailbox>) {
+        let (merger, mailboxes) = LcoreMerger::new(lcores);
+        (Self { known, role, merger, running: Vec::new() }, mailboxes)
+    }
+
+    /// Those that run on this switch.
+    fn offered(&self) -> impl Iterator<Item = &'static dyn System> {
+        let role = self.role;
+        self.known.iter().copied().filter(move |system| system.runs_as(role))
+    }
+
+    /// A system's half for a session, and the system.
+    fn begin_one(
+        &self,
+        session: &Session,
+        setup: &SystemSetup,
+    ) -> Result<(&'static dyn System, Box<dyn SwitchSystem>), String> {
+        let system = self.offered().find(|system| system.offer().system == setup.system);
+        let system = system.ok_or_else(|| format!("{} does not run here", setup.system))?;
+        let context = SessionContext {
+            role: self.role,
+            node_id: session.node_id,
+            hash_key: session.hash_key,
+            clock: session.clock,
+            first_epoch: session.first_epoch,
+        };
+        Ok((system, system.begin(&context, setup)?))
+    }
+
+    fn running(&self, system: SystemId) -> Option<Running> {
+        let mut running = self.running.iter().filter(|running| !running.left);
+        running.find(|running| running.system.offer().system == system).copied()
+    }
+
+    /// Takes what the lcores have finished since the last call, and gives what is now finished on all
+    /// of them, as it is to be sent.
+    pub fn poll(&mut self) -> Vec<Finished> {
+        let parts = self.merger.poll();
+        let finished = parts.into_iter().filter_map(|part| self.finish_part(part)).collect();
+        let Self { running, merger, .. } = self;
+        running.retain(|running| merger.system(running.number).is_some());
+        finished
+    }
+
+    fn finish_part(&mut self, part: Part) -> Option<Finished> {
+        let (Part::Side { system: number, .. } | Part::Sealed { system: number, .. }) = part;
+        let running = self.running.iter().find(|running| running.number == number)?;
+        let system = running.system;
+        let what = match part {
+            Part::Sealed { epoch, late_packets, .. } => What::Sealed { epoch, late_packets },
+            Part::Side { epoch, side, record, mixed_plan, counters, .. } => {
+                let of_wire = match (self.role, side) {
+                    (Role::Edge, measure::Side::Ingress) => Some(SideKind::Ingress),
+                    (Role::Edge, measure::Side::ByBit) => Some(SideKind::Egress),
+                    (Role::Transit, measure::Side::ByBit) => Some(SideKind::Transit),
+                    // Nothing enters the network there.
+                    (Role::Transit, measure::Side::Ingress) | (Role::Host, _) => None,
+                };
+                let half = self.merger.system(number);
+                let sent = of_wire.zip(half).and_then(|(side, half)| {
+                    half.side(FinishedSide { epoch, side, record: &*record, mixed_plan })
+                });
+                self.merger.recycle(number, side, record);
+                let (side, notes) = sent?;
+                What::Side { side, notes, counters: Box::new(counters) }
+            }
+        };
+        Some(Finished { system, what })
+    }
+
+    /// Discards the epochs of which shares are still to come: the switch stops.
+    pub fn finish(&mut self) {
+        self.merger.finish();
+    }
+
+    /// Packets that were recorded and are in no frame.
+    pub fn discarded(&self) -> Discarded {
+        self.merger.discarded()
+    }
+
+    /// The systems that run, with their halves on the control thread.
+    pub fn halves(&self) -> impl Iterator<Item = (&'static dyn System, &dyn SwitchSystem)> {
+        let running = self.running.iter().filter(|running| !running.left);
+        running.filter_map(|running| Some((running.system, self.merger.system(running.number)?)))
+    }
+}
+
+impl Measurer for Systems {
+    fn systems(&self) -> Vec<SystemOffer> {
+        let offer = |of: &dyn System| SystemOffer { offer: of.offer(), held: of.is_held() };
+        self.offered().map(offer).collect()
+    }
+
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
+        self.halves().map(|(system, half)| (system.offer().system, half.holding())).collect()
+    }
+
+    fn begin(&mut self, session: &Session) -> Result<(), String> {
+        let begun: Result<Vec<_>, String> =
+            session.systems.iter().map(|setup| self.begin_one(session, setup)).collect();
+        let (systems, halves): (Vec<_>, Vec<_>) = begun?.into_iter().unzip();
+        let Some(keys) = common_keys(halves.iter().map(|half| half.keys())) else {
+            return Err("the systems measure by different keys; let them run one by one".to_owned());
+        };
+        self.merger.begin(session.clock, session.first_epoch, keys, halves);
+        let numbered = systems.into_iter().enumerate();
+        let running = |(number, system)| Running { system, number, left: false };
+        self.running = numbered.map(running).collect();
+        Ok(())
+    }
+
+    fn switches_systems(&self) -> bool {
+        true
+    }
+
+    fn add(&mut self, session: &Session, setup: &SystemSetup) -> Result<(), String> {
+        let (system, half) = self.begin_one(session, setup)?;
+        if half.keys().is_some_and(|keys| keys != self.merger.keys()) {
+            let running: Vec<_> = self.halves().map(|(system, _)| system.name()).collect();
+            return Err(format!(
+                "it measures by other keys than the running {}; switch those off first, and restart \
+                 the switch",
+                running.join(", ")
+            ));
+        }
+        let number = self.merger.add(session.first_epoch, half)?;
+        self.running.push(Running { system, number, left: false });
+        Ok(())
+    }
+
+    fn remove(&mut self, system: SystemId, end: u64) {
+        let Some(Running { number, .. }) = self.running(system) else { return };
+        self.merger.remove(number, end);
+        let left = self.running.iter_mut().filter(|running| running.number == number);
+        left.for_each(|running| running.left = true);
+    }
+
+    fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {
+        let running = self.running(system).ok_or("it is not measuring")?;
+        let half = self.merger.system(running.number).ok_or("it is not measuring")?;
+        half.plan(plan).map(drop)
+    }
+
+    fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
+        let Some(Running { number, .. }) = self.running(system) else {
+            return warn!(epoch, "{system} does not run any more and can't be reconfigured");
+        };
+        if let Err(problem) = self.merger.reconfigure(number, epoch, plan) {
+            error!(epoch, "a plan of {system} was accepted and can't hold: {problem}");
+        }
+    }
+
+    fn lead_ns(&self) -> u64 {
+        LEAD_NS
+    }
+
+    fn setup_ns(&self) -> u64 {
+        0
+    }
+}
+
+/// The keys that suit all systems; `None` where there are none such. Without a wish of any of them,
+/// those that tell all packets apart.
+fn common_keys(wanted: impl Iterator<Item = Option<KeyKind>>) -> Option<KeyKind> {
+    let mut common = None;
+    for keys in wanted.flatten() {
+        if *common.get_or_insert(keys) != keys {
+            return None;
+        }
+    }
+    Some(common.unwrap_or(KeyKind::Dual))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systems_agree_on_keys_or_not() {
+        let (narrow, wide) = (Some(KeyKind::Ipv4), Some(KeyKind::Dual));
+        assert_eq!(common_keys([None, narrow, narrow].into_iter()), narrow);
+        assert_eq!(common_keys([wide, None].into_iter()), wide);
+        assert_eq!(common_keys([narrow, wide].into_iter()), None);
+        assert_eq!(common_keys([None].into_iter()), wide);
+    }
+
+    #[test]
+    fn a_transit_switch_offers_no_system_of_edges() {
+        assert!(Systems::new(SYSTEMS, Role::Transit, 1).0.systems().is_empty());
+        assert_eq!(Systems::new(SYSTEMS, Role::Edge, 1).0.systems().len(), SYSTEMS.len());
+    }
+}

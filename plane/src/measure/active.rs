@@ -1,0 +1,327 @@
+//! A session under way on an lcore: the epochs' events, passed on to every system that is on.
+//!
+//! Systems come and go while packets are recorded. One that joins waits for its first epoch; one that
+//! leaves has its last epoch finished, and sealed an epoch later, before its half goes back to the
+//! control thread. Nothing here allocates or frees.
+
+use std::any::Any;
+
+use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule};
+use calumma_sketch::{AnyKey, Key, Keyed};
+use crossbeam_channel::Sender;
+
+use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
+use crate::counters::Counters;
+use crate::slots::AnySlots;
+use crate::system::{Groups, LcoreHalf, LcoreSystem};
+
+/// Longest that the taking of an epoch is put off to empty receive queues first.
+const MOST_DRAIN_NS: u64 = 2_000_000;
+
+/// A flip that is late by this share of the guard for packets in flight waits no longer: the rest is theirs.
+const LATE_SHARE: u64 = 10;
+
+/// Sessions under way, for one kind of key.
+#[derive(Debug)]
+pub enum Sessions {}
+
+impl Keyed for Sessions {
+    type Of<K: Key> = Active<K>;
+}
+
+/// A session under way.
+#[derive(Debug)]
+pub struct Active<K: Key> {
+    session: u32,
+    guards: Guards,
+    clock: EpochClock,
+    schedule: Schedule,
+    /// The epoch that packets entering the network are stamped with.
+    pub(crate) epoch: u64,
+    pub(crate) systems: Systems<K>,
+    /// Whether a system records packets that pass from fabric to fabric.
+    pub(crate) transit: bool,
+    /// When the lcore first saw that the next event is due, where that has to wait.
+    due_since_ns: Option<u64>,
+    /// The last epoch that is measured before the switch stops.
+    last_epoch: Option<u64>,
+}
+
+/// The systems of sessions, for one kind of key.
+#[derive(Debug)]
+pub enum SessionSystems {}
+
+impl Keyed for SessionSystems {
+    type Of<K: Key> = Systems<K>;
+}
+
+/// A session's systems on an lcore. There is room for all that there may be, so that none has to be made.
+#[derive(Debug)]
+pub struct Systems<K: Key> {
+    /// Those that the epochs' events are passed on to, and the packets.
+    pub(crate) recording: Vec<Running<K>>,
+    /// Those that wait for their first epoch.
+    waiting: Vec<Running<K>>,
+}
+
+/// A system of a session on an lcore.
+#[derive(Debug)]
+pub(crate) struct Running<K: Key> {
+    number: usize,
+    /// The first epoch that it measures.
+    first: u64,
+    /// The first epoch that it does not measure any more.
+    end: u64,
+    pub(crate) half: Box<dyn LcoreSystem<K>>,
+}
+
+impl<K: Key> Running<K> {
+    fn slots(&mut self) -> &mut dyn AnySlots {
+        self.half.slots()
+    }
+}
+
+impl<K: Key> Systems<K> {
+    pub(super) fn new() -> Self {
+        let [recording, waiting] = [(); 2].map(|()| Vec::with_capacity(MOST_SYSTEMS));
+        Self { recording, waiting }
+    }
+
+    fn find(&mut self, number: usize) -> Option<&mut Running<K>> {
+        let mut all = self.recording.iter_mut().chain(&mut self.waiting);
+        all.find(|system| system.number == number)
+    }
+}
+
+/// Adds a system to the session; one that is made for other keys than the session's, or for which there
+/// is no room, is dropped.
+pub(super) fn add(active: &mut AnyKey<Sessions>, new: NewSystem) {
+    let NewSystem { system, first_epoch, half } = new;
+    match (active, half) {
+        (AnyKey::Ipv4(active), AnyKey::Ipv4(half)) => active.add(system, first_epoch, half),
+        (AnyKey::Dual(active), AnyKey::Dual(half)) => active.add(system, first_epoch, half),
+        _ => {}
+    }
+}
+
+/// What [`Active::on_due`] has done.
+pub(super) struct Done {
+    pub(super) moment: Moment,
+    /// When something is due next.
+    pub(super) next_ns: u64,
+    /// Where records are armed: their cache lines, and when they come into use.
+    pub(super) armed: Option<(usize, u64)>,
+}
+
+impl<K: Key> Active<K> {
+    pub(super) fn new(
+        session: u32,
+        clock: EpochClock,
+        first_epoch: u64,
+        systems: Systems<K>,
+    ) -> Self {
+        Self {
+            session,
+            guards: clock.guards(),
+            clock,
+            schedule: Schedule::starting_with(clock, first_epoch),
+            epoch: first_epoch.saturating_sub(1),
+            transit: false,
+            systems,
+            due_since_ns: None,
+            last_epoch: None,
+        }
+    }
+
+    /// What is due next, whether now or not.
+    pub(super) fn next_event(&self) -> Event {
+        self.schedule.next()
+    }
+
+    /// The next epoch that is to be armed.
+    fn next_armed(&self) -> u64 {
+        match self.schedule.next() {
+            Event::Arm(epoch) => epoch,
+            Event::Flip(epoch) => epoch + 1,
+            Event::Take(epoch) => epoch + 2,
+        }
+    }
+
+    fn add(&mut self, number: usize, first_epoch: u64, half: Box<dyn LcoreSystem<K>>) {
+        let first = first_epoch.max(self.next_armed());
+        if self.systems.recording.len() + self.systems.waiting.len() < MOST_SYSTEMS {
+            self.systems.waiting.push(Running { number, first, end: u64::MAX, half });
+        }
+    }
+
+    /// Lets a system measure no epoch from `end` on, or from the first on that is not armed yet.
+    pub(super) fn remove(&mut self, system: usize, end: u64) {
+        let end = end.max(self.next_armed());
+        if let Some(system) = self.systems.find(system) {
+            system.end = end;
+        }
+    }
+
+    pub(super) fn supply(&mut self, system: usize, groups: Groups) {
+        if let Some(system) = self.systems.find(system) {
+            system.slots().supply(groups);
+        }
+    }
+
+    pub(super) fn reconfigure(&mut self, system: usize, epoch: u64, plan: Box<dyn Any + Send>) {
+        if let Some(system) = self.systems.find(system) {
+            system.slots().reconfigure(epoch, plan);
+        }
+    }
+
+    pub(super) fn make_ready(&mut self, line: usize) {
+        for system in &mut self.systems.recording {
+            system.slots().make_ready(line);
+        }
+    }
+
+    /// Every event that is due and may happen now.
+    pub(super) fn on_due(
+        &mut self,
+        now_ns: u64,
+        drained: bool,
+        outbox: &Sender<FromLcore>,
+        counters: &Counters,
+    ) -> Done {
+        let mut moment = Moment::Ordinary;
+        while self.may_go_on(now_ns, drained) {
+            let Some(due) = self.schedule.due(now_ns) else { break };
+            // An lcore that was off its CPU has several events at once to see to.
+            self.hand_over(outbox, counters);
+            self.step(due, now_ns, outbox, counters);
+            let flipped = matches!(due.event, Event::Flip(_));
+            moment = moment.max(if flipped { Moment::Flip } else { Moment::ArmOrTake });
+        }
+        let recording = &mut self.systems.recording;
+        let lines = recording.iter_mut().map(|system| system.slots().armed_lines()).max();
+        let lines = lines.filter(|&lines| lines > 0);
+        // What has been flipped out of is handed over before the next burst.
+        let waiting = recording.iter_mut().any(|system| system.slots().has_flipped());
+        Done {
+            moment,
+            next_ns: if waiting { now_ns } else { self.schedule.next_at_ns() },
+            armed: lines.map(|lines| (lines, self.schedule.next_at_ns())),
+        }
+    }
+
+    /// Whether the next event may happen now, if it is due: a flip waits for one burst, and taking for empty
+    /// queues, though not for long.
+    fn may_go_on(&mut self, now_ns: u64, drained: bool) -> bool {
+        let due_ns = self.schedule.next_at_ns();
+        if now_ns < due_ns {
+            return true;
+        }
+        let may = match (self.schedule.next(), self.due_since_ns) {
+            (Event::Arm(_), _) => true,
+            // If the lcore was interrupted, the burst that finds the flip due is the first one after it: its
+            // packets have waited and its memory is cold, so it is not made to pay for the flip as well.
+            (Event::Flip(_), since) => {
+                since.is_some() || now_ns - due_ns > self.guards.flight_ns / LATE_SHARE
+            }
+            // The queues must be seen empty after the taking fell due, not before: the lcore may have
+            // been off its CPU in between.
+            (Event::Take(_), Some(since)) => drained || now_ns - since >= MOST_DRAIN_NS,
+            (Event::Take(_), None) => false,
+        };
+        self.due_since_ns = if may { None } else { self.due_since_ns.or(Some(now_ns)) };
+        may
+    }
+
+    /// Hands over the ingress records that the last flip left behind.
+    pub(super) fn hand_over(&mut self, outbox: &Sender<FromLcore>, counters: &Counters) {
+        let (session, side) = (self.session, Side::Ingress);
+        for of in &mut self.systems.recording {
+            let system = of.number;
+            if let Some((epoch, record)) = of.slots().flipped() {
+                let counters = *counters;
+                let finished = FromLcore::Side { session, system, epoch, side, record, counters };
+                let _ = outbox.try_send(finished);
+            }
+        }
+    }
+
+    fn step(&mut self, due: Due, now_ns: u64, outbox: &Sender<FromLcore>, counters: &Counters) {
+        let session = self.session;
+        let late_ns = now_ns - due.at_ns;
+        match due.event {
+            Event::Arm(epoch) => self.arm(epoch, outbox),
+            Event::Flip(epoch) => {
+                let stall_ns = if late_ns > self.guards.flight_ns { late_ns } else { 0 };
+                for system in &mut self.systems.recording {
+                    system.slots().flip(epoch, stall_ns);
+                }
+                self.epoch = epoch;
+            }
+            Event::Take(epoch) => {
+                let too_late = now_ns >= self.clock.arm_time(epoch + 2);
+                let stall_ns = if too_late { late_ns } else { 0 };
+                let side = Side::ByBit;
+                for of in &mut self.systems.recording {
+                    let system = of.number;
+                    if let Some((epoch, record)) = of.slots().take(epoch, stall_ns) {
+                        let counters = *counters;
+                        let finished =
+                            FromLcore::Side { session, system, epoch, side, record, counters };
+                        let _ = outbox.try_send(finished);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Arms `epoch`: systems whose first one it is begin to record, and those that have left are given back.
+    fn arm(&mut self, epoch: u64, outbox: &Sender<FromLcore>) {
+        let session = self.session;
+        let Systems { recording, waiting } = &mut self.systems;
+        let before = recording.len();
+        recording.extend(waiting.extract_if(.., |system| system.first <= epoch));
+        let mut changed = recording.len() != before;
+        for of in recording.iter_mut() {
+            let slots = of.half.slots();
+            let closed = if epoch < of.end { slots.arm(epoch) } else { slots.close(epoch) };
+            if let Some((epoch, late_packets)) = closed {
+                let system = of.number;
+                let _ = outbox.try_send(FromLcore::Sealed { session, system, epoch, late_packets });
+            }
+        }
+        for Running { number: system, half, .. } in
+            recording.extract_if(.., |system| epoch > system.end)
+        {
+            let half = K::any::<LcoreHalf>(half);
+            let _ = outbox.try_send(FromLcore::Removed { session, system, half });
+            changed = true;
+        }
+        if changed {
+            self.transit = recording.iter().any(|system| system.half.wants_transit());
+        }
+    }
+
+    pub(super) fn leave(&mut self, outbox: &Sender<FromLcore>) -> Leaving {
+        let running = self.epoch;
+        let last = *self.last_epoch.get_or_insert(running);
+        let systems = &mut self.systems.recording;
+        let recording = systems.iter_mut().any(|system| system.slots().is_recording());
+        if last == running && recording {
+            return Leaving::LastEpoch;
+        }
+        if self.schedule.next() == Event::Take(last) {
+            return Leaving::EgressOnly;
+        }
+        // Nothing is received any more, so nothing can come late.
+        let session = self.session;
+        for of in &mut self.systems.recording {
+            let system = of.number;
+            let closed = of.slots().close(last + 2);
+            if let Some((epoch, late_packets)) = closed.filter(|&(epoch, _)| epoch == last) {
+                let sealed = FromLcore::Sealed { session, system, epoch, late_packets };
+                let _ = outbox.try_send(sealed);
+            }
+        }
+        Leaving::Done
+    }
+}

@@ -1,0 +1,210 @@
+//! What a switch does for `hops`: a table of flows for each window, filled by whatever passes.
+
+use std::any::Any;
+use std::collections::HashMap;
+
+use calumma_plane::slots::AnySlots;
+use calumma_plane::system::{
+    FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Record, Recorded, SessionContext,
+    SwitchSystem, System,
+};
+use calumma_plane::{AnyRecord, Counters, Flows, MarkedRun, Run, WindowSlots};
+use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind, WideKey};
+use calumma_wire::{Offer, Role, Side, SystemSetup};
+use foldhash::fast::RandomState;
+
+use crate::frames::{Counts, OFFER, Setup};
+
+/// The system, which runs on all switches.
+#[derive(Clone, Copy, Debug)]
+pub struct Hops;
+
+impl System for Hops {
+    fn name(&self) -> &'static str {
+        "hops"
+    }
+
+    fn offer(&self) -> Offer {
+        OFFER
+    }
+
+    fn runs_as(&self, role: Role) -> bool {
+        matches!(role, Role::Edge | Role::Transit)
+    }
+
+    fn begin(
+        &self,
+        _session: &SessionContext,
+        setup: &SystemSetup,
+    ) -> Result<Box<dyn SwitchSystem>, String> {
+        let setup = Setup::decode(&setup.setup).map_err(|problem| problem.to_string())?;
+        Ok(Box::new(OnSwitch(setup)))
+    }
+}
+
+/// Packets by flow. It takes its memory once, and never more.
+#[derive(Clone, Debug)]
+struct Table<K> {
+    flows: HashMap<K, u64, RandomState>,
+    most: usize,
+    others: u64,
+}
+
+impl<K: Key> Table<K> {
+    fn new(most: u16) -> Self {
+        let most = usize::from(most);
+        let flows = HashMap::with_capacity_and_hasher(most, RandomState::default());
+        Self { flows, most, others: 0 }
+    }
+
+    fn add(&mut self, key: &K, packets: u64) {
+        let full = self.flows.len() == self.most;
+        match self.flows.get_mut(key) {
+            Some(counted) => *counted += packets,
+            None if full => self.others += packets,
+            None => {
+                self.flows.insert(*key, packets);
+            }
+        }
+    }
+}
+
+impl<K: Key> Record for Table<K> {
+    type Plan = ();
+
+    fn begin(&mut self, (): &(), _epoch: u64) {}
+
+    fn plan(&self) -> &() {
+        &()
+    }
+
+    fn merge(&mut self, other: &Self) {
+        other.flows.iter().for_each(|(key, packets)| self.add(key, *packets));
+        self.others += other.others;
+    }
+
+    fn clear(&mut self) {
+        self.flows.clear();
+        self.others = 0;
+    }
+}
+
+/// Its half on an lcore.
+#[derive(Debug)]
+struct OnLcore<K: Key>(WindowSlots<Table<K>, Table<K>>);
+
+impl<K: Key> OnLcore<K> {
+    fn by_bit(&mut self, bit: usize, keys: impl Iterator<Item = (K, u64)>) {
+        if let Some(record) = self.0.by_bit(bit) {
+            for (key, packets) in keys {
+                record.group.add(&key, packets);
+                record.packets += packets;
+            }
+        } else {
+            self.0.late(bit, keys.map(|(_, packets)| packets).sum());
+        }
+    }
+}
+
+impl<K: Key> LcoreSystem<K> for OnLcore<K> {
+    fn slots(&mut self) -> &mut dyn AnySlots {
+        &mut self.0
+    }
+
+    fn wants_transit(&self) -> bool {
+        true
+    }
+
+    fn enter(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
+        if let Some(record) = self.0.ingress() {
+            flows.keys().iter().for_each(|key| record.group.add(key, 1));
+            record.packets += flows.len() as u64;
+        }
+    }
+
+    fn transit(&mut self, flows: &Flows<K>, counters: &mut Counters) {
+        self.leave(flows, counters);
+    }
+
+    fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
+        flows.by_bit(|bit, keys, _| self.by_bit(bit, keys.iter().map(|&key| (key, 1))));
+    }
+
+    fn enter_run(&mut self, key: &K, packets: u32, _counters: &mut Counters) -> Run {
+        if let Some(record) = self.0.ingress() {
+            record.group.add(key, packets.into());
+            record.packets += u64::from(packets);
+        }
+        Run::unencoded(packets)
+    }
+
+    fn leave_run(&mut self, key: &K, marked: &MarkedRun, _counters: &mut Counters) {
+        self.by_bit(marked.bit, [(*key, marked.run.packets().into())].into_iter());
+    }
+}
+
+/// Its half on the control thread.
+#[derive(Debug)]
+struct OnSwitch(Setup);
+
+impl OnSwitch {
+    fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
+        Box::new(OnLcore(WindowSlots::new(self.0.window.into(), ())))
+    }
+
+    fn empty<K: Key>(&self) -> Groups {
+        let table = || Box::new(Recorded::new(Table::<K>::new(self.0.flows)));
+        Groups { ingress: table(), by_bit: table() }
+    }
+}
+
+impl SwitchSystem for OnSwitch {
+    fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf> {
+        match keys {
+            KeyKind::Ipv4 => AnyKey::Ipv4(self.half()),
+            KeyKind::Dual => AnyKey::Dual(self.half()),
+        }
+    }
+
+    fn groups(&self, keys: KeyKind) -> Groups {
+        match keys {
+            KeyKind::Ipv4 => self.empty::<FlowKey>(),
+            KeyKind::Dual => self.empty::<WideKey>(),
+        }
+    }
+
+    fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
+        if plan.is_empty() { Ok(Box::new(())) } else { Err("hops has nothing to plan".to_owned()) }
+    }
+
+    fn accept(&mut self, _epoch: u64, _plan: &[u8]) {}
+
+    fn holding(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {
+        let FinishedSide { epoch, side, record, .. } = finished;
+        let counts = counts::<FlowKey>(record).or_else(|| counts::<WideKey>(record))?;
+        let notes = vec![("flows", Some(counts.flows.len() as u64))];
+        let (packets, stall_ns) = (record.packets(), record.stall_ns());
+        let (system, counters, body) = (OFFER.system, Vec::new(), counts.encode());
+        Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        vec![("table_flows", self.0.flows.into()), ("window_epochs", self.0.window.into())]
+    }
+}
+
+/// What a record counted, if it is one of such keys.
+fn counts<K: Key>(record: &dyn AnyRecord) -> Option<Counts> {
+    let table = &record.get::<Table<K>>()?.group;
+    let wide = |(key, packets): (&K, &u64)| {
+        let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+        Some((WideKey::new(src, dst, sport, dport, key.protocol())?, *packets))
+    };
+    let mut flows: Vec<_> = table.flows.iter().filter_map(wide).collect();
+    flows.sort_unstable();
+    Some(Counts { flows, others: table.others })
+}
