@@ -8,7 +8,7 @@ use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::hash::sample_seed;
 use calumma_sketch::{HashFamily, Part};
 
-use crate::program::WORD_BITS;
+use crate::hashes::WORD_BITS;
 
 /// Largest values of the classifier's counters; they stand for infinity.
 const INFINITE_8: u32 = 0xFF;

@@ -2,7 +2,7 @@
 //! hold, and the daemon that keeps epochs on it and speaks with the controller.
 //!
 //! The numbers come from the functions that the software edge uses, so that both kinds of switch
-//! agree bit for bit ([`program`] writes the constants that the P4 program includes, [`entries`] the
+//! agree bit for bit ([`hashes`] and [`program`] write the constants that the P4 program includes, [`entries`] the
 //! table entries of a deployment and of an epoch).
 //!
 //! [`daemon::run`] is the daemon. Three threads share its work: the daemon's own talks with the
@@ -20,6 +20,7 @@ pub mod figures;
 pub mod fits;
 pub mod forwarding;
 mod gatherer;
+pub mod hashes;
 mod measuring;
 mod metrics;
 mod pilot;

@@ -39,8 +39,8 @@ struct RunArguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the constants that the P4 program is built with: generated/contract.p4 for the layout of
-    /// a controller's configuration, or for the default layout.
+    /// Print the constants that ChameleMon's P4 program is built with: chamelemon/generated/contract.p4
+    /// for the layout of a controller's configuration, or for the default layout.
     Contract {
         /// The controller's configuration (TOML), for its [layout].
         #[arg(long, value_name = "FILE")]

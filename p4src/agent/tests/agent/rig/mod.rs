@@ -63,7 +63,7 @@ pub(crate) fn program(layout: &Layout, ports: usize) -> Program {
     copy(&sources.join("include"), &folder.0.join("include"));
     std::fs::copy(sources.join("edge.p4"), folder.0.join("edge.p4")).unwrap();
     let contract = program::contract(layout).unwrap();
-    std::fs::write(folder.0.join("include/generated/contract.p4"), contract).unwrap();
+    std::fs::write(folder.0.join("include/chamelemon/generated/contract.p4"), contract).unwrap();
     let sizes = folder.0.join("include/sizes.p4");
     let text = std::fs::read_to_string(&sizes).unwrap();
     std::fs::write(&sizes, text.replace("PORTS = 512", &format!("PORTS = {ports}"))).unwrap();
