@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use calumma_chamelemon::Layout;
-use calumma_switchd::program::{contract, defines};
+use calumma_switchd::chamelemon::program::{contract, defines};
 use calumma_tna::Program;
 
 /// Where the program lies.

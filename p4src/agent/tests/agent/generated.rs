@@ -5,7 +5,8 @@ use std::path::Path;
 use calumma_bfrt::Info;
 use calumma_chamelemon::Layout;
 use calumma_sketch::Arithmetic;
-use calumma_switchd::{fits, hashes, program};
+use calumma_switchd::chamelemon::{self, program};
+use calumma_switchd::{fits, hashes};
 use calumma_tna::Program;
 
 #[test]
@@ -33,7 +34,7 @@ fn described(layout: &Layout) -> String {
 
 fn problem(description: &str, layout: &Layout) -> Option<String> {
     let info = Info::from_json(&[description.as_bytes()]).unwrap();
-    fits::check(&info, layout).err().map(|mismatch| mismatch.to_string())
+    fits::check(&info, &chamelemon::needs(layout)).err().map(|mismatch| mismatch.to_string())
 }
 
 #[test]

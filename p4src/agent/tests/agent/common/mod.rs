@@ -7,8 +7,8 @@ use std::path::Path;
 
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
-use calumma_switchd::entries::{self, Match, TableEntry};
-use calumma_switchd::program;
+use calumma_switchd::chamelemon::{entries, program};
+use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, FieldMatch, Program, Switch};
 
 pub(crate) const HOST: u16 = 1;

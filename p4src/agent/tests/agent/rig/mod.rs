@@ -18,9 +18,10 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_interface::{Cable, MAX_FRAME, Plug};
 use calumma_sketch::{Arithmetic, HashKey, Level};
 use calumma_switch_host::{Signals, unix_ns};
+use calumma_switchd::chamelemon::program;
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
-use calumma_switchd::{daemon, program};
+use calumma_switchd::{SYSTEMS, daemon};
 use calumma_tna::{Program, Switch};
 use calumma_tna_driver::{Driver, Pipe, Port};
 
@@ -180,7 +181,8 @@ impl Daemon {
             .try_init();
         let (signals, folder) = (Signals::default(), Folder::new());
         let (told, path) = (signals.clone(), folder.0.join("switchd.toml"));
-        let thread = std::thread::spawn(move || daemon::run_by(config, &path, way, &told));
+        let thread =
+            std::thread::spawn(move || daemon::run_by(&SYSTEMS, config, &path, way, &told));
         Daemon { signals, folder, thread: Some(thread) }
     }
 

@@ -9,6 +9,7 @@ use calumma_sketch::hash::sample_seed;
 use calumma_sketch::{HashFamily, Part};
 
 use crate::hashes::WORD_BITS;
+use crate::tables::{Match, TableEntry};
 
 /// Largest values of the classifier's counters; they stand for infinity.
 const INFINITE_8: u32 = 0xFF;
@@ -23,28 +24,6 @@ const DOWNSTREAM: &str = "Egress.downstream";
 
 /// The table that lets packets be recorded at egress: without entries of an epoch none is.
 pub const MASKS: &str = "Egress.masks.masks";
-
-/// How one field of an entry matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Match {
-    /// Equal.
-    Exact(u32),
-    /// Between the two, both included.
-    Range(u32, u32),
-}
-
-/// One entry of one table, by the names of the program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableEntry {
-    /// Full name of the table.
-    pub table: String,
-    /// Key fields and how they match.
-    pub keys: Vec<(&'static str, Match)>,
-    /// Name of the action.
-    pub action: &'static str,
-    /// Action data.
-    pub args: Vec<(&'static str, u32)>,
-}
 
 /// The secret tables of the deployment: 1024 entries, filled once.
 pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
