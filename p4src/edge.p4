@@ -134,19 +134,6 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
-                        in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
-    Deparsing() deparsing;
-    Mirror() mirror;
-
-    apply {
-        if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
-            mirror.emit<continued_h>(meta.session, { meta.kind });
-        }
-        deparsing.apply(pkt, hdr, meta);
-    }
-}
-
 control Egress(inout headers_t hdr, inout metadata_t meta,
                in egress_intrinsic_metadata_t eg_intr_md,
                in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
@@ -228,15 +215,6 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         }
         hdr.bridge.setInvalid();
-    }
-}
-
-control EgressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
-                       in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
-    Deparsing() deparsing;
-
-    apply {
-        deparsing.apply(pkt, hdr, meta);
     }
 }
 

@@ -1,10 +1,14 @@
-//! The constants of the contract's hash, as P4 text: the same for every program and every layout.
+//! The contract's hash in a program: its constants, as P4 text, the same for every program and every layout;
+//! and the entries of its secret tables.
 //!
 //! `p4src/include/generated/hashes.p4` is the output of [`constants`]; a test fails when they differ.
 
 use std::fmt::Write;
 
+use calumma_sketch::HashFamily;
 use calumma_sketch::hash::{ROTATIONS, crc};
+
+use crate::tables::{Match, TableEntry};
 
 /// Bits of a hash word that programs keep for a bucket array.
 pub const WORD_BITS: u32 = 16;
@@ -31,6 +35,30 @@ pub fn constants() -> String {
     }
     line(format_args!("\n#endif"));
     text
+}
+
+/// The entries of the deployment's secret tables, one table for each byte of the first CRC, the lowest
+/// first: 1024 entries, for programs whose ingress has its hash by the name `flow_hash`.
+pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
+    let word = |lane: u32| lane & (u32::MAX >> (32 - WORD_BITS));
+    let mut out = Vec::new();
+    for (position, table) in family.tables().iter().enumerate() {
+        for (value, lanes) in (0..).zip(table) {
+            out.push(TableEntry {
+                table: format!("Ingress.flow_hash.byte{position}.secret"),
+                keys: vec![("byte", Match::Exact(value))],
+                action: "set",
+                args: vec![
+                    ("w0", word(lanes[0])),
+                    ("w1", word(lanes[1])),
+                    ("w2", word(lanes[2])),
+                    ("w3_low", word(lanes[3])),
+                    ("w3_high", lanes[3] >> 16),
+                ],
+            });
+        }
+    }
+    out
 }
 
 /// The low [`WORD_BITS`] bits of a 32-bit field rotated left, as items of a P4 list.

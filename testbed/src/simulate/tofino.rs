@@ -13,6 +13,7 @@ use calumma_plane::MarkedRun;
 use calumma_sketch::{HashFamily, WideKey};
 use calumma_switchd::chamelemon::sketches::{EgressSketches, IngressSketches};
 use calumma_switchd::chamelemon::{Source, entries};
+use calumma_switchd::hashes;
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, Switch};
 
@@ -145,7 +146,7 @@ impl Session {
     fn new(plan: &SessionPlan) -> Result<Self> {
         let SessionPlan { layout, hash_key, clock, first_epoch, attention } = plan;
         let mut switch = Switch::new(&p4::program(layout)?);
-        for entry in entries::secrets(&HashFamily::new(hash_key)) {
+        for entry in hashes::secrets(&HashFamily::new(hash_key)) {
             add(&mut switch, &entry)?;
         }
         for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {

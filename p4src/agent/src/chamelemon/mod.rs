@@ -2,7 +2,7 @@
 //!
 //! The numbers come from the functions that the software edge uses, so that both kinds of switch
 //! agree bit for bit: [`program`] writes the constants that the P4 program includes, [`entries`] the
-//! table entries of a deployment and of an epoch, [`sketches`] makes sketches of its registers.
+//! table entries of an epoch, [`sketches`] makes sketches of its registers.
 
 pub mod entries;
 pub mod program;
@@ -19,9 +19,9 @@ use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
-use crate::collection;
 use crate::system::{Closed, EpochEntries, Needs, Setup, System};
 use crate::tables::TableEntry;
+use crate::{collection, hashes};
 use sketches::{EgressSketches, IngressSketches};
 
 pub use sources::Source;
@@ -97,7 +97,7 @@ pub fn needs(layout: &Layout) -> Needs {
     };
     // With buckets for every hierarchy, and without.
     let bare = Attention { partition: Partition { hh: 0, hl: 0, ll: 0 }, ..attention };
-    let mut entries = entries::secrets(&HashFamily::new(&HashKey::from_bytes([0; 32])));
+    let mut entries = hashes::secrets(&HashFamily::new(&HashKey::from_bytes([0; 32])));
     for (epoch, attention) in [(0, attention), (1, attention), (2, bare)] {
         entries.extend(entries::epoch(layout, &attention, epoch));
     }
@@ -125,7 +125,7 @@ impl Setup for Sketches {
     }
 
     fn fixed(&self) -> Vec<TableEntry> {
-        entries::secrets(&HashFamily::new(&self.session.plan().hash_key))
+        hashes::secrets(&HashFamily::new(&self.session.plan().hash_key))
     }
 
     fn epoch(&self, epoch: u64, plan: &[u8]) -> Result<EpochEntries, String> {

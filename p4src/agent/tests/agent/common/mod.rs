@@ -8,6 +8,7 @@ use std::path::Path;
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
 use calumma_switchd::chamelemon::{entries, program};
+use calumma_switchd::hashes;
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, FieldMatch, Program, Switch};
 
@@ -33,7 +34,7 @@ impl Pair {
         let program = Program::load(path, &program::defines(&layout)).unwrap();
         let mut switch = Switch::new(&program);
         let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
-        for entry in entries::secrets(&family) {
+        for entry in hashes::secrets(&family) {
             switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
         }
         let port = |port: u16| Entry::new("send").exact("ingress_port", port);

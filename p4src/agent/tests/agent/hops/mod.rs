@@ -1,0 +1,253 @@
+//! Another system than ChameleMon, with a program of its own, run by the very same daemon.
+
+mod system;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use calumma_chamelemon::{Attention, frames};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
+use calumma_switch_host::unix_ns;
+use calumma_switchd::chamelemon::ChameleMon;
+use calumma_switchd::config::Config;
+use calumma_switchd::system::System;
+use calumma_tna::Program;
+use calumma_wire::{
+    FrameReader, Hello, Message, Outcome, Role, Secret, Side, SideKind, SystemId, SystemSetup,
+    Welcome,
+};
+
+use crate::common::Numbers;
+use crate::daemon::{by_epoch, pass, wait_for_epoch};
+use crate::rig::{Daemon, EPOCH_MS, KEY, LIMIT, Model, attention, layout, packets};
+use system::{CELLS, Hops, ID};
+
+/// The systems of a release that has both.
+static BOTH: [&dyn System; 2] = [&ChameleMon, &Hops];
+
+fn program() -> Program {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/hops.p4");
+    Program::load(path, &[]).unwrap()
+}
+
+/// A configuration of a switch that runs it.
+fn text(driver: SocketAddr, controller: SocketAddr) -> String {
+    crate::rig::text(driver, controller).replace("[driver]\n", "[driver]\nprogram = \"hops\"\n")
+}
+
+fn hops() -> SystemSetup {
+    SystemSetup { system: ID, version: 1, setup: Vec::new(), plan: Vec::new() }
+}
+
+fn chamelemon() -> SystemSetup {
+    SystemSetup {
+        system: frames::ID,
+        version: frames::VERSION,
+        setup: frames::encode_setup(&layout(Arithmetic::Prime)),
+        plan: frames::encode_plan(&attention()),
+    }
+}
+
+/// What the switch said of one epoch.
+#[derive(Default)]
+struct Epoch {
+    sides: Vec<Side>,
+    late_packets: Option<u64>,
+}
+
+/// A controller for any systems.
+struct Controller {
+    listener: TcpListener,
+    link: Option<(TcpStream, FrameReader)>,
+    clock: EpochClock,
+    epochs: BTreeMap<u64, Epoch>,
+    /// What was not accepted: system and reason.
+    declined: Vec<(SystemId, String)>,
+}
+
+impl Controller {
+    fn new() -> Controller {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let guards = Guards { clock_ns: 5_000_000, flight_ns: 150_000_000 };
+        let clock = EpochClock::new(EPOCH_MS * 1_000_000, guards).unwrap();
+        Controller { listener, link: None, clock, epochs: BTreeMap::new(), declined: Vec::new() }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// Takes the connection; gives what the switch says first.
+    fn accept(&mut self) -> Hello {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        self.link = Some((stream, FrameReader::new()));
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.next() {
+                Some(Message::Hello(hello)) => return *hello,
+                Some(other) => panic!("{other:?} comes first"),
+                None => assert!(Instant::now() < end, "the switch says who it is"),
+            }
+        }
+    }
+
+    /// Wants these systems to run from the next epoch on.
+    fn welcome(&mut self, systems: Vec<SystemSetup>) {
+        self.say(&Message::Welcome(Box::new(Welcome {
+            node_id: Some(2),
+            hash_key: Secret(KEY),
+            epoch_length_ns: self.clock.length_ns(),
+            guards: self.clock.guards(),
+            effective_epoch: self.clock.epoch_at(unix_ns()) + 1,
+            systems,
+        })));
+    }
+
+    fn say(&mut self, message: &Message) {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        self.link.as_mut().unwrap().0.write_all(&frame).unwrap();
+    }
+
+    fn next(&mut self) -> Option<Message> {
+        let (stream, reader) = self.link.as_mut().unwrap();
+        if let Some(message) = reader.next_message().unwrap() {
+            return Some(message);
+        }
+        let mut bytes = vec![0; 1 << 16];
+        // A time-out says that there is nothing yet.
+        if let Ok(length) = stream.read(&mut bytes) {
+            reader.push(&bytes[..length]);
+        }
+        reader.next_message().unwrap()
+    }
+
+    /// Takes in all that has come.
+    fn listen(&mut self) {
+        while let Some(message) = self.next() {
+            match message {
+                Message::Side(side) => {
+                    assert_eq!(side.system, ID);
+                    self.epochs.entry(side.epoch).or_default().sides.push(*side);
+                }
+                Message::Sealed { system, epoch, late_packets } => {
+                    assert_eq!(system, ID);
+                    self.epochs.entry(epoch).or_default().late_packets = Some(late_packets);
+                }
+                Message::Applied { system, outcome: Outcome::Invalid { reason }, .. } => {
+                    self.declined.push((system, reason));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Listens until that is so.
+    fn listen_until(&mut self, what: &str, holds: impl Fn(&Controller) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !holds(self) {
+            assert!(Instant::now() < end, "{what}");
+            self.listen();
+        }
+    }
+
+    fn is_sealed(&self, epoch: u64) -> bool {
+        self.epochs.get(&epoch).is_some_and(|epoch| epoch.late_packets.is_some())
+    }
+
+    /// Listens until an epoch is measured.
+    fn listen_until_measured(&mut self) {
+        self.listen_until("an epoch is measured", |it| !it.epochs.is_empty());
+    }
+}
+
+/// What the cells of a side should hold after packets of these flows.
+fn cells<'a>(flows: impl Iterator<Item = &'a FlowKey>) -> Vec<u8> {
+    let family = HashFamily::new(&HashKey::from_bytes(KEY));
+    let mut cells = vec![0_u32; CELLS as usize];
+    for key in flows {
+        cells[(family.hash(key).array_word(0) % CELLS) as usize] += 1;
+    }
+    cells.iter().flat_map(|packets| packets.to_le_bytes()).collect()
+}
+
+/// What is reported of an epoch is what passed in it, on each of these sides, and nothing was late.
+fn assert_counted(epoch: u64, reported: &Epoch, sides: &[SideKind], flows: &[FlowKey]) {
+    let kinds: Vec<SideKind> = reported.sides.iter().map(|side| side.side).collect();
+    assert_eq!(kinds, sides, "epoch {epoch}");
+    for side in &reported.sides {
+        assert_eq!(side.packets, flows.len() as u64, "{:?} of epoch {epoch}", side.side);
+        assert!(side.body == cells(flows.iter()), "{:?} of epoch {epoch}", side.side);
+        assert_eq!(side.stall_ns, 0, "epoch {epoch}");
+    }
+    assert_eq!(reported.late_packets, Some(0), "epoch {epoch}");
+}
+
+#[test]
+fn of_two_systems_the_one_whose_program_is_loaded_is_run_and_counts_exactly() {
+    let mut model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let way = packets(model.cpu.take().unwrap());
+    let _daemon = Daemon::start_with(&BOTH, config, way);
+    let hello = controller.accept();
+    let offered: Vec<SystemId> = hello.systems.iter().map(|offer| offer.system).collect();
+    assert_eq!((hello.role, offered), (Role::Edge, vec![frames::ID, ID]));
+
+    controller.welcome(vec![chamelemon(), hops()]);
+    controller.listen_until("chamelemon is declined", |it| !it.declined.is_empty());
+    let [(system, reason)] = &controller.declined[..] else { panic!("{:?}", controller.declined) };
+    assert_eq!(*system, frames::ID);
+    assert!(reason.contains("hops.p4 is loaded") && reason.contains("load edge.p4"), "{reason}");
+    controller.declined.clear();
+    let plan = frames::encode_plan(&Attention { t_h: 12, ..attention() });
+    controller.say(&Message::Reconfigure { system: frames::ID, effective_epoch: 1 << 60, plan });
+
+    controller.listen_until_measured();
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns()) + 1;
+    wait_for_epoch(&clock, first);
+    let (mut numbers, mut passed) = (Numbers(1), Vec::new());
+    let mut switched = false;
+    while clock.epoch_at(unix_ns()) < first + 3 {
+        pass(&mut model, &mut numbers, 50, &mut passed);
+        controller.listen();
+        // Without ChameleMon, hops goes on as if nothing had been said.
+        if !switched && clock.epoch_at(unix_ns()) > first {
+            controller.welcome(vec![hops()]);
+            switched = true;
+        }
+    }
+    let epochs = by_epoch(&passed, first);
+    assert!(epochs.len() >= 3, "{} epochs", epochs.len());
+    let last = *epochs.last_key_value().unwrap().0;
+    controller.listen_until("the last epoch is sealed", |it| it.is_sealed(last));
+    for (epoch, passed) in epochs {
+        let flows: Vec<FlowKey> = passed.iter().map(|packet| packet.key).collect();
+        let sides = [SideKind::Ingress, SideKind::Egress];
+        assert_counted(epoch, &controller.epochs[&epoch], &sides, &flows);
+    }
+    let [(system, reason)] = &controller.declined[..] else { panic!("{:?}", controller.declined) };
+    assert!(*system == frames::ID && reason.contains("hops.p4 is loaded"), "{reason}");
+}
+
+#[test]
+fn a_system_whose_program_is_not_loaded_says_so() {
+    let model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let _daemon = Daemon::start_with(&BOTH, config, calumma_switchd::collector::Way::Registers);
+    controller.accept();
+    controller.welcome(vec![chamelemon()]);
+    controller.listen_until("chamelemon is declined", |it| !it.declined.is_empty());
+    let (system, reason) = &controller.declined[0];
+    assert_eq!(*system, frames::ID);
+    assert!(reason.contains("not this release's edge.p4"), "{reason}");
+}
