@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use calumma_interface::Interface;
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Signals, Supervisor, unix_ns};
-use calumma_wire::{Marking, Role, SwitchKind, SystemId};
+use calumma_wire::{Marking, SwitchKind, SystemId};
 use tracing::{error, info, warn};
 
 use crate::collector::Way;
@@ -61,7 +61,7 @@ pub fn run_by(
         .context("the runtime of the driver's connection")?;
     let identity = Identity {
         node: config.name.clone(),
-        role: Role::Edge,
+        role: config.role.into(),
         kind: SwitchKind::Tofino,
         program: format!(
             "{} by calumma-switchd {}",

@@ -258,7 +258,7 @@ impl Measuring {
         let (give_ready, ready) = channel();
         let pilot = Pilot {
             driver: driver.clone(),
-            role: Role::Edge,
+            role: self.role(),
             clock: run.clock,
             first_epoch: run.first_epoch,
             tasks: give_task,
@@ -298,9 +298,14 @@ impl Drop for Measuring {
 }
 
 impl Measuring {
+    fn role(&self) -> Role {
+        self.config.role.into()
+    }
+
     /// The systems that switches of this role can run.
     fn offered(&self) -> impl Iterator<Item = &'static dyn System> {
-        self.systems.iter().copied().filter(|system| system.roles().contains(&Role::Edge))
+        let role = self.role();
+        self.systems.iter().copied().filter(move |system| system.roles().contains(&role))
     }
 
     /// Has a system run as the session says: on, where it runs so already, or from the session's first
@@ -323,7 +328,7 @@ impl Measuring {
             return Ok(());
         }
         let plan = Plan::from(&*setup.plan);
-        let setup = system.setup(Role::Edge, session, setup)?;
+        let setup = system.setup(self.role(), session, setup)?;
         if let Some(driver) = &self.driver {
             fits::check(driver.info(), &setup.needs()).map_err(|problem| problem.to_string())?;
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use calumma_chamelemon::{Attention, frames};
 use calumma_epoch::{EpochClock, Guards};
+use calumma_interface::Plug;
 use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
 use calumma_switch_host::unix_ns;
 use calumma_switchd::chamelemon::ChameleMon;
@@ -21,7 +22,7 @@ use calumma_wire::{
     Welcome,
 };
 
-use crate::common::Numbers;
+use crate::common::{Numbers, marked, packet};
 use crate::daemon::{by_epoch, pass, wait_for_epoch};
 use crate::rig::{Daemon, EPOCH_MS, KEY, LIMIT, Model, attention, layout, packets};
 use system::{CELLS, Hops, ID};
@@ -235,6 +236,56 @@ fn of_two_systems_the_one_whose_program_is_loaded_is_run_and_counts_exactly() {
     }
     let [(system, reason)] = &controller.declined[..] else { panic!("{:?}", controller.declined) };
     assert!(*system == frames::ID && reason.contains("hops.p4 is loaded"), "{reason}");
+}
+
+#[test]
+fn a_transit_switch_counts_what_passes_by_the_timestamp_bits_that_packets_carry() {
+    let mut model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address()).replace("\"host\"", "\"fabric\"");
+    let config = config.replace("name =", "role = \"transit\"\nname =");
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let way = packets(model.cpu.take().unwrap());
+    let _daemon = Daemon::start_with(&BOTH, config, way);
+    let hello = controller.accept();
+    let offered: Vec<SystemId> = hello.systems.iter().map(|offer| offer.system).collect();
+    assert_eq!((hello.role, offered), (Role::Transit, vec![ID]), "ChameleMon runs on edges");
+    controller.welcome(vec![hops()]);
+    controller.listen_until_measured();
+
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns()) + 1;
+    let (mut numbers, mut passed) = (Numbers(5), Vec::new());
+    const LATE: u64 = 7;
+    for epoch in first..first + 3 {
+        wait_for_epoch(&clock, epoch);
+        // The last packets of the epoch before are long due, those of the next epoch not yet.
+        std::thread::sleep(Duration::from_millis(EPOCH_MS / 2 - 60));
+        let mut flows = Vec::new();
+        for number in 0..40 + LATE {
+            let packet = packet(&mut numbers);
+            let of = if number < LATE { epoch - 1 } else { epoch };
+            // Whatever hierarchy ChameleMon's edges have given it.
+            let sent = marked(&packet, (of as u8 & 1) << 2 | numbers.below(4) as u8);
+            model.host.send(&sent);
+            assert_eq!(Model::next(&mut model.fabric), sent, "it passes as it is");
+            if of == epoch {
+                flows.push(packet.key);
+            }
+        }
+        passed.push((epoch, flows));
+        controller.listen();
+    }
+    controller.listen_until("all is sealed", |it| it.is_sealed(first + 2));
+    for (epoch, flows) in passed {
+        let reported = controller.epochs.get_mut(&epoch).unwrap();
+        let late = if epoch < first + 2 { LATE } else { 0 };
+        assert_eq!(reported.late_packets.replace(0), Some(late), "epoch {epoch}");
+        assert_counted(epoch, reported, &[SideKind::Transit], &flows);
+        // The switch's totals come along.
+        let totals = &reported.sides[0].counters;
+        assert!(totals.iter().any(|(name, _)| name == "received.fabric"), "{totals:?}");
+    }
 }
 
 #[test]
