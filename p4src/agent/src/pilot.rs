@@ -137,7 +137,7 @@ impl Pilot {
         Ok(())
     }
 
-    /// Closes the group of `epoch`; gives the packets counted by then.
+    /// Closes the group of `epoch`; gives the packets counted just before.
     fn take(
         &self,
         epoch: u64,
@@ -145,12 +145,12 @@ impl Pilot {
         groups: &mut [Group; 2],
         before: [u64; CELLS as usize],
     ) -> Result<[u64; CELLS as usize], ClientError> {
+        // Read while the group is still open: a packet that leaves between this and the closing is
+        // recorded, and one between the closing and any later reading would be in no count at all.
+        let counted = self.count()?;
         // While both groups are open, no packet comes late: one that is not recorded is foreign.
         let both_open = groups[timestamp_bit(epoch + 1)].opened;
-        let foreign_packets = match both_open {
-            Some(opened) => self.count()?[2].saturating_sub(opened),
-            None => 0,
-        };
+        let foreign_packets = both_open.map_or(0, |opened| counted[2].saturating_sub(opened));
         let group = &mut groups[timestamp_bit(epoch)];
         let measured = group.measured.take();
         group.opened = None;
@@ -158,7 +158,6 @@ impl Pilot {
             self.driver.change(&ready.gate, &[])?;
         }
         let now_ns = unix_ns();
-        let counted = self.count()?;
         group.closed = Some((epoch, counted[2]));
         let closed = measured.map(|ready| Closed {
             epoch,

@@ -238,6 +238,49 @@ fn of_two_systems_the_one_whose_program_is_loaded_is_run_and_counts_exactly() {
     assert!(*system == frames::ID && reason.contains("hops.p4 is loaded"), "{reason}");
 }
 
+/// A pause between taking a group's gate away and reading what was late would swallow packets.
+#[test]
+fn every_packet_that_leaves_as_an_epoch_closes_is_recorded_or_late() {
+    let mut model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let way = packets(model.cpu.take().unwrap());
+    let _daemon = Daemon::start_with(&BOTH, config, way);
+    controller.accept();
+    controller.welcome(vec![hops()]);
+    controller.listen_until_measured();
+
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns());
+    let packet = packet(&mut Numbers(3));
+    let mut sent = Vec::new();
+    for epoch in first..first + 4 {
+        let frame = marked(&packet, (epoch as u8 & 1) << 2);
+        wait_for_epoch(&clock, epoch + 1);
+        // From long before the epoch closes until long after; always some are under way.
+        let until = clock.start_of(epoch + 1) + EPOCH_MS * 500_000;
+        (0..64).for_each(|_| model.fabric.send(&frame));
+        let mut packets = 64;
+        while unix_ns() < until {
+            Model::next(&mut model.host);
+            model.fabric.send(&frame);
+            packets += 1;
+        }
+        (0..64).for_each(|_| drop(Model::next(&mut model.host)));
+        sent.push((epoch, packets));
+        controller.listen();
+    }
+    controller.listen_until("all is sealed", |it| it.is_sealed(first + 3));
+    for (epoch, packets) in sent {
+        let Epoch { sides, late_packets } = &controller.epochs[&epoch];
+        let leaving = sides.iter().find(|side| side.side == SideKind::Egress).unwrap();
+        let late = late_packets.unwrap();
+        assert!(leaving.packets > 0 && late > 0, "{} and {late} late", leaving.packets);
+        assert_eq!(leaving.packets + late, packets, "epoch {epoch}: {late} of them late");
+    }
+}
+
 #[test]
 fn a_transit_switch_counts_what_passes_by_the_timestamp_bits_that_packets_carry() {
     let mut model = Model::named("hops", &program(), None);
