@@ -3,7 +3,8 @@
 //
 // A packet from a host is counted and classified, encoded upstream and marked; a packet for a host
 // is encoded downstream by its mark, and the mark is taken out. Each function is a control in a
-// file of its own; what both kinds of switch must agree on is docs/contract.md.
+// file of its own, those that any system's program needs in include/, ChameleMon's in
+// include/chamelemon/; what both kinds of switch must agree on is docs/contract.md.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -12,20 +13,24 @@
 #include <tna.p4>
 #endif
 
-#include "include/generated/contract.p4"
+#include "include/generated/hashes.p4"
+#include "include/chamelemon/generated/contract.p4"
 #include "include/sizes.p4"
 #include "include/types.p4"
-#include "include/buckets.p4"
+#include "include/chamelemon/types.p4"
+#include "include/chamelemon/buckets.p4"
 #include "include/headers.p4"
 #include "include/parsing.p4"
 #include "include/collection.p4"
+#include "include/chamelemon/request.p4"
 #include "include/readable.p4"
 #include "include/hashing.p4"
-#include "include/classifier.p4"
-#include "include/index.p4"
-#include "include/hierarchy.p4"
+#include "include/chamelemon/flow_hash.p4"
+#include "include/chamelemon/classifier.p4"
+#include "include/chamelemon/index.p4"
+#include "include/chamelemon/hierarchy.p4"
 #include "include/marking.p4"
-#include "include/encoder.p4"
+#include "include/chamelemon/encoder.p4"
 #include "include/forwarding.p4"
 
 control Ingress(inout headers_t hdr, inout metadata_t meta,
@@ -129,19 +134,6 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     }
 }
 
-control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
-                        in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
-    Deparsing() deparsing;
-    Mirror() mirror;
-
-    apply {
-        if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
-            mirror.emit<continued_h>(meta.session, { meta.kind });
-        }
-        deparsing.apply(pkt, hdr, meta);
-    }
-}
-
 control Egress(inout headers_t hdr, inout metadata_t meta,
                in egress_intrinsic_metadata_t eg_intr_md,
                in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
@@ -223,15 +215,6 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
             marking.apply(hdr.ipv4.mark, given_back, meta.changed);
         }
         hdr.bridge.setInvalid();
-    }
-}
-
-control EgressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
-                       in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
-    Deparsing() deparsing;
-
-    apply {
-        deparsing.apply(pkt, hdr, meta);
     }
 }
 

@@ -5,46 +5,7 @@
 // A packet reads or clears, never both: the agent clears only what it has got whole. Elements that
 // were lost on the way are asked for again.
 //
-// Sources: 0 and 1 are the classifier's arrays, 2 to 4 the upstream encoder's, 5 to 7 the
-// downstream encoder's.
-
-// What a packet does to the registers of one gress.
-struct request_t {
-    bool collects;
-    index_t next;
-    access_t level0;
-    access_t level1;
-    access_t array0;
-    access_t array1;
-    access_t array2;
-}
-
-// Which register a collection packet means, in the gress whose first array has the number `first`.
-control Request(in collect_h collect, inout request_t request)(bit<8> first) {
-    action level0() { request.level0 = collect.access; }
-    action level1() { request.level1 = collect.access; }
-    action array0() { request.array0 = collect.access; }
-    action array1() { request.array1 = collect.access; }
-    action array2() { request.array2 = collect.access; }
-
-    table source {
-        key = { collect.source : exact; }
-        actions = { level0; level1; array0; array1; array2; NoAction; }
-        const default_action = NoAction;
-        const entries = {
-            first : array0();
-            first + 1 : array1();
-            first + 2 : array2();
-            0 : level0();
-            1 : level1();
-        }
-        size = 5;
-    }
-
-    apply {
-        source.apply();
-    }
-}
+// Which register a packet means is for each program to say, in its `request_t`; here, `collects` is set.
 
 // Whether the packet comes from where it may, and where it goes after this pass. From elsewhere it
 // is a packet like any other.

@@ -1,4 +1,7 @@
 // Headers on the wire, and what a packet carries through the switch.
+//
+// A program declares beforehand what is its own: `bridge_h` with BRIDGE_BYTES, `record_h` and `hashes_t`.
+// A bridged header begins with the kind, and ends with the length `end`.
 
 #ifndef CALUMMA_HEADERS
 #define CALUMMA_HEADERS
@@ -67,7 +70,7 @@ header ports_h {
 
 // What a collection packet asks for; behind it the records come in, the newest first.
 header collect_h {
-    bit<8> source;     // counter or bucket array, see collection.p4
+    bit<8> source;     // counter or bucket array, as the program numbers them
     access_t access;
     index_t next;      // element that is accessed next
     bit<16> left;      // elements still to access
@@ -91,43 +94,22 @@ const bit<8> COLLECTING = 3;
 // The mirror that copies the front of a full collection packet.
 const MirrorType_t CONTINUE_MIRROR = 1;
 
-// From ingress to egress: the hashes of a measured packet.
-header bridge_h {
-    bit<8> kind;
-    word_t word0;
-    word_t word1;
-    word_t word2;
-    bit<32> check;             // the fragment with the fingerprint
-    bit<16> end;               // length at egress by the IPv4 total length; 0 where not measured
-}
-
 // In front of the copy of a collection packet that goes on where the full one stopped.
 header continued_h {
     bit<8> kind;
 }
 
 struct headers_t {
-    bridge_h bridge;
+    bridge_h bridge;           // from ingress to egress
     ethernet_h ethernet;
     collect_h collect;
     counter_h counter;
-    record_h record;
+    record_h record;           // one element of a register, as a collection packet takes it along
     vlan_h[2] vlan;
     ipv6_h ipv6;
     ipv4_h ipv4;
     option_h[10] options;
     ports_h ports;
-}
-
-// What the hash functions give (docs/contract.md).
-struct hashes_t {
-    word_t word0;              // low bits of lanes 0 to 2: the bucket arrays
-    word_t word1;
-    word_t word2;
-    index_t index0;            // counters of the classifier
-    index_t index1;
-    bit<1> sampled;
-    bit<32> check;             // the fragment with the fingerprint
 }
 
 // What the header checksum must give up, complemented, so that adding it subtracts (RFC 1624).

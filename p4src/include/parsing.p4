@@ -159,3 +159,25 @@ control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
         pkt.emit(hdr);
     }
 }
+
+control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
+                        in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
+    Deparsing() deparsing;
+    Mirror() mirror;
+
+    apply {
+        if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
+            mirror.emit<continued_h>(meta.session, { meta.kind });
+        }
+        deparsing.apply(pkt, hdr, meta);
+    }
+}
+
+control EgressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
+                       in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
+    Deparsing() deparsing;
+
+    apply {
+        deparsing.apply(pkt, hdr, meta);
+    }
+}

@@ -19,10 +19,10 @@ control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
     table layer2_length {
         key = { hdr.vlan[0].isValid() : exact; hdr.vlan[1].isValid() : exact; }
         actions = { in_front; }
-        const default_action = in_front(27);
+        const default_action = in_front(BRIDGE_BYTES + 14);
         const entries = {
-            (true, false) : in_front(31);
-            (true, true) : in_front(35);
+            (true, false) : in_front(BRIDGE_BYTES + 18);
+            (true, true) : in_front(BRIDGE_BYTES + 22);
         }
         size = 2;
     }

@@ -6,8 +6,7 @@
 typedef bit<48> mac_t;
 typedef bit<16> word_t;      // hash word of a bucket array, as far as indexes need it
 typedef bit<16> index_t;     // bucket or counter of a register that holds both groups
-typedef bit<2> hierarchy_t;  // 0 non-sampled LL, 1 sampled LL, 2 HL candidate, 3 HH candidate
-typedef bit<3> mark_t;       // timestamp bit, then hierarchy: what travels with a packet
+typedef bit<3> mark_t;       // timestamp bit, then ChameleMon's hierarchy: what travels with a packet
 
 // What a packet does to a register. Ordinary packets record; collection packets do the rest, one
 // at a time.

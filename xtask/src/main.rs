@@ -67,13 +67,13 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
-    /// Compile the P4 edge switch for Tofino and print what it takes beside the published figures
+    /// Compile all P4 programs for Tofino and print what each takes, ChameleMon's beside the published figures
     ///
     /// Where p4c (with its Tofino backend) or bf-p4c is on the path; elsewhere it says that it skipped. What is
     /// compiled goes to target/p4.
     P4 {
-        /// Only variants whose name contains this
-        #[arg(long, value_name = "NAME")]
+        /// Only this system's program, or only variants whose name contains this
+        #[arg(long, value_name = "SYSTEM")]
         only: Option<String>,
         /// Write the figures to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]

@@ -1,5 +1,4 @@
-//! Collection through the data plane: packets that the switch's CPU sends into `p4src/edge.p4`,
-//! which go round inside the switch, read one element of a register on each pass, and come back
+//! Collection through the data plane: packets that the switch's CPU sends into the program, which go round inside the switch, read one element of a register on each pass, and come back
 //! full.
 //!
 //! A [`Gathering`] knows which elements of which source are there, sends requests for the missing
@@ -7,9 +6,6 @@
 //! once everything is there, [`Clearing`] does, and knows when that is done.
 
 use std::collections::BTreeMap;
-
-use calumma_chamelemon::Layout;
-use calumma_sketch::Arithmetic;
 
 /// Ethernet type of collection packets: IEEE 802, for local use.
 pub const ETHER_TYPE: u16 = 0x88B5;
@@ -27,78 +23,45 @@ const MTU: usize = 1514;
 /// and a lost one costs little.
 const RUN: u32 = 4096;
 
-/// What is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    /// A counter array of the flow classifier: 0 or 1.
-    Classifier(u8),
-    /// A bucket array of the upstream flow encoder: 0 to 2.
-    Upstream(u8),
-    /// A bucket array of the downstream flow encoder: 0 to 2.
-    Downstream(u8),
+/// What is collected: registers that are read element by element, one element of each on a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its number in the program.
+    pub number: u8,
+    /// Its registers, in the order of an element's words. Each holds two groups, that of timestamp bit
+    /// 1 behind that of bit 0.
+    pub registers: Vec<String>,
+    /// Elements of one group.
+    pub elements: u32,
+    /// What a packet takes along on each pass.
+    pub record: Record,
 }
 
-impl Source {
-    /// Every source.
-    pub const ALL: [Source; 8] = [
-        Source::Classifier(0),
-        Source::Classifier(1),
-        Source::Upstream(0),
-        Source::Upstream(1),
-        Source::Upstream(2),
-        Source::Downstream(0),
-        Source::Downstream(1),
-        Source::Downstream(2),
-    ];
+/// What a collection packet takes along of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// One word of 16 bits.
+    Counter,
+    /// So many words of 32 bits.
+    Words(usize),
+    /// So many pairs of words of 32 bits, of which it takes the first ones on one way through the
+    /// registers and the second ones on another.
+    Pairs(usize),
+}
 
-    /// Those of the ingress side, in the order of a group.
-    pub const INGRESS: [Source; 5] = [
-        Source::Classifier(0),
-        Source::Classifier(1),
-        Source::Upstream(0),
-        Source::Upstream(1),
-        Source::Upstream(2),
-    ];
-
-    /// Those of the egress side.
-    pub const EGRESS: [Source; 3] =
-        [Source::Downstream(0), Source::Downstream(1), Source::Downstream(2)];
-
-    fn number(self) -> u8 {
+impl Record {
+    fn bytes(self) -> usize {
         match self {
-            Source::Classifier(array) => array,
-            Source::Upstream(array) => 2 + array,
-            Source::Downstream(array) => 5 + array,
-        }
-    }
-
-    fn from_number(number: u8) -> Option<Source> {
-        Source::ALL.get(usize::from(number)).copied()
-    }
-
-    /// Elements of one group.
-    pub fn elements(self, layout: &Layout) -> u32 {
-        match self {
-            Source::Classifier(array) => layout.classifier[usize::from(array)].counters,
-            Source::Upstream(_) => layout.upstream_buckets,
-            Source::Downstream(_) => layout.downstream_buckets,
-        }
-    }
-
-    /// Bytes of a record.
-    fn record(self, arithmetic: Arithmetic) -> usize {
-        match (self, arithmetic) {
-            (Source::Classifier(_), _) => 2,
-            (_, Arithmetic::Prime) => 20,
-            (_, Arithmetic::Wrapping) => 16,
+            Record::Counter => 2,
+            Record::Words(words) | Record::Pairs(words) => 4 * words,
         }
     }
 
     /// The accesses that together read an element.
-    fn reads(self, arithmetic: Arithmetic) -> &'static [Access] {
-        match (self, arithmetic) {
-            (Source::Classifier(_), _) | (_, Arithmetic::Prime) => &[Access::Read],
-            (_, Arithmetic::Wrapping) => &[Access::Read, Access::ReadSecond],
+    fn reads(self) -> &'static [Access] {
+        match self {
+            Record::Counter | Record::Words(_) => &[Access::Read],
+            Record::Pairs(_) => &[Access::Read, Access::ReadSecond],
         }
     }
 }
@@ -121,21 +84,16 @@ pub enum ReportError {
     /// Shorter than its headers or records say.
     #[error("a collection packet of {0} bytes is too short for what it says it holds")]
     Truncated(usize),
-    /// Numbers that no request has.
-    #[error("a collection packet of source {source_number} with access {access}")]
-    Unknown {
-        /// Its source.
-        source_number: u8,
-        /// Its access.
-        access: u8,
-    },
+    /// An access that no request has.
+    #[error("a collection packet with access {0}")]
+    Unknown(u8),
 }
 
 /// The group of one epoch as it is gathered from one source.
 #[derive(Debug)]
 pub struct Gathering {
-    source: Source,
-    arithmetic: Arithmetic,
+    source: u8,
+    record: Record,
     /// First element of the group in the register.
     first: u32,
     elements: u32,
@@ -146,12 +104,12 @@ pub struct Gathering {
 
 impl Gathering {
     /// Gathers the group of timestamp bit `bit`; `request` tells its reports from those of others.
-    pub fn new(layout: &Layout, source: Source, bit: u32, request: u32) -> Gathering {
-        let elements = source.elements(layout);
-        let reads = source.reads(layout.arithmetic).iter();
+    pub fn new(source: &Source, bit: u32, request: u32) -> Gathering {
+        let Source { number, elements, record, .. } = *source;
+        let reads = record.reads().iter();
         Gathering {
-            source,
-            arithmetic: layout.arithmetic,
+            source: number,
+            record,
             first: bit * elements,
             elements,
             request,
@@ -167,7 +125,7 @@ impl Gathering {
             for (first, length) in runs(parts) {
                 let (source, request) = (self.source, self.request);
                 let first = self.first + first;
-                out.push(packet(source, self.arithmetic, access, first, length, request));
+                out.push(packet(source, self.record, access, first, length, request));
             }
         }
         out
@@ -184,7 +142,7 @@ impl Gathering {
         if (source, request) != (self.source, self.request) {
             return Ok(false);
         }
-        let size = source.record(self.arithmetic);
+        let size = self.record.bytes();
         let records = packet.get(FRONT..FRONT + report.records * size);
         let records = records.ok_or(ReportError::Truncated(packet.len()))?;
         // The newest record is in front: that of the element before `next`.
@@ -226,8 +184,8 @@ impl Gathering {
 /// The group of one epoch as it is cleared in one source.
 #[derive(Debug)]
 pub struct Clearing {
-    source: Source,
-    arithmetic: Arithmetic,
+    source: u8,
+    record: Record,
     request: u32,
     /// First element and length of the runs that are not known to be cleared.
     left: Vec<(u32, u32)>,
@@ -235,19 +193,19 @@ pub struct Clearing {
 
 impl Clearing {
     /// Clears the group of timestamp bit `bit`; `request` tells its reports from those of others.
-    pub fn new(layout: &Layout, source: Source, bit: u32, request: u32) -> Clearing {
-        let elements = source.elements(layout);
+    pub fn new(source: &Source, bit: u32, request: u32) -> Clearing {
+        let Source { number, elements, record, .. } = *source;
         let first = bit * elements;
         let left = cut(0, elements).map(|(at, length)| (first + at, length)).collect();
-        Clearing { source, arithmetic: layout.arithmetic, request, left }
+        Clearing { source: number, record, request, left }
     }
 
     /// Packets that clear what is not known to be cleared. A packet that was sent before does no
     /// harm: the switch works on them in order.
     pub fn requests(&self) -> Vec<Vec<u8>> {
-        let Clearing { source, arithmetic, request, .. } = *self;
+        let Clearing { source, record, request, .. } = *self;
         let packet =
-            |&(first, length)| packet(source, arithmetic, Access::Clear, first, length, request);
+            |&(first, length)| packet(source, record, Access::Clear, first, length, request);
         self.left.iter().map(packet).collect()
     }
 
@@ -276,7 +234,7 @@ impl Clearing {
 
 /// What a report says in its header.
 struct Report {
-    source: Source,
+    source: u8,
     access: Access,
     next: u32,
     left: u16,
@@ -293,14 +251,12 @@ impl Report {
         if ether_type != ETHER_TYPE {
             return Err(ReportError::EtherType(ether_type));
         }
-        let (source_number, access) = (front[14], front[15] & 7);
-        let unknown = ReportError::Unknown { source_number, access };
-        let source = Source::from_number(source_number).ok_or(unknown)?;
-        let access = match access {
+        let source = front[14];
+        let access = match front[15] & 7 {
             2 => Access::Read,
             3 => Access::ReadSecond,
             4 => Access::Clear,
-            _ => return Err(unknown),
+            other => return Err(ReportError::Unknown(other)),
         };
         let (room, limit) = (word(20), word(22));
         Ok(Report {
@@ -316,17 +272,17 @@ impl Report {
 
 /// A packet that accesses `length` elements from `first` on.
 fn packet(
-    source: Source,
-    arithmetic: Arithmetic,
+    source: u8,
+    record: Record,
     access: Access,
     first: u32,
     length: u32,
     request: u32,
 ) -> Vec<u8> {
-    let limit = ((MTU - FRONT) / source.record(arithmetic)) as u16;
+    let limit = ((MTU - FRONT) / record.bytes()) as u16;
     let mut out = vec![0; 12];
     out.extend_from_slice(&ETHER_TYPE.to_be_bytes());
-    out.extend_from_slice(&[source.number(), access as u8]);
+    out.extend_from_slice(&[source, access as u8]);
     // Group and element together fill the 16 bits of an index.
     out.extend_from_slice(&(first as u16).to_be_bytes());
     out.extend_from_slice(&(length as u16).to_be_bytes());
@@ -368,10 +324,13 @@ mod tests {
 
     use super::*;
 
+    fn source(number: u8, elements: u32, record: Record) -> Source {
+        Source { number, registers: Vec::new(), elements, record }
+    }
+
     #[test]
     fn missing_elements_are_asked_for_in_runs() {
-        let layout = Layout::default();
-        let mut gathering = Gathering::new(&layout, Source::Upstream(1), 1, 7);
+        let mut gathering = Gathering::new(&source(3, 4096, Record::Words(5)), 1, 7);
         assert_eq!(gathering.requests().len(), 1);
         // A report of the elements 4096 to 4098 of the register, the newest first.
         let mut report = vec![0; 12];
@@ -389,8 +348,7 @@ mod tests {
 
     #[test]
     fn a_group_is_cleared_once_the_end_of_each_run_is_reported() {
-        let layout = Layout::default();
-        let mut clearing = Clearing::new(&layout, Source::Classifier(0), 1, 9);
+        let mut clearing = Clearing::new(&source(0, 32768, Record::Counter), 1, 9);
         let requests = clearing.requests();
         assert_eq!(requests.len(), 8, "32768 counters in runs of {RUN}");
         // On its way back, a request names the element behind its last and has none left.
@@ -412,9 +370,9 @@ mod tests {
             if let Some(place) = bytes.get_mut(12..14) {
                 place.copy_from_slice(&ETHER_TYPE.to_be_bytes());
             }
-            let mut gathering = Gathering::new(&Layout::default(), Source::Classifier(0), 0, 0);
+            let mut gathering = Gathering::new(&source(0, 32768, Record::Counter), 0, 0);
             let _ = gathering.take(&bytes);
-            let mut clearing = Clearing::new(&Layout::default(), Source::Upstream(0), 0, 0);
+            let mut clearing = Clearing::new(&source(2, 4096, Record::Words(5)), 0, 0);
             let _ = clearing.take(&bytes);
         }
     }

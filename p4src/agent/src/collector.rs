@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::ClientError;
-use calumma_chamelemon::Layout;
 use calumma_interface::{MAX_FRAME, Plug};
-use calumma_sketch::Arithmetic;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::collection::{Clearing, Gathering, ReportError, Source};
@@ -32,7 +30,6 @@ pub enum Way {
 pub struct Collector {
     driver: Driver,
     way: Way,
-    layout: Layout,
     requests: u32,
     figures: Arc<Figures>,
 }
@@ -73,11 +70,11 @@ impl Exchange for Clearing {
 }
 
 impl Collector {
-    /// A collector for a switch of that layout.
-    pub fn new(driver: Driver, way: Way, layout: Layout, figures: Arc<Figures>) -> Collector {
+    /// A collector for that switch.
+    pub fn new(driver: Driver, way: Way, figures: Arc<Figures>) -> Collector {
         // Another start than last time, so that a late report of an earlier run is told apart.
         let requests = std::process::id() << 16;
-        Collector { driver, way, layout, requests, figures }
+        Collector { driver, way, requests, figures }
     }
 
     /// The way, for the next collector.
@@ -98,20 +95,20 @@ impl Collector {
         match &mut self.way {
             Way::Packets { port, retry } => {
                 let mut gatherings = Vec::with_capacity(sources.len());
-                for &source in sources {
+                for source in sources {
                     self.requests = self.requests.wrapping_add(1);
-                    gatherings.push(Gathering::new(&self.layout, source, bit, self.requests));
+                    gatherings.push(Gathering::new(source, bit, self.requests));
                 }
                 exchange(&mut **port, *retry, &mut gatherings, until, &self.figures);
                 Ok(gatherings.iter().map(Gathering::words).collect())
             }
             Way::Registers => {
                 let mut all = Vec::with_capacity(sources.len());
-                for &source in sources {
+                for source in sources {
                     if Instant::now() > until {
                         return Ok(None);
                     }
-                    all.push(read(&self.driver, &self.layout, source, bit)?);
+                    all.push(read(&self.driver, source, bit)?);
                 }
                 Ok(Some(all))
             }
@@ -131,18 +128,18 @@ impl Collector {
         match &mut self.way {
             Way::Packets { port, retry } => {
                 let mut clearings = Vec::with_capacity(sources.len());
-                for &source in sources {
+                for source in sources {
                     self.requests = self.requests.wrapping_add(1);
-                    clearings.push(Clearing::new(&self.layout, source, bit, self.requests));
+                    clearings.push(Clearing::new(source, bit, self.requests));
                 }
                 exchange(&mut **port, *retry, &mut clearings, until, &self.figures);
                 Ok(clearings.iter().all(Clearing::is_complete))
             }
             Way::Registers => {
-                for &source in sources {
-                    let range = range(&self.layout, source, bit);
-                    for register in registers(source, self.layout.arithmetic) {
-                        self.driver.clear_elements(&register, range.clone())?;
+                for source in sources {
+                    let range = range(source, bit);
+                    for register in &source.registers {
+                        self.driver.clear_elements(register, range.clone())?;
                     }
                 }
                 Ok(Instant::now() < until)
@@ -151,15 +148,13 @@ impl Collector {
     }
 }
 
-/// Clears both groups of all sources, whatever they hold.
+/// Clears both groups of the sources, whatever they hold.
 ///
 /// # Errors
 /// When the driver refuses.
-pub fn clear_all(driver: &Driver, layout: &Layout) -> Result<(), ClientError> {
-    for source in Source::ALL {
-        for register in registers(source, layout.arithmetic) {
-            driver.clear(&register)?;
-        }
+pub fn clear_all(driver: &Driver, sources: &[Source]) -> Result<(), ClientError> {
+    for register in sources.iter().flat_map(|source| &source.registers) {
+        driver.clear(register)?;
     }
     Ok(())
 }
@@ -217,45 +212,19 @@ fn wait(port: &dyn Plug, most: Duration) {
 }
 
 /// The elements of a group in a source's registers.
-fn range(layout: &Layout, source: Source, bit: u32) -> Range<u32> {
-    let elements = source.elements(layout);
-    bit * elements..(bit + 1) * elements
+fn range(source: &Source, bit: u32) -> Range<u32> {
+    bit * source.elements..(bit + 1) * source.elements
 }
 
 /// The words of a group, read through the driver.
-fn read(
-    driver: &Driver,
-    layout: &Layout,
-    source: Source,
-    bit: u32,
-) -> Result<Vec<u32>, ClientError> {
-    let range = range(layout, source, bit);
+fn read(driver: &Driver, source: &Source, bit: u32) -> Result<Vec<u32>, ClientError> {
+    let range = range(source, bit);
     let mut columns = Vec::new();
-    for register in registers(source, layout.arithmetic) {
-        columns.push(driver.elements(&register, range.clone())?);
+    for register in &source.registers {
+        columns.push(driver.elements(register, range.clone())?);
     }
     let element = |at: usize| {
         columns.iter().flat_map(move |column| column[at].iter().map(|&word| word as u32))
     };
     Ok((0..range.len()).flat_map(element).collect())
-}
-
-/// The registers of a source, in the order of an element's words.
-pub fn registers(source: Source, arithmetic: Arithmetic) -> Vec<String> {
-    let (encoder, array) = match source {
-        Source::Classifier(level) => {
-            return vec![format!("Ingress.classifier.level{level}.counters")];
-        }
-        Source::Upstream(array) => ("Ingress.upstream", array),
-        Source::Downstream(array) => ("Egress.downstream", array),
-    };
-    let names: &[&str] = match arithmetic {
-        Arithmetic::Prime => {
-            &["fragment0.sums", "fragment1.sums", "fragment2.sums", "fragment3.sums", "counts"]
-        }
-        Arithmetic::Wrapping => {
-            &["fragments01.sums", "fragments23.sums", "fragments45.sums", "fragment6_count.sums"]
-        }
-    };
-    names.iter().map(|name| format!("{encoder}.array{array}.{name}")).collect()
 }

@@ -16,8 +16,11 @@ use crate::routes::{self, RouteConfig};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The edge's name, by which the controller knows it.
+    /// The switch's name, by which the controller knows it.
     pub name: String,
+    /// Its role in the network.
+    #[serde(default)]
+    pub role: NodeRole,
     /// The controller's address, host and port.
     pub controller: String,
     /// The switch's driver.
@@ -40,6 +43,26 @@ pub struct Config {
     /// Where packets go that no port has a peer for.
     #[serde(default, rename = "route")]
     pub routes: Vec<RouteConfig>,
+}
+
+/// What a switch does in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeRole {
+    /// Packets enter and leave the network here.
+    #[default]
+    Edge,
+    /// All ports face the fabric.
+    Transit,
+}
+
+impl From<NodeRole> for calumma_wire::Role {
+    fn from(role: NodeRole) -> Self {
+        match role {
+            NodeRole::Edge => Self::Edge,
+            NodeRole::Transit => Self::Transit,
+        }
+    }
 }
 
 /// The switch's driver.
@@ -254,7 +277,7 @@ impl Config {
 
     fn problem(&self) -> Option<String> {
         if self.name.is_empty() || self.name.len() > calumma_wire::MAX_NAME_BYTES {
-            return Some("name: an edge's name has 1 to 64 bytes".to_owned());
+            return Some("name: a switch's name has 1 to 64 bytes".to_owned());
         }
         if self.carrier.dscp > 63 {
             return Some(format!("carrier.dscp = {}: a DSCP is 0 to 63", self.carrier.dscp));
@@ -267,11 +290,19 @@ impl Config {
                     .to_owned(),
             );
         }
+        let is_transit = self.role == NodeRole::Transit;
         let mut numbers = HashSet::from([collection.cpu_port, collection.recirculation_port]);
         for port in &self.ports {
             if !numbers.insert(port.number) {
                 return Some(format!(
                     "port {}: named twice, or the CPU or recirculation port",
+                    port.number
+                ));
+            }
+            if is_transit && port.role == Role::Host {
+                return Some(format!(
+                    "port {}: a transit switch has no port that faces hosts; set role = \"edge\" for the \
+                     switch, or role = \"fabric\" for the port",
                     port.number
                 ));
             }
@@ -283,7 +314,7 @@ impl Config {
                         port.number
                     ));
                 }
-                Some(peer) if peer.role == port.role => {
+                Some(peer) if peer.role == port.role && !is_transit => {
                     return Some(format!(
                         "port {}: its peer {number} has the same role; one of them must face hosts, \
                          the other the fabric",
@@ -304,6 +335,7 @@ impl Config {
     pub fn following(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let kept = Self {
             name: self.name.clone(),
+            role: self.role,
             controller: self.controller.clone(),
             driver: self.driver.clone(),
             collection: self.collection.clone(),
@@ -312,6 +344,7 @@ impl Config {
         };
         let fixed = [
             ("name", self.name != new.name),
+            ("role", self.role != new.role),
             ("controller", self.controller != new.controller),
             ("[driver]", self.driver != new.driver),
             ("[collection]", self.collection != new.collection),
@@ -378,6 +411,18 @@ mod tests {
         assert!(long.contains("at most 64 bits"), "{long}");
         let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();
         assert!(missing.to_string().contains("--config"));
+    }
+
+    #[test]
+    fn all_ports_of_a_transit_switch_face_the_fabric() {
+        let transit = PAIR.replace("name = \"e2\"", "name = \"s1\"\nrole = \"transit\"");
+        let host = problem(&transit);
+        assert!(host.contains("port 1: a transit switch has no port that faces hosts"), "{host}");
+        let all_fabric = transit.replace("\"host\"", "\"fabric\"");
+        let config = Config::parse(&all_fabric, "switchd.toml").unwrap();
+        assert_eq!((config.role, config.ports[0].peer), (NodeRole::Transit, Some(2)));
+        let edge = Config::parse(PAIR, "switchd.toml").unwrap();
+        assert_eq!((edge.role, edge.following(&config).1), (NodeRole::Edge, vec!["name", "role"]));
     }
 
     #[test]

@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use calumma_chamelemon::frames::{self, Defects, EgressSide, IngressSide, SwitchSession};
 use calumma_interface::Interface;
 use calumma_switch_host::{Conversation, Identity, MOST_HELD, Signals, Supervisor, unix_ns};
-use calumma_wire::{Marking, Role, SwitchKind};
+use calumma_wire::{Marking, SwitchKind, SystemId};
 use tracing::{error, info, warn};
 
 use crate::collector::Way;
@@ -18,6 +17,7 @@ use crate::config::{Config, Method};
 use crate::gatherer::Part;
 use crate::measuring::Measuring;
 use crate::metrics::{self, Glance, Shown};
+use crate::system::{Setup, System};
 
 /// How often the daemon looks after everything.
 const TICK: Duration = Duration::from_millis(1);
@@ -29,16 +29,16 @@ const FINISH: Duration = Duration::from_secs(1);
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs the daemon by the configuration at `path` until it is told to stop by SIGINT or SIGTERM. On
-/// SIGHUP it reads the file again.
+/// SIGHUP it reads the file again. It offers the controller those of `systems` that its role can run.
 ///
 /// # Errors
 /// At the start, when there is no driver, another program, no CPU port, or no room in a table. What
 /// goes wrong later is logged and tried again.
-pub fn run(path: &Path) -> anyhow::Result<()> {
+pub fn run(systems: &'static [&'static dyn System], path: &Path) -> anyhow::Result<()> {
     let signals = Signals::catch().context("handlers for SIGINT, SIGTERM and SIGHUP")?;
     let config = Config::load(path)?;
     let way = way(&config)?;
-    run_by(config, path, way, &signals)
+    run_by(systems, config, path, way, &signals)
 }
 
 /// As [`run`], with a configuration that has been read, another way for groups to come out of the
@@ -46,7 +46,13 @@ pub fn run(path: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyhow::Result<()> {
+pub fn run_by(
+    systems: &'static [&'static dyn System],
+    config: Config,
+    path: &Path,
+    way: Way,
+    signals: &Signals,
+) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("driver")
@@ -55,7 +61,7 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
         .context("the runtime of the driver's connection")?;
     let identity = Identity {
         node: config.name.clone(),
-        role: Role::Edge,
+        role: config.role.into(),
         kind: SwitchKind::Tofino,
         program: format!(
             "{} by calumma-switchd {}",
@@ -67,7 +73,8 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
     let mut conversation = Conversation::new(identity, config.controller.clone(), MOST_HELD);
     let listen = config.metrics.listen;
     let shown = Arc::new(Shown::new(Arc::default()));
-    let mut measuring = Measuring::new(config, Arc::new(runtime), way, shown.figures.clone())?;
+    let mut measuring =
+        Measuring::new(systems, config, Arc::new(runtime), way, shown.figures.clone())?;
     if let Some(listen) = listen {
         metrics::serve(listen, shown.clone())?;
     }
@@ -77,12 +84,12 @@ pub fn run_by(config: Config, path: &Path, way: Way, signals: &Signals) -> anyho
     supervisor.ready();
     while !signals.stop.load(Ordering::Relaxed) {
         conversation.step(unix_ns(), &mut measuring);
-        if let Some(problem) = measuring.poll() {
+        while let Some((system, problem)) = measuring.poll() {
             let epoch = conversation.session().map_or(0, |session| session.first_epoch);
-            conversation.decline(frames::ID, epoch, &problem);
+            conversation.decline(system, epoch, &problem);
         }
         while let Some(part) = measuring.finished() {
-            deliver(&mut conversation, measuring.session(), part);
+            deliver(&mut conversation, measuring.running(), part);
         }
         reload.follow(&mut measuring, &supervisor);
         conversation.flush();
@@ -155,33 +162,16 @@ fn way(config: &Config) -> anyhow::Result<Way> {
     })
 }
 
-fn deliver(conversation: &mut Conversation, session: Option<&SwitchSession>, part: Part) {
-    let Some(session) = session else { return };
+fn deliver(conversation: &mut Conversation, running: Option<(SystemId, &dyn Setup)>, part: Part) {
+    let Some((system, setup)) = running else { return };
     match part {
-        Part::Ingress { epoch, attention, stall_ns, packets, classifier, upstream, totals } => {
-            let side = IngressSide {
-                epoch,
-                attention: &attention,
-                defects: Defects { stall_ns, ..Defects::default() },
-                packets,
-                classifier: &classifier,
-                upstream: &upstream,
-            };
-            let (side, _) = session.ingress(&side);
-            conversation.side_with_totals(side, totals);
-        }
-        Part::Egress { epoch, attention, stall_ns, foreign_packets, packets, downstream } => {
-            let side = EgressSide {
-                epoch,
-                attention: &attention,
-                defects: Defects { stall_ns, foreign_packets, ..Defects::default() },
-                packets,
-                downstream: &downstream,
-            };
-            conversation.side(side.to_wire());
-        }
+        Part::Side { closed, words, totals } => match (setup.side(&closed, &words), totals) {
+            (Ok(side), Some(totals)) => drop(conversation.side_with_totals(side, totals)),
+            (Ok(side), None) => drop(conversation.side(side)),
+            (Err(problem), _) => error!(closed.epoch, "{problem}"),
+        },
         Part::Sealed { epoch, late_packets } => {
-            conversation.sealed(frames::ID, epoch, late_packets);
+            conversation.sealed(system, epoch, late_packets);
         }
     }
 }

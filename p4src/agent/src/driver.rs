@@ -11,7 +11,7 @@ use calumma_bfrt::{Client, ClientError, Info, InfoError, Options, Value};
 use prost::Message;
 use tokio::runtime::Runtime;
 
-use crate::entries::{Match, TableEntry};
+use crate::tables::{Match, TableEntry};
 
 /// A connection to the driver, bound to the program. Clones share it; each may be used by a thread
 /// of its own.

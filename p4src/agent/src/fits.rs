@@ -4,14 +4,11 @@
 //! Constants other than sizes can't be seen from outside.
 
 use calumma_bfrt::{Info, InfoError, Value};
-use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
-use calumma_sketch::{Arithmetic, HashFamily, HashKey};
 
-use crate::collection::Source;
-use crate::collector::registers;
 use crate::figures::{ENTERED, LEFT};
 use crate::pilot::{SET_TIMESTAMP, TIMESTAMP};
-use crate::{driver, entries, forwarding};
+use crate::system::Needs;
+use crate::{driver, forwarding};
 
 /// A program that the daemon can't drive.
 #[derive(Debug, thiserror::Error)]
@@ -19,73 +16,59 @@ pub enum Mismatch {
     /// Other sizes.
     #[error(
         "the program on the switch holds {found} elements in {register}, the controller's layout \
-         wants {wanted}: build the program with the constants that `calumma-switchd contract` writes \
-         for that layout"
+         wants {wanted}: {remedy}"
     )]
     Size {
         /// The register.
         register: String,
         /// Its elements, both groups.
         found: u64,
-        /// What the layout asks for.
+        /// What the controller asks for.
         wanted: u64,
+        /// What to do.
+        remedy: &'static str,
     },
-    /// Another arithmetic, or another program altogether.
-    #[error(
-        "the program on the switch is not this release's edge.p4 with {arithmetic:?} arithmetic: \
-         {problem}"
-    )]
+    /// Another way to build the program, or another program altogether.
+    #[error("the program on the switch is not this release's {program}: {problem}")]
     Program {
-        /// The layout's arithmetic.
-        arithmetic: Arithmetic,
+        /// What it should be.
+        program: String,
         /// What is missing.
         problem: InfoError,
     },
 }
 
-/// Checks that the program that `info` describes is built for the layout.
+/// Checks that the program that `info` describes has what is needed.
 ///
 /// # Errors
 /// The first thing that is not as it should be, and the remedy.
-pub fn check(info: &Info, layout: &Layout) -> Result<(), Mismatch> {
-    let missing = |problem| Mismatch::Program { arithmetic: layout.arithmetic, problem };
-    for source in Source::ALL {
-        for register in registers(source, layout.arithmetic) {
-            let table = info.table(&register).map_err(missing)?;
-            let wanted = 2 * u64::from(source.elements(layout));
+pub fn check(info: &Info, needs: &Needs) -> Result<(), Mismatch> {
+    let missing = |problem| Mismatch::Program { program: needs.program.clone(), problem };
+    for source in &needs.sources {
+        for register in &source.registers {
+            let table = info.table(register).map_err(missing)?;
+            let wanted = 2 * u64::from(source.elements);
             if table.size != wanted {
-                return Err(Mismatch::Size { register, found: table.size, wanted });
+                let (register, found, remedy) = (register.clone(), table.size, needs.remedy);
+                return Err(Mismatch::Size { register, found, wanted, remedy });
             }
             table.index_key(0).and_then(|_| table.zeros()).map_err(missing)?;
         }
     }
-    tables(info, layout).map_err(missing)
+    tables(info, needs).map_err(missing)
 }
 
 /// Names everything in tables and counters that the daemon does.
-fn tables(info: &Info, layout: &Layout) -> Result<(), InfoError> {
+fn tables(info: &Info, needs: &Needs) -> Result<(), InfoError> {
     for counter in [ENTERED, LEFT] {
         info.table(counter)?.index_key(0)?;
     }
     let timestamp = info.table(TIMESTAMP)?;
     timestamp.data(Some(SET_TIMESTAMP), &[("value", Value::Number(1))])?;
-    for table in entries::epoch_tables() {
-        info.table(&table)?;
+    for table in &needs.epoch_tables {
+        info.table(table)?;
     }
-    let buckets = layout.upstream_buckets.min(layout.downstream_buckets) / 4;
-    let attention = Attention {
-        t_h: 30,
-        t_l: 3,
-        sample_rate: SampleRate::ALL,
-        partition: Partition { hh: buckets, hl: buckets, ll: buckets },
-    };
-    // With buckets for every hierarchy, and without.
-    let bare = Attention { partition: Partition { hh: 0, hl: 0, ll: 0 }, ..attention };
-    let mut all = entries::secrets(&HashFamily::new(&HashKey::from_bytes([0; 32])));
-    for (epoch, attention) in [(0, attention), (1, attention), (2, bare)] {
-        all.extend(entries::epoch(layout, &attention, epoch));
-    }
-    for entry in &all {
+    for entry in &needs.entries {
         driver::numbered(info, entry)?;
     }
     forwarding::check(info)

@@ -10,7 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::collection::FRONT;
 use crate::config::{
-    AutoNegotiation, CarrierConfig, CollectionConfig, Config, DriverConfig, Fec, Method,
+    AutoNegotiation, CarrierConfig, CollectionConfig, Config, DriverConfig, Fec, Method, NodeRole,
     PortConfig, Role,
 };
 use crate::driver::{Driver, entry};
@@ -189,6 +189,7 @@ pub(crate) fn check(info: &Info) -> Result<(), InfoError> {
     let route = |to| ways.clone().map(|(via, discard)| RouteConfig { to, via, discard });
     let config = Config {
         name: String::new(),
+        role: NodeRole::Edge,
         controller: String::new(),
         driver: DriverConfig::default(),
         collection: CollectionConfig::default(),

@@ -1,4 +1,4 @@
-//! `calumma-switchd`: the control plane of a hardware edge switch.
+//! `calumma-switchd`: the control plane of a Tofino switch.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use calumma_bfrt::Info;
 use calumma_chamelemon::Layout;
+use calumma_switchd::chamelemon::{self, program};
 use calumma_switchd::config::Config;
-use calumma_switchd::{daemon, fits, program};
+use calumma_switchd::{SYSTEMS, daemon, fits};
 use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// The control plane of a hardware edge switch of Calumma: fills the tables of p4src/edge.p4 on a
-/// Tofino, keeps epochs on it, collects its sketches and sends them to the controller.
+/// The control plane of a Tofino switch of Calumma: fills the tables of its P4 program (p4src/edge.p4 for
+/// ChameleMon), keeps epochs on it, collects its sketches and sends them to the controller.
 ///
 /// The switch's driver must run with the program loaded. SIGHUP reads ports, routes and the carrier's
 /// DSCP again; the file's other parts want a restart.
@@ -39,16 +40,16 @@ struct RunArguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the constants that the P4 program is built with: generated/contract.p4 for the layout of
-    /// a controller's configuration, or for the default layout.
+    /// Print the constants that ChameleMon's P4 program is built with: chamelemon/generated/contract.p4
+    /// for the layout of a controller's configuration, or for the default layout.
     Contract {
         /// The controller's configuration (TOML), for its [layout].
         #[arg(long, value_name = "FILE")]
         controller: Option<PathBuf>,
     },
 
-    /// Say whether a compiled program is one that this daemon can drive, and built for the layout of a
-    /// controller's configuration, or for the default layout.
+    /// Say whether a compiled program is ChameleMon's as this daemon drives it, and built for the layout of
+    /// a controller's configuration, or for the default layout.
     Fits {
         /// What the compiler has written of the program's tables: bfrt.json (in Intel's SDE, bf-rt.json).
         #[arg(value_name = "FILE")]
@@ -92,7 +93,7 @@ fn run(path: &Path, check: bool) -> anyhow::Result<()> {
         println!("{}: a switch of {} ports", path.display(), config.ports.len());
         return Ok(());
     }
-    daemon::run(path)
+    daemon::run(&SYSTEMS, path)
 }
 
 fn contract(controller: Option<&Path>) -> anyhow::Result<()> {
@@ -106,10 +107,11 @@ fn contract(controller: Option<&Path>) -> anyhow::Result<()> {
 
 fn fits(description: &Path, controller: Option<&Path>) -> anyhow::Result<()> {
     let layout = layout_of(controller)?;
+    program::check(&layout)?;
     let place = || description.display().to_string();
     let text = std::fs::read(description).with_context(place)?;
     let info = Info::from_json(&[&text]).with_context(place)?;
-    fits::check(&info, &layout).with_context(place)?;
+    fits::check(&info, &chamelemon::needs(&layout)).with_context(place)?;
     println!("{}: fits", place());
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Measuring on one switch: what is to be measured, and the threads that do. A driver that goes is
 //! connected to anew, beside the conversation with the controller, and measuring goes on from there.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
@@ -8,11 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::{ClientError, Options};
-use calumma_chamelemon::frames::{self, SessionPlan, SwitchSession};
 use calumma_epoch::Timeline;
-use calumma_sketch::HashFamily;
 use calumma_switch_host::{Measurer, Session, SystemOffer, unix_ns};
-use calumma_wire::SystemId;
+use calumma_wire::{Role, SystemId, SystemSetup};
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
@@ -20,11 +19,13 @@ use crate::collector::{Collector, Way};
 use crate::config::Config;
 use crate::driver::Driver;
 use crate::figures::Figures;
-use crate::gatherer::{Channels, Gatherer, Part, Plans, lock, prepare_ns};
+use crate::gatherer::{Channels, Gatherer, Part, Run, lock, prepare_ns};
 use crate::pilot::Pilot;
-use crate::{collector, entries, fits, forwarding, program};
+use crate::system::{Plan, Setup, System};
+use crate::tables::TableEntry;
+use crate::{collector, fits, forwarding};
 
-/// Time to get a switch ready for a deployment: 1024 secrets, and registers cleared.
+/// Time to get a switch ready for a session: a thousand entries, and registers cleared.
 const SETUP_NS: u64 = 1_000_000_000;
 
 /// How long to wait before a driver that has gone is tried again.
@@ -32,12 +33,19 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Measuring {
+    systems: &'static [&'static dyn System],
     config: Config,
     runtime: Arc<Runtime>,
     driver: Option<Driver>,
+    /// The system whose program was loaded when the driver was connected to last, if it is one of ours.
+    loaded: Option<SystemId>,
     /// Here while no thread has it.
     way: Option<Way>,
-    session: Option<(SwitchSession, Plans)>,
+    running: Option<Running>,
+    /// The systems of the session that are not run, and why.
+    declined: Vec<(SystemId, String)>,
+    /// What the controller has not been told yet.
+    news: VecDeque<(SystemId, String)>,
     threads: Option<Threads>,
     preparing: Option<Receiver<Prepared>>,
     /// When to try again what went wrong.
@@ -47,6 +55,16 @@ pub(crate) struct Measuring {
     to_controller: Sender<Part>,
     parts: Receiver<Part>,
     figures: Arc<Figures>,
+}
+
+/// The system that a session has the switch run.
+struct Running {
+    id: SystemId,
+    run: Run,
+    /// What the controller has asked for.
+    session: Session,
+    /// The plan accepted last, and the epoch from which it holds.
+    holding: (Plan, u64),
 }
 
 /// The pilot and the gatherer of a session.
@@ -59,8 +77,8 @@ struct Threads {
 /// What becomes of getting a switch ready.
 struct Prepared {
     way: Way,
-    /// For what session.
-    plan: Option<SessionPlan>,
+    /// For what.
+    setup: Option<Arc<dyn Setup>>,
     driver: anyhow::Result<Driver>,
 }
 
@@ -70,6 +88,7 @@ impl Measuring {
     /// # Errors
     /// Without a driver or its program, or where a table is full.
     pub(crate) fn new(
+        systems: &'static [&'static dyn System],
         config: Config,
         runtime: Arc<Runtime>,
         way: Way,
@@ -80,11 +99,15 @@ impl Measuring {
         info!(edge = config.name, driver = config.driver.address, "forwarding");
         let (to_controller, parts) = channel();
         Ok(Measuring {
+            systems,
             config,
             runtime,
+            loaded: loaded(systems, &driver),
             driver: Some(driver),
             way: Some(way),
-            session: None,
+            running: None,
+            declined: Vec::new(),
+            news: VecDeque::new(),
             threads: None,
             preparing: None,
             retry_at: Instant::now(),
@@ -104,9 +127,9 @@ impl Measuring {
         self.driver.as_ref()
     }
 
-    /// What is measured by; none before the first session.
-    pub(crate) fn session(&self) -> Option<&SwitchSession> {
-        self.session.as_ref().map(|(session, _)| session)
+    /// The system that is run and what it measures by; none before the first session.
+    pub(crate) fn running(&self) -> Option<(SystemId, &dyn Setup)> {
+        self.running.as_ref().map(|running| (running.id, &*running.run.setup))
     }
 
     /// The next thing that is to be sent to the controller.
@@ -136,8 +159,13 @@ impl Measuring {
     }
 
     /// Begins what is to be measured and is not, and ends what has broken. Gives what keeps the
-    /// switch from measuring, once.
-    pub(crate) fn poll(&mut self) -> Option<String> {
+    /// switch from running a system, once.
+    pub(crate) fn poll(&mut self) -> Option<(SystemId, String)> {
+        self.look_after();
+        self.news.pop_front()
+    }
+
+    fn look_after(&mut self) {
         if let Some(Threads { stop, pilot, gatherer }) = &self.threads {
             // Without one the other is of no use. It may still wait for the driver.
             if pilot.is_finished() || gatherer.is_finished() {
@@ -150,40 +178,41 @@ impl Measuring {
             }
         }
         if let Some(preparing) = &self.preparing {
-            return match preparing.try_recv() {
+            match preparing.try_recv() {
                 Ok(prepared) => self.begin_measuring(prepared),
-                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Empty) => {}
                 // The thread is gone, and with it the way out of the switch.
                 Err(TryRecvError::Disconnected) => {
                     self.preparing = None;
-                    self.problem("the switch could not be got ready: restart the daemon".to_owned())
+                    let problem = "the switch could not be got ready: restart the daemon";
+                    self.problem(problem.to_owned());
                 }
-            };
+            }
+            return;
         }
-        let idle = self.driver.is_some() && self.session.is_none();
+        let idle = self.driver.is_some() && self.running.is_none();
         if self.threads.is_none() && !idle && Instant::now() >= self.retry_at {
             self.prepare();
         }
-        None
     }
 
-    /// Has a thread get the switch ready for the session, if there is one.
+    /// Has a thread get the switch ready for what it is to run, if anything.
     fn prepare(&mut self) {
         let Some(way) = self.way.take() else { return };
         let (config, runtime) = (self.config.clone(), self.runtime.clone());
         let driver = self.driver.clone();
-        let plan = self.session.as_ref().map(|(session, _)| session.plan().clone());
+        let setup = self.running.as_ref().map(|running| running.run.setup.clone());
         let (give, prepared) = channel();
         self.preparing = Some(prepared);
         std::thread::spawn(move || {
-            let driver = get_ready(&config, &runtime, driver, plan.as_ref());
-            let _ = give.send(Prepared { way, plan, driver });
+            let driver = get_ready(&config, &runtime, driver, setup.as_deref());
+            let _ = give.send(Prepared { way, setup, driver });
         });
     }
 
-    fn begin_measuring(&mut self, prepared: Prepared) -> Option<String> {
+    fn begin_measuring(&mut self, prepared: Prepared) {
         self.preparing = None;
-        let Prepared { way, plan, driver } = prepared;
+        let Prepared { way, setup, driver } = prepared;
         let driver = match driver {
             Ok(driver) => driver,
             Err(problem) => {
@@ -197,55 +226,48 @@ impl Measuring {
             self.figures.connections.add(1);
             info!(driver = self.config.driver.address, "the driver is back");
         }
+        self.loaded = loaded(self.systems, &driver);
         self.driver = Some(driver.clone());
         self.problem = None;
-        match (&self.session, plan) {
-            (Some((wanted, plans)), Some(plan)) if same(wanted.plan(), &plan) => {
-                let plans = plans.clone();
-                let collector =
-                    Collector::new(driver.clone(), way, plan.layout.clone(), self.figures.clone());
-                self.threads = Some(self.spawn(driver, collector, plan, plans));
+        match (&self.running, setup) {
+            (Some(Running { run, .. }), Some(setup)) if Arc::ptr_eq(&run.setup, &setup) => {
+                let run = run.clone();
+                let collector = Collector::new(driver.clone(), way, self.figures.clone());
+                self.threads = Some(self.spawn(driver, collector, run));
             }
             // The controller wants something else by now.
             _ => self.way = Some(way),
         }
-        None
     }
 
-    /// Says what is wrong; gives it where it was not wrong before.
-    fn problem(&mut self, problem: String) -> Option<String> {
+    /// Says what is wrong where it was not wrong before.
+    fn problem(&mut self, problem: String) {
         if self.problem.as_ref() == Some(&problem) {
-            return None;
+            return;
         }
         error!("{problem}; trying again");
         self.problem = Some(problem.clone());
-        Some(problem)
+        self.news.extend(self.running.as_ref().map(|running| (running.id, problem)));
     }
 
-    fn spawn(
-        &self,
-        driver: Driver,
-        collector: Collector,
-        mut plan: SessionPlan,
-        plans: Plans,
-    ) -> Threads {
-        let now_ns = unix_ns() + prepare_ns(&plan.clock);
-        plan.first_epoch = plan.first_epoch.max(plan.clock.epoch_at(now_ns) + 2);
+    fn spawn(&self, driver: Driver, collector: Collector, mut run: Run) -> Threads {
+        let now_ns = unix_ns() + prepare_ns(&run.clock);
+        run.first_epoch = run.first_epoch.max(run.clock.epoch_at(now_ns) + 2);
         let stop = Arc::new(AtomicBool::new(false));
         let (give_task, tasks) = channel();
         let (give_ready, ready) = channel();
         let pilot = Pilot {
             driver: driver.clone(),
-            clock: plan.clock,
-            first_epoch: plan.first_epoch,
+            role: self.role(),
+            clock: run.clock,
+            first_epoch: run.first_epoch,
             tasks: give_task,
             ready,
             parts: self.to_controller.clone(),
             figures: self.figures.clone(),
         };
         let channels = Channels { tasks, ready: give_ready, parts: self.to_controller.clone() };
-        let gatherer =
-            Gatherer::new(driver, collector, plan, plans, channels, self.figures.clone());
+        let gatherer = Gatherer::new(driver, collector, run, channels, self.figures.clone());
         let told = stop.clone();
         let pilot = std::thread::spawn(move || pilot.run(&told));
         let told = stop.clone();
@@ -275,56 +297,154 @@ impl Drop for Measuring {
     }
 }
 
-impl Measurer for Measuring {
-    fn systems(&self) -> Vec<SystemOffer> {
-        vec![SystemOffer { offer: frames::OFFER, held: true }]
+impl Measuring {
+    fn role(&self) -> Role {
+        self.config.role.into()
     }
 
-    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
-        let holding = self.session().map(|session| session.holding().encode());
-        holding.into_iter().map(|holding| (frames::ID, holding)).collect()
+    /// The systems that switches of this role can run.
+    fn offered(&self) -> impl Iterator<Item = &'static dyn System> {
+        let role = self.role();
+        self.systems.iter().copied().filter(move |system| system.roles().contains(&role))
     }
 
-    fn begin(&mut self, session: &Session) -> Result<(), String> {
-        let Some(setup) = session.setup_of(frames::ID) else {
-            self.end();
-            self.session = None;
+    /// Has a system run as the session says: on, where it runs so already, or from the session's first
+    /// epoch on.
+    fn measure(
+        &mut self,
+        system: &'static dyn System,
+        setup: &SystemSetup,
+        session: &Session,
+    ) -> Result<(), String> {
+        let id = system.id();
+        if let Some(running) = self.running.as_mut()
+            && running.id == id
+            && goes_on(id, &running.session, session)
+        {
+            if *running.holding.0 != *setup.plan {
+                running.run.setup.check(&setup.plan)?;
+                running.reconfigure(session.first_epoch, &setup.plan);
+            }
             return Ok(());
-        };
-        let Session { hash_key, clock, first_epoch, .. } = session;
-        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
-        program::check(&plan.layout).map_err(|problem| format!("{problem:#}"))?;
+        }
+        let plan = Plan::from(&*setup.plan);
+        let setup = system.setup(self.role(), session, setup)?;
         if let Some(driver) = &self.driver {
-            let fits = fits::check(driver.info(), &plan.layout);
-            fits.map_err(|problem| format!("{problem:#}"))?;
+            fits::check(driver.info(), &setup.needs()).map_err(|problem| problem.to_string())?;
         }
         self.end();
         // Of no use to whoever planned this session.
         while self.parts.try_recv().is_ok() {}
-        let plans = Arc::new(Mutex::new(Timeline::new(plan.attention)));
-        self.session = Some((SwitchSession::new(plan), plans));
+        let Session { clock, first_epoch, .. } = *session;
+        let plans = Arc::new(Mutex::new(Timeline::new(plan.clone())));
+        self.running = Some(Running {
+            id,
+            run: Run { setup, clock, first_epoch, plans },
+            session: session.clone(),
+            holding: (plan, first_epoch),
+        });
         self.retry_at = Instant::now();
         Ok(())
     }
 
-    fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
-        let session = self.session().ok_or("it is not measuring")?;
-        session.check(plan).map(drop)
+    /// Which of the systems of a session to run: the only one, or the one whose program is loaded. A
+    /// switch has one program at a time.
+    fn choose<'a>(
+        &self,
+        session: &'a Session,
+    ) -> Result<Option<(&'static dyn System, &'a SystemSetup)>, String> {
+        let asked = |system: &'static dyn System| Some((system, session.setup_of(system.id())?));
+        let asked: Vec<_> = self.offered().filter_map(asked).collect();
+        if let [] | [_] = asked[..] {
+            return Ok(asked.first().copied());
+        }
+        let is_loaded = |(system, _): &(&dyn System, _)| self.loaded == Some(system.id());
+        let chosen = asked.iter().copied().find(is_loaded).map(Some);
+        chosen.ok_or_else(|| {
+            let programs: Vec<_> = asked.iter().map(|(system, _)| system.program()).collect();
+            format!(
+                "a Tofino runs one P4 program at a time, and none of {} is loaded on this one",
+                programs.join(", ")
+            )
+        })
+    }
+}
+
+/// The system whose program the driver runs.
+fn loaded(systems: &[&dyn System], driver: &Driver) -> Option<SystemId> {
+    let loaded = systems.iter().find(|system| driver.info().table(system.landmark()).is_ok());
+    loaded.map(|system| system.id())
+}
+
+/// Whether what runs by one session for a system can go on in another.
+fn goes_on(id: SystemId, one: &Session, other: &Session) -> bool {
+    let fixed =
+        |session: &Session| session.setup_of(id).map(|setup| (setup.version, setup.setup.clone()));
+    let named = one.node_id.is_some() && other.node_id.is_some();
+    (!named || one.node_id == other.node_id)
+        && one.hash_key == other.hash_key
+        && one.clock == other.clock
+        && fixed(one) == fixed(other)
+}
+
+impl Measurer for Measuring {
+    fn systems(&self) -> Vec<SystemOffer> {
+        self.offered().map(System::offer).collect()
     }
 
-    fn reconfigure(&mut self, _: SystemId, epoch: u64, plan: &[u8]) {
-        let Some((session, plans)) = &mut self.session else { return };
-        let Ok(attention) = session.check(plan) else { return };
-        if let Err(problem) = lock(plans).change(epoch, attention) {
-            // Its sketches will say under what they were measured.
-            warn!("attention of epoch {epoch}: {problem}");
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
+        let holding = self.running.iter().filter_map(|running| {
+            let (plan, from_epoch) = &running.holding;
+            Some((running.id, running.run.setup.holding(plan, *from_epoch)?))
+        });
+        holding.collect()
+    }
+
+    fn begin(&mut self, session: &Session) -> Result<(), String> {
+        let chosen = self.choose(session)?;
+        if let Some((system, setup)) = chosen {
+            self.measure(system, setup, session)?;
+        } else {
+            self.end();
+            self.running = None;
         }
-        session.accept(epoch, attention);
+        let chosen = chosen.map(|(system, _)| system);
+        let others = self.offered().filter(|of| chosen.is_some_and(|run| run.id() != of.id()));
+        let others = others.filter(|of| session.setup_of(of.id()).is_some());
+        self.declined = others
+            .map(|other| {
+                let (run, of) = chosen.map_or(("", ""), |run| (run.program(), run.name()));
+                let reason = format!(
+                    "{} is not run here: a Tofino runs one P4 program at a time, and {run} is loaded, \
+                     which is {of}'s; load {} instead",
+                    other.name(),
+                    other.program()
+                );
+                (other.id(), reason)
+            })
+            .collect();
+        self.news = self.declined.clone().into();
+        Ok(())
+    }
+
+    fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {
+        if let Some((_, reason)) = self.declined.iter().find(|(id, _)| *id == system) {
+            return Err(reason.clone());
+        }
+        let running = self.running.as_ref().filter(|running| running.id == system);
+        running.ok_or("it is not measuring")?.run.setup.check(plan)
+    }
+
+    fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
+        let Some(running) = self.running.as_mut().filter(|running| running.id == system) else {
+            return;
+        };
+        running.reconfigure(epoch, plan);
     }
 
     fn lead_ns(&self) -> u64 {
         // A thread may be late.
-        let clock = self.session().map(|session| session.plan().clock);
+        let clock = self.running.as_ref().map(|running| running.run.clock);
         clock.map_or(0, |clock| prepare_ns(&clock)) + 2_000_000
     }
 
@@ -333,10 +453,15 @@ impl Measurer for Measuring {
     }
 }
 
-/// Whether two plans are of one session.
-fn same(one: &SessionPlan, other: &SessionPlan) -> bool {
-    (&one.layout, &one.hash_key, one.clock, one.first_epoch)
-        == (&other.layout, &other.hash_key, other.clock, other.first_epoch)
+impl Running {
+    fn reconfigure(&mut self, epoch: u64, plan: &[u8]) {
+        let plan = Plan::from(plan);
+        if let Err(problem) = lock(&self.run.plans).change(epoch, plan.clone()) {
+            // Its sketches will say under what they were measured.
+            warn!("plan of epoch {epoch}: {problem}");
+        }
+        self.holding = (plan, epoch);
+    }
 }
 
 /// Connects to the driver, where that is not done, and gets the switch ready for a session.
@@ -344,16 +469,17 @@ fn get_ready(
     config: &Config,
     runtime: &Arc<Runtime>,
     driver: Option<Driver>,
-    plan: Option<&SessionPlan>,
+    setup: Option<&dyn Setup>,
 ) -> anyhow::Result<Driver> {
     let driver = match driver {
         Some(driver) => driver,
         None => connect(config, runtime)?,
     };
-    if let Some(plan) = plan {
-        fits::check(driver.info(), &plan.layout)?;
-        fill(&driver, plan)?;
-        collector::clear_all(&driver, &plan.layout)?;
+    if let Some(setup) = setup {
+        let needs = setup.needs();
+        fits::check(driver.info(), &needs)?;
+        fill(&driver, &setup.fixed(), &needs.epoch_tables)?;
+        collector::clear_all(&driver, &needs.sources)?;
     }
     Ok(driver)
 }
@@ -371,16 +497,17 @@ fn connect(config: &Config, runtime: &Arc<Runtime>) -> Result<Driver, ClientErro
     Ok(driver)
 }
 
-/// Fills in the deployment's secret tables, and empties those of epochs.
-fn fill(driver: &Driver, plan: &SessionPlan) -> Result<(), ClientError> {
-    let secrets = driver.numbered(&entries::secrets(&HashFamily::new(&plan.hash_key)))?;
+/// Fills in the tables of a session, and empties those of epochs.
+fn fill(driver: &Driver, fixed: &[TableEntry], epoch_tables: &[String]) -> Result<(), ClientError> {
+    let wanted = driver.numbered(fixed)?;
+    let tables: BTreeSet<&str> = fixed.iter().map(|entry| &*entry.table).collect();
     let mut present = Vec::new();
-    for byte in 0..4 {
-        present.extend(driver.entries(&entries::secret_table(byte))?);
+    for table in tables {
+        present.extend(driver.entries(table)?);
     }
-    driver.change(&present, &secrets)?;
-    for table in entries::epoch_tables() {
-        driver.clear(&table)?;
+    driver.change(&present, &wanted)?;
+    for table in epoch_tables {
+        driver.clear(table)?;
     }
     Ok(())
 }

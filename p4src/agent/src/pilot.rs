@@ -1,5 +1,5 @@
-//! The thread that keeps the epochs on the switch: it flips the timestamp bit, opens and closes the
-//! downstream encoder of each bit, and says when a group is finished. All else, which takes longer,
+//! The thread that keeps the epochs on the switch: it flips the timestamp bit, opens and closes each
+//! bit's group to packets that leave, and says when a side is finished. All else, which takes longer,
 //! is for the [gatherer](crate::gatherer).
 
 use std::sync::Arc;
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Value};
-use calumma_chamelemon::Attention;
 use calumma_epoch::{Due, EpochClock, Event, Schedule, timestamp_bit};
 use calumma_switch_host::unix_ns;
+use calumma_wire::Role;
 use tracing::warn;
 
 use crate::driver::Driver;
 use crate::figures::{Figures, LEFT, cells};
 use crate::gatherer::{Part, Task};
+use crate::system::{Closed, Plan, side_at_flip, side_at_take};
 
 /// Longest sleep, so that a stop is seen soon.
 const NAP: Duration = Duration::from_millis(20);
@@ -25,16 +26,16 @@ const NAP: Duration = Duration::from_millis(20);
 pub(crate) const TIMESTAMP: &str = "Ingress.timestamp";
 pub(crate) const SET_TIMESTAMP: &str = "set_timestamp";
 
-/// Cells of the egress' packet counter: hierarchy 0, encoded, and of a hierarchy that has no buckets
-/// (or whose bit is closed).
+/// Cells of the egress' packet counter: of which the plan has nothing recorded, recorded, and those that
+/// found no way to be (or whose bit is closed).
 const CELLS: u32 = 3;
 
 /// A clean group and entries wait for this epoch.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) epoch: u64,
-    pub(crate) attention: Attention,
-    /// What lets the downstream encoder record packets of its bit.
+    pub(crate) plan: Plan,
+    /// What lets packets of its bit be recorded as they leave.
     pub(crate) gate: Vec<TableEntry>,
 }
 
@@ -43,15 +44,16 @@ pub(crate) struct Ready {
 struct Group {
     /// The epoch under way, unless it is not measured.
     measured: Option<Ready>,
-    /// The last epoch, and how many packets had found no buckets when it was closed.
+    /// The last epoch, and how many packets had not been recorded when it was closed.
     closed: Option<(u64, u64)>,
-    /// How many packets had found no buckets when the group was opened.
+    /// How many packets had not been recorded when the group was opened.
     opened: Option<u64>,
 }
 
 /// See the [module](self).
 pub(crate) struct Pilot {
     pub(crate) driver: Driver,
+    pub(crate) role: Role,
     pub(crate) clock: EpochClock,
     pub(crate) first_epoch: u64,
     pub(crate) tasks: Sender<Task>,
@@ -118,15 +120,24 @@ impl Pilot {
         self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &[("value", value)])?;
         let late_ns = unix_ns() - at_ns;
         let before = epoch - 1;
-        if let Some(ready) = &groups[timestamp_bit(before)].measured {
+        if let Some(side) = side_at_flip(self.role)
+            && let Some(ready) = &groups[timestamp_bit(before)].measured
+        {
             let stall_ns = if late_ns > self.clock.guards().flight_ns { late_ns } else { 0 };
-            let attention = ready.attention;
-            let _ = self.tasks.send(Task::Ingress { epoch: before, attention, stall_ns });
+            let plan = ready.plan.clone();
+            let _ = self.tasks.send(Task::Collect(Closed {
+                epoch: before,
+                side,
+                plan,
+                stall_ns,
+                unrecorded: 0,
+                foreign_packets: 0,
+            }));
         }
         Ok(())
     }
 
-    /// Closes the group of `epoch`; gives the packets counted by then.
+    /// Closes the group of `epoch`; gives the packets counted just before.
     fn take(
         &self,
         epoch: u64,
@@ -134,12 +145,12 @@ impl Pilot {
         groups: &mut [Group; 2],
         before: [u64; CELLS as usize],
     ) -> Result<[u64; CELLS as usize], ClientError> {
-        // While both groups are open, no packet comes late: one without buckets is foreign.
+        // Read while the group is still open: a packet that leaves between this and the closing is
+        // recorded, and one between the closing and any later reading would be in no count at all.
+        let counted = self.count()?;
+        // While both groups are open, no packet comes late: one that is not recorded is foreign.
         let both_open = groups[timestamp_bit(epoch + 1)].opened;
-        let foreign_packets = match both_open {
-            Some(opened) => self.count()?[2].saturating_sub(opened),
-            None => 0,
-        };
+        let foreign_packets = both_open.map_or(0, |opened| counted[2].saturating_sub(opened));
         let group = &mut groups[timestamp_bit(epoch)];
         let measured = group.measured.take();
         group.opened = None;
@@ -147,19 +158,16 @@ impl Pilot {
             self.driver.change(&ready.gate, &[])?;
         }
         let now_ns = unix_ns();
-        let counted = self.count()?;
         group.closed = Some((epoch, counted[2]));
-        let task = match measured {
-            Some(ready) => Task::Egress {
-                epoch,
-                attention: ready.attention,
-                unencoded: counted[0].saturating_sub(before[0]),
-                foreign_packets,
-                stall_ns: if now_ns >= self.clock.arm_time(epoch + 2) { now_ns - at_ns } else { 0 },
-            },
-            None => Task::Clear { epoch },
-        };
-        let _ = self.tasks.send(task);
+        let closed = measured.map(|ready| Closed {
+            epoch,
+            side: side_at_take(self.role),
+            plan: ready.plan,
+            stall_ns: if now_ns >= self.clock.arm_time(epoch + 2) { now_ns - at_ns } else { 0 },
+            unrecorded: counted[0].saturating_sub(before[0]),
+            foreign_packets,
+        });
+        let _ = self.tasks.send(Task::Finish { epoch, closed });
         Ok(counted)
     }
 

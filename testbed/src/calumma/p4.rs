@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use calumma_chamelemon::Layout;
-use calumma_switchd::program::{contract, defines};
+use calumma_switchd::chamelemon::program::{contract, defines};
 use calumma_tna::Program;
 
 /// Where the program lies.
@@ -14,7 +14,7 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../p4src");
 
 /// What it consists of; the constants of a layout are one of its files.
 const PARTS: [&str; 2] = ["edge.p4", "include"];
-const CONTRACT: &str = "include/generated/contract.p4";
+const CONTRACT: &str = "include/chamelemon/generated/contract.p4";
 
 /// Writes the program with the constants of `layout` into `folder`, which must exist. Gives its
 /// top-level file.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use calumma_chamelemon::Layout;
-use calumma_switchd::program::defines;
+use calumma_switchd::chamelemon::program::defines;
 
 use super::p4;
 use super::programs::{ADDRESS, Place, STOP_LIMIT};

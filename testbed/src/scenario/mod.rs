@@ -21,7 +21,7 @@ use calumma_controller::attention::Bounds;
 use calumma_controller::config::{AttentionSection, EpochSection};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashKey, KeyKind};
-use calumma_switchd::program;
+use calumma_switchd::chamelemon::program;
 use serde::Deserialize;
 
 pub use self::change::Change;

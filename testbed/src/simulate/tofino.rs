@@ -11,10 +11,10 @@ use calumma_edge::packet::Packet;
 use calumma_epoch::{Event, Schedule, Timeline, timestamp_bit};
 use calumma_plane::MarkedRun;
 use calumma_sketch::{HashFamily, WideKey};
-use calumma_switchd::collection::Source;
-use calumma_switchd::collector::registers;
-use calumma_switchd::entries::{self, Match, TableEntry};
-use calumma_switchd::sketches::{EgressSketches, IngressSketches};
+use calumma_switchd::chamelemon::sketches::{EgressSketches, IngressSketches};
+use calumma_switchd::chamelemon::{Source, entries};
+use calumma_switchd::hashes;
+use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, Switch};
 
 use super::edge::Finished;
@@ -146,7 +146,7 @@ impl Session {
     fn new(plan: &SessionPlan) -> Result<Self> {
         let SessionPlan { layout, hash_key, clock, first_epoch, attention } = plan;
         let mut switch = Switch::new(&p4::program(layout)?);
-        for entry in entries::secrets(&HashFamily::new(hash_key)) {
+        for entry in hashes::secrets(&HashFamily::new(hash_key)) {
             add(&mut switch, &entry)?;
         }
         for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {
@@ -257,12 +257,12 @@ impl Session {
     /// The words of a group, source by source.
     fn words(&self, sources: &[Source], bit: usize) -> Result<Vec<Vec<u32>>> {
         let words = |source: &Source| -> Result<Vec<u32>> {
-            let names = registers(*source, self.layout.arithmetic);
+            let source = source.of(&self.layout);
             let mut lanes = Vec::new();
-            for name in &names {
+            for name in &source.registers {
                 lanes.extend(self.switch.read_register_lanes(name)?);
             }
-            let elements = source.elements(&self.layout) as usize;
+            let elements = source.elements as usize;
             let group = bit * elements..(bit + 1) * elements;
             Ok(group.flat_map(|at| lanes.iter().map(move |lane| lane[at])).collect())
         };
@@ -271,11 +271,12 @@ impl Session {
 
     fn clear(&mut self, bit: usize) -> Result<()> {
         for source in Source::ALL {
-            let elements = source.elements(&self.layout) as usize;
-            for name in registers(source, self.layout.arithmetic) {
-                let lanes = self.switch.read_register_lanes(&name)?.len();
+            let source = source.of(&self.layout);
+            let elements = source.elements as usize;
+            for name in &source.registers {
+                let lanes = self.switch.read_register_lanes(name)?.len();
                 for at in bit * elements..(bit + 1) * elements {
-                    self.switch.write_register(&name, at, &[0, 0][..lanes])?;
+                    self.switch.write_register(name, at, &[0, 0][..lanes])?;
                 }
             }
         }

@@ -1,10 +1,11 @@
-//! `cargo xtask p4`: compiles the P4 edge switch for Tofino, in every variant, where a compiler is on the path, and
-//! prints what each takes beside the published figures.
+//! `cargo xtask p4`: compiles every P4 program in `p4src` for Tofino, in every variant, where a compiler is on the
+//! path, and prints what each takes, ChameleMon's beside the published figures.
 //!
 //! Nothing of a compiler is part of this repository, and none can be installed from a package registry: where there
 //! is none, that is said, and nothing fails.
 
 mod assembly;
+mod programs;
 mod resources;
 mod schema;
 mod table;
@@ -16,67 +17,33 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::shell::{self, cargo, found, run, step};
+use programs::{Program, Variant};
 use resources::Resources;
 
 /// Compilers for Tofino: the open one and Intel's, called alike.
 const COMPILERS: [&str; 2] = ["p4c", "bf-p4c"];
 
-/// A way to build `p4src/edge.p4`.
-struct Variant {
-    name: &'static str,
-    /// What the compiler calls the chip and its architecture.
-    target: &'static str,
-    arch: &'static str,
-    defines: &'static [&'static str],
-    /// Sizes of the sketches: counters of 8 bits, of 16 bits, buckets upstream and downstream.
-    sizes: Option<[u32; 4]>,
-}
-
 /// The chip that the model is of.
 const MODELLED: &str = "tofino";
 
-const WRAPPING: &[&str] = &["-DWRAPPING_ARITHMETIC=1"];
-
-/// The largest sketches that the indexes of 16 bits reach.
-const LARGEST: Option<[u32; 4]> = Some([32768, 32768, 8192, 8192]);
-
-const VARIANTS: [Variant; 8] = [
-    Variant { name: "prime", target: "tofino", arch: "tna", defines: &[], sizes: None },
-    Variant { name: "wrapping", target: "tofino", arch: "tna", defines: WRAPPING, sizes: None },
-    Variant { name: "prime-large", target: "tofino", arch: "tna", defines: &[], sizes: LARGEST },
-    Variant {
-        name: "wrapping-large",
-        target: "tofino",
-        arch: "tna",
-        defines: WRAPPING,
-        sizes: LARGEST,
-    },
-    Variant { name: "prime-2", target: "tofino2", arch: "t2na", defines: &[], sizes: None },
-    Variant { name: "wrapping-2", target: "tofino2", arch: "t2na", defines: WRAPPING, sizes: None },
-    Variant {
-        name: "prime-large-2",
-        target: "tofino2",
-        arch: "t2na",
-        defines: &[],
-        sizes: LARGEST,
-    },
-    Variant {
-        name: "wrapping-large-2",
-        target: "tofino2",
-        arch: "t2na",
-        defines: WRAPPING,
-        sizes: LARGEST,
-    },
-];
-
-/// What became of a variant.
+/// What became of a program's variant.
 struct Built {
+    system: String,
     variant: &'static Variant,
     /// What it takes; none where it does not compile.
     resources: Option<Resources>,
 }
 
 pub(crate) fn compile(only: Option<&str>, json: Option<&Path>) -> Result<ExitCode> {
+    let programs = Program::all(&shell::root().join("p4src"))?;
+    if programs.iter().all(|program| program.chosen(only).is_empty()) {
+        let systems: Vec<_> = programs.iter().map(|program| &*program.system).collect();
+        bail!(
+            "{:?} is no system with a program in p4src (there are {}), and in no variant's name",
+            only.unwrap_or_default(),
+            systems.join(", ")
+        );
+    }
     let Some(compiler) = COMPILERS.into_iter().find(|name| found(name)) else {
         println!(
             "skipped: no compiler for Tofino is on the path (neither {}); p4lang/p4c has one, built from source with \
@@ -85,16 +52,15 @@ pub(crate) fn compile(only: Option<&str>, json: Option<&Path>) -> Result<ExitCod
         );
         return Ok(ExitCode::SUCCESS);
     };
-    let chosen = |variant: &&Variant| only.is_none_or(|part| variant.name.contains(part));
     let mut built = Vec::new();
-    for variant in VARIANTS.iter().filter(chosen) {
-        step(&format!("compiling {} for {} with {compiler}", variant.name, variant.target));
-        let resources = build(compiler, variant)?;
-        built.push(Built { variant, resources });
-    }
-    if built.is_empty() {
-        let names = VARIANTS.map(|variant| variant.name).join(", ");
-        bail!("no variant has {:?} in its name; there are {names}", only.unwrap_or_default());
+    for program in &programs {
+        for variant in program.chosen(only) {
+            let Variant { name, target, .. } = variant;
+            let system = program.system.clone();
+            step(&format!("compiling {system}, {name}, for {target} with {compiler}"));
+            let resources = build(compiler, program, variant)?;
+            built.push(Built { system, variant, resources });
+        }
     }
     print!("{}", table::text(&built));
     if let Some(path) = json {
@@ -113,8 +79,8 @@ pub(crate) fn compile(only: Option<&str>, json: Option<&Path>) -> Result<ExitCod
 }
 
 /// Compiles a variant; none where the compiler refuses it.
-fn build(compiler: &str, variant: &Variant) -> Result<Option<Resources>> {
-    let out = shell::target_dir().join("p4").join(variant.name);
+fn build(compiler: &str, program: &Program, variant: &Variant) -> Result<Option<Resources>> {
+    let out = shell::target_dir().join("p4").join(&program.system).join(variant.name);
     if out.exists() {
         fs::remove_dir_all(&out).with_context(|| format!("emptying {}", out.display()))?;
     }
@@ -122,7 +88,7 @@ fn build(compiler: &str, variant: &Variant) -> Result<Option<Resources>> {
     let layout = out.join("layout.toml");
     fs::write(&layout, variant.layout())
         .with_context(|| format!("writing {}", layout.display()))?;
-    let source = source(variant, &layout, &out)?;
+    let source = source(program, variant, &layout, &out)?;
     let mut command = Command::new(compiler);
     command.args(["--target", variant.target, "--arch", variant.arch, "-g", "--verbose", "2"]);
     command.args(variant.defines).arg("-o").arg(out.join("out")).arg(&source);
@@ -133,14 +99,18 @@ fn build(compiler: &str, variant: &Variant) -> Result<Option<Resources>> {
         return Ok(None);
     }
     // Not every compiler leaves its assembly.
-    let assembly = fs::read_to_string(out.join("out/pipe/edge.bfa")).unwrap_or_default();
+    let assembly = out
+        .join("out/pipe")
+        .join(program.file.file_name().unwrap_or_default())
+        .with_extension("bfa");
+    let assembly = fs::read_to_string(assembly).unwrap_or_default();
     if let Some(state) = assembly::lost_select(&assembly) {
         bail!(
             "{compiler} has lost what the parser selects by in its state {state}: no packet would be read right; take \
              a p4c with pull request 5753 (September 2026), or the one that open-p4studio builds"
         );
     }
-    compare(variant, &source, &layout, &out.join("out"))?;
+    compare(program, variant, &source, &layout, &out.join("out"))?;
     Resources::read(&out.join("out/pipe/logs/resources.json")).map(Some)
 }
 
@@ -167,7 +137,13 @@ fn own(package: &str) -> Command {
 }
 
 /// Fails where the control plane would not find in the compiled program what it finds in the model.
-fn compare(variant: &Variant, source: &Path, layout: &Path, out: &Path) -> Result<()> {
+fn compare(
+    program: &Program,
+    variant: &Variant,
+    source: &Path,
+    layout: &Path,
+    out: &Path,
+) -> Result<()> {
     // Intel's build calls it otherwise.
     let names = ["bfrt.json", "bf-rt.json"].map(|name| out.join(name));
     let Some(path) = names.iter().find(|path| path.exists()) else {
@@ -181,33 +157,42 @@ fn compare(variant: &Variant, source: &Path, layout: &Path, out: &Path) -> Resul
     if !differences.is_empty() {
         bail!("{} is not what the model says:\n{}", path.display(), differences.join("\n"));
     }
+    if !program.has_layout() {
+        return Ok(());
+    }
     let mut fits = own("calumma-switchd");
     fits.arg("fits").arg("--controller").arg(layout).arg(path);
     run(fits)
 }
 
 /// The program to compile: the one of the repository, or a copy with other sizes.
-fn source(variant: &Variant, layout: &Path, out: &Path) -> Result<PathBuf> {
-    let folder = shell::root().join("p4src");
+fn source(program: &Program, variant: &Variant, layout: &Path, out: &Path) -> Result<PathBuf> {
     if variant.sizes.is_none() {
-        return Ok(folder.join("edge.p4"));
+        return Ok(program.file.clone());
     }
     let copy = out.join("p4src");
-    let generated = copy.join("include/generated");
-    fs::create_dir_all(&generated).with_context(|| format!("creating {}", generated.display()))?;
-    for part in ["", "include"] {
-        for file in fs::read_dir(folder.join(part)).context("reading p4src")? {
-            let path = file?.path();
-            if let (Some(name), Some("p4")) =
-                (path.file_name(), path.extension().and_then(|e| e.to_str()))
-            {
-                fs::copy(&path, copy.join(part).join(name)).context("copying p4src")?;
-            }
-        }
-    }
+    copy_sources(&shell::root().join("p4src/include"), &copy.join("include"))?;
+    let file = copy.join(program.file.file_name().unwrap_or_default());
+    fs::copy(&program.file, &file).context("copying p4src")?;
     let mut contract = own("calumma-switchd");
     contract.arg("contract").arg("--controller").arg(layout);
     let contract = shell::output(&mut contract)?;
-    fs::write(generated.join("contract.p4"), contract).context("writing contract.p4")?;
-    Ok(copy.join("edge.p4"))
+    fs::write(copy.join("include/chamelemon/generated/contract.p4"), contract)
+        .context("writing contract.p4")?;
+    Ok(file)
+}
+
+/// Copies a folder and all below it.
+fn copy_sources(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
+    for entry in fs::read_dir(from).context("reading p4src")? {
+        let entry = entry.context("reading p4src")?;
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_sources(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target).context("copying p4src")?;
+        }
+    }
+    Ok(())
 }

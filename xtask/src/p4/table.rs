@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::Built;
+use super::programs::{OF_EDGE, Variant};
 
 /// A kind of resource, and how much of it is known to be taken.
 type Known = (&'static str, Option<u64>, Option<u64>);
@@ -26,17 +27,29 @@ const PUBLISHED: [Known; 11] = [
     ("logical tables", None, Some(91)),
 ];
 
-/// A table for people.
+/// A table a system for people, ChameleMon's with what was published of it.
 pub(super) fn text(built: &[Built]) -> String {
-    let mut out = format!("\n{:<24}{:>12}{:>12}", "", "published", "through p4c");
+    built.chunk_by(|a, b| a.system == b.system).map(of_system).collect()
+}
+
+fn of_system(built: &[Built]) -> String {
+    let system = built.first().map_or("", |built| &*built.system);
+    let is_published = system == OF_EDGE;
+    let mut out = format!("\n{system:<24}");
     // Writing to a String can't fail.
+    if is_published {
+        let _ = write!(out, "{:>12}{:>12}", "published", "through p4c");
+    }
     for Built { variant, .. } in built {
         let _ = write!(out, "{:>18}", variant.name);
     }
     out.push('\n');
     for (kind, published, through_p4c) in PUBLISHED {
         let number = |amount: Option<u64>| amount.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let _ = write!(out, "{kind:<24}{:>12}{:>12}", number(published), number(through_p4c));
+        let _ = write!(out, "{kind:<24}");
+        if is_published {
+            let _ = write!(out, "{:>12}{:>12}", number(published), number(through_p4c));
+        }
         for Built { resources, .. } in built {
             let amount = resources.as_ref().and_then(|resources| resources.0.get(kind).copied());
             let _ = write!(out, "{:>18}", number(amount));
@@ -52,42 +65,61 @@ pub(super) fn json(built: &[Built]) -> Result<String> {
         let some = PUBLISHED.iter().filter_map(|row| Some((row.0, which(row)?)));
         some.collect::<BTreeMap<&str, u64>>()
     };
+    let published = |program: &str, which| json!({"system": OF_EDGE, "program": program, "target": "tofino", "resources": known(which)});
     let mut list = vec![
-        json!({"program": "published", "target": "tofino", "resources": known(|row| row.1)}),
-        json!({"program": "published, through p4c", "target": "tofino", "resources": known(|row| row.2)}),
+        published("published", |row: &Known| row.1),
+        published("published, through p4c", |row: &Known| row.2),
     ];
-    for Built { variant, resources } in built {
+    for Built { system, variant, resources } in built {
         let resources = resources.as_ref().map(|resources| &resources.0);
-        list.push(
-            json!({"program": variant.name, "target": variant.target, "resources": resources}),
-        );
+        let Variant { name, target, .. } = variant;
+        list.push(json!({
+            "system": system, "program": name, "target": target, "resources": resources,
+        }));
     }
     Ok(serde_json::to_string_pretty(&list)? + "\n")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::VARIANTS;
     use super::*;
+    use crate::p4::programs::Program;
     use crate::p4::resources::{KINDS, Resources};
 
     #[test]
-    fn every_kind_stands_in_the_table_beside_the_published_figure() {
-        let resources = Resources(KINDS.map(|kind| (kind, 7)).into());
-        let built = [
-            Built { variant: &VARIANTS[0], resources: Some(resources) },
-            Built { variant: &VARIANTS[1], resources: None },
-        ];
-        let text = text(&built);
-        assert_eq!(text.trim().lines().count(), 1 + KINDS.len());
-        for (line, kind) in text.trim().lines().skip(1).zip(KINDS) {
-            assert!(line.starts_with(kind), "{line}");
-            let figures: Vec<&str> = line[24..].split_whitespace().collect();
-            assert_eq!(figures[2..], ["7", "-"], "{line}");
+    fn every_kind_stands_in_the_table_of_a_system_chamelemons_beside_the_published_figures() {
+        let built = |system: &str, amounts: [Option<u64>; 2]| -> Vec<Built> {
+            let program = Program { system: system.to_owned(), file: "edge.p4".into() };
+            let variants = program.chosen(None).into_iter().zip(amounts);
+            let resources = |amount| Resources(KINDS.map(|kind| (kind, amount)).into());
+            variants
+                .map(|(variant, amount)| Built {
+                    system: system.to_owned(),
+                    variant,
+                    resources: amount.map(resources),
+                })
+                .collect()
+        };
+        let mut built_all = built(OF_EDGE, [Some(7), None]);
+        built_all.extend(built("sketchint", [Some(3), Some(4)]));
+        let text = text(&built_all);
+        let tables: Vec<&str> = text.trim().split("\n\n").collect();
+        for (table, (title, first, wanted)) in
+            tables.iter().zip([(OF_EDGE, 2, ["7", "-"]), ("sketchint", 0, ["3", "4"])])
+        {
+            assert_eq!(table.lines().count(), 1 + KINDS.len());
+            assert!(table.starts_with(title), "{table}");
+            for (line, kind) in table.lines().skip(1).zip(KINDS) {
+                assert!(line.starts_with(kind), "{line}");
+                let figures: Vec<&str> = line[24..].split_whitespace().collect();
+                assert_eq!(figures[first..], wanted, "{line}");
+            }
         }
-        let json: serde_json::Value = serde_json::from_str(&json(&built).unwrap()).unwrap();
+        assert_eq!(tables.len(), 2);
+        let json: serde_json::Value = serde_json::from_str(&json(&built_all).unwrap()).unwrap();
         assert_eq!(json[0]["resources"]["SRAM blocks"], 130);
         assert_eq!(json[2]["resources"]["stages"], 7);
         assert!(json[3]["resources"].is_null());
+        assert_eq!(json[4]["system"], "sketchint");
     }
 }

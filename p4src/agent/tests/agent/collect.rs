@@ -1,7 +1,8 @@
 //! Sketches collected through the data plane are those in the registers, whatever gets lost.
 
 use calumma_sketch::Arithmetic;
-use calumma_switchd::collection::{Clearing, FRONT, Gathering, Source};
+use calumma_switchd::chamelemon::Source;
+use calumma_switchd::collection::{Clearing, FRONT, Gathering};
 use calumma_tna::{Entry, MirrorSession};
 
 use crate::common::{FABRIC, HOST, Numbers, Pair, attention, marked, packet};
@@ -50,7 +51,7 @@ fn registers(pair: &Pair, source: Source, bit: usize) -> Vec<u32> {
 fn everything_is_collected(arithmetic: Arithmetic) {
     let mut pair = measured(arithmetic);
     for (request, source) in (1..).zip(Source::ALL) {
-        let mut gathering = Gathering::new(&pair.layout, source, 1, request);
+        let mut gathering = Gathering::new(&source.of(&pair.layout), 1, request);
         for packet in gathering.requests() {
             for (port, report) in pair.switch.inject(CPU, &packet) {
                 assert_eq!(port, CPU);
@@ -62,7 +63,7 @@ fn everything_is_collected(arithmetic: Arithmetic) {
         let words = gathering.words().unwrap();
         assert!(words.iter().any(|&word| word != 0), "{source:?} has measured something");
         assert!(words == registers(&pair, source, 1), "{source:?}");
-        let mut clearing = Clearing::new(&pair.layout, source, 1, request);
+        let mut clearing = Clearing::new(&source.of(&pair.layout), 1, request);
         for packet in clearing.requests() {
             for (_, report) in pair.switch.inject(CPU, &packet) {
                 assert_eq!(clearing.take(&report), Ok(true));
@@ -88,7 +89,7 @@ fn every_source_is_read_and_cleared_with_wrapping_arithmetic() {
 fn reports_that_get_lost_are_asked_for_again() {
     let mut pair = measured(Arithmetic::Prime);
     let source = Source::Upstream(2);
-    let mut gathering = Gathering::new(&pair.layout, source, 1, 1);
+    let mut gathering = Gathering::new(&source.of(&pair.layout), 1, 1);
     let mut numbers = Numbers(8);
     let mut rounds = 0;
     while !gathering.is_complete() {
@@ -115,7 +116,7 @@ fn collecting_one_group_leaves_the_other_alone_and_traffic_undisturbed() {
     let sent = packet(&mut Numbers(77));
     let expected = pair.switch.inject(HOST, &sent.bytes);
     let before = registers(&pair, Source::Upstream(0), 0);
-    for request in Clearing::new(&pair.layout, Source::Upstream(0), 1, 3).requests() {
+    for request in Clearing::new(&Source::Upstream(0).of(&pair.layout), 1, 3).requests() {
         pair.switch.inject(CPU, &request);
     }
     assert!(before == registers(&pair, Source::Upstream(0), 0));
@@ -126,8 +127,8 @@ fn collecting_one_group_leaves_the_other_alone_and_traffic_undisturbed() {
 fn a_host_can_neither_read_nor_clear() {
     let mut pair = measured(Arithmetic::Prime);
     let before = registers(&pair, Source::Upstream(0), 1);
-    let gathering = Gathering::new(&pair.layout, Source::Upstream(0), 1, 3);
-    let clearing = Clearing::new(&pair.layout, Source::Upstream(0), 1, 3);
+    let gathering = Gathering::new(&Source::Upstream(0).of(&pair.layout), 1, 3);
+    let clearing = Clearing::new(&Source::Upstream(0).of(&pair.layout), 1, 3);
     for request in [gathering.requests(), clearing.requests()].concat() {
         let sent = pair.switch.inject(HOST, &request);
         assert_eq!(sent, [(FABRIC, request)], "passes like any other packet");

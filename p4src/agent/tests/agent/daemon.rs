@@ -49,15 +49,20 @@ fn sort(reports: &mut Reports, message: Message) -> Option<Message> {
 }
 
 /// A packet that entered the network: its flow, and how it was marked.
-struct Passed {
-    key: FlowKey,
+pub(crate) struct Passed {
+    pub(crate) key: FlowKey,
     bit: u64,
     hierarchy: Hierarchy,
 }
 
 /// Sends packets into the switch and reads the marks they leave with; sends them back but for those
 /// that the network loses. Gives what the network still has.
-fn pass(model: &mut Model, numbers: &mut Numbers, packets: usize, passed: &mut Vec<Passed>) {
+pub(crate) fn pass(
+    model: &mut Model,
+    numbers: &mut Numbers,
+    packets: usize,
+    passed: &mut Vec<Passed>,
+) {
     let sent: Vec<Packet> = (0..packets).map(|_| packet(numbers)).collect();
     for packet in &sent {
         model.host.send(&packet.bytes);
@@ -75,7 +80,7 @@ fn pass(model: &mut Model, numbers: &mut Numbers, packets: usize, passed: &mut V
 }
 
 /// The packets of each measured epoch: runs of one timestamp bit, the first of which is `first`'s.
-fn by_epoch(passed: &[Passed], first: u64) -> BTreeMap<u64, &[Passed]> {
+pub(crate) fn by_epoch(passed: &[Passed], first: u64) -> BTreeMap<u64, &[Passed]> {
     let runs = passed.chunk_by(|a, b| a.bit == b.bit);
     (first..).zip(runs).collect()
 }
@@ -118,7 +123,7 @@ fn assert_equal(layout: &Layout, epoch: u64, reported: &Reported, passed: &[Pass
 }
 
 /// Waits for an epoch, and until the switch has flipped to it.
-fn wait_for_epoch(clock: &EpochClock, epoch: u64) {
+pub(crate) fn wait_for_epoch(clock: &EpochClock, epoch: u64) {
     while clock.epoch_at(unix_ns()) < epoch {
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -5,18 +5,24 @@ use std::path::Path;
 use calumma_bfrt::Info;
 use calumma_chamelemon::Layout;
 use calumma_sketch::Arithmetic;
-use calumma_switchd::{fits, program};
+use calumma_switchd::chamelemon::{self, program};
+use calumma_switchd::{fits, hashes};
 use calumma_tna::Program;
 
 #[test]
-fn the_generated_file_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include/generated/contract.p4");
-    let wanted = program::contract(&Layout::default()).unwrap();
-    if std::env::var_os("CALUMMA_BLESS").is_some() {
-        std::fs::write(&path, &wanted).unwrap();
+fn the_generated_files_are_up_to_date() {
+    let contract = program::contract(&Layout::default()).unwrap();
+    for (file, wanted) in [
+        ("generated/hashes.p4", hashes::constants()),
+        ("chamelemon/generated/contract.p4", contract),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include").join(file);
+        if std::env::var_os("CALUMMA_BLESS").is_some() {
+            std::fs::write(&path, &wanted).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(found, wanted, "CALUMMA_BLESS=1 cargo test -p calumma-switchd writes it anew");
     }
-    let found = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(found, wanted, "CALUMMA_BLESS=1 cargo test -p calumma-switchd writes it anew");
 }
 
 /// What a driver would say of the program in that arithmetic.
@@ -28,7 +34,7 @@ fn described(layout: &Layout) -> String {
 
 fn problem(description: &str, layout: &Layout) -> Option<String> {
     let info = Info::from_json(&[description.as_bytes()]).unwrap();
-    fits::check(&info, layout).err().map(|mismatch| mismatch.to_string())
+    fits::check(&info, &chamelemon::needs(layout)).err().map(|mismatch| mismatch.to_string())
 }
 
 #[test]

@@ -7,5 +7,6 @@ mod equal_sketches;
 mod faults;
 mod forwarding;
 mod generated;
+mod hops;
 mod operation;
 mod rig;

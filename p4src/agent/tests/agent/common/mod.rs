@@ -7,8 +7,9 @@ use std::path::Path;
 
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
-use calumma_switchd::entries::{self, Match, TableEntry};
-use calumma_switchd::program;
+use calumma_switchd::chamelemon::{entries, program};
+use calumma_switchd::hashes;
+use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, FieldMatch, Program, Switch};
 
 pub(crate) const HOST: u16 = 1;
@@ -35,7 +36,7 @@ impl Pair {
         let mut switch = Switch::new(&program);
         let hash_key = HashKey::from_bytes([7; 32]);
         let family = HashFamily::new(&hash_key);
-        for entry in entries::secrets(&family) {
+        for entry in hashes::secrets(&family) {
             switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
         }
         let port = |port: u16| Entry::new("send").exact("ingress_port", port);

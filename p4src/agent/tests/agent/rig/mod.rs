@@ -18,9 +18,11 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_interface::{Cable, MAX_FRAME, Plug};
 use calumma_sketch::{Arithmetic, HashKey, Level};
 use calumma_switch_host::{Signals, unix_ns};
+use calumma_switchd::chamelemon::program;
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
-use calumma_switchd::{daemon, program};
+use calumma_switchd::system::System;
+use calumma_switchd::{SYSTEMS, daemon};
 use calumma_tna::{Program, Switch};
 use calumma_tna_driver::{Driver, Pipe, Port};
 
@@ -63,7 +65,7 @@ pub(crate) fn program(layout: &Layout, ports: usize) -> Program {
     copy(&sources.join("include"), &folder.0.join("include"));
     std::fs::copy(sources.join("edge.p4"), folder.0.join("edge.p4")).unwrap();
     let contract = program::contract(layout).unwrap();
-    std::fs::write(folder.0.join("include/generated/contract.p4"), contract).unwrap();
+    std::fs::write(folder.0.join("include/chamelemon/generated/contract.p4"), contract).unwrap();
     let sizes = folder.0.join("include/sizes.p4");
     let text = std::fs::read_to_string(&sizes).unwrap();
     std::fs::write(&sizes, text.replace("PORTS = 512", &format!("PORTS = {ports}"))).unwrap();
@@ -116,13 +118,18 @@ pub(crate) struct Model {
 impl Model {
     /// Starts one; at `address`, or wherever there is room.
     pub(crate) fn start(program: &Program, address: Option<SocketAddr>) -> Model {
+        Model::named("edge", program, address)
+    }
+
+    /// Starts one whose driver knows the program by that name.
+    pub(crate) fn named(name: &str, program: &Program, address: Option<SocketAddr>) -> Model {
         let (host, at_host) = Cable::pair().unwrap();
         let (fabric, at_fabric) = Cable::pair().unwrap();
         let (cpu, at_cpu) = Cable::pair().unwrap();
         let ports = [(HOST, at_host), (FABRIC, at_fabric), (CPU, at_cpu)]
             .map(|(number, cable)| Port { number, plug: Box::new(cable) });
         let (pipe, _) = Pipe::start(Switch::new(program), ports.into()).unwrap();
-        let driver = Driver::new(pipe, "edge", program);
+        let driver = Driver::new(pipe, name, program);
         let wanted = address.unwrap_or_else(|| "127.0.0.1:0".parse().unwrap());
         let listener = TcpListener::bind(wanted).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -173,6 +180,15 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(config: Config, way: Way) -> Daemon {
+        Daemon::start_with(&SYSTEMS, config, way)
+    }
+
+    /// Starts one that has those systems.
+    pub(crate) fn start_with(
+        systems: &'static [&'static dyn System],
+        config: Config,
+        way: Way,
+    ) -> Daemon {
         // Another test may have been first.
         let _ = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::INFO)
@@ -180,7 +196,7 @@ impl Daemon {
             .try_init();
         let (signals, folder) = (Signals::default(), Folder::new());
         let (told, path) = (signals.clone(), folder.0.join("switchd.toml"));
-        let thread = std::thread::spawn(move || daemon::run_by(config, &path, way, &told));
+        let thread = std::thread::spawn(move || daemon::run_by(systems, config, &path, way, &told));
         Daemon { signals, folder, thread: Some(thread) }
     }
 

@@ -1,14 +1,15 @@
-//! What the tables of `p4src/edge.p4` hold: the deployment's secret tables, and for each epoch the
-//! thresholds, the sampling and the way from hash words to buckets.
+//! What the tables of `p4src/edge.p4` hold for each epoch: the thresholds, the sampling and the way from
+//! hash words to buckets.
 //!
 //! The tables of an epoch are keyed by its timestamp bit: entries for the next epoch never touch
 //! the one that is measured.
 
 use calumma_chamelemon::{Attention, Layout};
+use calumma_sketch::Part;
 use calumma_sketch::hash::sample_seed;
-use calumma_sketch::{HashFamily, Part};
 
-use crate::program::WORD_BITS;
+use crate::hashes::WORD_BITS;
+use crate::tables::{Match, TableEntry};
 
 /// Largest values of the classifier's counters; they stand for infinity.
 const INFINITE_8: u32 = 0xFF;
@@ -23,56 +24,6 @@ const DOWNSTREAM: &str = "Egress.downstream";
 
 /// The table that lets packets be recorded at egress: without entries of an epoch none is.
 pub const MASKS: &str = "Egress.masks.masks";
-
-/// How one field of an entry matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Match {
-    /// Equal.
-    Exact(u32),
-    /// Between the two, both included.
-    Range(u32, u32),
-}
-
-/// One entry of one table, by the names of the program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableEntry {
-    /// Full name of the table.
-    pub table: String,
-    /// Key fields and how they match.
-    pub keys: Vec<(&'static str, Match)>,
-    /// Name of the action.
-    pub action: &'static str,
-    /// Action data.
-    pub args: Vec<(&'static str, u32)>,
-}
-
-/// The secret tables of the deployment: 1024 entries, filled once.
-pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
-    let word = |lane: u32| lane & (u32::MAX >> (32 - WORD_BITS));
-    let mut out = Vec::new();
-    for (position, table) in family.tables().iter().enumerate() {
-        for (value, lanes) in (0..).zip(table) {
-            out.push(TableEntry {
-                table: secret_table(position),
-                keys: vec![("byte", Match::Exact(value))],
-                action: "set",
-                args: vec![
-                    ("w0", word(lanes[0])),
-                    ("w1", word(lanes[1])),
-                    ("w2", word(lanes[2])),
-                    ("w3_low", word(lanes[3])),
-                    ("w3_high", lanes[3] >> 16),
-                ],
-            });
-        }
-    }
-    out
-}
-
-/// The secret table of a byte of the first CRC, 0 the lowest.
-pub fn secret_table(byte: usize) -> String {
-    format!("Ingress.flow_hash.byte{byte}.secret")
-}
 
 /// Full names of the tables that [`epoch`] fills.
 pub fn epoch_tables() -> Vec<String> {

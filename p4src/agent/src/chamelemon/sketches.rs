@@ -31,7 +31,7 @@ pub struct IngressSketches {
 }
 
 impl IngressSketches {
-    /// From the words of each of [`Source::INGRESS`](crate::collection::Source::INGRESS).
+    /// From the words of each of [`Source::INGRESS`](super::Source::INGRESS).
     ///
     /// # Errors
     /// When they are not those of a group of this layout.
@@ -60,7 +60,7 @@ pub struct EgressSketches {
 }
 
 impl EgressSketches {
-    /// From the words of each of [`Source::EGRESS`](crate::collection::Source::EGRESS).
+    /// From the words of each of [`Source::EGRESS`](super::Source::EGRESS).
     ///
     /// # Errors
     /// When they are not those of a group of this layout.

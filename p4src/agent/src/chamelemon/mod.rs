@@ -1,0 +1,164 @@
+//! ChameleMon on a Tofino: `p4src/edge.p4`, and what a controller's words mean to it.
+//!
+//! The numbers come from the functions that the software edge uses, so that both kinds of switch
+//! agree bit for bit: [`program`] writes the constants that the P4 program includes, [`entries`] the
+//! table entries of an epoch, [`sketches`] makes sketches of its registers.
+
+pub mod entries;
+pub mod program;
+pub mod sketches;
+mod sources;
+
+use std::sync::Arc;
+
+use calumma_chamelemon::frames::{
+    self, Defects, EgressSide, Holding, IngressSide, SessionPlan, SwitchSession, decode_plan,
+};
+use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
+use calumma_sketch::{HashFamily, HashKey};
+use calumma_switch_host::{Session, SystemOffer};
+use calumma_wire::{Role, Side, SideKind, SystemSetup};
+
+use crate::system::{Closed, EpochEntries, Needs, Setup, System};
+use crate::tables::TableEntry;
+use crate::{collection, hashes};
+use sketches::{EgressSketches, IngressSketches};
+
+pub use sources::Source;
+
+/// ChameleMon's description.
+#[derive(Clone, Copy, Debug)]
+pub struct ChameleMon;
+
+impl System for ChameleMon {
+    fn offer(&self) -> SystemOffer {
+        SystemOffer { offer: frames::OFFER, held: true }
+    }
+
+    fn name(&self) -> &'static str {
+        "chamelemon"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Edge]
+    }
+
+    fn program(&self) -> &'static str {
+        "edge.p4"
+    }
+
+    fn landmark(&self) -> &'static str {
+        "Ingress.classifier.level0.counters"
+    }
+
+    fn setup(
+        &self,
+        _: Role,
+        session: &Session,
+        setup: &SystemSetup,
+    ) -> Result<Arc<dyn Setup>, String> {
+        let Session { hash_key, clock, first_epoch, .. } = session;
+        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
+        program::check(&plan.layout).map_err(|problem| problem.to_string())?;
+        Ok(Arc::new(Sketches {
+            ingress: described(&Source::INGRESS, &plan.layout),
+            egress: described(&Source::EGRESS, &plan.layout),
+            session: SwitchSession::new(plan),
+        }))
+    }
+}
+
+/// The sketches of a session.
+#[derive(Debug)]
+struct Sketches {
+    session: SwitchSession,
+    ingress: Vec<collection::Source>,
+    egress: Vec<collection::Source>,
+}
+
+impl Sketches {
+    fn layout(&self) -> &Layout {
+        &self.session.plan().layout
+    }
+}
+
+fn described(sources: &[Source], layout: &Layout) -> Vec<collection::Source> {
+    sources.iter().map(|source| source.of(layout)).collect()
+}
+
+/// What `edge.p4` must have for a layout.
+pub fn needs(layout: &Layout) -> Needs {
+    let buckets = layout.upstream_buckets.min(layout.downstream_buckets) / 4;
+    let attention = Attention {
+        t_h: 30,
+        t_l: 3,
+        sample_rate: SampleRate::ALL,
+        partition: Partition { hh: buckets, hl: buckets, ll: buckets },
+    };
+    // With buckets for every hierarchy, and without.
+    let bare = Attention { partition: Partition { hh: 0, hl: 0, ll: 0 }, ..attention };
+    let mut entries = hashes::secrets(&HashFamily::new(&HashKey::from_bytes([0; 32])));
+    for (epoch, attention) in [(0, attention), (1, attention), (2, bare)] {
+        entries.extend(entries::epoch(layout, &attention, epoch));
+    }
+    Needs {
+        program: format!("edge.p4 with {:?} arithmetic", layout.arithmetic),
+        remedy: "build the program with the constants that `calumma-switchd contract` writes for that \
+                 layout",
+        sources: described(&Source::ALL, layout),
+        epoch_tables: entries::epoch_tables(),
+        entries,
+    }
+}
+
+impl Setup for Sketches {
+    fn needs(&self) -> Needs {
+        needs(self.layout())
+    }
+
+    fn sources(&self, side: SideKind) -> &[collection::Source] {
+        match side {
+            SideKind::Ingress => &self.ingress,
+            SideKind::Egress => &self.egress,
+            SideKind::Transit | SideKind::Host => &[],
+        }
+    }
+
+    fn fixed(&self) -> Vec<TableEntry> {
+        hashes::secrets(&HashFamily::new(&self.session.plan().hash_key))
+    }
+
+    fn epoch(&self, epoch: u64, plan: &[u8]) -> Result<EpochEntries, String> {
+        let attention = self.session.check(plan)?;
+        let all = entries::epoch(self.layout(), &attention, epoch);
+        let (gate, rest) = all.into_iter().partition(|entry| entry.table == entries::MASKS);
+        Ok(EpochEntries { gate, rest })
+    }
+
+    fn check(&self, plan: &[u8]) -> Result<(), String> {
+        self.session.check(plan).map(drop)
+    }
+
+    fn holding(&self, plan: &[u8], effective_epoch: u64) -> Option<Vec<u8>> {
+        let attention = decode_plan(plan).ok()?;
+        Some(Holding { attention, effective_epoch }.encode())
+    }
+
+    fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
+        let Closed { epoch, stall_ns, foreign_packets, .. } = *closed;
+        let attention = &self.session.check(&closed.plan)?;
+        let defects = Defects { stall_ns, foreign_packets, ..Defects::default() };
+        let nonsense = |problem: sketches::Nonsense| problem.to_string();
+        if closed.side == SideKind::Ingress {
+            let IngressSketches { packets, classifier, upstream } =
+                IngressSketches::new(self.layout(), words).map_err(nonsense)?;
+            let (classifier, upstream) = (&classifier, &upstream);
+            let side = IngressSide { epoch, attention, defects, packets, classifier, upstream };
+            return Ok(self.session.ingress(&side).0);
+        }
+        let EgressSketches { encoded, downstream } =
+            EgressSketches::new(self.layout(), words).map_err(nonsense)?;
+        let (packets, downstream) = (encoded + closed.unrecorded, &downstream);
+        Ok(EgressSide { epoch, attention, defects, packets, downstream }.to_wire())
+    }
+}

@@ -1,0 +1,144 @@
+//! What the daemon must know of a measurement system to run it on a switch: a description of its P4
+//! program, and what the controller's words mean to that program. The daemon itself knows no system.
+//!
+//! All programs share what is the same for each: ports and forwarding, the timestamp bit, collection
+//! packets, and counters of packets (docs/p4.md, "What every program has").
+
+use std::sync::Arc;
+
+use calumma_switch_host::{Session, SystemOffer};
+use calumma_wire::{Role, Side, SideKind, SystemId, SystemSetup};
+
+use crate::collection::Source;
+use crate::tables::TableEntry;
+
+/// A measurement system with a P4 program.
+pub trait System: Sync {
+    /// Its number and versions, and whether its frames wait for a controller that is away.
+    fn offer(&self) -> SystemOffer;
+
+    /// Its name in configurations and logs.
+    fn name(&self) -> &'static str;
+
+    /// The roles of switches that can run it.
+    fn roles(&self) -> &'static [Role];
+
+    /// Its program: the name of the file in `p4src/`.
+    fn program(&self) -> &'static str;
+
+    /// A table or register that its program has and no other system's, by which it is recognised.
+    fn landmark(&self) -> &'static str;
+
+    /// What the controller's setup of it means on a switch of that role.
+    ///
+    /// # Errors
+    /// What can't be read, or what the program is not made for, in words.
+    fn setup(
+        &self,
+        role: Role,
+        session: &Session,
+        setup: &SystemSetup,
+    ) -> Result<Arc<dyn Setup>, String>;
+
+    /// Its number.
+    fn id(&self) -> SystemId {
+        self.offer().offer.system
+    }
+}
+
+/// A plan as the controller has sent it.
+pub type Plan = Arc<[u8]>;
+
+/// A system as a session has it measure.
+pub trait Setup: Send + Sync {
+    /// What the program on the switch must have.
+    fn needs(&self) -> Needs;
+
+    /// The registers of a side, in the order in which [`side`](Self::side) is given their words.
+    fn sources(&self, side: SideKind) -> &[Source];
+
+    /// Entries that hold for the whole session. Their tables hold nothing else.
+    fn fixed(&self) -> Vec<TableEntry>;
+
+    /// Entries of an epoch under a plan. They are keyed by the epoch's timestamp bit, so that they are
+    /// never in the way of the epoch under way.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn epoch(&self, epoch: u64, plan: &[u8]) -> Result<EpochEntries, String>;
+
+    /// Checks a plan.
+    ///
+    /// # Errors
+    /// Why it can't hold on this switch.
+    fn check(&self, plan: &[u8]) -> Result<(), String>;
+
+    /// What the controller is told that the switch measures by, where the system says so: the plan
+    /// accepted last, and the epoch from which it holds.
+    fn holding(&self, plan: &[u8], from_epoch: u64) -> Option<Vec<u8>>;
+
+    /// The frame of a side, from the words of each of its [sources](Self::sources).
+    ///
+    /// # Errors
+    /// Words that are not those of a group of this setup.
+    fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String>;
+}
+
+/// What a program must have for a setup.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// Which program that is, for people.
+    pub program: String,
+    /// What to do where its registers have other sizes.
+    pub remedy: &'static str,
+    /// Its registers, in the order in which they are cleared.
+    pub sources: Vec<Source>,
+    /// The tables that [`Setup::epoch`] fills, all of them.
+    pub epoch_tables: Vec<String>,
+    /// An entry at least of each kind that will ever be written.
+    pub entries: Vec<TableEntry>,
+}
+
+/// The entries of an epoch.
+#[derive(Clone, Debug, Default)]
+pub struct EpochEntries {
+    /// Those without which no packet of the epoch's timestamp bit is recorded as it leaves: they are
+    /// there from the epoch's arming until its last packets have come.
+    pub gate: Vec<TableEntry>,
+    /// The others, written ahead.
+    pub rest: Vec<TableEntry>,
+}
+
+/// A side of an epoch that is over.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    /// The epoch.
+    pub epoch: u64,
+    /// Which side.
+    pub side: SideKind,
+    /// The plan that it was measured under.
+    pub plan: Plan,
+    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else 0.
+    pub stall_ns: u64,
+    /// Packets that left and that the plan has nothing recorded of.
+    pub unrecorded: u64,
+    /// Packets that left and found no way to be recorded while the groups of both timestamp bits were
+    /// open.
+    pub foreign_packets: u64,
+}
+
+/// The side that is over as soon as its epoch is: of packets that this switch itself has stamped.
+pub(crate) fn side_at_flip(role: Role) -> Option<SideKind> {
+    match role {
+        Role::Edge => Some(SideKind::Ingress),
+        Role::Transit | Role::Host => None,
+    }
+}
+
+/// The side that is over once the last packets of its epoch have come.
+pub(crate) fn side_at_take(role: Role) -> SideKind {
+    match role {
+        Role::Edge => SideKind::Egress,
+        Role::Transit | Role::Host => SideKind::Transit,
+    }
+}

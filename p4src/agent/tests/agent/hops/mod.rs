@@ -1,0 +1,347 @@
+//! Another system than ChameleMon, with a program of its own, run by the very same daemon.
+
+mod system;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use calumma_chamelemon::{Attention, frames};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_interface::Plug;
+use calumma_sketch::{Arithmetic, FlowKey, HashFamily, HashKey};
+use calumma_switch_host::unix_ns;
+use calumma_switchd::chamelemon::ChameleMon;
+use calumma_switchd::config::Config;
+use calumma_switchd::system::System;
+use calumma_tna::Program;
+use calumma_wire::{
+    FrameReader, Hello, Message, Outcome, Role, Secret, Side, SideKind, SystemId, SystemSetup,
+    Welcome,
+};
+
+use crate::common::{Numbers, marked, packet};
+use crate::daemon::{by_epoch, pass, wait_for_epoch};
+use crate::rig::{Daemon, EPOCH_MS, KEY, LIMIT, Model, attention, layout, packets};
+use system::{CELLS, Hops, ID};
+
+/// The systems of a release that has both.
+static BOTH: [&dyn System; 2] = [&ChameleMon, &Hops];
+
+fn program() -> Program {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/hops.p4");
+    Program::load(path, &[]).unwrap()
+}
+
+/// A configuration of a switch that runs it.
+fn text(driver: SocketAddr, controller: SocketAddr) -> String {
+    crate::rig::text(driver, controller).replace("[driver]\n", "[driver]\nprogram = \"hops\"\n")
+}
+
+fn hops() -> SystemSetup {
+    SystemSetup { system: ID, version: 1, setup: Vec::new(), plan: Vec::new() }
+}
+
+fn chamelemon() -> SystemSetup {
+    SystemSetup {
+        system: frames::ID,
+        version: frames::VERSION,
+        setup: frames::encode_setup(&layout(Arithmetic::Prime)),
+        plan: frames::encode_plan(&attention()),
+    }
+}
+
+/// What the switch said of one epoch.
+#[derive(Default)]
+struct Epoch {
+    sides: Vec<Side>,
+    late_packets: Option<u64>,
+}
+
+/// A controller for any systems.
+struct Controller {
+    listener: TcpListener,
+    link: Option<(TcpStream, FrameReader)>,
+    clock: EpochClock,
+    epochs: BTreeMap<u64, Epoch>,
+    /// What was not accepted: system and reason.
+    declined: Vec<(SystemId, String)>,
+}
+
+impl Controller {
+    fn new() -> Controller {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let guards = Guards { clock_ns: 5_000_000, flight_ns: 150_000_000 };
+        let clock = EpochClock::new(EPOCH_MS * 1_000_000, guards).unwrap();
+        Controller { listener, link: None, clock, epochs: BTreeMap::new(), declined: Vec::new() }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// Takes the connection; gives what the switch says first.
+    fn accept(&mut self) -> Hello {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        self.link = Some((stream, FrameReader::new()));
+        let end = Instant::now() + LIMIT;
+        loop {
+            match self.next() {
+                Some(Message::Hello(hello)) => return *hello,
+                Some(other) => panic!("{other:?} comes first"),
+                None => assert!(Instant::now() < end, "the switch says who it is"),
+            }
+        }
+    }
+
+    /// Wants these systems to run from the next epoch on.
+    fn welcome(&mut self, systems: Vec<SystemSetup>) {
+        self.say(&Message::Welcome(Box::new(Welcome {
+            node_id: Some(2),
+            hash_key: Secret(KEY),
+            epoch_length_ns: self.clock.length_ns(),
+            guards: self.clock.guards(),
+            effective_epoch: self.clock.epoch_at(unix_ns()) + 1,
+            systems,
+        })));
+    }
+
+    fn say(&mut self, message: &Message) {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        self.link.as_mut().unwrap().0.write_all(&frame).unwrap();
+    }
+
+    fn next(&mut self) -> Option<Message> {
+        let (stream, reader) = self.link.as_mut().unwrap();
+        if let Some(message) = reader.next_message().unwrap() {
+            return Some(message);
+        }
+        let mut bytes = vec![0; 1 << 16];
+        // A time-out says that there is nothing yet.
+        if let Ok(length) = stream.read(&mut bytes) {
+            reader.push(&bytes[..length]);
+        }
+        reader.next_message().unwrap()
+    }
+
+    /// Takes in all that has come.
+    fn listen(&mut self) {
+        while let Some(message) = self.next() {
+            match message {
+                Message::Side(side) => {
+                    assert_eq!(side.system, ID);
+                    self.epochs.entry(side.epoch).or_default().sides.push(*side);
+                }
+                Message::Sealed { system, epoch, late_packets } => {
+                    assert_eq!(system, ID);
+                    self.epochs.entry(epoch).or_default().late_packets = Some(late_packets);
+                }
+                Message::Applied { system, outcome: Outcome::Invalid { reason }, .. } => {
+                    self.declined.push((system, reason));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Listens until that is so.
+    fn listen_until(&mut self, what: &str, holds: impl Fn(&Controller) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !holds(self) {
+            assert!(Instant::now() < end, "{what}");
+            self.listen();
+        }
+    }
+
+    fn is_sealed(&self, epoch: u64) -> bool {
+        self.epochs.get(&epoch).is_some_and(|epoch| epoch.late_packets.is_some())
+    }
+
+    /// Listens until an epoch is measured.
+    fn listen_until_measured(&mut self) {
+        self.listen_until("an epoch is measured", |it| !it.epochs.is_empty());
+    }
+}
+
+/// What the cells of a side should hold after packets of these flows.
+fn cells<'a>(flows: impl Iterator<Item = &'a FlowKey>) -> Vec<u8> {
+    let family = HashFamily::new(&HashKey::from_bytes(KEY));
+    let mut cells = vec![0_u32; CELLS as usize];
+    for key in flows {
+        cells[(family.hash(key).array_word(0) % CELLS) as usize] += 1;
+    }
+    cells.iter().flat_map(|packets| packets.to_le_bytes()).collect()
+}
+
+/// What is reported of an epoch is what passed in it, on each of these sides, and nothing was late.
+fn assert_counted(epoch: u64, reported: &Epoch, sides: &[SideKind], flows: &[FlowKey]) {
+    let kinds: Vec<SideKind> = reported.sides.iter().map(|side| side.side).collect();
+    assert_eq!(kinds, sides, "epoch {epoch}");
+    for side in &reported.sides {
+        assert_eq!(side.packets, flows.len() as u64, "{:?} of epoch {epoch}", side.side);
+        assert!(side.body == cells(flows.iter()), "{:?} of epoch {epoch}", side.side);
+        assert_eq!(side.stall_ns, 0, "epoch {epoch}");
+    }
+    assert_eq!(reported.late_packets, Some(0), "epoch {epoch}");
+}
+
+#[test]
+fn of_two_systems_the_one_whose_program_is_loaded_is_run_and_counts_exactly() {
+    let mut model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let way = packets(model.cpu.take().unwrap());
+    let _daemon = Daemon::start_with(&BOTH, config, way);
+    let hello = controller.accept();
+    let offered: Vec<SystemId> = hello.systems.iter().map(|offer| offer.system).collect();
+    assert_eq!((hello.role, offered), (Role::Edge, vec![frames::ID, ID]));
+
+    controller.welcome(vec![chamelemon(), hops()]);
+    controller.listen_until("chamelemon is declined", |it| !it.declined.is_empty());
+    let [(system, reason)] = &controller.declined[..] else { panic!("{:?}", controller.declined) };
+    assert_eq!(*system, frames::ID);
+    assert!(reason.contains("hops.p4 is loaded") && reason.contains("load edge.p4"), "{reason}");
+    controller.declined.clear();
+    let plan = frames::encode_plan(&Attention { t_h: 12, ..attention() });
+    controller.say(&Message::Reconfigure { system: frames::ID, effective_epoch: 1 << 60, plan });
+
+    controller.listen_until_measured();
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns()) + 1;
+    wait_for_epoch(&clock, first);
+    let (mut numbers, mut passed) = (Numbers(1), Vec::new());
+    let mut switched = false;
+    while clock.epoch_at(unix_ns()) < first + 3 {
+        pass(&mut model, &mut numbers, 50, &mut passed);
+        controller.listen();
+        // Without ChameleMon, hops goes on as if nothing had been said.
+        if !switched && clock.epoch_at(unix_ns()) > first {
+            controller.welcome(vec![hops()]);
+            switched = true;
+        }
+    }
+    let epochs = by_epoch(&passed, first);
+    assert!(epochs.len() >= 3, "{} epochs", epochs.len());
+    let last = *epochs.last_key_value().unwrap().0;
+    controller.listen_until("the last epoch is sealed", |it| it.is_sealed(last));
+    for (epoch, passed) in epochs {
+        let flows: Vec<FlowKey> = passed.iter().map(|packet| packet.key).collect();
+        let sides = [SideKind::Ingress, SideKind::Egress];
+        assert_counted(epoch, &controller.epochs[&epoch], &sides, &flows);
+    }
+    let [(system, reason)] = &controller.declined[..] else { panic!("{:?}", controller.declined) };
+    assert!(*system == frames::ID && reason.contains("hops.p4 is loaded"), "{reason}");
+}
+
+/// A pause between taking a group's gate away and reading what was late would swallow packets.
+#[test]
+fn every_packet_that_leaves_as_an_epoch_closes_is_recorded_or_late() {
+    let mut model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let way = packets(model.cpu.take().unwrap());
+    let _daemon = Daemon::start_with(&BOTH, config, way);
+    controller.accept();
+    controller.welcome(vec![hops()]);
+    controller.listen_until_measured();
+
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns());
+    let packet = packet(&mut Numbers(3));
+    let mut sent = Vec::new();
+    for epoch in first..first + 4 {
+        let frame = marked(&packet, (epoch as u8 & 1) << 2);
+        wait_for_epoch(&clock, epoch + 1);
+        // From long before the epoch closes until long after; always some are under way.
+        let until = clock.start_of(epoch + 1) + EPOCH_MS * 500_000;
+        (0..64).for_each(|_| model.fabric.send(&frame));
+        let mut packets = 64;
+        while unix_ns() < until {
+            Model::next(&mut model.host);
+            model.fabric.send(&frame);
+            packets += 1;
+        }
+        (0..64).for_each(|_| drop(Model::next(&mut model.host)));
+        sent.push((epoch, packets));
+        controller.listen();
+    }
+    controller.listen_until("all is sealed", |it| it.is_sealed(first + 3));
+    for (epoch, packets) in sent {
+        let Epoch { sides, late_packets } = &controller.epochs[&epoch];
+        let leaving = sides.iter().find(|side| side.side == SideKind::Egress).unwrap();
+        let late = late_packets.unwrap();
+        assert!(leaving.packets > 0 && late > 0, "{} and {late} late", leaving.packets);
+        assert_eq!(leaving.packets + late, packets, "epoch {epoch}: {late} of them late");
+    }
+}
+
+#[test]
+fn a_transit_switch_counts_what_passes_by_the_timestamp_bits_that_packets_carry() {
+    let mut model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address()).replace("\"host\"", "\"fabric\"");
+    let config = config.replace("name =", "role = \"transit\"\nname =");
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let way = packets(model.cpu.take().unwrap());
+    let _daemon = Daemon::start_with(&BOTH, config, way);
+    let hello = controller.accept();
+    let offered: Vec<SystemId> = hello.systems.iter().map(|offer| offer.system).collect();
+    assert_eq!((hello.role, offered), (Role::Transit, vec![ID]), "ChameleMon runs on edges");
+    controller.welcome(vec![hops()]);
+    controller.listen_until_measured();
+
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns()) + 1;
+    let (mut numbers, mut passed) = (Numbers(5), Vec::new());
+    const LATE: u64 = 7;
+    for epoch in first..first + 3 {
+        wait_for_epoch(&clock, epoch);
+        // The last packets of the epoch before are long due, those of the next epoch not yet.
+        std::thread::sleep(Duration::from_millis(EPOCH_MS / 2 - 60));
+        let mut flows = Vec::new();
+        for number in 0..40 + LATE {
+            let packet = packet(&mut numbers);
+            let of = if number < LATE { epoch - 1 } else { epoch };
+            // Whatever hierarchy ChameleMon's edges have given it.
+            let sent = marked(&packet, (of as u8 & 1) << 2 | numbers.below(4) as u8);
+            model.host.send(&sent);
+            assert_eq!(Model::next(&mut model.fabric), sent, "it passes as it is");
+            if of == epoch {
+                flows.push(packet.key);
+            }
+        }
+        passed.push((epoch, flows));
+        controller.listen();
+    }
+    controller.listen_until("all is sealed", |it| it.is_sealed(first + 2));
+    for (epoch, flows) in passed {
+        let reported = controller.epochs.get_mut(&epoch).unwrap();
+        let late = if epoch < first + 2 { LATE } else { 0 };
+        assert_eq!(reported.late_packets.replace(0), Some(late), "epoch {epoch}");
+        assert_counted(epoch, reported, &[SideKind::Transit], &flows);
+        // The switch's totals come along.
+        let totals = &reported.sides[0].counters;
+        assert!(totals.iter().any(|(name, _)| name == "received.fabric"), "{totals:?}");
+    }
+}
+
+#[test]
+fn a_system_whose_program_is_not_loaded_says_so() {
+    let model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let _daemon = Daemon::start_with(&BOTH, config, calumma_switchd::collector::Way::Registers);
+    controller.accept();
+    controller.welcome(vec![chamelemon()]);
+    controller.listen_until("chamelemon is declined", |it| !it.declined.is_empty());
+    let (system, reason) = &controller.declined[0];
+    assert_eq!(*system, frames::ID);
+    assert!(reason.contains("not this release's edge.p4"), "{reason}");
+}
