@@ -7,7 +7,8 @@
 //! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
 //!   uses it as the live controller does;
 //! * [`attention`]: from what an epoch told to how later ones are to be measured. Pure;
-//! * [`collect`]: from frames in any order to whole epochs in order. Pure; time is passed in;
+//! * [`collect`]: from frames in any order to whole epochs in order, for any measurement system;
+//!   [`chamelemon`]: the same of ChameleMon's frames. Pure; time is passed in;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them.
 //!
@@ -16,6 +17,7 @@
 
 pub mod alert;
 pub mod api;
+pub mod chamelemon;
 pub mod clocks;
 pub mod collect;
 pub mod config;
@@ -28,7 +30,7 @@ pub mod summary;
 pub use calumma_chamelemon_analysis::{analyse, attention, report};
 
 pub use analyse::{Analyser, EdgeInput, EpochInput, Tasks};
-pub use collect::Collector;
+pub use chamelemon::Collector;
 pub use config::Config;
 pub use report::EpochReport;
 pub use summary::EpochSummary;

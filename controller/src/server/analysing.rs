@@ -11,7 +11,7 @@ use super::hub::Hub;
 use super::shifting::Shifting;
 use super::unix_ns;
 use crate::analyse::{Analyser, DecodedEpoch, Decoder};
-use crate::collect::{Received, Step};
+use crate::chamelemon::collect::{Received, Step};
 use crate::output::Output;
 use crate::report::{PlanReport, Timing};
 
@@ -95,7 +95,7 @@ fn decode(
             }
             Step::Report(ends) => {
                 let Some(mut decoded) = open.remove(&ends.epoch) else { continue };
-                decoded.epoch.end(ends.edges);
+                decoded.epoch.end(ends.nodes);
                 if done.send(decoded).is_err() {
                     return;
                 }

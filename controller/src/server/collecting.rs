@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::hub::Hub;
 use super::unix_ns;
 use crate::analyse::DecodedIngress;
-use crate::collect::{Collector, Step};
+use crate::chamelemon::collect::{Collector, Step};
 
 /// A frame about an epoch.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(super) async fn run(
         while let Some(mut step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
             if let Step::Report(ends) = &mut step {
                 let problems = hub.clock_problems(unix_ns());
-                ends.edges.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
+                ends.nodes.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
             }
             if steps.send(step).await.is_err() {
                 return;
