@@ -4,8 +4,10 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// Which epoch a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochHead {
     /// Number of the epoch: its start in nanoseconds since the Unix epoch over its length.
     pub epoch: u64,
