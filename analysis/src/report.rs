@@ -5,9 +5,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-/// Which epoch a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Which epoch a report is about. Every report has these fields beside its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EpochHead {
     /// Number of the epoch: its start in nanoseconds since the Unix epoch over its length.
     pub epoch: u64,

@@ -227,6 +227,11 @@ impl<S> Collector<S> {
         self.pending.split_off(&end);
     }
 
+    /// Epochs that are being collected.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Whether everything before the system's end has been reported by `now_ns`.
     pub fn has_ended(&self, now_ns: u64) -> bool {
         match (self.end, self.next) {

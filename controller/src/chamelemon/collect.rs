@@ -67,6 +67,16 @@ impl Collector {
         self.of_edges.next_deadline()
     }
 
+    /// Ends the system: nothing of `epoch` or later is taken in or reported.
+    pub fn end_at(&mut self, epoch: u64) {
+        self.of_edges.end_at(epoch);
+    }
+
+    /// Whether everything before the system's end has been reported by `now_ns`.
+    pub fn has_ended(&self, now_ns: u64) -> bool {
+        self.of_edges.has_ended(now_ns)
+    }
+
     /// Takes in a frame of the edge at position `edge` among the expected ones, received at
     /// `received_ns`. Frames that are no part of an epoch are ignored.
     pub fn take(&mut self, edge: usize, message: Message, received_ns: u64) -> Taken {
