@@ -5,21 +5,26 @@
 //! that read its [`Report`]s. Reports, and what is made of them, are typed inside a system's own
 //! folder and erased here, once an epoch.
 //!
+//! * [`run`]: how the controller runs a system's analysis;
 //! * [`report`]: an epoch's report, as far as all systems agree on it;
 //! * [`table`]: tables of the archive, typed by the functions that read their columns;
 //! * [`metrics`]: metrics for Prometheus;
 //! * [`alert`]: what alerts watch for.
 
 pub mod alert;
+mod findings;
 pub mod flow;
 pub mod metrics;
 mod node;
 pub mod report;
+pub mod run;
 mod system;
 pub mod table;
 
+pub use findings::{Findings, SystemReport};
 pub use flow::Flow;
 pub use node::NodeEnd;
 pub use report::{EpochHead, Published, Report};
+pub use run::{Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup};
 pub use system::{System, system_of, tables_of};
 pub use table::Table;

@@ -4,8 +4,11 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Which epoch a report is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Which epoch a report is about. Every report has these fields beside its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EpochHead {
     /// Number of the epoch: its start in nanoseconds since the Unix epoch over its length.
     pub epoch: u64,

@@ -3,17 +3,32 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use calumma_wire::{Offer, Role};
 use prometheus::Registry;
 
 use crate::alert::{AlertLimits, Rules};
 use crate::metrics::ReportMetrics;
 use crate::report::Report;
+use crate::run::{AnyAnalysis, Deployment};
 use crate::table::Table;
 
-/// What a system brings to the controller beside its analysis.
+/// What a system brings to the controller and to readers of its archive.
 pub trait System: Debug + Sync {
     /// Its name: in configurations, reports, table names and metrics.
     fn name(&self) -> &'static str;
+
+    /// Its number in frames, and the versions of its bodies that the controller reads and writes.
+    fn offer(&self) -> Offer;
+
+    /// The roles of the nodes that it runs on.
+    fn roles(&self) -> &'static [Role];
+
+    /// Starts its analysis. `None` for ChameleMon alone: the controller reconfigures nodes by what it
+    /// finds, and so runs that itself.
+    ///
+    /// # Errors
+    /// What is wrong with its section of the controller's file.
+    fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String>;
 
     /// Its tables in the archive.
     fn tables(&self) -> &'static [&'static dyn Table];
@@ -21,7 +36,7 @@ pub trait System: Debug + Sync {
     /// Reads a report from its line of JSON; `None` where the line is another system's.
     fn read(&self, line: &str) -> Option<Arc<dyn Report>>;
 
-    /// Metrics of its reports, registered with `registry`; `nodes` are the deployment's.
+    /// Metrics of its reports, registered with `registry`; `nodes` are those that it runs on.
     ///
     /// # Errors
     /// When two have the same name, which is a mistake in the program.
@@ -31,7 +46,7 @@ pub trait System: Debug + Sync {
         nodes: &[String],
     ) -> prometheus::Result<Box<dyn ReportMetrics>>;
 
-    /// What alerts watch for in its reports; `nodes` are the deployment's.
+    /// What alerts watch for in its reports; `nodes` are those that it runs on.
     fn alert_rules(&self, limits: &AlertLimits, nodes: &[String]) -> Box<dyn Rules>;
 }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use calumma_chamelemon::frames::Message;
 use calumma_controller::analyse::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_controller::attention::{Bounds, Observation, Planner};
-use calumma_controller::collect::{Collector, Step};
+use calumma_controller::chamelemon::collect::{Collector, Step};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{FermatSketch, HashKey};
 

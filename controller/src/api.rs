@@ -124,3 +124,56 @@ pub struct EdgeStatus {
     /// The switch's own totals, as it sent them last.
     pub counters: BTreeMap<String, u64>,
 }
+
+/// A node as `GET /api/v1/nodes` shows it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct NodeStatus {
+    /// Its name.
+    pub node: String,
+    /// `edge`, `transit` or `host`.
+    pub role: &'static str,
+    /// Its number, never 0.
+    pub id: u16,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Its address, when connected last.
+    #[schema(value_type = Option<String>, example = "10.0.0.7:51234")]
+    pub address: Option<SocketAddr>,
+    /// `software` or `tofino`.
+    pub kind: Option<&'static str>,
+    /// Its program and version.
+    pub program: Option<String>,
+    /// The systems that it runs, while it is connected.
+    pub systems: Vec<&'static str>,
+    /// Connections since the controller started.
+    pub connections: u64,
+    /// The last epoch that it spoke of.
+    pub last_epoch: Option<u64>,
+    /// Frames about epochs that were taken in.
+    pub frames: u64,
+    /// What is wrong with its clock; none where it keeps to the clock guard.
+    pub clock_problem: Option<String>,
+    /// Why it is connected and does not measure as it should; none where it does.
+    pub measuring_problem: Option<String>,
+    /// What ended its last connection, or why it was refused.
+    pub last_problem: Option<String>,
+}
+
+/// A system as `GET /api/v1/systems` shows it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct SystemStatus {
+    /// Its name.
+    pub system: &'static str,
+    /// Its number in frames.
+    pub id: u8,
+    /// The roles of the nodes that it runs on.
+    pub roles: Vec<&'static str>,
+    /// Whether it runs, or is switched on at an epoch to come.
+    pub on: bool,
+    /// The first epoch that it ran in; 0 since the controller's start, absent where it is off.
+    pub since_epoch: Option<u64>,
+    /// Its last epoch that was reported; absent where it is off, or there was none yet.
+    pub last_epoch: Option<u64>,
+    /// Frames that its analysis was too slow for, since it was switched on.
+    pub dropped_frames: u64,
+}

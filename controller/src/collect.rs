@@ -1,24 +1,49 @@
-//! From frames in any order to epochs in order.
+//! From frames in any order to epochs in order, for one measurement system.
 //!
 //! A pure state machine: frames and the time are passed in, and it says what is to be done next. An
-//! epoch is to be decoded when both sides of every expected edge are there: attention waits for
-//! that. It is to be reported when every edge has sealed it as well; or, whatever is missing, when
-//! its deadline has passed. From the first epoch that anything is heard of, every epoch is reported
-//! exactly once and in order, whether anything came of it or not.
+//! epoch is to be decoded when every side of every expected node is there. It is to be reported when
+//! every node has sealed it as well; or, whatever is missing, when its deadline has passed. From the
+//! first epoch that anything is heard of, every epoch is reported exactly once and in order, whether
+//! anything came of it or not. Which nodes are expected, and what a side holds, is the system's: each
+//! system has a collector of its own, so that what one of them misses is missing in no other.
+//!
+//! A system that sums over windows of several epochs has windows collected instead, each under the
+//! number of its first epoch.
 
 use std::collections::BTreeMap;
 
 use calumma_analysis::NodeEnd;
-use calumma_chamelemon::Attention;
-use calumma_chamelemon::frames::Message;
 use calumma_epoch::EpochClock;
-
-use crate::analyse::{DecodedIngress, EdgeInput, EpochInput};
+use calumma_wire::{Role, SideKind};
 
 /// Most epochs that may have passed without anything heard of them and still be reported one by
 /// one. More than that is a controller that slept, or whose clock was set. Also how far the first
-/// epoch that is heard of may lie back: edges hold what a restarting controller has missed.
+/// epoch that is heard of may lie back: nodes hold what a restarting controller has missed.
 const MOST_SILENT: u64 = 1200;
+
+/// Kinds of sides.
+const KINDS: usize = 4;
+
+/// The sides that a node of a role delivers of an epoch.
+pub fn sides_of(role: Role) -> &'static [SideKind] {
+    match role {
+        Role::Edge => &[SideKind::Ingress, SideKind::Egress],
+        Role::Transit => &[SideKind::Transit],
+        Role::Host => &[SideKind::Host],
+    }
+}
+
+/// What a node sends about an epoch.
+#[derive(Clone, Debug)]
+pub enum Frame<S> {
+    /// What was recorded on a side.
+    Side(SideKind, S),
+    /// Nothing of the epoch can be recorded any more.
+    Sealed {
+        /// Packets of it that came too late to be recorded.
+        late_packets: u64,
+    },
+}
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +52,7 @@ pub enum Taken {
     Kept,
     /// The same was there already; the first one stands.
     Duplicate,
-    /// Its epoch has been reported.
+    /// Its epoch has been reported, or is none that is reported.
     Late,
     /// Its epoch lies too far from the controller's time: clocks differ.
     Astray,
@@ -35,515 +60,417 @@ pub enum Taken {
 
 /// What is to be done next.
 #[derive(Debug)]
-pub enum Step {
+pub enum Step<S> {
     /// Decode an epoch. Not always in order: an epoch of which something is missing holds no later
     /// one up.
-    Decode(EpochInput, Received),
+    Decode(Sides<S>),
     /// Report an epoch that has been given out to be decoded; in order.
     Report(Ends),
 }
 
-/// When the sides of an epoch were received, in nanoseconds since the Unix epoch; 0 where none was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
-    /// The last ingress side.
-    pub ingress_ns: u64,
-    /// The last egress side.
-    pub egress_ns: u64,
+/// The sides of an epoch, as far as they came.
+#[derive(Debug)]
+pub struct Sides<S> {
+    /// The epoch; of a window, its first.
+    pub epoch: u64,
+    /// Those of each expected node.
+    pub nodes: Vec<NodeSides<S>>,
+    /// When the last side of each kind was received.
+    received_ns: [u64; KINDS],
 }
 
-/// How an epoch ended at every expected edge.
+impl<S> Sides<S> {
+    /// When the last side of a kind was received, in nanoseconds since the Unix epoch; 0 where none
+    /// was.
+    pub fn received_ns(&self, kind: SideKind) -> u64 {
+        self.received_ns[kind as usize]
+    }
+}
+
+/// The sides of an epoch at one node, as far as they came.
+#[derive(Debug)]
+pub struct NodeSides<S>([Option<S>; KINDS]);
+
+impl<S> Default for NodeSides<S> {
+    fn default() -> Self {
+        Self([const { None }; KINDS])
+    }
+}
+
+impl<S> NodeSides<S> {
+    /// Takes a side out.
+    pub fn take(&mut self, kind: SideKind) -> Option<S> {
+        self.0[kind as usize].take()
+    }
+}
+
+/// How an epoch ended at every expected node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The epoch.
+    /// The epoch; of a window, its first.
     pub epoch: u64,
-    /// Each edge's end.
-    pub edges: Vec<NodeEnd>,
+    /// Each node's end.
+    pub nodes: Vec<NodeEnd>,
 }
 
-/// Collects frames into epochs.
+/// Collects the frames of one system into epochs; `S` is what it keeps of a side.
 #[derive(Debug)]
-pub struct Collector {
-    edges: Vec<String>,
+pub struct Collector<S> {
+    /// The sides that each expected node delivers.
+    nodes: Vec<&'static [SideKind]>,
     clock: EpochClock,
     grace_ns: u64,
+    /// Epochs of a window.
+    window: u64,
     /// When the first frame was heard.
     opened_ns: u64,
-    /// The next epoch to be reported; `None` until anything is heard.
+    /// The next window to be reported; `None` until anything is heard.
     next: Option<u64>,
-    /// Whether an epoch has been reported.
+    /// The first window that is not reported any more, where the system ends.
+    end: Option<u64>,
+    /// Whether a window has been reported.
     reporting: bool,
-    pending: BTreeMap<u64, Pending>,
-    /// For each edge, the epoch of the last frame that went astray.
+    pending: BTreeMap<u64, Pending<S>>,
+    /// For each node, the epoch of the last frame that went astray.
     astray: Vec<Option<u64>>,
 }
 
-/// An epoch that is being collected.
+/// A window that is being collected.
 #[derive(Debug)]
-struct Pending {
-    edges: Vec<EdgeInput>,
-    received: Received,
+struct Pending<S> {
+    sides: Vec<NodeSides<S>>,
+    late_packets: Vec<Option<u64>>,
+    received_ns: [u64; KINDS],
+    /// Sides that are still to come.
+    missing_sides: usize,
+    /// Nodes that have not sealed it.
+    unsealed: usize,
     /// Whether its sides have been given out.
     decoding: bool,
 }
 
-impl Pending {
-    fn new(edges: &[String]) -> Self {
-        let edges = edges.iter().map(EdgeInput::nothing).collect();
-        Self { edges, received: Received::default(), decoding: false }
+impl<S> Pending<S> {
+    fn new(nodes: &[&'static [SideKind]]) -> Self {
+        Self {
+            sides: nodes.iter().map(|_| NodeSides::default()).collect(),
+            late_packets: vec![None; nodes.len()],
+            received_ns: [0; KINDS],
+            missing_sides: nodes.iter().map(|sides| sides.len()).sum(),
+            unsealed: nodes.len(),
+            decoding: false,
+        }
     }
 
     fn is_measured(&self) -> bool {
-        self.edges.iter().all(EdgeInput::is_measured)
+        self.missing_sides == 0
     }
 
     fn is_whole(&self) -> bool {
-        self.decoding && self.edges.iter().all(|edge| edge.late_packets.is_some())
+        self.decoding && self.unsealed == 0
+    }
+
+    fn put(&mut self, node: usize, frame: Frame<S>, received_ns: u64) -> Taken {
+        match frame {
+            Frame::Side(kind, side) => {
+                let place = &mut self.sides[node].0[kind as usize];
+                if self.decoding || place.is_some() {
+                    return Taken::Duplicate;
+                }
+                *place = Some(side);
+                let last = &mut self.received_ns[kind as usize];
+                *last = received_ns.max(*last);
+                self.missing_sides -= 1;
+            }
+            Frame::Sealed { late_packets } => {
+                let place = &mut self.late_packets[node];
+                if place.is_some() {
+                    return Taken::Duplicate;
+                }
+                *place = Some(late_packets);
+                self.unsealed -= 1;
+            }
+        }
+        Taken::Kept
     }
 }
 
-impl Collector {
-    /// A collector that expects these edges. An edge seals an epoch when the one after the next is
-    /// armed; `grace_ns` after that, the epoch is reported without what is still missing.
-    pub fn new(edges: Vec<String>, clock: EpochClock, grace_ns: u64) -> Self {
-        let astray = vec![None; edges.len()];
+impl<S> Collector<S> {
+    /// A collector that expects nodes that deliver these sides each. A node seals an epoch when the
+    /// one after the next is armed; `grace_ns` after that, the epoch is reported without what is
+    /// still missing.
+    pub fn new(nodes: Vec<&'static [SideKind]>, clock: EpochClock, grace_ns: u64) -> Self {
         Self {
-            edges,
+            astray: vec![None; nodes.len()],
+            nodes,
             clock,
             grace_ns,
+            window: 1,
             opened_ns: 0,
             next: None,
+            end: None,
             reporting: false,
             pending: BTreeMap::new(),
-            astray,
         }
     }
 
-    /// The expected edges.
-    pub fn edges(&self) -> &[String] {
-        &self.edges
+    /// The same for a system that sums over windows of `epochs`, at least one.
+    #[must_use]
+    pub fn with_window(self, epochs: u64) -> Self {
+        Self { window: epochs.max(1), ..self }
     }
 
-    /// When `epoch` is reported even if something is missing, in nanoseconds since the Unix epoch.
-    /// Epochs that edges held while no controller was there count from the first frame heard.
+    /// Ends the system: nothing of `epoch` or later is taken in or reported; of windows, none that
+    /// `epoch` falls into.
+    pub fn end_at(&mut self, epoch: u64) {
+        let end = epoch / self.window;
+        self.end = Some(end);
+        self.pending.split_off(&end);
+    }
+
+    /// Epochs that are being collected.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether everything before the system's end has been reported by `now_ns`.
+    pub fn has_ended(&self, now_ns: u64) -> bool {
+        match (self.end, self.next) {
+            (None, _) => false,
+            (Some(end), Some(next)) => next >= end,
+            // Something may yet come of the last window.
+            (Some(end), None) => end == 0 || now_ns >= self.deadline_of_window(end - 1),
+        }
+    }
+
+    /// When the window that `epoch` falls into is reported even if something is missing, in
+    /// nanoseconds since the Unix epoch. Epochs that nodes held while no controller was there count
+    /// from the first frame heard.
     pub fn deadline_of(&self, epoch: u64) -> u64 {
-        self.clock.start_of(epoch + 2).max(self.opened_ns).saturating_add(self.grace_ns)
+        self.deadline_of_window(epoch / self.window)
     }
 
-    /// When the next epoch is due at the latest.
+    fn deadline_of_window(&self, window: u64) -> u64 {
+        let sealed = window.saturating_add(1).saturating_mul(self.window).saturating_add(1);
+        self.clock.start_of(sealed).max(self.opened_ns).saturating_add(self.grace_ns)
+    }
+
+    /// When there is something to do at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.next.map(|next| self.deadline_of(next))
+        let ended = self.end.and_then(|end| end.checked_sub(1));
+        self.next.or(ended).map(|window| self.deadline_of_window(window))
     }
 
-    /// Takes in a frame of the edge at position `edge` among the expected ones, received at
-    /// `received_ns`. Frames that are no part of an epoch are ignored.
-    pub fn take(&mut self, edge: usize, message: Message, received_ns: u64) -> Taken {
-        self.take_with(edge, message, None, received_ns)
-    }
-
-    /// The same for an ingress side that has been decoded already.
-    pub fn take_with(
-        &mut self,
-        edge: usize,
-        message: Message,
-        decoded: Option<Box<DecodedIngress>>,
-        received_ns: u64,
-    ) -> Taken {
-        let epoch = match &message {
-            Message::Ingress(side) => side.epoch,
-            Message::Egress(side) => side.epoch,
-            Message::Sealed { epoch, .. } => *epoch,
-            _ => return Taken::Kept,
-        };
-        if self.reporting && self.next.is_some_and(|next| epoch < next) {
+    /// Takes in a frame about `epoch` of the node at position `node` among the expected ones,
+    /// received at `received_ns`. Its side must be one that the node delivers.
+    pub fn take(&mut self, node: usize, epoch: u64, frame: Frame<S>, received_ns: u64) -> Taken {
+        let window = epoch / self.window;
+        let is_over = self.reporting && self.next.is_some_and(|next| window < next);
+        if is_over || self.end.is_some_and(|end| window >= end) {
             return Taken::Late;
         }
-        // No side of an epoch is finished before its end by the edge's clock.
+        // No side of an epoch is finished before its end by the node's clock.
         let current = self.clock.epoch_at(received_ns);
         if epoch > current || epoch.saturating_add(MOST_SILENT) < current {
-            self.astray[edge] = Some(epoch);
+            self.astray[node] = Some(epoch);
             return Taken::Astray;
         }
         if self.next.is_none() {
             self.opened_ns = received_ns;
         }
-        // Until anything has been reported, an edge may hold an earlier epoch than the others.
-        self.next = Some(self.next.map_or(epoch, |next| next.min(epoch)));
-        self.astray[edge] = None;
-        let pending = self.pending.entry(epoch).or_insert_with(|| Pending::new(&self.edges));
-        let Pending { edges, received, decoding } = pending;
-        let input = &mut edges[edge];
-        let duplicate = match message {
-            Message::Ingress(_) | Message::Egress(_) if *decoding => true,
-            Message::Ingress(side) => {
-                let duplicate = put(&mut input.ingress, side);
-                if !duplicate {
-                    input.decoded = decoded;
-                    received.ingress_ns = received.ingress_ns.max(received_ns);
-                }
-                duplicate
-            }
-            Message::Egress(side) => {
-                let duplicate = put(&mut input.egress, side);
-                if !duplicate {
-                    received.egress_ns = received.egress_ns.max(received_ns);
-                }
-                duplicate
-            }
-            Message::Sealed { late_packets, .. } => put(&mut input.late_packets, late_packets),
-            _ => false,
-        };
-        if duplicate { Taken::Duplicate } else { Taken::Kept }
+        // Until anything has been reported, a node may hold an earlier epoch than the others.
+        self.next = Some(self.next.map_or(window, |next| next.min(window)));
+        self.astray[node] = None;
+        let pending = self.pending.entry(window).or_insert_with(|| Pending::new(&self.nodes));
+        pending.put(node, frame, received_ns)
     }
 
-    /// What is to be done at `now_ns`, if anything; ask until there is nothing. `planned` gives the
-    /// attention that was planned for an epoch.
-    pub fn step(&mut self, now_ns: u64, planned: impl FnOnce(u64) -> Attention) -> Option<Step> {
-        let measured = |(_, pending): &(&u64, &Pending)| !pending.decoding && pending.is_measured();
-        if let Some((&epoch, _)) = self.pending.iter().find(measured) {
-            return Some(self.decode(epoch, planned));
+    /// What is to be done at `now_ns`, if anything; ask until there is nothing.
+    pub fn step(&mut self, now_ns: u64) -> Option<Step<S>> {
+        let measured = |(_, it): &(&u64, &Pending<S>)| !it.decoding && it.is_measured();
+        if let Some((&window, _)) = self.pending.iter().find(measured) {
+            return Some(self.decode(window));
         }
-        let next = self.next?;
+        let next = self.next.filter(|&next| self.end.is_none_or(|end| next < end))?;
         let whole = self.pending.get(&next).is_some_and(Pending::is_whole);
-        if !whole && now_ns < self.deadline_of(next) {
+        if !whole && now_ns < self.deadline_of_window(next) {
             return None;
         }
-        Some(self.finish_epoch(next, now_ns, planned))
+        Some(self.finish_window(next, now_ns))
     }
 
     /// The same for a controller that stops, and waits for nothing that is missing.
-    pub fn finish(&mut self, planned: impl FnOnce(u64) -> Attention) -> Option<Step> {
+    pub fn finish(&mut self) -> Option<Step<S>> {
         let last = *self.pending.last_key_value()?.0;
         let next = self.next.unwrap_or(last);
-        Some(self.finish_epoch(next, 0, planned))
+        Some(self.finish_window(next, 0))
     }
 
-    /// Gives out an epoch's sides, or, where that has been done, its end.
-    fn finish_epoch(
-        &mut self,
-        epoch: u64,
-        now_ns: u64,
-        planned: impl FnOnce(u64) -> Attention,
-    ) -> Step {
-        match self.pending.get(&epoch) {
+    /// Gives out a window's sides, or, where that has been done, its end.
+    fn finish_window(&mut self, window: u64, now_ns: u64) -> Step<S> {
+        match self.pending.get(&window) {
             Some(pending) if pending.decoding => {
-                let ends = self.end(epoch);
-                self.next = Some(self.after(epoch, now_ns));
+                let ends = self.take_ends(window);
+                self.next = Some(self.after(window, now_ns));
                 self.reporting = true;
                 Step::Report(ends)
             }
-            _ => self.decode(epoch, planned),
+            _ => self.decode(window),
         }
     }
 
-    fn decode(&mut self, epoch: u64, planned: impl FnOnce(u64) -> Attention) -> Step {
-        let pending = self.pending.entry(epoch).or_insert_with(|| Pending::new(&self.edges));
+    fn decode(&mut self, window: u64) -> Step<S> {
+        let pending = self.pending.entry(window).or_insert_with(|| Pending::new(&self.nodes));
         pending.decoding = true;
-        let edges = pending.edges.iter_mut().map(|input| EdgeInput {
-            edge: input.edge.clone(),
-            ingress: input.ingress.take(),
-            decoded: input.decoded.take(),
-            egress: input.egress.take(),
-            ..EdgeInput::default()
-        });
-        let input = EpochInput { epoch, planned: planned(epoch), edges: edges.collect() };
-        Step::Decode(input, pending.received)
+        Step::Decode(Sides {
+            epoch: window * self.window,
+            nodes: pending.sides.iter_mut().map(std::mem::take).collect(),
+            received_ns: pending.received_ns,
+        })
     }
 
-    fn end(&mut self, epoch: u64) -> Ends {
-        let edges = self.pending.remove(&epoch).map_or_else(Vec::new, |pending| pending.edges);
+    fn take_ends(&mut self, window: u64) -> Ends {
+        let epoch = window * self.window;
+        let late_packets = self.pending.remove(&window).map_or_else(Vec::new, |it| it.late_packets);
         let note = |other| format!("it sends epoch {other} while {epoch} is due: check its clock");
-        let end = |(input, astray): (EdgeInput, &Option<u64>)| NodeEnd {
-            late_packets: input.late_packets,
+        let end = |(late_packets, astray): (Option<u64>, &Option<u64>)| NodeEnd {
+            late_packets,
             note: astray.map(note),
             clock: None,
         };
-        let edges = edges.into_iter().zip(&self.astray).map(end).collect();
-        Ends { epoch, edges }
+        Ends { epoch, nodes: late_packets.into_iter().zip(&self.astray).map(end).collect() }
     }
 
-    /// The epoch to come after `epoch`: the following one, unless the controller slept.
-    fn after(&self, epoch: u64, now_ns: u64) -> u64 {
-        let next = epoch + 1;
+    /// The window to come after `window`: the following one, unless the controller slept.
+    fn after(&self, window: u64, now_ns: u64) -> u64 {
+        let next = window + 1;
         if self.pending.contains_key(&next) {
             return next;
         }
-        let silent_from = self.clock.epoch_at(now_ns).saturating_sub(MOST_SILENT);
+        let silent_from = self.clock.epoch_at(now_ns).saturating_sub(MOST_SILENT) / self.window;
         let heard = self.pending.first_key_value().map_or(u64::MAX, |(&first, _)| first);
         next.max(silent_from.min(heard))
     }
 }
 
-/// Fills a place; true where it was taken.
-fn put<T>(place: &mut Option<T>, value: T) -> bool {
-    let taken = place.is_some();
-    if !taken {
-        *place = Some(value);
-    }
-    taken
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use calumma_chamelemon::{EgressGroup, IngressGroup, Layout};
     use calumma_epoch::Guards;
-    use calumma_sketch::{FlowKey, Level};
     use proptest::prelude::*;
 
     const LENGTH: u64 = 50_000_000;
     const GRACE: u64 = 500_000_000;
 
-    fn layout() -> Layout {
-        Layout {
-            upstream_buckets: 8,
-            downstream_buckets: 4,
-            classifier: vec![Level::new(8, 8)],
-            ..Layout::default()
-        }
-    }
-
-    fn attention() -> Attention {
-        Attention::healthy(&layout(), 4)
-    }
-
-    fn collector() -> Collector {
+    fn collector(roles: &[Role]) -> Collector<u64> {
         let clock = EpochClock::new(LENGTH, Guards::default()).unwrap();
-        Collector::new(vec!["e1".to_owned(), "e2".to_owned()], clock, GRACE)
+        Collector::new(roles.iter().map(|&role| sides_of(role)).collect(), clock, GRACE)
     }
 
-    /// All that an edge sends of an epoch.
-    fn frames(epoch: u64) -> [Message; 3] {
-        let ingress = IngressGroup::<FlowKey>::new(&layout(), attention(), epoch).unwrap();
-        let egress = EgressGroup::<FlowKey>::new(&layout(), attention()).unwrap();
-        let input = EdgeInput::from_groups("", epoch, (&ingress, 0), (&egress, 0));
-        [
-            Message::Ingress(input.ingress.unwrap()),
-            Message::Egress(input.egress.unwrap()),
-            Message::Sealed { epoch, late_packets: 0 },
-        ]
+    /// All that a node of a role sends of an epoch; its sides hold the epoch.
+    fn frames(role: Role, epoch: u64) -> Vec<Frame<u64>> {
+        let sides = sides_of(role).iter().map(|&kind| Frame::Side(kind, epoch));
+        sides.chain([Frame::Sealed { late_packets: 0 }]).collect()
     }
 
-    /// A collector and the epochs that it has given out and not yet ended.
-    struct Collecting(Collector, BTreeMap<u64, EpochInput>);
-
-    impl Collecting {
-        fn start() -> Self {
-            Self(collector(), BTreeMap::new())
-        }
-
-        /// The epochs that are to be reported at `now_ns`.
-        fn drain(&mut self, now_ns: u64) -> Vec<EpochInput> {
-            let Self(collector, open) = self;
-            let mut reported = Vec::new();
-            while let Some(step) = collector.step(now_ns, |_| attention()) {
-                reported.extend(follow(step, open));
-            }
-            reported
-        }
-
-        fn finish(&mut self) -> Vec<EpochInput> {
-            let Self(collector, open) = self;
-            let mut reported = Vec::new();
-            while let Some(step) = collector.finish(|_| attention()) {
-                reported.extend(follow(step, open));
-            }
-            reported
-        }
-    }
-
-    fn follow(step: Step, open: &mut BTreeMap<u64, EpochInput>) -> Option<EpochInput> {
-        match step {
-            Step::Decode(input, _) => {
-                assert!(open.insert(input.epoch, input).is_none(), "decoded once");
-                None
-            }
-            Step::Report(ends) => {
-                let mut input = open.remove(&ends.epoch).expect("decoded before it is reported");
-                for (edge, end) in input.edges.iter_mut().zip(ends.edges) {
-                    edge.late_packets = end.late_packets;
-                    edge.note = end.note;
-                }
-                Some(input)
+    /// The epochs that are reported at `now_ns`, each with its nodes that sealed it.
+    fn reported(collector: &mut Collector<u64>, now_ns: u64) -> Vec<(u64, usize)> {
+        let mut reported = Vec::new();
+        while let Some(step) = collector.step(now_ns) {
+            if let Step::Report(Ends { epoch, nodes }) = step {
+                let sealed = nodes.iter().filter(|node| node.late_packets.is_some()).count();
+                reported.push((epoch, sealed));
             }
         }
+        reported
     }
 
     #[test]
-    fn an_epoch_comes_out_when_the_last_edge_has_sealed_it() {
-        let mut collecting = Collecting::start();
+    fn each_node_delivers_the_sides_of_its_role() {
+        let roles = [Role::Edge, Role::Transit];
+        let mut collector = collector(&roles);
         let now = 103 * LENGTH;
-        for message in frames(100) {
-            assert_eq!(collecting.0.take(0, message, now), Taken::Kept);
-        }
-        let [ingress, egress, seal] = frames(100);
-        for message in [seal, ingress] {
-            collecting.0.take(1, message, now);
-            assert!(collecting.drain(now).is_empty());
-        }
-        collecting.0.take(1, egress, now);
-        let epochs = collecting.drain(now);
-        assert_eq!(epochs.len(), 1);
-        assert!(epochs[0].epoch == 100 && epochs[0].edges.iter().all(EdgeInput::is_whole));
-    }
-
-    #[test]
-    fn an_epoch_is_decoded_before_it_is_sealed_and_though_an_earlier_one_waits() {
-        let mut collecting = Collecting::start();
-        let now = 103 * LENGTH;
-        let [ingress, ..] = frames(100);
-        collecting.0.take(0, ingress, now);
-        for edge in 0..2 {
-            let [ingress, egress, _] = frames(101);
-            collecting.0.take(edge, ingress, now + 1);
-            collecting.0.take(edge, egress, now + 2);
-        }
-        let step = collecting.0.step(now + 3, |_| attention());
-        let Some(Step::Decode(input, received)) = step else { panic!("{step:?}") };
-        assert!(input.epoch == 101 && input.edges.iter().all(EdgeInput::is_measured));
-        assert_eq!(received, Received { ingress_ns: now + 1, egress_ns: now + 2 });
-        assert!(collecting.0.step(now + 3, |_| attention()).is_none());
-        let [again, ..] = frames(101);
-        assert_eq!(collecting.0.take(0, again, now + 4), Taken::Duplicate);
-    }
-
-    #[test]
-    fn what_edges_held_for_a_controller_that_was_away_is_taken_in_oldest_first() {
-        let mut collecting = Collecting::start();
-        let back = 180 * LENGTH;
-        for (edge, held) in [(0, 120..=122), (1, 119..=122)] {
-            for epoch in held {
-                for message in frames(epoch) {
-                    assert_eq!(collecting.0.take(edge, message, back), Taken::Kept);
-                }
+        for (node, role) in roles.into_iter().enumerate() {
+            assert!(reported(&mut collector, now).is_empty(), "the {} is missing", role.name());
+            for frame in frames(role, 100) {
+                assert_eq!(collector.take(node, 100, frame, now), Taken::Kept);
             }
         }
-        assert!(collecting.drain(back + GRACE - 1).is_empty(), "the first edge may have 119, too");
-        let epochs = collecting.drain(back + GRACE);
-        let numbers: Vec<_> = epochs.iter().take(4).map(|input| input.epoch).collect();
-        assert_eq!(numbers, [119, 120, 121, 122]);
-        assert!(!epochs[0].edges[0].is_whole());
-        assert!(epochs[1..4].iter().all(|input| input.edges.iter().all(EdgeInput::is_whole)));
+        let Some(Step::Decode(mut sides)) = collector.step(now) else { panic!("sides") };
+        assert_eq!(sides.received_ns(SideKind::Transit), now);
+        assert_eq!(sides.nodes[0].take(SideKind::Transit), None);
+        assert_eq!(sides.nodes[1].take(SideKind::Transit), Some(100));
+        assert_eq!(reported(&mut collector, now), [(100, 2)]);
     }
 
     #[test]
-    fn a_missing_edge_holds_an_epoch_up_to_its_deadline_and_later_ones_behind_it() {
-        let mut collecting = Collecting::start();
-        let now = 102 * LENGTH;
-        frames(100).into_iter().for_each(|message| {
-            collecting.0.take(0, message, now);
-        });
-        for edge in 0..2 {
-            frames(101).into_iter().for_each(|message| {
-                collecting.0.take(edge, message, now);
-            });
+    fn a_window_is_collected_once_under_its_first_epoch() {
+        let mut collector = collector(&[Role::Transit]).with_window(10);
+        let now = 131 * LENGTH;
+        for epoch in [110, 120] {
+            for frame in frames(Role::Transit, epoch) {
+                assert_eq!(collector.take(0, epoch, frame, now), Taken::Kept);
+            }
         }
-        let deadline = collecting.0.next_deadline().unwrap();
-        assert_eq!(deadline, 102 * LENGTH + GRACE);
-        assert!(collecting.drain(deadline - 1).is_empty());
-        let epochs = collecting.drain(deadline);
-        assert_eq!(epochs.iter().map(|input| input.epoch).collect::<Vec<_>>(), [100, 101]);
-        assert!(!epochs[0].edges[1].is_whole() && epochs[1].edges[1].is_whole());
-
-        let [late, ..] = frames(100);
-        assert_eq!(collecting.0.take(1, late, deadline), Taken::Late);
+        let again = Frame::Side(SideKind::Transit, 7);
+        assert_eq!(collector.take(0, 129, again, now), Taken::Duplicate);
+        assert_eq!(reported(&mut collector, now), [(110, 1), (120, 1)]);
+        // The window from 130 on is sealed when epoch 141 is armed.
+        assert_eq!(collector.next_deadline(), Some(141 * LENGTH + GRACE));
+        assert_eq!(reported(&mut collector, 141 * LENGTH + GRACE), [(130, 0)]);
     }
 
     #[test]
-    fn the_first_of_two_equal_frames_stands() {
-        let mut collecting = Collecting::start();
+    fn a_system_that_ends_reports_what_was_before_and_nothing_after() {
+        let mut collector = collector(&[Role::Transit, Role::Transit]);
         let now = 103 * LENGTH;
-        assert_eq!(
-            collecting.0.take(0, Message::Sealed { epoch: 100, late_packets: 0 }, now),
-            Taken::Kept
-        );
-        let again = Message::Sealed { epoch: 100, late_packets: 9 };
-        assert_eq!(collecting.0.take(0, again, now), Taken::Duplicate);
-        let epoch = collecting.finish().remove(0);
-        assert_eq!(epoch.edges[0].late_packets, Some(0));
-    }
-
-    #[test]
-    fn an_edge_whose_clock_is_wrong_goes_astray_and_the_report_says_so() {
-        let mut collecting = Collecting::start();
-        let now = 103 * LENGTH;
-        for ahead in [104, 5_000, u64::MAX] {
-            let message = Message::Sealed { epoch: ahead, late_packets: 0 };
-            assert_eq!(collecting.0.take(1, message, now), Taken::Astray);
+        for frame in frames(Role::Transit, 100) {
+            collector.take(0, 100, frame, now);
         }
-        let (now, ancient) = (5000 * LENGTH, Message::Sealed { epoch: 3, late_packets: 0 });
-        assert_eq!(collecting.0.take(1, ancient, now), Taken::Astray);
-        assert_eq!(collecting.0.next_deadline(), None, "nothing has been heard yet");
+        collector.end_at(102);
+        assert!(!collector.has_ended(now));
+        let after = Frame::Sealed { late_packets: 0 };
+        assert_eq!(collector.take(0, 102, after, now), Taken::Late);
+        assert_eq!(reported(&mut collector, 200 * LENGTH), [(100, 1), (101, 0)]);
+        assert!(collector.has_ended(200 * LENGTH));
 
-        frames(4997).into_iter().for_each(|message| {
-            collecting.0.take(0, message, now);
-        });
-        let epochs = collecting.drain(now + GRACE);
-        let note = epochs[0].edges[1].note.as_ref().unwrap();
-        assert_eq!(note, "it sends epoch 3 while 4997 is due: check its clock");
-        assert_eq!(epochs[0].edges[0].note, None);
-    }
-
-    #[test]
-    fn silence_is_reported_epoch_by_epoch_but_a_long_sleep_is_not() {
-        let mut collecting = Collecting::start();
-        frames(100).into_iter().for_each(|message| {
-            collecting.0.take(0, message, 103 * LENGTH);
-        });
-        let epochs = collecting.drain(110 * LENGTH + GRACE);
-        assert_eq!(epochs.len(), 9);
-
-        let woken = 1_000_000 * LENGTH;
-        let epochs = collecting.drain(woken);
-        assert!(epochs.len() as u64 <= MOST_SILENT + 1, "{} epochs", epochs.len());
-        assert!(epochs.is_sorted_by_key(|input| input.epoch));
-    }
-
-    #[test]
-    fn stopping_gives_what_there_is_and_nothing_more() {
-        let mut collecting = Collecting::start();
-        for epoch in [100, 102] {
-            frames(epoch).into_iter().for_each(|message| {
-                collecting.0.take(0, message, 104 * LENGTH);
-            });
-        }
-        let rest: Vec<_> = collecting.finish().into_iter().map(|input| input.epoch).collect();
-        assert_eq!(rest, [100, 101, 102]);
+        let mut silent = super::tests::collector(&[Role::Transit]);
+        silent.end_at(102);
+        let deadline = silent.next_deadline().unwrap();
+        assert!(!silent.has_ended(deadline - 1) && silent.has_ended(deadline));
     }
 
     proptest! {
-        /// Frames of ten epochs in any order, some of them lost, some doubled, at any times: every
-        /// epoch comes out once, in order, whole exactly if all its frames came before it did.
+        /// Frames of any epochs at any times, windows of any length: each window is reported once and
+        /// in order, with exactly the seals that were kept.
         #[test]
-        fn whatever_the_order_every_epoch_comes_out_once_and_in_order(
-            deliveries in prop::collection::vec((0u64..10, 0usize..2, 0usize..3), 0..120),
-            steps in prop::collection::vec(0u64..60_000_000, 120),
+        fn whatever_comes_windows_are_reported_once_and_in_order(
+            window in 1u64..5,
+            deliveries in prop::collection::vec((0u64..20, 0usize..2, any::<bool>()), 0..80),
+            steps in prop::collection::vec(0u64..60_000_000, 80),
         ) {
-            let mut collecting = Collecting::start();
-            let mut now = 110 * LENGTH;
+            let mut collector = collector(&[Role::Transit; 2]).with_window(window);
+            let mut now = 120 * LENGTH;
             let mut out = Vec::new();
-            let mut kept = std::collections::HashSet::new();
-            for ((epoch, edge, which), step) in deliveries.into_iter().zip(steps) {
+            let mut seals = BTreeMap::<u64, usize>::new();
+            for ((epoch, node, is_seal), step) in deliveries.into_iter().zip(steps) {
                 now += step;
-                let message = frames(100 + epoch)[which].clone();
-                match collecting.0.take(edge, message, now) {
-                    Taken::Kept => prop_assert!(kept.insert((100 + epoch, edge, which))),
-                    Taken::Duplicate => prop_assert!(kept.contains(&(100 + epoch, edge, which))),
-                    Taken::Late | Taken::Astray => {}
+                let epoch = 100 + epoch;
+                let frame = if is_seal {
+                    Frame::Sealed { late_packets: 0 }
+                } else {
+                    Frame::Side(SideKind::Transit, epoch)
+                };
+                if collector.take(node, epoch, frame, now) == Taken::Kept && is_seal {
+                    *seals.entry(epoch / window * window).or_default() += 1;
                 }
-                out.extend(collecting.drain(now));
+                out.extend(reported(&mut collector, now));
             }
-            out.extend(collecting.drain(now + 20 * LENGTH + GRACE));
+            out.extend(reported(&mut collector, now + 30 * LENGTH + GRACE));
             for pair in out.windows(2) {
-                prop_assert_eq!(pair[0].epoch + 1, pair[1].epoch);
+                prop_assert_eq!(pair[0].0 + window, pair[1].0);
             }
-            for input in out {
-                for (edge, share) in input.edges.iter().enumerate() {
-                    let has = |which| kept.contains(&(input.epoch, edge, which));
-                    prop_assert_eq!(share.ingress.is_some(), has(0));
-                    prop_assert_eq!(share.egress.is_some(), has(1));
-                    prop_assert_eq!(share.late_packets.is_some(), has(2));
-                }
+            for (epoch, sealed) in out {
+                prop_assert_eq!(sealed, seals.get(&epoch).copied().unwrap_or(0));
             }
         }
     }

@@ -3,16 +3,20 @@
 //! It holds everything that all switches of the deployment measure by; switches get it over the
 //! wire. `docs/controller.md` is the operator's page on it.
 
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use calumma_analysis::System;
 use calumma_archive::ArchiveSection;
 use calumma_chamelemon::frames::check_layout;
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::HashKey;
-use calumma_wire::MAX_NAME_BYTES;
+use calumma_systems::SYSTEMS;
+use calumma_wire::{MAX_NAME_BYTES, Role};
 use serde::{Deserialize, Serialize};
+use toml::de::{DeTable, Deserializer, ValueDeserializer};
 use utoipa::ToSchema;
 
 use crate::alert::AlertsSection;
@@ -24,7 +28,7 @@ use crate::ipfix::IpfixSection;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where edges connect to.
+    /// Where nodes connect to.
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
     /// Where the HTTP API listens; it has no authentication. None where absent.
@@ -32,6 +36,18 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Names of the edges. An epoch is complete only when all of them have delivered.
     pub edges: Vec<String>,
+    /// Names of the transit switches: what they miss is missing only in systems that run there.
+    #[serde(default)]
+    pub transits: Vec<String>,
+    /// Names of the end hosts that run a program of a system; likewise.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Names of the systems that run. Parameters of one are in a section of its name.
+    #[serde(default = "default_systems")]
+    pub systems: Vec<String>,
+    /// Sections of systems other than ChameleMon.
+    #[serde(skip)]
+    sections: BTreeMap<String, serde_json::Value>,
     /// Where the hash key is kept from one start to the next; without it, a new key is drawn at
     /// every start.
     #[serde(default)]
@@ -42,7 +58,7 @@ pub struct Config {
     /// Epochs that the HTTP API remembers.
     #[serde(default = "default_history")]
     pub history: usize,
-    /// How long to wait for a missing edge after its last frame of an epoch was due.
+    /// How long to wait for a missing node after its last frame of an epoch was due.
     #[serde(default = "default_grace")]
     pub grace_ms: u64,
     /// Length of epochs and guards.
@@ -73,6 +89,10 @@ pub struct Config {
 
 fn default_listen() -> SocketAddr {
     ([127, 0, 0, 1], 7600).into()
+}
+
+fn default_systems() -> Vec<String> {
+    vec![calumma_chamelemon_analysis::NAME.to_owned()]
 }
 
 fn default_history() -> usize {
@@ -255,10 +275,18 @@ impl Config {
     /// # Errors
     /// Names the file, the place in it, and the remedy.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_for(SYSTEMS, path)
+    }
+
+    /// The same where other systems than the product's can be chosen.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_for(systems: &[&dyn System], path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
-        Self::parse(&text, &name)
+        Self::parse_for(systems, &text, &name)
     }
 
     /// Checks the text of a configuration; `path` is named in errors.
@@ -266,26 +294,93 @@ impl Config {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
-            path: path.to_owned(),
-            source: Box::new(source),
+        Self::parse_for(SYSTEMS, text, path)
+    }
+
+    /// The same where other systems than the product's can be chosen.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse_for(systems: &[&dyn System], text: &str, path: &str) -> Result<Self, ConfigError> {
+        let config = Self::read(systems, text).map_err(|mut source| {
+            source.set_input(Some(text));
+            ConfigError::Parse { path: path.to_owned(), source: Box::new(source) }
         })?;
-        config.check().map_err(|problem| ConfigError::Value { path: path.to_owned(), problem })?;
+        let checked = config.check().and_then(|()| config.check_systems(systems));
+        checked.map_err(|problem| ConfigError::Value { path: path.to_owned(), problem })?;
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Reads the text; the sections of systems are taken out first, as each knows its own fields.
+    fn read(systems: &[&dyn System], text: &str) -> Result<Self, toml::de::Error> {
+        let mut table = DeTable::parse(text)?;
+        let mut sections = BTreeMap::new();
+        for name in systems.iter().map(|system| system.name()) {
+            if let Some(section) = table.get_mut().remove(name) {
+                let section = serde_json::Value::deserialize(ValueDeserializer::from(section))?;
+                sections.insert(name.to_owned(), section);
+            }
+        }
+        let config = Self::deserialize(Deserializer::from(table))?;
+        Ok(Self { sections, ..config })
+    }
+
+    fn check_systems(&self, systems: &[&dyn System]) -> Result<(), String> {
+        let known: Vec<&str> = systems.iter().map(|system| system.name()).collect();
+        let mut named = HashSet::new();
+        for name in &self.systems {
+            if !known.contains(&name.as_str()) {
+                return Err(format!("systems: there is no {name:?}; known are {known:?}"));
+            }
+            if !named.insert(name) {
+                return Err(format!("systems: {name:?} is named twice"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nodes(&self) -> Result<(), String> {
         if self.edges.is_empty() {
             return Err("edges: name at least one, as each edge's own `name` says".to_owned());
         }
-        for (at, edge) in self.edges.iter().enumerate() {
-            if edge.is_empty() || edge.len() > MAX_NAME_BYTES {
-                return Err(format!("edges: {edge:?} must have 1 to {MAX_NAME_BYTES} bytes"));
-            }
-            if self.edges[..at].contains(edge) {
-                return Err(format!("edges: {edge:?} is named twice"));
+        let mut named = HashSet::new();
+        for role in [Role::Edge, Role::Transit, Role::Host] {
+            for name in self.nodes_of(role) {
+                let field = format!("{}s", role.name());
+                if name.is_empty() || name.len() > MAX_NAME_BYTES {
+                    return Err(format!("{field}: {name:?} must have 1 to {MAX_NAME_BYTES} bytes"));
+                }
+                if !named.insert(name) {
+                    return Err(format!("{field}: {name:?} is named twice"));
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Names of the nodes of a role.
+    pub fn nodes_of(&self, role: Role) -> &[String] {
+        match role {
+            Role::Edge => &self.edges,
+            Role::Transit => &self.transits,
+            Role::Host => &self.hosts,
+        }
+    }
+
+    /// Names of the nodes that a system runs on.
+    pub fn nodes_for(&self, system: &dyn System) -> Vec<String> {
+        let roles = [Role::Edge, Role::Transit, Role::Host].into_iter();
+        let roles = roles.filter(|role| system.roles().contains(role));
+        roles.flat_map(|role| self.nodes_of(role)).cloned().collect()
+    }
+
+    /// The section of the system called `name`; null where there is none.
+    pub(crate) fn section(&self, name: &str) -> &serde_json::Value {
+        self.sections.get(name).unwrap_or(&serde_json::Value::Null)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.check_nodes()?;
         if let Some(key) = &self.hash_key {
             parse_hash_key(key).map_err(|problem| format!("hash_key: {problem}"))?;
         }
@@ -342,6 +437,8 @@ impl Config {
             ("listen", self.listen != other.listen),
             ("http", self.http != other.http),
             ("edges", self.edges != other.edges),
+            ("transits", self.transits != other.transits),
+            ("hosts", self.hosts != other.hosts),
             ("state_dir", self.state_dir != other.state_dir),
             ("hash_key", self.hash_key != other.hash_key),
             ("history", self.history != other.history),

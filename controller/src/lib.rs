@@ -1,4 +1,4 @@
-//! The central controller: collects every edge's sketches epoch by epoch, decodes them, and answers
+//! The central controller: collects what every node measures epoch by epoch, decodes them, and answers
 //! the operator's questions.
 //!
 //! Five parts, each usable without the next:
@@ -7,28 +7,32 @@
 //! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
 //!   uses it as the live controller does;
 //! * [`attention`]: from what an epoch told to how later ones are to be measured. Pure;
-//! * [`collect`]: from frames in any order to whole epochs in order. Pure; time is passed in;
+//! * [`collect`]: from frames in any order to whole epochs in order, for any measurement system;
+//!   [`chamelemon`]: the same of ChameleMon's frames. Pure; time is passed in;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
-//! * [`server`]: sockets, threads, files and the terminal around them.
+//! * [`server`]: sockets, threads, files and the terminal around them; [`program`] is all of it as the
+//!   program.
 //!
 //! The rule throughout: incomplete is allowed, wrong is not. What is missing, late or undecodable
 //! is carried into the report and never becomes a loss.
 
 pub mod alert;
 pub mod api;
+pub mod chamelemon;
 pub mod clocks;
 pub mod collect;
 pub mod config;
 pub mod ipfix;
 pub mod metrics;
 pub mod output;
+pub mod program;
 pub mod server;
 pub mod summary;
 
 pub use calumma_chamelemon_analysis::{analyse, attention, report};
 
 pub use analyse::{Analyser, EdgeInput, EpochInput, Tasks};
-pub use collect::Collector;
+pub use chamelemon::Collector;
 pub use config::Config;
 pub use report::EpochReport;
 pub use summary::EpochSummary;

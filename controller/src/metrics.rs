@@ -6,12 +6,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use calumma_analysis::Report;
 use calumma_analysis::metrics::{ReportMetrics, counters, int_gauges};
-use calumma_systems::SYSTEMS;
+use calumma_analysis::{Report, System};
 use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
 use crate::api::EdgeStatus;
+use crate::config::Config;
 use crate::output::{Output, SinkStatus};
 
 /// Families of counters that switches are known to have, by the first part of their names. They are
@@ -50,6 +50,7 @@ const MOST_OTHER_COUNTERS: usize = 64;
 /// All metrics of a controller.
 #[derive(Debug)]
 pub struct Metrics {
+    systems: &'static [&'static dyn System],
     registry: Registry,
     reports: Vec<Box<dyn ReportMetrics>>,
     edge: EdgeMetrics,
@@ -70,16 +71,21 @@ struct EdgeMetrics {
 }
 
 impl Metrics {
-    /// Metrics that stand at nothing; `edges` are the deployment's, `outputs` those whose state is
-    /// shown.
+    /// Metrics that stand at nothing, of the systems' reports on the nodes of a configuration;
+    /// `outputs` are those whose state is shown.
     ///
     /// # Errors
     /// When two have the same name, which is a mistake in the program.
-    pub fn new(edges: &[String], outputs: Vec<Arc<SinkStatus>>) -> prometheus::Result<Self> {
+    pub fn new(
+        systems: &'static [&'static dyn System],
+        config: &Config,
+        outputs: Vec<Arc<SinkStatus>>,
+    ) -> prometheus::Result<Self> {
         let registry = Registry::new();
         let on = &registry;
-        let reports = SYSTEMS.iter().map(|system| system.metrics(on, edges));
+        let reports = systems.iter().map(|&system| system.metrics(on, &config.nodes_for(system)));
         Ok(Self {
+            systems,
             reports: reports.collect::<Result<_, _>>()?,
             edge: EdgeMetrics::new(on)?,
             sink_reports: counters(
@@ -111,7 +117,7 @@ impl Metrics {
     /// When it can't be written as text; it has no reason to.
     pub fn render(&self, edges: &[EdgeStatus]) -> prometheus::Result<String> {
         let _alone = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
-        edges.iter().for_each(|edge| self.edge.watch(edge));
+        edges.iter().for_each(|edge| self.edge.watch(edge, self.systems));
         for sink in &self.outputs {
             set(&self.sink_reports, &[sink.name(), "taken"], sink.taken());
             set(&self.sink_reports, &[sink.name(), "dropped"], sink.dropped());
@@ -159,7 +165,7 @@ impl EdgeMetrics {
         })
     }
 
-    fn watch(&self, status: &EdgeStatus) {
+    fn watch(&self, status: &EdgeStatus, systems: &[&dyn System]) {
         let edge = status.edge.as_str();
         self.connected.with_label_values(&[edge]).set(i64::from(status.connected));
         set(&self.connections, &[edge], status.connections);
@@ -172,7 +178,7 @@ impl EdgeMetrics {
             set(&self.frames, &[edge, result], frames);
         }
         let (known, other): (Vec<_>, Vec<_>) =
-            status.counters.iter().partition(|(counter, _)| is_known(counter));
+            status.counters.iter().partition(|(counter, _)| is_known(counter, systems));
         let shown = known.into_iter().take(MOST_COUNTERS);
         for (counter, total) in shown.chain(other.into_iter().take(MOST_OTHER_COUNTERS)) {
             set(&self.switch, &[edge, counter], *total);
@@ -188,9 +194,9 @@ fn set(counters: &IntCounterVec, labels: &[&str], total: u64) {
 }
 
 /// Whether a counter is of a family that switches are known to have.
-fn is_known(counter: &str) -> bool {
+fn is_known(counter: &str, systems: &[&dyn System]) -> bool {
     let family = counter.split('.').next().unwrap_or(counter);
-    KNOWN_COUNTERS.contains(&family) || SYSTEMS.iter().any(|s| s.name() == family)
+    KNOWN_COUNTERS.contains(&family) || systems.iter().any(|s| s.name() == family)
 }
 
 #[cfg(test)]
@@ -208,7 +214,8 @@ mod tests {
 
     #[test]
     fn known_counters_are_never_cut() {
-        let metrics = Metrics::new(&["e1".to_owned()], Vec::new()).unwrap();
+        let config = Config::parse("edges = ['e1']", "c.toml").unwrap();
+        let metrics = Metrics::new(calumma_systems::SYSTEMS, &config, Vec::new()).unwrap();
         let known = counters_of_an_edge(4);
         // Names that sort before all others.
         let unknown = (0..1000).map(|n| format!("a{n}"));

@@ -13,11 +13,13 @@ pub use watch::{Event, Watch};
 
 use std::sync::Arc;
 
-use calumma_analysis::Published;
+use calumma_analysis::alert::AlertLimits;
+use calumma_analysis::{Published, System};
 use serde::Deserialize;
 use tracing::warn;
 
 use self::webhook::Webhook;
+use crate::config::Config;
 use crate::output::Sink;
 
 /// `[alerts]` of the configuration.
@@ -78,17 +80,25 @@ pub struct Alerts {
 }
 
 impl Alerts {
-    /// Starts a thread for each webhook; `edges` are the deployment's.
+    /// Starts a thread for each webhook, and watches the reports of `systems` on the nodes of a
+    /// configuration.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(section: &AlertsSection, edges: &[String]) -> anyhow::Result<Self> {
+    pub fn start(
+        systems: &[&dyn System],
+        section: &AlertsSection,
+        config: &Config,
+    ) -> anyhow::Result<Self> {
         let patience = Patience {
             raise_after: section.raise_after,
             clear_after: section.clear_after,
             update_ns: section.update_seconds.saturating_mul(1_000_000_000),
         };
-        let watch = Watch::new(edges, section.loss_share, patience);
+        let limits = AlertLimits { loss_share: section.loss_share };
+        let rules =
+            systems.iter().map(|&system| system.alert_rules(&limits, &config.nodes_for(system)));
+        let watch = Watch::new(rules.collect(), patience);
         let webhooks = section.webhooks.iter().map(|url| Webhook::start(url));
         Ok(Self { watch, webhooks: webhooks.collect::<Result<_, _>>()?, known_lost: 0 })
     }

@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use calumma_analysis::alert::{AlertLimits, Details, Fact, Rules};
+use calumma_analysis::alert::{Details, Fact, Rules};
 use calumma_analysis::{EpochHead, Report};
-use calumma_systems::SYSTEMS;
 use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
 
@@ -43,12 +42,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the edges called `edges`; more than `loss_share` of an epoch's packets lost is bad,
-    /// less than half of that is good.
-    pub fn new(edges: &[String], loss_share: f64, patience: Patience) -> Self {
-        let limits = AlertLimits { loss_share };
-        let rules = SYSTEMS.iter().map(|system| system.alert_rules(&limits, edges));
-        Self { patience, rules: rules.collect(), alerts: HashMap::new() }
+    /// Watches what each system's rules say.
+    pub fn new(rules: Vec<Box<dyn Rules>>, patience: Patience) -> Self {
+        Self { patience, rules, alerts: HashMap::new() }
     }
 
     /// Takes a report, and gives what is to be said.
@@ -109,6 +105,10 @@ fn rfc3339(unix_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use calumma_analysis::System;
+    use calumma_analysis::alert::AlertLimits;
+    use calumma_chamelemon_analysis::ChameleMon;
+
     use super::*;
     use crate::report::{DecodeState, EpochReport, NetworkState, sample};
 
@@ -116,7 +116,9 @@ mod tests {
 
     /// What is said over epochs 1, 2, ... that `change` makes out of a healthy one.
     fn story(epochs: u64, change: impl Fn(u64, &mut EpochReport)) -> Vec<(u64, Event)> {
-        let mut watch = Watch::new(&["e1".to_owned(), "e2".to_owned()], 0.01, PATIENCE);
+        let limits = AlertLimits { loss_share: 0.01 };
+        let rules = ChameleMon.alert_rules(&limits, &["e1".to_owned(), "e2".to_owned()]);
+        let mut watch = Watch::new(vec![rules], PATIENCE);
         let mut told = Vec::new();
         for epoch in 1..=epochs {
             let mut report = sample();

@@ -1,4 +1,4 @@
-//! One edge's connection: hello, welcome, then frames in and messages out.
+//! One node's connection: hello, welcome, then frames in and messages out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,11 +13,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::collecting::Received;
-use super::hub::{Admission, Hub, Introduction};
+use super::hub::{Admission, Hub, Introduction, Lanes};
+use super::lane::{Inbound, Inlet, NodeFrame};
 use super::unix_ns;
 use crate::analyse::{DecodedIngress, Decoder};
+use crate::chamelemon::EdgeFrame;
 use crate::clocks::Exchange;
+use crate::collect::{Taken, sides_of};
 
 /// Time that a new connection has to introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,15 +30,15 @@ const HELLO_BYTES: usize = 4096;
 /// Bytes that are read from a connection at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// Time that an edge has to take a message.
+/// Time that a node has to take a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An edge that says nothing for this long, and for [`SILENT_EPOCHS`], is taken for gone, so that it
+/// A node that says nothing for this long, and for [`SILENT_EPOCHS`], is taken for gone, so that it
 /// can come back from elsewhere.
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENT_EPOCHS: u32 = 20;
 
-/// Time between two probes of an edge's clock, at first and once [`FIRST_PROBES`] have been answered.
+/// Time between two probes of a node's clock, at first and once [`FIRST_PROBES`] have been answered.
 const PROBE_SOON: Duration = Duration::from_millis(20);
 const PROBE_LATER: Duration = Duration::from_millis(250);
 const FIRST_PROBES: u32 = 8;
@@ -45,7 +47,6 @@ const FIRST_PROBES: u32 = 8;
 pub(super) async fn accept(
     listener: TcpListener,
     hub: Arc<Hub>,
-    frames: mpsc::Sender<Received>,
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
@@ -55,10 +56,10 @@ pub(super) async fn accept(
         };
         match accepted {
             Ok((stream, address)) => {
-                let (hub, frames, mut stopped) = (hub.clone(), frames.clone(), stopped.clone());
+                let (hub, mut stopped) = (hub.clone(), stopped.clone());
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = serve(stream, address, &hub, frames) => {}
+                        () = serve(stream, address, &hub) => {}
                         _ = stopped.wait_for(|&stopped| stopped) => {}
                     }
                 });
@@ -72,7 +73,7 @@ pub(super) async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::Sender<Received>) {
+async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
     let reader = FrameReader::new().with_limit(HELLO_BYTES);
     let mut link = Link { stream, reader, version: VERSION, buffer: vec![0; READ_BYTES] };
     // A frame is one write, and the next may be long in coming.
@@ -96,57 +97,47 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, frames: mpsc::
     let admission = match hub.admit(&name, introduction, unix_ns()) {
         Ok(admission) => admission,
         Err(reason) => {
-            warn!(edge = name, %address, "refused: {reason}");
+            warn!(node = name, %address, "refused: {reason}");
             return link.refuse(reason).await;
         }
     };
-    info!(edge = name, %address, kind, program, "connected");
-    let Admission { edge, connection, messages } = admission;
-    let mut dismissal = Dismissal { hub, edge, connection, problem: None };
-    match converse(&mut link, hub, edge, messages, &frames).await {
-        Ok(()) => info!(edge = name, %address, "disconnected"),
+    info!(node = name, %address, kind, program, "connected");
+    let Admission { node, connection, messages } = admission;
+    let mut dismissal = Dismissal { hub, node, connection, problem: None };
+    match converse(&mut link, hub, (node, connection), messages).await {
+        Ok(()) => info!(node = name, %address, "disconnected"),
         Err(Ended::Broken(problem)) => {
-            warn!(edge = name, %address, "disconnected: {problem}");
+            warn!(node = name, %address, "disconnected: {problem}");
             dismissal.problem = Some(problem);
         }
         Err(Ended::Protocol(problem)) => {
-            warn!(edge = name, %address, "sent what can't be read, connection closed: {problem}");
+            warn!(node = name, %address, "sent what can't be read, connection closed: {problem}");
             dismissal.problem = Some(problem.clone());
-            // Before the edge hears why: it may come back at once, and closing takes its time.
+            // Before the node hears why: it may come back at once, and closing takes its time.
             drop(dismissal);
             link.refuse(problem).await;
         }
     }
 }
 
-/// Who an edge is, by its hello.
+/// Who a node is, by its hello.
 fn introduction(hello: Hello, address: SocketAddr) -> Result<(String, Introduction), String> {
-    let Hello { node, role, kind, program, marking, systems, holding } = hello;
-    let offer = systems.iter().find(|offer| offer.system == frames::ID);
-    if offer.and_then(|it| it.common_version(frames::VERSION, frames::VERSION)).is_none() {
-        return Err(format!(
-            "{node:?} does not run version {} of {}, which this controller measures by",
-            frames::VERSION,
-            frames::ID
-        ));
-    }
-    let holding = holding.iter().find(|(system, _)| *system == frames::ID);
-    let holding = holding.map(|(_, bytes)| frames::Holding::decode(bytes)).transpose();
-    let holding = holding.map_err(|error| error.to_string())?;
-    Ok((node, Introduction { role, kind, program, holding, marking, address }))
+    let Hello { node, role, kind, program, marking, systems: offers, holding } = hello;
+    let holding = Introduction::holding(&holding)?;
+    Ok((node, Introduction { role, kind, program, offers, holding, marking, address }))
 }
 
-/// Frees the edge's name when its connection ends, however that comes about.
+/// Frees the node's name when its connection ends, however that comes about.
 struct Dismissal<'a> {
     hub: &'a Hub,
-    edge: usize,
+    node: usize,
     connection: u64,
     problem: Option<String>,
 }
 
 impl Drop for Dismissal<'_> {
     fn drop(&mut self) {
-        self.hub.dismiss(self.edge, self.connection, self.problem.take());
+        self.hub.dismiss(self.node, self.connection, self.problem.take());
     }
 }
 
@@ -154,19 +145,18 @@ impl Drop for Dismissal<'_> {
 enum Ended {
     /// The connection did.
     Broken(String),
-    /// The edge sent what it should not.
+    /// The node sent what it should not.
     Protocol(String),
 }
 
-/// Talks with an edge until it goes.
+/// Talks with a node until it goes.
 async fn converse(
     link: &mut Link,
     hub: &Hub,
-    edge: usize,
+    (node, connection): (usize, u64),
     mut messages: mpsc::Receiver<Message>,
-    frames: &mpsc::Sender<Received>,
 ) -> Result<(), Ended> {
-    let layout = hub.config().layout.clone();
+    let mut inbound = Inbounds { hub, node, connection, lanes: hub.watch_lanes() };
     link.reader = std::mem::take(&mut link.reader).with_limit(MAX_FRAME_BYTES);
     let epochs = Duration::from_nanos(hub.clock().length_ns()) * SILENT_EPOCHS;
     let silence = SILENCE.max(epochs);
@@ -176,6 +166,10 @@ async fn converse(
     loop {
         let message = tokio::select! {
             Some(message) = messages.recv() => {
+                // A system could not read what the node sent.
+                if let Message::Refused { reason } = message {
+                    return Err(Ended::Protocol(reason));
+                }
                 link.send(&message).await.map_err(Ended::Broken)?;
                 continue;
             }
@@ -194,29 +188,20 @@ async fn converse(
         };
         let received_at_ns = unix_ns();
         match message {
-            Message::Side(_) | Message::Sealed { .. } => {
-                // Of a system that is not run here nothing is kept.
-                let Some(message) = frames::Message::read(message, Some(&layout))
-                    .map_err(|error| Ended::Protocol(error.to_string()))?
-                else {
-                    continue;
-                };
-                let (message, decoded) = decode(message, hub.decoder()).await;
-                if frames
-                    .send(Received { edge, message, decoded, received_ns: received_at_ns })
-                    .await
-                    .is_err()
-                {
-                    return Ok(());
-                }
+            Message::Side(side) => {
+                inbound.take(NodeFrame::Side(side), received_at_ns).await?;
+            }
+            Message::Sealed { system, epoch, late_packets } => {
+                let frame = NodeFrame::Sealed { system, epoch, late_packets };
+                inbound.take(frame, received_at_ns).await?;
             }
             Message::Echo { sent_ns, received_ns, answered_ns } => {
                 answered += 1;
                 let heard_ns = received_at_ns;
-                hub.exchanged(edge, Exchange { sent_ns, received_ns, answered_ns, heard_ns });
+                hub.exchanged(node, Exchange { sent_ns, received_ns, answered_ns, heard_ns });
             }
             Message::Applied { system: frames::ID, effective_epoch, outcome } => {
-                hub.applied(edge, effective_epoch, outcome);
+                hub.applied(node, effective_epoch, outcome);
             }
             Message::Applied { .. } => {}
             other => {
@@ -224,6 +209,58 @@ async fn converse(
                 return Err(Ended::Protocol(problem));
             }
         }
+    }
+}
+
+/// A node's frames on their way to the systems.
+struct Inbounds<'a> {
+    hub: &'a Hub,
+    node: usize,
+    connection: u64,
+    lanes: watch::Receiver<Lanes>,
+}
+
+impl Inbounds<'_> {
+    /// Gives a frame to its system. Of a system that is not run here nothing is kept.
+    async fn take(&mut self, frame: NodeFrame, received_ns: u64) -> Result<(), Ended> {
+        let Self { hub, node, connection, lanes } = self;
+        let (hub, node, connection) = (*hub, *node, *connection);
+        let (system, epoch) = (frame.system(), frame.epoch());
+        let lane = lanes.borrow().iter().find(|lane| lane.id() == system).cloned();
+        let Some(lane) = lane else { return Ok(()) };
+        let (name, role) = (lane.system.name(), hub.node(node).role);
+        let Some((version, alone)) = hub.runs(node, &lane) else {
+            let problem = format!("a frame of {name}, which this {} does not run", role.name());
+            return Err(Ended::Protocol(problem));
+        };
+        if let NodeFrame::Side(side) = &frame
+            && !sides_of(role).contains(&side.side)
+        {
+            let (side, role) = (side.side.name(), role.name());
+            let problem = format!("a side of {name} ({side}) that no {role} has");
+            return Err(Ended::Protocol(problem));
+        }
+        if !lane.covers(epoch) {
+            // From before it was switched on, or after it was switched off.
+            hub.note_frame(node, epoch, Taken::Late);
+            return Ok(());
+        }
+        match &lane.inlet {
+            Inlet::Analysis(queue, _) => {
+                let inbound = Inbound { node, connection, version, frame, received_ns };
+                lane.put(queue, inbound, alone).await;
+            }
+            Inlet::ChameleMon(queue) => {
+                let message = frames::Message::read(frame.into(), Some(&hub.config().layout));
+                let message = message.map_err(|error| Ended::Protocol(error.to_string()))?;
+                if let Some(message) = message {
+                    let (message, decoded) = decode(message, &hub.chamelemon.decoder).await;
+                    let frame = EdgeFrame { edge: node, message, decoded, received_ns };
+                    lane.put(queue, frame, alone).await;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

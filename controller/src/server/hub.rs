@@ -1,74 +1,88 @@
-//! What connections, collecting and the HTTP API share: who is connected and which attention is
-//! planned.
+//! What connections, lanes and the HTTP API share: which systems run, who is connected, and, of
+//! ChameleMon, which attention is planned.
 
-mod edges;
-mod plan;
+mod marking;
+mod nodes;
+mod switching;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use calumma_analysis::{Node, System};
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
+use calumma_wire::Role;
+use tokio::sync::watch;
 
-use self::edges::Edge;
-pub(super) use self::edges::{Admission, Introduction};
-pub use self::plan::AttentionStatus;
-use self::plan::Plan;
-use super::audit::Audit;
-use super::recent::Recent;
-use crate::analyse::{Decoder, Tasks};
+use self::marking::Marked;
+use self::nodes::Entry;
+pub(crate) use self::nodes::{Admission, Introduction};
+use super::lane::Lane;
+use crate::chamelemon::State;
 use crate::clocks::Delays;
 use crate::config::Config;
 
-/// Time that a message gets to reach an edge before the epoch it is about is armed, as long as
+/// Time that a message gets to reach a node before the epoch it is about is armed, as long as
 /// nothing is known of the way there.
 const LEAD_NS: u64 = 20_000_000;
 
-/// The same beside twice the longest way that was measured: what edges ask for, and a few rounds of
+/// The same beside twice the longest way that was measured: what nodes ask for, and a few rounds of
 /// their control threads.
-const EDGE_LEAD_NS: u64 = 5_000_000;
+const NODE_LEAD_NS: u64 = 5_000_000;
 
-/// The shared state. Locks are taken in the order of the fields and held for moments only.
+/// The systems that run, those that are about to end among them.
+pub(crate) type Lanes = Arc<Vec<Arc<Lane>>>;
+
+/// The shared state. Locks are taken in the order of the fields and held for moments only. A frame
+/// takes that of its own node alone.
 #[derive(Debug)]
 pub struct Hub {
     config: Config,
     clock: EpochClock,
     hash_key: HashKey,
-    decoder: Decoder,
-    /// Time that a message gets to reach every edge, in nanoseconds.
+    /// The systems that can run.
+    systems: &'static [&'static dyn System],
+    /// Time that a message gets to reach every node, in nanoseconds.
     lead_ns: AtomicU64,
-    plan: Mutex<Plan>,
-    audit: Option<Audit>,
-    tasks: Mutex<Tasks>,
-    edges: Mutex<Vec<Edge>>,
-    /// Times that messages take to the edges and back.
+    /// Held while a node is let in or a system is switched, so that each sees the other.
+    admissions: Mutex<()>,
+    lanes: watch::Sender<Lanes>,
+    pub(crate) chamelemon: State,
+    marked: Mutex<Marked>,
+    /// Edges first, then transits, then hosts.
+    nodes: Vec<Entry>,
+    /// Times that messages take to the nodes and back.
     delays: Mutex<Delays>,
-    /// Positions of the edges by name.
+    /// Positions of the nodes by name.
     positions: HashMap<String, usize>,
-    recent: Recent,
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hub {
-    pub(super) fn new(config: Config, hash_key: HashKey, decoder: Decoder) -> anyhow::Result<Self> {
-        let attention = config.planned_attention()?;
+    pub(super) fn new(
+        config: Config,
+        hash_key: HashKey,
+        systems: &'static [&'static dyn System],
+        nodes: Vec<Arc<Node>>,
+        chamelemon: State,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             clock: config.clock()?,
             hash_key,
-            recent: Recent::new(config.history, decoder.family().clone()),
-            decoder,
+            systems,
             lead_ns: AtomicU64::new(LEAD_NS),
-            plan: Mutex::new(Plan::new(attention, config.attention)),
-            audit: config.shifting.audit.as_deref().map(Audit::open).transpose()?,
-            tasks: Mutex::new(config.tasks),
+            admissions: Mutex::default(),
+            lanes: watch::Sender::new(Lanes::default()),
+            chamelemon,
+            marked: Mutex::default(),
             delays: Mutex::default(),
-            positions: config.edges.iter().cloned().zip(0..).collect(),
-            edges: Mutex::new(config.edges.iter().map(|name| Edge::expected(name)).collect()),
+            positions: nodes.iter().map(|node| node.name.clone()).zip(0..).collect(),
+            nodes: nodes.into_iter().map(Entry::expected).collect(),
             config,
         })
     }
@@ -83,28 +97,35 @@ impl Hub {
         self.clock
     }
 
-    /// What decodes the epochs' encoders.
-    pub(super) fn decoder(&self) -> &Decoder {
-        &self.decoder
+    pub(super) fn hash_key(&self) -> &HashKey {
+        &self.hash_key
     }
 
-    pub(super) fn tasks(&self) -> Tasks {
-        *lock(&self.tasks)
+    /// The systems that can run.
+    pub(crate) fn systems(&self) -> &'static [&'static dyn System] {
+        self.systems
     }
 
-    pub(super) fn set_tasks(&self, tasks: Tasks) {
-        *lock(&self.tasks) = tasks;
+    /// The nodes of these roles, each with its position.
+    pub(super) fn nodes_of(&self, roles: &[Role]) -> Vec<(usize, Arc<Node>)> {
+        let nodes = self.nodes.iter().map(|entry| entry.node.clone()).enumerate();
+        nodes.filter(|(_, node)| roles.contains(&node.role)).collect()
+    }
+
+    /// The systems that run.
+    pub(crate) fn lanes(&self) -> Lanes {
+        self.lanes.borrow().clone()
+    }
+
+    /// The same, for who wants to know when they change.
+    pub(super) fn watch_lanes(&self) -> watch::Receiver<Lanes> {
+        self.lanes.subscribe()
     }
 
     /// The first epoch that a message sent at `now_ns` can change on every switch.
-    pub(super) fn earliest_epoch(&self, now_ns: u64) -> u64 {
+    pub(crate) fn earliest_epoch(&self, now_ns: u64) -> u64 {
         // An epoch is armed before it begins, by the clock guard.
         let lead_ns = self.clock.guards().clock_ns + self.lead_ns.load(Ordering::Relaxed);
         self.clock.epoch_at(now_ns.saturating_add(lead_ns)) + 1
-    }
-
-    /// What is remembered of the latest epochs.
-    pub(super) fn recent(&self) -> &Recent {
-        &self.recent
     }
 }

@@ -1,56 +1,68 @@
 //! Sockets, threads and files around the pure parts.
 //!
 //! ```text
-//!  edge ── TCP ── connection ─┐
-//!  edge ── TCP ── connection ─┼─ frames ─▶ collecting ─ epochs ─▶ decoding ─▶ reporting ─▶ outputs
-//!                             │                                                       └▶ recent ─▶ HTTP
-//!                            hub: who is connected, what attention is planned
+//!  node ── TCP ── connection ─┐            ┌▶ collecting ─▶ decoding ─▶ reporting ─┐  (ChameleMon)
+//!  node ── TCP ── connection ─┼─ lanes ────┤                                       ├─▶ outputs
+//!                             │            └▶ collecting, decoding, reporting ─────┘  (any other)
+//!                            hub: who is connected, which systems run
 //! ```
 //!
-//! Connections and collecting run on the async runtime. Each edge's HH encoder is decoded when its
-//! ingress side comes in, on the runtime's threads for such work; what is left when the last egress
-//! side is in has a thread of its own, and so has what is worked out at leisure.
+//! Connections run on the async runtime. Every system has a [lane] of its own, with a bounded queue
+//! and its own threads. Of ChameleMon, each edge's HH encoder is decoded when its ingress side comes
+//! in, on the runtime's threads for such work; what is left when the last egress side is in has a
+//! thread of its own, and so has what is worked out at leisure.
 
-mod analysing;
-mod audit;
-mod collecting;
+mod analysis;
 mod connection;
-mod http;
-mod hub;
-mod recent;
+pub(crate) mod http;
+pub(crate) mod hub;
+pub(crate) mod lane;
+mod node_ids;
+mod publisher;
 mod scrape;
 mod secret;
-mod shifting;
+mod systems;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
+use calumma_analysis::System;
 use calumma_archive::Archive;
 use calumma_systems::SYSTEMS;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 use tracing::{error, info};
 
-pub use self::hub::{AttentionStatus, Hub};
+pub use self::hub::Hub;
+pub(crate) use self::publisher::Publisher;
+use self::systems::Switchboard;
 use crate::alert::Alerts;
-use crate::analyse::Analyser;
+use crate::analyse::Decoder;
+use crate::chamelemon::State;
+pub use crate::chamelemon::attention::AttentionStatus;
 use crate::config::Config;
 use crate::ipfix::Exporter;
 use crate::metrics::Metrics;
 use crate::output::{Background, Output};
 
-/// Frames that may wait for the collecting task.
-const FRAMES_WAITING: usize = 256;
-
-/// Steps that may wait for decoding.
-const STEPS_WAITING: usize = 128;
-
 /// Nanoseconds since the Unix epoch by the system's clock.
 pub fn unix_ns() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Steps of niceness by which estimates come after everything else.
+const NICENESS: i32 = 10;
+
+/// Lowers the priority of this thread: where CPUs are short, nodes are received and attention is planned
+/// before estimates are made. Linux keeps a niceness for each thread, and 0 names the one that asks.
+pub(crate) fn yield_to_others() {
+    let lowered = rustix::process::getpriority_process(None)
+        .and_then(|nice| rustix::process::setpriority_process(None, nice + NICENESS));
+    if let Err(error) = lowered {
+        tracing::warn!("estimates run at full priority: {error}");
+    }
 }
 
 /// A controller that is running.
@@ -60,28 +72,40 @@ pub struct Running {
     listen: SocketAddr,
     http: Option<SocketAddr>,
     stop: watch::Sender<bool>,
-    collecting: JoinHandle<()>,
-    analysis: std::thread::JoinHandle<anyhow::Result<()>>,
+    switchboard: Switchboard,
 }
 
-/// Starts a controller on the current tokio runtime. `outputs` get every report, in order.
+/// Starts a controller on the current tokio runtime. `outputs` get every report, each system's in
+/// order.
 ///
 /// # Errors
 /// When an address can't be listened on or the hash key can't be read or kept.
 pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Result<Running> {
-    let clock = config.clock()?;
+    start_with(SYSTEMS, config, outputs).await
+}
+
+/// The same with other systems than the product's to choose from.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_with(
+    systems: &'static [&'static dyn System],
+    config: Config,
+    mut outputs: Vec<Box<dyn Output>>,
+) -> anyhow::Result<Running> {
     let hash_key = secret::hash_key(&config)?;
-    let analyser = Analyser::new(config.layout.clone(), &hash_key, clock, config.tasks);
-    let hub = Arc::new(Hub::new(config.clone(), hash_key, analyser.decoder().clone())?);
+    let nodes = node_ids::nodes(&config)?;
+    let family = Arc::new(calumma_sketch::HashFamily::new(&hash_key));
+    let decoder = Decoder::new(config.layout.clone(), family, config.clock()?);
+    let state = State::new(&config, decoder)?;
+    let hub = Arc::new(Hub::new(config.clone(), hash_key, systems, nodes, state)?);
 
     let listener = bind(config.listen, "listen").await?;
     let listen = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
-    let (frames, heard) = mpsc::channel(FRAMES_WAITING);
-    let (steps, measured) = mpsc::channel(STEPS_WAITING);
 
-    let background = background(&config)?;
-    let metrics = Arc::new(Metrics::new(&config.edges, background.status())?);
+    let background = background(&hub)?;
+    let metrics = Arc::new(Metrics::new(systems, &config, background.status())?);
 
     let http = match config.http {
         None => None,
@@ -93,28 +117,27 @@ pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Res
             Some(address)
         }
     };
-    tokio::spawn(connection::accept(listener, hub.clone(), frames, stopped.clone()));
-    let collecting =
-        tokio::spawn(collecting::run(hub.clone(), config.grace_ms, heard, steps, stopped));
-
-    let mut outputs = outputs;
     outputs.push(Box::new(metrics));
     outputs.push(Box::new(background));
-    let analysis = analysing::start(hub.clone(), analyser, measured, outputs, stop.clone())?;
-    Ok(Running { hub, listen, http, stop, collecting, analysis })
+    let publisher = Arc::new(Publisher::new(outputs));
+    let switchboard = Switchboard::new(hub.clone(), publisher, stop.clone());
+    switchboard.start(&config)?;
+    tokio::spawn(connection::accept(listener, hub.clone(), stopped));
+    Ok(Running { hub, listen, http, stop, switchboard })
 }
 
 /// The outputs that the configuration asks for and that may be slow.
-fn background(config: &Config) -> anyhow::Result<Background> {
+fn background(hub: &Hub) -> anyhow::Result<Background> {
+    let (config, systems) = (hub.config(), hub.systems());
     let mut background = Background::default();
     if let Some(section) = &config.archive {
-        background.add(Archive::open(section, SYSTEMS)?)?;
+        background.add(Archive::open(section, systems)?)?;
     }
     if let Some(section) = &config.ipfix {
         background.add(Exporter::start(section, &config.edges)?)?;
     }
     if let Some(section) = &config.alerts {
-        background.add(Alerts::start(section, &config.edges)?)?;
+        background.add(Alerts::start(systems, section, config)?)?;
     }
     Ok(background)
 }
@@ -126,7 +149,7 @@ async fn bind(address: SocketAddr, field: &str) -> anyhow::Result<TcpListener> {
 }
 
 impl Running {
-    /// Where edges connect to.
+    /// Where nodes connect to.
     pub fn listen(&self) -> SocketAddr {
         self.listen
     }
@@ -136,7 +159,7 @@ impl Running {
         self.http
     }
 
-    /// What is known of the edges and the plan.
+    /// What is known of the nodes and the plan.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }
@@ -154,11 +177,14 @@ impl Running {
         if !fixed.is_empty() {
             error!("{} changed: these need a restart; the old values stay", fixed.join(", "));
         }
-        self.hub.set_tasks(config.tasks);
+        self.hub.chamelemon.set_tasks(config.tasks);
         match self.hub.reload_attention(&config.attention, unix_ns()) {
             Ok(Some(epoch)) => info!(epoch, "new attention sent to the edges"),
             Ok(None) => info!("attention stays as it is"),
             Err(problem) => error!("[attention]: {problem}; the old one stays"),
+        }
+        if let Err(problem) = self.switchboard.switch(config) {
+            error!("systems: {problem:#}; those that run stay");
         }
     }
 
@@ -169,8 +195,6 @@ impl Running {
     pub async fn stop(self) -> anyhow::Result<()> {
         // Fails only where every task has ended already.
         let _ = self.stop.send(true);
-        self.collecting.await.context("the collecting task failed")?;
-        let analysis = tokio::task::spawn_blocking(move || self.analysis.join()).await?;
-        analysis.map_err(|_| anyhow::anyhow!("the reporting thread panicked"))?
+        tokio::task::spawn_blocking(move || self.switchboard.stop()).await?
     }
 }

@@ -40,6 +40,10 @@ fn every_answer_is_as_the_api_describes_it() {
         ("/api/v1/epochs", "?last=2".to_owned()),
         ("/api/v1/epochs/{epoch}", format!("{first}")),
         ("/api/v1/edges", String::new()),
+        ("/api/v1/nodes", String::new()),
+        ("/api/v1/systems", String::new()),
+        ("/api/v1/{system}/epochs", "?last=2".to_owned()),
+        ("/api/v1/{system}/epochs/{epoch}", format!("{first}")),
         ("/api/v1/attention", String::new()),
         ("/api/v1/flows", format!("?{flow}")),
         ("/api/v1/flows/history", format!("?{flow}")),
@@ -49,7 +53,8 @@ fn every_answer_is_as_the_api_describes_it() {
         if methods.get("get").is_none() || path == "/api/v1/events" {
             continue;
         }
-        let request = path.replace("{epoch}", "") + &requests[path.as_str()];
+        let path_of = path.replace("{epoch}", "").replace("{system}", "chamelemon");
+        let request = path_of + &requests[path.as_str()];
         let answer = controller.get(&request);
         let content = &methods["get"]["responses"]["200"]["content"]["application/json"];
         let problems = schema::problems(&description, &content["schema"], &answer);

@@ -15,6 +15,7 @@ mod program;
 mod schema;
 mod shifting;
 mod stories;
+mod systems;
 mod versions;
 mod webhooks;
 mod world;

@@ -13,6 +13,7 @@ use calumma_controller::metrics::Metrics;
 use calumma_controller::output::Background;
 use calumma_controller::report::{EpochReport, NetworkState};
 use calumma_controller::server::start;
+use calumma_systems::SYSTEMS;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -25,7 +26,8 @@ fn deployed(name: &str) -> PathBuf {
 }
 
 fn metrics() -> Metrics {
-    Metrics::new(&["e1".to_owned(), "e2".to_owned()], Background::default().status()).unwrap()
+    let config = Config::parse("edges = ['e1', 'e2']", "c.toml").unwrap();
+    Metrics::new(SYSTEMS, &config, Background::default().status()).unwrap()
 }
 
 /// The metrics of a controller that saw reports of every shape and an edge.

@@ -6,9 +6,11 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use calumma_analysis::Published;
+use calumma_controller::Config;
 use calumma_controller::EpochReport;
 use calumma_controller::alert::{Alerts, AlertsSection};
 use calumma_controller::output::Sink;
+use calumma_systems::SYSTEMS;
 use serde_json::Value;
 
 use crate::any::quiet;
@@ -59,7 +61,8 @@ fn alerts(url: &str) -> Alerts {
         ..AlertsSection::default()
     };
     section.check().unwrap();
-    Alerts::start(&section, &["e1".to_owned()]).unwrap()
+    let config = Config::parse("edges = ['e1']", "c.toml").unwrap();
+    Alerts::start(SYSTEMS, &section, &config).unwrap()
 }
 
 /// An epoch of which edge e1 delivered nothing, or everything.

@@ -9,7 +9,7 @@ use calumma_chamelemon::Attention;
 use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_controller::analyse::{Analyser, DecodedEpoch};
 use calumma_controller::attention::{Observation, Planner};
-use calumma_controller::collect::{Collector, Step};
+use calumma_controller::chamelemon::collect::{Collector, Step};
 use calumma_controller::report::{EpochReport, PlanReport};
 use calumma_epoch::Timeline;
 
@@ -176,7 +176,7 @@ impl Controller {
                     Message::Reported { epoch: ends.epoch }.encode(&mut reported);
                     work.reported.push(reported);
                     if let Some(mut measured) = self.measured.remove(&ends.epoch) {
-                        measured.decoded.end(ends.edges);
+                        measured.decoded.end(ends.nodes);
                         let mut report = self.analyser.report(measured.decoded);
                         report.plan = measured.plan;
                         let later = self.frame_bytes.split_off(&(ends.epoch + 1));

@@ -44,6 +44,6 @@ pub(super) async fn deployment(State(server): State<Server>) -> Json<Deployment>
         arrays: config.layout.arrays,
         upstream_buckets: config.layout.upstream_buckets,
         downstream_buckets: config.layout.downstream_buckets,
-        tasks: server.hub.tasks(),
+        tasks: server.hub.chamelemon.tasks(),
     })
 }

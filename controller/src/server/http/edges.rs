@@ -24,7 +24,7 @@ pub(super) struct Health {
 pub(super) async fn health(State(server): State<Server>) -> Json<Health> {
     let edges = server.hub.edges();
     let connected = edges.iter().filter(|edge| edge.connected).count();
-    let last_epoch = server.hub.recent().last_epoch();
+    let last_epoch = server.hub.chamelemon.recent.last_epoch();
     Json(Health { status: "ok", edges: (connected, edges.len()), last_epoch })
 }
 

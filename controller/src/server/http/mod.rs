@@ -3,14 +3,11 @@
 //! Every route is described where it is written; `GET /api/v1/openapi.json` puts the descriptions
 //! together, so it can't differ from the routes. `docs/controller.md` is the operator's page.
 
-mod attention;
 mod deployment;
 mod edges;
-mod epochs;
-mod events;
 mod files;
-mod flows;
-mod victims;
+mod nodes;
+mod systems;
 
 use std::sync::Arc;
 
@@ -27,13 +24,14 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::hub::Hub;
+use crate::chamelemon;
 
 /// What handlers share.
 #[derive(Clone)]
-struct Server {
-    hub: Arc<Hub>,
+pub(crate) struct Server {
+    pub(crate) hub: Arc<Hub>,
     /// Becomes true when the controller stops.
-    stopped: watch::Receiver<bool>,
+    pub(crate) stopped: watch::Receiver<bool>,
 }
 
 /// Answers requests until told to stop; `more` are routes beside the API's.
@@ -65,15 +63,12 @@ fn router(server: Server) -> Router {
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(edges::health))
         .routes(routes!(deployment::deployment))
-        .routes(routes!(epochs::epochs))
-        .routes(routes!(epochs::epoch))
-        .routes(routes!(events::events))
-        .routes(routes!(victims::victims))
-        .routes(routes!(flows::sizes))
-        .routes(routes!(flows::history))
         .routes(routes!(edges::edges))
-        .routes(routes!(attention::attention, attention::change))
-        .routes(routes!(attention::release))
+        .routes(routes!(nodes::nodes))
+        .routes(routes!(systems::systems))
+        .routes(routes!(systems::epochs))
+        .routes(routes!(systems::epoch))
+        .merge(chamelemon::http::router())
         .split_for_parts();
     router
         .route("/api/v1/openapi.json", get(async move || Json(description)))
@@ -84,9 +79,9 @@ fn router(server: Server) -> Router {
 
 /// What was wrong with a request.
 #[derive(Serialize, ToSchema)]
-struct Problem {
+pub(crate) struct Problem {
     /// What, and the remedy.
-    error: String,
+    pub(crate) error: String,
 }
 
 async fn nothing_here() -> Response {
@@ -96,7 +91,9 @@ async fn nothing_here() -> Response {
 
 /// Answers with the JSON that `make` gives, made away from the threads that serve connections:
 /// reports can be large.
-async fn json(make: impl FnOnce() -> serde_json::Result<String> + Send + 'static) -> Response {
+pub(crate) async fn json(
+    make: impl FnOnce() -> serde_json::Result<String> + Send + 'static,
+) -> Response {
     match tokio::task::spawn_blocking(make).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Ok(Err(problem)) => broken(&problem),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use calumma_analysis::alert::{AlertLimits, Rules};
 use calumma_analysis::metrics::ReportMetrics;
-use calumma_analysis::{Report, System, Table};
+use calumma_analysis::{AnyAnalysis, Deployment, Report, System, Table};
+use calumma_chamelemon::frames;
+use calumma_wire::{Offer, Role};
 use prometheus::Registry;
 
 use crate::alert::EpochRules;
@@ -22,6 +24,18 @@ pub struct ChameleMon;
 impl System for ChameleMon {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn offer(&self) -> Offer {
+        frames::OFFER
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Edge]
+    }
+
+    fn start(&self, _: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {
+        Ok(None)
     }
 
     fn tables(&self) -> &'static [&'static dyn Table] {

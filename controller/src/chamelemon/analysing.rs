@@ -7,13 +7,12 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, watch};
 
-use super::hub::Hub;
+use super::collect::{Received, Step};
 use super::shifting::Shifting;
-use super::unix_ns;
 use crate::analyse::{Analyser, DecodedEpoch, Decoder};
-use crate::collect::{Received, Step};
-use crate::output::Output;
 use crate::report::{PlanReport, Timing};
+use crate::server::lane::{Ending, Lane};
+use crate::server::{Hub, Publisher, unix_ns, yield_to_others};
 
 /// Epochs that may wait for their reports.
 const REPORTS_WAITING: usize = 64;
@@ -30,12 +29,13 @@ struct Decoded {
 }
 
 /// Starts both threads. The second ends when the first does, which ends with `steps`; `stop` is told
-/// when either of them ends, though it were by a panic: without them nothing would be reported.
+/// when either of them fails: without them nothing would be reported.
 pub(super) fn start(
     hub: Arc<Hub>,
+    lane: Arc<Lane>,
     analyser: Analyser,
     steps: mpsc::Receiver<Step>,
-    outputs: Vec<Box<dyn Output>>,
+    publisher: Arc<Publisher>,
     stop: watch::Sender<bool>,
 ) -> anyhow::Result<JoinHandle<anyhow::Result<()>>> {
     let mut shifting = Shifting::new(hub.clone())?;
@@ -45,36 +45,19 @@ pub(super) fn start(
         let _ending = ending;
         decode(&decoder, steps, shifting.as_mut(), &done);
     })?;
-    let ending = Ending(stop);
+    let ending = Ending(stop.clone());
     let reporting = std::thread::Builder::new().name("reporting".to_owned()).spawn(move || {
         let _ending = ending;
         yield_to_others();
-        report(&hub, analyser, decoded, outputs)
+        let reported = report(&hub, &lane, analyser, decoded, &publisher);
+        if reported.is_err() {
+            // Fails only where every task has ended already.
+            let _ = stop.send(true);
+        }
+        hub.lane_has_ended(&lane);
+        reported
     })?;
     Ok(reporting)
-}
-
-/// Steps of niceness by which estimates come after everything else.
-const NICENESS: i32 = 10;
-
-/// Lowers the priority of this thread: where CPUs are short, edges are received and attention is planned
-/// before estimates are made. Linux keeps a niceness for each thread, and 0 names the one that asks.
-fn yield_to_others() {
-    let lowered = rustix::process::getpriority_process(None)
-        .and_then(|nice| rustix::process::setpriority_process(None, nice + NICENESS));
-    if let Err(error) = lowered {
-        tracing::warn!("estimates run at full priority: {error}");
-    }
-}
-
-/// Tells the controller to stop when a thread ends.
-struct Ending(watch::Sender<bool>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        // Fails only where every task has ended already.
-        let _ = self.0.send(true);
-    }
 }
 
 /// Decodes epochs and plans attention as soon as they are measured, and passes them on when they are over.
@@ -95,7 +78,7 @@ fn decode(
             }
             Step::Report(ends) => {
                 let Some(mut decoded) = open.remove(&ends.epoch) else { continue };
-                decoded.epoch.end(ends.edges);
+                decoded.epoch.end(ends.nodes);
                 if done.send(decoded).is_err() {
                     return;
                 }
@@ -107,16 +90,17 @@ fn decode(
 /// Answers what was asked about each epoch, and publishes its report.
 fn report(
     hub: &Hub,
+    lane: &Lane,
     mut analyser: Analyser,
     decoded: channel::Receiver<Decoded>,
-    mut outputs: Vec<Box<dyn Output>>,
+    publisher: &Publisher,
 ) -> anyhow::Result<()> {
     let mut waiting = VecDeque::new();
     while let Some(Decoded { epoch, received, plan, planned_ns }) =
         waiting.pop_front().or_else(|| decoded.recv().ok())
     {
         waiting.extend(decoded.try_iter().take(REPORTS_WAITING - waiting.len()));
-        analyser.set_tasks(hub.tasks());
+        analyser.set_tasks(hub.chamelemon.tasks());
         // Late estimates are of less use than timely losses.
         let mut report = if waiting.len() < ESTIMATES_WAITING {
             analyser.report(epoch)
@@ -135,12 +119,11 @@ fn report(
             });
         }
         let report = Arc::new(report);
-        hub.recent().remember(report.clone(), analyser.sizes());
+        hub.chamelemon.recent.remember(report.clone(), analyser.sizes());
         let line = serde_json::to_string(&*report)?;
-        for output in &mut outputs {
-            output.report(&*report, &line);
-        }
-        hub.reported(report.epoch, unix_ns());
+        publisher.publish(&*report, &line);
+        hub.reported(lane, report.epoch + 1);
+        hub.attention_is_known(unix_ns());
     }
-    outputs.iter_mut().try_for_each(|output| output.finish())
+    Ok(())
 }

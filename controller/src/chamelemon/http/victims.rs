@@ -7,9 +7,9 @@ use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Server, json};
 use crate::api::{Victim, Victims};
 use crate::report::{EpochReport, Flow};
+use crate::server::http::{Server, json};
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -40,7 +40,7 @@ pub(super) async fn victims(
     Query(window): Query<Window>,
 ) -> Response {
     json(move || {
-        let reports = server.hub.recent().reports(window.last);
+        let reports = server.hub.chamelemon.recent.reports(window.last);
         serde_json::to_string(&add_up(reports.iter().map(AsRef::as_ref), window.limit))
     })
     .await

@@ -1,25 +1,24 @@
 //! Which attention holds from which epoch on, who decided it, and which edges know.
 
-use calumma_chamelemon::Attention;
-use calumma_chamelemon::frames::Holding;
+use calumma_chamelemon::frames::{self, Holding};
+use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::Timeline;
-use calumma_wire::{Message, Outcome};
+use calumma_wire::{Message, Outcome, SystemSetup};
 use serde::Serialize;
 use tracing::{error, info, warn};
 use utoipa::ToSchema;
 
-use super::edges::{Edge, reconfigure};
-use super::{Hub, lock};
+use super::audit::{By, Entry};
 use crate::config::{AttentionSection, ShiftingMode};
 use crate::report::{EpochConfig, NetworkState, PlanReport};
-use crate::server::audit::{By, Entry};
+use crate::server::Hub;
 
 /// The attention of each epoch.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) timeline: Timeline<Attention>,
+pub(crate) struct Plan {
+    timeline: Timeline<Attention>,
     /// The last change: its epoch and what holds from then on.
-    pub(super) last: (u64, Attention),
+    last: (u64, Attention),
     /// Whether attention was set by hand, and so stays until it is released.
     held: bool,
     /// `[attention]` as the configuration file had it last.
@@ -42,6 +41,26 @@ impl Plan {
             known: false,
             adopted: false,
         }
+    }
+
+    /// What an edge is told that is to measure from `effective_epoch` on.
+    pub(crate) fn setup(&self, layout: &Layout, effective_epoch: u64) -> SystemSetup {
+        frames::setup(layout, self.timeline.at(effective_epoch))
+    }
+
+    /// The change that is still to come then.
+    pub(crate) fn change_after(&self, effective_epoch: u64) -> Option<Message> {
+        let (epoch, attention) = &self.last;
+        (*epoch > effective_epoch).then(|| reconfigure(*epoch, attention))
+    }
+}
+
+/// The message that lets `attention` hold from `effective_epoch` on.
+pub(crate) fn reconfigure(effective_epoch: u64, attention: &Attention) -> Message {
+    Message::Reconfigure {
+        system: frames::ID,
+        effective_epoch,
+        plan: frames::encode_plan(attention),
     }
 }
 
@@ -70,11 +89,11 @@ pub struct AttentionStatus {
 impl Hub {
     /// Takes over what the first edge that measures already holds, as a controller that has just
     /// started: what the switches do changes only by decision.
-    pub(super) fn adopt(&self, plan: &mut Plan, edges: &[Edge], holding: &Holding, now_ns: u64) {
+    pub(crate) fn adopt(&self, plan: &mut Plan, holding: &Holding, now_ns: u64) {
         let attention = holding.attention;
         if std::mem::replace(&mut plan.known, true)
             || attention == plan.last.1
-            || attention.validate(&self.config.layout).is_err()
+            || attention.validate(&self.config().layout).is_err()
         {
             return;
         }
@@ -83,7 +102,7 @@ impl Hub {
         plan.adopted = true;
         info!("the edges measure already; their attention is taken over");
         // Edges that came before, and measured nothing yet, follow.
-        self.tell(edges, self.earliest_epoch(now_ns), attention);
+        self.tell(self.earliest_epoch(now_ns), &attention);
     }
 
     /// Sets attention by hand: it holds as soon as every switch can follow, and is not shifted before it
@@ -97,9 +116,9 @@ impl Hub {
         wanted: &AttentionSection,
         now_ns: u64,
     ) -> Result<Option<u64>, String> {
-        let attention = wanted.on(&self.config.layout)?;
-        let mut plan = lock(&self.plan);
-        plan.held = self.config.shifting.plans();
+        let attention = wanted.on(&self.config().layout)?;
+        let mut plan = self.chamelemon.plan();
+        plan.held = self.config().shifting.plans();
         if plan.last.1 == attention {
             return Ok(None);
         }
@@ -112,34 +131,34 @@ impl Hub {
     ///
     /// # Errors
     /// What doesn't fit the switches' memory.
-    pub(in crate::server) fn reload_attention(
+    pub(crate) fn reload_attention(
         &self,
         file: &AttentionSection,
         now_ns: u64,
     ) -> Result<Option<u64>, String> {
-        if lock(&self.plan).file == *file {
+        if self.chamelemon.plan().file == *file {
             return Ok(None);
         }
         let changed = self.change_attention(file, now_ns)?;
-        lock(&self.plan).file = *file;
+        self.chamelemon.plan().file = *file;
         Ok(changed)
     }
 
     /// Lets attention that was set by hand be shifted again.
     pub fn release(&self) {
-        lock(&self.plan).held = false;
+        self.chamelemon.plan().held = false;
     }
 
     /// The attention of the epochs to come, and the first of them that it holds for.
-    pub(in crate::server) fn standing(&self) -> (u64, Attention) {
-        lock(&self.plan).last
+    pub(crate) fn standing(&self) -> (u64, Attention) {
+        self.chamelemon.plan().last
     }
 
     /// What `GET /api/v1/attention` shows.
     pub fn attention(&self) -> AttentionStatus {
-        let plan = lock(&self.plan);
+        let plan = self.chamelemon.plan();
         let (since_epoch, attention) = plan.last;
-        let mode = self.config.shifting.mode;
+        let mode = self.config().shifting.mode;
         let (state, config) = ((&attention).into(), (&attention).into());
         AttentionStatus { mode, held: plan.held, since_epoch, state, config }
     }
@@ -149,15 +168,15 @@ impl Hub {
     ///
     /// # Errors
     /// When the timeline has no place for it.
-    pub(in crate::server) fn shift(
+    pub(crate) fn shift(
         &self,
         observed_epoch: u64,
         attention: Attention,
         reasons: &[String],
         now_ns: u64,
     ) -> Result<Option<u64>, String> {
-        let mut plan = lock(&self.plan);
-        if plan.held || self.config.shifting.mode != ShiftingMode::Shift {
+        let mut plan = self.chamelemon.plan();
+        if plan.held || self.config().shifting.mode != ShiftingMode::Shift {
             return Ok(None);
         }
         let observed_epoch = Some(observed_epoch);
@@ -166,14 +185,9 @@ impl Hub {
     }
 
     /// Notes in the audit log what the planner would have done.
-    pub(in crate::server) fn note_not_applied(
-        &self,
-        observed_epoch: u64,
-        report: &PlanReport,
-        now_ns: u64,
-    ) {
+    pub(crate) fn note_not_applied(&self, observed_epoch: u64, report: &PlanReport, now_ns: u64) {
         let (_, from) = self.standing();
-        if let Some(audit) = &self.audit {
+        if let Some(audit) = &self.chamelemon.audit {
             audit.append(&Entry {
                 unix_ns: now_ns,
                 by: By::PlannerNotApplied,
@@ -202,8 +216,8 @@ impl Hub {
         let (_, from) = std::mem::replace(&mut plan.last, (epoch, attention));
         plan.known = true;
         plan.adopted = false;
-        self.tell(&lock(&self.edges), epoch, attention);
-        if let Some(audit) = &self.audit {
+        self.tell(epoch, &attention);
+        if let Some(audit) = &self.chamelemon.audit {
             audit.append(&Entry {
                 unix_ns: now_ns,
                 by: decision.by,
@@ -219,50 +233,41 @@ impl Hub {
     }
 
     /// What was planned for `epoch`, which is now being reported.
-    pub(in crate::server) fn planned(&self, epoch: u64) -> Attention {
-        lock(&self.plan).timeline.freeze(epoch)
+    pub(crate) fn planned(&self, epoch: u64) -> Attention {
+        self.chamelemon.plan().timeline.freeze(epoch)
     }
 
     /// Hears what became of a reconfiguration. An edge that was too late gets another chance.
-    pub(in crate::server) fn applied(&self, edge: usize, effective_epoch: u64, outcome: Outcome) {
-        let attention = lock(&self.plan).last.1;
-        let mut edges = lock(&self.edges);
-        let Edge { status, link, .. } = &mut edges[edge];
-        let name = &status.edge;
-        match outcome {
+    pub(crate) fn applied(&self, edge: usize, effective_epoch: u64, outcome: Outcome) {
+        let attention = self.chamelemon.plan().last.1;
+        let name = &self.node(edge).name;
+        let mut again = None;
+        match &outcome {
             Outcome::Accepted => info!(edge = name, effective_epoch, "attention accepted"),
             Outcome::TooLate { earliest } => {
                 // One more epoch, so that the answer is not too late again.
-                let effective_epoch = earliest + 1;
+                let effective_epoch = earliest.saturating_add(1);
                 warn!(edge = name, effective_epoch, "attention came too late; sent again");
-                if let Some((_, link)) = link {
-                    let _ = link.try_send(reconfigure(effective_epoch, &attention));
-                }
+                again = Some(reconfigure(effective_epoch, &attention));
             }
             Outcome::Invalid { reason } => {
                 error!(edge = name, effective_epoch, "not accepted: {reason}");
-                status.measuring_problem = Some(reason);
             }
         }
+        self.note_outcome(edge, outcome, again);
     }
 
-    /// Tells the edges that an epoch has been reported, so that they need not hold it. Once one has,
-    /// what the edges do is known, and what the configuration asks for may hold.
-    pub(in crate::server) fn reported(&self, epoch: u64, now_ns: u64) {
-        for Edge { link, .. } in lock(&self.edges).iter() {
-            if let Some((_, link)) = link {
-                // An edge that takes no messages holds the epoch a while longer.
-                let _ = link.try_send(Message::Reported { epoch });
-            }
-        }
+    /// Once an epoch has been reported, what the edges do is known, and what the configuration asks
+    /// for may hold.
+    pub(super) fn attention_is_known(&self, now_ns: u64) {
         let adopted = {
-            let mut plan = lock(&self.plan);
+            let mut plan = self.chamelemon.plan();
             plan.known = true;
             std::mem::take(&mut plan.adopted)
         };
         // Where attention is shifted, what the configuration asks for is no more than a start.
-        if adopted && !self.config.shifting.plans() {
-            match self.change_attention(&self.config.attention, now_ns) {
+        if adopted && !self.config().shifting.plans() {
+            match self.change_attention(&self.config().attention, now_ns) {
                 Ok(Some(epoch)) => info!(epoch, "the configuration's attention sent to the edges"),
                 Ok(None) => {}
                 Err(problem) => error!("[attention]: {problem}"),

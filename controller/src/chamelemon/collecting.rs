@@ -4,37 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use calumma_chamelemon::frames::Message;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
-use super::hub::Hub;
-use super::unix_ns;
-use crate::analyse::DecodedIngress;
-use crate::collect::{Collector, Step};
+use super::EdgeFrame;
+use super::collect::{Collector, Step};
+use crate::server::lane::Lane;
+use crate::server::{Hub, unix_ns};
 
-/// A frame about an epoch.
-#[derive(Debug)]
-pub(super) struct Received {
-    /// Position of its edge among the expected ones.
-    pub(super) edge: usize,
-    /// What it says.
-    pub(super) message: Message,
-    /// Of an ingress side, what is decoded of it.
-    pub(super) decoded: Option<Box<DecodedIngress>>,
-    /// When its last byte was received.
-    pub(super) received_ns: u64,
-}
-
-/// Runs until told to stop; then gives out what is pending and ends.
+/// Runs until the lane ends, or stops; then gives out what is pending and ends.
 pub(super) async fn run(
     hub: Arc<Hub>,
-    grace_ms: u64,
-    mut frames: mpsc::Receiver<Received>,
+    lane: Arc<Lane>,
+    mut frames: mpsc::Receiver<EdgeFrame>,
     steps: mpsc::Sender<Step>,
-    mut stopped: watch::Receiver<bool>,
 ) {
-    let edges = hub.config().edges.clone();
-    let mut collector = Collector::new(edges, hub.clock(), grace_ms.saturating_mul(1_000_000));
-    loop {
+    let grace_ns = hub.config().grace_ms.saturating_mul(1_000_000);
+    let mut collector = Collector::new(hub.config().edges.clone(), hub.clock(), grace_ns);
+    let mut is_ending = false;
+    while !lane.is_stopping() && !collector.has_ended(unix_ns()) {
+        if !lane.is_on() && !is_ending {
+            is_ending = true;
+            collector.end_at(lane.end());
+        }
         let wait = collector.next_deadline().map_or(Duration::from_secs(3600), |deadline| {
             Duration::from_nanos(deadline.saturating_sub(unix_ns()))
         });
@@ -45,7 +36,7 @@ pub(super) async fn run(
                 Some(received) => take(&hub, &mut collector, received),
                 None => break,
             },
-            _ = stopped.wait_for(|&stopped| stopped) => break,
+            () = lane.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
         if !frames.is_empty() {
@@ -53,8 +44,8 @@ pub(super) async fn run(
         }
         while let Some(mut step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
             if let Step::Report(ends) = &mut step {
-                let problems = hub.clock_problems(unix_ns());
-                ends.edges.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
+                let problems = hub.clock_problems_of_edges(unix_ns());
+                ends.nodes.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
             }
             if steps.send(step).await.is_err() {
                 return;
@@ -72,9 +63,15 @@ pub(super) async fn run(
     }
 }
 
-fn take(hub: &Hub, collector: &mut Collector, received: Received) {
-    let Received { edge, mut message, decoded, received_ns } = received;
-    hub.received(edge, &mut message);
+fn take(hub: &Hub, collector: &mut Collector, frame: EdgeFrame) {
+    let EdgeFrame { edge, mut message, decoded, received_ns } = frame;
+    let (epoch, counters) = match &mut message {
+        Message::Ingress(side) => (side.epoch, std::mem::take(&mut side.counters)),
+        Message::Egress(side) => (side.epoch, std::mem::take(&mut side.counters)),
+        Message::Sealed { epoch, .. } => (*epoch, Vec::new()),
+        _ => return,
+    };
+    hub.note_counters(edge, counters);
     let taken = collector.take_with(edge, message, decoded, received_ns);
-    hub.taken(edge, taken);
+    hub.note_frame(edge, epoch, taken);
 }

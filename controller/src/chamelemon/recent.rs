@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use calumma_sketch::HashFamily;
 use tokio::sync::watch;
 
-use super::hub::lock;
 use crate::analyse::{EdgeSizes, FlowSize};
 use crate::api::SizeAt;
 use crate::report::{EpochReport, Flow};
+use crate::server::hub::lock;
 
 /// Flow sizes that are kept: of this many edges and epochs together. Each holds a flow classifier
 /// and the flows of the HH encoder, about 400 KB at the paper's sizes under full load.
@@ -21,7 +21,7 @@ type Sizes = (String, Arc<EdgeSizes>);
 
 /// The latest epochs.
 #[derive(Debug)]
-pub(super) struct Recent {
+pub(crate) struct Recent {
     /// Reports that are kept.
     kept: usize,
     family: Arc<HashFamily>,
@@ -32,7 +32,7 @@ pub(super) struct Recent {
 
 impl Recent {
     /// Room for `kept` reports, at least one.
-    pub(super) fn new(kept: usize, family: Arc<HashFamily>) -> Self {
+    pub(crate) fn new(kept: usize, family: Arc<HashFamily>) -> Self {
         Self {
             kept: kept.max(1),
             family,
@@ -43,7 +43,7 @@ impl Recent {
     }
 
     /// Takes a report and the newest sizes of each edge, and wakes who waits for them.
-    pub(super) fn remember(
+    pub(crate) fn remember(
         &self,
         report: Arc<EpochReport>,
         newest: &HashMap<String, Arc<EdgeSizes>>,
@@ -68,35 +68,35 @@ impl Recent {
     }
 
     /// The last epoch that was reported.
-    pub(super) fn last_epoch(&self) -> Option<u64> {
+    pub(crate) fn last_epoch(&self) -> Option<u64> {
         *self.last_epoch.borrow()
     }
 
     /// Changes with every report.
-    pub(super) fn watch(&self) -> watch::Receiver<Option<u64>> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<u64>> {
         self.last_epoch.subscribe()
     }
 
     /// The last `last` reports, oldest first.
-    pub(super) fn reports(&self, last: usize) -> Vec<Arc<EpochReport>> {
+    pub(crate) fn reports(&self, last: usize) -> Vec<Arc<EpochReport>> {
         let reports = lock(&self.reports);
         reports.iter().skip(reports.len().saturating_sub(last)).cloned().collect()
     }
 
     /// At most `most` reports on epochs from `epoch` on, oldest first.
-    pub(super) fn reports_from(&self, epoch: u64, most: usize) -> Vec<Arc<EpochReport>> {
+    pub(crate) fn reports_from(&self, epoch: u64, most: usize) -> Vec<Arc<EpochReport>> {
         let reports = lock(&self.reports);
         let first = reports.partition_point(|report| report.epoch < epoch);
         reports.iter().skip(first).take(most).cloned().collect()
     }
 
     /// The report on one epoch.
-    pub(super) fn report(&self, epoch: u64) -> Option<Arc<EpochReport>> {
+    pub(crate) fn report(&self, epoch: u64) -> Option<Arc<EpochReport>> {
         self.reports_from(epoch, 1).into_iter().find(|report| report.epoch == epoch)
     }
 
     /// A flow's size wherever it is still known, oldest first, edges by name.
-    pub(super) fn flow_sizes(&self, flow: &Flow) -> Vec<SizeAt> {
+    pub(crate) fn flow_sizes(&self, flow: &Flow) -> Vec<SizeAt> {
         let kept: Vec<Sizes> = lock(&self.sizes).iter().cloned().collect();
         let at = |(edge, sizes): Sizes| {
             let FlowSize { size, size_min, exact } = sizes.size_of(&self.family, flow)?;

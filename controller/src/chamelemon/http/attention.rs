@@ -6,9 +6,9 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Problem, Server};
+use crate::chamelemon::attention::AttentionStatus;
 use crate::config::AttentionSection;
-use crate::server::hub::AttentionStatus;
+use crate::server::http::{Problem, Server};
 use crate::server::unix_ns;
 
 /// What became of a wish for other attention.

@@ -8,9 +8,9 @@ use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Server, json};
 use crate::api::{FlowInEpoch, SizeAt};
 use crate::report::{EdgeReport, EpochReport, Flow};
+use crate::server::http::{Server, json};
 
 /// A flow's size at every edge, in the edge's last epoch
 #[utoipa::path(get, path = "/api/v1/flows", params(Flow),
@@ -20,7 +20,7 @@ pub(super) async fn sizes(
     Query(flow): Query<Flow>,
 ) -> Json<Vec<SizeAt>> {
     let mut newest = Vec::new();
-    for at in server.hub.recent().flow_sizes(&flow).into_iter().rev() {
+    for at in server.hub.chamelemon.recent.flow_sizes(&flow).into_iter().rev() {
         if newest.iter().all(|known: &SizeAt| known.edge != at.edge) {
             newest.push(at);
         }
@@ -51,7 +51,7 @@ pub(super) async fn history(
     Query(window): Query<Window>,
 ) -> Response {
     json(move || {
-        let recent = server.hub.recent();
+        let recent = &server.hub.chamelemon.recent;
         let reports = recent.reports(window.last);
         let mut sizes: HashMap<u64, Vec<SizeAt>> = HashMap::new();
         for at in recent.flow_sizes(&flow) {

@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Problem, Server, json};
 use crate::report::EpochReport;
+use crate::server::http::{Problem, Server, json};
 use crate::summary::EpochSummary;
 
 /// How much is said of an epoch.
@@ -62,7 +62,7 @@ fn default_last() -> usize {
 #[utoipa::path(get, path = "/api/v1/epochs", params(Which),
     responses((status = OK, body = Vec<Epoch>)))]
 pub(super) async fn epochs(State(server): State<Server>, Query(which): Query<Which>) -> Response {
-    let reports = server.hub.recent().reports(which.last);
+    let reports = server.hub.chamelemon.recent.reports(which.last);
     let view = which.view;
     json(move || {
         let epochs: Vec<Epoch> = reports.iter().map(|report| view.of(report)).collect();
@@ -79,7 +79,7 @@ pub(super) async fn epochs(State(server): State<Server>, Query(which): Query<Whi
         (status = NOT_FOUND, description = "Not yet, or no longer, remembered", body = Problem),
     ))]
 pub(super) async fn epoch(State(server): State<Server>, Path(epoch): Path<u64>) -> Response {
-    match server.hub.recent().report(epoch) {
+    match server.hub.chamelemon.recent.report(epoch) {
         Some(report) => json(move || serde_json::to_string(&*report)).await,
         None => {
             let error = format!(

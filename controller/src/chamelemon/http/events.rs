@@ -12,10 +12,10 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa::IntoParams;
 
-use super::Server;
 use super::epochs::{Epoch, View};
 use crate::report::EpochReport;
-use crate::server::hub::Hub;
+use crate::server::Hub;
+use crate::server::http::Server;
 
 /// Reports fetched from memory at once, so that a reader who is far behind holds few.
 const BATCH: usize = 32;
@@ -51,7 +51,7 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
-    let recent = server.hub.recent();
+    let recent = &server.hub.chamelemon.recent;
     // Watched before looking, so that no report falls in between.
     let reported = recent.watch();
     let next = match known {
@@ -98,7 +98,7 @@ impl Feed {
                 return Some(report);
             }
             self.reported.mark_unchanged();
-            self.fetched = self.hub.recent().reports_from(self.next, BATCH).into();
+            self.fetched = self.hub.chamelemon.recent.reports_from(self.next, BATCH).into();
             if let Some(last) = self.fetched.back() {
                 self.next = last.epoch + 1;
                 continue;

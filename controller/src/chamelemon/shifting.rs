@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use tracing::{error, info};
 
-use super::hub::Hub;
-use super::unix_ns;
 use crate::analyse::DecodedEpoch;
 use crate::attention::{Observation, Planner};
 use crate::report::PlanReport;
+use crate::server::{Hub, unix_ns};
 
 /// Plans epoch after epoch.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Shifting {
         }
         self.newest = epoch.epoch();
         let hub = &self.hub;
-        let observation = Observation::of(epoch, hub.decoder().family())?;
+        let observation = Observation::of(epoch, hub.chamelemon.decoder.family())?;
         let (since, standing) = hub.standing();
         let plan = self.planner.next(&observation, &standing);
         let mut report = PlanReport {

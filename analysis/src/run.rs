@@ -1,0 +1,253 @@
+//! How the controller runs a system: what it tells the system's nodes, how it reads what they deliver,
+//! and what it makes of a collected epoch.
+//!
+//! A system implements the typed [`Analysis`]; the controller holds it as an [`AnyAnalysis`], which
+//! every one of them is. Each runs on a thread of its own and sees the frames of no other system.
+//! Sockets, deadlines and completeness are the controller's.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use calumma_epoch::EpochClock;
+use calumma_sketch::HashKey;
+use calumma_wire::{Role, Side, SideKind};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::node::NodeEnd;
+use crate::report::{EpochHead, Published, Report};
+
+/// A node that runs a system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// What it does in the network.
+    pub role: Role,
+    /// Its number, never 0: the same for as long as the controller's state is kept.
+    pub id: u16,
+}
+
+/// What a system is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployment<'a> {
+    /// The system's section of the controller's file; null where there is none.
+    pub section: &'a serde_json::Value,
+    /// The secret that hash functions are drawn from.
+    pub hash_key: &'a HashKey,
+    /// The deployment's epochs.
+    pub clock: EpochClock,
+    /// The nodes that the system runs on.
+    pub nodes: &'a [Arc<Node>],
+}
+
+impl Deployment<'_> {
+    /// The parameters in the system's section; their defaults where there is none.
+    ///
+    /// # Errors
+    /// What is wrong with the section.
+    pub fn parameters<T: DeserializeOwned + Default>(&self) -> Result<T, String> {
+        if self.section.is_null() {
+            return Ok(T::default());
+        }
+        T::deserialize(self.section).map_err(|error| error.to_string())
+    }
+}
+
+/// What a node is told of a system when it is to run it, in the system's own format.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSetup {
+    /// What stays for as long as the node runs the system.
+    pub setup: Vec<u8>,
+    /// What holds from the first epoch on.
+    pub plan: Vec<u8>,
+}
+
+/// What a node delivered of an epoch.
+#[derive(Debug)]
+pub struct Delivery<S> {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Each side that a node of its role delivers, where it came.
+    pub sides: Vec<(SideKind, Option<S>)>,
+    /// How the epoch ended there.
+    pub end: NodeEnd,
+}
+
+impl<S> Delivery<S> {
+    /// The sides that came.
+    pub fn came(&self) -> impl Iterator<Item = (SideKind, &S)> {
+        self.sides.iter().filter_map(|(kind, side)| Some((*kind, side.as_ref()?)))
+    }
+
+    /// Whether all that the node sends of an epoch came in time.
+    pub fn is_whole(&self) -> bool {
+        self.end.late_packets.is_some() && self.sides.iter().all(|(_, side)| side.is_some())
+    }
+
+    /// Why the node's numbers are not those of every packet of the epoch, in words; `None` where
+    /// nothing is known to be wrong with them.
+    pub fn problem(&self) -> Option<String> {
+        let (name, end) = (&self.node.name, &self.end);
+        if !self.is_whole() {
+            let missing = self.sides.iter().filter(|(_, side)| side.is_none());
+            let missing = missing.map(|(kind, _)| format!("no {} side", kind.name()));
+            let seal = end.late_packets.is_none().then(|| "no seal".to_owned());
+            let missing: Vec<String> = missing.chain(seal).collect();
+            let note = end.note.as_ref().map_or(String::new(), |note| format!("; {note}"));
+            return Some(format!("{name}: {} came in time{note}", missing.join(" and ")));
+        }
+        if let Some(late) = end.late_packets.filter(|&late| late > 0) {
+            return Some(format!("{name}: {late} packets came too late to be recorded"));
+        }
+        end.clock.as_ref().map(|clock| format!("{name}: {clock}"))
+    }
+}
+
+/// An epoch, as far as it came. Of a system that sums over windows, a window.
+#[derive(Debug)]
+pub struct Collected<S> {
+    /// Which one; a window's number is that of its first epoch, and its length that of all its epochs.
+    pub head: EpochHead,
+    /// Every node that the system runs on, in the order of [`Deployment::nodes`], whether anything
+    /// came from it or not.
+    pub nodes: Vec<Delivery<S>>,
+}
+
+impl<S> Collected<S> {
+    /// The nodes of which something did not come in time.
+    pub fn missing_nodes(&self) -> Vec<String> {
+        let missing = self.nodes.iter().filter(|delivery| !delivery.is_whole());
+        missing.map(|delivery| delivery.node.name.clone()).collect()
+    }
+
+    /// Why the epoch is incomplete; empty where it is complete.
+    pub fn incomplete_because(&self) -> Vec<String> {
+        self.nodes.iter().filter_map(Delivery::problem).collect()
+    }
+}
+
+/// What a system makes of what its nodes deliver. All of it runs on the system's own thread.
+pub trait Analysis: Debug + Send + 'static {
+    /// What is kept of a side.
+    type Side: Send + 'static;
+
+    /// What is reported of an epoch.
+    type Report: Report + Serialize;
+
+    /// Epochs that it sums over; nodes then send sides of a window's first epoch only.
+    fn window(&self) -> u64 {
+        1
+    }
+
+    /// What a node is told that reads and writes bodies of `version`.
+    fn setup(&self, node: &Node, version: u8) -> NodeSetup;
+
+    /// Reads a side, of a kind that nodes of that role deliver. What is heard here is not to be
+    /// trusted.
+    ///
+    /// # Errors
+    /// What can't be read: the node is then sent away with these words.
+    fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Self::Side, String>;
+
+    /// Reports an epoch. They come in order, each once, and all of them from the first that anything
+    /// was heard of.
+    fn analyse(&mut self, epoch: Collected<Self::Side>) -> Self::Report;
+}
+
+/// A decoded side of any system.
+pub type AnySide = Box<dyn Any + Send>;
+
+/// Any system's [`Analysis`]. Sides are those of the same object.
+pub trait AnyAnalysis: Debug + Send {
+    /// See [`Analysis::window`].
+    fn window(&self) -> u64;
+
+    /// See [`Analysis::setup`].
+    fn setup(&self, node: &Node, version: u8) -> NodeSetup;
+
+    /// See [`Analysis::decode`].
+    ///
+    /// # Errors
+    /// What can't be read.
+    fn decode(&self, node: &Node, version: u8, side: Side) -> Result<AnySide, String>;
+
+    /// See [`Analysis::analyse`].
+    ///
+    /// # Errors
+    /// When the report can't be written as JSON.
+    fn analyse(&mut self, epoch: Collected<AnySide>) -> serde_json::Result<Published>;
+}
+
+impl<A: Analysis> AnyAnalysis for A {
+    fn window(&self) -> u64 {
+        Analysis::window(self)
+    }
+
+    fn setup(&self, node: &Node, version: u8) -> NodeSetup {
+        Analysis::setup(self, node, version)
+    }
+
+    fn decode(&self, node: &Node, version: u8, side: Side) -> Result<AnySide, String> {
+        Ok(Box::new(Analysis::decode(self, node, version, side)?))
+    }
+
+    fn analyse(&mut self, epoch: Collected<AnySide>) -> serde_json::Result<Published> {
+        let typed = |side: AnySide| side.downcast::<A::Side>().ok().map(|side| *side);
+        let nodes = epoch.nodes.into_iter().map(|Delivery { node, sides, end }| {
+            let sides = sides.into_iter().map(|(kind, side)| (kind, side.and_then(typed)));
+            Delivery { node, sides: sides.collect(), end }
+        });
+        let epoch = Collected { head: epoch.head, nodes: nodes.collect() };
+        let report = Analysis::analyse(self, epoch);
+        let json = serde_json::to_string(&report)?;
+        Ok(Published::new(report, json))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(sides: [Option<u8>; 2], late_packets: Option<u64>) -> Delivery<u8> {
+        let node = Arc::new(Node { name: "e1".to_owned(), role: Role::Edge, id: 1 });
+        let kinds = [SideKind::Ingress, SideKind::Egress];
+        let end = NodeEnd { late_packets, ..NodeEnd::default() };
+        Delivery { node, sides: kinds.into_iter().zip(sides).collect(), end }
+    }
+
+    #[test]
+    fn an_epoch_says_what_is_missing_where_and_why() {
+        let problem = |sides, late| delivery(sides, late).problem();
+        assert_eq!(problem([Some(1), Some(2)], Some(0)), None);
+        let missing = problem([Some(1), None], None).unwrap();
+        assert_eq!(missing, "e1: no egress side and no seal came in time");
+        let late = problem([Some(1), Some(2)], Some(3)).unwrap();
+        assert_eq!(late, "e1: 3 packets came too late to be recorded");
+
+        let mut clock = delivery([Some(1), Some(2)], Some(0));
+        clock.end.clock = Some("its clock is wrong".to_owned());
+        assert_eq!(clock.problem().unwrap(), "e1: its clock is wrong");
+        assert!(clock.is_whole());
+    }
+
+    #[test]
+    fn parameters_are_the_defaults_without_a_section_and_mistakes_are_named() {
+        #[derive(Debug, Default, PartialEq, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        struct Parameters {
+            flows: u16,
+        }
+        let hash_key = HashKey::from_bytes([1; 32]);
+        let clock = EpochClock::new(50_000_000, calumma_epoch::Guards::default()).unwrap();
+        let read = |section: &serde_json::Value| {
+            Deployment { section, hash_key: &hash_key, clock, nodes: &[] }
+                .parameters::<Parameters>()
+        };
+        assert_eq!(read(&serde_json::Value::Null), Ok(Parameters::default()));
+        assert_eq!(read(&serde_json::json!({ "flows": 7 })), Ok(Parameters { flows: 7 }));
+        let mistake = read(&serde_json::json!({ "flow": 7 })).unwrap_err();
+        assert!(mistake.contains("unknown field `flow`"), "{mistake}");
+    }
+}

@@ -1,0 +1,283 @@
+//! The program `calumma-controller`, for a list of systems: see its `--help` and `docs/controller.md`.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use calumma_analysis::System;
+use clap::{Parser, ValueEnum};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+
+use crate::config::{Config, ShiftingMode};
+use crate::output::{JsonLines, LiveTable, Output, PlainLines};
+use crate::server;
+
+/// Collects every edge's sketches, epoch by epoch, and reports which flows lost how many packets,
+/// beside heavy hitters, heavy changes, flow sizes, cardinality and entropy at each edge.
+///
+/// Start it before or after the edges; they keep trying to connect. Reports go to a live table on
+/// the terminal, to a file of JSON lines with --out, and to HTTP with --http.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  calumma-controller --config docs/controller.toml
+      edges connect to the address the file gives; a live table on the terminal
+  calumma-controller --config c.toml --out epochs.jsonl --http 127.0.0.1:7601 --quiet
+      then: curl 'http://127.0.0.1:7601/api/v1/epochs?last=1'
+  calumma-controller --config c.toml --check
+      says whether the file is right, and what it means
+
+Signals:
+  SIGHUP            read the configuration again; new systems, [attention] and [tasks] take effect;
+                    a changed [attention] then holds, and nothing shifts before
+                    'curl -X POST http://ADDRESS/api/v1/attention/release'
+  SIGTERM, Ctrl-C   report the epochs still pending, then end
+
+RUST_LOG=debug shows more of what goes on."
+)]
+struct Arguments {
+    /// The deployment: edges, epochs, memory, attention. docs/controller.toml shows every field
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Write one JSON object per epoch to this file, each as soon as it is known
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Where edges connect to, instead of `listen` in the configuration; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Where the HTTP API listens, instead of `http` in the configuration
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// Check the configuration, say what it means, and end
+    #[arg(long)]
+    check: bool,
+    /// How log messages are written to standard error
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    /// Show no epochs on the terminal
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Text,
+    /// An object a line, for log collectors
+    Json,
+}
+
+/// Systems that can run.
+type Systems = &'static [&'static dyn System];
+
+impl Arguments {
+    fn config(&self, systems: Systems) -> anyhow::Result<Config> {
+        let mut config = Config::load_for(systems, &self.config)?;
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.http = self.http.or(config.http);
+        Ok(config)
+    }
+}
+
+/// Runs the program: a controller that can run these systems.
+pub fn main(systems: Systems) -> ExitCode {
+    let arguments = Arguments::parse();
+    log(arguments.log_format);
+    match run(systems, &arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("calumma-controller: {problem:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn log(format: LogFormat) {
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+}
+
+fn run(systems: Systems, arguments: &Arguments) -> anyhow::Result<()> {
+    let config = arguments.config(systems)?;
+    if arguments.check {
+        return check(&config, arguments);
+    }
+    let mut outputs: Vec<Box<dyn Output>> = Vec::new();
+    if let Some(path) = &arguments.out {
+        outputs.push(Box::new(JsonLines::create(path)?));
+    }
+    if !arguments.quiet {
+        outputs.push(if stdout().is_terminal() {
+            Box::new(LiveTable::new(stdout()))
+        } else {
+            Box::new(PlainLines::new(stdout()))
+        });
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(serve(systems, arguments, config, outputs))
+}
+
+async fn serve(
+    systems: Systems,
+    arguments: &Arguments,
+    config: Config,
+    outputs: Vec<Box<dyn Output>>,
+) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let edges = config.edges.clone();
+    let running = server::start_with(systems, config, outputs).await?;
+    announce(&running);
+    info!("waiting for edges: {}", edges.join(", "));
+    let mut supervisor = Supervisor::new();
+    supervisor.tell(&[NotifyState::Ready]);
+    loop {
+        tokio::select! {
+            () = supervisor.watchdog() => {}
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            () = running.failed() => break,
+            _ = hangup.recv() => {
+                supervisor.tell_of_reload();
+                match arguments.config(systems) {
+                    Ok(config) => running.reload(&config),
+                    Err(problem) => error!("{problem:#}; the old configuration stays"),
+                }
+                supervisor.tell(&[NotifyState::Ready]);
+            }
+        }
+    }
+    supervisor.tell(&[NotifyState::Stopping]);
+    running.stop().await
+}
+
+/// systemd, where it started the controller: it wants to know when that is ready, and that it lives.
+struct Supervisor {
+    /// How often it wants to hear.
+    beat: Option<tokio::time::Interval>,
+}
+
+impl Supervisor {
+    fn new() -> Self {
+        // Twice as often as asked for, so that one beat may come late.
+        let beat = sd_notify::watchdog_enabled().map(|period| tokio::time::interval(period / 2));
+        Self { beat }
+    }
+
+    fn tell(&self, what: &[NotifyState<'_>]) {
+        if let Err(problem) = sd_notify::notify(what) {
+            error!("systemd can't be told: {problem}");
+        }
+    }
+
+    fn tell_of_reload(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
+            Err(problem) => error!("systemd can't be told: {problem}"),
+        }
+    }
+
+    /// Waits for the next beat and gives it; for ever where none is asked for.
+    async fn watchdog(&mut self) {
+        match &mut self.beat {
+            None => std::future::pending().await,
+            Some(beat) => {
+                beat.tick().await;
+                self.tell(&[NotifyState::Watchdog]);
+            }
+        }
+    }
+}
+
+/// The line by which whoever started the controller knows that it listens, and where.
+fn announce(running: &server::Running) {
+    let http = running.http().map_or("null".to_owned(), |http| format!("\"{http}\""));
+    let mut out = stdout();
+    let _ = writeln!(out, "{{\"listen\":\"{}\",\"http\":{http}}}", running.listen());
+    let _ = out.flush();
+}
+
+fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
+    let clock = config.clock()?;
+    let attention = config.planned_attention()?;
+    let (layout, partition) = (&config.layout, attention.partition);
+    let classifier: usize = layout.classifier.iter().map(|level| level.bytes()).sum();
+    let bucket = layout.arithmetic.words() * 4;
+    let encoders =
+        layout.upstream_shape().total_buckets() + layout.downstream_shape().total_buckets();
+    println!("{}: valid", arguments.config.display());
+    println!("  edges        {} on {}", config.edges.join(", "), config.listen);
+    for (what, names) in [("transits", &config.transits), ("hosts", &config.hosts)] {
+        if !names.is_empty() {
+            println!("  {what:<12} {}", names.join(", "));
+        }
+    }
+    println!("  systems      {}", config.systems.join(", "));
+    println!(
+        "  epochs       {} ms, reported by {} ms after their end at the latest",
+        clock.length_ns() / 1_000_000,
+        clock.length_ns() / 1_000_000 + config.grace_ms
+    );
+    println!(
+        "  memory       {} KiB a group: classifier {} KiB, encoders {} KiB",
+        (classifier + encoders * bucket) / 1024,
+        classifier / 1024,
+        encoders * bucket / 1024
+    );
+    println!(
+        "  attention    t_h {}, t_l {}, sample rate {}, hh/hl/ll {}/{}/{} buckets an array",
+        attention.t_h,
+        attention.t_l,
+        attention.sample_rate.as_f64(),
+        partition.hh,
+        partition.hl,
+        partition.ll
+    );
+    let bounds = config.shifting.bounds(layout);
+    println!(
+        "  shifting     {}",
+        match config.shifting.mode {
+            ShiftingMode::Static => "none: attention stays as it is".to_owned(),
+            mode => format!(
+                "{}at least {}/{}/{} buckets an array{}",
+                if mode == ShiftingMode::DryRun { "dry run, " } else { "" },
+                bounds.min_hh,
+                bounds.min_hl,
+                bounds.min_ll,
+                bounds.fixed_t_h.map_or(String::new(), |t_h| format!(", t_h {t_h}")),
+            ),
+        }
+    );
+    println!(
+        "  tasks        heavy hitters above {} packets, heavy changes above {}",
+        config.tasks.heavy_hitter, config.tasks.heavy_change
+    );
+    if let Some(archive) = &config.archive {
+        println!("  archive      in {}", archive.dir.display());
+    }
+    if let Some(ipfix) = &config.ipfix {
+        println!("  ipfix        to {}", ipfix.collector);
+    }
+    if let Some(alerts) = &config.alerts {
+        let to =
+            if alerts.webhooks.is_empty() { "the log only" } else { &alerts.webhooks.join(", ") };
+        println!("  alerts       to {to}");
+    }
+    Ok(())
+}

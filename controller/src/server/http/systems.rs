@@ -1,0 +1,133 @@
+//! The systems, and the latest reports of each.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use calumma_analysis::{EpochHead, System};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{Problem, Server, json};
+use crate::api::SystemStatus;
+use crate::chamelemon::is_chamelemon;
+use crate::report::EpochReport;
+use crate::server::lane::Lane;
+
+/// Every system that can run, and how it fares
+#[utoipa::path(get, path = "/api/v1/systems",
+    responses((status = OK, body = Vec<SystemStatus>)))]
+pub(super) async fn systems(State(server): State<Server>) -> Json<Vec<SystemStatus>> {
+    let lanes = server.hub.lanes();
+    let status = |system: &&'static dyn System| {
+        let id = system.offer().system;
+        let lane = lanes.iter().find(|lane| lane.id() == id && lane.is_on());
+        let last_epoch = match lane {
+            Some(_) if is_chamelemon(id) => server.hub.chamelemon.recent.last_epoch(),
+            lane => lane.and_then(|lane| lane.history.last_epoch()),
+        };
+        SystemStatus {
+            system: system.name(),
+            id: id.0,
+            roles: system.roles().iter().map(|role| role.name()).collect(),
+            on: lane.is_some(),
+            since_epoch: lane.map(|lane| lane.first_epoch),
+            last_epoch,
+            dropped_frames: lane.map_or(0, |lane| lane.dropped()),
+        }
+    };
+    Json(server.hub.systems().iter().map(status).collect())
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// How many epochs, ending with the newest
+    #[serde(default = "default_last")]
+    #[param(default = 20)]
+    last: usize,
+}
+
+fn default_last() -> usize {
+    20
+}
+
+/// The latest reports of a system, oldest first; beside the fields here they have the system's own
+#[utoipa::path(get, path = "/api/v1/{system}/epochs",
+    params(("system" = String, Path, description = "Name of a system that runs"), Which),
+    responses(
+        (status = OK, body = Vec<EpochHead>),
+        (status = NOT_FOUND, description = "No such system runs", body = Problem),
+    ))]
+pub(super) async fn epochs(
+    State(server): State<Server>,
+    Path(system): Path<String>,
+    Query(which): Query<Which>,
+) -> Response {
+    let lane = match lane_of(&server, &system) {
+        Ok(lane) => lane,
+        Err(response) => return *response,
+    };
+    json(move || {
+        if is_chamelemon(lane.id()) {
+            let reports = server.hub.chamelemon.recent.reports(which.last);
+            let reports: Vec<&EpochReport> = reports.iter().map(|report| &**report).collect();
+            return serde_json::to_string(&reports);
+        }
+        Ok(format!("[{}]", lane.history.last(which.last).join(",")))
+    })
+    .await
+}
+
+/// A system's report on one epoch; beside the fields here it has the system's own
+#[utoipa::path(get, path = "/api/v1/{system}/epochs/{epoch}",
+    params(
+        ("system" = String, Path, description = "Name of a system that runs"),
+        ("epoch" = u64, Path, description = "Number of the epoch; of a window, its first"),
+    ),
+    responses(
+        (status = OK, body = EpochHead),
+        (status = NOT_FOUND, description = "Not yet, or no longer, remembered", body = Problem),
+    ))]
+pub(super) async fn epoch(
+    State(server): State<Server>,
+    Path((system, epoch)): Path<(String, u64)>,
+) -> Response {
+    let lane = match lane_of(&server, &system) {
+        Ok(lane) => lane,
+        Err(response) => return *response,
+    };
+    let recent = &server.hub.chamelemon.recent;
+    let line = if is_chamelemon(lane.id()) {
+        let report = recent.report(epoch);
+        report.and_then(|report| serde_json::to_string(&*report).ok()).map(Arc::from)
+    } else {
+        lane.history.of(epoch)
+    };
+    match line {
+        Some(line) => {
+            ([(header::CONTENT_TYPE, "application/json")], line.to_string()).into_response()
+        }
+        None => not_found(format!(
+            "epoch {epoch} is not among the last {} that {system} reported; raise `history` in the \
+             controller's configuration to remember more",
+            server.hub.config().history
+        )),
+    }
+}
+
+/// The lane of a system that runs.
+fn lane_of(server: &Server, system: &str) -> Result<Arc<Lane>, Box<Response>> {
+    let lanes = server.hub.lanes();
+    let lane = lanes.iter().find(|lane| lane.system.name() == system);
+    lane.cloned().ok_or_else(|| {
+        let running: Vec<&str> = lanes.iter().map(|lane| lane.system.name()).collect();
+        Box::new(not_found(format!("no system {system:?} runs here; these do: {running:?}")))
+    })
+}
+
+fn not_found(error: String) -> Response {
+    (StatusCode::NOT_FOUND, Json(Problem { error })).into_response()
+}

@@ -1,0 +1,411 @@
+//! Which nodes are connected, how far their clocks are off, and what they are told.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use calumma_analysis::Node;
+use calumma_chamelemon::Attention;
+use calumma_chamelemon::frames::{self, Holding};
+use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use super::switching::{Wanted, runs_chamelemon};
+use super::{Hub, LEAD_NS, NODE_LEAD_NS, lock};
+use crate::api::{EdgeStatus, NodeStatus};
+use crate::chamelemon::attention::reconfigure;
+use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
+use crate::collect::Taken;
+use crate::server::lane::Lane;
+use crate::server::unix_ns;
+
+/// Messages that may wait for a node.
+const MESSAGES_WAITING: usize = 64;
+
+/// Counters that are remembered of a node: names come from the network, so there is a bound.
+const MOST_COUNTERS: usize = 4 * calumma_wire::MAX_COUNTERS;
+
+/// An expected node.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) node: Arc<Node>,
+    pub(super) state: Mutex<State>,
+}
+
+/// A node's status and the way to it.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) status: EdgeStatus,
+    clock: ClockFilter,
+    pub(super) link: Option<Link>,
+}
+
+/// The connection under way.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Its number.
+    connection: u64,
+    pub(super) messages: mpsc::Sender<Message>,
+    /// What the node can run.
+    pub(super) offers: Vec<Offer>,
+    /// What it runs, with the versions of the bodies.
+    pub(super) runs: Vec<(SystemId, u8)>,
+    /// The first epoch that the node has not been told is reported.
+    pub(super) unreported: u64,
+}
+
+impl Link {
+    /// The version in which the node, whose role this is, can run a system.
+    pub(super) fn version_of(&self, lane: &Lane, role: Role) -> Option<u8> {
+        lane.version_of(&self.offers).filter(|_| lane.system.roles().contains(&role))
+    }
+
+    /// Sends the node called `name` a message that it can't do without.
+    pub(super) fn send(&self, name: &str, message: Message) {
+        if self.messages.try_send(message).is_err() {
+            warn!(node = name, "takes no messages; its epochs will be incomplete");
+        }
+    }
+}
+
+impl Entry {
+    /// One that has not connected yet.
+    pub(super) fn expected(node: Arc<Node>) -> Self {
+        let status = EdgeStatus { edge: node.name.clone(), ..EdgeStatus::default() };
+        Self { node, state: Mutex::new(State { status, ..State::default() }) }
+    }
+}
+
+/// What a node says of itself when it connects.
+#[derive(Debug)]
+pub(crate) struct Introduction {
+    pub(crate) role: Role,
+    pub(crate) kind: SwitchKind,
+    pub(crate) program: String,
+    pub(crate) offers: Vec<Offer>,
+    pub(crate) holding: Option<Holding>,
+    pub(crate) marking: Marking,
+    pub(crate) address: SocketAddr,
+}
+
+/// A node that has been let in.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    /// Position among the expected nodes.
+    pub(crate) node: usize,
+    /// Number of the connection.
+    pub(crate) connection: u64,
+    /// Messages for the node, the welcome first.
+    pub(crate) messages: mpsc::Receiver<Message>,
+}
+
+impl Hub {
+    /// The node at a position.
+    pub(crate) fn node(&self, position: usize) -> &Node {
+        &self.nodes[position].node
+    }
+
+    fn edge_entries(&self) -> &[Entry] {
+        &self.nodes[..self.config.edges.len()]
+    }
+
+    /// Every expected edge.
+    pub fn edges(&self) -> Vec<EdgeStatus> {
+        let now_ns = unix_ns();
+        let problems = self.clock_problems(self.edge_entries(), now_ns);
+        let ms = |ns: f64| (ns / 1e3).round() / 1e3;
+        let status = |(entry, problem): (&Entry, Option<String>)| {
+            let state = lock(&entry.state);
+            let clock = state.clock.estimate(now_ns);
+            EdgeStatus {
+                clock_offset_ms: clock.map(|clock| ms(clock.offset_ns as f64)),
+                clock_error_ms: clock.map(|clock| ms(clock.error_ns as f64)),
+                path_delay_ms: clock.map(|clock| ms(clock.delay_ns as f64)),
+                clock_problem: problem,
+                ..state.status.clone()
+            }
+        };
+        self.edge_entries().iter().zip(problems).map(status).collect()
+    }
+
+    /// Every expected node.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let lanes = self.lanes();
+        let problems = self.clock_problems(&self.nodes, unix_ns());
+        let of_edges = self.clock_problems(self.edge_entries(), unix_ns()).into_iter().map(Some);
+        let problems = of_edges.chain(std::iter::repeat(None)).zip(problems);
+        let problems = problems.map(|(of_edge, of_any)| of_edge.unwrap_or(of_any));
+        let status = |(entry, clock_problem): (&Entry, Option<String>)| {
+            let state = lock(&entry.state);
+            let runs = state.link.as_ref().map_or(&[][..], |link| &link.runs);
+            let name = |id: SystemId| lanes.iter().find(|l| l.id() == id).map(|l| l.system.name());
+            NodeStatus {
+                node: entry.node.name.clone(),
+                role: entry.node.role.name(),
+                id: entry.node.id,
+                connected: state.status.connected,
+                address: state.status.address,
+                kind: state.status.kind,
+                program: state.status.program.clone(),
+                systems: runs.iter().filter_map(|(system, _)| name(*system)).collect(),
+                connections: state.status.connections,
+                last_epoch: state.status.last_epoch,
+                frames: state.status.frames,
+                clock_problem,
+                measuring_problem: state.status.measuring_problem.clone(),
+                last_problem: state.status.last_problem.clone(),
+            }
+        };
+        self.nodes.iter().zip(problems).map(status).collect()
+    }
+
+    /// Takes in an exchange of times with a node.
+    pub(in crate::server) fn exchanged(&self, node: usize, exchange: Exchange) {
+        let entry = &self.nodes[node];
+        let mut state = lock(&entry.state);
+        state.clock.take(exchange);
+        // Attention waits for no other nodes than those it is for.
+        if entry.node.role != Role::Edge {
+            return;
+        }
+        let delay_ns = state.clock.estimate(exchange.heard_ns).map(|clock| clock.delay_ns);
+        let mut delays = lock(&self.delays);
+        delays.set(node, delay_ns);
+        let slowest_ns = delays.longest_ns().unwrap_or(LEAD_NS);
+        let lead_ns = NODE_LEAD_NS.saturating_add(slowest_ns.saturating_mul(2));
+        self.lead_ns.store(lead_ns, Ordering::Relaxed);
+    }
+
+    /// For each edge, in words, by how much more than the clock guard its clock differs from another
+    /// edge's. What other nodes' clocks show changes nothing here.
+    pub(crate) fn clock_problems_of_edges(&self, now_ns: u64) -> Vec<Option<String>> {
+        let problems = self.clock_problems(self.edge_entries(), now_ns);
+        self.note_clock_problems(0, &problems);
+        problems
+    }
+
+    /// For each node, the same among all of them.
+    pub(in crate::server) fn clock_problems_of_all(&self, now_ns: u64) -> Vec<Option<String>> {
+        let problems = self.clock_problems(&self.nodes, now_ns);
+        let edges = self.config.edges.len();
+        self.note_clock_problems(edges, &problems[edges..]);
+        problems
+    }
+
+    fn note_clock_problems(&self, from: usize, problems: &[Option<String>]) {
+        for (entry, problem) in self.nodes[from..].iter().zip(problems) {
+            let status = &mut lock(&entry.state).status;
+            if status.clock_problem.is_none()
+                && let Some(problem) = problem
+            {
+                warn!(node = entry.node.name, "{problem}");
+            }
+            status.clock_problem.clone_from(problem);
+        }
+    }
+
+    fn clock_problems(&self, among: &[Entry], now_ns: u64) -> Vec<Option<String>> {
+        let clock = |entry: &Entry| lock(&entry.state).clock.estimate(now_ns);
+        let clocks: Vec<Option<ClockEstimate>> = among.iter().map(clock).collect();
+        let guard_ns = self.clock.guards().clock_ns;
+        let deviations = clocks::deviations(&clocks, guard_ns);
+        let in_words = |Deviation { from, by_ns }: Deviation| {
+            let (by_ms, way) =
+                (by_ns.unsigned_abs() as f64 / 1e6, if by_ns > 0 { "ahead of" } else { "behind" });
+            let guard_ms = guard_ns as f64 / 1e6;
+            format!(
+                "its clock is {by_ms:.2} ms {way} {}'s, more than the clock guard of {guard_ms} ms: \
+                 see `chronyc tracking` on both, or raise clock_guard_us",
+                among[from].node.name
+            )
+        };
+        deviations.into_iter().map(|found| found.map(in_words)).collect()
+    }
+
+    /// Lets a node in that introduced itself.
+    ///
+    /// # Errors
+    /// Why it is refused, for the node's operator.
+    pub(in crate::server) fn admit(
+        &self,
+        name: &str,
+        introduction: Introduction,
+        now_ns: u64,
+    ) -> Result<Admission, String> {
+        let Introduction { role, kind, program, offers, holding, marking, address } = introduction;
+        let Some(&position) = self.positions.get(name) else {
+            let expected = self.config.nodes_of(role);
+            return Err(format!(
+                "no {} is called {name:?} here; the controller's configuration expects {expected:?}",
+                role.name()
+            ));
+        };
+        let entry = &self.nodes[position];
+        let refuse = |problem: String| {
+            lock(&entry.state).status.last_problem = Some(problem.clone());
+            Err(problem)
+        };
+        let expected = entry.node.role;
+        if role != expected {
+            let article = if expected == Role::Edge { "an" } else { "a" };
+            let (is, comes) = (expected.name(), role.name());
+            return refuse(format!(
+                "{name:?} is {article} {is} here, and comes with role = {comes:?}: set role = {is:?} \
+                 at the node"
+            ));
+        }
+        let _alone = lock(&self.admissions);
+        let wanted = Wanted::new(&self.lanes(), role, &offers);
+        if wanted.runs.is_empty()
+            && let Some(lacking) = wanted.lacking.first()
+        {
+            return refuse(format!(
+                "{name:?} does not run {lacking}, which this controller measures by"
+            ));
+        }
+        // The plan until the node is connected: a change of attention either is in the welcome or
+        // finds the node connected.
+        let mut plan = self.chamelemon.plan();
+        let mut marked = lock(&self.marked);
+        let name_of = |position: usize| self.nodes[position].node.name.as_str();
+        if let Some(problem) = marked.mismatch(position, &marking, name_of) {
+            return refuse(problem);
+        }
+        if let Some(holding) = holding
+            && lock(&entry.state).link.is_none()
+        {
+            self.adopt(&mut plan, &holding, now_ns);
+        }
+        let mut state = lock(&entry.state);
+        let State { status, link, clock } = &mut *state;
+        if link.is_some() {
+            let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
+            let role = role.name();
+            return Err(format!(
+                "{role} {name:?} is already connected from {other}: give each {role} its own name"
+            ));
+        }
+        if role == Role::Edge {
+            marked.insert(position, marking.clone());
+        }
+        clock.clear();
+        lock(&self.delays).set(position, None);
+        status.connected = true;
+        status.address = Some(address);
+        status.kind = Some(kind.name());
+        status.program = Some(program);
+        status.carrier = Some(marking.carrier);
+        status.tunnels = Some(marking.tunnels);
+        status.measuring_problem = wanted.problem();
+        status.connections += 1;
+        let connection = status.connections;
+
+        let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
+        let effective_epoch = self.earliest_epoch(now_ns);
+        for message in self.welcome(&plan, position, &wanted, effective_epoch) {
+            // There is room: the channel is new.
+            let _ = sender.try_send(message);
+        }
+        let runs = wanted.systems();
+        *link = Some(Link { connection, messages: sender, offers, runs, unreported: 0 });
+        Ok(Admission { node: position, connection, messages })
+    }
+
+    /// Sends a change of attention to every edge that is connected and runs ChameleMon.
+    pub(crate) fn tell(&self, effective_epoch: u64, attention: &Attention) {
+        for entry in self.edge_entries() {
+            let state = lock(&entry.state);
+            if let Some(link) = state.link.as_ref().filter(|link| runs_chamelemon(link)) {
+                link.send(&entry.node.name, reconfigure(effective_epoch, attention));
+            }
+        }
+    }
+
+    /// Notes what became of a reconfiguration of ChameleMon, and sends `again` where it was too late.
+    pub(crate) fn note_outcome(&self, node: usize, outcome: Outcome, again: Option<Message>) {
+        let mut state = lock(&self.nodes[node].state);
+        if let Outcome::Invalid { reason } = outcome {
+            state.status.measuring_problem = Some(reason);
+        }
+        if let (Some(link), Some(message)) = (&state.link, again) {
+            let _ = link.messages.try_send(message);
+        }
+    }
+
+    /// Notes that a connection has ended, and why.
+    pub(in crate::server) fn dismiss(&self, node: usize, connection: u64, problem: Option<String>) {
+        let mut marked = lock(&self.marked);
+        let mut state = lock(&self.nodes[node].state);
+        let State { status, link, clock } = &mut *state;
+        if link.as_ref().is_some_and(|link| link.connection == connection) {
+            *link = None;
+            marked.remove(node);
+            clock.clear();
+            lock(&self.delays).set(node, None);
+            status.connected = false;
+            status.last_problem = problem;
+        }
+    }
+
+    /// Closes a node's connection, which sent what can't be read.
+    pub(in crate::server) fn close(&self, node: usize, connection: u64, reason: String) {
+        let state = lock(&self.nodes[node].state);
+        if let Some(link) = state.link.as_ref().filter(|link| link.connection == connection) {
+            // A node that takes no messages is told so at its next such frame.
+            let _ = link.messages.try_send(Message::Refused { reason });
+        }
+    }
+
+    /// The version in which the node can run a system that is or was to run on it, and whether it runs
+    /// one system at most; `None` where it can't.
+    pub(in crate::server) fn runs(&self, node: usize, lane: &Lane) -> Option<(u8, bool)> {
+        let Entry { node, state } = &self.nodes[node];
+        let state = lock(state);
+        let link = state.link.as_ref()?;
+        let version = link.version_of(lane, node.role)?;
+        Some((version, link.runs.len() <= 1))
+    }
+
+    /// Takes over a node's totals.
+    pub(crate) fn note_counters(&self, node: usize, counters: Vec<(String, u64)>) {
+        let totals = &mut lock(&self.nodes[node].state).status.counters;
+        for (name, value) in counters {
+            if totals.len() < MOST_COUNTERS || totals.contains_key(&name) {
+                totals.insert(name, value);
+            }
+        }
+    }
+
+    /// Notes what became of a frame.
+    pub(crate) fn note_frame(&self, node: usize, epoch: u64, taken: Taken) {
+        let status = &mut lock(&self.nodes[node].state).status;
+        status.last_epoch = Some(epoch);
+        match taken {
+            Taken::Kept => status.frames += 1,
+            Taken::Duplicate => status.duplicate_frames += 1,
+            Taken::Late => status.late_frames += 1,
+            Taken::Astray => {
+                status.astray_frames += 1;
+                if status.astray_frames.is_power_of_two() {
+                    let node = &status.edge;
+                    warn!(node, epoch, "sends epochs far from the controller's time: check clocks");
+                }
+            }
+        }
+    }
+}
+
+impl Introduction {
+    /// What an edge holds of ChameleMon, out of all that it holds.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub(in crate::server) fn holding(
+        held: &[(SystemId, Vec<u8>)],
+    ) -> Result<Option<Holding>, String> {
+        let holding = held.iter().find(|(system, _)| *system == frames::ID);
+        let holding = holding.map(|(_, bytes)| Holding::decode(bytes)).transpose();
+        holding.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,160 @@
+//! Systems switched on and off, and what has been reported of those that run.
+
+use std::sync::Arc;
+
+use calumma_wire::{Message, Offer, Role, Secret, SystemId, Welcome};
+
+use super::nodes::Link;
+use super::{Hub, Lanes, lock};
+use crate::chamelemon::{attention::Plan, is_chamelemon};
+use crate::server::lane::{Inlet, Lane};
+
+/// What a node is told to run, by its role and what it offers.
+pub(super) struct Wanted {
+    /// Each system with the version of its bodies.
+    pub(super) runs: Vec<(Arc<Lane>, u8)>,
+    /// Those that it should run and can't, in words.
+    pub(super) lacking: Vec<String>,
+}
+
+impl Wanted {
+    pub(super) fn new(lanes: &Lanes, role: Role, offers: &[Offer]) -> Self {
+        let mut wanted = Self { runs: Vec::new(), lacking: Vec::new() };
+        for lane in lanes.iter().filter(|lane| lane.is_for(role)) {
+            match lane.version_of(offers) {
+                Some(version) => wanted.runs.push((lane.clone(), version)),
+                None => {
+                    let (version, name) = (lane.system.offer().highest, lane.system.name());
+                    wanted.lacking.push(format!("version {version} of {name}"));
+                }
+            }
+        }
+        wanted
+    }
+
+    /// The systems and their versions.
+    pub(super) fn systems(&self) -> Vec<(SystemId, u8)> {
+        self.runs.iter().map(|(lane, version)| (lane.id(), *version)).collect()
+    }
+
+    /// What is wrong where the node can't run all that it should.
+    pub(super) fn problem(&self) -> Option<String> {
+        (!self.lacking.is_empty()).then(|| format!("it does not run {}", self.lacking.join(", ")))
+    }
+}
+
+impl Hub {
+    /// What the node at `position` is told: all that it measures by from `effective_epoch` on, and
+    /// the change of attention that is still to come.
+    pub(super) fn welcome(
+        &self,
+        plan: &Plan,
+        position: usize,
+        wanted: &Wanted,
+        effective_epoch: u64,
+    ) -> Vec<Message> {
+        let mut systems = Vec::new();
+        let mut pending = None;
+        for (lane, version) in &wanted.runs {
+            match &lane.inlet {
+                Inlet::ChameleMon(_) => {
+                    systems.push(plan.setup(&self.config.layout, effective_epoch));
+                    pending = plan.change_after(effective_epoch);
+                }
+                Inlet::Analysis(_, setups) => {
+                    systems.extend(setups.get(&(position, *version)).map(|setup| {
+                        let (system, version) = (lane.id(), *version);
+                        let (setup, plan) = (setup.setup.clone(), setup.plan.clone());
+                        calumma_wire::SystemSetup { system, version, setup, plan }
+                    }));
+                }
+            }
+        }
+        let welcome = Message::Welcome(Box::new(Welcome {
+            node_id: Some(self.nodes[position].node.id),
+            hash_key: Secret(*self.hash_key.as_bytes()),
+            epoch_length_ns: self.clock.length_ns(),
+            guards: self.clock.guards(),
+            effective_epoch,
+            systems,
+        }));
+        [welcome].into_iter().chain(pending).collect()
+    }
+
+    /// Switches systems: `on` joins those that run, `off` ends at `effective_epoch`. Nodes whose
+    /// systems change are told all that they are to run from then on.
+    pub(in crate::server) fn switch(
+        &self,
+        on: Vec<Arc<Lane>>,
+        off: &[Arc<Lane>],
+        effective_epoch: u64,
+    ) {
+        let _alone = lock(&self.admissions);
+        self.lanes.send_modify(|lanes| {
+            Arc::make_mut(lanes).extend(on);
+        });
+        off.iter().for_each(|lane| lane.end_at(effective_epoch));
+        let lanes = self.lanes();
+        let plan = self.chamelemon.plan();
+        for (position, entry) in self.nodes.iter().enumerate() {
+            let mut state = lock(&entry.state);
+            let Some(link) = &mut state.link else { continue };
+            let wanted = Wanted::new(&lanes, entry.node.role, &link.offers);
+            let (systems, problem) = (wanted.systems(), wanted.problem());
+            let changes = systems != link.runs;
+            if changes {
+                link.runs = systems;
+                let messages = self.welcome(&plan, position, &wanted, effective_epoch);
+                messages.into_iter().for_each(|message| link.send(&entry.node.name, message));
+            }
+            if changes || problem.is_some() {
+                state.status.measuring_problem = problem;
+            }
+        }
+    }
+
+    /// Notes that all epochs of a system before `epoch` have been reported, so that nodes need not
+    /// hold them; what else a node runs may still be to come.
+    pub(crate) fn reported(&self, lane: &Lane, epoch: u64) {
+        lane.set_unreported(epoch);
+        let lanes = self.lanes();
+        for entry in &self.nodes {
+            let mut state = lock(&entry.state);
+            if let Some(link) = &mut state.link {
+                link.tell_reported(&lanes, entry.node.role);
+            }
+        }
+    }
+
+    /// Takes a system out whose lane has ended.
+    pub(crate) fn lane_has_ended(&self, ended: &Arc<Lane>) {
+        // One that failed does not run any more either.
+        if ended.is_on() {
+            ended.end_at(0);
+        }
+        self.lanes.send_modify(|lanes| {
+            Arc::make_mut(lanes).retain(|lane| !Arc::ptr_eq(lane, ended));
+        });
+        self.reported(ended, u64::MAX);
+    }
+}
+
+impl Link {
+    /// Tells the node which epochs have been reported by all systems that it runs.
+    fn tell_reported(&mut self, lanes: &Lanes, role: Role) {
+        let runs = |lane: &&Arc<Lane>| self.version_of(lane, role).is_some();
+        let Some(unreported) = lanes.iter().filter(runs).map(|lane| lane.unreported()).min() else {
+            return;
+        };
+        if unreported > self.unreported && unreported < u64::MAX {
+            self.unreported = unreported;
+            // A node that takes no messages holds the epoch a while longer.
+            let _ = self.messages.try_send(Message::Reported { epoch: unreported - 1 });
+        }
+    }
+}
+
+/// Whether ChameleMon is among the systems of a node.
+pub(super) fn runs_chamelemon(link: &Link) -> bool {
+    link.runs.iter().any(|(system, _)| is_chamelemon(*system))
+}

@@ -1,0 +1,276 @@
+//! Lanes: a system's way from its nodes' frames to its reports.
+//!
+//! Each system that runs has one, with a bounded queue and threads of its own, so that a slow or
+//! hostile node of one system delays no other system's reports. ChameleMon's threads are in
+//! [`crate::chamelemon`]; those of the others in [`super::analysis`]. A lane knows from which epoch
+//! on its system runs and, once it is switched off, before which it ends.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use calumma_analysis::{NodeSetup, Published, System};
+use calumma_wire::{Message, Offer, Role, Side, SystemId};
+use serde_json::Value;
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::{Notify, watch};
+use tracing::warn;
+
+use super::hub::lock;
+use crate::chamelemon::EdgeFrame;
+use crate::config::Config;
+
+/// Frames that may wait in a lane.
+pub(crate) const FRAMES_WAITING: usize = 256;
+
+/// What a node sends about an epoch of a system.
+#[derive(Debug)]
+pub(crate) enum NodeFrame {
+    /// What was recorded on a side.
+    Side(Box<Side>),
+    /// Nothing of the epoch can be recorded any more.
+    Sealed {
+        /// The system.
+        system: SystemId,
+        /// The epoch.
+        epoch: u64,
+        /// Packets of it that came too late to be recorded.
+        late_packets: u64,
+    },
+}
+
+impl NodeFrame {
+    /// The system that it is about.
+    pub(crate) fn system(&self) -> SystemId {
+        match self {
+            Self::Side(side) => side.system,
+            Self::Sealed { system, .. } => *system,
+        }
+    }
+
+    /// The epoch that it is about.
+    pub(crate) fn epoch(&self) -> u64 {
+        match self {
+            Self::Side(side) => side.epoch,
+            Self::Sealed { epoch, .. } => *epoch,
+        }
+    }
+}
+
+impl From<NodeFrame> for Message {
+    fn from(frame: NodeFrame) -> Self {
+        match frame {
+            NodeFrame::Side(side) => Self::Side(side),
+            NodeFrame::Sealed { system, epoch, late_packets } => {
+                Self::Sealed { system, epoch, late_packets }
+            }
+        }
+    }
+}
+
+/// A frame on its way to a system's analysis.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    /// Position of its node.
+    pub(crate) node: usize,
+    /// Number of the node's connection.
+    pub(crate) connection: u64,
+    /// Version of the system's bodies that the node writes.
+    pub(crate) version: u8,
+    /// What came.
+    pub(crate) frame: NodeFrame,
+    /// When its last byte was received.
+    pub(crate) received_ns: u64,
+}
+
+/// The queue into a lane.
+#[derive(Debug)]
+pub(crate) enum Inlet {
+    /// ChameleMon's, whose frames are decoded before they get there.
+    ChameleMon(mpsc::Sender<EdgeFrame>),
+    /// Any other system's, with what its nodes are told by position and version.
+    Analysis(mpsc::Sender<Inbound>, HashMap<(usize, u8), NodeSetup>),
+}
+
+/// A system that runs.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) system: &'static dyn System,
+    pub(crate) inlet: Inlet,
+    /// The first epoch that it runs in.
+    pub(crate) first_epoch: u64,
+    /// Its section of the configuration when it was switched on.
+    pub(crate) section: Value,
+    /// The first epoch that it does not run in any more; all bits set while it is on.
+    end: AtomicU64,
+    stopping: AtomicBool,
+    /// Wakes the lane when one of both changes.
+    changed: Notify,
+    /// The first epoch that has not been reported; all bits set once the lane has ended.
+    unreported: AtomicU64,
+    /// Frames that found its queue full.
+    dropped: AtomicU64,
+    pub(crate) history: History,
+}
+
+impl Lane {
+    /// A system that runs from `first_epoch` on by its section of `config`.
+    pub(crate) fn new(
+        system: &'static dyn System,
+        inlet: Inlet,
+        first_epoch: u64,
+        config: &Config,
+    ) -> Self {
+        Self {
+            system,
+            inlet,
+            first_epoch,
+            section: config.section(system.name()).clone(),
+            end: AtomicU64::new(u64::MAX),
+            stopping: AtomicBool::new(false),
+            changed: Notify::new(),
+            unreported: AtomicU64::new(first_epoch),
+            dropped: AtomicU64::new(0),
+            history: History::new(config.history),
+        }
+    }
+
+    pub(crate) fn id(&self) -> SystemId {
+        self.system.offer().system
+    }
+
+    /// Whether nodes of a role are to run it.
+    pub(crate) fn is_for(&self, role: Role) -> bool {
+        self.is_on() && self.system.roles().contains(&role)
+    }
+
+    /// The version that a node with these offers runs it in; `None` where it can't.
+    pub(crate) fn version_of(&self, offers: &[Offer]) -> Option<u8> {
+        let Offer { system, lowest, highest } = self.system.offer();
+        offers.iter().find(|offer| offer.system == system)?.common_version(lowest, highest)
+    }
+
+    /// Whether an epoch is one that the system runs in.
+    pub(crate) fn covers(&self, epoch: u64) -> bool {
+        (self.first_epoch..self.end()).contains(&epoch)
+    }
+
+    /// Whether it has not been switched off.
+    pub(crate) fn is_on(&self) -> bool {
+        self.end() == u64::MAX
+    }
+
+    /// The first epoch that it does not run in any more.
+    pub(crate) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Switches it off: it reports the epochs before `epoch`, and ends.
+    pub(crate) fn end_at(&self, epoch: u64) {
+        self.end.store(epoch, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    /// Ends it at once, with what it has.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Returns when it is to end or to stop.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// The first epoch that has not been reported.
+    pub(crate) fn unreported(&self) -> u64 {
+        self.unreported.load(Ordering::Acquire)
+    }
+
+    /// Notes that everything before `epoch` has been reported; all bits set where nothing will be any
+    /// more.
+    pub(crate) fn set_unreported(&self, epoch: u64) {
+        self.unreported.fetch_max(epoch, Ordering::AcqRel);
+    }
+
+    /// Frames that found its queue full.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Notes a frame for which there was no room. What it held is missing in its epoch.
+    pub(crate) fn drop_frame(&self) {
+        let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+        if dropped.is_power_of_two() {
+            let system = self.system.name();
+            warn!(system, dropped, "its analysis can't keep up: frames are dropped");
+        }
+    }
+
+    /// Puts a frame into the lane's queue. A node that runs this system `alone` waits for room; one
+    /// that runs others as well must not hold those up.
+    pub(crate) async fn put<T>(&self, queue: &mpsc::Sender<T>, frame: T, alone: bool) {
+        if alone {
+            // Closed where the lane has ended, and nobody wants the frame.
+            let _ = queue.send(frame).await;
+        } else if let Err(TrySendError::Full(_)) = queue.try_send(frame) {
+            self.drop_frame();
+        }
+    }
+}
+
+/// The latest reports of a system as lines of JSON.
+#[derive(Debug)]
+pub(crate) struct History {
+    kept: usize,
+    lines: Mutex<VecDeque<(u64, Arc<str>)>>,
+}
+
+impl History {
+    fn new(kept: usize) -> Self {
+        Self { kept: kept.max(1), lines: Mutex::default() }
+    }
+
+    /// Takes a report.
+    pub(crate) fn remember(&self, published: &Published) {
+        let mut lines = lock(&self.lines);
+        let excess = (lines.len() + 1).saturating_sub(self.kept);
+        lines.drain(..excess);
+        lines.push_back((published.report.head().epoch, published.json.as_str().into()));
+    }
+
+    /// The last `last` reports, oldest first.
+    pub(crate) fn last(&self, last: usize) -> Vec<Arc<str>> {
+        let lines = lock(&self.lines);
+        let skipped = lines.len().saturating_sub(last);
+        lines.iter().skip(skipped).map(|(_, line)| line.clone()).collect()
+    }
+
+    /// The report on one epoch.
+    pub(crate) fn of(&self, epoch: u64) -> Option<Arc<str>> {
+        let lines = lock(&self.lines);
+        let at = lines.partition_point(|&(other, _)| other < epoch);
+        lines.get(at).filter(|(found, _)| *found == epoch).map(|(_, line)| line.clone())
+    }
+
+    /// The last epoch that was reported.
+    pub(crate) fn last_epoch(&self) -> Option<u64> {
+        lock(&self.lines).back().map(|&(epoch, _)| epoch)
+    }
+}
+
+/// Tells the controller to stop when a thread panics that it can't do without.
+pub(crate) struct Ending(pub(crate) watch::Sender<bool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Fails only where every task has ended already.
+            let _ = self.0.send(true);
+        }
+    }
+}
