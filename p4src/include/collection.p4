@@ -5,7 +5,8 @@
 // A packet reads or clears, never both: the agent clears only what it has got whole. Elements that
 // were lost on the way are asked for again.
 //
-// Which register a packet means is for each program to say, in its `request_t`; here, `collects` is set.
+// Which register a packet means is for each program to say, in its `request_t`; here, `collects` is
+// set.
 
 // Whether the packet comes from where it may, and where it goes after this pass. From elsewhere it
 // is a packet like any other.

@@ -1,7 +1,7 @@
 // Headers on the wire, and what a packet carries through the switch.
 //
-// A program declares beforehand what is its own: `bridge_h` with BRIDGE_BYTES, `record_h` and `hashes_t`.
-// A bridged header begins with the kind, and ends with the length `end`.
+// A program declares beforehand what is its own: `bridge_h` with BRIDGE_BYTES, `record_h` and
+// `hashes_t`. A bridged header begins with the kind, and ends with the length `end`.
 
 #ifndef CALUMMA_HEADERS
 #define CALUMMA_HEADERS

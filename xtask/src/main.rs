@@ -67,7 +67,8 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
-    /// Compile all P4 programs for Tofino and print what each takes, ChameleMon's beside the published figures
+    /// Compile all P4 programs for Tofino and print what each takes, ChameleMon's beside the
+    /// published figures
     ///
     /// Where p4c (with its Tofino backend) or bf-p4c is on the path; elsewhere it says that it skipped. What is
     /// compiled goes to target/p4.

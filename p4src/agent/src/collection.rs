@@ -1,5 +1,5 @@
-//! Collection through the data plane: packets that the switch's CPU sends into the program, which go round inside the switch, read one element of a register on each pass, and come back
-//! full.
+//! Collection through the data plane: packets that the switch's CPU sends into the program, which
+//! go round inside the switch, read one element of a register on each pass, and come back full.
 //!
 //! A [`Gathering`] knows which elements of which source are there, sends requests for the missing
 //! ones, and takes reports in any order, lost and doubled ones included. Reading does not clear;
@@ -28,8 +28,8 @@ const RUN: u32 = 4096;
 pub struct Source {
     /// Its number in the program.
     pub number: u8,
-    /// Its registers, in the order of an element's words. Each holds two groups, that of timestamp bit
-    /// 1 behind that of bit 0.
+    /// Its registers, in the order of an element's words. Each holds two groups, that of timestamp
+    /// bit 1 behind that of bit 0.
     pub registers: Vec<String>,
     /// Elements of one group.
     pub elements: u32,

@@ -29,7 +29,8 @@ const FINISH: Duration = Duration::from_secs(1);
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs the daemon by the configuration at `path` until it is told to stop by SIGINT or SIGTERM. On
-/// SIGHUP it reads the file again. It offers the controller those of `systems` that its role can run.
+/// SIGHUP it reads the file again. It offers the controller those of `systems` that its role can
+/// run.
 ///
 /// # Errors
 /// At the start, when there is no driver, another program, no CPU port, or no room in a table. What

@@ -1,7 +1,8 @@
-//! The contract's hash in a program: its constants, as P4 text, the same for every program and every layout;
-//! and the entries of its secret tables.
+//! The contract's hash in a program: its constants, as P4 text, the same for every program and
+//! every layout; and the entries of its secret tables.
 //!
-//! `p4src/include/generated/hashes.p4` is the output of [`constants`]; a test fails when they differ.
+//! `p4src/include/generated/hashes.p4` is the output of [`constants`]; a test fails when they
+//! differ.
 
 use std::fmt::Write;
 
@@ -37,8 +38,8 @@ pub fn constants() -> String {
     text
 }
 
-/// The entries of the deployment's secret tables, one table for each byte of the first CRC, the lowest
-/// first: 1024 entries, for programs whose ingress has its hash by the name `flow_hash`.
+/// The entries of the deployment's secret tables, one table for each byte of the first CRC, the
+/// lowest first: 1024 entries, for programs whose ingress has its hash by the name `flow_hash`.
 pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
     let word = |lane: u32| lane & (u32::MAX >> (32 - WORD_BITS));
     let mut out = Vec::new();

@@ -1,9 +1,9 @@
-//! The control plane of a Tofino switch: what its P4 program is built with, what its tables hold, and the
-//! daemon that keeps epochs on it and speaks with the controller.
+//! The control plane of a Tofino switch: what its P4 program is built with, what its tables hold,
+//! and the daemon that keeps epochs on it and speaks with the controller.
 //!
-//! The daemon runs any measurement system by a description ([`system`]) of its program; [`SYSTEMS`] are
-//! those of the product, and [`chamelemon`] is the first. A switch runs one at a time: the one whose
-//! program is loaded.
+//! The daemon runs any measurement system by a description ([`system`]) of its program; [`SYSTEMS`]
+//! are those of the product, and [`chamelemon`] is the first. A switch runs one at a time: the one
+//! whose program is loaded.
 //!
 //! [`daemon::run`] is the daemon. Three threads share its work: the daemon's own talks with the
 //! controller, the *pilot* flips and closes on time, and the *gatherer* takes finished groups out of

@@ -12,8 +12,9 @@ use calumma_switchd::{SYSTEMS, daemon, fits};
 use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// The control plane of a Tofino switch of Calumma: fills the tables of its P4 program (p4src/edge.p4 for
-/// ChameleMon), keeps epochs on it, collects its sketches and sends them to the controller.
+/// The control plane of a Tofino switch of Calumma: fills the tables of its P4 program
+/// (p4src/edge.p4 for ChameleMon), keeps epochs on it, collects its sketches and sends them to the
+/// controller.
 ///
 /// The switch's driver must run with the program loaded. SIGHUP reads ports, routes and the carrier's
 /// DSCP again; the file's other parts want a restart.
@@ -40,16 +41,17 @@ struct RunArguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the constants that ChameleMon's P4 program is built with: chamelemon/generated/contract.p4
-    /// for the layout of a controller's configuration, or for the default layout.
+    /// Print the constants that ChameleMon's P4 program is built with:
+    /// chamelemon/generated/contract.p4 for the layout of a controller's configuration, or for the
+    /// default layout.
     Contract {
         /// The controller's configuration (TOML), for its [layout].
         #[arg(long, value_name = "FILE")]
         controller: Option<PathBuf>,
     },
 
-    /// Say whether a compiled program is ChameleMon's as this daemon drives it, and built for the layout of
-    /// a controller's configuration, or for the default layout.
+    /// Say whether a compiled program is ChameleMon's as this daemon drives it, and built for the
+    /// layout of a controller's configuration, or for the default layout.
     Fits {
         /// What the compiler has written of the program's tables: bfrt.json (in Intel's SDE, bf-rt.json).
         #[arg(value_name = "FILE")]

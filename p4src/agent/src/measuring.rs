@@ -37,7 +37,8 @@ pub(crate) struct Measuring {
     config: Config,
     runtime: Arc<Runtime>,
     driver: Option<Driver>,
-    /// The system whose program was loaded when the driver was connected to last, if it is one of ours.
+    /// The system whose program was loaded when the driver was connected to last, if it is one of
+    /// ours.
     loaded: Option<SystemId>,
     /// Here while no thread has it.
     way: Option<Way>,
@@ -308,8 +309,8 @@ impl Measuring {
         self.systems.iter().copied().filter(move |system| system.roles().contains(&role))
     }
 
-    /// Has a system run as the session says: on, where it runs so already, or from the session's first
-    /// epoch on.
+    /// Has a system run as the session says: on, where it runs so already, or from the session's
+    /// first epoch on.
     fn measure(
         &mut self,
         system: &'static dyn System,
@@ -347,8 +348,8 @@ impl Measuring {
         Ok(())
     }
 
-    /// Which of the systems of a session to run: the only one, or the one whose program is loaded. A
-    /// switch has one program at a time.
+    /// Which of the systems of a session to run: the only one, or the one whose program is loaded.
+    /// A switch has one program at a time.
     fn choose<'a>(
         &self,
         session: &'a Session,
@@ -401,28 +402,27 @@ impl Measurer for Measuring {
     }
 
     fn begin(&mut self, session: &Session) -> Result<(), String> {
-        let chosen = self.choose(session)?;
-        if let Some((system, setup)) = chosen {
-            self.measure(system, setup, session)?;
-        } else {
+        let Some((system, setup)) = self.choose(session)? else {
             self.end();
             self.running = None;
-        }
-        let chosen = chosen.map(|(system, _)| system);
-        let others = self.offered().filter(|of| chosen.is_some_and(|run| run.id() != of.id()));
-        let others = others.filter(|of| session.setup_of(of.id()).is_some());
-        self.declined = others
-            .map(|other| {
-                let (run, of) = chosen.map_or(("", ""), |run| (run.program(), run.name()));
-                let reason = format!(
-                    "{} is not run here: a Tofino runs one P4 program at a time, and {run} is loaded, \
-                     which is {of}'s; load {} instead",
-                    other.name(),
-                    other.program()
-                );
-                (other.id(), reason)
-            })
-            .collect();
+            self.declined.clear();
+            self.news.clear();
+            return Ok(());
+        };
+        self.measure(system, setup, session)?;
+        let others = self.offered().filter(|other| other.id() != system.id());
+        let others = others.filter(|other| session.setup_of(other.id()).is_some());
+        let reason = |other: &dyn System| {
+            format!(
+                "{} is not run here: a Tofino runs one P4 program at a time, and {} is loaded, which is \
+                 for {}; load {} instead",
+                other.name(),
+                system.program(),
+                system.name(),
+                other.program()
+            )
+        };
+        self.declined = others.map(|other| (other.id(), reason(other))).collect();
         self.news = self.declined.clone().into();
         Ok(())
     }

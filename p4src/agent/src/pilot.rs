@@ -1,6 +1,6 @@
-//! The thread that keeps the epochs on the switch: it flips the timestamp bit, opens and closes each
-//! bit's group to packets that leave, and says when a side is finished. All else, which takes longer,
-//! is for the [gatherer](crate::gatherer).
+//! The thread that keeps the epochs on the switch: it flips the timestamp bit, opens and closes
+//! each bit's group to packets that leave, and says when a side is finished. All else, which takes
+//! longer, is for the [gatherer](crate::gatherer).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +26,8 @@ const NAP: Duration = Duration::from_millis(20);
 pub(crate) const TIMESTAMP: &str = "Ingress.timestamp";
 pub(crate) const SET_TIMESTAMP: &str = "set_timestamp";
 
-/// Cells of the egress' packet counter: of which the plan has nothing recorded, recorded, and those that
-/// found no way to be (or whose bit is closed).
+/// Cells of the egress' packet counter: of which the plan has nothing recorded, recorded, and those
+/// that found no way to be (or whose bit is closed).
 const CELLS: u32 = 3;
 
 /// A clean group and entries wait for this epoch.

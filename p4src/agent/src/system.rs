@@ -1,8 +1,9 @@
 //! What the daemon must know of a measurement system to run it on a switch: a description of its P4
-//! program, and what the controller's words mean to that program. The daemon itself knows no system.
+//! program, and what the controller's words mean to that program. The daemon itself knows no
+//! system.
 //!
-//! All programs share what is the same for each: ports and forwarding, the timestamp bit, collection
-//! packets, and counters of packets (docs/p4.md, "What every program has").
+//! All programs share what is the same for each: ports and forwarding, the timestamp bit,
+//! collection packets, and counters of packets (docs/p4.md, "What every program has").
 
 use std::sync::Arc;
 
@@ -60,8 +61,8 @@ pub trait Setup: Send + Sync {
     /// Entries that hold for the whole session. Their tables hold nothing else.
     fn fixed(&self) -> Vec<TableEntry>;
 
-    /// Entries of an epoch under a plan. They are keyed by the epoch's timestamp bit, so that they are
-    /// never in the way of the epoch under way.
+    /// Entries of an epoch under a plan. They are keyed by the epoch's timestamp bit, so that they
+    /// are never in the way of the epoch under way.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -102,8 +103,8 @@ pub struct Needs {
 /// The entries of an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct EpochEntries {
-    /// Those without which no packet of the epoch's timestamp bit is recorded as it leaves: they are
-    /// there from the epoch's arming until its last packets have come.
+    /// Those without which no packet of the epoch's timestamp bit is recorded as it leaves: they
+    /// are there from the epoch's arming until its last packets have come.
     pub gate: Vec<TableEntry>,
     /// The others, written ahead.
     pub rest: Vec<TableEntry>,
@@ -122,8 +123,8 @@ pub struct Closed {
     pub stall_ns: u64,
     /// Packets that left and that the plan has nothing recorded of.
     pub unrecorded: u64,
-    /// Packets that left and found no way to be recorded while the groups of both timestamp bits were
-    /// open.
+    /// Packets that left and found no way to be recorded while the groups of both timestamp bits
+    /// were open.
     pub foreign_packets: u64,
 }
 

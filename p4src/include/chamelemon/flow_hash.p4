@@ -1,5 +1,5 @@
-// All that ChameleMon asks of a flow's hash: words of the bucket arrays, counters of the classifier, and
-// whether the flow is sampled.
+// All that ChameleMon asks of a flow's hash: words of the bucket arrays, counters of the
+// classifier, and whether the flow is sampled.
 //
 // The exclusive or of four table words and a rotated CRC is linear, so the hash units compute it
 // at the moment they are asked for an index: one more stage instead of a chain of additions.

@@ -12,7 +12,8 @@ pub(super) struct Variant {
     pub(super) target: &'static str,
     pub(super) arch: &'static str,
     pub(super) defines: &'static [&'static str],
-    /// Sizes of ChameleMon's sketches: counters of 8 bits, of 16 bits, buckets upstream and downstream.
+    /// Sizes of ChameleMon's sketches: counters of 8 bits, of 16 bits, buckets upstream and
+    /// downstream.
     pub(super) sizes: Option<[u32; 4]>,
 }
 
@@ -92,8 +93,8 @@ impl Program {
         if self.has_layout() { &CHAMELEMON } else { &PLAIN }
     }
 
-    /// The variants that `only` means: all where it is the system's name, else those that have it in
-    /// theirs.
+    /// The variants that `only` means: all where it is the system's name, else those that have it
+    /// in theirs.
     pub(super) fn chosen(&self, only: Option<&str>) -> Vec<&'static Variant> {
         let all = only.is_none_or(|only| only == self.system);
         let variants = self.variants().iter();

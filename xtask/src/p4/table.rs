@@ -65,7 +65,10 @@ pub(super) fn json(built: &[Built]) -> Result<String> {
         let some = PUBLISHED.iter().filter_map(|row| Some((row.0, which(row)?)));
         some.collect::<BTreeMap<&str, u64>>()
     };
-    let published = |program: &str, which| json!({"system": OF_EDGE, "program": program, "target": "tofino", "resources": known(which)});
+    let published = |program: &str, which| {
+        let resources = known(which);
+        json!({"system": OF_EDGE, "program": program, "target": "tofino", "resources": resources})
+    };
     let mut list = vec![
         published("published", |row: &Known| row.1),
         published("published, through p4c", |row: &Known| row.2),

@@ -1,5 +1,5 @@
-//! What the tables of `p4src/edge.p4` hold for each epoch: the thresholds, the sampling and the way from
-//! hash words to buckets.
+//! What the tables of `p4src/edge.p4` hold for each epoch: the thresholds, the sampling and the way
+//! from hash words to buckets.
 //!
 //! The tables of an epoch are keyed by its timestamp bit: entries for the next epoch never touch
 //! the one that is measured.

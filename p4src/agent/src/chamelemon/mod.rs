@@ -1,8 +1,8 @@
 //! ChameleMon on a Tofino: `p4src/edge.p4`, and what a controller's words mean to it.
 //!
 //! The numbers come from the functions that the software edge uses, so that both kinds of switch
-//! agree bit for bit: [`program`] writes the constants that the P4 program includes, [`entries`] the
-//! table entries of an epoch, [`sketches`] makes sketches of its registers.
+//! agree bit for bit: [`program`] writes the constants that the P4 program includes, [`entries`]
+//! the table entries of an epoch, [`sketches`] makes sketches of its registers.
 
 pub mod entries;
 pub mod program;

@@ -1,7 +1,8 @@
 //! The constants of `p4src/edge.p4`: what depends on the layout, as P4 text.
 //!
 //! `p4src/include/chamelemon/generated/contract.p4` is the output of [`contract`] for the default
-//! layout; a test fails when they differ. Another layout is another file, and another compiled program.
+//! layout; a test fails when they differ. Another layout is another file, and another compiled
+//! program.
 
 use std::fmt::Write;
 

@@ -1,9 +1,9 @@
-// How many packets of each flow pass, exactly: a system for the tests of the agent, which drives it as
-// it drives ChameleMon.
+// How many packets of each flow pass, exactly: a system for the tests of the agent, which drives it
+// as it drives ChameleMon.
 //
-// A flow's packets are counted in the cell that the low bits of its keyed hash name. An edge counts what
-// enters and what leaves the network, a transit switch what passes, each packet in the group of the
-// timestamp bit that it carries.
+// A flow's packets are counted in the cell that the low bits of its keyed hash name. An edge counts
+// what enters and what leaves the network, a transit switch what passes, each packet in the group
+// of the timestamp bit that it carries.
 
 #include <core.p4>
 #include <tna.p4>

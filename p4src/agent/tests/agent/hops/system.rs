@@ -1,4 +1,5 @@
-//! The description of `tests/programs/hops.p4`: what a system brings along for the daemon to run it.
+//! The description of `tests/programs/hops.p4`: what a system brings along for the daemon to run
+//! it.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use calumma_wire::{Offer, Role, Side, SideKind, SystemId, SystemSetup};
 /// Its number.
 pub(super) const ID: SystemId = SystemId(SystemId::EXPERIMENTS.0 + 1);
 
-/// Cells of a group: the flows of a cell agree in so many values of the low bits of their first word.
+/// Cells of a group: the flows of a cell agree in so many values of the low bits of their first
+/// word.
 pub(super) const CELLS: u32 = 256;
 
 pub(super) struct Hops;
