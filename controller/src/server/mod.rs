@@ -7,7 +7,7 @@
 //!                            hub: who is connected, which systems run
 //! ```
 //!
-//! Connections run on the async runtime. Every system has a [lane] of its own, with a bounded queue
+//! Connections run on the async runtime. Every system has a lane of its own, with a bounded queue
 //! and its own threads. Of ChameleMon, each edge's HH encoder is decoded when its ingress side comes
 //! in, on the runtime's threads for such work; what is left when the last egress side is in has a
 //! thread of its own, and so has what is worked out at leisure.
