@@ -259,7 +259,7 @@ impl Network for Live {
         check_links(topology, self.clock)?;
         self.topology = topology.clone();
         self.routes = Routes::new(topology);
-        self.flows.reroute(topology, &self.routes);
+        self.flows.reroute(&self.routes);
         self.wiring.set_routes(topology)?;
         self.set_faults()
     }

@@ -12,9 +12,11 @@ mod clock;
 mod controller;
 mod edge;
 mod network;
+mod numbers;
 mod software;
 mod tofino;
 mod truth;
+mod way;
 
 use std::time::Duration;
 

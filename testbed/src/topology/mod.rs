@@ -5,6 +5,7 @@
 //! may be followed by what single edges are: `pair e2=tofino`.
 
 mod file;
+mod place;
 mod route;
 mod shapes;
 
@@ -13,7 +14,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-pub use self::route::{Routes, Way};
+pub use self::place::{Place, Point, Segment};
+pub use self::route::{Hop, Routes, Way};
 
 /// What a link does to packets, in either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]

@@ -1,0 +1,198 @@
+//! Packets pass every switch of their way, and the truth says where each was lost: held against the
+//! topology, for any network.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use calumma_testbed::simulate::{Detail, EpochTruth, FlowTruth, Outcome, Simulation, SwitchClock};
+use calumma_testbed::topology::{LinkQuality, Point, Segment, Topology};
+use calumma_testbed::workload::{Sizes, Traffic};
+use proptest::prelude::*;
+
+use crate::simulation::{ill, setup};
+
+/// A network of any shape, not always in one piece.
+#[derive(Clone, Debug)]
+struct Network {
+    edges: usize,
+    switches: usize,
+    /// Which switches there are links between, as numbers to be cut down to theirs, and what they do.
+    links: Vec<([usize; 2], Link)>,
+    victims: f64,
+    detail: Detail,
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    loss: f64,
+    duplicate: f64,
+    jitter_us: f64,
+    down: bool,
+}
+
+fn networks() -> impl Strategy<Value = Network> {
+    let one_of = |values: &'static [f64]| prop::sample::select(values);
+    let link = (one_of(&[0.0, 0.0, 0.02, 1.0]), one_of(&[0.0, 0.0, 0.05]), one_of(&[0.0, 300.0]));
+    let link = (link, prop::bool::weighted(0.1))
+        .prop_map(|((loss, duplicate, jitter_us), down)| Link { loss, duplicate, jitter_us, down });
+    let details = vec![Detail::Runs, Detail::Packets { spread: 0.6 }];
+    let links = prop::collection::vec((prop::array::uniform2(0usize..64), link), 4..16);
+    let rest = (one_of(&[0.0, 0.2]), prop::sample::select(details), any::<u64>());
+    (2usize..5, 1usize..5, links, rest).prop_map(|(edges, switches, links, rest)| {
+        let (victims, detail, seed) = rest;
+        Network { edges, switches, links, victims, detail, seed }
+    })
+}
+
+impl Network {
+    /// As the file of a topology: every edge has a link to an inner switch, and there are the others.
+    fn topology(&self) -> Topology {
+        static FILES: AtomicU32 = AtomicU32::new(0);
+        let names: Vec<String> = (1..=self.edges)
+            .map(|edge| format!("e{edge}"))
+            .chain((1..=self.switches).map(|switch| format!("s{switch}")))
+            .collect();
+        let mut text = String::new();
+        for (at, name) in names.iter().enumerate() {
+            let (table, hosts) =
+                if at < self.edges { ("edge", "hosts = 2") } else { ("switch", "") };
+            writeln!(text, "[[{table}]]\nname = '{name}'\n{hosts}").unwrap();
+        }
+        let mut pairs = BTreeMap::new();
+        for (at, &([a, b], link)) in self.links.iter().enumerate() {
+            let a = if at < self.edges { at } else { a % names.len() };
+            let b = self.edges + b % self.switches;
+            if a != b {
+                pairs.entry([a.min(b), a.max(b)]).or_insert(link);
+            }
+        }
+        for ([a, b], Link { loss, duplicate, jitter_us, down }) in pairs {
+            let [a, b] = [&names[a], &names[b]];
+            writeln!(text, "[[link]]\nbetween = ['{a}', '{b}']").unwrap();
+            writeln!(
+                text,
+                "quality = {{ loss = {loss:?}, duplicate = {duplicate:?}, \
+                 jitter_us = {jitter_us:?}, down = {down} }}"
+            )
+            .unwrap();
+        }
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("calumma-topology-{}-{number}.toml", std::process::id());
+        let path = std::env::temp_dir().join(&name);
+        std::fs::write(&path, text).unwrap();
+        let topology = Topology::load(&name, &std::env::temp_dir(), LinkQuality::default());
+        std::fs::remove_file(path).unwrap();
+        topology.unwrap()
+    }
+
+    fn run(&self, topology: &Topology) -> Vec<Outcome> {
+        let setup =
+            calumma_testbed::simulate::Setup { attention: ill(), ..setup(self.detail, self.seed) };
+        let clocks = SwitchClock::draw(self.seed, self.edges, 300.0, 20.0);
+        let mut simulation = Simulation::new(setup, topology.clone(), clocks).unwrap();
+        let traffic = Traffic {
+            flows: 150,
+            victims: self.victims,
+            sizes: Sizes::Hadoop,
+            tcp: 0.5,
+            ..Traffic::default()
+        };
+        simulation.set_traffic(vec![traffic]).unwrap();
+        let mut outcomes = Vec::new();
+        for _ in 0..3 {
+            outcomes.extend(simulation.run_epoch().unwrap());
+        }
+        outcomes.extend(simulation.finish().unwrap());
+        assert_eq!(outcomes.len(), 3);
+        outcomes
+    }
+}
+
+/// The segments that a flow passes or could not pass, in order.
+fn segments(flow: &FlowTruth) -> Vec<Segment> {
+    match &flow.way {
+        Some(way) => (0..way.segments()).map(|at| way.segment(at)).collect(),
+        None => vec![Segment::inside(flow.edge as usize)],
+    }
+}
+
+/// The switches of a flow's way are joined by links of the topology that are up, with no edge among
+/// those in the middle.
+fn is_a_path(topology: &Topology, flow: &FlowTruth) -> bool {
+    let Some(way) = &flow.way else { return true };
+    let switches: Vec<usize> = way.switches().collect();
+    let edges = topology.edges().len();
+    let joined = switches.windows(2).zip(way.hops()).all(|(pair, hop)| {
+        let link = &topology.links()[hop.link];
+        let ends = [[pair[0], pair[1]], [pair[1], pair[0]]];
+        ends.contains(&link.ends) && !link.quality.down
+    });
+    let inner = switches.len().saturating_sub(2);
+    joined
+        && switches[0] == flow.edge as usize
+        && switches.last().is_some_and(|&last| last < edges)
+        && switches.iter().skip(1).take(inner).all(|&switch| switch >= edges)
+}
+
+fn count(of: &[(Segment, u32)], segment: Segment) -> u32 {
+    of.iter().filter(|(at, _)| *at == segment).map(|(_, packets)| packets).sum()
+}
+
+/// What passed each point, from what entered, and what was lost and doubled on the way there.
+fn passed(truth: &EpochTruth) -> BTreeMap<Point, u64> {
+    let mut passed = BTreeMap::new();
+    for flow in &truth.flows {
+        let mut packets = flow.packets;
+        let mut add = |point, packets: u32| {
+            if packets > 0 {
+                *passed.entry(point).or_default() += u64::from(packets);
+            }
+        };
+        add(Point::In(flow.edge as usize), packets);
+        for segment in segments(flow) {
+            packets += count(&flow.copies, segment);
+            packets -= count(&flow.losses, segment);
+            add(segment.to, packets);
+        }
+    }
+    passed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, max_shrink_iters: 64, ..Default::default() })]
+
+    #[test]
+    fn what_is_sent_is_delivered_or_lost_on_a_segment_of_its_way(network in networks()) {
+        let topology = network.topology();
+        for Outcome { report, truth, .. } in network.run(&topology) {
+            prop_assert!(report.complete, "{:?}", report.incomplete_because);
+            prop_assert_eq!(truth.contradicts(&report), None);
+            for flow in &truth.flows {
+                prop_assert!(is_a_path(&topology, flow), "{flow:?}");
+                prop_assert_eq!(flow.packets + flow.doubled, flow.delivered + flow.lost, "{:?}", flow);
+                let on_way = segments(flow);
+                for (counts, total) in [(&flow.losses, flow.lost), (&flow.copies, flow.doubled)] {
+                    prop_assert_eq!(counts.iter().map(|(_, packets)| packets).sum::<u32>(), total);
+                    prop_assert!(counts.iter().all(|(at, _)| on_way.contains(at)), "{flow:?}");
+                }
+                // Only what is said to lose packets loses any.
+                for &(segment, _) in flow.losses.iter().filter(|_| network.victims == 0.0) {
+                    let loses = flow.way.as_ref().is_none_or(|way| way.hops().iter().any(|hop| {
+                        segment.to == Point::In(hop.to)
+                            && topology.links()[hop.link].quality.loss > 0.0
+                    }));
+                    prop_assert!(loses, "{flow:?}");
+                }
+                // Nothing passes a link that loses all.
+                for hop in flow.way.iter().flat_map(|way| way.hops()) {
+                    if topology.links()[hop.link].quality.loss == 1.0 {
+                        prop_assert_eq!(flow.delivered, 0, "{:?}", flow);
+                    }
+                }
+            }
+            prop_assert_eq!(&truth.passed, &passed(&truth));
+        }
+    }
+}
