@@ -11,6 +11,7 @@
 mod clock;
 mod controller;
 mod edge;
+mod link;
 mod network;
 mod numbers;
 mod software;

@@ -13,7 +13,7 @@ use super::edge::Edge;
 use super::numbers::Numbers;
 use super::truth::{Account, FlowTruth, Truths};
 use super::way::{Fabric, Load};
-use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
+use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock, link};
 use crate::queue::Queue;
 use crate::topology::{Point, Routes, Segment, Topology};
 use crate::workload::pcap::packets_of;
@@ -41,8 +41,8 @@ enum Event {
     ToEdge(usize, u64, Vec<u8>),
     /// The controller stops waiting for an epoch.
     Deadline,
-    /// Packets reach their egress edge.
-    Arrival(Box<Load>),
+    /// Packets go on, or have arrived at their egress edge.
+    Load(Box<Load>),
 }
 
 /// What a flow has sent.
@@ -85,8 +85,8 @@ pub struct Simulation {
     reported: u64,
     truth: Truths,
     outcomes: Vec<Outcome>,
-    /// What has got through the fabric; empty but for its memory.
-    arrived: Vec<(u64, Load)>,
+    /// What goes on; empty but for its memory.
+    onward: Vec<(u64, Load)>,
 }
 
 impl Simulation {
@@ -94,12 +94,13 @@ impl Simulation {
     /// each edge's clock.
     ///
     /// # Errors
-    /// When layout or attention are invalid.
+    /// When layout or attention are invalid, or packets would wait for too long.
     pub fn new(setup: Setup, topology: Topology, clocks: Vec<SwitchClock>) -> Result<Self> {
         let edges = topology.edges().len();
         ensure!(clocks.len() == edges, "{edges} edges, but {} clocks", clocks.len());
         setup.layout.validate()?;
         setup.attention.validate(&setup.layout)?;
+        link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(BEGIN_NS);
         let named = topology.edges().iter().zip(topology.kinds()).zip(clocks);
@@ -116,7 +117,7 @@ impl Simulation {
             reported: 0,
             truth: Truths::default(),
             outcomes: Vec::new(),
-            arrived: Vec::new(),
+            onward: Vec::new(),
             fabric: Fabric::new(&topology),
             setup,
             topology,
@@ -164,11 +165,16 @@ impl Simulation {
     }
 
     /// Gives the links the qualities that `topology`, the same otherwise, has now.
-    pub fn set_links(&mut self, topology: &Topology) {
+    ///
+    /// # Errors
+    /// When packets would wait for too long.
+    pub fn set_links(&mut self, topology: &Topology) -> Result<()> {
+        link::check(topology, &self.setup)?;
         self.topology = topology.clone();
         self.routes = Routes::new(&self.topology);
-        self.fabric = Fabric::new(&self.topology);
+        self.fabric.set_links(&self.topology);
         self.flows.reroute(&self.routes);
+        Ok(())
     }
 
     /// Sets a switch's clock: its offset, its drift, or both.
@@ -313,17 +319,22 @@ impl Simulation {
         let Some(way) = &flow.way else { return };
         let mut load = Load::new(flow, way, flow.fate(epoch), (first, run), account);
         load.bytes = bytes;
-        let mut arrived = std::mem::take(&mut self.arrived);
-        self.fabric.pass(load, now_ns, &mut self.truth, &mut arrived);
-        for (arrives_ns, load) in arrived.drain(..) {
-            if arrives_ns < self.edges[load.egress()].due_ns {
+        self.pass(load, now_ns);
+    }
+
+    /// Lets packets pass the fabric, as far as they get now.
+    fn pass(&mut self, load: Load, now_ns: u64) {
+        let mut onward = std::mem::take(&mut self.onward);
+        self.fabric.pass(load, (now_ns, now_ns), &mut self.truth, &mut onward);
+        for (at_ns, load) in onward.drain(..) {
+            if load.has_arrived() && at_ns < self.edges[load.egress()].due_ns {
                 // Nothing happens at the egress edge until then.
                 self.deliver(load);
             } else {
-                self.queue.push(arrives_ns, Event::Arrival(Box::new(load)));
+                self.queue.push(at_ns, Event::Load(Box::new(load)));
             }
         }
-        self.arrived = arrived;
+        self.onward = onward;
     }
 
     /// Lets packets leave the network at their egress edge.
@@ -389,7 +400,8 @@ impl Simulation {
                 self.carry(edge, now_ns);
             }
             Event::Deadline => self.report(now_ns),
-            Event::Arrival(load) => self.deliver(*load),
+            Event::Load(load) if load.has_arrived() => self.deliver(*load),
+            Event::Load(load) => self.pass(*load, now_ns),
             Event::Connect(..) | Event::ToEdge(..) => {}
         }
         Ok(())

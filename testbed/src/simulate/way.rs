@@ -8,10 +8,11 @@ use std::sync::Arc;
 use calumma_plane::{MarkedRun, Run};
 use calumma_sketch::WideKey;
 
+use super::link::Transmitter;
 use super::network::Bytes;
 use super::numbers::Numbers;
 use super::truth::{Account, Truths};
-use crate::topology::{LinkQuality, Topology, Way};
+use crate::topology::{Link, LinkQuality, Topology, Way};
 use crate::workload::{Chance, Fate, Flow};
 
 /// Packets of one flow that are under way together.
@@ -28,6 +29,8 @@ pub(super) struct Load {
     way: Arc<Way>,
     /// The segment of the way that they are about to pass.
     at: usize,
+    /// Whether they have waited for the link that they are about to pass.
+    has_waited: bool,
     fate: Fate,
     /// The segment on which a victim flow's packets are lost.
     victims_at: usize,
@@ -51,6 +54,7 @@ impl Load {
             bytes: None,
             way: way.clone(),
             at: 0,
+            has_waited: false,
             fate,
             victims_at: flow.victim_segment(),
             account,
@@ -85,14 +89,29 @@ impl Load {
         }
     }
 
-    /// Copies of the packets for which `doubled` holds, made by the link that they are about to pass.
-    fn copies(
-        &self,
-        truths: &mut Truths,
-        link: usize,
-        doubled: impl FnMut(u32) -> bool,
-    ) -> Option<Self> {
-        let [doubled, _] = self.left.split(doubled);
+    /// A link loses packets by chance.
+    fn lose_on_link(&mut self, truths: &mut Truths, link: usize, quality: &LinkQuality) {
+        let (fate, loss) = (self.fate, quality.loss);
+        if loss > 0.0 {
+            self.lose(truths, |number| fate.draw(Chance::Loss, link, number).share() < loss);
+        }
+    }
+
+    /// The flow loses packets, where this is the segment on which it does.
+    fn lose_victims(&mut self, truths: &mut Truths) {
+        let fate = self.fate;
+        if fate.is_victim() && self.victims_at == self.at {
+            self.lose(truths, |number| fate.is_lost(number));
+        }
+    }
+
+    /// The copies that a link makes of packets by chance, if any.
+    fn copies(&self, truths: &mut Truths, link: usize, quality: &LinkQuality) -> Option<Self> {
+        if quality.duplicate == 0.0 {
+            return None;
+        }
+        let draw = |number| self.fate.draw(Chance::Copy, link, number).share();
+        let [doubled, _] = self.left.split(|number| draw(number) < quality.duplicate);
         if doubled.is_empty() {
             return None;
         }
@@ -103,10 +122,48 @@ impl Load {
         Some(Self { left: doubled, fate: self.fate.of_copies(link), ..self.clone() })
     }
 
+    /// How long a link takes to carry them.
+    fn delay_ns(&self, link: usize, quality: &LinkQuality) -> u64 {
+        let ns = |us: f64| (us * 1e3) as u64;
+        let late = self.fate.draw(Chance::Delay, link, self.left.first());
+        ns(quality.delay_us) + late.below(ns(quality.jitter_us) + 1)
+    }
+
+    /// They wait until the link that they are about to pass carries them, each for itself; those that
+    /// find the queue full are lost. Gives when the link is through with each that is left.
+    fn wait(
+        &mut self,
+        truths: &mut Truths,
+        transmitter: &mut Transmitter,
+        quality: &LinkQuality,
+        now_ns: u64,
+    ) -> Vec<(u64, Self)> {
+        let mut through = Vec::new();
+        self.lose(truths, |number| match transmitter.accept(quality, now_ns) {
+            Some(through_ns) => {
+                through.push((through_ns, number));
+                false
+            }
+            None => true,
+        });
+        let single = |number| Self {
+            left: Numbers::within(number..number + 1),
+            has_waited: true,
+            ..self.clone()
+        };
+        through.into_iter().map(|(through_ns, number)| (through_ns, single(number))).collect()
+    }
+
+    /// Whether they are where they leave the network.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.at + 1 == self.way.segments()
+    }
+
     /// They have passed a segment.
     fn pass(&mut self, truths: &mut Truths) {
         truths.passed(self.account, self.way.segment(self.at).to, self.left.count());
         self.at += 1;
+        self.has_waited = false;
     }
 
     /// They leave the network.
@@ -122,69 +179,70 @@ impl Load {
 /// What lies between the edges.
 #[derive(Debug)]
 pub(super) struct Fabric {
-    /// By number of the link.
-    qualities: Vec<LinkQuality>,
+    links: Vec<Link>,
+    /// By number of the link and the end from which it carries.
+    transmitters: Vec<[Transmitter; 2]>,
 }
 
 impl Fabric {
     pub(super) fn new(topology: &Topology) -> Self {
-        Self { qualities: topology.links().iter().map(|link| link.quality).collect() }
+        let links = topology.links().to_vec();
+        Self { transmitters: vec![Default::default(); links.len()], links }
     }
 
-    /// Lets a load pass the network that is at `at_ns` where it is. Adds what arrives at the egress edge
-    /// to `arrived`, and when it does.
+    /// Gives the links the qualities that `topology`, the same otherwise, has now.
+    pub(super) fn set_links(&mut self, topology: &Topology) {
+        self.links = topology.links().to_vec();
+    }
+
+    /// Lets a load that is at `at_ns` where it is pass the network, as far as nothing that happens after
+    /// `now_ns` can matter to it. Adds what is left of it to `onward`, and when to go on with it: what has
+    /// arrived at the egress edge, and what comes to a link where others may be before it.
     pub(super) fn pass(
-        &self,
+        &mut self,
         load: Load,
-        at_ns: u64,
+        (at_ns, now_ns): (u64, u64),
         truths: &mut Truths,
-        arrived: &mut Vec<(u64, Load)>,
+        onward: &mut Vec<(u64, Load)>,
     ) {
         let mut under_way = vec![(at_ns, load)];
         while let Some((mut at_ns, mut load)) = under_way.pop() {
-            let last = load.way.segments() - 1;
             loop {
-                let fate = load.fate;
                 let link = (load.at % 2 == 1).then(|| load.way.hops()[load.at / 2].link);
-                let quality = link.map(|link| (link, &self.qualities[link]));
-                if let Some((link, quality)) = quality
-                    && quality.loss > 0.0
-                {
-                    load.lose(truths, |number| {
-                        fate.draw(Chance::Loss, link, number).share() < quality.loss
-                    });
+                if let Some(link) = link {
+                    let Link { quality, ends } = &self.links[link];
+                    if quality.rate_pps > 0.0 && !load.has_waited {
+                        if at_ns > now_ns {
+                            onward.push((at_ns, load));
+                        } else {
+                            let from = load.way.switch(load.at / 2);
+                            let transmitter =
+                                &mut self.transmitters[link][usize::from(ends[0] != from)];
+                            under_way.extend(load.wait(truths, transmitter, quality, at_ns));
+                        }
+                        break;
+                    }
+                    load.lose_on_link(truths, link, quality);
                 }
-                if load.victims_at == load.at && fate.is_victim() {
-                    load.lose(truths, |number| fate.is_lost(number));
-                }
+                load.lose_victims(truths);
                 if load.left.is_empty() {
                     break;
                 }
-                if load.at == last {
-                    arrived.push((at_ns, load));
+                if load.has_arrived() {
+                    onward.push((at_ns, load));
                     break;
                 }
-                if let Some((link, quality)) = quality {
-                    if quality.duplicate > 0.0
-                        && let Some(mut copies) = load.copies(truths, link, |number| {
-                            fate.draw(Chance::Copy, link, number).share() < quality.duplicate
-                        })
-                    {
-                        let at_ns = at_ns + delay_ns(quality, &copies, link);
+                if let Some(link) = link {
+                    let quality = &self.links[link].quality;
+                    if let Some(mut copies) = load.copies(truths, link, quality) {
+                        let at_ns = at_ns + copies.delay_ns(link, quality);
                         copies.pass(truths);
                         under_way.push((at_ns, copies));
                     }
-                    at_ns += delay_ns(quality, &load, link);
+                    at_ns += load.delay_ns(link, quality);
                 }
                 load.pass(truths);
             }
         }
     }
-}
-
-/// How long a link takes to carry a load.
-fn delay_ns(quality: &LinkQuality, load: &Load, link: usize) -> u64 {
-    let [delay_ns, jitter_ns] = [quality.delay_us, quality.jitter_us].map(|us| (us * 1e3) as u64);
-    let late = load.fate.draw(Chance::Delay, link, load.left.first());
-    delay_ns + late.below(jitter_ns + 1)
 }

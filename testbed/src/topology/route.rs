@@ -95,6 +95,14 @@ impl Routes {
         self.neighbours[at].iter().copied().filter(move |&(next, _)| nearer(next))
     }
 
+    /// How many links the longest of all ways has.
+    pub fn longest(&self) -> usize {
+        let edges = self.distances.len();
+        let between_edges = self.distances.iter().flat_map(|from| &from[..edges]);
+        let reachable = between_edges.filter(|&&distance| distance != UNREACHABLE);
+        reachable.max().map_or(0, |&links| links.into())
+    }
+
     /// The way that packets of a flow with hash `hash` take; none where no way leads there. Packets
     /// within an edge are on no link.
     pub fn way(&self, from: usize, to: usize, mut hash: u64) -> Option<Way> {
@@ -151,6 +159,7 @@ mod tests {
         let routes = Routes::new(&topology);
         let links = |to| routes.way(0, to, 9).unwrap().hops().len();
         assert_eq!([0, 1, 7].map(links), [0, 2, 4], "two links within a pod, four between pods");
+        assert_eq!(routes.longest(), 4);
         let ways: std::collections::HashSet<Vec<usize>> = (0..1000_u64)
             .map(|flow| flow.wrapping_mul(0x9E37_79B9_7F4A_7C15))
             .map(|hash| routes.way(0, 7, hash).unwrap().switches().collect())

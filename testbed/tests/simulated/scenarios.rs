@@ -69,6 +69,7 @@ scenarios! {
     overtaking
     random_loss
     scan
+    slow_spine
 }
 
 #[test]

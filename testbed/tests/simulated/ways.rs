@@ -1,14 +1,20 @@
 //! Packets pass every switch of their way, and the truth says where each was lost: held against the
 //! topology, for any network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use calumma_testbed::simulate::{Detail, EpochTruth, FlowTruth, Outcome, Simulation, SwitchClock};
+use calumma_testbed::scenario::Scenario;
+use calumma_testbed::scenario::command::{Order, play_all};
+use calumma_testbed::simulate::{
+    Detail, EpochTruth, FlowTruth, Outcome, Setup, Simulation, SwitchClock,
+};
 use calumma_testbed::topology::{LinkQuality, Point, Segment, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
 use proptest::prelude::*;
+use serde_json::Value;
 
 use crate::simulation::{ill, setup};
 
@@ -29,14 +35,24 @@ struct Link {
     loss: f64,
     duplicate: f64,
     jitter_us: f64,
+    rate_pps: f64,
+    queue: u32,
     down: bool,
 }
 
 fn networks() -> impl Strategy<Value = Network> {
     let one_of = |values: &'static [f64]| prop::sample::select(values);
     let link = (one_of(&[0.0, 0.0, 0.02, 1.0]), one_of(&[0.0, 0.0, 0.05]), one_of(&[0.0, 300.0]));
-    let link = (link, prop::bool::weighted(0.1))
-        .prop_map(|((loss, duplicate, jitter_us), down)| Link { loss, duplicate, jitter_us, down });
+    let queue = (one_of(&[0.0, 0.0, 50_000.0, 1_000_000.0]), 0u32..20);
+    let link = (link, queue, prop::bool::weighted(0.1));
+    let link = link.prop_map(|((loss, duplicate, jitter_us), (rate_pps, queue), down)| Link {
+        loss,
+        duplicate,
+        jitter_us,
+        rate_pps,
+        queue,
+        down,
+    });
     let details = vec![Detail::Runs, Detail::Packets { spread: 0.6 }];
     let links = prop::collection::vec((prop::array::uniform2(0usize..64), link), 4..16);
     let rest = (one_of(&[0.0, 0.2]), prop::sample::select(details), any::<u64>());
@@ -68,13 +84,14 @@ impl Network {
                 pairs.entry([a.min(b), a.max(b)]).or_insert(link);
             }
         }
-        for ([a, b], Link { loss, duplicate, jitter_us, down }) in pairs {
+        for ([a, b], link) in pairs {
             let [a, b] = [&names[a], &names[b]];
+            let Link { loss, duplicate, jitter_us, rate_pps, queue, down } = link;
             writeln!(text, "[[link]]\nbetween = ['{a}', '{b}']").unwrap();
             writeln!(
                 text,
                 "quality = {{ loss = {loss:?}, duplicate = {duplicate:?}, \
-                 jitter_us = {jitter_us:?}, down = {down} }}"
+                 jitter_us = {jitter_us:?}, rate_pps = {rate_pps:?}, queue = {queue}, down = {down} }}"
             )
             .unwrap();
         }
@@ -88,8 +105,7 @@ impl Network {
     }
 
     fn run(&self, topology: &Topology) -> Vec<Outcome> {
-        let setup =
-            calumma_testbed::simulate::Setup { attention: ill(), ..setup(self.detail, self.seed) };
+        let setup = Setup { attention: ill(), ..setup(self.detail, self.seed) };
         let clocks = SwitchClock::draw(self.seed, self.edges, 300.0, 20.0);
         let mut simulation = Simulation::new(setup, topology.clone(), clocks).unwrap();
         let traffic = Traffic {
@@ -180,8 +196,9 @@ proptest! {
                 // Only what is said to lose packets loses any.
                 for &(segment, _) in flow.losses.iter().filter(|_| network.victims == 0.0) {
                     let loses = flow.way.as_ref().is_none_or(|way| way.hops().iter().any(|hop| {
+                        let quality = topology.links()[hop.link].quality;
                         segment.to == Point::In(hop.to)
-                            && topology.links()[hop.link].quality.loss > 0.0
+                            && (quality.loss > 0.0 || quality.rate_pps > 0.0)
                     }));
                     prop_assert!(loses, "{flow:?}");
                 }
@@ -195,4 +212,62 @@ proptest! {
             prop_assert_eq!(&truth.passed, &passed(&truth));
         }
     }
+}
+
+#[test]
+fn the_truth_of_a_scenario_names_the_links_that_lose_and_how_much() {
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/slow-spine.toml");
+    let scenario = Scenario::load(&scenario).unwrap();
+    let out = std::env::temp_dir().join(format!("calumma-slow-spine-{}", std::process::id()));
+    let order =
+        Order { files: vec![], seeds: 1, out: Some(out.clone()), epoch_ms: None, live: None };
+    assert!(play_all(&[("slow-spine".to_owned(), scenario)], &order).unwrap());
+    let truth = std::fs::read_to_string(out.join("slow-spine/truth.jsonl")).unwrap();
+    std::fs::remove_dir_all(out).unwrap();
+    let lines: Vec<Value> = truth.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 16);
+
+    // Both directions of each link.
+    let full = [["e2:out", "s1:in"], ["s1:out", "e2:in"]];
+    let lossy = [["e1:out", "s2:in"], ["s2:out", "e1:in"]];
+    let mut seen = BTreeSet::new();
+    for line in &lines {
+        let places = lost_at(&line["places"]);
+        let expected = match line["epoch"].as_u64().unwrap() {
+            0..4 | 12.. => vec![],
+            4..8 => full.to_vec(),
+            _ => vec![lossy[0], full[0], full[1], lossy[1]],
+        };
+        let named: Vec<[&str; 2]> = places.iter().map(|(place, _)| *place).collect();
+        assert!(named.iter().all(|place| expected.contains(place)), "{named:?}, {expected:?}");
+        seen.extend(named);
+        assert_eq!(places.iter().map(|(_, lost)| lost).sum::<u64>(), line["lost"]);
+        let mut by_flow: BTreeMap<[&str; 2], u64> = BTreeMap::new();
+        for flow in line["losses"].as_array().unwrap() {
+            let path: Vec<&str> = flow["path"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|name| name.as_str().unwrap())
+                .collect();
+            for (place, lost) in lost_at(&flow["places"]) {
+                let [from, to] = place.map(|point| point.split_once(':').unwrap().0);
+                assert!(path.windows(2).any(|hop| hop == [from, to]), "{flow}");
+                *by_flow.entry(place).or_default() += lost;
+            }
+        }
+        assert!(by_flow.into_iter().eq(places), "epoch {}", line["epoch"]);
+    }
+    assert!(seen.into_iter().eq([lossy[0], full[0], full[1], lossy[1]]), "all four lose some");
+}
+
+/// The places of a list, and the packets that were lost there.
+fn lost_at(places: &Value) -> Vec<([&str; 2], u64)> {
+    let places = places.as_array().unwrap().iter();
+    places
+        .map(|at| {
+            let place = [&at["from"], &at["to"]].map(|point| point.as_str().unwrap());
+            (place, at["lost"].as_u64().unwrap())
+        })
+        .collect()
 }
