@@ -109,10 +109,10 @@ fn cpu_time(pid: u32) -> Duration {
     Duration::from_nanos(tasks.map(of_thread).sum())
 }
 
-/// Plays a scenario of the folder `live`, and shows every reported epoch to `watch`. It fails by itself where
+/// Plays a scenario of the folder `live/chamelemon`, and shows every reported epoch to `watch`. It fails by itself where
 /// hosts, routers and reports count differently in all.
 fn play_live(name: &str, mut watch: impl FnMut(&Outcome, &EpochSummary)) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live/chamelemon");
     let scenario = Scenario::load(&folder.join(format!("{name}.toml"))).expect("a scenario");
     let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
     let played = play_in(&mut live, &scenario, |outcome, epoch| {

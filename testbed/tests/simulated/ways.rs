@@ -216,7 +216,7 @@ proptest! {
 
 #[test]
 fn the_truth_of_a_scenario_names_the_links_that_lose_and_how_much() {
-    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/slow-spine.toml");
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/chamelemon/slow-spine.toml");
     let scenario = Scenario::load(&scenario).unwrap();
     let out = std::env::temp_dir().join(format!("calumma-slow-spine-{}", std::process::id()));
     let order =
