@@ -10,8 +10,8 @@ use crate::scenario::command::{Order, play_all};
 /// The least that a long run plays, whatever it is told.
 const EPOCHS: u64 = 10_000;
 
-/// Plays all simulated scenarios: `folder` has a folder of them for each system. `seeds` seeds of each, or
-/// as many more as make 10,000 epochs. Gives whether everything held.
+/// Plays all simulated scenarios: `folder` has a folder of them for each system. `seeds` seeds of
+/// each, or as many more as make 10,000 epochs. Gives whether everything held.
 ///
 /// # Errors
 /// When a scenario can't be read or played.

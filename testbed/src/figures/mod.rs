@@ -29,8 +29,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// `scenarios` is the folder with a folder of scenarios for each system, `captures` that of the captures; figures of those
-    /// that are not there are empty and say so.
+    /// `scenarios` is the folder with a folder of scenarios for each system, `captures` that of the
+    /// captures; figures of those that are not there are empty and say so.
     pub fn new(scenarios: PathBuf, captures: PathBuf) -> Self {
         Self { scenarios, captures, played: RefCell::default() }
     }

@@ -128,7 +128,7 @@ pub fn play(
     let topology = scenario.topology()?;
     let clocks = SwitchClock::draw(
         scenario.seed,
-        topology.edges().len(),
+        topology.edges().len() + topology.transits().count(),
         scenario.clocks.offset_us,
         scenario.clocks.drift_ppm,
     );

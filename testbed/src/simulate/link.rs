@@ -1,4 +1,5 @@
-//! Links that carry so many packets a second: what comes faster waits, and is lost where the queue is full.
+//! Links that carry so many packets a second: what comes faster waits, and is lost where the queue
+//! is full.
 
 use anyhow::{Result, ensure};
 
@@ -13,8 +14,8 @@ pub(super) struct Transmitter {
 }
 
 impl Transmitter {
-    /// Accepts a packet at `now_ns`. Gives when it is through with it; none where so many packets wait as
-    /// the queue has room for.
+    /// Accepts a packet at `now_ns`. Gives when it is through with it; none where so many packets
+    /// wait as the queue has room for.
     pub(super) fn accept(&mut self, quality: &LinkQuality, now_ns: u64) -> Option<u64> {
         let now_ps = u128::from(now_ns) * 1000;
         let packet_ps = (1e12 / quality.rate_pps) as u128;
@@ -29,8 +30,8 @@ impl Transmitter {
     }
 }
 
-/// Checks that packets get through full queues so soon that they are recorded in the epoch they entered in,
-/// and that what is lost of an epoch is lost before it is reported.
+/// Checks that packets get through full queues so soon that they are recorded in the epoch they
+/// entered in, and that what is lost of an epoch is lost before it is reported.
 ///
 /// # Errors
 /// How long a way may take, and how long it may.

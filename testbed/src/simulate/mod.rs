@@ -16,6 +16,7 @@ mod network;
 mod numbers;
 mod software;
 mod tofino;
+mod transit;
 mod truth;
 mod way;
 

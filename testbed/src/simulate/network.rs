@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use calumma_chamelemon::Run;
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::{self, Packet};
-use calumma_plane::MarkedRun;
+use calumma_plane::{Counters, MarkedRun};
 
 use super::controller::{Controller, Reported};
 use super::edge::Edge;
@@ -33,6 +33,8 @@ pub(super) const IP_OFFSET: usize = 14;
 enum Event {
     /// A switch has something to do: of this edge, as often started.
     Due(usize, u32),
+    /// An inner software switch has.
+    TransitDue(usize),
     /// An edge tries to reach the controller.
     Connect(usize, u32),
     /// Bytes reach the controller on this connection of an edge.
@@ -91,18 +93,20 @@ pub struct Simulation {
 
 impl Simulation {
     /// A network without traffic whose edges are about to measure their first epoch. `clocks` gives
-    /// each edge's clock.
+    /// each edge's clock, and after them those of the inner switches that are software.
     ///
     /// # Errors
     /// When layout or attention are invalid, or packets would wait for too long.
     pub fn new(setup: Setup, topology: Topology, clocks: Vec<SwitchClock>) -> Result<Self> {
         let edges = topology.edges().len();
-        ensure!(clocks.len() == edges, "{edges} edges, but {} clocks", clocks.len());
+        let switches = edges + topology.transits().count();
+        ensure!(clocks.len() == switches, "{switches} switches, but {} clocks", clocks.len());
         setup.layout.validate()?;
         setup.attention.validate(&setup.layout)?;
         link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(BEGIN_NS);
+        let fabric = Fabric::new(&topology, &clocks[edges..]);
         let named = topology.edges().iter().zip(topology.kinds()).zip(clocks);
         let mut simulation = Self {
             flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
@@ -118,7 +122,7 @@ impl Simulation {
             truth: Truths::default(),
             outcomes: Vec::new(),
             onward: Vec::new(),
-            fabric: Fabric::new(&topology),
+            fabric,
             setup,
             topology,
             routes,
@@ -128,6 +132,9 @@ impl Simulation {
         for edge in 0..edges {
             simulation.queue.push(begin, Event::Due(edge, 0));
             simulation.queue.push(begin, Event::Connect(edge, 0));
+        }
+        for switch in simulation.topology.transits() {
+            simulation.queue.push(begin, Event::TransitDue(switch));
         }
         simulation.advance_to(simulation.now_ns())?;
         simulation.outcomes.clear();
@@ -142,6 +149,11 @@ impl Simulation {
     /// Names of the edges.
     pub fn edges(&self) -> &[String] {
         self.topology.edges()
+    }
+
+    /// The totals of an inner switch, by position, where it is software.
+    pub fn counters(&self, switch: usize) -> Option<&Counters> {
+        self.fabric.counters(switch)
     }
 
     /// Flows that send at present.
@@ -369,6 +381,11 @@ impl Simulation {
                     switch.run_until(now_ns)?;
                     self.carry(edge, now_ns);
                     self.schedule(edge, now_ns);
+                }
+            }
+            Event::TransitDue(switch) => {
+                if let Some(due_ns) = self.fabric.run_until(switch, now_ns) {
+                    self.queue.push(due_ns, Event::TransitDue(switch));
                 }
             }
             Event::Connect(edge, start) if self.edges[edge].start == start => {

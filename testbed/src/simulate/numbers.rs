@@ -32,6 +32,12 @@ impl Numbers {
         self.0.iter().map(|range| range.end - range.start.max(number).min(range.end)).sum()
     }
 
+    /// Whether packet `number` is one of them.
+    pub(super) fn contains(&self, number: u32) -> bool {
+        let after = self.0.partition_point(|range| range.end <= number);
+        self.0.get(after).is_some_and(|range| range.contains(&number))
+    }
+
     /// Each of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().cloned().flatten()
@@ -94,6 +100,7 @@ mod tests {
                 expected.retain(|number| !loss.contains(number));
                 prop_assert!(left.iter().eq(expected.iter().copied()));
                 prop_assert_eq!(left.count() as usize, expected.len());
+                prop_assert!((0..60).all(|at| left.contains(at) == expected.contains(&at)));
                 prop_assert_eq!(left.is_empty(), expected.is_empty());
             }
             prop_assert_eq!(left.count_from(9) as usize, expected.range(9..).count());

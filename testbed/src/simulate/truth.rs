@@ -12,8 +12,8 @@ use crate::topology::{Point, Segment, Way};
 
 /// What one flow did in one epoch, by the clock of the edge where it entered.
 ///
-/// A copy that a link makes of a packet counts as a packet from there on: packets and copies are those
-/// that were delivered and those that were lost.
+/// A copy that a link makes of a packet counts as a packet from there on: packets and copies are
+/// those that were delivered and those that were lost.
 #[derive(Clone, Debug)]
 pub struct FlowTruth {
     /// The flow.
@@ -42,8 +42,8 @@ pub struct FlowTruth {
     pub losses: Vec<(Segment, u32)>,
     /// How many copies were made on each segment, likewise.
     pub copies: Vec<(Segment, u32)>,
-    /// Numbers of the packets that were lost, where all of the flow's packets from the first on were in
-    /// this epoch.
+    /// Numbers of the packets that were lost, where all of the flow's packets from the first on
+    /// were in this epoch.
     lost_numbers: Option<Vec<Numbers>>,
 }
 
@@ -106,7 +106,8 @@ impl FlowTruth {
         add(&mut self.copies, segment, run.packets());
     }
 
-    /// How many of the lost packets came when the flow had already sent `packets`, as far as it is known.
+    /// How many of the lost packets came when the flow had already sent `packets`, as far as it is
+    /// known.
     fn lost_after(&self, packets: u32) -> u32 {
         let lost = self.lost_numbers.iter().flatten();
         lost.map(|numbers| numbers.count_from(packets)).sum()
@@ -185,10 +186,10 @@ impl EpochTruth {
     /// What is wrong with a report that claims to be certain; nothing where it claims less.
     ///
     /// * It must count every packet that entered, where all flows are listed.
-    /// * Where the encoders came out complete, it must name exactly the flows that lost packets which
-    ///   carried an encoding, and how many: in a healthy network, all losses. Packets that left twice
-    ///   make up for as many lost ones of the same flow and encoder; what is left of them it must
-    ///   name as a surplus.
+    /// * Where the encoders came out complete, it must name exactly the flows that lost packets
+    ///   which carried an encoding, and how many: in a healthy network, all losses. Packets that
+    ///   left twice make up for as many lost ones of the same flow and encoder; what is left of
+    ///   them it must name as a surplus.
     /// * Every packet lost after its flow had reached T_l must be among them.
     pub fn contradicts(&self, report: &EpochReport) -> Option<String> {
         if !report.complete {
@@ -292,7 +293,8 @@ impl Truths {
         Account { epoch, at: flows.len() - 1 }
     }
 
-    /// What a flow did. None where the epoch has been reported: what it did since, no report can know.
+    /// What a flow did. None where the epoch has been reported: what it did since, no report can
+    /// know.
     pub(super) fn flow(&mut self, account: Account) -> Option<&mut FlowTruth> {
         self.0.get_mut(&account.epoch)?.flows.get_mut(account.at)
     }

@@ -1,19 +1,23 @@
 //! Packets on their way from edge to edge: over every link, and through every switch in between.
 //!
-//! Packets of one flow pass together as long as nothing parts them. What is lost is counted here, where
-//! it is lost, and no switch of Calumma has a part in it.
+//! Packets of one flow pass together as long as nothing parts them. What is lost is counted here,
+//! where it is lost, and no switch of Calumma has a part in it.
 
 use std::sync::Arc;
 
-use calumma_plane::{MarkedRun, Run};
-use calumma_sketch::WideKey;
+use calumma_edge::carrier::{Mark, PlainTos};
+use calumma_edge::packet::Packet;
+use calumma_plane::{Counters, MarkedRun, Run};
+use calumma_sketch::{BURST, WideKey};
 
+use super::SwitchClock;
 use super::link::Transmitter;
-use super::network::Bytes;
+use super::network::{Bytes, IP_OFFSET};
 use super::numbers::Numbers;
+use super::transit::Transit;
 use super::truth::{Account, Truths};
 use crate::topology::{Link, LinkQuality, Topology, Way};
-use crate::workload::{Chance, Fate, Flow};
+use crate::workload::{Chance, Fate, Flow, frame};
 
 /// Packets of one flow that are under way together.
 #[derive(Clone, Debug)]
@@ -129,8 +133,9 @@ impl Load {
         ns(quality.delay_us) + late.below(ns(quality.jitter_us) + 1)
     }
 
-    /// They wait until the link that they are about to pass carries them, each for itself; those that
-    /// find the queue full are lost. Gives when the link is through with each that is left.
+    /// They wait until the link that they are about to pass carries them, each for itself; those
+    /// that find the queue full are lost. Gives when the link is through with each that is
+    /// left.
     fn wait(
         &mut self,
         truths: &mut Truths,
@@ -152,6 +157,37 @@ impl Load {
             ..self.clone()
         };
         through.into_iter().map(|(through_ns, number)| (through_ns, single(number))).collect()
+    }
+
+    /// They pass the inside of a software switch, where the flow may lose some. A run passes packet
+    /// by packet.
+    fn pass_inside(&mut self, truths: &mut Truths, switch: &mut Transit) {
+        let received: Vec<u32> = self.left.iter().collect();
+        self.lose_victims(truths);
+        let left = &self.left;
+        if let Some(packet) = &mut self.bytes {
+            switch.pass(std::slice::from_mut(packet), |_| !left.is_empty());
+            return;
+        }
+        for burst in received.chunks(BURST) {
+            let mut packets: Vec<Bytes> = burst.iter().map(|&number| self.packet(number)).collect();
+            switch.pass(&mut packets, |at| left.contains(burst[at]));
+        }
+    }
+
+    /// One of the packets, with the mark that it carries.
+    fn packet(&self, number: u32) -> Bytes {
+        let mut packet = Bytes::new(frame(&self.key, 60));
+        let MarkedRun { bit, run } = self.entered;
+        let mut end = self.first;
+        let hierarchy = run.by_hierarchy().find_map(|(hierarchy, packets)| {
+            end += packets;
+            (number < end).then_some(hierarchy)
+        });
+        if let Some(hierarchy) = hierarchy {
+            PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, Mark { bit, hierarchy });
+        }
+        packet
     }
 
     /// Whether they are where they leave the network.
@@ -182,12 +218,32 @@ pub(super) struct Fabric {
     links: Vec<Link>,
     /// By number of the link and the end from which it carries.
     transmitters: Vec<[Transmitter; 2]>,
+    /// By switch; none where it is an edge, or no switch of ours.
+    transits: Vec<Option<Box<Transit>>>,
 }
 
 impl Fabric {
-    pub(super) fn new(topology: &Topology) -> Self {
+    /// `clocks` are those of the inner switches that are software, in order.
+    pub(super) fn new(topology: &Topology, clocks: &[SwitchClock]) -> Self {
         let links = topology.links().to_vec();
-        Self { transmitters: vec![Default::default(); links.len()], links }
+        let mut transits: Vec<Option<Box<Transit>>> = Vec::new();
+        transits.resize_with(topology.switches(), || None);
+        for (at, &clock) in topology.transits().zip(clocks) {
+            transits[at] = Some(Box::new(Transit::new(clock)));
+        }
+        Self { transmitters: vec![Default::default(); links.len()], links, transits }
+    }
+
+    /// Lets a software switch do what is due. Gives when it has something to do next.
+    pub(super) fn run_until(&mut self, switch: usize, now_ns: u64) -> Option<u64> {
+        let transit = self.transits[switch].as_mut()?;
+        transit.run_until(now_ns);
+        Some(transit.due_ns)
+    }
+
+    /// The totals of an inner switch that is software.
+    pub(super) fn counters(&self, switch: usize) -> Option<&Counters> {
+        self.transits.get(switch)?.as_ref().map(|transit| transit.counters())
     }
 
     /// Gives the links the qualities that `topology`, the same otherwise, has now.
@@ -195,9 +251,10 @@ impl Fabric {
         self.links = topology.links().to_vec();
     }
 
-    /// Lets a load that is at `at_ns` where it is pass the network, as far as nothing that happens after
-    /// `now_ns` can matter to it. Adds what is left of it to `onward`, and when to go on with it: what has
-    /// arrived at the egress edge, and what comes to a link where others may be before it.
+    /// Lets a load that is at `at_ns` where it is pass the network, as far as nothing that happens
+    /// after `now_ns` can matter to it. Adds what is left of it to `onward`, and when to go on
+    /// with it: what has arrived at the egress edge, and what comes to a link where others may
+    /// be before it, or to a switch that has something to do before.
     pub(super) fn pass(
         &mut self,
         load: Load,
@@ -224,7 +281,16 @@ impl Fabric {
                     }
                     load.lose_on_link(truths, link, quality);
                 }
-                load.lose_victims(truths);
+                match &mut self.transits[load.way.switch(load.at / 2)] {
+                    Some(switch) if link.is_none() => {
+                        if at_ns > now_ns && at_ns >= switch.due_ns {
+                            onward.push((at_ns, load));
+                            break;
+                        }
+                        load.pass_inside(truths, switch);
+                    }
+                    _ => load.lose_victims(truths),
+                }
                 if load.left.is_empty() {
                     break;
                 }

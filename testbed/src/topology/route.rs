@@ -83,8 +83,8 @@ impl Routes {
         self.nearer(at, to).map(|(next, _)| next).collect()
     }
 
-    /// The neighbours of switch `at` that are nearer to edge `to`, and the links to them. Another edge
-    /// may be nearer too, but leads nowhere.
+    /// The neighbours of switch `at` that are nearer to edge `to`, and the links to them. Another
+    /// edge may be nearer too, but leads nowhere.
     fn nearer(&self, at: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
         let distances = &self.distances[to];
         let edges = self.distances.len();
@@ -123,8 +123,8 @@ impl Routes {
     }
 }
 
-/// Breadth first. Packets never pass through an edge that is not their own, since a flow is recorded
-/// where it enters and where it leaves.
+/// Breadth first. Packets never pass through an edge that is not their own, since a flow is
+/// recorded where it enters and where it leaves.
 fn distances_from(edge: usize, edges: usize, neighbours: &[Vec<(usize, usize)>]) -> Vec<u16> {
     let mut distances = vec![UNREACHABLE; neighbours.len()];
     distances[edge] = 0;

@@ -63,8 +63,8 @@ struct Slot {
 
 /// What happens to a flow's packets of an epoch.
 ///
-/// A victim flow of rate r loses every (1/r)-th packet, from a random one on, so that each loses the
-/// number expected of it. What links do to each packet is drawn by chance.
+/// A victim flow of rate r loses every (1/r)-th packet, from a random one on, so that each loses
+/// the number expected of it. What links do to each packet is drawn by chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fate {
     victim_rate: f64,
@@ -135,8 +135,8 @@ impl Flow {
         }
     }
 
-    /// Whether packet `number` of `epoch` is lost, be it by the flow, by a link of `topology` or since no
-    /// way leads to where it goes.
+    /// Whether packet `number` of `epoch` is lost, be it by the flow, by a link of `topology` or
+    /// since no way leads to where it goes.
     pub fn loses(&self, topology: &Topology, epoch: u64, number: u32) -> bool {
         let fate = self.fate(epoch);
         let lost_by = |link: usize| {

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use calumma_testbed::scenario::Scenario;
 use calumma_testbed::scenario::command::{Order, play_all};
+use calumma_testbed::scenario::{Scenario, play};
 use calumma_testbed::simulate::{
     Detail, EpochTruth, FlowTruth, Outcome, Setup, Simulation, SwitchClock,
 };
@@ -23,9 +23,13 @@ use crate::simulation::{ill, setup};
 struct Network {
     edges: usize,
     switches: usize,
-    /// Which switches there are links between, as numbers to be cut down to theirs, and what they do.
+    /// Which switches there are links between, as numbers to be cut down to theirs, and what they
+    /// do.
     links: Vec<([usize; 2], Link)>,
+    /// Which inner switches are software.
+    software: [bool; 5],
     victims: f64,
+    clocks_off_us: f64,
     detail: Detail,
     seed: u64,
 }
@@ -55,15 +59,19 @@ fn networks() -> impl Strategy<Value = Network> {
     });
     let details = vec![Detail::Runs, Detail::Packets { spread: 0.6 }];
     let links = prop::collection::vec((prop::array::uniform2(0usize..64), link), 4..16);
-    let rest = (one_of(&[0.0, 0.2]), prop::sample::select(details), any::<u64>());
-    (2usize..5, 1usize..5, links, rest).prop_map(|(edges, switches, links, rest)| {
-        let (victims, detail, seed) = rest;
-        Network { edges, switches, links, victims, detail, seed }
+    let offsets = one_of(&[0.0, 300.0]);
+    let rest = (one_of(&[0.0, 0.2]), offsets, prop::sample::select(details), any::<u64>());
+    let kinds = any::<[bool; 5]>();
+    (2usize..5, 1usize..5, links, kinds, rest).prop_map(|(edges, switches, links, kinds, rest)| {
+        let (victims, clocks_off_us, detail, seed) = rest;
+        let software = kinds;
+        Network { edges, switches, links, software, victims, clocks_off_us, detail, seed }
     })
 }
 
 impl Network {
-    /// As the file of a topology: every edge has a link to an inner switch, and there are the others.
+    /// As the file of a topology: every edge has a link to an inner switch, and there are the
+    /// others.
     fn topology(&self) -> Topology {
         static FILES: AtomicU32 = AtomicU32::new(0);
         let names: Vec<String> = (1..=self.edges)
@@ -72,9 +80,12 @@ impl Network {
             .collect();
         let mut text = String::new();
         for (at, name) in names.iter().enumerate() {
-            let (table, hosts) =
-                if at < self.edges { ("edge", "hosts = 2") } else { ("switch", "") };
-            writeln!(text, "[[{table}]]\nname = '{name}'\n{hosts}").unwrap();
+            let (table, more) = match at.checked_sub(self.edges) {
+                None => ("edge", "hosts = 2"),
+                Some(inner) if self.software[inner] => ("switch", "kind = 'software'"),
+                Some(_) => ("switch", ""),
+            };
+            writeln!(text, "[[{table}]]\nname = '{name}'\n{more}").unwrap();
         }
         let mut pairs = BTreeMap::new();
         for (at, &([a, b], link)) in self.links.iter().enumerate() {
@@ -104,9 +115,11 @@ impl Network {
         topology.unwrap()
     }
 
-    fn run(&self, topology: &Topology) -> Vec<Outcome> {
+    /// What was reported, and the totals of inner switches: packets received, sent and refused.
+    fn run(&self, topology: &Topology) -> (Vec<Outcome>, BTreeMap<usize, [u64; 3]>) {
         let setup = Setup { attention: ill(), ..setup(self.detail, self.seed) };
-        let clocks = SwitchClock::draw(self.seed, self.edges, 300.0, 20.0);
+        let clocks = self.edges + topology.transits().count();
+        let clocks = SwitchClock::draw(self.seed, clocks, self.clocks_off_us, 0.0);
         let mut simulation = Simulation::new(setup, topology.clone(), clocks).unwrap();
         let traffic = Traffic {
             flows: 150,
@@ -122,7 +135,11 @@ impl Network {
         }
         outcomes.extend(simulation.finish().unwrap());
         assert_eq!(outcomes.len(), 3);
-        outcomes
+        let totals = |switch| {
+            let of = simulation.counters(switch).expect("it is software");
+            (switch, [of.fabric_received, of.transmitted, of.dropped_transmit])
+        };
+        (outcomes, topology.transits().map(totals).collect())
     }
 }
 
@@ -182,7 +199,10 @@ proptest! {
     #[test]
     fn what_is_sent_is_delivered_or_lost_on_a_segment_of_its_way(network in networks()) {
         let topology = network.topology();
-        for Outcome { report, truth, .. } in network.run(&topology) {
+        let (outcomes, totals) = network.run(&topology);
+        let mut expected: BTreeMap<usize, [u64; 3]> =
+            topology.transits().map(|switch| (switch, [0; 3])).collect();
+        for Outcome { report, truth, .. } in outcomes {
             prop_assert!(report.complete, "{:?}", report.incomplete_because);
             prop_assert_eq!(truth.contradicts(&report), None);
             for flow in &truth.flows {
@@ -210,13 +230,32 @@ proptest! {
                 }
             }
             prop_assert_eq!(&truth.passed, &passed(&truth));
+            for (&switch, [received, sent, refused]) in &mut expected {
+                let passed = |point| truth.passed.get(&point).copied().unwrap_or(0);
+                *received += passed(Point::In(switch));
+                *sent += passed(Point::Out(switch));
+                *refused += truth.losses().get(&Segment::inside(switch)).copied().unwrap_or(0);
+            }
+        }
+        // By another clock a few packets are in an epoch before the first or after the last one.
+        if network.clocks_off_us == 0.0 {
+            prop_assert_eq!(totals, expected, "a software switch sees what passes it");
         }
     }
 }
 
 #[test]
+fn queues_that_packets_would_wait_in_for_too_long_are_refused() {
+    let text = "title = 't'\nepochs = 2\nlinks = { rate_pps = 1000, queue = 30 }\n[traffic.a]\n";
+    let scenario = Scenario::parse(text, Path::new(".")).unwrap();
+    let refused = play(&scenario, |_, _| Ok(())).unwrap_err().to_string();
+    assert!(refused.contains("may take a packet 124020 us"), "{refused}");
+}
+
+#[test]
 fn the_truth_of_a_scenario_names_the_links_that_lose_and_how_much() {
-    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/chamelemon/slow-spine.toml");
+    let scenario =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/chamelemon/slow-spine.toml");
     let scenario = Scenario::load(&scenario).unwrap();
     let out = std::env::temp_dir().join(format!("calumma-slow-spine-{}", std::process::id()));
     let order =
