@@ -10,16 +10,19 @@ use crate::scenario::command::{Order, play_all};
 /// The least that a long run plays, whatever it is told.
 const EPOCHS: u64 = 10_000;
 
-/// Plays all scenarios in `folder`, `seeds` seeds of each, or as many more as make 10,000 epochs.
-/// Gives whether everything held.
+/// Plays all simulated scenarios: `folder` has a folder of them for each system. `seeds` seeds of
+/// each, or as many more as make 10,000 epochs. Gives whether everything held.
 ///
 /// # Errors
 /// When a scenario can't be read or played.
 pub fn run(folder: &Path, seeds: u64, out: Option<PathBuf>) -> Result<bool> {
-    let listing = std::fs::read_dir(folder)
-        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
-        .with_context(|| format!("{}: the folder of the scenarios", folder.display()))?;
-    let mut files: Vec<PathBuf> = listing.into_iter().map(|entry| entry.path()).collect();
+    let mut files = Vec::new();
+    for system in listing(folder)? {
+        // What only live fabrics can do lies in a folder of its own.
+        if system.is_dir() && !system.ends_with("live") {
+            files.extend(listing(&system)?);
+        }
+    }
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
     let scenarios = files
@@ -34,4 +37,11 @@ pub fn run(folder: &Path, seeds: u64, out: Option<PathBuf>) -> Result<bool> {
     let seeds = seeds.max(EPOCHS.div_ceil(once));
     println!("{} scenarios, {seeds} seeds of each: {} epochs", scenarios.len(), once * seeds);
     play_all(&scenarios, &Order { files, seeds, out, epoch_ms: None, live: None })
+}
+
+fn listing(folder: &Path) -> Result<Vec<PathBuf>> {
+    let listing = std::fs::read_dir(folder)
+        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+        .with_context(|| format!("{}: a folder of scenarios", folder.display()))?;
+    Ok(listing.into_iter().map(|entry| entry.path()).collect())
 }

@@ -24,7 +24,7 @@ struct Cli {
     /// Where the captures are; what needs one that is not there is skipped
     #[arg(long, value_name = "DIR", env = "CALUMMA_DATA", default_value = "../shared/data")]
     data: PathBuf,
-    /// The folder of the scenarios that networks are simulated by
+    /// The folder with each system's scenarios, which networks are simulated by
     #[arg(long, value_name = "DIR", default_value = "testbed/scenarios")]
     scenarios: PathBuf,
 }

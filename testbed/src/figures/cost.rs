@@ -5,7 +5,7 @@ use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 
 use super::Context;
 use super::attention::phases;
-use crate::scenario::{Scenario, play};
+use crate::scenario::play;
 
 /// The paper's bound of the response, in milliseconds.
 const PAPERS_RESPONSE_MS: f64 = 30.0;
@@ -95,7 +95,7 @@ fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
 }
 
 fn bandwidth(context: &Context) -> Result<Drawn> {
-    let base = Scenario::load(&context.scenarios.join("figure-07-flows-dctcp.toml"))?;
+    let base = context.scenario("figure-07-flows-dctcp")?;
     let mut points = Vec::new();
     for length_ms in [10, 20, 50, 100, 200, 500] {
         let mut scenario = base.clone();

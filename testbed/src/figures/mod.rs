@@ -29,10 +29,15 @@ pub struct Context {
 }
 
 impl Context {
-    /// `scenarios` is the folder of the scenarios, `captures` that of the captures; figures of those
-    /// that are not there are empty and say so.
+    /// `scenarios` is the folder with a folder of scenarios for each system, `captures` that of the
+    /// captures; figures of those that are not there are empty and say so.
     pub fn new(scenarios: PathBuf, captures: PathBuf) -> Self {
         Self { scenarios, captures, played: RefCell::default() }
+    }
+
+    /// The scenario called `name`.
+    fn scenario(&self, name: &str) -> Result<Scenario> {
+        Scenario::load(&self.scenarios.join("chamelemon").join(name).with_extension("toml"))
     }
 
     /// The scenario called `name`, played.
@@ -40,7 +45,7 @@ impl Context {
         if let Some(played) = self.played.borrow().get(name) {
             return Ok(played.clone());
         }
-        let scenario = Scenario::load(&self.scenarios.join(name).with_extension("toml"))?;
+        let scenario = self.scenario(name)?;
         let played = play(&scenario, |_, _| Ok(()))?;
         let both = Rc::new((scenario, played));
         self.played.borrow_mut().insert(name.to_owned(), both.clone());

@@ -49,7 +49,7 @@ impl Live {
         report.epoch = number;
         let response_ms = report.timing.map_or(0.0, |timing| timing.planned_ms - timing.egress_ms);
         Ok(Some(Outcome {
-            truth: EpochTruth { flows, entered: Some(entered) },
+            truth: EpochTruth { flows, entered: Some(entered), ..EpochTruth::default() },
             frame_bytes: None,
             response: Duration::from_secs_f64(response_ms.max(0.0) / 1e3),
             report,

@@ -108,6 +108,12 @@ impl Live {
     pub fn start(scenario: &Scenario, testbed: &Path) -> Result<Self> {
         let topology = scenario.topology()?;
         let clock = scenario.live_clock()?;
+        if let Some(switch) = topology.transits().next() {
+            let name = &topology.names()[switch];
+            bail!(
+                "{name}=software: inner switches of a live fabric are Linux routers; play this simulated"
+            );
+        }
         check_links(&topology, clock)?;
         let run = Run::begin()?;
         let wiring = Wiring::create(&run, &topology)?;
@@ -259,7 +265,7 @@ impl Network for Live {
         check_links(topology, self.clock)?;
         self.topology = topology.clone();
         self.routes = Routes::new(topology);
-        self.flows.reroute(topology, &self.routes);
+        self.flows.reroute(&self.routes);
         self.wiring.set_routes(topology)?;
         self.set_faults()
     }

@@ -128,13 +128,14 @@ fn note(seen: &mut Seen, logged: &Logged, clock: EpochClock, now_ns: u64) -> Res
     let packet = Run::single(mark.hierarchy);
     let flow = seen.epochs.entry(epoch).or_default().entry(key);
     // Where it entered, its log doesn't say.
-    let flow = flow.or_insert_with(|| FlowTruth::new(key, 0, None));
+    let flow = flow.or_insert_with(|| FlowTruth::new(key, 0));
+    flow.packets += 1;
     match logged.prefix.as_str() {
         LOST => {
-            flow.add(&packet, &Run::default(), &Run::default());
+            flow.lose(&packet);
             *seen.lost.entry(key).or_default() += 1;
         }
-        DOUBLED => flow.add(&packet, &packet, &packet),
+        DOUBLED => flow.double(&packet),
         other => bail!("a packet logged as {other:?}"),
     }
     Ok(())

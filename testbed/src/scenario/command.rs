@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +17,7 @@ use super::{EpochSummary, Played, Scenario, page, play, play_in};
 use crate::accuracy::Accuracy;
 use crate::live::Live;
 use crate::simulate::Outcome;
+use crate::topology::{Place, Segment, Topology, Way};
 
 /// How scenarios are played.
 #[derive(Clone, Debug)]
@@ -41,7 +42,18 @@ struct TruthLine {
     flows: usize,
     packets: u64,
     lost: u64,
+    /// Where packets were lost, and how many; nothing where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    places: Option<Vec<PlaceLine>>,
     losses: Vec<LossLine>,
+}
+
+/// A segment on which packets were lost.
+#[derive(Serialize)]
+struct PlaceLine {
+    #[serde(flatten)]
+    place: Place,
+    lost: u64,
 }
 
 #[derive(Serialize)]
@@ -51,11 +63,18 @@ struct LossLine {
     lost: u32,
     /// Lost packets that carried an encoding.
     encoded: u32,
+    /// Where they were lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    places: Option<Vec<PlaceLine>>,
+    /// The switches on their way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Vec<String>>,
 }
 
 /// Where the files of a scenario go.
 struct Files {
     folder: PathBuf,
+    topology: Topology,
     reports: BufWriter<File>,
     truth: BufWriter<File>,
     /// Packets above which a flow is a heavy hitter.
@@ -64,7 +83,7 @@ struct Files {
 }
 
 impl Files {
-    fn create(folder: PathBuf, heavy: u64) -> Result<Self> {
+    fn create(folder: PathBuf, scenario: &Scenario) -> Result<Self> {
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let create = |name| -> Result<BufWriter<File>> {
             let path = folder.join(name);
@@ -73,7 +92,8 @@ impl Files {
             Ok(BufWriter::new(file))
         };
         let (reports, truth) = (create("reports.jsonl")?, create("truth.jsonl")?);
-        Ok(Self { folder, reports, truth, heavy, accuracies: Vec::new() })
+        let (topology, heavy) = (scenario.topology()?, scenario.tasks.heavy_hitter);
+        Ok(Self { folder, topology, reports, truth, heavy, accuracies: Vec::new() })
     }
 
     fn write(&mut self, outcome: &Outcome) -> Result<()> {
@@ -81,16 +101,30 @@ impl Files {
         let accuracy = page::accuracy(outcome, self.heavy);
         self.accuracies.extend(accuracy.map(|accuracy| (outcome.report.epoch, accuracy)));
         let lossy = truth.flows.iter().filter(|flow| flow.lost > 0);
+        // Nobody but a simulation knows all that passed, and where.
+        let known = truth.entered.is_none();
+        let places = |losses: &mut dyn Iterator<Item = (Segment, u64)>| {
+            let line = |(segment, lost)| PlaceLine { place: self.topology.place(segment), lost };
+            known.then(|| losses.map(line).collect())
+        };
+        let path = |way: &Arc<Way>| -> Vec<String> {
+            way.switches().map(|switch| self.topology.names()[switch].clone()).collect()
+        };
         let line = TruthLine {
             epoch: outcome.report.epoch,
             flows: truth.flows(),
             packets: truth.packets(),
             lost: truth.lost(),
+            places: places(&mut truth.losses().into_iter()),
             losses: lossy
                 .map(|flow| LossLine {
                     flow: (&flow.key).into(),
                     lost: flow.lost,
                     encoded: flow.encoded,
+                    places: places(
+                        &mut flow.losses.iter().map(|&(segment, lost)| (segment, lost.into())),
+                    ),
+                    path: flow.way.as_ref().map(path),
                 })
                 .collect(),
         };
@@ -194,8 +228,7 @@ fn one(
     progress: &ProgressBar,
 ) -> Result<Played> {
     let scenario = Scenario { seed: scenario.seed + seed, ..scenario.clone() };
-    let mut files =
-        out.map(|out| Files::create(out.to_owned(), scenario.tasks.heavy_hitter)).transpose()?;
+    let mut files = out.map(|out| Files::create(out.to_owned(), &scenario)).transpose()?;
     let mut reported = 0;
     let watch = |outcome: &Outcome, _: &EpochSummary| {
         progress.inc(1);

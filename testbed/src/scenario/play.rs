@@ -1,6 +1,6 @@
 //! Playing a scenario.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::{EpochSummary, Scenario, Verdict, change};
@@ -90,9 +90,7 @@ impl Network for Simulation {
     }
 
     fn set_links(&mut self, topology: &Topology) -> Result<()> {
-        check_links(topology)?;
-        Simulation::set_links(self, topology);
-        Ok(())
+        Simulation::set_links(self, topology)
     }
 
     fn set_clock(&mut self, edge: usize, offset_ns: Option<f64>, drift: Option<f64>) -> Result<()> {
@@ -128,22 +126,14 @@ pub fn play(
     watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
 ) -> Result<Played> {
     let topology = scenario.topology()?;
-    check_links(&topology)?;
     let clocks = SwitchClock::draw(
         scenario.seed,
-        topology.edges().len(),
+        topology.edges().len() + topology.transits().count(),
         scenario.clocks.offset_us,
         scenario.clocks.drift_ppm,
     );
     let mut simulation = Simulation::new(scenario.setup()?, topology, clocks)?;
     play_in(&mut simulation, scenario, watch)
-}
-
-/// What no simulation does is refused.
-fn check_links(topology: &Topology) -> Result<()> {
-    let limited = topology.links().iter().any(|link| link.quality.rate_pps > 0.0);
-    ensure!(!limited, "rate_pps: queues of a simulated network don't fill; play this with --live");
-    Ok(())
 }
 
 /// Plays a scenario in `network`, which is the scenario's before anything has changed.

@@ -11,10 +11,14 @@
 mod clock;
 mod controller;
 mod edge;
+mod link;
 mod network;
+mod numbers;
 mod software;
 mod tofino;
+mod transit;
 mod truth;
+mod way;
 
 use std::time::Duration;
 

@@ -1,20 +1,21 @@
 //! The network itself: what happens when, and to which switch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 use calumma_chamelemon::Run;
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::{self, Packet};
-use calumma_plane::MarkedRun;
-use calumma_sketch::WideKey;
+use calumma_plane::{Counters, MarkedRun};
 
 use super::controller::{Controller, Reported};
 use super::edge::Edge;
-use super::truth::{EpochTruth, FlowTruth};
-use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock};
+use super::numbers::Numbers;
+use super::truth::{Account, FlowTruth, Truths};
+use super::way::{Fabric, Load};
+use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock, link};
 use crate::queue::Queue;
-use crate::topology::{Routes, Topology};
+use crate::topology::{Point, Routes, Segment, Topology};
 use crate::workload::pcap::packets_of;
 use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
 
@@ -32,6 +33,8 @@ pub(super) const IP_OFFSET: usize = 14;
 enum Event {
     /// A switch has something to do: of this edge, as often started.
     Due(usize, u32),
+    /// An inner software switch has.
+    TransitDue(usize),
     /// An edge tries to reach the controller.
     Connect(usize, u32),
     /// Bytes reach the controller on this connection of an edge.
@@ -40,10 +43,21 @@ enum Event {
     ToEdge(usize, u64, Vec<u8>),
     /// The controller stops waiting for an epoch.
     Deadline,
-    /// A run reaches its egress edge.
-    Run(usize, WideKey, MarkedRun),
-    /// A packet does.
-    Packet(usize, Bytes),
+    /// Packets go on, or have arrived at their egress edge.
+    Load(Box<Load>),
+}
+
+/// What a flow has sent.
+struct Sent {
+    /// The flow, by position.
+    at: usize,
+    epoch: u64,
+    now_ns: u64,
+    /// Number of the first of the packets.
+    first: u32,
+    run: MarkedRun,
+    bytes: Option<Bytes>,
+    account: Account,
 }
 
 /// A packet of the simulation.
@@ -55,6 +69,7 @@ pub struct Simulation {
     setup: Setup,
     topology: Topology,
     routes: Routes,
+    fabric: Fabric,
     flows: FlowSet,
     edges: Vec<Edge>,
     /// Number of each edge's connection to the controller; 0 where there is none.
@@ -70,23 +85,28 @@ pub struct Simulation {
     passed: u64,
     /// The first epoch, counted from 0, that has not been reported.
     reported: u64,
-    truth: BTreeMap<u64, EpochTruth>,
+    truth: Truths,
     outcomes: Vec<Outcome>,
+    /// What goes on; empty but for its memory.
+    onward: Vec<(u64, Load)>,
 }
 
 impl Simulation {
     /// A network without traffic whose edges are about to measure their first epoch. `clocks` gives
-    /// each edge's clock.
+    /// each edge's clock, and after them those of the inner switches that are software.
     ///
     /// # Errors
-    /// When layout or attention are invalid.
+    /// When layout or attention are invalid, or packets would wait for too long.
     pub fn new(setup: Setup, topology: Topology, clocks: Vec<SwitchClock>) -> Result<Self> {
         let edges = topology.edges().len();
-        ensure!(clocks.len() == edges, "{edges} edges, but {} clocks", clocks.len());
+        let switches = edges + topology.transits().count();
+        ensure!(clocks.len() == switches, "{switches} switches, but {} clocks", clocks.len());
         setup.layout.validate()?;
         setup.attention.validate(&setup.layout)?;
+        link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(BEGIN_NS);
+        let fabric = Fabric::new(&topology, &clocks[edges..]);
         let named = topology.edges().iter().zip(topology.kinds()).zip(clocks);
         let mut simulation = Self {
             flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
@@ -99,8 +119,10 @@ impl Simulation {
             first_epoch,
             passed: 0,
             reported: 0,
-            truth: BTreeMap::new(),
+            truth: Truths::default(),
             outcomes: Vec::new(),
+            onward: Vec::new(),
+            fabric,
             setup,
             topology,
             routes,
@@ -110,6 +132,9 @@ impl Simulation {
         for edge in 0..edges {
             simulation.queue.push(begin, Event::Due(edge, 0));
             simulation.queue.push(begin, Event::Connect(edge, 0));
+        }
+        for switch in simulation.topology.transits() {
+            simulation.queue.push(begin, Event::TransitDue(switch));
         }
         simulation.advance_to(simulation.now_ns())?;
         simulation.outcomes.clear();
@@ -124,6 +149,11 @@ impl Simulation {
     /// Names of the edges.
     pub fn edges(&self) -> &[String] {
         self.topology.edges()
+    }
+
+    /// The totals of an inner switch, by position, where it is software.
+    pub fn counters(&self, switch: usize) -> Option<&Counters> {
+        self.fabric.counters(switch)
     }
 
     /// Flows that send at present.
@@ -147,10 +177,16 @@ impl Simulation {
     }
 
     /// Gives the links the qualities that `topology`, the same otherwise, has now.
-    pub fn set_links(&mut self, topology: &Topology) {
+    ///
+    /// # Errors
+    /// When packets would wait for too long.
+    pub fn set_links(&mut self, topology: &Topology) -> Result<()> {
+        link::check(topology, &self.setup)?;
         self.topology = topology.clone();
         self.routes = Routes::new(&self.topology);
-        self.flows.reroute(&self.topology, &self.routes);
+        self.fabric.set_links(&self.topology);
+        self.flows.reroute(&self.routes);
+        Ok(())
     }
 
     /// Sets a switch's clock: its offset, its drift, or both.
@@ -242,30 +278,12 @@ impl Simulation {
             self.advance_to(now_ns)?;
 
             let flow = &self.flows.flows()[at];
-            let [from, to] = flow.edges;
-            let fate = flow.fate(epoch);
-            let keys = self.setup.layout.keys;
-            let MarkedRun { bit, run } = self.edges[from].enter_run(keys, &flow.key, flow.packets);
-            let left = run.without(|first| fate.lost_among(first));
-            let doubled = run.without(|first| first - fate.doubled_among(first));
-            let mut truth = FlowTruth::new(flow.key, from, Some(fate));
-            truth.add(&run, &left, &doubled);
-            if let Some(way) = flow.way {
-                let (key, draw) = (flow.key, flow.draw_of(epoch, 0));
-                let copies = [(left, draw.of(0)), (doubled, draw.of(1))];
-                for (run, draw) in copies.into_iter().filter(|(run, _)| run.packets() > 0) {
-                    let arrives_ns = now_ns + way.delay_ns + draw.below(way.jitter_ns + 1);
-                    let marked = MarkedRun { bit, run };
-                    if arrives_ns < self.edges[to].due_ns {
-                        // Nothing happens at the egress edge until then.
-                        self.edges[to].leave_run(keys, &key, marked);
-                    } else {
-                        self.queue.push(arrives_ns, Event::Run(to, key, marked));
-                    }
-                }
-            }
+            let from = flow.edges[0];
+            let run = self.edges[from].enter_run(self.setup.layout.keys, &flow.key, flow.packets);
             let measured_in = self.epoch_shown(from, now_ns);
-            self.truth.entry(measured_in).or_default().flows.push(truth);
+            let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), true);
+            let account = self.truth.open(measured_in, truth);
+            self.send(Sent { at, epoch, now_ns, first: 0, run, bytes: None, account });
         }
         Ok(())
     }
@@ -273,47 +291,72 @@ impl Simulation {
     fn send_packets(&mut self, epoch: u64, spread: f64) -> Result<()> {
         let (begin, length_ns) = (self.now_ns(), self.setup.clock.length_ns());
         let packets = packets_of(self.flows.flows(), length_ns, spread);
-        // Position of a flow in the truth of an epoch.
-        let mut places: HashMap<(u32, u64), usize> = HashMap::new();
+        // A flow may send in two epochs by its edge's clock.
+        let mut accounts: HashMap<(u32, u64), Account> = HashMap::new();
         for (at_ns, at, number) in packets {
             let now_ns = begin + at_ns;
             self.advance_to(now_ns)?;
 
             let flow = &self.flows.flows()[at as usize];
-            let [from, to] = flow.edges;
-            let fate = flow.fate(epoch);
-            let copies = match (fate.is_lost(number), fate.is_doubled(number)) {
-                (true, _) => 0,
-                (false, doubled) => 1 + u64::from(doubled),
-            };
+            let from = flow.edges[0];
             let mut packet = Bytes::new(frame(&flow.key, 60));
             self.edges[from].ingress(&mut packet);
-            let run = Run::single(mark_of(&packet).hierarchy);
-            let [left, doubled] =
-                [1, 2].map(|least| if copies >= least { run } else { Run::default() });
-            let (key, draw) = (flow.key, flow.draw_of(epoch, number));
-            if let Some(way) = flow.way {
-                for copy in 0..copies {
-                    let late = draw.of(copy).below(way.jitter_ns + 1);
-                    let arrives_ns = now_ns + way.delay_ns + late;
-                    let mut packet = packet.clone();
-                    if arrives_ns < self.edges[to].due_ns {
-                        self.edges[to].egress(&mut packet);
-                    } else {
-                        self.queue.push(arrives_ns, Event::Packet(to, packet));
-                    }
-                }
-            }
+            let Mark { bit, hierarchy } = mark_of(&packet);
+            let run = MarkedRun { bit, run: Run::single(hierarchy) };
             let measured_in = self.epoch_shown(from, now_ns);
-            let flows = &mut self.truth.entry(measured_in).or_default().flows;
-            let place = *places.entry((at, measured_in)).or_insert_with(|| {
-                let fate = (number == 0).then_some(fate);
-                flows.push(FlowTruth::new(key, from, fate));
-                flows.len() - 1
+            let account = *accounts.entry((at, measured_in)).or_insert_with(|| {
+                let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), number == 0);
+                self.truth.open(measured_in, truth)
             });
-            flows[place].add(&run, &left, &doubled);
+            let (at, bytes) = (at as usize, Some(packet));
+            self.send(Sent { at, epoch, now_ns, first: number, run, bytes, account });
         }
         Ok(())
+    }
+
+    /// Sends what has entered on its way.
+    fn send(&mut self, sent: Sent) {
+        let Sent { at, epoch, now_ns, first, run, bytes, account } = sent;
+        let flow = &self.flows.flows()[at];
+        let from = flow.edges[0];
+        let packets = run.run.packets();
+        self.truth.passed(account, Point::In(from), packets);
+        if let Some(truth) = self.truth.flow(account) {
+            truth.packets += packets;
+            if flow.way.is_none() {
+                let all = Numbers::within(first..first + packets);
+                truth.lose_on(Segment::inside(from), &run.run, &all);
+            }
+        }
+        let Some(way) = &flow.way else { return };
+        let mut load = Load::new(flow, way, flow.fate(epoch), (first, run), account);
+        load.bytes = bytes;
+        self.pass(load, now_ns);
+    }
+
+    /// Lets packets pass the fabric, as far as they get now.
+    fn pass(&mut self, load: Load, now_ns: u64) {
+        let mut onward = std::mem::take(&mut self.onward);
+        self.fabric.pass(load, (now_ns, now_ns), &mut self.truth, &mut onward);
+        for (at_ns, load) in onward.drain(..) {
+            if load.has_arrived() && at_ns < self.edges[load.egress()].due_ns {
+                // Nothing happens at the egress edge until then.
+                self.deliver(load);
+            } else {
+                self.queue.push(at_ns, Event::Load(Box::new(load)));
+            }
+        }
+        self.onward = onward;
+    }
+
+    /// Lets packets leave the network at their egress edge.
+    fn deliver(&mut self, mut load: Load) {
+        load.deliver(&mut self.truth);
+        let edge = &mut self.edges[load.egress()];
+        match &mut load.bytes {
+            Some(packet) => edge.egress(packet),
+            None => edge.leave_run(self.setup.layout.keys, &load.key, load.marked()),
+        }
     }
 
     /// The epoch that an edge's clock shows.
@@ -338,6 +381,11 @@ impl Simulation {
                     switch.run_until(now_ns)?;
                     self.carry(edge, now_ns);
                     self.schedule(edge, now_ns);
+                }
+            }
+            Event::TransitDue(switch) => {
+                if let Some(due_ns) = self.fabric.run_until(switch, now_ns) {
+                    self.queue.push(due_ns, Event::TransitDue(switch));
                 }
             }
             Event::Connect(edge, start) if self.edges[edge].start == start => {
@@ -369,12 +417,8 @@ impl Simulation {
                 self.carry(edge, now_ns);
             }
             Event::Deadline => self.report(now_ns),
-            Event::Run(edge, key, marked) => {
-                self.edges[edge].leave_run(self.setup.layout.keys, &key, marked);
-            }
-            Event::Packet(edge, mut packet) => {
-                self.edges[edge].egress(&mut packet);
-            }
+            Event::Load(load) if load.has_arrived() => self.deliver(*load),
+            Event::Load(load) => self.pass(*load, now_ns),
             Event::Connect(..) | Event::ToEdge(..) => {}
         }
         Ok(())
@@ -406,8 +450,7 @@ impl Simulation {
         let Some(controller) = &mut self.controller else { return };
         let work = controller.work(now_ns);
         for Reported { mut report, frame_bytes, response } in work.reports {
-            let later = self.truth.split_off(&(report.epoch + 1));
-            let truth = std::mem::replace(&mut self.truth, later).remove(&report.epoch);
+            let truth = self.truth.take(report.epoch);
             let Some(epoch) = report.epoch.checked_sub(self.first_epoch) else { continue };
             // A controller that comes after another one may report epochs again that edges still hold.
             if epoch < self.reported {
@@ -418,7 +461,6 @@ impl Simulation {
             if let Some(plan) = &mut report.plan {
                 plan.effective_epoch = plan.effective_epoch.saturating_sub(self.first_epoch);
             }
-            let truth = truth.unwrap_or_default();
             self.outcomes.push(Outcome { report, truth, frame_bytes: Some(frame_bytes), response });
         }
         let reported = work.reported.into_iter().map(|frame| (now_ns, frame));

@@ -1,15 +1,20 @@
 //! What really happened in an epoch, and whether a report says so.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use calumma_chamelemon::{Hierarchy, Run};
 use calumma_controller::report::{EpochReport, LossClass};
 use calumma_sketch::WideKey;
 
-use crate::workload::Fate;
+use super::numbers::Numbers;
+use crate::topology::{Point, Segment, Way};
 
 /// What one flow did in one epoch, by the clock of the edge where it entered.
-#[derive(Clone, Copy, Debug)]
+///
+/// A copy that a link makes of a packet counts as a packet from there on: packets and copies are
+/// those that were delivered and those that were lost.
+#[derive(Clone, Debug)]
 pub struct FlowTruth {
     /// The flow.
     pub key: WideKey,
@@ -17,52 +22,102 @@ pub struct FlowTruth {
     pub edge: u32,
     /// Packets that entered.
     pub packets: u32,
+    /// Packets that left the network, where the simulation counts them.
+    pub delivered: u32,
     /// Packets that were lost.
     pub lost: u32,
     /// Those of them that carried a hierarchy with an encoding, so that the loss can be seen.
     pub encoded: u32,
     /// Those of them that were heavy-loss or heavy-hitter candidates.
     pub heavy: u32,
-    /// Packets that left the network twice.
+    /// Copies that were made of packets.
     pub doubled: u32,
     /// Those of them that carried a hierarchy with an encoding.
     pub doubled_encoded: u32,
     /// Those of them that were heavy-loss or heavy-hitter candidates.
     pub doubled_heavy: u32,
-    /// Which of its packets are lost, where all of them from the first on were in this epoch.
-    pub fate: Option<Fate>,
+    /// The way that its packets took, where it is known and there is one.
+    pub way: Option<Arc<Way>>,
+    /// How many were lost on each segment, where it is known. No segment comes twice.
+    pub losses: Vec<(Segment, u32)>,
+    /// How many copies were made on each segment, likewise.
+    pub copies: Vec<(Segment, u32)>,
+    /// Numbers of the packets that were lost, where all of the flow's packets from the first on
+    /// were in this epoch.
+    lost_numbers: Option<Vec<Numbers>>,
 }
 
 impl FlowTruth {
     /// Nothing yet of the flow `key`, which enters at `edge`.
-    pub fn new(key: WideKey, edge: usize, fate: Option<Fate>) -> Self {
+    pub fn new(key: WideKey, edge: usize) -> Self {
         Self {
             key,
             edge: edge as u32,
             packets: 0,
+            delivered: 0,
             lost: 0,
             encoded: 0,
             heavy: 0,
             doubled: 0,
             doubled_encoded: 0,
             doubled_heavy: 0,
-            fate,
+            way: None,
+            losses: Vec::new(),
+            copies: Vec::new(),
+            lost_numbers: None,
         }
     }
 
-    /// Adds packets that entered, those of them that are `left` after all losses, and those of these
-    /// that left twice.
-    pub fn add(&mut self, entered: &Run, left: &Run, doubled: &Run) {
-        let lost = |hierarchy| entered.of(hierarchy) - left.of(hierarchy);
-        let heavy = lost(Hierarchy::HlCandidate) + lost(Hierarchy::HhCandidate);
-        self.packets += entered.packets();
-        self.lost += entered.packets() - left.packets();
-        self.encoded += heavy + lost(Hierarchy::SampledLl);
+    /// The same of a flow that takes `way`; `from_first` where the epoch has its first packet.
+    pub(super) fn on_way(mut self, way: Option<Arc<Way>>, from_first: bool) -> Self {
+        self.way = way;
+        self.lost_numbers = from_first.then(Vec::new);
+        self
+    }
+
+    /// Packets were lost.
+    pub fn lose(&mut self, run: &Run) {
+        let heavy = run.of(Hierarchy::HlCandidate) + run.of(Hierarchy::HhCandidate);
+        self.lost += run.packets();
+        self.encoded += heavy + run.of(Hierarchy::SampledLl);
         self.heavy += heavy;
-        let heavy = doubled.of(Hierarchy::HlCandidate) + doubled.of(Hierarchy::HhCandidate);
-        self.doubled += doubled.packets();
-        self.doubled_encoded += heavy + doubled.of(Hierarchy::SampledLl);
+    }
+
+    /// Copies were made of packets.
+    pub fn double(&mut self, run: &Run) {
+        let heavy = run.of(Hierarchy::HlCandidate) + run.of(Hierarchy::HhCandidate);
+        self.doubled += run.packets();
+        self.doubled_encoded += heavy + run.of(Hierarchy::SampledLl);
         self.doubled_heavy += heavy;
+    }
+
+    /// Packets `numbers`, those of `run`, were lost on a segment.
+    pub(super) fn lose_on(&mut self, segment: Segment, run: &Run, numbers: &Numbers) {
+        self.lose(run);
+        add(&mut self.losses, segment, run.packets());
+        if let Some(lost) = &mut self.lost_numbers {
+            lost.push(numbers.clone());
+        }
+    }
+
+    /// Copies were made of packets on a segment.
+    pub(super) fn double_on(&mut self, segment: Segment, run: &Run) {
+        self.double(run);
+        add(&mut self.copies, segment, run.packets());
+    }
+
+    /// How many of the lost packets came when the flow had already sent `packets`, as far as it is
+    /// known.
+    fn lost_after(&self, packets: u32) -> u32 {
+        let lost = self.lost_numbers.iter().flatten();
+        lost.map(|numbers| numbers.count_from(packets)).sum()
+    }
+}
+
+fn add(counts: &mut Vec<(Segment, u32)>, segment: Segment, packets: u32) {
+    match counts.iter_mut().find(|(of, _)| *of == segment) {
+        Some((_, count)) => *count += packets,
+        None => counts.push((segment, packets)),
     }
 }
 
@@ -73,6 +128,8 @@ pub struct EpochTruth {
     pub flows: Vec<FlowTruth>,
     /// What entered, where `flows` are only those of which packets were lost or doubled.
     pub entered: Option<Entered>,
+    /// Packets that passed each point, where the simulation counts them.
+    pub passed: BTreeMap<Point, u64>,
 }
 
 /// Traffic that was sent into a network in an epoch.
@@ -107,12 +164,21 @@ impl EpochTruth {
         self.flows.iter().map(|flow| u64::from(flow.lost)).sum()
     }
 
+    /// Packets that were lost on each segment, where it is known.
+    pub fn losses(&self) -> BTreeMap<Segment, u64> {
+        let mut losses = BTreeMap::new();
+        for &(segment, lost) in self.flows.iter().flat_map(|flow| &flow.losses) {
+            *losses.entry(segment).or_default() += u64::from(lost);
+        }
+        losses
+    }
+
     /// Flows that lost packets.
     pub fn victims(&self) -> usize {
         self.flows.iter().filter(|flow| flow.lost > 0).count()
     }
 
-    /// Packets that left the network twice.
+    /// Copies that were made of packets.
     pub fn doubled(&self) -> u64 {
         self.flows.iter().map(|flow| u64::from(flow.doubled)).sum()
     }
@@ -120,10 +186,10 @@ impl EpochTruth {
     /// What is wrong with a report that claims to be certain; nothing where it claims less.
     ///
     /// * It must count every packet that entered, where all flows are listed.
-    /// * Where the encoders came out complete, it must name exactly the flows that lost packets which
-    ///   carried an encoding, and how many: in a healthy network, all losses. Packets that left twice
-    ///   make up for as many lost ones of the same flow and encoder; what is left of them it must
-    ///   name as a surplus.
+    /// * Where the encoders came out complete, it must name exactly the flows that lost packets
+    ///   which carried an encoding, and how many: in a healthy network, all losses. Packets that
+    ///   left twice make up for as many lost ones of the same flow and encoder; what is left of
+    ///   them it must name as a surplus.
     /// * Every packet lost after its flow had reached T_l must be among them.
     pub fn contradicts(&self, report: &EpochReport) -> Option<String> {
         if !report.complete {
@@ -186,16 +252,12 @@ struct Expected {
 
 impl Expected {
     fn add(&mut self, flow: &FlowTruth, t_l: u32) {
-        let past_t_l = flow.fate.map_or(0, |fate| {
-            let below = (t_l - 1).min(flow.packets);
-            fate.lost_among(flow.packets) - fate.lost_among(below)
-        });
         let light = |encoded: u32, heavy: u32| i64::from(encoded - heavy);
         self.heavy += i64::from(flow.heavy) - i64::from(flow.doubled_heavy);
         self.light += light(flow.encoded, flow.heavy);
         self.light -= light(flow.doubled_encoded, flow.doubled_heavy);
         // Two flows may have one key, and what one doubles makes up for what the other loses.
-        self.past_t_l += i64::from(past_t_l) - i64::from(flow.doubled_encoded);
+        self.past_t_l += i64::from(flow.lost_after(t_l - 1)) - i64::from(flow.doubled_encoded);
     }
 
     /// Losses past T_l that a report must name.
@@ -209,5 +271,44 @@ impl Expected {
 
     fn surplus(&self) -> u64 {
         (-self.heavy.min(0) - self.light.min(0)) as u64
+    }
+}
+
+/// The truth of all epochs that have not been reported.
+#[derive(Debug, Default)]
+pub(super) struct Truths(BTreeMap<u64, EpochTruth>);
+
+/// Where the truth has what packets did: their epoch, and their flow's position in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Account {
+    epoch: u64,
+    at: usize,
+}
+
+impl Truths {
+    /// Opens an account for a flow.
+    pub(super) fn open(&mut self, epoch: u64, flow: FlowTruth) -> Account {
+        let flows = &mut self.0.entry(epoch).or_default().flows;
+        flows.push(flow);
+        Account { epoch, at: flows.len() - 1 }
+    }
+
+    /// What a flow did. None where the epoch has been reported: what it did since, no report can
+    /// know.
+    pub(super) fn flow(&mut self, account: Account) -> Option<&mut FlowTruth> {
+        self.0.get_mut(&account.epoch)?.flows.get_mut(account.at)
+    }
+
+    /// Packets of a flow passed a point.
+    pub(super) fn passed(&mut self, account: Account, point: Point, packets: u32) {
+        if let Some(epoch) = self.0.get_mut(&account.epoch) {
+            *epoch.passed.entry(point).or_default() += u64::from(packets);
+        }
+    }
+
+    /// What happened in an epoch that is reported; those before it are forgotten.
+    pub(super) fn take(&mut self, epoch: u64) -> EpochTruth {
+        let later = self.0.split_off(&(epoch + 1));
+        std::mem::replace(&mut self.0, later).remove(&epoch).unwrap_or_default()
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::{EdgeKind, LinkQuality, Topology};
+use super::{EdgeKind, InnerKind, LinkQuality, Topology};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +29,8 @@ struct Edge {
 #[serde(deny_unknown_fields)]
 struct Switch {
     name: String,
+    #[serde(default)]
+    kind: InnerKind,
 }
 
 #[derive(Deserialize)]
@@ -57,8 +59,9 @@ fn parse(text: &str, quality: LinkQuality) -> Result<Topology> {
         let at = topology.add_edge(name, hosts);
         topology.kinds[at] = kind;
     }
-    for Switch { name } in file.switch {
-        topology.add_switch(name);
+    for Switch { name, kind } in file.switch {
+        let at = topology.add_switch(name);
+        topology.inner[at - topology.hosts.len()] = kind;
     }
     for Link { between, quality: own } in file.link {
         let at = |name: &String| {
@@ -79,7 +82,7 @@ mod tests {
     fn a_file_names_edges_switches_and_links() {
         let text =
             "edge = [{ name = 'e1', hosts = 2 }, { name = 'e2', hosts = 1, kind = 'tofino' }]
-            switch = [{ name = 's' }]
+            switch = [{ name = 's', kind = 'software' }]
             [[link]]
             between = ['e1', 's']
             [[link]]
@@ -88,6 +91,7 @@ mod tests {
         let mut topology = parse(text, LinkQuality::default()).unwrap();
         assert_eq!(topology.hosts(), [2, 1]);
         assert_eq!(topology.kinds(), [EdgeKind::Software, EdgeKind::Tofino]);
+        assert!(topology.transits().eq([2]));
         let link = topology.link_between(&["e2".to_owned(), "s".to_owned()]).unwrap();
         assert_eq!((link.quality.loss, link.quality.delay_us), (0.5, 5.0));
         let wrong = parse(&text.replace("'s', 'e2'", "'x', 'e2'"), LinkQuality::default());

@@ -2,9 +2,10 @@
 //!
 //! A topology is a graph. Edges (switches with hosts, which measure) come first, inner switches after
 //! them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file, and either
-//! may be followed by what single edges are: `pair e2=tofino`.
+//! may be followed by what single switches are: `pair e2=tofino core=software`.
 
 mod file;
+mod place;
 mod route;
 mod shapes;
 
@@ -13,7 +14,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-pub use self::route::{Routes, Way};
+pub use self::place::{Place, Point, Segment};
+pub use self::route::{Hop, Routes, Way};
 
 /// What a link does to packets, in either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -91,6 +93,30 @@ impl EdgeKind {
     }
 }
 
+/// What an inner switch is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InnerKind {
+    /// A router that measures nothing.
+    #[default]
+    Linux,
+    /// The software switch, as a transit.
+    Software,
+    /// A P4 program on a modelled Tofino, as a transit.
+    Tofino,
+}
+
+impl InnerKind {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "linux" => Some(Self::Linux),
+            "software" => Some(Self::Software),
+            "tofino" => Some(Self::Tofino),
+            _ => None,
+        }
+    }
+}
+
 /// A link between two switches.
 #[derive(Clone, Debug)]
 pub struct Link {
@@ -109,11 +135,13 @@ pub struct Topology {
     hosts: Vec<u32>,
     /// What each edge is.
     kinds: Vec<EdgeKind>,
+    /// What each inner switch is.
+    inner: Vec<InnerKind>,
     links: Vec<Link>,
 }
 
 impl Topology {
-    /// The topology of that name, or of the file at that path (seen from `folder`), with what edges
+    /// The topology of that name, or of the file at that path (seen from `folder`), with what switches
     /// are behind it; links without a quality of their own have `quality`.
     ///
     /// # Errors
@@ -126,16 +154,27 @@ impl Topology {
             None => file::read(&folder.join(name), quality)?,
         };
         for word in words {
-            let kind =
-                word.split_once('=').and_then(|(edge, kind)| Some((edge, EdgeKind::named(kind)?)));
-            let (edge, kind) = kind.with_context(|| {
-                format!("{word:?}: behind a topology stand edges and their kinds, e2=tofino or e2=software")
-            })?;
-            let at = topology.edge(edge)?;
-            topology.kinds[at] = kind;
+            topology.set_kind(word)?;
         }
         topology.check()?;
         Ok(topology)
+    }
+
+    /// Lets a switch be what a word says, `e2=tofino` or `s1=software`.
+    fn set_kind(&mut self, word: &str) -> Result<()> {
+        let of_edge = || "an edge is software or tofino: e2=tofino";
+        let of_inner = || "an inner switch is linux, software or tofino: s1=software";
+        let (name, kind) = word.split_once('=').with_context(|| {
+            format!(
+                "{word:?}: behind a topology stand switches and their kinds, e2=tofino s1=software"
+            )
+        })?;
+        let at = self.switch(name)?;
+        match at.checked_sub(self.hosts.len()) {
+            None => self.kinds[at] = EdgeKind::named(kind).with_context(of_edge)?,
+            Some(inner) => self.inner[inner] = InnerKind::named(kind).with_context(of_inner)?,
+        }
+        Ok(())
     }
 
     /// Names of the edges, in order.
@@ -163,6 +202,14 @@ impl Topology {
         &self.kinds
     }
 
+    /// The inner switches that are software, by position.
+    pub fn transits(&self) -> impl Iterator<Item = usize> + use<> {
+        let software = |&(_, &kind): &(usize, &InnerKind)| kind == InnerKind::Software;
+        let inner = self.inner.iter().enumerate().filter(software);
+        let at: Vec<usize> = inner.map(|(inner, _)| self.hosts.len() + inner).collect();
+        at.into_iter()
+    }
+
     /// The links.
     pub fn links(&self) -> &[Link] {
         &self.links
@@ -176,6 +223,15 @@ impl Topology {
         self.edges().iter().position(|edge| edge == name).ok_or_else(|| {
             let shown = self.edges().len().min(8);
             anyhow::anyhow!("no edge is called {name:?}; there are {:?}...", &self.edges()[..shown])
+        })
+    }
+
+    /// Position of the switch called `name`.
+    fn switch(&self, name: &str) -> Result<usize> {
+        let at = self.switches.iter().position(|switch| switch == name);
+        at.with_context(|| {
+            let shown = self.switches.len().min(8);
+            format!("no switch is called {name:?}; there are {:?}...", &self.switches[..shown])
         })
     }
 
@@ -203,10 +259,12 @@ impl Topology {
         assert_eq!(self.switches.len(), self.hosts.len(), "edges come before other switches");
         self.hosts.push(hosts);
         self.kinds.push(EdgeKind::Software);
-        self.add_switch(name)
+        self.switches.push(name.into());
+        self.switches.len() - 1
     }
 
     fn add_switch(&mut self, name: impl Into<String>) -> usize {
+        self.inner.push(InnerKind::Linux);
         self.switches.push(name.into());
         self.switches.len() - 1
     }
@@ -221,6 +279,23 @@ impl Topology {
         anyhow::ensure!(self.hosts.len() <= 1 << 16, "at most 65,536 edges");
         for link in &self.links {
             link.quality.check()?;
+        }
+        let mut names = std::collections::HashSet::new();
+        for name in &self.switches {
+            // Points are called by them, s1:in and s1:out.
+            anyhow::ensure!(
+                !name.is_empty() && !name.contains(|c: char| c == ':' || c.is_whitespace()),
+                "a switch is called {name:?}: a name has neither colon nor space"
+            );
+            anyhow::ensure!(names.insert(name), "two switches are called {name:?}");
+        }
+        let tofino = self.inner.iter().position(|&kind| kind == InnerKind::Tofino);
+        if let Some(at) = tofino {
+            let name = &self.switches[self.hosts.len() + at];
+            anyhow::bail!(
+                "{name}=tofino: no system runs on a Tofino between other switches yet; it can be \
+                 linux or software"
+            );
         }
         Ok(())
     }
@@ -237,7 +312,19 @@ mod tests {
         let kinds = [EdgeKind::Software, EdgeKind::Software, EdgeKind::Tofino];
         assert_eq!(topology.kinds(), kinds);
         let problem = |name| format!("{:#}", load(name).unwrap_err());
-        assert!(problem("pair e9=tofino").contains("no edge is called \"e9\""));
-        assert!(problem("pair e2=asic").contains("e2=tofino or e2=software"));
+        assert!(problem("pair e9=tofino").contains("no switch is called \"e9\""));
+        assert!(problem("pair e2=asic").contains("software or tofino"));
+        assert!(problem("pair e2").contains("e2=tofino s1=software"));
+    }
+
+    #[test]
+    fn inner_switches_are_routers_unless_it_says_otherwise() {
+        let load = |name| Topology::load(name, Path::new("."), LinkQuality::default());
+        let transits = |name| load(name).unwrap().transits().collect::<Vec<_>>();
+        assert!(transits("leaf-spine:2x3").is_empty());
+        assert_eq!(transits("leaf-spine:2x3 s3=software s1=software s2=linux"), [2, 4]);
+        let problem = |name| format!("{:#}", load(name).unwrap_err());
+        assert!(problem("pair core=asic").contains("linux, software or tofino"));
+        assert!(problem("pair core=tofino").contains("core=tofino: no system runs on a Tofino"));
     }
 }

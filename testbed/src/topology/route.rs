@@ -1,18 +1,53 @@
 //! The ways through a network: shortest paths, those of equal length shared out by flow (ECMP).
 
-use super::Topology;
+use super::{Segment, Topology};
 
-/// What happens to packets on their way from one edge to another.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The switches and links that packets pass on their way from one edge to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Time that every packet takes, in nanoseconds.
-    pub delay_ns: u64,
-    /// Most that a packet takes on top of it.
-    pub jitter_ns: u64,
-    /// Share of the packets that is lost on some link.
-    pub loss: f64,
-    /// Share of what is not lost that arrives twice.
-    pub duplicate: f64,
+    from: usize,
+    hops: Vec<Hop>,
+}
+
+/// A link on a way, and the switch at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// The link, by its number.
+    pub link: usize,
+    /// The switch that it leads to.
+    pub to: usize,
+}
+
+impl Way {
+    /// Its links, in order; none within an edge.
+    pub fn hops(&self) -> &[Hop] {
+        &self.hops
+    }
+
+    /// Its switches, from the edge where it begins to the one where it ends.
+    pub fn switches(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.from).chain(self.hops.iter().map(|hop| hop.to))
+    }
+
+    /// The switch after `hops` links.
+    pub fn switch(&self, hops: usize) -> usize {
+        hops.checked_sub(1).map_or(self.from, |last| self.hops[last].to)
+    }
+
+    /// How many segments it has: the inside of every switch, and the links between them.
+    pub fn segments(&self) -> usize {
+        2 * self.hops.len() + 1
+    }
+
+    /// Its segment `number`, counted from 0: switches have the even numbers, links the odd ones.
+    pub fn segment(&self, number: usize) -> Segment {
+        let at = self.switch(number / 2);
+        if number.is_multiple_of(2) {
+            Segment::inside(at)
+        } else {
+            Segment::link(at, self.switch(number / 2 + 1))
+        }
+    }
 }
 
 /// Distances to every edge over the links that are up.
@@ -48,17 +83,30 @@ impl Routes {
         self.nearer(at, to).map(|(next, _)| next).collect()
     }
 
-    /// The neighbours of switch `at` that are nearer to edge `to`, and the links to them.
+    /// The neighbours of switch `at` that are nearer to edge `to`, and the links to them. Another
+    /// edge may be nearer too, but leads nowhere.
     fn nearer(&self, at: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
         let distances = &self.distances[to];
-        let nearer = move |next: usize| distances[next].checked_add(1) == Some(distances[at]);
+        let edges = self.distances.len();
+        let leads_there = move |next: usize| next == to || next >= edges;
+        let nearer = move |next: usize| {
+            leads_there(next) && distances[next].checked_add(1) == Some(distances[at])
+        };
         self.neighbours[at].iter().copied().filter(move |&(next, _)| nearer(next))
+    }
+
+    /// How many links the longest of all ways has.
+    pub fn longest(&self) -> usize {
+        let edges = self.distances.len();
+        let between_edges = self.distances.iter().flat_map(|from| &from[..edges]);
+        let reachable = between_edges.filter(|&&distance| distance != UNREACHABLE);
+        reachable.max().map_or(0, |&links| links.into())
     }
 
     /// The way that packets of a flow with hash `hash` take; none where no way leads there. Packets
     /// within an edge are on no link.
-    pub fn way(&self, topology: &Topology, from: usize, to: usize, mut hash: u64) -> Option<Way> {
-        let (mut delay_us, mut jitter_us, mut kept, mut single) = (0.0, 0.0, 1.0, 1.0);
+    pub fn way(&self, from: usize, to: usize, mut hash: u64) -> Option<Way> {
+        let mut hops = Vec::new();
         let mut at = from;
         while at != to {
             let choices = self.nearer(at, to).count();
@@ -68,25 +116,15 @@ impl Routes {
             let chosen = (hash % choices as u64) as usize;
             hash = hash.rotate_right(11);
             let (next, link) = self.nearer(at, to).nth(chosen)?;
-            let quality = &topology.links()[link].quality;
-            delay_us += quality.delay_us;
-            jitter_us += quality.jitter_us;
-            kept *= 1.0 - quality.loss;
-            single *= 1.0 - quality.duplicate;
+            hops.push(Hop { link, to: next });
             at = next;
         }
-        let ns = |us: f64| (us * 1000.0) as u64;
-        Some(Way {
-            delay_ns: ns(delay_us),
-            jitter_ns: ns(jitter_us),
-            loss: 1.0 - kept,
-            duplicate: 1.0 - single,
-        })
+        Some(Way { from, hops })
     }
 }
 
-/// Breadth first. Packets never pass through an edge that is not their own, since a flow is recorded
-/// where it enters and where it leaves.
+/// Breadth first. Packets never pass through an edge that is not their own, since a flow is
+/// recorded where it enters and where it leaves.
 fn distances_from(edge: usize, edges: usize, neighbours: &[Vec<(usize, usize)>]) -> Vec<u16> {
     let mut distances = vec![UNREACHABLE; neighbours.len()];
     distances[edge] = 0;
@@ -117,21 +155,48 @@ mod tests {
 
     #[test]
     fn ways_are_the_shortest_and_all_of_them_are_used() {
-        let mut topology = load("fat-tree:4");
-        // Two hops within a pod, four between pods.
+        let topology = load("fat-tree:4");
         let routes = Routes::new(&topology);
-        assert_eq!(routes.way(&topology, 0, 0, 9).unwrap().delay_ns, 0);
-        assert_eq!(routes.way(&topology, 0, 1, 9).unwrap().delay_ns, 10_000);
-        assert_eq!(routes.way(&topology, 0, 7, 9).unwrap().delay_ns, 20_000);
-
-        for (at, link) in topology.links.iter_mut().enumerate() {
-            link.quality.delay_us = f64::from(1 << at.min(20));
-        }
-        let delays: std::collections::HashSet<u64> = (0..1000_u64)
+        let links = |to| routes.way(0, to, 9).unwrap().hops().len();
+        assert_eq!([0, 1, 7].map(links), [0, 2, 4], "two links within a pod, four between pods");
+        assert_eq!(routes.longest(), 4);
+        let ways: std::collections::HashSet<Vec<usize>> = (0..1000_u64)
             .map(|flow| flow.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-            .map(|hash| routes.way(&topology, 0, 7, hash).unwrap().delay_ns)
+            .map(|hash| routes.way(0, 7, hash).unwrap().switches().collect())
             .collect();
-        assert!(delays.len() >= 4, "four ways between pods: {delays:?}");
+        assert_eq!(ways.len(), 4, "four ways between pods: {ways:?}");
+        for way in ways {
+            let names: Vec<&str> = way.iter().map(|&at| topology.names()[at].as_str()).collect();
+            assert!(matches!(names[..], ["e1", "a1" | "a2", _, "a7" | "a8", "e8"]), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_way_has_the_segments_of_its_switches_and_links() {
+        let topology = load("leaf-spine:2x1");
+        let way = Routes::new(&topology).way(1, 0, 3).unwrap();
+        let segments: Vec<Segment> = (0..way.segments()).map(|at| way.segment(at)).collect();
+        let expected = [
+            Segment::inside(1),
+            Segment::link(1, 2),
+            Segment::inside(2),
+            Segment::link(2, 0),
+            Segment::inside(0),
+        ];
+        assert_eq!(segments, expected);
+    }
+
+    #[test]
+    fn no_way_leads_through_another_edge_though_it_be_nearer() {
+        let mut topology = Topology::default();
+        let [a, b, c] = ["a", "b", "c"].map(|edge| topology.add_edge(edge, 1));
+        let [s, t, u] = ["s", "t", "u"].map(|switch| topology.add_switch(switch));
+        for [one, other] in [[b, s], [s, c], [s, u], [u, t], [c, t], [t, a]] {
+            topology.connect(one, other, LinkQuality::default());
+        }
+        let routes = Routes::new(&topology);
+        assert_eq!(routes.next_hops(t, b), [u], "not {c}");
+        assert!(routes.way(a, b, 1).unwrap().switches().eq([a, t, u, s, b]));
     }
 
     #[test]
@@ -139,16 +204,16 @@ mod tests {
         let mut topology = load("leaf-spine:2x2");
         let ends = ["e1".to_owned(), "s1".to_owned()];
         topology.link_between(&ends).unwrap().quality.loss = 1.0;
-        let lossy = |topology: &Topology| {
+        let over_it = |topology: &Topology| {
             let routes = Routes::new(topology);
-            (0..64).filter(|&hash| routes.way(topology, 0, 1, hash).unwrap().loss == 1.0).count()
+            (0..64).filter(|&hash| routes.way(0, 1, hash).unwrap().switch(1) == 2).count()
         };
-        assert_eq!(lossy(&topology), 32);
+        assert_eq!(over_it(&topology), 32);
         topology.link_between(&ends).unwrap().quality.down = true;
-        assert_eq!(lossy(&topology), 0);
+        assert_eq!(over_it(&topology), 0);
 
         let mut topology = load("pair");
         topology.links[0].quality.down = true;
-        assert_eq!(Routes::new(&topology).way(&topology, 0, 1, 5), None);
+        assert_eq!(Routes::new(&topology).way(0, 1, 5), None);
     }
 }

@@ -1,6 +1,7 @@
 //! The flows of a network at one time.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use calumma_sketch::WideKey;
@@ -29,6 +30,9 @@ mod purpose {
     pub(super) const LINK_LOSS: u64 = 12;
     pub(super) const DOUBLED: u64 = 13;
     pub(super) const FAMILY: u64 = 14;
+    pub(super) const PLACE: u64 = 15;
+    pub(super) const LATE: u64 = 16;
+    pub(super) const COPY: u64 = 17;
 }
 
 /// A flow of made-up traffic.
@@ -43,7 +47,7 @@ pub struct Flow {
     /// When in an epoch it begins to send, as a share of the epoch.
     pub start: f64,
     /// Its way through the network; none where no way leads there.
-    pub way: Option<Way>,
+    pub way: Option<Arc<Way>>,
     /// Share of its packets that are lost wherever it goes.
     victim_loss: f64,
     draw: Draw,
@@ -57,77 +61,95 @@ struct Slot {
     number: u32,
 }
 
-/// Which of a flow's packets of an epoch are lost, and which arrive twice.
+/// What happens to a flow's packets of an epoch.
 ///
-/// A victim flow of rate r loses every (1/r)-th packet, from a random one on, so that each loses the
-/// number expected of it. Links lose and double each packet at random.
+/// A victim flow of rate r loses every (1/r)-th packet, from a random one on, so that each loses
+/// the number expected of it. What links do to each packet is drawn by chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fate {
     victim_rate: f64,
     phase: f64,
-    link_loss: f64,
-    duplicate: f64,
     draw: Draw,
 }
 
+/// What links do to packets by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chance {
+    /// Lose them.
+    Loss,
+    /// Deliver them twice.
+    Copy,
+    /// Delay them.
+    Delay,
+}
+
 impl Fate {
-    /// How many of the first `packets` packets are lost.
+    /// How many of the first `packets` packets the flow loses wherever it goes.
     pub fn lost_among(&self, packets: u32) -> u32 {
-        if self.link_loss == 0.0 {
-            return self.victims_among(packets);
-        }
-        (0..packets).filter(|&number| self.is_lost(number)).count() as u32
-    }
-
-    /// How many of the first `packets` packets arrive twice.
-    pub fn doubled_among(&self, packets: u32) -> u32 {
-        if self.duplicate == 0.0 {
-            return 0;
-        }
-        (0..packets).filter(|&number| self.is_doubled(number)).count() as u32
-    }
-
-    /// Whether packet `number`, counted from 0, is lost.
-    pub fn is_lost(&self, number: u32) -> bool {
-        self.victims_among(number + 1) > self.victims_among(number)
-            || self.chance(purpose::LINK_LOSS, number) < self.link_loss
-    }
-
-    /// Whether packet `number`, counted from 0, arrives twice.
-    pub fn is_doubled(&self, number: u32) -> bool {
-        self.chance(purpose::DOUBLED, number) < self.duplicate && !self.is_lost(number)
-    }
-
-    fn victims_among(&self, packets: u32) -> u32 {
         (f64::from(packets) * self.victim_rate + self.phase) as u32
     }
 
-    fn chance(&self, purpose: u64, number: u32) -> f64 {
-        self.draw.of(purpose).of(number.into()).share()
+    /// Whether the flow loses packet `number`, counted from 0, wherever it goes.
+    pub fn is_lost(&self, number: u32) -> bool {
+        self.lost_among(number + 1) > self.lost_among(number)
+    }
+
+    /// Whether the flow loses packets wherever it goes.
+    pub fn is_victim(&self) -> bool {
+        self.victim_rate > 0.0
+    }
+
+    /// What decides whether link `link` does `what` to packet `number`.
+    pub fn draw(&self, what: Chance, link: usize, number: u32) -> Draw {
+        let purpose = match what {
+            Chance::Loss => purpose::LINK_LOSS,
+            Chance::Copy => purpose::DOUBLED,
+            Chance::Delay => purpose::LATE,
+        };
+        self.draw.of(purpose).of(link as u64).of(number.into())
+    }
+
+    /// What happens to copies that link `link` made of packets.
+    #[must_use]
+    pub fn of_copies(&self, link: usize) -> Self {
+        Self { draw: self.draw.of(purpose::COPY).of(link as u64), ..*self }
     }
 }
 
 impl Flow {
-    /// Which of its packets of `epoch` are lost.
+    /// What happens to its packets of `epoch`.
     pub fn fate(&self, epoch: u64) -> Fate {
         let draw = self.draw.of(purpose::FATE).of(epoch);
-        let (victim_rate, link_loss, duplicate) = match self.way {
-            Some(way) => (self.victim_loss, way.loss, way.duplicate),
-            None => (1.0, 0.0, 0.0),
-        };
         // From a loss rate of one on, the phase must not add a packet.
-        let phase = if victim_rate < 1.0 { draw.share() } else { 0.0 };
-        Fate { victim_rate, phase, link_loss, duplicate, draw }
+        let phase = if self.victim_loss < 1.0 { draw.share() } else { 0.0 };
+        Fate { victim_rate: self.victim_loss, phase, draw }
     }
 
-    /// A number for packet `packet` of `epoch`, from which what happens to it alone is drawn.
-    pub fn draw_of(&self, epoch: u64, packet: u32) -> Draw {
-        self.draw.of(purpose::WAY).of(epoch).of(u64::from(packet))
+    /// On which segment of its way a victim flow loses packets: on a link or in an inner switch, or
+    /// within the edge that it does not leave.
+    pub fn victim_segment(&self) -> usize {
+        let segments = self.way.as_ref().map_or(1, |way| way.segments());
+        match segments.checked_sub(2) {
+            Some(between) => 1 + self.draw.of(purpose::PLACE).below(between as u64) as usize,
+            None => 0,
+        }
     }
 
-    fn find_way(&mut self, topology: &Topology, routes: &Routes) {
+    /// Whether packet `number` of `epoch` is lost, be it by the flow, by a link of `topology` or
+    /// since no way leads to where it goes.
+    pub fn loses(&self, topology: &Topology, epoch: u64, number: u32) -> bool {
+        let fate = self.fate(epoch);
+        let lost_by = |link: usize| {
+            let loss = topology.links()[link].quality.loss;
+            fate.draw(Chance::Loss, link, number).share() < loss
+        };
+        let Some(way) = &self.way else { return true };
+        fate.is_lost(number) || way.hops().iter().any(|hop| lost_by(hop.link))
+    }
+
+    fn find_way(&mut self, routes: &Routes) {
         let [from, to] = self.edges;
-        self.way = routes.way(topology, from, to, self.draw.of(purpose::WAY).bits());
+        self.way = routes.way(from, to, self.draw.of(purpose::WAY).bits()).map(Arc::new);
     }
 }
 
@@ -157,7 +179,7 @@ impl FlowSet {
             let places = Places::of(kind, topology)?;
             for number in 0..kind.flows {
                 let slot = Slot { traffic: at, number };
-                set.flows.push(make(set.draw, kind, &places, slot, 0, topology, routes));
+                set.flows.push(make(set.draw, kind, &places, slot, 0, routes));
             }
         }
         set.flows.sort_by(|a, b| a.start.total_cmp(&b.start));
@@ -183,7 +205,7 @@ impl FlowSet {
             for flow in self.flows.iter_mut().filter(|flow| flow.slot.traffic == at) {
                 let slot = slot_draw(self.draw, flow.slot);
                 if slot.of(purpose::RENEWED).of(epoch).share() < kind.churn {
-                    *flow = make(self.draw, kind, &places, flow.slot, epoch, topology, routes);
+                    *flow = make(self.draw, kind, &places, flow.slot, epoch, routes);
                 }
             }
         }
@@ -191,8 +213,8 @@ impl FlowSet {
     }
 
     /// Sends every flow on its way anew, after links have changed.
-    pub fn reroute(&mut self, topology: &Topology, routes: &Routes) {
-        self.flows.iter_mut().for_each(|flow| flow.find_way(topology, routes));
+    pub fn reroute(&mut self, routes: &Routes) {
+        self.flows.iter_mut().for_each(|flow| flow.find_way(routes));
     }
 }
 
@@ -288,7 +310,6 @@ fn make(
     places: &Places,
     slot: Slot,
     generation: u64,
-    topology: &Topology,
     routes: &Routes,
 ) -> Flow {
     let slot_draw = slot_draw(draw, slot);
@@ -322,14 +343,14 @@ fn make(
         draw,
         slot,
     };
-    flow.find_way(topology, routes);
+    flow.find_way(routes);
     flow
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::LinkQuality;
+    use crate::topology::{LinkQuality, Segment};
     use crate::workload::Sizes;
     use calumma_sketch::KeyKind;
     use std::collections::{HashMap, HashSet};
@@ -448,28 +469,24 @@ mod tests {
     }
 
     #[test]
-    fn links_lose_and_double_packets_at_random_and_none_is_both() {
+    fn links_lose_packets_at_random_besides_those_that_a_victim_flow_loses() {
         let (mut topology, _) = topology();
-        topology.alter_all(|quality| (quality.loss, quality.duplicate) = (0.02, 0.03));
+        topology.alter_all(|quality| quality.loss = 0.02);
         let routes = Routes::new(&topology);
         let sizes = Sizes::Constant(10_000);
         let kind =
             Traffic { flows: 40, victims: 0.5, loss: [0.1, 0.1], sizes, ..Traffic::default() };
         let set = FlowSet::new(1, vec![kind], &topology, &routes).unwrap();
         for flow in set.flows().iter().filter(|flow| flow.edges[0] != flow.edges[1]) {
-            let (way, fate) = (flow.way.unwrap(), flow.fate(5));
-            let lost = 1.0 - (1.0 - flow.victim_loss) * (1.0 - way.loss);
-            let near = |count: u32, share: f64| {
-                let expected = 10_000.0 * share;
-                (f64::from(count) - expected).abs() < 5.0 * expected.sqrt()
-            };
-            assert!(near(fate.lost_among(10_000), lost));
-            assert!(near(fate.doubled_among(10_000), way.duplicate * (1.0 - lost)));
-            assert!(!(0..10_000).any(|n| fate.is_lost(n) && fate.is_doubled(n)));
-            assert_ne!(fate, flow.fate(6));
-            let pairs =
-                |of: &dyn Fn(u32) -> bool| (1..10_000).filter(|&n| of(n - 1) && of(n)).count();
-            assert!(pairs(&|n| fate.is_doubled(n)) > 0, "also two in a row");
+            let way = flow.way.as_ref().unwrap();
+            let kept = 0.98_f64.powi(way.hops().len() as i32);
+            let expected = 10_000.0 * (1.0 - (1.0 - flow.victim_loss) * kept);
+            let lost = (0..10_000).filter(|&number| flow.loses(&topology, 5, number)).count();
+            assert!((lost as f64 - expected).abs() < 5.0 * expected.sqrt(), "{lost}: {expected}");
+            assert_ne!(flow.fate(5), flow.fate(6));
+            let place = way.segment(flow.victim_segment());
+            let edges = flow.edges.map(Segment::inside);
+            assert!(!edges.contains(&place), "edges lose nothing: {place:?}");
         }
     }
 

@@ -16,7 +16,7 @@ use calumma_sketch::KeyKind;
 use serde::Deserialize;
 
 pub use self::draw::Draw;
-pub use self::flows::{Fate, Flow, FlowSet, host_address, host_address6};
+pub use self::flows::{Chance, Fate, Flow, FlowSet, host_address, host_address6};
 pub use self::frame::{Frame, frame};
 pub use self::sizes::Sizes;
 

@@ -66,7 +66,7 @@ pub fn record(
         for (at_ns, flow, number) in packets_of(set.flows(), recording.length_ns, recording.spread)
         {
             let flow = &set.flows()[flow as usize];
-            let lost = flow.fate(epoch).is_lost(number);
+            let lost = flow.loses(topology, epoch, number);
             let mut bytes = frame(&flow.key, recording.packet_bytes);
             if lost {
                 bytes.mark_congestion();

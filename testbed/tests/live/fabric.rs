@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
-const MIXED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/mixed.toml");
+const MIXED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/chamelemon/mixed.toml");
 
 /// The network namespaces of a testbed process.
 fn namespaces_of(pid: u32) -> Vec<String> {

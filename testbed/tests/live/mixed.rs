@@ -9,7 +9,7 @@ use calumma_testbed::scenario::{Scenario, play_in};
 use crate::machine::alone;
 
 const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
-const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/mixed.toml");
+const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/chamelemon/mixed.toml");
 
 #[test]
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]

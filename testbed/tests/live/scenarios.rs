@@ -109,10 +109,10 @@ fn cpu_time(pid: u32) -> Duration {
     Duration::from_nanos(tasks.map(of_thread).sum())
 }
 
-/// Plays a scenario of the folder `live`, and shows every reported epoch to `watch`. It fails by itself where
-/// hosts, routers and reports count differently in all.
+/// Plays a scenario of the folder `live/chamelemon`, and shows every reported epoch to `watch`. It
+/// fails by itself where hosts, routers and reports count differently in all.
 fn play_live(name: &str, mut watch: impl FnMut(&Outcome, &EpochSummary)) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live/chamelemon");
     let scenario = Scenario::load(&folder.join(format!("{name}.toml"))).expect("a scenario");
     let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
     let played = play_in(&mut live, &scenario, |outcome, epoch| {
@@ -138,4 +138,6 @@ fn what_no_live_fabric_can_do_is_refused_before_anything_is_built() {
     assert!(refused(&slow).contains("a quarter of an epoch"));
     let large = format!("{head}topology = 'leaf-spine:20x2'\n[traffic.a]\n");
     assert!(refused(&large).contains("at most 15"));
+    let transit = format!("{head}topology = 'leaf-spine:2x1 s1=software'\n[traffic.a]\n");
+    assert!(refused(&transit).contains("s1=software"));
 }

@@ -7,3 +7,4 @@ mod scenarios;
 mod simulation;
 mod stalls;
 mod traffic;
+mod ways;

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use calumma_testbed::scenario::{Scenario, play};
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/chamelemon");
     let listing = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    // What is only for live fabrics lies in a folder of its own.
-    let mut files: Vec<PathBuf> = listing.filter(|path| path.is_file()).collect();
+    let mut files: Vec<PathBuf> = listing.collect();
     files.sort();
     assert!(files.len() > 20, "{files:?}");
     files
@@ -69,6 +68,7 @@ scenarios! {
     overtaking
     random_loss
     scan
+    slow_spine
 }
 
 #[test]

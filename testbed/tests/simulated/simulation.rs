@@ -11,7 +11,7 @@ use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock}
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
 
-fn setup(detail: Detail, seed: u64) -> Setup {
+pub(crate) fn setup(detail: Detail, seed: u64) -> Setup {
     let layout = Layout::default();
     Setup {
         attention: Attention::healthy(&layout, 512),
@@ -26,7 +26,7 @@ fn setup(detail: Detail, seed: u64) -> Setup {
     }
 }
 
-fn ill() -> Attention {
+pub(crate) fn ill() -> Attention {
     Attention {
         t_h: 400,
         t_l: 20,

@@ -18,7 +18,7 @@ pub(crate) struct Figures {
     /// Only figures whose name contains this
     #[arg(long, default_value = "")]
     only: String,
-    /// The folder of the scenarios
+    /// The folder with the scenarios of each system
     #[arg(long, default_value = "testbed/scenarios", value_name = "DIR")]
     scenarios: PathBuf,
     /// The folder of mixed-captures.pcap and backbone-65k.pcap

@@ -18,7 +18,7 @@ pub(crate) struct Nightly {
     /// How many seeds of each scenario
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The folder of the scenarios
+    /// The folder with the scenarios of each system
     #[arg(long, default_value = "testbed/scenarios", value_name = "DIR")]
     scenarios: PathBuf,
     /// Where reports, truth, verdicts and a page of each scenario's first seed go

@@ -1,0 +1,314 @@
+//! Packets on their way from edge to edge: over every link, and through every switch in between.
+//!
+//! Packets of one flow pass together as long as nothing parts them. What is lost is counted here,
+//! where it is lost, and no switch of Calumma has a part in it.
+
+use std::sync::Arc;
+
+use calumma_edge::carrier::{Mark, PlainTos};
+use calumma_edge::packet::Packet;
+use calumma_plane::{Counters, MarkedRun, Run};
+use calumma_sketch::{BURST, WideKey};
+
+use super::SwitchClock;
+use super::link::Transmitter;
+use super::network::{Bytes, IP_OFFSET};
+use super::numbers::Numbers;
+use super::transit::Transit;
+use super::truth::{Account, Truths};
+use crate::topology::{Link, LinkQuality, Topology, Way};
+use crate::workload::{Chance, Fate, Flow, frame};
+
+/// Packets of one flow that are under way together.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) key: WideKey,
+    /// What entered together: timestamp bit, and hierarchies from the packet `first` on.
+    entered: MarkedRun,
+    first: u32,
+    /// Those of these packets that are in this load.
+    left: Numbers,
+    /// The packet itself, where packets are simulated one by one.
+    pub(super) bytes: Option<Bytes>,
+    way: Arc<Way>,
+    /// The segment of the way that they are about to pass.
+    at: usize,
+    /// Whether they have waited for the link that they are about to pass.
+    has_waited: bool,
+    fate: Fate,
+    /// The segment on which a victim flow's packets are lost.
+    victims_at: usize,
+    account: Account,
+}
+
+impl Load {
+    /// What has entered of a flow, its packets from `first` on, and goes `way`.
+    pub(super) fn new(
+        flow: &Flow,
+        way: &Arc<Way>,
+        fate: Fate,
+        (first, entered): (u32, MarkedRun),
+        account: Account,
+    ) -> Self {
+        Self {
+            key: flow.key,
+            entered,
+            first,
+            left: Numbers::within(first..first + entered.run.packets()),
+            bytes: None,
+            way: way.clone(),
+            at: 0,
+            has_waited: false,
+            fate,
+            victims_at: flow.victim_segment(),
+            account,
+        }
+    }
+
+    /// The packets with the marks they carry.
+    pub(super) fn marked(&self) -> MarkedRun {
+        MarkedRun { bit: self.entered.bit, run: self.run(&self.left) }
+    }
+
+    /// The edge where they leave the network.
+    pub(super) fn egress(&self) -> usize {
+        self.way.switch(self.way.hops().len())
+    }
+
+    /// Some of the packets by hierarchy.
+    fn run(&self, numbers: &Numbers) -> Run {
+        numbers.of_run(&self.entered.run, self.first)
+    }
+
+    /// The packets `lost` are lost on the segment that they are about to pass.
+    fn lose(&mut self, truths: &mut Truths, lost: impl FnMut(u32) -> bool) {
+        let [lost, left] = self.left.split(lost);
+        self.left = left;
+        if lost.is_empty() {
+            return;
+        }
+        let run = self.run(&lost);
+        if let Some(flow) = truths.flow(self.account) {
+            flow.lose_on(self.way.segment(self.at), &run, &lost);
+        }
+    }
+
+    /// A link loses packets by chance.
+    fn lose_on_link(&mut self, truths: &mut Truths, link: usize, quality: &LinkQuality) {
+        let (fate, loss) = (self.fate, quality.loss);
+        if loss > 0.0 {
+            self.lose(truths, |number| fate.draw(Chance::Loss, link, number).share() < loss);
+        }
+    }
+
+    /// The flow loses packets, where this is the segment on which it does.
+    fn lose_victims(&mut self, truths: &mut Truths) {
+        let fate = self.fate;
+        if fate.is_victim() && self.victims_at == self.at {
+            self.lose(truths, |number| fate.is_lost(number));
+        }
+    }
+
+    /// The copies that a link makes of packets by chance, if any.
+    fn copies(&self, truths: &mut Truths, link: usize, quality: &LinkQuality) -> Option<Self> {
+        if quality.duplicate == 0.0 {
+            return None;
+        }
+        let draw = |number| self.fate.draw(Chance::Copy, link, number).share();
+        let [doubled, _] = self.left.split(|number| draw(number) < quality.duplicate);
+        if doubled.is_empty() {
+            return None;
+        }
+        let run = self.run(&doubled);
+        if let Some(flow) = truths.flow(self.account) {
+            flow.double_on(self.way.segment(self.at), &run);
+        }
+        Some(Self { left: doubled, fate: self.fate.of_copies(link), ..self.clone() })
+    }
+
+    /// How long a link takes to carry them.
+    fn delay_ns(&self, link: usize, quality: &LinkQuality) -> u64 {
+        let ns = |us: f64| (us * 1e3) as u64;
+        let late = self.fate.draw(Chance::Delay, link, self.left.first());
+        ns(quality.delay_us) + late.below(ns(quality.jitter_us) + 1)
+    }
+
+    /// They wait until the link that they are about to pass carries them, each for itself; those
+    /// that find the queue full are lost. Gives when the link is through with each that is
+    /// left.
+    fn wait(
+        &mut self,
+        truths: &mut Truths,
+        transmitter: &mut Transmitter,
+        quality: &LinkQuality,
+        now_ns: u64,
+    ) -> Vec<(u64, Self)> {
+        let mut through = Vec::new();
+        self.lose(truths, |number| match transmitter.accept(quality, now_ns) {
+            Some(through_ns) => {
+                through.push((through_ns, number));
+                false
+            }
+            None => true,
+        });
+        let single = |number| Self {
+            left: Numbers::within(number..number + 1),
+            has_waited: true,
+            ..self.clone()
+        };
+        through.into_iter().map(|(through_ns, number)| (through_ns, single(number))).collect()
+    }
+
+    /// They pass the inside of a software switch, where the flow may lose some. A run passes packet
+    /// by packet.
+    fn pass_inside(&mut self, truths: &mut Truths, switch: &mut Transit) {
+        let received: Vec<u32> = self.left.iter().collect();
+        self.lose_victims(truths);
+        let left = &self.left;
+        if let Some(packet) = &mut self.bytes {
+            switch.pass(std::slice::from_mut(packet), |_| !left.is_empty());
+            return;
+        }
+        for burst in received.chunks(BURST) {
+            let mut packets: Vec<Bytes> = burst.iter().map(|&number| self.packet(number)).collect();
+            switch.pass(&mut packets, |at| left.contains(burst[at]));
+        }
+    }
+
+    /// One of the packets, with the mark that it carries.
+    fn packet(&self, number: u32) -> Bytes {
+        let mut packet = Bytes::new(frame(&self.key, 60));
+        let MarkedRun { bit, run } = self.entered;
+        let mut end = self.first;
+        let hierarchy = run.by_hierarchy().find_map(|(hierarchy, packets)| {
+            end += packets;
+            (number < end).then_some(hierarchy)
+        });
+        if let Some(hierarchy) = hierarchy {
+            PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, Mark { bit, hierarchy });
+        }
+        packet
+    }
+
+    /// Whether they are where they leave the network.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.at + 1 == self.way.segments()
+    }
+
+    /// They have passed a segment.
+    fn pass(&mut self, truths: &mut Truths) {
+        truths.passed(self.account, self.way.segment(self.at).to, self.left.count());
+        self.at += 1;
+        self.has_waited = false;
+    }
+
+    /// They leave the network.
+    pub(super) fn deliver(&self, truths: &mut Truths) {
+        let packets = self.left.count();
+        truths.passed(self.account, self.way.segment(self.at).to, packets);
+        if let Some(flow) = truths.flow(self.account) {
+            flow.delivered += packets;
+        }
+    }
+}
+
+/// What lies between the edges.
+#[derive(Debug)]
+pub(super) struct Fabric {
+    links: Vec<Link>,
+    /// By number of the link and the end from which it carries.
+    transmitters: Vec<[Transmitter; 2]>,
+    /// By switch; none where it is an edge, or no switch of ours.
+    transits: Vec<Option<Box<Transit>>>,
+}
+
+impl Fabric {
+    /// `clocks` are those of the inner switches that are software, in order.
+    pub(super) fn new(topology: &Topology, clocks: &[SwitchClock]) -> Self {
+        let links = topology.links().to_vec();
+        let mut transits: Vec<Option<Box<Transit>>> = Vec::new();
+        transits.resize_with(topology.switches(), || None);
+        for (at, &clock) in topology.transits().zip(clocks) {
+            transits[at] = Some(Box::new(Transit::new(clock)));
+        }
+        Self { transmitters: vec![Default::default(); links.len()], links, transits }
+    }
+
+    /// Lets a software switch do what is due. Gives when it has something to do next.
+    pub(super) fn run_until(&mut self, switch: usize, now_ns: u64) -> Option<u64> {
+        let transit = self.transits[switch].as_mut()?;
+        transit.run_until(now_ns);
+        Some(transit.due_ns)
+    }
+
+    /// The totals of an inner switch that is software.
+    pub(super) fn counters(&self, switch: usize) -> Option<&Counters> {
+        self.transits.get(switch)?.as_ref().map(|transit| transit.counters())
+    }
+
+    /// Gives the links the qualities that `topology`, the same otherwise, has now.
+    pub(super) fn set_links(&mut self, topology: &Topology) {
+        self.links = topology.links().to_vec();
+    }
+
+    /// Lets a load that is at `at_ns` where it is pass the network, as far as nothing that happens
+    /// after `now_ns` can matter to it. Adds what is left of it to `onward`, and when to go on
+    /// with it: what has arrived at the egress edge, and what comes to a link where others may
+    /// be before it, or to a switch that has something to do before.
+    pub(super) fn pass(
+        &mut self,
+        load: Load,
+        (at_ns, now_ns): (u64, u64),
+        truths: &mut Truths,
+        onward: &mut Vec<(u64, Load)>,
+    ) {
+        let mut under_way = vec![(at_ns, load)];
+        while let Some((mut at_ns, mut load)) = under_way.pop() {
+            loop {
+                let link = (load.at % 2 == 1).then(|| load.way.hops()[load.at / 2].link);
+                if let Some(link) = link {
+                    let Link { quality, ends } = &self.links[link];
+                    if quality.rate_pps > 0.0 && !load.has_waited {
+                        if at_ns > now_ns {
+                            onward.push((at_ns, load));
+                        } else {
+                            let from = load.way.switch(load.at / 2);
+                            let transmitter =
+                                &mut self.transmitters[link][usize::from(ends[0] != from)];
+                            under_way.extend(load.wait(truths, transmitter, quality, at_ns));
+                        }
+                        break;
+                    }
+                    load.lose_on_link(truths, link, quality);
+                }
+                match &mut self.transits[load.way.switch(load.at / 2)] {
+                    Some(switch) if link.is_none() => {
+                        if at_ns > now_ns && at_ns >= switch.due_ns {
+                            onward.push((at_ns, load));
+                            break;
+                        }
+                        load.pass_inside(truths, switch);
+                    }
+                    _ => load.lose_victims(truths),
+                }
+                if load.left.is_empty() {
+                    break;
+                }
+                if load.has_arrived() {
+                    onward.push((at_ns, load));
+                    break;
+                }
+                if let Some(link) = link {
+                    let quality = &self.links[link].quality;
+                    if let Some(mut copies) = load.copies(truths, link, quality) {
+                        let at_ns = at_ns + copies.delay_ns(link, quality);
+                        copies.pass(truths);
+                        under_way.push((at_ns, copies));
+                    }
+                    at_ns += load.delay_ns(link, quality);
+                }
+                load.pass(truths);
+            }
+        }
+    }
+}
