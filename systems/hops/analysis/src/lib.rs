@@ -1,0 +1,248 @@
+//! What the controller makes of `hops`: every flow's packets at every node, in a report, a table of the
+//! archive, metrics and an alert.
+//!
+//! Beside [`calumma_hops`], which has the switch's part, this is all that the example consists of.
+
+use std::sync::Arc;
+
+use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules};
+use calumma_analysis::metrics::{ReportMetrics, counters};
+use calumma_analysis::table::{
+    OfFlow, Row, Table, TableOf, dport, dst, epoch, proto, sport, src, start, text, u64,
+};
+use calumma_analysis::{
+    Analysis, AnyAnalysis, Collected, Deployment, Findings, Flow, Node, NodeSetup, Report, System,
+    SystemReport,
+};
+use calumma_hops::frames::{Counts, OFFER, Setup};
+use calumma_wire::{Offer, Role, Side, SideKind};
+use prometheus::{IntCounterVec, Registry};
+use serde::{Deserialize, Serialize};
+
+/// The system in the controller's list.
+#[derive(Clone, Copy, Debug)]
+pub struct Hops;
+
+/// The section `[hops]` of the controller's file.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Parameters {
+    /// Flows that a node counts one by one in a window.
+    flows: u16,
+    /// Epochs of a window.
+    window: u16,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self { flows: 1024, window: 1 }
+    }
+}
+
+impl System for Hops {
+    fn name(&self) -> &'static str {
+        Found::SYSTEM
+    }
+
+    fn offer(&self) -> Offer {
+        OFFER
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Edge, Role::Transit]
+    }
+
+    fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {
+        let Parameters { flows, window } = deployment.parameters()?;
+        if flows == 0 || window == 0 {
+            return Err("flows and window are at least 1".to_owned());
+        }
+        Ok(Some(Box::new(Counting { setup: Setup { flows, window } })))
+    }
+
+    fn tables(&self) -> &'static [&'static dyn Table] {
+        static TABLES: [&dyn Table; 1] = [&COUNTS];
+        &TABLES
+    }
+
+    fn read(&self, line: &str) -> Option<Arc<dyn Report>> {
+        SystemReport::<Found>::read(line)
+    }
+
+    fn metrics(
+        &self,
+        registry: &Registry,
+        _nodes: &[String],
+    ) -> prometheus::Result<Box<dyn ReportMetrics>> {
+        let help = "Packets that a node has counted.";
+        let packets = counters(registry, "hops_packets_total", help, &["node", "side"])?;
+        Ok(Box::new(Metrics { packets }))
+    }
+
+    fn alert_rules(&self, _limits: &AlertLimits, nodes: &[String]) -> Box<dyn Rules> {
+        Box::new(TableIsFull(nodes.to_vec()))
+    }
+}
+
+/// A flow's packets at a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// The node.
+    pub node: String,
+    /// Its side: `ingress`, `transit` or `egress`.
+    pub side: String,
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Packets of the flow that were counted.
+    pub packets: u64,
+    /// Packets that the flow had at most: as many as were counted, unless the table was full.
+    pub at_most: u64,
+}
+
+/// What a node counted on a side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeTotal {
+    /// The node.
+    pub node: String,
+    /// Its side.
+    pub side: String,
+    /// All packets.
+    pub packets: u64,
+    /// Those that found no place in its table.
+    pub others: u64,
+}
+
+/// What was found in a window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// What each node counted.
+    pub nodes: Vec<NodeTotal>,
+    /// Every flow at every node.
+    pub counts: Vec<Count>,
+}
+
+impl Findings for Found {
+    const SYSTEM: &'static str = "hops";
+}
+
+/// The analysis: there is next to none.
+#[derive(Debug)]
+struct Counting {
+    setup: Setup,
+}
+
+impl Analysis for Counting {
+    type Side = (u64, Counts);
+    type Report = SystemReport<Found>;
+
+    fn window(&self) -> u64 {
+        self.setup.window.into()
+    }
+
+    fn setup(&self, _node: &Node, _version: u8) -> NodeSetup {
+        NodeSetup { setup: self.setup.encode(), plan: Vec::new() }
+    }
+
+    fn decode(&self, _node: &Node, _version: u8, side: Side) -> Result<Self::Side, String> {
+        let counts = Counts::decode(&side.body).map_err(|error| error.to_string())?;
+        let of_flows = counts.flows.iter().try_fold(0_u64, |sum, (_, n)| sum.checked_add(*n));
+        if of_flows.and_then(|sum| sum.checked_add(counts.others)) != Some(side.packets) {
+            return Err(format!("its flows have other than {} packets together", side.packets));
+        }
+        Ok((side.packets, counts))
+    }
+
+    fn analyse(&mut self, epoch: Collected<Self::Side>) -> SystemReport<Found> {
+        let mut found = Found { nodes: Vec::new(), counts: Vec::new() };
+        for delivery in &epoch.nodes {
+            for (side, (packets, Counts { flows, others })) in delivery.came() {
+                let (node, side) = (delivery.node.name.clone(), SideKind::name(side).to_owned());
+                found.counts.extend(flows.iter().map(|(key, packets)| Count {
+                    node: node.clone(),
+                    side: side.clone(),
+                    flow: Flow::from(key),
+                    packets: *packets,
+                    at_most: packets + others,
+                }));
+                found.nodes.push(NodeTotal { node, side, packets: *packets, others: *others });
+            }
+        }
+        SystemReport::new(&epoch, found)
+    }
+}
+
+impl OfFlow for Count {
+    fn flow(&self) -> &Flow {
+        &self.flow
+    }
+}
+
+static COUNTS: TableOf<SystemReport<Found>, Count> = TableOf {
+    name: "hops_counts",
+    help: "a flow at a node in a window",
+    columns: &[
+        epoch(),
+        start(),
+        text("node", "name of the node", |row| Some(row.node.into())),
+        text("side", "ingress, transit or egress", |row| Some((&*row.item.side).into())),
+        src(),
+        dst(),
+        sport(),
+        dport(),
+        proto(),
+        u64("packets", "packets counted", |row| Some(row.item.packets)),
+        u64("at_most", "packets that there were at most", |row| Some(row.item.at_most)),
+    ],
+    rows: |report, rows| {
+        rows.extend(report.findings.counts.iter().map(|item| Row {
+            head: report.head,
+            node: &item.node,
+            item,
+        }));
+    },
+};
+
+#[derive(Debug)]
+struct Metrics {
+    packets: IntCounterVec,
+}
+
+impl ReportMetrics for Metrics {
+    fn record(&self, report: &dyn Report) {
+        let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
+        for NodeTotal { node, side, packets, .. } in &report.findings.nodes {
+            self.packets.with_label_values(&[node, side]).inc_by(*packets);
+        }
+    }
+}
+
+/// Warns of nodes, which it lists, that saw more flows than their tables hold.
+#[derive(Debug)]
+struct TableIsFull(Vec<String>);
+
+impl Rules for TableIsFull {
+    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+        let nodes = &report.as_type::<SystemReport<Found>>()?.findings.nodes;
+        let fact = |node: &String| {
+            let others = nodes.iter().filter(|total| total.node == *node).map(|total| total.others);
+            let reading = match others.max() {
+                None => Reading::Unknown,
+                Some(0) => Reading::Good,
+                Some(_) => Reading::Bad,
+            };
+            Fact { alert: "hops-table-full", node: Some(node.clone()), reading }
+        };
+        Some(self.0.iter().map(fact).collect())
+    }
+
+    fn text(&self, fact: &Fact, _report: &dyn Report, over: bool) -> String {
+        let node = fact.node.as_deref().unwrap_or_default();
+        let now = if over { "again holds all flows" } else { "holds fewer flows than there are" };
+        format!("the table of {node} {now}")
+    }
+
+    fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
+        Details::default()
+    }
+}
