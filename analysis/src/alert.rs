@@ -23,7 +23,8 @@ pub enum Reading {
 /// Limits that the operator sets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AlertLimits {
-    /// Share of an epoch's packets lost above which losses are bad; below half of it they are good.
+    /// Share of an epoch's packets lost above which losses are bad; below half of it they are
+    /// good.
     pub loss_share: f64,
 }
 
@@ -61,8 +62,8 @@ pub struct Fact {
 
 /// What a system's reports are watched for.
 pub trait Rules: Debug + Send {
-    /// Every thing watched, always the same ones in the same order; `None` where the report is another
-    /// system's.
+    /// Every thing watched, always the same ones in the same order; `None` where the report is
+    /// another system's.
     fn read(&self, report: &dyn Report) -> Option<Vec<Fact>>;
 
     /// What is said of a fact of `report` in words; `over` where its alert ends.

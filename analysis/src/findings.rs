@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::report::{EpochHead, Report};
 use crate::run::Collected;
 
-/// What a system says of an epoch beside which one it is and what is missing: an object of JSON whose
-/// fields have other names than those of [`SystemReport`].
+/// What a system says of an epoch beside which one it is and what is missing: an object of JSON
+/// whose fields have other names than those of [`SystemReport`].
 pub trait Findings: Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Name of the system.
     const SYSTEM: &'static str;

@@ -1,9 +1,9 @@
 //! What the controller and the systems it analyses for have in common.
 //!
-//! A *system* is a way of measuring: ChameleMon is one. The controller collects epochs, keeps sockets
-//! and files, and knows of a system only its [`System`] object: archive tables, metrics and alert rules
-//! that read its [`Report`]s. Reports, and what is made of them, are typed inside a system's own
-//! folder and erased here, once an epoch.
+//! A *system* is a way of measuring: ChameleMon is one. The controller collects epochs, keeps
+//! sockets and files, and knows of a system only its [`System`] object: archive tables, metrics and
+//! alert rules that read its [`Report`]s. Reports, and what is made of them, are typed inside a
+//! system's own folder and erased here, once an epoch.
 //!
 //! * [`run`]: how the controller runs a system's analysis;
 //! * [`report`]: an epoch's report, as far as all systems agree on it;

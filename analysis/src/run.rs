@@ -1,5 +1,5 @@
-//! How the controller runs a system: what it tells the system's nodes, how it reads what they deliver,
-//! and what it makes of a collected epoch.
+//! How the controller runs a system: what it tells the system's nodes, how it reads what they
+//! deliver, and what it makes of a collected epoch.
 //!
 //! A system implements the typed [`Analysis`]; the controller holds it as an [`AnyAnalysis`], which
 //! every one of them is. Each runs on a thread of its own and sees the frames of no other system.
@@ -108,7 +108,8 @@ impl<S> Delivery<S> {
 /// An epoch, as far as it came. Of a system that sums over windows, a window.
 #[derive(Debug)]
 pub struct Collected<S> {
-    /// Which one; a window's number is that of its first epoch, and its length that of all its epochs.
+    /// Which one; a window's number is that of its first epoch, and its length that of all its
+    /// epochs.
     pub head: EpochHead,
     /// Every node that the system runs on, in the order of [`Deployment::nodes`], whether anything
     /// came from it or not.
@@ -151,8 +152,8 @@ pub trait Analysis: Debug + Send + 'static {
     /// What can't be read: the node is then sent away with these words.
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Self::Side, String>;
 
-    /// Reports an epoch. They come in order, each once, and all of them from the first that anything
-    /// was heard of.
+    /// Reports an epoch. They come in order, each once, and all of them from the first that
+    /// anything was heard of.
     fn analyse(&mut self, epoch: Collected<Self::Side>) -> Self::Report;
 }
 

@@ -23,8 +23,8 @@ pub trait System: Debug + Sync {
     /// The roles of the nodes that it runs on.
     fn roles(&self) -> &'static [Role];
 
-    /// Starts its analysis. `None` for ChameleMon alone: the controller reconfigures nodes by what it
-    /// finds, and so runs that itself.
+    /// Starts its analysis. `None` for ChameleMon alone: the controller reconfigures nodes by what
+    /// it finds, and so runs that itself.
     ///
     /// # Errors
     /// What is wrong with its section of the controller's file.

@@ -79,8 +79,8 @@ impl Journal {
     }
 }
 
-/// Reports that no whole file of the archive in `dir` holds yet, oldest first. The controller may be
-/// writing meanwhile.
+/// Reports that no whole file of the archive in `dir` holds yet, oldest first. The controller may
+/// be writing meanwhile.
 ///
 /// Read this first and then pass over a system's files whose name is not below that of the first of
 /// its reports here: they hold the same rows.

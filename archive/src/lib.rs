@@ -12,9 +12,9 @@
 //! had not rolled is in the journal: the next start writes it out under the same name, and a reader
 //! may take it from there (`calumma-query` does), so nothing is lost or found twice.
 //!
-//! Each system has tables of its own, and so files that are rolled and named for themselves. No threads
-//! here and no waiting but for the disk. It is no database: rows are written once, in the order of a
-//! system's epochs.
+//! Each system has tables of its own, and so files that are rolled and named for themselves. No
+//! threads here and no waiting but for the disk. It is no database: rows are written once, in the
+//! order of a system's epochs.
 
 mod journal;
 mod names;
@@ -104,8 +104,8 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Opens the archive for reports of `systems`, and brings what an earlier controller left in its
-    /// journal into files.
+    /// Opens the archive for reports of `systems`, and brings what an earlier controller left in
+    /// its journal into files.
     ///
     /// # Errors
     /// When the folder can't be used, or another controller uses it.
@@ -185,8 +185,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Forgets the files under way, whose rows the disk would refuse again, so that later ones have a
-    /// chance.
+    /// Forgets the files under way, whose rows the disk would refuse again, so that later ones have
+    /// a chance.
     fn discard(&mut self, problem: anyhow::Error) -> anyhow::Result<()> {
         let epochs: u64 = self.rolls.iter_mut().filter_map(Option::take).map(|r| r.epochs()).sum();
         let removed = retention::remove_parts(&self.section.dir, self.systems);

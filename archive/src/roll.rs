@@ -1,4 +1,5 @@
-//! A system's files that are being written: one of each table that has rows, all under the same name.
+//! A system's files that are being written: one of each table that has rows, all under the same
+//! name.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -140,8 +140,8 @@ fn plan(network: &Network) -> Case<'_> {
     })
 }
 
-/// From the bytes of the last side of an epoch, all others being in, to the losses, the plan and the
-/// messages to all edges.
+/// From the bytes of the last side of an epoch, all others being in, to the losses, the plan and
+/// the messages to all edges.
 fn response(network: &Network) -> Case<'_> {
     let decoder = analyser(network).decoder().clone();
     let last = network.len() - 1;

@@ -25,7 +25,8 @@ use tokio::net::TcpStream;
 
 use crate::network::{HASH_KEY, Keys, Network};
 
-/// Bytes before the epoch's number in the frames that have one: length, magic, version, kind, system.
+/// Bytes before the epoch's number in the frames that have one: length, magic, version, kind,
+/// system.
 const EPOCH_AT: usize = 9;
 
 /// Epochs at either end that are not counted: edges join and leave there.

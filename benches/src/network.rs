@@ -184,8 +184,8 @@ impl Network {
     }
 }
 
-/// How many of `flows` flows may be large so that `room` of them are heavy-hitter candidates: a small
-/// flow is one as well where it shares its counter with a large one in every array.
+/// How many of `flows` flows may be large so that `room` of them are heavy-hitter candidates: a
+/// small flow is one as well where it shares its counter with a large one in every array.
 fn large(flows: usize, room: usize, layout: &Layout) -> usize {
     let shared = |large: usize| -> f64 {
         let arrays = layout.classifier.iter();

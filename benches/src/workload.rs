@@ -44,8 +44,8 @@ fn zipf_of(keys: &[FlowKey], packets: usize, exponent: f64, rng: &mut StdRng) ->
     (0..packets).map(|_| draw()).collect()
 }
 
-/// Two epochs of the flows of `keys`, each with `packets` packets drawn from a Zipf distribution; in
-/// the second one flow in ten has another's place in it.
+/// Two epochs of the flows of `keys`, each with `packets` packets drawn from a Zipf distribution;
+/// in the second one flow in ten has another's place in it.
 pub fn zipf_epochs(
     keys: Vec<FlowKey>,
     packets: usize,

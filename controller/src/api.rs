@@ -105,7 +105,8 @@ pub struct EdgeStatus {
     pub clock_offset_ms: Option<f64>,
     /// Most that `clock_offset_ms` is wrong.
     pub clock_error_ms: Option<f64>,
-    /// Time that a message takes to the edge and back, in milliseconds, without what it waits there.
+    /// Time that a message takes to the edge and back, in milliseconds, without what it waits
+    /// there.
     pub path_delay_ms: Option<f64>,
     /// What is wrong with its clock; none where it keeps to the clock guard.
     pub clock_problem: Option<String>,

@@ -48,8 +48,8 @@ pub struct ClockFilter {
 }
 
 impl ClockFilter {
-    /// Takes an exchange in. One that can't have happened, by either clock alone, is ignored: one of
-    /// them was set in between.
+    /// Takes an exchange in. One that can't have happened, by either clock alone, is ignored: one
+    /// of them was set in between.
     pub fn take(&mut self, exchange: Exchange) {
         let Exchange { sent_ns, received_ns, answered_ns, heard_ns } = exchange;
         let (Some(there), Some(held)) =
@@ -84,7 +84,8 @@ impl ClockFilter {
     }
 }
 
-/// The time that messages take to each edge and back; one edge's changes without a look at the others.
+/// The time that messages take to each edge and back; one edge's changes without a look at the
+/// others.
 #[derive(Clone, Debug, Default)]
 pub struct Delays {
     of_edge: HashMap<usize, u64>,

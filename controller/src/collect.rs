@@ -1,11 +1,12 @@
 //! From frames in any order to epochs in order, for one measurement system.
 //!
 //! A pure state machine: frames and the time are passed in, and it says what is to be done next. An
-//! epoch is to be decoded when every side of every expected node is there. It is to be reported when
-//! every node has sealed it as well; or, whatever is missing, when its deadline has passed. From the
-//! first epoch that anything is heard of, every epoch is reported exactly once and in order, whether
-//! anything came of it or not. Which nodes are expected, and what a side holds, is the system's: each
-//! system has a collector of its own, so that what one of them misses is missing in no other.
+//! epoch is to be decoded when every side of every expected node is there. It is to be reported
+//! when every node has sealed it as well; or, whatever is missing, when its deadline has passed.
+//! From the first epoch that anything is heard of, every epoch is reported exactly once and in
+//! order, whether anything came of it or not. Which nodes are expected, and what a side holds, is
+//! the system's: each system has a collector of its own, so that what one of them misses is missing
+//! in no other.
 //!
 //! A system that sums over windows of several epochs has windows collected instead, each under the
 //! number of its first epoch.

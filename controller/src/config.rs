@@ -112,8 +112,8 @@ pub struct EpochSection {
     /// Most that the clocks of two switches differ, in microseconds. Where absent: 1000, or a
     /// twentieth of a shorter epoch.
     pub clock_guard_us: Option<u64>,
-    /// Longest that a packet travels through the network, in microseconds. Where absent: 10,000, or
-    /// a quarter of a shorter epoch.
+    /// Longest that a packet travels through the network, in microseconds. Where absent: 10,000,
+    /// or a quarter of a shorter epoch.
     pub flight_guard_us: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! The central controller: collects what every node measures epoch by epoch, decodes them, and answers
-//! the operator's questions.
+//! The central controller: collects what every node measures epoch by epoch, decodes them, and
+//! answers the operator's questions.
 //!
 //! Five parts, each usable without the next:
 //!
@@ -10,8 +10,8 @@
 //! * [`collect`]: from frames in any order to whole epochs in order, for any measurement system;
 //!   [`chamelemon`]: the same of ChameleMon's frames. Pure; time is passed in;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
-//! * [`server`]: sockets, threads, files and the terminal around them; [`program`] is all of it as the
-//!   program.
+//! * [`server`]: sockets, threads, files and the terminal around them; [`program`] is all of it as
+//!   the program.
 //!
 //! The rule throughout: incomplete is allowed, wrong is not. What is missing, late or undecodable
 //! is carried into the report and never becomes a loss.

@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::output::{Output, SinkStatus};
 
 /// Families of counters that switches are known to have, by the first part of their names. They are
-/// always shown; further systems' counters begin with the system's name. `given_up` is what switches
-/// of the release before count as `discarded`.
+/// always shown; further systems' counters begin with the system's name. `given_up` is what
+/// switches of the release before count as `discarded`.
 const KNOWN_COUNTERS: [&str; 20] = [
     "collection",
     "discarded",

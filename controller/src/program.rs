@@ -1,4 +1,5 @@
-//! The program `calumma-controller`, for a list of systems: see its `--help` and `docs/controller.md`.
+//! The program `calumma-controller`, for a list of systems: see its `--help` and
+//! `docs/controller.md`.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::net::SocketAddr;
@@ -167,7 +168,8 @@ async fn serve(
     running.stop().await
 }
 
-/// systemd, where it started the controller: it wants to know when that is ready, and that it lives.
+/// systemd, where it started the controller: it wants to know when that is ready, and that it
+/// lives.
 struct Supervisor {
     /// How often it wants to hear.
     beat: Option<tokio::time::Interval>,

@@ -1,5 +1,5 @@
-//! An epoch in few numbers: for lists, live views and terminals, which need every epoch but not every
-//! flow. A report of a busy network is a hundred kilobytes; its summary is one.
+//! An epoch in few numbers: for lists, live views and terminals, which need every epoch but not
+//! every flow. A report of a busy network is a hundred kilobytes; its summary is one.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

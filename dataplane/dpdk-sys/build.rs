@@ -78,8 +78,9 @@ fn main() {
     bindings.write_to_file(out.join("bindings.rs")).expect("OUT_DIR can be written to");
 }
 
-/// Where several releases of clang are installed, libclang may be found of one and the compiler, which is asked where its
-/// own headers are, of another; those headers then make no sense to libclang. Names the compiler that belongs to it.
+/// Where several releases of clang are installed, libclang may be found of one and the compiler,
+/// which is asked where its own headers are, of another; those headers then make no sense to
+/// libclang. Names the compiler that belongs to it.
 #[allow(unsafe_code)]
 fn match_clang_to_libclang() {
     let Some((major, _)) = bindgen::clang_version().parsed else { return };

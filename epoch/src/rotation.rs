@@ -58,8 +58,8 @@ impl<I, E> Rotation<I, E> {
         self.ingress.as_mut()
     }
 
-    /// The groups of the next epoch, for packets that enter and for those that leave, from its arming
-    /// until its flip.
+    /// The groups of the next epoch, for packets that enter and for those that leave, from its
+    /// arming until its flip.
     #[inline]
     pub fn armed(&mut self) -> Option<(&mut I, &mut E)> {
         let (epoch, ingress) = self.armed.as_mut()?;
@@ -133,8 +133,8 @@ impl<I, E> Rotation<I, E> {
         }
     }
 
-    /// Forgets the packets of an epoch that is not measured: it is being taken in time, so they were not
-    /// late.
+    /// Forgets the packets of an epoch that is not measured: it is being taken in time, so they
+    /// were not late.
     pub fn none_late(&mut self, epoch: u64) {
         match &mut self.egress[timestamp_bit(epoch)] {
             Slot::Closed { epoch: closed, late } if *closed == epoch => *late = 0,
@@ -168,7 +168,8 @@ mod tests {
         assert_eq!((closed, unfinished), (Some((5, 3)), None));
     }
 
-    /// What comes before the first epochs are armed has the bits of the two before them, and may be theirs.
+    /// What comes before the first epochs are armed has the bits of the two before them, and may be
+    /// theirs.
     #[test]
     fn packets_too_early_for_the_first_two_epochs_are_told_of_the_two_before() {
         for first in [10, 11] {

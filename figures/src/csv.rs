@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::chart::{Chart, Kind};
 
-/// Lines of chart, series, x, y and from where to where y may lie where that is known, under a heading;
-/// x is a category's name in charts of bars.
+/// Lines of chart, series, x, y and from where to where y may lie where that is known, under a
+/// heading; x is a category's name in charts of bars.
 pub(crate) fn table(charts: &[Chart]) -> String {
     let mut text = String::from("chart,series,x,y,from,to\n");
     for chart in charts {

@@ -1,5 +1,5 @@
-//! Figures: drawings of what was measured, with the numbers behind them, and one page that sets each
-//! beside the claim of the paper it comes from.
+//! Figures: drawings of what was measured, with the numbers behind them, and one page that sets
+//! each beside the claim of the paper it comes from.
 //!
 //! Nothing is measured here. A crate that measures keeps a table of [`Figure`]s and hands it to
 //! [`produce`]; several programs may write into one directory, and the page lists what all of them
@@ -112,8 +112,8 @@ pub struct Section<'a> {
     pub drawn: &'a Drawn,
 }
 
-/// Puts a figure into the directory `out`: its drawing, its numbers, and a section of the page, which
-/// has `words` on top.
+/// Puts a figure into the directory `out`: its drawing, its numbers, and a section of the page,
+/// which has `words` on top.
 ///
 /// # Errors
 /// When a file can't be written.

@@ -204,8 +204,8 @@ fn span(axis: &Axis, values: impl Iterator<Item = f64>, from_zero: bool) -> Rang
     }
 }
 
-/// A number as axes show it: short, without a tail of zeros, and with enough digits for neighbouring
-/// labels to differ.
+/// A number as axes show it: short, without a tail of zeros, and with enough digits for
+/// neighbouring labels to differ.
 fn number(value: &f64) -> String {
     let magnitude = value.abs();
     let scaled = |unit: f64, suffix: &str| format!("{}{suffix}", short(value / unit));

@@ -5,11 +5,12 @@ use calumma_sketch::{BURST, Key};
 use crate::carrier::Mark;
 use crate::mark::Hierarchy;
 
-/// The measurable packets of a burst, at most [`BURST`], in their order: key, place and mark of each.
+/// The measurable packets of a burst, at most [`BURST`], in their order: key, place and mark of
+/// each.
 ///
 /// At the ingress side all packets are stamped with one [bit](Self::bit); each one's hierarchy is a
-/// system's to give. Elsewhere bit and hierarchy are what a packet carries; one without a valid mark is
-/// [not marked](Self::is_marked) and to be recorded by nobody.
+/// system's to give. Elsewhere bit and hierarchy are what a packet carries; one without a valid
+/// mark is [not marked](Self::is_marked) and to be recorded by nobody.
 #[derive(Clone, Debug)]
 pub struct Flows<K> {
     keys: [K; BURST],

@@ -2,9 +2,9 @@
 //!
 //! A burst of [packets](packet) is [parsed](parse) once into its [`Flows`]; every system that is on
 //! then walks the whole burst ([`LcoreSystem`]): what enters the network, passes from fabric to
-//! fabric, leaves it. The [carrier] writes the [`Mark`] that travels with a packet and reads it again.
-//! A [`Worker`] is one lcore's share of all this. Its [`Measurement`] moves the systems' groups through the epochs; finished
-//! ones are merged over the lcores by a [`LcoreMerger`].
+//! fabric, leaves it. The [carrier] writes the [`Mark`] that travels with a packet and reads it
+//! again. A [`Worker`] is one lcore's share of all this. Its [`Measurement`] moves the systems'
+//! groups through the epochs; finished ones are merged over the lcores by a [`LcoreMerger`].
 //!
 //! A switch, the simulator and the replay of captures drive the very same code. Not here: what a
 //! system records (`systems/`), and how packets are received, forwarded and sent (`dataplane/`).

@@ -1,7 +1,8 @@
 //! The class that a packet's flow had when the packet entered the network.
 
 /// The class of a packet's flow at the moment it enters the network; two bits of the
-/// [mark](crate::Mark). ChameleMon paper, section 3.2; 0 in packets of a network that does not run it.
+/// [mark](crate::Mark). ChameleMon paper, section 3.2; 0 in packets of a network that does not run
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Hierarchy {

@@ -1,9 +1,9 @@
 //! One lcore's measurement as it goes through the epochs.
 //!
-//! A [`Measurement`] owns the systems' halves on its lcore, and through them their records; nothing is shared with
-//! other lcores. Empty records and new plans come in through an inbox, finished records go out
-//! through an outbox; both are bounded channels that are touched only when an event is due, and never
-//! waited for. A packet pays one comparison a burst ([`Measurement::tick`]).
+//! A [`Measurement`] owns the systems' halves on its lcore, and through them their records; nothing
+//! is shared with other lcores. Empty records and new plans come in through an inbox, finished
+//! records go out through an outbox; both are bounded channels that are touched only when an event
+//! is due, and never waited for. A packet pays one comparison a burst ([`Measurement::tick`]).
 //!
 //! Time is whatever the caller passes in: the system clock on a switch, a capture's timestamps in a
 //! replay.
@@ -175,11 +175,11 @@ pub struct Measurement {
 pub enum Moment {
     /// Nothing.
     Ordinary,
-    /// Nothing, at an instant that was set before, as a flip's is: the control to compare flips with. Long
-    /// interruptions are more likely to meet such an instant than any given burst.
+    /// Nothing, at an instant that was set before, as a flip's is: the control to compare flips
+    /// with. Long interruptions are more likely to meet such an instant than any given burst.
     Instant,
-    /// Nothing, but a millisecond of the lcore's clock was over: the clock is read, and what the control
-    /// thread asks for is done.
+    /// Nothing, but a millisecond of the lcore's clock was over: the clock is read, and what the
+    /// control thread asks for is done.
     Millisecond,
     /// An epoch was armed, or taken.
     ArmOrTake,
@@ -239,9 +239,9 @@ impl Measurement {
     }
 
     /// Does what is due at `now_ns` (nanoseconds since the Unix epoch; must not run backwards).
-    /// `drained` says that the receive queues were found empty since the last call: an epoch is taken
-    /// only then, so that packets which arrived in time are recorded in time. Gives what happened to
-    /// the epochs.
+    /// `drained` says that the receive queues were found empty since the last call: an epoch is
+    /// taken only then, so that packets which arrived in time are recorded in time. Gives what
+    /// happened to the epochs.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool, counters: &Counters) -> Moment {
         if self.warming.is_some() {

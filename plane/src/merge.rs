@@ -1,5 +1,5 @@
-//! Between the lcores' measurements and the controller: takes what the lcores finish, merges it into
-//! one switch's records, and hands cleared ones back.
+//! Between the lcores' measurements and the controller: takes what the lcores finish, merges it
+//! into one switch's records, and hands cleared ones back.
 //!
 //! No I/O and no clock: the control thread drives it on a switch, a replay drives it in virtual
 //! time.
@@ -18,7 +18,8 @@ use crate::system::{AnyRecord, Groups, SwitchSystem};
 /// Pairs of records each lcore has of a system: two in use, one on its way, one to spare.
 const GROUPS: usize = 4;
 
-/// Messages a mailbox holds each way: all systems' records and a few epochs' worth of everything else.
+/// Messages a mailbox holds each way: all systems' records and a few epochs' worth of everything
+/// else.
 const MAILBOX: usize = 16 * MOST_SYSTEMS;
 
 /// Epochs after which one that an lcore did not finish is discarded.
@@ -54,8 +55,8 @@ pub enum Part {
     },
 }
 
-/// Packets that lcores have recorded and handed over, but that no frame contains: another lcore did not
-/// finish the epoch, or the session ended.
+/// Packets that lcores have recorded and handed over, but that no frame contains: another lcore did
+/// not finish the epoch, or the session ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
     /// Packets that entered.
@@ -203,9 +204,9 @@ impl LcoreMerger {
         (merger, mailboxes)
     }
 
-    /// Begins a session on all lcores, from `first_epoch` on and for packets told apart by `keys`: hands
-    /// out the systems' halves and empty records. The systems are numbered from 0 on in their order. An
-    /// earlier session ends.
+    /// Begins a session on all lcores, from `first_epoch` on and for packets told apart by `keys`:
+    /// hands out the systems' halves and empty records. The systems are numbered from 0 on in
+    /// their order. An earlier session ends.
     pub fn begin(
         &mut self,
         clock: EpochClock,
@@ -226,8 +227,8 @@ impl LcoreMerger {
         systems.into_iter().for_each(|of| drop(self.add(first_epoch, of)));
     }
 
-    /// Lets a system join the session and measure from `first_epoch` on; gives its number. It must be one
-    /// for the session's keys.
+    /// Lets a system join the session and measure from `first_epoch` on; gives its number. It must
+    /// be one for the session's keys.
     ///
     /// # Errors
     /// Where there are as many systems as there may be.
@@ -242,7 +243,8 @@ impl LcoreMerger {
             .map(|_| groups.copy())
             .map(|Groups { ingress, by_bit }| (ingress, by_bit))
             .unzip();
-        // Emptied, which also writes to each once, so that no lcore pays for the first touch of a page.
+        // Emptied, which also writes to each once, so that no lcore pays for the first touch of a
+        // page.
         free_ingress.iter_mut().chain(&mut free_by_bit).for_each(|record| record.clear());
         for lcore in &mut self.lcores {
             lcore.pairs.insert(system, 0);
@@ -255,8 +257,8 @@ impl LcoreMerger {
         Ok(system)
     }
 
-    /// Lets a system leave the session: it measures no epoch from `end` on. What it has measured before
-    /// still comes.
+    /// Lets a system leave the session: it measures no epoch from `end` on. What it has measured
+    /// before still comes.
     pub fn remove(&mut self, system: usize, end: u64) {
         self.lcores.iter_mut().for_each(|lcore| lcore.send(ToLcore::Remove { system, end }));
     }
@@ -293,8 +295,8 @@ impl LcoreMerger {
         Ok(())
     }
 
-    /// Takes what the lcores have finished since the last call, and gives what is now finished on all
-    /// of them.
+    /// Takes what the lcores have finished since the last call, and gives what is now finished on
+    /// all of them.
     pub fn poll(&mut self) -> Vec<Part> {
         // What came last time may have been of a system that left with it.
         let lcores = &mut self.lcores;

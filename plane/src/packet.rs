@@ -23,7 +23,8 @@ pub trait Packet {
         false
     }
 
-    /// Takes `len` bytes off the packet's start. Gives whether it had as many; else nothing changes.
+    /// Takes `len` bytes off the packet's start. Gives whether it had as many; else nothing
+    /// changes.
     #[inline]
     fn adj(&mut self, _len: usize) -> bool {
         false

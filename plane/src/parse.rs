@@ -151,8 +151,8 @@ const SCTP: u8 = 132;
 /// Reads a packet. `bytes` are those at hand, from the Ethernet header on; `wire_len` is how long
 /// the packet was on the wire (a capture may have cut it), at least `bytes.len()`.
 ///
-/// Touches the first cache line only, unless there are IPv4 options or it is IPv6. Always inlined: the
-/// result is as long as an IPv6 key, and would go through memory.
+/// Touches the first cache line only, unless there are IPv4 options or it is IPv6. Always inlined:
+/// the result is as long as an IPv6 key, and would go through memory.
 #[inline(always)]
 pub fn parse(bytes: &[u8], wire_len: usize) -> Parsed {
     match plain(bytes, wire_len) {
@@ -161,9 +161,9 @@ pub fn parse(bytes: &[u8], wire_len: usize) -> Parsed {
     }
 }
 
-/// The flow of an untagged packet of TCP or UDP over IPv4 without options that is no later fragment, and
-/// where its IP header begins: what most packets are, told by few comparisons. `None` for any other, which
-/// [`header_by_header`] reads.
+/// The flow of an untagged packet of TCP or UDP over IPv4 without options that is no later
+/// fragment, and where its IP header begins: what most packets are, told by few comparisons. `None`
+/// for any other, which [`header_by_header`] reads.
 #[inline(always)]
 pub(crate) fn plain(bytes: &[u8], wire_len: usize) -> Option<(FlowKey, usize)> {
     let head = bytes.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;

@@ -1,4 +1,5 @@
-//! Runs: packets of one flow back to back. What a simulation sends where it can't afford every packet.
+//! Runs: packets of one flow back to back. What a simulation sends where it can't afford every
+//! packet.
 
 use crate::mark::Hierarchy;
 

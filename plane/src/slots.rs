@@ -34,8 +34,8 @@ impl<I: Record, E: Record> Spare<I, E> {
     }
 }
 
-/// The records of one system: `I` for packets that enter the network, `E` for those that are recorded by
-/// the timestamp bit they carry.
+/// The records of one system: `I` for packets that enter the network, `E` for those that are
+/// recorded by the timestamp bit they carry.
 #[derive(Debug)]
 pub struct Slots<I: Record, E: Record<Plan = I::Plan>> {
     rotation: Rotation<Box<Recorded<I>>, Box<Recorded<E>>>,
@@ -80,7 +80,8 @@ pub trait AnySlots {
     /// Takes empty records, to arm an epoch with.
     fn supply(&mut self, groups: Groups);
 
-    /// Lets `plan` hold from `epoch` on, if it is one of this system and comes before the epoch is armed.
+    /// Lets `plan` hold from `epoch` on, if it is one of this system and comes before the epoch is
+    /// armed.
     fn reconfigure(&mut self, epoch: u64, plan: Box<dyn Any + Send>);
 
     /// Arms `epoch`. Gives the epoch that used its timestamp bit before, and how many of that one's
@@ -96,8 +97,8 @@ pub trait AnySlots {
     /// Whether [`flipped`](Self::flipped) would give one.
     fn has_flipped(&self) -> bool;
 
-    /// Ends the recording by the bit of `epoch`; `stall_ns` is by how much this came too late, 0 where
-    /// it came in time. Gives what is finished by this, and the epoch that names it.
+    /// Ends the recording by the bit of `epoch`; `stall_ns` is by how much this came too late, 0
+    /// where it came in time. Gives what is finished by this, and the epoch that names it.
     fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<(u64, Box<dyn AnyRecord>)>;
 
     /// Closes the slot of `epoch`'s timestamp bit for good. Gives what [`arm`](Self::arm) gives.

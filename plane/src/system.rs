@@ -1,11 +1,11 @@
 //! What a measurement system does on a switch, and the records it keeps.
 //!
 //! A [`System`] is an entry of a static list: what a switch offers to the controller, and how a
-//! session of it begins. From then on it has two halves. A [`LcoreSystem`] lives on an lcore, in the
-//! packet path: it records bursts and owns what it records into. A [`SwitchSystem`] lives on the
-//! control thread: it makes the lcores' halves and their empty records, checks plans, and makes frames
-//! of what was recorded. Records travel between the two as [`AnyRecord`]s, so that whoever moves,
-//! merges and clears them need not know the system.
+//! session of it begins. From then on it has two halves. A [`LcoreSystem`] lives on an lcore, in
+//! the packet path: it records bursts and owns what it records into. A [`SwitchSystem`] lives on
+//! the control thread: it makes the lcores' halves and their empty records, checks plans, and makes
+//! frames of what was recorded. Records travel between the two as [`AnyRecord`]s, so that whoever
+//! moves, merges and clears them need not know the system.
 //!
 //! Not here: what the controller makes of the frames (`analysis`).
 
@@ -46,15 +46,16 @@ pub trait Record: Debug + Send + 'static {
         0
     }
 
-    /// Readies cache line number `line`, if there are so many, for being written to. Changes nothing.
+    /// Readies cache line number `line`, if there are so many, for being written to. Changes
+    /// nothing.
     fn make_ready(&mut self, _line: usize) {}
 }
 
 /// A system's record and what is known of any system's.
 ///
-/// An lcore reads it for every packet and writes to it with every burst, while another lcore does so with
-/// the record that the allocator put beside it: they share no cache line, nor a pair of lines, which CPUs
-/// fetch together.
+/// An lcore reads it for every packet and writes to it with every burst, while another lcore does
+/// so with the record that the allocator put beside it: they share no cache line, nor a pair of
+/// lines, which CPUs fetch together.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(align(128))]
 pub struct Recorded<R> {
@@ -62,9 +63,10 @@ pub struct Recorded<R> {
     pub group: R,
     /// Packets recorded.
     pub packets: u64,
-    /// By how much the event that ended this side of the epoch came too late, in nanoseconds; 0 where
-    /// it came in time. Ingress: the flip, where it exceeds the guard for packets in flight. Others:
-    /// the taking, where packets of the next epoch with the same timestamp bit may have come already.
+    /// By how much the event that ended this side of the epoch came too late, in nanoseconds; 0
+    /// where it came in time. Ingress: the flip, where it exceeds the guard for packets in
+    /// flight. Others: the taking, where packets of the next epoch with the same timestamp bit
+    /// may have come already.
     pub stall_ns: u64,
 }
 
@@ -154,8 +156,8 @@ impl<R: Record + Clone> AnyRecord for Recorded<R> {
 pub struct Groups {
     /// For packets that enter the network.
     pub ingress: Box<dyn AnyRecord>,
-    /// For packets that are recorded by the timestamp bit they carry: those that leave the network, and
-    /// those that pass from fabric to fabric.
+    /// For packets that are recorded by the timestamp bit they carry: those that leave the
+    /// network, and those that pass from fabric to fabric.
     pub by_bit: Box<dyn AnyRecord>,
 }
 
@@ -177,8 +179,8 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
-    /// Records packets that enter the network with the timestamp bit [`Flows::bit`]. ChameleMon gives
-    /// each its hierarchy.
+    /// Records packets that enter the network with the timestamp bit [`Flows::bit`]. ChameleMon
+    /// gives each its hierarchy.
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters);
 
     /// Records packets that pass from fabric to fabric, by the marks they carry.
@@ -187,8 +189,8 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
     /// Records packets that leave the network, by the marks they carry.
     fn leave(&mut self, flows: &Flows<K>, counters: &mut Counters);
 
-    /// Records a run of packets of one flow that enters the network, as [`enter`](Self::enter) would
-    /// one packet after the other. For simulations.
+    /// Records a run of packets of one flow that enters the network, as [`enter`](Self::enter)
+    /// would one packet after the other. For simulations.
     fn enter_run(&mut self, key: &K, packets: u32, counters: &mut Counters) -> Run;
 
     /// Records what is left of a run as it leaves the network.
@@ -258,8 +260,8 @@ pub struct FinishedSide<'a> {
     pub mixed_plan: bool,
 }
 
-/// What a system wants to be shown of a finished side in the switch's status, by name; `None` where it
-/// is not known.
+/// What a system wants to be shown of a finished side in the switch's status, by name; `None` where
+/// it is not known.
 pub type Notes = Vec<(&'static str, Option<u64>)>;
 
 /// A system's half on the control thread of a switch.
@@ -287,8 +289,8 @@ pub trait SwitchSystem: Debug + Send {
     /// What it measures by, for a controller that has just come, in the system's own format.
     fn holding(&self) -> Vec<u8>;
 
-    /// The frame of a finished side without the switch's totals; `None` where the record is not one of
-    /// this system's.
+    /// The frame of a finished side without the switch's totals; `None` where the record is not one
+    /// of this system's.
     fn side(&self, finished: FinishedSide<'_>) -> Option<(wire::Side, Notes)>;
 
     /// What it measures with at present, by name: bytes, thresholds.

@@ -1,10 +1,10 @@
-//! Bytes that travel inside of a packet: put in at one switch, read and changed at others, taken out at
-//! the last. The one place that shifts headers and corrects lengths and checksums.
+//! Bytes that travel inside of a packet: put in at one switch, read and changed at others, taken
+//! out at the last. The one place that shifts headers and corrects lengths and checksums.
 //!
-//! A tag stands between two headers: behind Ethernet, where nothing counts it, or behind (or within) the
-//! transport header, where the IP length, UDP's length and the checksums do. Checksums are
-//! corrected incrementally (RFC 1624, equation 3), so that a packet which was damaged before stays
-//! damaged. Taking out what was put in gives the packet back to the byte.
+//! A tag stands between two headers: behind Ethernet, where nothing counts it, or behind (or
+//! within) the transport header, where the IP length, UDP's length and the checksums do. Checksums
+//! are corrected incrementally (RFC 1624, equation 3), so that a packet which was damaged before
+//! stays damaged. Taking out what was put in gives the packet back to the byte.
 //!
 //! The headers before the tag move into the headroom, not the payload behind it: a tag costs a copy
 //! of some sixty bytes whatever the packet's length, and works in the first segment of a chain.
@@ -33,8 +33,8 @@ pub enum TagError {
     Headroom,
     /// Not so many bytes in the packet, or not in its first segment.
     Short,
-    /// A checksum field that no sender writes (all ones, but for UDP): what comes out could differ from
-    /// what went in.
+    /// A checksum field that no sender writes (all ones, but for UDP): what comes out could differ
+    /// from what went in.
     Checksum,
 }
 
@@ -129,8 +129,8 @@ pub fn push<P: Packet>(
     Ok(())
 }
 
-/// Takes as many bytes out of a packet as `tag` has room for, and gives them there. `place` is that of
-/// the packet as it is, tag included.
+/// Takes as many bytes out of a packet as `tag` has room for, and gives them there. `place` is that
+/// of the packet as it is, tag included.
 ///
 /// # Errors
 /// Why it can't; the packet stays as it was.
@@ -261,8 +261,8 @@ fn change_word(bytes: &mut [u8], at: usize, change: impl Fn(u16) -> u16) -> u16 
     fold(u32::from(after) + u32::from(!before))
 }
 
-/// Lets a checksum follow a change of `delta` in what it covers: HC' = ~(~HC + delta). UDP's 0 means
-/// that there is none, and stays; a result of 0 is written as all ones there (RFC 768).
+/// Lets a checksum follow a change of `delta` in what it covers: HC' = ~(~HC + delta). UDP's 0
+/// means that there is none, and stays; a result of 0 is written as all ones there (RFC 768).
 #[inline]
 fn change_checksum(bytes: &mut [u8], at: usize, udp: bool, delta: u16) {
     let Some(before) = word(bytes, at) else { return };
@@ -304,8 +304,8 @@ mod tests {
     const MTU: usize = 9000;
     const IP: usize = 14;
 
-    /// An Ethernet frame with an IPv4 datagram, header checksum right, transport checksum right where
-    /// `summed`.
+    /// An Ethernet frame with an IPv4 datagram, header checksum right, transport checksum right
+    /// where `summed`.
     fn ipv4(protocol: u8, header: &[u8], payload: &[u8], summed: bool) -> Vec<u8> {
         let mut frame = vec![0; IP];
         frame[12] = 8;

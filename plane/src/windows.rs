@@ -1,9 +1,9 @@
 //! One system's records on an lcore as they move through windows of several epochs.
 //!
-//! A window is numbered by its first epoch divided by its length. Every switch counts a packet in the
-//! window of the epoch that the packet's timestamp bit says, so both bits are open for one window in the middle of it, and
-//! around a boundary one for each of two. A session that begins within a window measures from the next
-//! one on.
+//! A window is numbered by its first epoch divided by its length. Every switch counts a packet in
+//! the window of the epoch that the packet's timestamp bit says, so both bits are open for one
+//! window in the middle of it, and around a boundary one for each of two. A session that begins
+//! within a window measures from the next one on.
 
 use std::any::Any;
 
@@ -12,8 +12,9 @@ use calumma_epoch::{Timeline, timestamp_bit};
 use crate::slots::{AnySlots, Spare};
 use crate::system::{AnyRecord, Groups, Record, Recorded};
 
-/// The records of one system: `I` for packets that enter the network, `E` for those that are recorded by
-/// the timestamp bit they carry. Finished records are named by the first epoch of their window.
+/// The records of one system: `I` for packets that enter the network, `E` for those that are
+/// recorded by the timestamp bit they carry. Finished records are named by the first epoch of their
+/// window.
 #[derive(Debug)]
 pub struct WindowSlots<I: Record, E: Record<Plan = I::Plan>> {
     /// Epochs of a window.
@@ -30,7 +31,8 @@ pub struct WindowSlots<I: Record, E: Record<Plan = I::Plan>> {
     open: [Option<(u64, Box<Recorded<E>>)>; 2],
     /// By timestamp bit: the window of the epoch that used it last, and whether it is still open.
     bits: [Option<(u64, bool)>; 2],
-    /// Packets that came after their epoch was taken, by the parity of the window, with the window.
+    /// Packets that came after their epoch was taken, by the parity of the window, with the
+    /// window.
     late: [(u64, u64); 2],
 }
 

@@ -1,8 +1,8 @@
 //! What one lcore does to a burst of packets, whatever they came from.
 //!
-//! Passes over the burst, with arrays in between: headers are read into [`Flows`] (compiled for each
-//! kind of key), marks are read or written (for each carrier), and every system records the whole burst
-//! (for each system and key). What is compiled adds up and does not multiply.
+//! Passes over the burst, with arrays in between: headers are read into [`Flows`] (compiled for
+//! each kind of key), marks are read or written (for each carrier), and every system records the
+//! whole burst (for each system and key). What is compiled adds up and does not multiply.
 
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, WideKey, either};
@@ -58,7 +58,8 @@ impl DropMask {
     }
 }
 
-/// What a transmit queue did with packets of one burst: bit i stands for the i-th packet that was received.
+/// What a transmit queue did with packets of one burst: bit i stands for the i-th packet that was
+/// received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Packets that the queue has accepted.
@@ -68,7 +69,8 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Of the packets in `handed`, a queue has accepted the first `accepted`: DPDK's queues accept a prefix.
+    /// Of the packets in `handed`, a queue has accepted the first `accepted`: DPDK's queues accept
+    /// a prefix.
     #[inline]
     pub fn prefix(handed: u32, accepted: usize) -> Self {
         let mut refused = handed;
@@ -158,8 +160,8 @@ impl Worker {
         self.measurement.next_due_ns()
     }
 
-    /// Lets virtual time run to `now_ns`: every event happens exactly when it is due. For replays and
-    /// simulations, whose receive queues are always empty between two packets.
+    /// Lets virtual time run to `now_ns`: every event happens exactly when it is due. For replays
+    /// and simulations, whose receive queues are always empty between two packets.
     pub fn advance_to(&mut self, now_ns: u64) {
         loop {
             let due_ns = self.next_due_ns();
@@ -196,8 +198,8 @@ impl Worker {
         self.walk(Path::Enter, packets)
     }
 
-    /// Packets that enter the network and leave it on the same switch, from host to host: records them
-    /// on both sides. They carry no mark in between. At most [`BURST`] of them.
+    /// Packets that enter the network and leave it on the same switch, from host to host: records
+    /// them on both sides. They carry no mark in between. At most [`BURST`] of them.
     ///
     /// # Panics
     /// When there are more.
@@ -214,8 +216,8 @@ impl Worker {
         self.walk(Path::Leave, packets)
     }
 
-    /// Packets that pass from fabric to fabric with the marks they carry: records them where a system
-    /// that is on does. At most [`BURST`] of them.
+    /// Packets that pass from fabric to fabric with the marks they carry: records them where a
+    /// system that is on does. At most [`BURST`] of them.
     ///
     /// # Panics
     /// When there are more.
@@ -227,8 +229,8 @@ impl Worker {
         }
     }
 
-    /// What a transmit queue did with packets of the last burst, after they were recorded. Once for each port
-    /// that packets were handed to.
+    /// What a transmit queue did with packets of the last burst, after they were recorded. Once for
+    /// each port that packets were handed to.
     #[inline]
     pub fn sent(&mut self, sent: Sent) {
         self.counters.transmitted += u64::from(sent.accepted.count_ones());
@@ -451,7 +453,8 @@ fn is_foreign<P: Packet>(carrier: Carrier, packet: &P) -> bool {
     }
 }
 
-/// Leaves out, and counts, the packets that can carry no mark. Gives those of them that are to be dropped.
+/// Leaves out, and counts, the packets that can carry no mark. Gives those of them that are to be
+/// dropped.
 #[inline]
 fn keep_carriable<K: Key, P: Packet>(
     policy: &Policy,

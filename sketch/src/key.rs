@@ -1,7 +1,7 @@
 //! Flow keys: the bytes by which packets belong together.
 //!
 //! A deployment measures either by [`FlowKey`], the IPv4 5-tuple, or by [`WideKey`], which holds
-//! IPv6 as well; its [`crate::Layout`] says which ([`KeyKind`]), and sketches are made for one of
+//! IPv6 as well; its layout says which ([`KeyKind`]), and sketches are made for one of
 //! them. The order of the bytes is part of the contract between switches (`docs/contract.md`). How
 //! a key is read from a packet is the data plane's business, not this module's.
 

@@ -21,11 +21,11 @@ pub(crate) fn lines<T>(memory: &[T]) -> usize {
     size_of_val(memory).div_ceil(LINE)
 }
 
-/// Readies cache line number `line` of `memory` for being written to soon. Where `memory` has fewer, gives
-/// by how many: the number of the line in what comes after it.
+/// Readies cache line number `line` of `memory` for being written to soon. Where `memory` has
+/// fewer, gives by how many: the number of the line in what comes after it.
 ///
-/// The CPU is asked for the line. That maps no page which the system or a hypervisor has taken away or keeps
-/// an eye on; writing does, so in each page what is there is written there once more.
+/// The CPU is asked for the line. That maps no page which the system or a hypervisor has taken away
+/// or keeps an eye on; writing does, so in each page what is there is written there once more.
 #[inline]
 pub(crate) fn make_ready<T: Copy>(memory: &mut [T], line: usize) -> Option<usize> {
     let lines = lines(memory);

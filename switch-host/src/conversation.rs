@@ -37,8 +37,8 @@ impl Session {
         self.systems.iter().find(|setup| setup.system == system)
     }
 
-    /// Whether this session can go on as the other: they differ in nothing but plans, their first epoch,
-    /// and systems that only one of them has.
+    /// Whether this session can go on as the other: they differ in nothing but plans, their first
+    /// epoch, and systems that only one of them has.
     fn goes_on_as(&self, other: &Self) -> bool {
         let known = self.node_id.is_some() && other.node_id.is_some();
         let same = |of: &SystemSetup, new: &SystemSetup| {
@@ -83,8 +83,8 @@ pub trait Measurer {
     /// Why the switch can't measure by this session; an earlier one goes on then.
     fn begin(&mut self, session: &Session) -> Result<(), String>;
 
-    /// Whether it can let systems join and leave a session under way; else another list of systems is
-    /// another session.
+    /// Whether it can let systems join and leave a session under way; else another list of systems
+    /// is another session.
     fn switches_systems(&self) -> bool {
         false
     }
@@ -150,8 +150,9 @@ struct Active {
 }
 
 impl Conversation {
-    /// A conversation with the controller at `address` (host and port), not connected yet. Of what is
-    /// measured, the newest `most_held` bytes are held for a controller that is slow or away.
+    /// A conversation with the controller at `address` (host and port), not connected yet. Of what
+    /// is measured, the newest `most_held` bytes are held for a controller that is slow or
+    /// away.
     pub fn new(identity: Identity, address: String, most_held: usize) -> Self {
         Self::over(Tcp::new(address), identity, most_held)
     }
@@ -276,7 +277,8 @@ impl<T: Transport> Conversation<T> {
         }
     }
 
-    /// Goes on with the session under way as `new`: systems leave and join it, others get their plans.
+    /// Goes on with the session under way as `new`: systems leave and join it, others get their
+    /// plans.
     fn go_on(&mut self, new: Session, epoch: u64, now_ns: u64, measurer: &mut impl Measurer) {
         let Some(Active { session, plans }) = &mut self.session else { return };
         let ahead_ns = new.clock.guards().clock_ns + measurer.lead_ns();
@@ -398,8 +400,8 @@ impl<T: Transport> Conversation<T> {
         self.side(side)
     }
 
-    /// Sends that no packet of the epoch can be recorded any more, and how many came too late; gives
-    /// the bytes it takes.
+    /// Sends that no packet of the epoch can be recorded any more, and how many came too late;
+    /// gives the bytes it takes.
     pub fn sealed(&mut self, system: SystemId, epoch: u64, late_packets: u64) -> usize {
         self.queue(system, epoch, &Message::Sealed { system, epoch, late_packets })
     }
@@ -427,8 +429,8 @@ impl<T: Transport> Conversation<T> {
         self.link.transport.wait(most);
     }
 
-    /// Sends what is still waiting, for `most` and never more than a second. Gives how many frames about
-    /// epochs no controller received, [`discarded`](Self::discarded) ones included.
+    /// Sends what is still waiting, for `most` and never more than a second. Gives how many frames
+    /// about epochs no controller received, [`discarded`](Self::discarded) ones included.
     pub fn finish(self, most: Duration) -> u64 {
         self.link.finish(most)
     }

@@ -10,8 +10,9 @@ use crate::transport::{RETRY, Transport};
 const FINISH: Duration = Duration::from_secs(1);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 
-/// Bytes that are usually held for a controller that is slow or away: some hundreds of epochs at the paper's
-/// sizes. Beyond that the oldest are discarded; the controller then misses those epochs and says so.
+/// Bytes that are usually held for a controller that is slow or away: some hundreds of epochs at
+/// the paper's sizes. Beyond that the oldest are discarded; the controller then misses those epochs
+/// and says so.
 pub const MOST_HELD: usize = 64 << 20;
 
 /// A message that has arrived, and the version of its frame.

@@ -1,9 +1,9 @@
-//! A switch's metrics over HTTP for Prometheus: a page put together anew whenever somebody asks, from totals that are
-//! counted elsewhere, and the server that shows it.
+//! A switch's metrics over HTTP for Prometheus: a page put together anew whenever somebody asks,
+//! from totals that are counted elsewhere, and the server that shows it.
 //!
-//! A total named `family.kind` is the metric `calumma_edge_family_packets_total` with the label `kind`; one without a
-//! kind has no label. So what a part of a switch begins to count shows by itself, under the same name at every kind of
-//! switch.
+//! A total named `family.kind` is the metric `calumma_edge_family_packets_total` with the label
+//! `kind`; one without a kind has no label. So what a part of a switch begins to count shows by
+//! itself, under the same name at every kind of switch.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -172,7 +172,8 @@ pub fn answer(page: prometheus::Result<String>) -> Response {
     }
 }
 
-/// Listens, and gives the work of a thread: to serve `routes` there for as long as the process lives.
+/// Listens, and gives the work of a thread: to serve `routes` there for as long as the process
+/// lives.
 ///
 /// # Errors
 /// When the address can't be listened on.

@@ -2,9 +2,9 @@
 //!
 //! Answers go first. Frames about epochs are held until the controller says that it has reported
 //! their epoch: should the connection or the controller go, they are sent again to whichever
-//! controller comes next. Where they are more than memory was set aside for, the oldest are discarded
-//! and counted. Frames of systems that are of no use later pass through while a controller is there,
-//! and are discarded otherwise. No sockets here.
+//! controller comes next. Where they are more than memory was set aside for, the oldest are
+//! discarded and counted. Frames of systems that are of no use later pass through while a
+//! controller is there, and are discarded otherwise. No sockets here.
 //!
 //! Frames are kept in this release's version of the protocol, and rewritten as they go out to a
 //! controller that speaks another.

@@ -1,4 +1,5 @@
-//! A switch as a service of its host: what the system tells it to do, and what its supervisor is told.
+//! A switch as a service of its host: what the system tells it to do, and what its supervisor is
+//! told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

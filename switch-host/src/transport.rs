@@ -1,5 +1,5 @@
-//! What carries a conversation: a TCP connection, looked after in steps that never block the control
-//! thread, or whatever a simulation puts in its place.
+//! What carries a conversation: a TCP connection, looked after in steps that never block the
+//! control thread, or whatever a simulation puts in its place.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};

@@ -1,5 +1,5 @@
-//! The systems that this build analyses for: the one list from which the controller, and readers of its
-//! archive, take tables, metrics and alert rules.
+//! The systems that this build analyses for: the one list from which the controller, and readers of
+//! its archive, take tables, metrics and alert rules.
 
 use calumma_analysis::System;
 use calumma_chamelemon_analysis::ChameleMon;

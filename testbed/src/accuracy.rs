@@ -1,5 +1,5 @@
-//! How far what an edge's report says is from exact counts, in the metrics of the ChameleMon paper's
-//! appendix C.
+//! How far what an edge's report says is from exact counts, in the metrics of the ChameleMon
+//! paper's appendix C.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,8 +20,8 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// The errors of `edge`, where flows of `truth` (packets by flow) entered and those of more than
-    /// `heavy` packets are heavy hitters; nothing where nothing entered.
+    /// The errors of `edge`, where flows of `truth` (packets by flow) entered and those of more
+    /// than `heavy` packets are heavy hitters; nothing where nothing entered.
     pub fn of(edge: &EdgeReport, truth: &HashMap<WideKey, u64>, heavy: u64) -> Option<Self> {
         if truth.is_empty() {
             return None;

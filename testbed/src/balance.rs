@@ -1,7 +1,7 @@
 //! Packets that ought to be as many by one count as by another.
 
-/// What does not add up, one line each; empty where everything does. `equal` holds two counts of the
-/// same packets and what each counts; `incomplete` of `epochs` epochs are not complete.
+/// What does not add up, one line each; empty where everything does. `equal` holds two counts of
+/// the same packets and what each counts; `incomplete` of `epochs` epochs are not complete.
 pub(crate) fn complaints(
     equal: &[(&str, u64, &str, u64)],
     incomplete: usize,

@@ -1,5 +1,6 @@
-//! The fabric without Calumma: DPDK's own forwarder in place of each edge, the demo's traffic through it, and what the
-//! core dropped. It shows what the machine carries, and that nothing but the core drops: what the demo builds on.
+//! The fabric without Calumma: DPDK's own forwarder in place of each edge, the demo's traffic
+//! through it, and what the core dropped. It shows what the machine carries, and that nothing but
+//! the core drops: what the demo builds on.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub struct Baseline {
     pub losses: Vec<FlowLoss>,
 }
 
-/// Builds the fabric, runs the traffic, and reads the counters when it is quiet again. `testbed` is the calumma-testbed
-/// program.
+/// Builds the fabric, runs the traffic, and reads the counters when it is quiet again. `testbed` is
+/// the calumma-testbed program.
 pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path) -> Result<Baseline> {
     let run = Run::begin()?;
     let pair = Pair::create(&run, loss_permille)?;

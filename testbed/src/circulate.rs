@@ -1,5 +1,5 @@
-//! A switch that feeds itself: packets go round through both roles as fast as its lcores go, and every
-//! one of them is accounted for.
+//! A switch that feeds itself: packets go round through both roles as fast as its lcores go, and
+//! every one of them is accounted for.
 //!
 //! ```text
 //!   net_pcap0 --> [host | edge | fabric] --> net_ring1 --> [fabric | edge | host] --> net_ring0 --> [host | edge ...
@@ -8,10 +8,10 @@
 //!
 //! These are a circle. All lcores share one, or each has [its own](Circles).
 //!
-//! What is sent into a `net_ring` comes out of it. A capture with packets of all kinds is let in once,
-//! enters the network at the edge, leaves it there, enters it again. No generator takes a CPU, so that
-//! many packets pass in little time, with a flip every 50 milliseconds. No packet is lost
-//! between ingress and egress, so the controller must never report that one was.
+//! What is sent into a `net_ring` comes out of it. A capture with packets of all kinds is let in
+//! once, enters the network at the edge, leaves it there, enters it again. No generator takes a
+//! CPU, so that many packets pass in little time, with a flip every 50 milliseconds. No packet is
+//! lost between ingress and egress, so the controller must never report that one was.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -50,9 +50,9 @@ const ROUND: u16 = 512;
 pub enum Circles {
     /// All lcores poll the same ports, each a queue of its own.
     Shared,
-    /// Each lcore has ports that no other polls. `net_ring` and `net_null` keep the counters of a port's
-    /// queues side by side, so that lcores which share a port wait for each other's cache lines, as they do
-    /// not with queues that a driver keeps apart.
+    /// Each lcore has ports that no other polls. `net_ring` and `net_null` keep the counters of a
+    /// port's queues side by side, so that lcores which share a port wait for each other's
+    /// cache lines, as they do not with queues that a driver keeps apart.
     Apart,
 }
 
@@ -73,8 +73,8 @@ pub struct Circulated {
     pub entered: [u64; 2],
     /// Packets that left while their epoch was open, by the edge and by the reports.
     pub left: [u64; 2],
-    /// Packets that entered and left in epochs which one lcore has recorded and another has not finished: no
-    /// report has them.
+    /// Packets that entered and left in epochs which one lcore has recorded and another has not
+    /// finished: no report has them.
     pub discarded: [u64; 2],
     /// Packets that entered in complete epochs, less those that left in them.
     pub vanished: u64,
@@ -86,8 +86,8 @@ pub struct Circulated {
     pub mbufs_out: u64,
     /// Millions of packets a second, those dropped included, from the first to the last report.
     pub mpps: f64,
-    /// How long bursts took, those at an event of the epochs apart from all others: their number, and
-    /// quantiles in nanoseconds.
+    /// How long bursts took, those at an event of the epochs apart from all others: their number,
+    /// and quantiles in nanoseconds.
     pub bursts: BTreeMap<String, u64>,
 }
 
@@ -118,8 +118,9 @@ impl Circulated {
     }
 }
 
-/// Lets packets go round in `circles` on `lcores` lcores until at least `packets` have been received.
-/// `testbed` is the calumma-testbed program, beside which those of the edge and the controller lie.
+/// Lets packets go round in `circles` on `lcores` lcores until at least `packets` have been
+/// received. `testbed` is the calumma-testbed program, beside which those of the edge and the
+/// controller lie.
 ///
 /// # Errors
 /// When the user is not root, or a program is missing or ends early.
@@ -139,7 +140,8 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
     let polled: Vec<usize> = (0..lcores).map(|lcore| lcore % cpus).collect();
     let places: Vec<String> =
         polled.iter().enumerate().map(|(lcore, cpu)| format!("{lcore}@{cpu}")).collect();
-    // The lcores have their CPUs for themselves, where there are others for this program and the controller.
+    // The lcores have their CPUs for themselves, where there are others for this program and the
+    // controller.
     if lcores < cpus {
         Cpus::of_this_thread()?
             .besides(|cpu| polled.contains(&cpu))
@@ -292,9 +294,9 @@ fn write_capture(path: &Path, lcore: u8) -> Result<()> {
     Ok(())
 }
 
-/// A packet of a flow of its own: IPv4 and IPv6 with TCP, UDP, SCTP or ICMP, of four lengths; one in six
-/// of them behind VLAN tags, a fragment, with IPv6 extension headers or malformed; and some that are
-/// no IP at all.
+/// A packet of a flow of its own: IPv4 and IPv6 with TCP, UDP, SCTP or ICMP, of four lengths; one
+/// in six of them behind VLAN tags, a fragment, with IPv6 extension headers or malformed; and some
+/// that are no IP at all.
 fn packet(number: u16, lcore: u8) -> Vec<u8> {
     const TCP: u8 = 6;
     const UDP: u8 = 17;

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A queue of things to come. What comes at the same time comes in the order in which it was put in.
+/// A queue of things to come. What comes at the same time comes in the order in which it was put
+/// in.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,

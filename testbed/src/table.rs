@@ -1,4 +1,5 @@
-//! Tables for a terminal: columns as wide as their content, the first to the left, the others to the right.
+//! Tables for a terminal: columns as wide as their content, the first to the left, the others to
+//! the right.
 
 use std::fmt::Write;
 

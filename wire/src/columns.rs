@@ -1,7 +1,7 @@
 //! Columns: numbers of one kind, cut into their bytes, each byte's column packed by itself.
 //!
-//! The bytes of a sketch differ in how much they say: the high bytes of counters are zero, their low
-//! bytes small, sums of key fragments as good as random. So the least significant bytes of all
+//! The bytes of a sketch differ in how much they say: the high bytes of counters are zero, their
+//! low bytes small, sums of key fragments as good as random. So the least significant bytes of all
 //! numbers form one column, the next bytes another, and each column is sent in the form that is
 //! least: nothing where all are zero, else compressed by Zstandard (RFC 8878), or as it is.
 //!

@@ -2,7 +2,8 @@
 
 use crate::frame::{MAGIC, OLDEST_VERSION, VERSION};
 
-/// A frame or a body that can't be read: which kind it is, at which byte the trouble begins, and what it is.
+/// A frame or a body that can't be read: which kind it is, at which byte the trouble begins, and
+/// what it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset} of {frame}: {problem}")]
 pub struct DecodeError {

@@ -162,11 +162,12 @@ impl Outcome {
     }
 }
 
-/// How a switch marks packets and reads them, in words that are the same where switches do the same: what
-/// all switches of a deployment must agree on beside what the controller tells them.
+/// How a switch marks packets and reads them, in words that are the same where switches do the
+/// same: what all switches of a deployment must agree on beside what the controller tells them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marking {
-    /// Where packets carry their mark: `tos`, `signed tos`, `flow-label`, or `shim` and its EtherType.
+    /// Where packets carry their mark: `tos`, `signed tos`, `flow-label`, or `shim` and its
+    /// EtherType.
     pub carrier: String,
     /// By which header packets in tunnels are measured: `outer` or `inner`.
     pub tunnels: String,

@@ -11,14 +11,14 @@
 //!           └──────────── length bytes ──────────── ─ ─┘
 //! ```
 //!
-//! The frames are an envelope: what a measurement system puts into them is opaque here, and named by
-//! the system's [`SystemId`]. The node sends [`Hello`](Message::Hello) with the systems that it can
-//! run; the controller answers with [`Welcome`](Message::Welcome), which holds all that the node
-//! measures by, a setup and a plan for each system, or with [`Refused`](Message::Refused). From then
-//! on the node pushes, for each epoch and system, its [`Side`](Message::Side)s and at last a
-//! [`Sealed`](Message::Sealed) frame; the controller sends [`Reconfigure`](Message::Reconfigure) when
-//! a plan is to change, and the node answers [`Applied`](Message::Applied). A system that the
-//! receiver does not run is skipped.
+//! The frames are an envelope: what a measurement system puts into them is opaque here, and named
+//! by the system's [`SystemId`]. The node sends [`Hello`](Message::Hello) with the systems that it
+//! can run; the controller answers with [`Welcome`](Message::Welcome), which holds all that the
+//! node measures by, a setup and a plan for each system, or with [`Refused`](Message::Refused).
+//! From then on the node pushes, for each epoch and system, its [`Side`](Message::Side)s and at
+//! last a [`Sealed`](Message::Sealed) frame; the controller sends
+//! [`Reconfigure`](Message::Reconfigure) when a plan is to change, and the node answers
+//! [`Applied`](Message::Applied). A system that the receiver does not run is skipped.
 //!
 //! ```text
 //!  side frame

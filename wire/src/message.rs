@@ -145,7 +145,8 @@ pub struct Side {
     pub epoch: u64,
     /// Which side.
     pub side: SideKind,
-    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else 0.
+    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else
+    /// 0.
     pub stall_ns: u64,
     /// Packets that were recorded.
     pub packets: u64,

@@ -1,5 +1,5 @@
-//! `cargo xtask hygiene`: what is checked beside format, lints and tests. Widths and lengths of files, the toolchain,
-//! the documentation, and with `--dependencies` the dependencies.
+//! `cargo xtask hygiene`: what is checked beside format, lints and tests. Widths and lengths of
+//! files, the toolchain, the documentation, and with `--dependencies` the dependencies.
 
 use std::fs;
 use std::path::Path;
@@ -100,7 +100,8 @@ fn comment(line: &str) -> Option<&str> {
     Some(comment.strip_prefix(['/', '!']).unwrap_or(comment))
 }
 
-/// The toolchain and the oldest Rust that is declared must be the same, or the latter is not tested.
+/// The toolchain and the oldest Rust that is declared must be the same, or the latter is not
+/// tested.
 fn toolchain() -> Result<Option<String>> {
     let read = |file: &str| {
         fs::read_to_string(shell::root().join(Path::new(file)))

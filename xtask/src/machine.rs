@@ -1,4 +1,5 @@
-//! Brings a fresh machine to where everything builds and runs: packages, Rust components, hugepages.
+//! Brings a fresh machine to where everything builds and runs: packages, Rust components,
+//! hugepages.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell::{cargo, found, output, run, step, succeeds, sudo};
 
-/// Debian and Ubuntu packages: DPDK and what its bindings are made with, and the tools that build the demo's network.
+/// Debian and Ubuntu packages: DPDK and what its bindings are made with, and the tools that build
+/// the demo's network.
 const PACKAGES: [&str; 12] = [
     "libdpdk-dev",
     "dpdk",
@@ -23,8 +25,8 @@ const PACKAGES: [&str; 12] = [
     "libpcap-dev",
 ];
 
-/// What only tests need: a browser for the dashboard, other people's readers of our metrics and flow records, and
-/// ping, and what reads our units for systemd.
+/// What only tests need: a browser for the dashboard, other people's readers of our metrics and
+/// flow records, and ping, and what reads our units for systemd.
 const TEST_PACKAGES: [&str; 6] =
     ["chromium", "chromium-driver", "prometheus", "nfdump", "iputils-ping", "systemd"];
 
@@ -58,7 +60,8 @@ pub(crate) fn prepare_tests() {
 
 fn install_packages() -> Result<()> {
     if !found("dpkg-query") || !found("apt-get") {
-        // Not Debian: whoever runs it knows the packages' names better. pkg-config knows whether DPDK is there.
+        // Not Debian: whoever runs it knows the packages' names better. pkg-config knows whether
+        // DPDK is there.
         if succeeds(Command::new("pkg-config").args(["--exists", "libdpdk"])) {
             return Ok(());
         }
@@ -114,7 +117,8 @@ pub(crate) fn add_rust_components() -> Result<()> {
     Ok(())
 }
 
-/// Reserves hugepages if few are free. Everything runs without them too, so not getting them is only said.
+/// Reserves hugepages if few are free. Everything runs without them too, so not getting them is
+/// only said.
 fn reserve_hugepages() -> Result<()> {
     let Some(memory) = Memory::read()? else {
         println!("no 2 MiB hugepages on this machine; DPDK runs without");

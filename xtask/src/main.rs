@@ -23,8 +23,8 @@ use shell::sudo;
 
 /// Set-up, demo and tests of Calumma
 ///
-/// Needs cargo and a C linker. On Debian 12, Ubuntu 22.04 and 24.04 it installs the rest with apt, through sudo where it
-/// isn't run by root; on other systems it says what to install.
+/// Needs cargo and a C linker. On Debian 12, Ubuntu 22.04 and 24.04 it installs the rest with apt,
+/// through sudo where it isn't run by root; on other systems it says what to install.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -36,9 +36,10 @@ struct Cli {
 enum Command {
     /// Watch two software edge switches and the controller find every packet a network loses
     ///
-    /// Two hosts, two calumma-edge processes and between them a Linux router that drops packets at random, all in network
-    /// namespaces. Real TCP and UDP traffic runs for some seconds; then the losses the controller reported stand beside the
-    /// kernel's own counts, flow by flow. Exits with 1 unless they are equal. Cleans up after itself, also on Ctrl-C.
+    /// Two hosts, two calumma-edge processes and between them a Linux router that drops packets at
+    /// random, all in network namespaces. Real TCP and UDP traffic runs for some seconds; then
+    /// the losses the controller reported stand beside the kernel's own counts, flow by flow.
+    /// Exits with 1 unless they are equal. Cleans up after itself, also on Ctrl-C.
     Demo {
         /// How long the traffic runs
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
@@ -52,7 +53,8 @@ enum Command {
     Bench(Bench),
     /// Measure and draw the papers' figures, each beside its paper's claim, on one page
     ///
-    /// Takes about half an hour; a few seconds with --quick, which leaves the simulated networks out.
+    /// Takes about half an hour; a few seconds with --quick, which leaves the simulated networks
+    /// out.
     Figures {
         /// Where drawings (SVG), numbers (CSV) and the page (index.html) go
         #[arg(long, value_name = "DIR", default_value = "figures-out")]
@@ -63,15 +65,16 @@ enum Command {
         /// Figures about sketches only, with a few points and small workloads
         #[arg(long)]
         quick: bool,
-        /// Where real captures are, as in CALUMMA_DATA; figures of captures that are not there are skipped
+        /// Where real captures are, as in CALUMMA_DATA; figures of captures that are not there are
+        /// skipped
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
     /// Compile all P4 programs for Tofino and print what each takes, ChameleMon's beside the
     /// published figures
     ///
-    /// Where p4c (with its Tofino backend) or bf-p4c is on the path; elsewhere it says that it skipped. What is
-    /// compiled goes to target/p4.
+    /// Where p4c (with its Tofino backend) or bf-p4c is on the path; elsewhere it says that it
+    /// skipped. What is compiled goes to target/p4.
     P4 {
         /// Only this system's program, or only variants whose name contains this
         #[arg(long, value_name = "SYSTEM")]
@@ -111,7 +114,8 @@ enum Command {
         /// How long each fuzz target runs
         #[arg(long, default_value_t = 600, value_name = "SECONDS")]
         fuzz: u64,
-        /// Where reports, truth, verdicts and a page with pictures of each scenario's first seed go
+        /// Where reports, truth, verdicts and a page with pictures of each scenario's first seed
+        /// go
         #[arg(long, value_name = "DIR", default_value = "nightly-out")]
         out: PathBuf,
     },
@@ -119,7 +123,8 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// Recording, hashing, decoding and adding, beside the peers, all in turns over the same packets
+    /// Recording, hashing, decoding and adding, beside the peers, all in turns over the same
+    /// packets
     Sketch {
         /// Write the figures to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]

@@ -11,7 +11,8 @@ use crate::{machine, tools};
 /// The packages, each with what `cargo deb` knows about it in its Cargo.toml.
 const PACKAGES: [&str; 3] = ["calumma-controller", "calumma-edge", "calumma-switchd"];
 
-/// Builds the packages into `out`, and with `check` installs, starts and purges them in a container.
+/// Builds the packages into `out`, and with `check` installs, starts and purges them in a
+/// container.
 pub(crate) fn run(out: Option<&Path>, check: bool) -> Result<ExitCode> {
     machine::prepare()?;
     let out = match out {
@@ -51,7 +52,8 @@ fn build_packages(out: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Tests packages in a container that boots systemd over this machine's own files, which stay as they are.
+/// Tests packages in a container that boots systemd over this machine's own files, which stay as
+/// they are.
 fn container(packages: &[PathBuf]) -> Result<Command> {
     let mut unshare = sudo("unshare")?;
     unshare.args(["--mount", "sh"]).arg(shell::root().join("deploy/debian/test/container"));

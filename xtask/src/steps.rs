@@ -240,7 +240,8 @@ fn counted(stream: impl Read) -> Score {
 
 /// Reads the summary of `cargo test`, `test result: ok. 13 passed; 0 failed; ...`, or that of
 /// `cargo nextest`, `Summary [   0.05s] 14 tests run: 13 passed, 1 failed, 3 skipped`. Tests that
-/// nextest calls skipped were not asked for, and what it shows of a failed one, indented, is no summary.
+/// nextest calls skipped were not asked for, and what it shows of a failed one, indented, is no
+/// summary.
 fn result(line: &str) -> Option<Score> {
     let before = |text: &str, word: &str| {
         let words: Vec<&str> = text.split_whitespace().collect();

@@ -1,4 +1,5 @@
-//! Programs of other people that cargo installs: looked for on the path, else installed below the target directory.
+//! Programs of other people that cargo installs: looked for on the path, else installed below the
+//! target directory.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,8 +8,8 @@ use anyhow::Result;
 
 use crate::shell::{self, cargo, found, step};
 
-/// cargo-deny's checks of licences, duplicates, bans and sources. Advisories are left out: their database is
-/// fetched from elsewhere.
+/// cargo-deny's checks of licences, duplicates, bans and sources. Advisories are left out: their
+/// database is fetched from elsewhere.
 pub(crate) fn licences() -> Result<Command> {
     let mut deny = tool("cargo-deny")?;
     deny.args(["--workspace", "check", "bans", "licenses", "sources"]);

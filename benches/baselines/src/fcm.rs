@@ -1,5 +1,5 @@
-//! FCM with top-k (Song and others, CoNEXT 2020): the heavy part of Elastic over two 16-ary trees of
-//! counters of 8, 16 and 32 bits, in which a counter that overflows goes on in its parent.
+//! FCM with top-k (Song and others, CoNEXT 2020): the heavy part of Elastic over two 16-ary trees
+//! of counters of 8, 16 and 32 bits, in which a counter that overflows goes on in its parent.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! FlowRadar (Li and others, NSDI 2016): a Bloom filter tells new flows, which are encoded once into
-//! three cells each; all packets are counted there. Losses are the differences of two decodes.
+//! FlowRadar (Li and others, NSDI 2016): a Bloom filter tells new flows, which are encoded once
+//! into three cells each; all packets are counted there. Losses are the differences of two decodes.
 
 use calumma_sketch::FlowKey;
 

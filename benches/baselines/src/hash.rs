@@ -1,5 +1,5 @@
-//! Hashing 13-byte keys: two multiplications whose halves are folded together, and one more for each
-//! further index. Seeded, and good enough for structured keys; no defence against an attacker.
+//! Hashing 13-byte keys: two multiplications whose halves are folded together, and one more for
+//! each further index. Seeded, and good enough for structured keys; no defence against an attacker.
 
 use calumma_sketch::FlowKey;
 

@@ -1,4 +1,5 @@
-//! The heavy part of Elastic's hardware version: four stages of buckets in which flows vote to stay.
+//! The heavy part of Elastic's hardware version: four stages of buckets in which flows vote to
+//! stay.
 
 use calumma_sketch::FlowKey;
 
@@ -21,7 +22,8 @@ struct Bucket {
     own: u32,
     /// Packets of all flows since the bucket's flow came.
     all: u32,
-    /// Whether packets of the flow may have gone past all stages. One bit of a counter on a switch.
+    /// Whether packets of the flow may have gone past all stages. One bit of a counter on a
+    /// switch.
     beyond: bool,
 }
 
@@ -46,8 +48,8 @@ pub(crate) struct HeavyPart {
 }
 
 impl HeavyPart {
-    /// A heavy part for a sketch of `memory` in all: it fills at most 73 % of them, which is what the
-    /// recommended buckets are of 200 KB with keys of four bytes.
+    /// A heavy part for a sketch of `memory` in all: it fills at most 73 % of them, which is what
+    /// the recommended buckets are of 200 KB with keys of four bytes.
     pub(crate) fn new(Memory { bytes, key }: Memory, seed: u64) -> Self {
         let entry = key + 2 * WORD;
         let fitting = bytes * 73 / 100 / STAGES / entry;

@@ -4,10 +4,10 @@
 //! Parameters are those of appendix C and section 5.1 of the ChameleMon paper; where that paper and
 //! the programs published with it differ in what a sketch is asked, the better of the two is here.
 //!
-//! A sketch is given the [`Memory`] it may fill and reports what it does: keys count with the length
-//! stated there (the paper's are source addresses of 4 bytes, 5-tuples have 13) and counters with
-//! the width their paper gives them, whatever alignment costs in here. Where long keys make the
-//! recommended number of entries too large for small sizes, the entries are cut to the share of
+//! A sketch is given the [`Memory`] it may fill and reports what it does: keys count with the
+//! length stated there (the paper's are source addresses of 4 bytes, 5-tuples have 13) and counters
+//! with the width their paper gives them, whatever alignment costs in here. Where long keys make
+//! the recommended number of entries too large for small sizes, the entries are cut to the share of
 //! memory that they have in that paper's smallest setting.
 //!
 //! What a sketch can be asked is a trait each. Inserting never allocates.

@@ -1,5 +1,6 @@
-//! LossRadar (Li and others, CoNEXT 2016): every packet, told from others of its flow by its number,
-//! goes into three cells of an invertible Bloom filter; what two filters differ by was lost.
+//! LossRadar (Li and others, CoNEXT 2016): every packet, told from others of its flow by its
+//! number, goes into three cells of an invertible Bloom filter; what two filters differ by was
+//! lost.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The largest flows seen so far: a heap of bounded size whose least entry is on top, and a table
-//! that finds an entry by its key. A flow comes in with an estimate and is counted exactly from then
-//! on. Nothing is allocated after it was made.
+//! that finds an entry by its key. A flow comes in with an estimate and is counted exactly from
+//! then on. Nothing is allocated after it was made.
 
 use calumma_sketch::FlowKey;
 

@@ -39,8 +39,8 @@ pub struct UnivMon {
 }
 
 impl UnivMon {
-    /// An empty sketch that fills at most `memory`. The flows kept take at most 56 % of it, which is
-    /// what 1000 of them a level are of 200 KB with keys of four bytes.
+    /// An empty sketch that fills at most `memory`. The flows kept take at most 56 % of it, which
+    /// is what 1000 of them a level are of 200 KB with keys of four bytes.
     pub fn new(memory: impl Into<Memory>, seed: u64) -> Self {
         let Memory { bytes, key } = memory.into();
         let fitting = bytes * 14 / 25 / LEVELS / (key + WORD);

@@ -146,7 +146,8 @@ fn univmon_is_as_published() {
 #[test]
 fn elastic_is_as_published() {
     let sketches = both(|| Elastic::new(memory(), 1));
-    // 1.48, .996 and .982. The program loses packets of flows that give way, which costs it hitters.
+    // 1.48, .996 and .982. The program loses packets of flows that give way, which costs it
+    // hitters.
     within("ARE of sizes", are(&sketches[0]), 1.38, 1.53);
     within("hitters", hitters(&sketches[0]), 0.993, 1.0);
     within("changes", changes(&sketches), 0.98, 1.0);

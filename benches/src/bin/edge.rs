@@ -13,9 +13,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// What calumma-edge carries on one core, beside DPDK's own forwarder
 ///
-/// A generator floods a switch over net_memif, each on a CPU of its own; the switch sends on into net_null. All switches take
-/// turns. Then what each step of an edge's work costs on its own. Needs root, two CPUs, dpdk-testpmd, and the programs
-/// calumma-edge, calumma-controller and calumma-testbed beside this one.
+/// A generator floods a switch over net_memif, each on a CPU of its own; the switch sends on into
+/// net_null. All switches take turns. Then what each step of an edge's work costs on its own. Needs
+/// root, two CPUs, dpdk-testpmd, and the programs calumma-edge, calumma-controller and
+/// calumma-testbed beside this one.
 #[derive(Parser)]
 struct Cli {
     /// Write the figures to this file, too, as a JSON list

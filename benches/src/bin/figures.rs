@@ -1,5 +1,5 @@
-//! The figures of the papers, measured and drawn: those about sketches alone, and those about whole networks, which the
-//! testbed simulates.
+//! The figures of the papers, measured and drawn: those about sketches alone, and those about whole
+//! networks, which the testbed simulates.
 
 use std::path::PathBuf;
 

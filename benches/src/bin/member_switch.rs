@@ -1,5 +1,5 @@
-//! A switch between two DPDK ports that counts every packet's flow in the sketch of DPDK's membership
-//! library: what calumma-edge is measured beside.
+//! A switch between two DPDK ports that counts every packet's flow in the sketch of DPDK's
+//! membership library: what calumma-edge is measured beside.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,8 @@ use calumma_switch_host::Signals;
 use clap::Parser;
 use dpdk::{Burst, Eal, MemberSketch, Mempool, Port, PortConfig, RxQueue, TxQueue};
 
-/// Packets from one DPDK port to another, each counted in an rte_member sketch, until SIGINT or SIGTERM
+/// Packets from one DPDK port to another, each counted in an rte_member sketch, until SIGINT or
+/// SIGTERM
 #[derive(Parser)]
 struct Cli {
     /// The port that packets come from

@@ -25,8 +25,8 @@ struct Cli {
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Instructions to hash, record and decode with: scalar, avx2 or avx512, whichever the CPU has;
-    /// the fastest when left out
+    /// Instructions to hash, record and decode with: scalar, avx2 or avx512, whichever the CPU
+    /// has; the fastest when left out
     #[arg(long, value_name = "NAME", value_parser = engine)]
     engine: Option<Engine>,
 }

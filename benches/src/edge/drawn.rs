@@ -41,7 +41,8 @@ pub fn draw(figures: &[Figure], out: &Path) -> Result<()> {
     produce(&drawings, &figures, "", out)
 }
 
-/// Bars of the medians, with a line from the lowest reading to the highest, of those trials that `which` names, grouped by what `group` says.
+/// Bars of the medians, with a line from the lowest reading to the highest, of those trials that
+/// `which` names, grouped by what `group` says.
 fn chart(
     figures: &[Figure],
     which: &dyn Fn(&Trial) -> bool,

@@ -84,7 +84,8 @@ const POLLS_AFTER: Duration = Duration::from_millis(500);
 /// What the controller reports.
 const EPOCHS: &str = "epochs.jsonl";
 
-/// Memory of a switch and of the generator, in MiB; without hugepages, so that it runs wherever root does.
+/// Memory of a switch and of the generator, in MiB; without hugepages, so that it runs wherever
+/// root does.
 const MEMORY: &str = "512";
 
 /// Where the generator sends its packets to, which a router must be.
@@ -165,7 +166,8 @@ impl Link {
         Ok(Self { run: Run::begin()?, programs: programs.to_owned() })
     }
 
-    /// Sends the packets of `trial` for as long as `duration`, or searches for the rate at which none is refused.
+    /// Sends the packets of `trial` for as long as `duration`, or searches for the rate at which
+    /// none is refused.
     ///
     /// # Errors
     /// When a program can't be started or ends early.
@@ -205,7 +207,8 @@ impl Link {
         Ok(Carried { mpps, totals })
     }
 
-    /// The totals of the `calumma-edge` that ran last, after a look at whether it did what its trial is named for.
+    /// The totals of the `calumma-edge` that ran last, after a look at whether it did what its
+    /// trial is named for.
     fn totals(&self, switch: Switch) -> Result<BTreeMap<String, u64>> {
         let text = fs::read_to_string(self.file("edge.stats.json")).context("an edge's totals")?;
         let totals: BTreeMap<String, u64> = serde_json::from_str(&text)?;
@@ -237,7 +240,8 @@ impl Link {
     }
 
     fn controller(&self, measuring: Measuring) -> Result<Process> {
-        // Thresholds so high that all flows are light-loss candidates, of which one in 65,536 is sampled.
+        // Thresholds so high that all flows are light-loss candidates, of which one in 65,536 is
+        // sampled.
         let attention = match measuring {
             Measuring::All => "",
             Measuring::Classifier => {
@@ -358,7 +362,8 @@ impl Link {
     }
 }
 
-/// Figures that the edge itself counted, from the totals of runs alike: cycles a packet by stage, and how long bursts took.
+/// Figures that the edge itself counted, from the totals of runs alike: cycles a packet by stage,
+/// and how long bursts took.
 pub(super) fn of_the_edge(runs: &[BTreeMap<String, u64>]) -> Vec<Figure> {
     let each = |of: &dyn Fn(&BTreeMap<String, u64>) -> Option<f64>| -> Vec<f64> {
         runs.iter().filter_map(of).collect()

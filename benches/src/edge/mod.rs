@@ -1,13 +1,14 @@
-//! What a switch carries on one core: `calumma-edge` beside DPDK's own forwarder, on the same link, fed by the same
-//! generator.
+//! What a switch carries on one core: `calumma-edge` beside DPDK's own forwarder, on the same link,
+//! fed by the same generator.
 //!
 //! ```text
 //!  calumma-testbed generate ---- memif ---- [switch] ---- net_null
 //! ```
 //!
-//! The generator has one CPU and the switch the other. net_null takes packets at the cost of freeing them, so that no third
-//! program needs a CPU; receiving over memif, which copies, is most of what plain forwarding costs. The generator floods the
-//! link, and what the link takes is what the switch carries: a full ring is tried again and nothing is dropped on the way.
+//! The generator has one CPU and the switch the other. net_null takes packets at the cost of
+//! freeing them, so that no third program needs a CPU; receiving over memif, which copies, is most
+//! of what plain forwarding costs. The generator floods the link, and what the link takes is what
+//! the switch carries: a full ring is tried again and nothing is dropped on the way.
 
 mod drawn;
 mod link;
@@ -47,7 +48,8 @@ impl Trial {
         Self { switch, size, flows, popularity, search: false }
     }
 
-    /// Its name: the switch, the length of packets and, where it is another than that of the table of lengths, the mix.
+    /// Its name: the switch, the length of packets and, where it is another than that of the table
+    /// of lengths, the mix.
     pub fn name(&self) -> String {
         let size = if self.size == "imix" { "imix".to_owned() } else { format!("{}B", self.size) };
         let mut name = format!("{}.{size}", self.switch.name());
@@ -138,8 +140,8 @@ pub fn run(
     Ok(figures)
 }
 
-/// What the readings say of one another, for each length of packets: by rounds, since a guest that is
-/// slowed for a while slows a round's switches alike.
+/// What the readings say of one another, for each length of packets: by rounds, since a guest that
+/// is slowed for a while slows a round's switches alike.
 fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
     let mut ratios = Vec::new();
     for (ours, all) in trials.iter().zip(readings) {
@@ -160,7 +162,8 @@ fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
                 ratios.push(Figure::of(name, "ratio", rounds));
             }
         }
-        // A round's two switches may differ by how the link fared, which is slow from its start to its end or not.
+        // A round's two switches may differ by how the link fared, which is slow from its start to
+        // its end or not.
         if let Some(macswap) = readings_of(Switch::Testpmd("macswap")) {
             let highest = |readings: &[f64]| readings.iter().copied().fold(0.0, f64::max);
             let name = format!("{}.highest_over_testpmd_macswap", ours.name());
@@ -203,7 +206,8 @@ mod tests {
             of(Switch::Testpmd("macswap")),
             of(Switch::EdgeRouted),
         ];
-        // The machine is half as fast in the second round, and the third is slow for one switch only.
+        // The machine is half as fast in the second round, and the third is slow for one switch
+        // only.
         let readings = [
             vec![20.0, 10.0, 20.0],
             vec![40.0, 20.0, 40.0],

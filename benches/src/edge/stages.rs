@@ -1,5 +1,5 @@
-//! What each step of an edge's work costs on its own: the same code on frames as a driver leaves them behind, in the
-//! first-level cache.
+//! What each step of an edge's work costs on its own: the same code on frames as a driver leaves
+//! them behind, in the first-level cache.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;

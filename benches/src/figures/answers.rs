@@ -44,8 +44,9 @@ impl Answers {
     }
 
     /// Heavy hitters by the flows that the first epoch's sketch keeps; changes by those that either
-    /// sketch keeps, where that epoch had the more packets: as the programs published with ChameleMon
-    /// do. What a sketch does not keep it knows badly, and such a size is never the larger one.
+    /// sketch keeps, where that epoch had the more packets: as the programs published with
+    /// ChameleMon do. What a sketch does not keep it knows badly, and such a size is never the
+    /// larger one.
     pub(super) fn with_tracked<S: Tracked + Query>(
         self,
         pair: &Pair,

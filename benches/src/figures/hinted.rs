@@ -1,5 +1,5 @@
-//! Hinted decoding: how much more a sketch holds when most of its flows are known from elsewhere, and
-//! what it costs.
+//! Hinted decoding: how much more a sketch holds when most of its flows are known from elsewhere,
+//! and what it costs.
 
 use anyhow::Result;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};

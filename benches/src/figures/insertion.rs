@@ -1,5 +1,5 @@
-//! CM and CU insertion into the classifier, side by side. A software edge may choose (`insertion` of the
-//! layout): only the hierarchy bits leave the switch.
+//! CM and CU insertion into the classifier, side by side. A software edge may choose (`insertion`
+//! of the layout): only the hierarchy bits leave the switch.
 
 use anyhow::Result;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};

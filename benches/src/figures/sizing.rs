@@ -76,8 +76,8 @@ fn success(setup: &Setup, arrays: usize) -> Chart {
     })
 }
 
-/// Buckets a flow with which 99.9 % decode, measured and asked for, and what there is to say of each
-/// number of flows.
+/// Buckets a flow with which 99.9 % decode, measured and asked for, and what there is to say of
+/// each number of flows.
 fn sizes(setup: &Setup, arrays: usize) -> (Chart, Vec<String>) {
     let trials = setup.choose(1_000, 20);
     let allowed = (trials as f64 * FAILURE) as usize;

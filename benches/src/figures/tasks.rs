@@ -294,8 +294,8 @@ fn mean(values: &[f64]) -> (f64, f64) {
     (mean, (square / (number - 1.0).max(1.0) / number).sqrt())
 }
 
-/// Says at each size how far we are, and who of the others comes nearest or is ahead. Both are level
-/// where the difference, seed by seed, is less than two of its standard errors.
+/// Says at each size how far we are, and who of the others comes nearest or is ahead. Both are
+/// level where the difference, seed by seed, is less than two of its standard errors.
 fn rank(
     title: &str,
     kilobytes: &[usize],

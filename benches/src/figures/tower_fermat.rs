@@ -134,8 +134,8 @@ fn recorded(family: &Arc<HashFamily>, parts: &Parts, packets: &[FlowKey]) -> Acc
         .with_packets(packets.len() as u64)
 }
 
-/// T_h as the controller's attention ends up with it on traffic that goes on alike: the lowest under
-/// which no more flows are heavy-hitter candidates than the encoder should hold.
+/// T_h as the controller's attention ends up with it on traffic that goes on alike: the lowest
+/// under which no more flows are heavy-hitter candidates than the encoder should hold.
 fn threshold(
     family: &HashFamily,
     mut tower: TowerSketch,

@@ -1,5 +1,5 @@
-//! The bench of an edge switch without its figures: every switch in it can be started, carries the longest packets that are
-//! sent, and does what its figures are named for.
+//! The bench of an edge switch without its figures: every switch in it can be started, carries the
+//! longest packets that are sent, and does what its figures are named for.
 
 use std::path::Path;
 use std::time::Duration;

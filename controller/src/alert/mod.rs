@@ -1,5 +1,5 @@
-//! Alerts: what is wrong for several epochs, sent to webhooks when it starts, while it lasts and when
-//! it ends.
+//! Alerts: what is wrong for several epochs, sent to webhooks when it starts, while it lasts and
+//! when it ends.
 //!
 //! It notices and tells; it neither silences, groups nor escalates: that is for what receives it.
 //! `deploy/prometheus/alerts.yml` watches for the same in Prometheus.

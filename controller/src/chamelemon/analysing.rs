@@ -28,8 +28,8 @@ struct Decoded {
     planned_ns: u64,
 }
 
-/// Starts both threads. The second ends when the first does, which ends with `steps`; `stop` is told
-/// when either of them fails: without them nothing would be reported.
+/// Starts both threads. The second ends when the first does, which ends with `steps`; `stop` is
+/// told when either of them fails: without them nothing would be reported.
 pub(super) fn start(
     hub: Arc<Hub>,
     lane: Arc<Lane>,
@@ -60,7 +60,8 @@ pub(super) fn start(
     Ok(reporting)
 }
 
-/// Decodes epochs and plans attention as soon as they are measured, and passes them on when they are over.
+/// Decodes epochs and plans attention as soon as they are measured, and passes them on when they
+/// are over.
 fn decode(
     decoder: &Decoder,
     mut steps: mpsc::Receiver<Step>,

@@ -105,9 +105,9 @@ impl Hub {
         self.tell(self.earliest_epoch(now_ns), &attention);
     }
 
-    /// Sets attention by hand: it holds as soon as every switch can follow, and is not shifted before it
-    /// is [released](Self::release). Gives the first epoch in which it holds; `None` where it does
-    /// already.
+    /// Sets attention by hand: it holds as soon as every switch can follow, and is not shifted
+    /// before it is [released](Self::release). Gives the first epoch in which it holds; `None`
+    /// where it does already.
     ///
     /// # Errors
     /// What doesn't fit the switches' memory.
@@ -126,8 +126,8 @@ impl Hub {
         self.apply(&mut plan, attention, &decision, now_ns).map(Some)
     }
 
-    /// Takes over `[attention]` of a configuration file that was read again, as set by hand, where it
-    /// differs from what the file said before.
+    /// Takes over `[attention]` of a configuration file that was read again, as set by hand, where
+    /// it differs from what the file said before.
     ///
     /// # Errors
     /// What doesn't fit the switches' memory.
@@ -163,8 +163,8 @@ impl Hub {
         AttentionStatus { mode, held: plan.held, since_epoch, state, config }
     }
 
-    /// Lets the planner's attention hold as soon as every switch can follow, and gives the first epoch
-    /// in which it does; `None` where it is not the planner's to change.
+    /// Lets the planner's attention hold as soon as every switch can follow, and gives the first
+    /// epoch in which it does; `None` where it is not the planner's to change.
     ///
     /// # Errors
     /// When the timeline has no place for it.

@@ -1,5 +1,5 @@
-//! The [collector](crate::collect) of ChameleMon's frames: edges only, an ingress and an egress side
-//! each.
+//! The [collector](crate::collect) of ChameleMon's frames: edges only, an ingress and an egress
+//! side each.
 
 use calumma_chamelemon::Attention;
 use calumma_chamelemon::frames::{Egress, Ingress, Message};

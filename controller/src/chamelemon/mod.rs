@@ -1,9 +1,9 @@
-//! What the controller does for ChameleMon alone: attention is planned from each epoch and sent to the
-//! edges, its history is kept by flow, and losses go before estimates, so that it has two threads
-//! instead of one.
+//! What the controller does for ChameleMon alone: attention is planned from each epoch and sent to
+//! the edges, its history is kept by flow, and losses go before estimates, so that it has two
+//! threads instead of one.
 //!
-//! Connections, nodes, completeness and the lane that all this runs in are [`server`](crate::server)'s,
-//! for every system.
+//! Connections, nodes, completeness and the lane that all this runs in are
+//! [`server`](crate::server)'s, for every system.
 
 mod analysing;
 pub(crate) mod attention;

@@ -1,5 +1,5 @@
-//! Attention in the running controller: each decoded epoch goes to the planner, and what it plans to
-//! the switches, unless the operator wants it otherwise.
+//! Attention in the running controller: each decoded epoch goes to the planner, and what it plans
+//! to the switches, unless the operator wants it otherwise.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ impl Shifting {
         Ok(Some(Self { hub, planner, not_applied: Vec::new(), newest: 0 }))
     }
 
-    /// Plans from an epoch, and lets the plan hold as soon as every switch can follow. `None` where the
-    /// epoch tells nothing.
+    /// Plans from an epoch, and lets the plan hold as soon as every switch can follow. `None` where
+    /// the epoch tells nothing.
     pub(super) fn next(&mut self, epoch: &DecodedEpoch) -> Option<PlanReport> {
         // An epoch that waited for a missing edge comes after later ones, which know more.
         if epoch.epoch() < self.newest {

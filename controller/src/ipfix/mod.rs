@@ -1,10 +1,10 @@
 //! Export of victim flows and heavy hitters to IPFIX collectors, over UDP (RFC 7011).
 //!
-//! Two templates: a victim flow's packets are those that were dropped (`droppedPacketDeltaCount`, and
-//! `packetDeltaCount` with `forwardingStatus` *dropped* for collectors that don't know it); a heavy
-//! hitter's are those that entered the network at an edge, which `observationPointId` tells. Only
-//! what is certain goes out; what isn't stays in the reports. It collects nothing and knows neither
-//! TCP nor options.
+//! Two templates: a victim flow's packets are those that were dropped (`droppedPacketDeltaCount`,
+//! and `packetDeltaCount` with `forwardingStatus` *dropped* for collectors that don't know it); a
+//! heavy hitter's are those that entered the network at an edge, which `observationPointId` tells.
+//! Only what is certain goes out; what isn't stays in the reports. It collects nothing and knows
+//! neither TCP nor options.
 
 mod message;
 

@@ -38,7 +38,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENT_EPOCHS: u32 = 20;
 
-/// Time between two probes of a node's clock, at first and once [`FIRST_PROBES`] have been answered.
+/// Time between two probes of a node's clock, at first and once [`FIRST_PROBES`] have been
+/// answered.
 const PROBE_SOON: Duration = Duration::from_millis(20);
 const PROBE_LATER: Duration = Duration::from_millis(250);
 const FIRST_PROBES: u32 = 8;

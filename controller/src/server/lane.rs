@@ -191,8 +191,8 @@ impl Lane {
         self.unreported.load(Ordering::Acquire)
     }
 
-    /// Notes that everything before `epoch` has been reported; all bits set where nothing will be any
-    /// more.
+    /// Notes that everything before `epoch` has been reported; all bits set where nothing will be
+    /// any more.
     pub(crate) fn set_unreported(&self, epoch: u64) {
         self.unreported.fetch_max(epoch, Ordering::AcqRel);
     }

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Connections run on the async runtime. Every system has a lane of its own, with a bounded queue
-//! and its own threads. Of ChameleMon, each edge's HH encoder is decoded when its ingress side comes
-//! in, on the runtime's threads for such work; what is left when the last egress side is in has a
-//! thread of its own, and so has what is worked out at leisure.
+//! and its own threads. Of ChameleMon, each edge's HH encoder is decoded when its ingress side
+//! comes in, on the runtime's threads for such work; what is left when the last egress side is in
+//! has a thread of its own, and so has what is worked out at leisure.
 
 mod analysis;
 mod connection;
@@ -55,8 +55,9 @@ pub fn unix_ns() -> u64 {
 /// Steps of niceness by which estimates come after everything else.
 const NICENESS: i32 = 10;
 
-/// Lowers the priority of this thread: where CPUs are short, nodes are received and attention is planned
-/// before estimates are made. Linux keeps a niceness for each thread, and 0 names the one that asks.
+/// Lowers the priority of this thread: where CPUs are short, nodes are received and attention is
+/// planned before estimates are made. Linux keeps a niceness for each thread, and 0 names the one
+/// that asks.
 pub(crate) fn yield_to_others() {
     let lowered = rustix::process::getpriority_process(None)
         .and_then(|nice| rustix::process::setpriority_process(None, nice + NICENESS));

@@ -1,4 +1,5 @@
-//! What edges must do alike beside what the controller tells them, and what an edge can't do at all.
+//! What edges must do alike beside what the controller tells them, and what an edge can't do at
+//! all.
 
 use calumma_chamelemon::frames::Message;
 use calumma_wire::{Marking, Outcome};

@@ -1,4 +1,5 @@
-//! From real groups to reports: what is said to be lost was lost, and what is not known is not said.
+//! From real groups to reports: what is said to be lost was lost, and what is not known is not
+//! said.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! IPv4 and IPv6 in the same sketches: every task is answered for either, attention shifts, and whoever
-//! looks reads IPv6 addresses as they are written.
+//! IPv4 and IPv6 in the same sketches: every task is answered for either, attention shifts, and
+//! whoever looks reads IPv6 addresses as they are written.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,8 +27,8 @@ fn join(controller: &Controller) -> [Edge; 2] {
 const FLOW: [&str; 3] = ["[2001:db8:0:1::2]:7", "[2001:db8:0:2::]:5201", "tcp"];
 const QUERY: &str = "src=2001:db8:0:1::2&dst=2001:db8:0:2::&sport=7&dport=5201&proto=6";
 
-/// 200 flows, half of them IPv6, of which every seventh loses its second packet, and one of IPv6 that
-/// sends `grown` packets.
+/// 200 flows, half of them IPv6, of which every seventh loses its second packet, and one of IPv6
+/// that sends `grown` packets.
 fn traffic(world: &mut World<WideKey>, grown: u64) {
     for n in 0..200 {
         world.send((0, 1), wide_flow(n), 3 + u64::from(n), |at| n % 7 == 0 && at == 1);

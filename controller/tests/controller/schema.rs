@@ -177,8 +177,8 @@ fn is_of_type(value: &Value, name: &Value) -> bool {
     }
 }
 
-/// Whether a number lies in what its format holds, and a string is what its format says. A format says
-/// nothing of values of other types.
+/// Whether a number lies in what its format holds, and a string is what its format says. A format
+/// says nothing of values of other types.
 fn has_format(value: &Value, format: &str) -> bool {
     let number = |fits: fn(i64) -> bool| match value {
         Value::Number(number) => number.as_i64().is_some_and(fits),

@@ -1,5 +1,5 @@
-//! Attention as an operator meets it: it shifts by itself, is set by hand and released, and every change
-//! can be read up.
+//! Attention as an operator meets it: it shifts by itself, is set by hand and released, and every
+//! change can be read up.
 
 use calumma_chamelemon::frames::Message;
 use calumma_controller::report::PlanReport;

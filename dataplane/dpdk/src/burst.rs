@@ -74,12 +74,13 @@ impl<const N: usize> Burst<N> {
         }
     }
 
-    /// Moves packets from the front of `other` to the end of this burst, as many as there is room for.
+    /// Moves packets from the front of `other` to the end of this burst, as many as there is room
+    /// for.
     #[inline]
     pub fn append(&mut self, other: &mut Self) {
         let moved = other.len.min(N - self.len);
-        // SAFETY: the first `moved` packets of `other` are initialised, there is room for them behind the packets
-        // here, and two bursts don't overlap.
+        // SAFETY: the first `moved` packets of `other` are initialised, there is room for them
+        // behind the packets here, and two bursts don't overlap.
         unsafe {
             let to = self.mbufs.as_mut_ptr().add(self.len);
             std::ptr::copy_nonoverlapping(other.mbufs.as_ptr(), to, moved);

@@ -42,7 +42,8 @@ impl Eal {
     /// thread becomes the main lcore and is pinned to its CPU.
     ///
     /// # Errors
-    /// When the EAL refuses the arguments or was initialised before in this process, even if in vain.
+    /// When the EAL refuses the arguments or was initialised before in this process, even if in
+    /// vain.
     pub fn init<S: AsRef<str>>(arguments: &[S]) -> Result<Self> {
         let words = std::iter::once("calumma").chain(arguments.iter().map(AsRef::as_ref));
         let words = words

@@ -97,8 +97,9 @@ impl Fib6 {
     /// A table of IPv6 routes: see [`Fib4::build`].
     ///
     /// # Errors
-    /// When there is not as much memory, a next hop has more than 15 bits or a prefix more than 128,
-    /// or the prefixes need more than 32,766 blocks: one for each 8 bits behind the first 24.
+    /// When there is not as much memory, a next hop has more than 15 bits or a prefix more than
+    /// 128, or the prefixes need more than 32,766 blocks: one for each 8 bits behind the first
+    /// 24.
     pub fn build(eal: &Eal, routes: &[(Ipv6Addr, u8, NextHop)], no_route: NextHop) -> Result<Self> {
         let what = || format!("a table of {} IPv6 routes", routes.len());
         check_routes(routes.iter().map(|&(_, depth, hop)| (depth, hop)), 128, no_route, what)?;
@@ -173,8 +174,8 @@ fn check_routes(
     Err(Error::Call { what: what(), reason })
 }
 
-/// A name that no other table has, and a table's measures; the name's address is left to the caller,
-/// who owns it.
+/// A name that no other table has, and a table's measures; the name's address is left to the
+/// caller, who owns it.
 fn wanted(routes: usize, blocks: usize, no_route: u16) -> (CString, dpdk_sys::calumma_fib) {
     static TABLES: AtomicU32 = AtomicU32::new(0);
     let number = TABLES.fetch_add(1, Ordering::Relaxed);

@@ -18,7 +18,8 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// What an lcore's thread calls. A panic here would end the process, not unwind into C.
 extern "C" fn entry(job: *mut c_void) -> c_int {
-    // SAFETY: `job` comes from `Box::into_raw` in `Eal::start`, and each lcore is given its own once.
+    // SAFETY: `job` comes from `Box::into_raw` in `Eal::start`, and each lcore is given its own
+    // once.
     let job = unsafe { Box::from_raw(job.cast::<Job>()) };
     job();
     0
@@ -130,16 +131,17 @@ impl Eal {
         unsafe { self.start(lcore, work) }
     }
 
-    /// Runs `work` once for each input, each on an lcore of its own, the first one on the main lcore,
-    /// which is the calling thread. Waits for all of them and gives their outputs in order.
+    /// Runs `work` once for each input, each on an lcore of its own, the first one on the main
+    /// lcore, which is the calling thread. Waits for all of them and gives their outputs in
+    /// order.
     ///
-    /// An lcore that panics tells the others nothing: work that runs until it is told to stop should
-    /// see to it that its own end, however it comes, is noticed.
+    /// An lcore that panics tells the others nothing: work that runs until it is told to stop
+    /// should see to it that its own end, however it comes, is noticed.
     ///
     /// # Errors
-    /// When there are fewer lcores than inputs, one of those is at work, or the calling thread is not
-    /// the main lcore; nothing runs then. When what ran on an lcore panicked: the first one of them,
-    /// after all have ended.
+    /// When there are fewer lcores than inputs, one of those is at work, or the calling thread is
+    /// not the main lcore; nothing runs then. When what ran on an lcore panicked: the first one
+    /// of them, after all have ended.
     pub fn run_on_lcores<T, R>(
         &self,
         inputs: Vec<T>,
@@ -208,7 +210,8 @@ impl Eal {
         if main { Ok(()) } else { Err(Error::NotMain) }
     }
 
-    /// Anything but a worker of the EAL's must not reach `rte_eal_remote_launch`, which checks little.
+    /// Anything but a worker of the EAL's must not reach `rte_eal_remote_launch`, which checks
+    /// little.
     fn check_idle_worker(&self, lcore: u32) -> Result<()> {
         let workers = self.worker_lcores();
         if !workers.contains(&lcore) {

@@ -17,9 +17,10 @@
 //! - With hugepages reserved, but no hugetlbfs mounted: `--in-memory`.
 //! - `net_af_packet` works either way; its `framesz` must hold a frame and its header (2048 for
 //!   1500-byte packets).
-//! - `net_memif` works either way, but `zero-copy=yes` needs hugepages and `--single-file-segments`.
-//!   A client starts only while its server listens. Stop polling a memif port before its peer leaves:
-//!   the driver unmaps the rings from a thread of its own, and a poll at that moment can crash.
+//! - `net_memif` works either way, but `zero-copy=yes` needs hugepages and
+//!   `--single-file-segments`. A client starts only while its server listens. Stop polling a memif
+//!   port before its peer leaves: the driver unmaps the rings from a thread of its own, and a poll
+//!   at that moment can crash.
 //!
 //! # With the address sanitizer
 //!

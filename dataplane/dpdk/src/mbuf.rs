@@ -114,7 +114,8 @@ impl Mbuf {
         usize::from(self.first().get(field::NB_SEGS))
     }
 
-    /// The number of the port that received the packet; `None` for one that was allocated. One load.
+    /// The number of the port that received the packet; `None` for one that was allocated. One
+    /// load.
     #[inline]
     pub fn port(&self) -> Option<u16> {
         let port = self.first().get(field::PORT);

@@ -12,8 +12,8 @@ use crate::mbuf::Mbuf;
 /// A pool of mbufs. Clones stand for the same pool; ports that receive into it keep it alive.
 ///
 /// Its memory goes back to the EAL with the last handle, if that is dropped by the main lcore's
-/// thread while no other lcore is at work and all mbufs are back. Else it stays, and so does the EAL,
-/// until the process ends: an mbuf never outlives its pool.
+/// thread while no other lcore is at work and all mbufs are back. Else it stays, and so does the
+/// EAL, until the process ends: an mbuf never outlives its pool.
 #[derive(Clone, Debug)]
 pub struct Mempool {
     inner: Arc<Inner>,
@@ -55,8 +55,8 @@ impl Mempool {
     /// 1500-byte Ethernet frames with two VLAN tags.
     pub const DATA_ROOM: u16 = 2048;
 
-    /// A pool of `mbufs` mbufs (best a power of two, minus one) in the memory of `socket` (negative:
-    /// any).
+    /// A pool of `mbufs` mbufs (best a power of two, minus one) in the memory of `socket`
+    /// (negative: any).
     ///
     /// # Errors
     /// When there is not as much memory, or a pool of this name.
@@ -135,8 +135,8 @@ impl Mempool {
         self.inner.data_room
     }
 
-    /// Mbufs that are in use somewhere: owned as [`Mbuf`]s or lying in a device's queues. Counts all
-    /// caches, so it is slow: for checks, not for the packet path.
+    /// Mbufs that are in use somewhere: owned as [`Mbuf`]s or lying in a device's queues. Counts
+    /// all caches, so it is slow: for checks, not for the packet path.
     pub fn in_use(&self) -> u32 {
         // SAFETY: the pool lives.
         unsafe { dpdk_sys::rte_mempool_in_use_count(self.as_ptr()) }
@@ -161,8 +161,8 @@ impl Drop for Inner {
         let at_rest = self.eal.at_rest()
             && unsafe { dpdk_sys::rte_mempool_in_use_count(self.pool.as_ptr()) } == 0;
         if at_rest {
-            // SAFETY: no mbuf is at large, and with the last handle gone (ports hold one) nobody can
-            // take another.
+            // SAFETY: no mbuf is at large, and with the last handle gone (ports hold one) nobody
+            // can take another.
             unsafe { dpdk_sys::rte_mempool_free(self.pool.as_ptr()) };
         } else {
             self.eal.leak();

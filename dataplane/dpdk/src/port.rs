@@ -20,7 +20,8 @@ pub struct PortConfig {
     pub rx_descriptors: u16,
     /// Descriptors of each transmit queue; adjusted to what the device takes.
     pub tx_descriptors: u16,
-    /// Longest packet in bytes, the Ethernet header not counted; `None`: the device stays as it is.
+    /// Longest packet in bytes, the Ethernet header not counted; `None`: the device stays as it
+    /// is.
     pub mtu: Option<u16>,
     /// Receive what is addressed to others, too. Devices that know no such mode always do.
     pub promiscuous: bool,
@@ -156,8 +157,8 @@ impl Port {
         }
     }
 
-    /// Opens and starts the port of this name, receiving into `pool`. Gives the port and its queues,
-    /// each of which has one owner from then on.
+    /// Opens and starts the port of this name, receiving into `pool`. Gives the port and its
+    /// queues, each of which has one owner from then on.
     ///
     /// # Errors
     /// When there is no such port, it is open already, it can't do what `config` asks for, or the
@@ -184,7 +185,8 @@ impl Port {
         let info = ask(number, name)?;
         check_config(name, &info, &config)?;
         open_ports.insert(number);
-        // From here on whatever fails closes the port, which takes the lock: after it is given back.
+        // From here on whatever fails closes the port, which takes the lock: after it is given
+        // back.
         let inner = Arc::new(Inner { number, _pool: pool.clone() });
         let set_up = set_up(number, name, &info, &config, pool);
         drop(open_ports);

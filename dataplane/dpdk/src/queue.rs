@@ -38,7 +38,8 @@ impl RxQueue {
         self.rx_at_most(burst, N)
     }
 
-    /// The same, but no more than `most` packets. Vector drivers may give none where that is less than eight.
+    /// The same, but no more than `most` packets. Vector drivers may give none where that is less
+    /// than eight.
     #[inline]
     pub fn rx_at_most<const N: usize>(&mut self, burst: &mut Burst<N>, most: usize) -> usize {
         let vacant = burst.vacant();

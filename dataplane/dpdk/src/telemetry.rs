@@ -1,5 +1,5 @@
-//! Commands of the program's own on DPDK's telemetry socket, for `dpdk-telemetry.py` and all else that
-//! speaks to it.
+//! Commands of the program's own on DPDK's telemetry socket, for `dpdk-telemetry.py` and all else
+//! that speaks to it.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -34,8 +34,8 @@ static TELLERS: LazyLock<Mutex<HashMap<String, Arc<Teller>>>> = LazyLock::new(Mu
 
 impl Eal {
     /// Lets `tell` answer `command` (as in "/calumma/epochs") from here on, for as long as the
-    /// process lives. It is given what follows the command's comma, and gives `None` where that makes
-    /// no sense. It is called by a thread of DPDK's.
+    /// process lives. It is given what follows the command's comma, and gives `None` where that
+    /// makes no sense. It is called by a thread of DPDK's.
     ///
     /// # Errors
     /// When the library refuses the command: it begins with a slash, is short, and nobody else's.

@@ -1,5 +1,5 @@
-//! Which CPUs the switch's threads run on: lcores poll without pause on theirs, so all other threads belong on
-//! others. The EAL pins the lcores, this module the other threads, one CPU each.
+//! Which CPUs the switch's threads run on: lcores poll without pause on theirs, so all other
+//! threads belong on others. The EAL pins the lcores, this module the other threads, one CPU each.
 
 use std::io;
 use std::sync::Arc;
@@ -67,8 +67,8 @@ impl Cpus {
         }
     }
 
-    /// Starts a thread on the next of these CPUs. Where it can't be pinned, it says so and runs where the thread
-    /// that started it may.
+    /// Starts a thread on the next of these CPUs. Where it can't be pinned, it says so and runs
+    /// where the thread that started it may.
     ///
     /// # Errors
     /// When the system has no thread left.

@@ -1,8 +1,9 @@
 //! The poll loop: the only place where packets, ports and the clock meet.
 //!
 //! Per burst it reads the time stamp counter once and makes no system call; per packet it allocates
-//! nothing, takes no lock and cannot panic. How packets find their ports is a [`Forwarder`]'s matter, when
-//! epochs change [`Worker::tick`]'s; [`pace`] has the clock and the size of bursts, [`meter`] the profile.
+//! nothing, takes no lock and cannot panic. How packets find their ports is a [`Forwarder`]'s
+//! matter, when epochs change [`Worker::tick`]'s; [`pace`] has the clock and the size of bursts,
+//! [`meter`] the profile.
 
 pub mod clock;
 pub mod forwarder;
@@ -29,7 +30,8 @@ pub struct PortQueues {
     pub tx: TxQueue,
     /// What is on the other side.
     pub role: Role,
-    /// Between port pairs, position among the lcore's ports of the one that packets from this one go to.
+    /// Between port pairs, position among the lcore's ports of the one that packets from this one
+    /// go to.
     pub peer: usize,
 }
 

@@ -1,8 +1,8 @@
 //! What lcores and the control thread say to each other while packets run.
 //!
-//! Not the sketches: those go through [`measure`](crate::measure). Once a millisecond an lcore looks
-//! into its inbox. It finds new settings there, or an empty report that it fills by swapping its
-//! profile in: an lcore copies a few hundred bytes and neither allocates nor waits.
+//! Not the sketches: those go through [`measure`](crate::measure). Once a millisecond an lcore
+//! looks into its inbox. It finds new settings there, or an empty report that it fills by swapping
+//! its profile in: an lcore copies a few hundred bytes and neither allocates nor waits.
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@ use anyhow::Context;
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setuid};
 use tracing::info;
 
-/// Becomes `user` for good, with all threads. DPDK has opened its devices and memory by then, and keeps
-/// them.
+/// Becomes `user` for good, with all threads. DPDK has opened its devices and memory by then, and
+/// keeps them.
 ///
 /// # Errors
 /// When there is no such user, or this process may not become another.

@@ -1,8 +1,8 @@
 //! Where an lcore's time goes: cycles by stage, and how long its bursts take, those at an event
 //! apart from all others.
 //!
-//! One reading of the time stamp counter a burst, about a cycle a packet, and two more where the stages of
-//! a burst are told apart: in one of [`EVERY`]. Fixed in size: recording allocates nothing.
+//! One reading of the time stamp counter a burst, about a cycle a packet, and two more where the
+//! stages of a burst are told apart: in one of `EVERY`. Fixed in size: recording allocates nothing.
 
 use hdrhistogram::Histogram;
 
@@ -80,8 +80,8 @@ impl Profile {
         self.cycles[Stage::Idle as usize] += cycles;
     }
 
-    /// Whether the next burst's stages are to be timed: see [`stages`](Self::stages). To be asked once a
-    /// burst.
+    /// Whether the next burst's stages are to be timed: see [`stages`](Self::stages). To be asked
+    /// once a burst.
     #[inline]
     pub fn samples(&mut self) -> bool {
         let now = self.until_sample == 0;
@@ -89,8 +89,8 @@ impl Profile {
         now
     }
 
-    /// What the stages of the last burst took, in cycles: its time and that of the bursts since the last
-    /// call is divided among the stages as this one's.
+    /// What the stages of the last burst took, in cycles: its time and that of the bursts since the
+    /// last call is divided among the stages as this one's.
     #[inline]
     pub fn stages(&mut self, receive: u64, work: u64, transmit: u64) {
         let all = std::mem::take(&mut self.undivided);
@@ -102,8 +102,8 @@ impl Profile {
         self.cycles[Stage::Transmit as usize] += transmitted;
     }
 
-    /// A burst was done within so many cycles, from before the epoch's events were looked at to after
-    /// its last packet was sent.
+    /// A burst was done within so many cycles, from before the epoch's events were looked at to
+    /// after its last packet was sent.
     #[inline]
     pub fn burst(&mut self, cycles: u64, moment: Moment) {
         self.undivided = self.undivided.saturating_add(cycles);

@@ -1,5 +1,6 @@
-//! What a switch tells of itself to whoever asks while it runs: Prometheus, DPDK's telemetry socket,
-//! `calumma-edge top`. The control thread publishes it a few times a second; asking costs it nothing.
+//! What a switch tells of itself to whoever asks while it runs: Prometheus, DPDK's telemetry
+//! socket, `calumma-edge top`. The control thread publishes it a few times a second; asking costs
+//! it nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use calumma_plane::system::System;
 use calumma_switch_host::Signals;
+use calumma_wire::Role;
 use dpdk::{Eal, Mempool, Port};
 use tracing::info;
 
@@ -27,23 +28,24 @@ use crate::{metrics, process, telemetry};
 const SPARE_MBUFS: u32 = 4096;
 
 /// Runs the switch until it is told to stop by SIGINT or SIGTERM, and gives its totals by name. On
-/// SIGHUP it reads the file at `path` again, which `config` comes from. It measures by those of `systems`
-/// that the controller wants.
+/// SIGHUP it reads the file at `path` again, which `config` comes from. It measures by those of
+/// `systems` that the controller wants.
 ///
 /// # Errors
-/// When the EAL, a port, a pool or the address for metrics can't be had, privileges can't be dropped,
-/// or an lcore panicked.
+/// When the EAL, a port, a pool or the address for metrics can't be had, privileges can't be
+/// dropped, or an lcore panicked.
 pub fn run(
     config: &Config,
     path: &Path,
     eal_arguments: &[String],
     systems: &'static [&'static dyn System],
 ) -> anyhow::Result<Vec<(String, u64)>> {
-    let role = config.role.to_wire();
+    let role = Role::from(config.role);
     let signals = Signals::catch().context("handlers for SIGINT, SIGTERM and SIGHUP")?;
     let (stop, over) = (signals.stop.clone(), Arc::new(AtomicBool::new(false)));
     let board = Board::default();
-    // The EAL pins this thread to an lcore's CPU, which threads would inherit that don't say otherwise.
+    // The EAL pins this thread to an lcore's CPU, which threads would inherit that don't say
+    // otherwise.
     let allowed = Cpus::of_this_thread().context("the CPUs that this process may use")?;
     let eal = Eal::init(eal_arguments)?;
     let cpus = match config.polling.control_cpu {
@@ -136,7 +138,8 @@ pub fn run(
 /// What an lcore works with, but for its forwarder.
 type LcoreInput = (Worker, Vec<PortQueues>, Line);
 
-/// Runs all lcores, each with a forwarder, until `stop` is set; gives what they leave behind and the forwarders.
+/// Runs all lcores, each with a forwarder, until `stop` is set; gives what they leave behind and
+/// the forwarders.
 fn run_lcores<F: Forwarder + Send>(
     eal: &Eal,
     inputs: Vec<LcoreInput>,
@@ -172,8 +175,8 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Opens all ports with a pair of queues for each lcore that polls them; gives the ports, and for each
-/// lcore its queues.
+/// Opens all ports with a pair of queues for each lcore that polls them; gives the ports, and for
+/// each lcore its queues.
 fn open_ports(
     eal: &Eal,
     config: &Config,

@@ -1,5 +1,5 @@
-//! The switch on DPDK's telemetry socket: `dpdk-telemetry.py` shows totals, epochs and systems beside
-//! what DPDK itself tells.
+//! The switch on DPDK's telemetry socket: `dpdk-telemetry.py` shows totals, epochs and systems
+//! beside what DPDK itself tells.
 
 use dpdk::{Answer, Eal, Value};
 

@@ -1,5 +1,6 @@
 //! How long a change of attention takes: entries computed, and written as differences through the
-//! driver's protocol, to the modelled switch. A real driver's own time comes on top, or in its place.
+//! driver's protocol, to the modelled switch. A real driver's own time comes on top, or in its
+//! place.
 
 use std::net::TcpListener;
 use std::path::Path;

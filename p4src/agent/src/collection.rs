@@ -19,8 +19,8 @@ pub const FRONT: usize = ETHERNET + HEADER;
 /// Longest collection packet, so that a report fits an Ethernet frame.
 const MTU: usize = 1514;
 
-/// Elements that one packet goes round for: long runs are cut, so that several packets share the work
-/// and a lost one costs little.
+/// Elements that one packet goes round for: long runs are cut, so that several packets share the
+/// work and a lost one costs little.
 const RUN: u32 = 4096;
 
 /// What is collected: registers that are read element by element, one element of each on a pass.

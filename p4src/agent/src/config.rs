@@ -1,12 +1,13 @@
 //! The daemon's configuration: one TOML file.
 //!
-//! It says where the driver is, which ports there are, where packets go, and how collection packets get
-//! in and out.
+//! It says where the driver is, which ports there are, where packets go, and how collection packets
+//! get in and out.
 //! Memory, thresholds, epochs and the hash key come from the controller.
 
 use std::collections::HashSet;
 use std::path::Path;
 
+use calumma_switch_host::NodeRole;
 use calumma_switch_host::metrics::MetricsConfig;
 use serde::Deserialize;
 
@@ -43,26 +44,6 @@ pub struct Config {
     /// Where packets go that no port has a peer for.
     #[serde(default, rename = "route")]
     pub routes: Vec<RouteConfig>,
-}
-
-/// What a switch does in the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NodeRole {
-    /// Packets enter and leave the network here.
-    #[default]
-    Edge,
-    /// All ports face the fabric.
-    Transit,
-}
-
-impl From<NodeRole> for calumma_wire::Role {
-    fn from(role: NodeRole) -> Self {
-        match role {
-            NodeRole::Edge => Self::Edge,
-            NodeRole::Transit => Self::Transit,
-        }
-    }
 }
 
 /// The switch's driver.

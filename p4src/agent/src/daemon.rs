@@ -1,5 +1,5 @@
-//! The daemon: the conversation with the controller, which measuring goes on beside, and what its host
-//! asks of it.
+//! The daemon: the conversation with the controller, which measuring goes on beside, and what its
+//! host asks of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

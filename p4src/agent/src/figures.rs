@@ -1,5 +1,5 @@
-//! What the daemon counts, each total by whichever of its threads does the work, for the controller and for
-//! Prometheus. What the switch itself counts is read from it.
+//! What the daemon counts, each total by whichever of its threads does the work, for the controller
+//! and for Prometheus. What the switch itself counts is read from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -51,8 +51,8 @@ pub struct Figures {
     pub(crate) repeated_packets: Total,
     /// Time to take groups out and clear them.
     pub(crate) collection_us: Total,
-    /// Epochs whose tables were filled, those among them with another attention than the one before, the entries that
-    /// changed, and the time it took.
+    /// Epochs whose tables were filled, those among them with another attention than the one
+    /// before, the entries that changed, and the time it took.
     pub(crate) filled: Total,
     pub(crate) reconfigured: Total,
     pub(crate) changed_entries: Total,

@@ -1,5 +1,6 @@
-//! Whether a program, as its compiler or the driver that runs it describes it, is one that the daemon can
-//! drive: everything that the daemon will ever name is there, with room for what it will hold.
+//! Whether a program, as its compiler or the driver that runs it describes it, is one that the
+//! daemon can drive: everything that the daemon will ever name is there, with room for what it will
+//! hold.
 //!
 //! Constants other than sizes can't be seen from outside.
 

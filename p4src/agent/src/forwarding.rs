@@ -1,16 +1,17 @@
-//! What the configuration decides once: the entries for ports, routes and collection packets, and the
-//! mirror session that these use.
+//! What the configuration decides once: the entries for ports, routes and collection packets, and
+//! the mirror session that these use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Info, InfoError, Match, Value};
+use calumma_switch_host::NodeRole;
 use calumma_switch_host::metrics::MetricsConfig;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::collection::FRONT;
 use crate::config::{
-    AutoNegotiation, CarrierConfig, CollectionConfig, Config, DriverConfig, Fec, Method, NodeRole,
+    AutoNegotiation, CarrierConfig, CollectionConfig, Config, DriverConfig, Fec, Method,
     PortConfig, Role,
 };
 use crate::driver::{Driver, entry};
@@ -36,8 +37,8 @@ const SLOTS: usize = 8;
 /// Most slots of a group.
 const MOST_SLOTS: usize = 256;
 
-/// Makes the switch forward as configured. Entries that are there already stay: traffic passes while
-/// the daemon starts anew.
+/// Makes the switch forward as configured. Entries that are there already stay: traffic passes
+/// while the daemon starts anew.
 ///
 /// # Errors
 /// What the driver refuses, for example because a table is full.
@@ -60,8 +61,8 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     }
 }
 
-/// The number of each set of next hops: the same for as long as the configuration has the set, since
-/// packets find their way by it while other routes change.
+/// The number of each set of next hops: the same for as long as the configuration has the set,
+/// since packets find their way by it while other routes change.
 fn groups(config: &Config) -> BTreeMap<&[Hop], u16> {
     let several: BTreeSet<&[Hop]> =
         config.routes.iter().map(|route| &*route.via).filter(|hops| hops.len() > 1).collect();

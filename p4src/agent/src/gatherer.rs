@@ -21,8 +21,9 @@ use crate::figures::{Figures, packets};
 use crate::pilot::Ready;
 use crate::system::{Closed, EpochEntries, Plan, Setup};
 
-/// How long before its arming the tables of an epoch are filled, and its configuration is settled, in
-/// nanoseconds: a fifth of an epoch of 50 ms. Filling takes 2 to 7 ms in the paper's measurements.
+/// How long before its arming the tables of an epoch are filled, and its configuration is settled,
+/// in nanoseconds: a fifth of an epoch of 50 ms. Filling takes 2 to 7 ms in the paper's
+/// measurements.
 pub(crate) fn prepare_ns(clock: &EpochClock) -> u64 {
     (clock.length_ns() / 5).min(100_000_000)
 }

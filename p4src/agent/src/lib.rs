@@ -6,9 +6,9 @@
 //! whose program is loaded.
 //!
 //! [`daemon::run`] is the daemon. Three threads share its work: the daemon's own talks with the
-//! controller, the *pilot* flips and closes on time, and the *gatherer* takes finished groups out of
-//! the switch ([`collector`], by the packets of [`collection`]), clears them, and fills tables ahead
-//! of their epoch. All of them reach the switch through its [`driver`].
+//! controller, the *pilot* flips and closes on time, and the *gatherer* takes finished groups out
+//! of the switch ([`collector`], by the packets of [`collection`]), clears them, and fills tables
+//! ahead of their epoch. All of them reach the switch through its [`driver`].
 
 pub mod chamelemon;
 pub mod collection;

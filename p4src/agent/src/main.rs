@@ -16,8 +16,8 @@ use tracing_subscriber::EnvFilter;
 /// (p4src/edge.p4 for ChameleMon), keeps epochs on it, collects its sketches and sends them to the
 /// controller.
 ///
-/// The switch's driver must run with the program loaded. SIGHUP reads ports, routes and the carrier's
-/// DSCP again; the file's other parts want a restart.
+/// The switch's driver must run with the program loaded. SIGHUP reads ports, routes and the
+/// carrier's DSCP again; the file's other parts want a restart.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -53,7 +53,8 @@ enum Command {
     /// Say whether a compiled program is ChameleMon's as this daemon drives it, and built for the
     /// layout of a controller's configuration, or for the default layout.
     Fits {
-        /// What the compiler has written of the program's tables: bfrt.json (in Intel's SDE, bf-rt.json).
+        /// What the compiler has written of the program's tables: bfrt.json (in Intel's SDE,
+        /// bf-rt.json).
         #[arg(value_name = "FILE")]
         description: PathBuf,
 

@@ -1,5 +1,6 @@
 //! Measuring on one switch: what is to be measured, and the threads that do. A driver that goes is
-//! connected to anew, beside the conversation with the controller, and measuring goes on from there.
+//! connected to anew, beside the conversation with the controller, and measuring goes on from
+//! there.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! The daemon's figures over HTTP for Prometheus. What the switch counts is read from it when somebody asks.
+//! The daemon's figures over HTTP for Prometheus. What the switch counts is read from it when
+//! somebody asks.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,8 @@ use crate::driver::Driver;
 use crate::figures::{Figures, packets};
 use crate::ports;
 
-/// How long the switch is given to say what it counts: a scrape must not wait for a driver that has gone.
+/// How long the switch is given to say what it counts: a scrape must not wait for a driver that has
+/// gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What can change from one scrape to the next beside the totals.

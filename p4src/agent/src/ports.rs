@@ -1,4 +1,5 @@
-//! The switch's ports: brought up with the speed that the configuration gives them, and what they count.
+//! The switch's ports: brought up with the speed that the configuration gives them, and what they
+//! count.
 
 use calumma_bfrt::{ClientError, Value};
 use tracing::info;
@@ -75,8 +76,8 @@ fn values(port: &PortConfig, speed: Speed) -> [(&'static str, Value); 4] {
         Speed::G400 => "BF_SPEED_400G",
     };
     let fec = match port.fec {
-        // Of two words for the same, those that a driver answers with: a port that is not what it should be goes down
-        // for a moment.
+        // Of two words for the same, those that a driver answers with: a port that is not what it
+        // should be goes down for a moment.
         Fec::None => "BF_FEC_TYP_NONE",
         Fec::Fc => "BF_FEC_TYP_FC",
         Fec::Rs => "BF_FEC_TYP_REED_SOLOMON",

@@ -119,7 +119,8 @@ pub struct Closed {
     pub side: SideKind,
     /// The plan that it was measured under.
     pub plan: Plan,
-    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else 0.
+    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else
+    /// 0.
     pub stall_ns: u64,
     /// Packets that left and that the plan has nothing recorded of.
     pub unrecorded: u64,

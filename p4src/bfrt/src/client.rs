@@ -22,8 +22,8 @@ use crate::service::bf_runtime_client::BfRuntimeClient;
 /// How long a driver may take until it knows a client and its program.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Most updates of a request, and bytes of the answer's headers: where one is refused, what became of
-/// each is told there, in some 150 bytes.
+/// Most updates of a request, and bytes of the answer's headers: where one is refused, what became
+/// of each is told there, in some 150 bytes.
 const BATCH: usize = 4096;
 const MOST_HEADER_BYTES: u32 = 1 << 20;
 
@@ -272,8 +272,8 @@ impl Client {
         Ok(entries)
     }
 
-    /// Elements of a register or counter as the hardware has them now: for each index of `range` its
-    /// values.
+    /// Elements of a register or counter as the hardware has them now: for each index of `range`
+    /// its values.
     ///
     /// # Errors
     /// When there is no such register, or the driver refuses.

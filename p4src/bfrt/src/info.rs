@@ -126,7 +126,8 @@ impl Datum {
 struct Field {
     id: u32,
     name: String,
-    /// What is made of several fields has none, but a `container`: in tables that are of no use here.
+    /// What is made of several fields has none, but a `container`: in tables that are of no use
+    /// here.
     #[serde(default)]
     r#type: Type,
 }

@@ -3,9 +3,9 @@
 //! counters and registers.
 //!
 //! [`Client`] is what a control plane talks through. It names things as the program does;
-//! [`Info`], read from the `bfrt.json` that the driver hands out, turns names into the numbers of the
-//! protocol. [`proto`] has the messages and [`service`] the service of both sides, so that a driver
-//! can be put in the place of Tofino's, as `calumma-tna` does for the model.
+//! [`Info`], read from the `bfrt.json` that the driver hands out, turns names into the numbers of
+//! the protocol. [`proto`] has the messages and [`service`] the service of both sides, so that a
+//! driver can be put in the place of Tofino's, as `calumma-tna` does for the model.
 //!
 //! Not here: digests, idle timeouts, port management, loading of programs.
 

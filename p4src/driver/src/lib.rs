@@ -1,6 +1,6 @@
 //! The model of a Tofino switch in the place of a real one: behind the driver's interface
-//! (BFRuntime over gRPC) and with network interfaces for ports, so that a control plane and a program
-//! run end to end by the real protocol without hardware.
+//! (BFRuntime over gRPC) and with network interfaces for ports, so that a control plane and a
+//! program run end to end by the real protocol without hardware.
 //!
 //! [`Pipe`] is the thread that owns the switch and its ports; [`Driver`] the service. Changes of
 //! tables take effect one by one between packets, as on hardware.

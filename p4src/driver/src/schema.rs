@@ -50,8 +50,8 @@ pub(crate) mod port {
     pub(crate) const RECEIVED_OCTETS: u32 = 5;
     pub(crate) const SENT_FRAMES: u32 = 33;
     pub(crate) const SENT_OCTETS: u32 = 36;
-    /// What can't happen to the model's ports: received with any error, dropped since a buffer was full, sent with an
-    /// error.
+    /// What can't happen to the model's ports: received with any error, dropped since a buffer was
+    /// full, sent with an error.
     pub(crate) const NEVER: [(u32, &str); 3] = [
         (4, "$FrameswithanyError"),
         (20, "$FramesDroppedBufferFull"),

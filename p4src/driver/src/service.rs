@@ -77,8 +77,8 @@ impl Driver {
         let service = BfRuntimeServer::new(self)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        // The server's own option is only for sockets that it opens itself. Without it an answer now and
-        // then waits 40 ms for the acknowledgement of the one before.
+        // The server's own option is only for sockets that it opens itself. Without it an answer
+        // now and then waits 40 ms for the acknowledgement of the one before.
         let connections = TcpListenerStream::new(listener).map(|connection| {
             connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream))
         });

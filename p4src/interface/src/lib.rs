@@ -1,10 +1,11 @@
-//! Frames to and from a network interface of the kernel, through an AF_PACKET socket, without unsafe
-//! code: the ports of a modelled switch, and the way to the CPU port of a real one.
+//! Frames to and from a network interface of the kernel, through an AF_PACKET socket, without
+//! unsafe code: the ports of a modelled switch, and the way to the CPU port of a real one.
 //!
 //! [`Cable`] joins two programs' ends within one process instead, for tests.
 //!
-//! Not for speed: every frame is a system call. Offloads must be off (`ethtool -K ... tx off tso off
-//! gso off gro off rxvlan off txvlan off`), or frames come that no wire carries. Needs CAP_NET_RAW.
+//! Not for speed: every frame is a system call. Offloads must be off (`ethtool -K ... tx off tso
+//! off gso off gro off rxvlan off txvlan off`), or frames come that no wire carries. Needs
+//! CAP_NET_RAW.
 
 mod cable;
 

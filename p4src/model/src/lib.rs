@@ -17,7 +17,8 @@
 //! ```
 //!
 //! The path of a program: [`Program::load`] runs `source` (tokens), `syntax` (tree) and `lower`
-//! (checked code with all names resolved) and `optimize`; [`Switch::inject`] runs `exec` on that code.
+//! (checked code with all names resolved) and `optimize`; [`Switch::inject`] runs `exec` on that
+//! code.
 //!
 //! What it is not: a compiler. It does not place tables in stages nor fields in containers, so a
 //! program that runs here may still not fit. What it does not support is an error at load time

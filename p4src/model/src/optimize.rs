@@ -1,7 +1,8 @@
 //! Makes the code of a loaded program shorter without changing what it does: bodies stand where
 //! they run, scopes that nothing leaves early disappear, and frequent comparisons become one node.
 //!
-//! A packet through an edge switch takes some hundred nodes, and their number is what time it takes.
+//! A packet through an edge switch takes some hundred nodes, and their number is what time it
+//! takes.
 
 use crate::ir::{Block, Code, Data, Expr, Next, Op, Stmt};
 

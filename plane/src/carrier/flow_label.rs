@@ -3,8 +3,8 @@
 use super::{Carry, Mark};
 use crate::packet::Packet;
 
-/// The whole label: bits 19-17 are the mark, bits 16-0 a fixed pattern that tells marked packets from
-/// others; a label drawn at random looks marked once in 131,072 times.
+/// The whole label: bits 19-17 are the mark, bits 16-0 a fixed pattern that tells marked packets
+/// from others; a label drawn at random looks marked once in 131,072 times.
 ///
 /// Packets leave the network with the label 0, "not labelled" (RFC 6437). IPv4 has no label, and
 /// is not measured.

@@ -38,8 +38,8 @@ impl Shim {
     /// Bytes by which a marked packet is longer.
     pub const LEN: usize = SHIM;
 
-    /// The EtherType of what follows the shim whose own EtherType ends at `at`; none where that is no
-    /// shim.
+    /// The EtherType of what follows the shim whose own EtherType ends at `at`; none where that is
+    /// no shim.
     #[inline]
     pub fn ether_type_behind(bytes: &[u8], at: usize) -> Option<u16> {
         match *bytes.get(at..)?.first_chunk()? {
@@ -74,7 +74,8 @@ impl Shim {
 }
 
 impl Shim {
-    /// Takes the shims, which hide the headers behind them, out of a burst's packets, and gives the marks.
+    /// Takes the shims, which hide the headers behind them, out of a burst's packets, and gives the
+    /// marks.
     #[inline]
     pub fn detach<P: Packet>(self, packets: &mut [P]) -> [Option<Mark>; BURST] {
         let mut marks = [None; BURST];
@@ -96,8 +97,8 @@ impl Shim {
         }
     }
 
-    /// Whether a packet bears a shim that no edge of this network gave it, or that this edge can't read.
-    /// Such a packet must not go on: another edge would take it for marked.
+    /// Whether a packet bears a shim that no edge of this network gave it, or that this edge can't
+    /// read. Such a packet must not go on: another edge would take it for marked.
     #[inline]
     pub fn is_foreign<P: Packet>(self, packet: &P) -> bool {
         ether_type(packet.bytes()).is_ok_and(|(found, _)| found == self.ether_type)

@@ -8,13 +8,13 @@ use crate::packet::Packet;
 /// Bits 7-5 are the mark: bit 7 the timestamp bit, bits 6-5 the hierarchy.
 ///
 /// Three bits that a packet always has can't tell whether an edge wrote them, so every packet from
-/// the network counts as marked. `SIGNED`, bits 4-2 are 011 in every marked packet: its DSCP is then
-/// one of those for local use (xxxx11, RFC 2474 section 6), which no standard one is, and a packet
-/// with another DSCP is not marked.
+/// the network counts as marked. `SIGNED`, bits 4-2 are 011 in every marked packet: its DSCP is
+/// then one of those for local use (xxxx11, RFC 2474 section 6), which no standard one is, and a
+/// packet with another DSCP is not marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Tos<const SIGNED: bool> {
-    /// The DSCP (0 to 63) that packets are given back at egress: its upper three bits or, `SIGNED`,
-    /// all of it.
+    /// The DSCP (0 to 63) that packets are given back at egress: its upper three bits or,
+    /// `SIGNED`, all of it.
     pub dscp: u8,
 }
 
@@ -32,8 +32,8 @@ impl<const SIGNED: bool> Tos<SIGNED> {
     /// The bits of the byte that are ours.
     const MASK: u8 = 0b1110_0000 | if SIGNED { SIGNATURE_MASK } else { 0 };
 
-    /// Writes the mark into the packet whose IP header begins at `ip_offset`; without a whole header
-    /// there, nothing happens.
+    /// Writes the mark into the packet whose IP header begins at `ip_offset`; without a whole
+    /// header there, nothing happens.
     #[inline]
     pub fn write(self, bytes: &mut [u8], ip_offset: usize, mark: Mark) {
         let signature = if SIGNED { SIGNATURE } else { 0 };

@@ -9,8 +9,8 @@ use crate::parse::tunnel::Inside;
 use crate::parse::{Malformed, Unmeasured};
 
 /// Totals since the worker started. Every packet received is transmitted, or dropped for exactly
-/// one reason: `received = transmitted + dropped()`. Where packets are forwarded by routes, some go to
-/// the slow path and come back: see [`Routed`].
+/// one reason: `received = transmitted + dropped()`. Where packets are forwarded by routes, some go
+/// to the slow path and come back: see [`Routed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets received from host-facing ports.

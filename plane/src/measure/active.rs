@@ -1,8 +1,8 @@
 //! A session under way on an lcore: the epochs' events, passed on to every system that is on.
 //!
-//! Systems come and go while packets are recorded. One that joins waits for its first epoch; one that
-//! leaves has its last epoch finished, and sealed an epoch later, before its half goes back to the
-//! control thread. Nothing here allocates or frees.
+//! Systems come and go while packets are recorded. One that joins waits for its first epoch; one
+//! that leaves has its last epoch finished, and sealed an epoch later, before its half goes back to
+//! the control thread. Nothing here allocates or frees.
 
 use std::any::Any;
 
@@ -18,7 +18,8 @@ use crate::system::{Groups, LcoreHalf, LcoreSystem};
 /// Longest that the taking of an epoch is put off to empty receive queues first.
 const MOST_DRAIN_NS: u64 = 2_000_000;
 
-/// A flip that is late by this share of the guard for packets in flight waits no longer: the rest is theirs.
+/// A flip that is late by this share of the guard for packets in flight waits no longer: the rest
+/// is theirs.
 const LATE_SHARE: u64 = 10;
 
 /// Sessions under way, for one kind of key.
@@ -55,7 +56,8 @@ impl Keyed for SessionSystems {
     type Of<K: Key> = Systems<K>;
 }
 
-/// A session's systems on an lcore. There is room for all that there may be, so that none has to be made.
+/// A session's systems on an lcore. There is room for all that there may be, so that none has to be
+/// made.
 #[derive(Debug)]
 pub struct Systems<K: Key> {
     /// Those that the epochs' events are passed on to, and the packets.
@@ -93,8 +95,8 @@ impl<K: Key> Systems<K> {
     }
 }
 
-/// Adds a system to the session; one that is made for other keys than the session's, or for which there
-/// is no room, is dropped.
+/// Adds a system to the session; one that is made for other keys than the session's, or for which
+/// there is no room, is dropped.
 pub(super) fn add(active: &mut AnyKey<Sessions>, new: NewSystem) {
     let NewSystem { system, first_epoch, half } = new;
     match (active, half) {
@@ -209,8 +211,8 @@ impl<K: Key> Active<K> {
         }
     }
 
-    /// Whether the next event may happen now, if it is due: a flip waits for one burst, and taking for empty
-    /// queues, though not for long.
+    /// Whether the next event may happen now, if it is due: a flip waits for one burst, and taking
+    /// for empty queues, though not for long.
     fn may_go_on(&mut self, now_ns: u64, drained: bool) -> bool {
         let due_ns = self.schedule.next_at_ns();
         if now_ns < due_ns {
@@ -218,13 +220,14 @@ impl<K: Key> Active<K> {
         }
         let may = match (self.schedule.next(), self.due_since_ns) {
             (Event::Arm(_), _) => true,
-            // If the lcore was interrupted, the burst that finds the flip due is the first one after it: its
-            // packets have waited and its memory is cold, so it is not made to pay for the flip as well.
+            // If the lcore was interrupted, the burst that finds the flip due is the first one
+            // after it: its packets have waited and its memory is cold, so it is not
+            // made to pay for the flip as well.
             (Event::Flip(_), since) => {
                 since.is_some() || now_ns - due_ns > self.guards.flight_ns / LATE_SHARE
             }
-            // The queues must be seen empty after the taking fell due, not before: the lcore may have
-            // been off its CPU in between.
+            // The queues must be seen empty after the taking fell due, not before: the lcore may
+            // have been off its CPU in between.
             (Event::Take(_), Some(since)) => drained || now_ns - since >= MOST_DRAIN_NS,
             (Event::Take(_), None) => false,
         };
@@ -274,7 +277,8 @@ impl<K: Key> Active<K> {
         }
     }
 
-    /// Arms `epoch`: systems whose first one it is begin to record, and those that have left are given back.
+    /// Arms `epoch`: systems whose first one it is begin to record, and those that have left are
+    /// given back.
     fn arm(&mut self, epoch: u64, outbox: &Sender<FromLcore>) {
         let session = self.session;
         let Systems { recording, waiting } = &mut self.systems;

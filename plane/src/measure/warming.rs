@@ -1,7 +1,8 @@
 //! The armed groups' memory on its way to the lcore, between two bursts each time.
 //!
-//! Another CPU has cleared it: the first bursts after the flip would wait for every line and page of it.
-//! This says only when which line is fetched; [records](crate::Record::make_ready) fetch them.
+//! Another CPU has cleared it: the first bursts after the flip would wait for every line and page
+//! of it. This says only when which line is fetched; [records](crate::Record::make_ready) fetch
+//! them.
 
 use std::ops::Range;
 
@@ -13,16 +14,16 @@ const MOST_LINES: usize = 64;
 pub(super) struct Warming {
     /// Cache lines of the longer group.
     lines: usize,
-    /// Those that are still to be fetched: the first ones. Last comes the classifier, which every packet
-    /// needs, and which is small enough to stay near.
+    /// Those that are still to be fetched: the first ones. Last comes the classifier, which every
+    /// packet needs, and which is small enough to stay near.
     left: usize,
     since_ns: u64,
     until_ns: u64,
 }
 
 impl Warming {
-    /// Of groups of so many cache lines at most that have been armed, and are flipped to at `flip_ns`. All
-    /// have been fetched just before.
+    /// Of groups of so many cache lines at most that have been armed, and are flipped to at
+    /// `flip_ns`. All have been fetched just before.
     pub(super) fn new(lines: usize, now_ns: u64, flip_ns: u64) -> Self {
         let lead_ns = flip_ns.saturating_sub(now_ns);
         Self { lines, left: lines, since_ns: now_ns, until_ns: flip_ns - lead_ns / 32 }

@@ -22,8 +22,8 @@ pub struct Detail {
     pub is_fragment: bool,
 }
 
-/// The details of a packet whose IP header begins at `ip_offset`; `wire_len` is how long it is or was on
-/// the wire. `None` where its headers can't be read as far as that.
+/// The details of a packet whose IP header begins at `ip_offset`; `wire_len` is how long it is or
+/// was on the wire. `None` where its headers can't be read as far as that.
 pub fn detail(bytes: &[u8], ip_offset: usize, wire_len: usize) -> Option<Detail> {
     let version = bytes.get(ip_offset)? >> 4;
     let mut detail = match version {

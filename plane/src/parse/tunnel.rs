@@ -61,10 +61,11 @@ impl Inside {
     }
 }
 
-/// Reads a packet as [`parse`](super::parse) does and, where it is a tunnel's, gives the flow inside.
+/// Reads a packet as [`parse`](super::parse) does and, where it is a tunnel's, gives the flow
+/// inside.
 ///
-/// Fragments of a tunnel's packets are measured by their outer header and are no tunnel's, since all
-/// but the first have no more than that.
+/// Fragments of a tunnel's packets are measured by their outer header and are no tunnel's, since
+/// all but the first have no more than that.
 pub fn parse(bytes: &[u8], wire_len: usize) -> (Parsed, Option<Inside>) {
     let outer = super::parse(bytes, wire_len);
     let (protocol, port) = match &outer {

@@ -16,8 +16,8 @@ use crate::tower::{Insertion, TowerSketch};
 /// A flow's size in packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowSize {
-    /// The size of least expected relative error, with the root of its expected square error. Within
-    /// the bounds.
+    /// The size of least expected relative error, with the root of its expected square error.
+    /// Within the bounds.
     pub estimate: Estimate,
     /// The least that it can be.
     pub at_least: u64,
@@ -27,9 +27,9 @@ pub struct FlowSize {
 
 /// What classifier and HH flowset of one epoch say together.
 ///
-/// From counters of CM insertion, which are sums, it tells how much of them is likely a flow's own. Counters
-/// of CU insertion are no sums: a flow is taken for as large as it can be, which is close to the truth,
-/// and there is neither distribution nor entropy.
+/// From counters of CM insertion, which are sums, it tells how much of them is likely a flow's own.
+/// Counters of CU insertion are no sums: a flow is taken for as large as it can be, which is close
+/// to the truth, and there is neither distribution nor entropy.
 ///
 /// Made in about the time of [`size_distribution`](super::size_distribution) when first asked for a
 /// size or the distribution; then a size costs some hundred nanoseconds.
@@ -88,8 +88,8 @@ impl<K: Key> Accumulation<K> {
     }
 
     /// The same from the flows of the HH encoder and whether these are all that it recorded. Flows
-    /// without a positive number of packets, which only a partial decode has, are left out; of a flow that is
-    /// there twice, the last counts.
+    /// without a positive number of packets, which only a partial decode has, are left out; of a
+    /// flow that is there twice, the last counts.
     pub fn from_flowset(
         family: Arc<HashFamily>,
         classifier: TowerSketch,
@@ -196,8 +196,8 @@ impl<K: Key> Accumulation<K> {
     /// The size of any flow (0 where it was not seen).
     ///
     /// Of a flow in the HH flowset the packets are known from the one on with which its counters
-    /// reached T_h; how many of those before were its own, the counters tell. Any other flow has less
-    /// than T_h packets, if the HH encoder decoded completely.
+    /// reached T_h; how many of those before were its own, the counters tell. Any other flow has
+    /// less than T_h packets, if the HH encoder decoded completely.
     pub fn size_of(&self, key: &K) -> FlowSize {
         let hashes = self.family.hash(key);
         let bounds = self.bounds(key, &hashes);
@@ -261,21 +261,21 @@ impl<K: Key> Accumulation<K> {
         cardinality(&self.classifier)
     }
 
-    /// Whether [`distribution`](Self::distribution) and [`entropy`](Self::entropy) are in range; see
-    /// [`tells_distribution`].
+    /// Whether [`distribution`](Self::distribution) and [`entropy`](Self::entropy) are in range;
+    /// see [`tells_distribution`].
     pub fn tells_distribution(&self) -> bool {
         tells_distribution(&self.classifier, self.known_from())
     }
 
     /// Number of flows by size in packets, ascending; see
-    /// [`size_distribution`](super::size_distribution). Empty where it can't be told from counters of
-    /// CU insertion.
+    /// [`size_distribution`](super::size_distribution). Empty where it can't be told from counters
+    /// of CU insertion.
     pub fn distribution(&self) -> &[(u64, f64)] {
         &self.known().distribution
     }
 
-    /// Entropy of the flow sizes in bits; see [`entropy()`]. Where the number of packets is known, the
-    /// flows whose sizes are estimated count for what the others leave of it.
+    /// Entropy of the flow sizes in bits; see [`entropy()`]. Where the number of packets is known,
+    /// the flows whose sizes are estimated count for what the others leave of it.
     pub fn entropy(&self) -> f64 {
         let Some(packets) = self.packets else { return entropy(self.distribution()) };
         entropy_of_packets(self.distribution(), self.known_from(), packets)

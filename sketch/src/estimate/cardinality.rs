@@ -19,24 +19,25 @@ impl Estimate {
     }
 }
 
-/// Flows that the classifier saw, by linear counting (section 4.2 of the ChameleMon paper; Whang and
-/// others 1990), all arrays taken together.
+/// Flows that the classifier saw, by linear counting (section 4.2 of the ChameleMon paper; Whang
+/// and others 1990), all arrays taken together.
 ///
 /// With w counters of which a share V is zero, an array's estimate is -w ln V flows; at t = n / w
 /// flows a counter its standard error is sqrt(w (e^t - t - 1)). Flows fall into each array
 /// independently of the others, so the estimates are averaged by the inverse of their variance. On
 /// the default layout that gives 0.5 % of 30,000 flows and 1.0 % of 200,000.
 ///
-/// In an array whose size is no power of two, some counters have more of the hash words than others,
-/// up to a quarter. Taken for even it would tell about 1 % too few flows, more than its standard error;
-/// so the number of flows is looked for that leaves so many counters zero on average.
+/// In an array whose size is no power of two, some counters have more of the hash words than
+/// others, up to a quarter. Taken for even it would tell about 1 % too few flows, more than its
+/// standard error; so the number of flows is looked for that leaves so many counters zero on
+/// average.
 ///
 /// An array without any zero counter says only that there were many flows and is left out. Where
 /// none has a zero counter left, the value is w ln w of the widest, the number of flows that leaves
 /// one zero counter on average, and has no standard error: a lower bound.
 ///
-/// Flows that are known from the HH flowset don't help: mice are in there for sharing their counters
-/// with elephants, so the unknown ones are no longer spread at random.
+/// Flows that are known from the HH flowset don't help: mice are in there for sharing their
+/// counters with elephants, so the unknown ones are no longer spread at random.
 pub fn cardinality(classifier: &TowerSketch) -> Estimate {
     let (mut weighted, mut weights, mut floor) = (0.0, 0.0, 0.0_f64);
     for (at, level) in classifier.levels().enumerate() {

@@ -44,8 +44,8 @@ pub fn size_distribution_with_known(
     Counted::of(classifier, known_from).distribution(known_sizes)
 }
 
-/// The counters of a classifier as far as they are asked for the distribution, so that it can be worked out
-/// for several sets of known sizes without reading them again.
+/// The counters of a classifier as far as they are asked for the distribution, so that it can be
+/// worked out for several sets of known sizes without reading them again.
 pub(super) struct Counted {
     /// From which size on all flows are known.
     known_from: u64,
@@ -58,8 +58,8 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Where the sizes of all flows of at least `known_from` packets are known; `u64::MAX` where none
-    /// are.
+    /// Where the sizes of all flows of at least `known_from` packets are known; `u64::MAX` where
+    /// none are.
     pub(super) fn of(classifier: &TowerSketch, known_from: u64) -> Self {
         let known_from = known_from.max(1);
         let maxima = classifier.levels().map(|level| u64::from(level.max())).collect();
@@ -110,7 +110,8 @@ impl Counted {
         self.maxima.last().copied().unwrap_or(1)
     }
 
-    /// The sizes below `estimated_below`. Of `known` flows, from a size on, this many have each size.
+    /// The sizes below `estimated_below`. Of `known` flows, from a size on, this many have each
+    /// size.
     fn estimate(&self, estimated_below: u64, known: Option<(usize, Sizes)>) -> List {
         let mut list = List::default();
         let small = expect_and_maximise(&self.arrays, known).flows;
@@ -131,13 +132,13 @@ impl Counted {
     }
 }
 
-/// Whether the classifier tells the distribution of the sizes below `known_from`, and so the entropy,
-/// too ([`size_distribution_with_known`]; `u64::MAX` where no sizes are known).
+/// Whether the classifier tells the distribution of the sizes below `known_from`, and so the
+/// entropy, too ([`size_distribution_with_known`]; `u64::MAX` where no sizes are known).
 ///
 /// It does not where an array that is asked has no zero counter left: any number of flows could be
-/// behind it. Nor where counters of the last array have overflowed and sizes beyond it are not known:
-/// flows of that size are missing, or only those of a flowset that may lack some are listed. Nor where
-/// the counters are of CU insertion and so no sums.
+/// behind it. Nor where counters of the last array have overflowed and sizes beyond it are not
+/// known: flows of that size are missing, or only those of a flowset that may lack some are listed.
+/// Nor where the counters are of CU insertion and so no sums.
 pub fn tells_distribution(classifier: &TowerSketch, known_from: u64) -> bool {
     let mut lowest = 1;
     if classifier.insertion() == Insertion::Cu {

@@ -1,10 +1,11 @@
 //! Sizes of the large flows behind an array of wide counters.
 //!
-//! A wide counter holds at most a few large flows and a sum of small ones. How many small ones there
-//! are of each size is known from a narrower array, so that their sum has a known distribution Q,
-//! and what is left is to find sizes s with rates mu_s that make the values seen likely, the
-//! probability of a value v being Q(v) + sum_s mu_s Q(v - s): expectation maximisation over
-//! candidate sizes close below the values seen. Two large flows in one counter are taken for one.
+//! A wide counter holds at most a few large flows and a sum of small ones. How many small ones
+//! there are of each size is known from a narrower array, so that their sum has a known
+//! distribution Q, and what is left is to find sizes s with rates mu_s that make the values seen
+//! likely, the probability of a value v being Q(v) + sum_s mu_s Q(v - s): expectation maximisation
+//! over candidate sizes close below the values seen. Two large flows in one counter are taken for
+//! one.
 
 use std::ops::Range;
 
@@ -90,8 +91,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// The sums of small flows in a counter that each falls on by `chance`, without the unlikely ones
-    /// on either side, at most `room` of them.
+    /// The sums of small flows in a counter that each falls on by `chance`, without the unlikely
+    /// ones on either side, at most `room` of them.
     #[inline(always)]
     fn new(small: &[f64], chance: f64, room: usize) -> Self {
         let rates: Vec<f64> = small.iter().map(|flows| flows * chance).collect();
@@ -157,7 +158,8 @@ fn candidates(seen: &[(u64, f64)], lowest: u64, sums: &Sums) -> (Vec<u64>, Vec<R
     (sizes, windows)
 }
 
-/// Sixteen sums side by side, so that the loop is bound by multiplications and not by their latency.
+/// Sixteen sums side by side, so that the loop is bound by multiplications and not by their
+/// latency.
 #[inline(always)]
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let ((a16, a_rest), (b16, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());

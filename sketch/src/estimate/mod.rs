@@ -13,10 +13,10 @@
 //! [`Accumulation`] gives each task's best answer from all that an epoch left; the functions answer
 //! from what they are given.
 //!
-//! They read a [`TowerSketch`](crate::TowerSketch), one of CU insertion only for sizes and cardinality, and
-//! take what is known exactly from the flowset of the HH encoder. They keep no state and decide nothing: what is done
-//! with an estimate, and whether a flowset is complete enough to be trusted, is the controller's
-//! business.
+//! They read a [`TowerSketch`](crate::TowerSketch), one of CU insertion only for sizes and
+//! cardinality, and take what is known exactly from the flowset of the HH encoder. They keep no
+//! state and decide nothing: what is done with an estimate, and whether a flowset is complete
+//! enough to be trusted, is the controller's business.
 //!
 //! ```
 //! use calumma_sketch::{FlowKey, HashFamily, HashKey, Level, TowerSketch, estimate};

@@ -64,8 +64,8 @@ fn iterations(load: f64) -> usize {
 /// ceiling of 255.
 ///
 /// Arrays are taken for independent, which their hash functions are: the flows that all arrays
-/// together make most likely are those that each array, asked how many there are of a size behind its
-/// counters, gives back on average.
+/// together make most likely are those that each array, asked how many there are of a size behind
+/// its counters, gives back on average.
 pub(super) fn expect_and_maximise(
     arrays: &[Vec<Observed>],
     known: Option<(usize, Sizes)>,
@@ -126,13 +126,14 @@ fn maximise(arrays: &[Vec<Observed>], known: Option<(usize, Sizes)>) -> Sizes {
     sizes
 }
 
-/// The weight, beside that of the roomiest array, below which an array is not asked: it would cost as
-/// much and hardly change anything.
+/// The weight, beside that of the roomiest array, below which an array is not asked: it would cost
+/// as much and hardly change anything.
 const FAINT: f64 = 0.2;
 
-/// For each size, as far as `expected` reaches, the share of its flows that the counters of a stratum are
-/// expected to hold if `sizes` were right, more than their chance where there are too few flows of that
-/// size; added to `expected` times `weight`. Gives that of the flows beyond all sizes.
+/// For each size, as far as `expected` reaches, the share of its flows that the counters of a
+/// stratum are expected to hold if `sizes` were right, more than their chance where there are too
+/// few flows of that size; added to `expected` times `weight`. Gives that of the flows beyond all
+/// sizes.
 #[inline(always)]
 fn expect(stratum: &Observed, sizes: &Sizes, weight: f64, expected: &mut [f64]) -> f64 {
     let Observed { chance, above, ref holding, .. } = *stratum;
@@ -207,7 +208,8 @@ fn guess(stratum: &Observed) -> Vec<f64> {
 /// Weight of the backward recursion in the first guess.
 const BACKWARDS: f64 = 0.5;
 
-/// Values that are worked on together: what each adds to the others is read and written once for all.
+/// Values that are worked on together: what each adds to the others is read and written once for
+/// all.
 const BLOCK: usize = 8;
 
 /// [`compound_poisson`] for sums below `longest`, compiled for vectors.
@@ -290,8 +292,8 @@ fn add_products(sums: &mut [f64], rows: [&[f64]; BLOCK], factors: &[f64; BLOCK])
 /// Sums that are worked on side by side: one or a few vectors of them.
 const LANES: usize = 8;
 
-/// For each size s, as far as `shares` reaches, the sum over counters of P(v - s) / P(v), v being the
-/// counter's value.
+/// For each size s, as far as `shares` reaches, the sum over counters of P(v - s) / P(v), v being
+/// the counter's value.
 #[inline(always)]
 fn expected_shares(holding: &[f64], values: &[f64], shares: &mut [f64]) {
     let mut weights = vec![0.0; holding.len() + BLOCK];
@@ -322,9 +324,9 @@ mod tests {
         }
     }
 
-    /// The E-step as MRAC has it: every way in which flows of up to `largest` packets make up `value`,
-    /// with its weight, the product of rate^n / n! over its sizes. Adds its flows, weighted, to
-    /// `shares`, and gives the sum of weights.
+    /// The E-step as MRAC has it: every way in which flows of up to `largest` packets make up
+    /// `value`, with its weight, the product of rate^n / n! over its sizes. Adds its flows,
+    /// weighted, to `shares`, and gives the sum of weights.
     fn enumerate(value: usize, largest: usize, rates: &[f64], shares: &mut [f64]) -> f64 {
         if value == 0 || largest == 0 {
             return if value == 0 { 1.0 } else { 0.0 };
@@ -348,8 +350,8 @@ mod tests {
         vec![Observed { counters, chance: 1.0 / counters, holding, above }]
     }
 
-    /// How many of so many counters hold each value on average, `flows` (by size) falling on each by
-    /// `chance`.
+    /// How many of so many counters hold each value on average, `flows` (by size) falling on each
+    /// by `chance`.
     fn expected(counters: f64, chance: f64, flows: &[f64]) -> Observed {
         let rates: Vec<f64> = flows.iter().map(|flows| flows * chance).collect();
         let mut values = vec![0.0; 40];
@@ -396,8 +398,8 @@ mod tests {
     #[test]
     fn counters_that_are_hit_more_often_tell_no_more_flows() {
         let flows = [0.0, 150.0, 0.0, 50.0];
-        // Half of the counters are hit nine times as often as the others; taken for even, they would
-        // tell 187 flows.
+        // Half of the counters are hit nine times as often as the others; taken for even, they
+        // would tell 187 flows.
         let uneven = vec![expected(500.0, 1.8e-3, &flows), expected(500.0, 0.2e-3, &flows)];
         let told = expect_and_maximise(&[uneven], None).flows;
         assert!((told.iter().sum::<f64>() - 200.0).abs() < 3.0, "{told:?}");

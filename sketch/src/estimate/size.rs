@@ -22,8 +22,8 @@ pub(super) struct Recorded {
     pub packets: u64,
 }
 
-/// What [`Sizes::in_company`] gave before, for a flow's recorded packets, its most packets and those of
-/// others: many mice have these in common.
+/// What [`Sizes::in_company`] gave before, for a flow's recorded packets, its most packets and
+/// those of others: many mice have these in common.
 struct Companies(Vec<Option<(Company, Option<Estimate>)>>);
 
 /// Recorded packets of a flow, its most packets, and those of others.
@@ -110,8 +110,8 @@ impl Noise {
         Self { sums, at_least, median, max: max.into() }
     }
 
-    /// How likely a counter is to be seen like this around a flow of `size` packets, but for a factor
-    /// that is the same for all sizes.
+    /// How likely a counter is to be seen like this around a flow of `size` packets, but for a
+    /// factor that is the same for all sizes.
     fn likelihood(&self, seen: &Seen, size: usize) -> f64 {
         match seen.value {
             Some(value) => {
@@ -134,7 +134,8 @@ impl Noise {
 /// Packets of known flows in the counters of one array.
 #[derive(Clone, Debug)]
 struct Known {
-    /// For every 64 counters a bit for each that known flows fall on, and how many there are before.
+    /// For every 64 counters a bit for each that known flows fall on, and how many there are
+    /// before.
     hit: Vec<(u64, u32)>,
     /// Packets in each such counter.
     packets: Vec<u64>,
@@ -174,8 +175,8 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// From the distribution of all flows, ascending. Those of at least `known_from` packets are in the
-    /// `flowset`.
+    /// From the distribution of all flows, ascending. Those of at least `known_from` packets are in
+    /// the `flowset`.
     pub(super) fn new(
         classifier: &TowerSketch,
         distribution: &[(u64, f64)],
@@ -200,8 +201,8 @@ impl Sizes {
         Self { prior, arrays, known }
     }
 
-    /// The sizes of the flows of the flowset, in its order, the first `unseen` packets of their counters
-    /// not being recorded. `own` is what they are taken for to begin with.
+    /// The sizes of the flows of the flowset, in its order, the first `unseen` packets of their
+    /// counters not being recorded. `own` is what they are taken for to begin with.
     pub(super) fn of_flowset(
         &mut self,
         classifier: &TowerSketch,
@@ -237,8 +238,8 @@ impl Sizes {
         estimates
     }
 
-    /// Takes for known that the flows at these places, array by array, have so many packets, and nothing
-    /// of others any more.
+    /// Takes for known that the flows at these places, array by array, have so many packets, and
+    /// nothing of others any more.
     fn know(&mut self, places: &[Vec<Place>], own: &[u64]) {
         for (known, places) in self.known.iter_mut().zip(places) {
             known.packets.fill(0);
@@ -292,12 +293,12 @@ impl Sizes {
         self.arrays.iter().map(|array| array.max).max().unwrap_or(0)
     }
 
-    /// The size of a flow of which `recorded` packets are in the flowset, the first `unseen` packets of its
-    /// counters not being recorded. `seen` is what each array shows of it.
+    /// The size of a flow of which `recorded` packets are in the flowset, the first `unseen`
+    /// packets of its counters not being recorded. `seen` is what each array shows of it.
     ///
     /// All flows of a counter are taken to send evenly over the epoch. With A packets of others in
-    /// the emptiest counter, a flow of S packets has sent its share S / (S + A) of `unseen` when the
-    /// counter reaches that, so recorded = S - unseen S / (S + A).
+    /// the emptiest counter, a flow of S packets has sent its share S / (S + A) of `unseen` when
+    /// the counter reaches that, so recorded = S - unseen S / (S + A).
     fn of_recorded(
         &self,
         seen: impl Iterator<Item = Seen>,
@@ -366,8 +367,8 @@ impl Sizes {
     }
 }
 
-/// The mean of each size and its neighbours within an eighth of it: few flows of a size tell little of
-/// how many another epoch would have.
+/// The mean of each size and its neighbours within an eighth of it: few flows of a size tell little
+/// of how many another epoch would have.
 fn smoothed(flows: &[f64]) -> Vec<f64> {
     let mut sums = vec![0.0];
     flows.iter().for_each(|flows| sums.push(sums[sums.len() - 1] + flows));

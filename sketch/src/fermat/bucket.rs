@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
-/// Sums of the fragments of IPv4 keys and the number of packets, in eight 32-bit lanes: half a cache
-/// line, so that no bucket straddles two.
+/// Sums of the fragments of IPv4 keys and the number of packets, in eight 32-bit lanes: half a
+/// cache line, so that no bucket straddles two.
 ///
 /// Lane 7 counts packets (two's complement, so that a difference may be negative); the fragments
 /// begin at lane 0 and unused lanes stay zero.

@@ -1,11 +1,11 @@
 //! Decoding: peeling pure buckets until nothing is left (Algorithm 2 of the ChameleMon paper).
 //!
 //! A bucket passes for pure when the key it divides into hashes back to it and carries its own
-//! fingerprint. A false positive takes a wrong flow out, which later comes out again with a negative
-//! count and cancels. Buckets are looked at first in, first out: a wrong flow that falls into an
-//! otherwise empty bucket is put back from there at once, and goes to and fro until the flows it
-//! was mistaken for come out elsewhere, to which a stack would never get. Hostile contents could
-//! keep up such an exchange for ever, so the number of extractions is bounded.
+//! fingerprint. A false positive takes a wrong flow out, which later comes out again with a
+//! negative count and cancels. Buckets are looked at first in, first out: a wrong flow that falls
+//! into an otherwise empty bucket is put back from there at once, and goes to and fro until the
+//! flows it was mistaken for come out elsewhere, to which a stack would never get. Hostile contents
+//! could keep up such an exchange for ever, so the number of extractions is bounded.
 //!
 //! Buckets are looked at a burst at a time: all are divided, those that pass wait until they fill
 //! another burst, then their keys are hashed and the cache lines of their buckets asked for, and

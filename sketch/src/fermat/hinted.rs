@@ -1,10 +1,10 @@
 //! Decoding with hints: flows that are probably in a sketch, since another epoch or another switch
 //! saw them.
 //!
-//! Plain decoding stops where no bucket holds a single flow. If the flows that hash into a bucket are
-//! known but for their packets, these are the solution of linear equations ([`linear`]), and one
-//! equation at least is over to check it with. A hinted flow that is not there comes out with no
-//! packets, so stale hints do little harm; a flow that no hint names leaves its buckets unsolved
+//! Plain decoding stops where no bucket holds a single flow. If the flows that hash into a bucket
+//! are known but for their packets, these are the solution of linear equations ([`linear`]), and
+//! one equation at least is over to check it with. A hinted flow that is not there comes out with
+//! no packets, so stale hints do little harm; a flow that no hint names leaves its buckets unsolved
 //! until it has been peeled. Both ways of decoding take turns until neither gets further.
 //!
 //! What hints say is never believed: a solution must fit the bucket, and the sketch must come out

@@ -142,8 +142,8 @@ fn solve_in<R: Ring, K: Summed, const WORDS: usize>(
     Some(packets)
 }
 
-/// Brings the equations into triangular form, and gives which flow each column is about then; `None`
-/// where they leave a flow undecided.
+/// Brings the equations into triangular form, and gives which flow each column is about then;
+/// `None` where they leave a flow undecided.
 fn eliminate<R: Ring, const WORDS: usize>(
     equations: &mut [[u32; WORDS]],
     flows: usize,
@@ -267,7 +267,8 @@ mod tests {
 
     #[test]
     fn flows_that_the_words_cannot_tell_apart_stay_undecided() {
-        // The third key lies half way between the others in every field, and so does its fingerprint.
+        // The third key lies half way between the others in every field, and so does its
+        // fingerprint.
         let keys = [(8, 16, 4, 6, 64), (24, 48, 12, 6, 192), (16, 32, 8, 6, 128)];
         for arithmetic in [Arithmetic::Prime, Arithmetic::Wrapping] {
             let units = units(arithmetic, &keys);

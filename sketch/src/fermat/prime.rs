@@ -1,5 +1,5 @@
-//! Prime arithmetic, and the four 31-bit fragments of IPv4 keys, summed modulo p = 4294967291 (Appendix D.1 of the
-//! ChameleMon paper, figure 13).
+//! Prime arithmetic, and the four 31-bit fragments of IPv4 keys, summed modulo p = 4294967291
+//! (Appendix D.1 of the ChameleMon paper, figure 13).
 //!
 //! | fragment | bits |
 //! |---|---|
@@ -51,8 +51,8 @@ pub(super) fn units(isa: impl Isa, keys: &Keys, fingerprint: impl Fn(usize) -> u
 }
 
 /// What a sum past 2^32 or a difference below zero lacks of being one modulo p, since 2^32 = 5 mod
-/// p: 5 in the lanes of fragments (those that are not used never get there), nothing in the count's,
-/// which wraps.
+/// p: 5 in the lanes of fragments (those that are not used never get there), nothing in the
+/// count's, which wraps.
 pub(super) const fn excess<const LANES: usize>() -> [u32; LANES] {
     let mut excess = [5; LANES];
     excess[LANES - 1] = 0;

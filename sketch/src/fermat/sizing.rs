@@ -4,13 +4,13 @@
 //! fails in two ways, which are estimated apart and fail independently:
 //!
 //! - *Overload.* Above a load n / (d m) of 1 / c_d hardly any sketch decodes, below it nearly all
-//!   (Theorem 3.1 of the ChameleMon paper: c_3 = 1.23, c_4 = 1.30, c_5 = 1.43). For finite sizes the
-//!   step is a normal distribution of width alpha / sqrt(d m), shifted by beta (d m)^(-2/3), as for
-//!   erasure codes on sparse graphs (Amraoui, Montanari, Richardson, Urbanke 2009). alpha and beta
-//!   are fitted to some 10^7 peelings of random hypergraphs, m from 100 to 10,000.
+//!   (Theorem 3.1 of the ChameleMon paper: c_3 = 1.23, c_4 = 1.30, c_5 = 1.43). For finite sizes
+//!   the step is a normal distribution of width alpha / sqrt(d m), shifted by beta (d m)^(-2/3), as
+//!   for erasure codes on sparse graphs (Amraoui, Montanari, Richardson, Urbanke 2009). alpha and
+//!   beta are fitted to some 10^7 peelings of random hypergraphs, m from 100 to 10,000.
 //! - *Small stopping sets*, at any load: two flows that share all their buckets, four flows that
-//!   share them in pairs, and so on. Their expected number is exact; its leading term is
-//!   n^2 / 2 m^d.
+//!   share them in pairs, and so on. Their expected number is exact; its leading term is n^2 / 2
+//!   m^d.
 //!
 //! Arithmetic and fingerprint don't matter: buckets that wrongly pass for pure are put back (see
 //! the tests). In wrapping arithmetic a flow of a multiple of 2^18 packets fails whatever the size.
@@ -52,9 +52,9 @@ const TAIL: f64 = 0.85;
 impl Shape {
     /// How likely a sketch of this shape is not to decode completely with `flows` flows in it.
     ///
-    /// Within a third of simulated failures from 1 to 10^5 flows wherever these are 10^-4 to a half,
-    /// for 3 to 5 arrays. With two arrays any cycle of flows is a failure, and only loads of some
-    /// percent decode.
+    /// Within a third of simulated failures from 1 to 10^5 flows wherever these are 10^-4 to a
+    /// half, for 3 to 5 arrays. With two arrays any cycle of flows is a failure, and only loads
+    /// of some percent decode.
     ///
     /// ```
     /// use calumma_sketch::Shape;
@@ -108,12 +108,12 @@ impl Shape {
         last_that(1, self.total_buckets() + 1, fits)
     }
 
-    /// The least buckets an array with which a sketch of these arrays decodes `flows` flows, but for
-    /// a probability of `failure` (above 0). `None` where more would be needed than an index
-    /// reaches (2^28).
+    /// The least buckets an array with which a sketch of these arrays decodes `flows` flows, but
+    /// for a probability of `failure` (above 0). `None` where more would be needed than an
+    /// index reaches (2^28).
     ///
-    /// Few flows need many buckets each in three arrays, and much less in more: 100 flows decode 999
-    /// times in 1,000 in 3 x 171 buckets, 4 x 48, or 5 x 35. About 20 us.
+    /// Few flows need many buckets each in three arrays, and much less in more: 100 flows decode
+    /// 999 times in 1,000 in 3 x 171 buckets, 4 x 48, or 5 x 35. About 20 us.
     ///
     /// ```
     /// use calumma_sketch::Shape;
@@ -194,8 +194,8 @@ fn stopping_sets(flows: usize, buckets: f64, arrays: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The sum of expected numbers as far as they fall, even sizes (pairs) taken with the odd ones after
-/// them: sets beyond the turn grow with the sketch and are the overload.
+/// The sum of expected numbers as far as they fall, even sizes (pairs) taken with the odd ones
+/// after them: sets beyond the turn grow with the sketch and are the overload.
 fn small(sets: &[f64]) -> f64 {
     let (mut sum, mut last) = (0.0, f64::INFINITY);
     for pair in sets.chunks(2) {

@@ -79,7 +79,7 @@ impl<K: Key> FermatSketch<K> {
     ///
     /// # Panics
     /// When the shape has fewer than two arrays, more than [`MAX_ARRAYS`], no buckets, or an
-    /// arithmetic that does not sum keys of this kind; a [`crate::Layout`] is checked before sketches
+    /// arithmetic that does not sum keys of this kind; layouts are checked before sketches
     /// are made from it.
     pub fn new(shape: Shape) -> Self {
         assert!((2..=MAX_ARRAYS).contains(&shape.arrays), "2 to {MAX_ARRAYS} arrays: {shape:?}");
@@ -95,8 +95,8 @@ impl<K: Key> FermatSketch<K> {
         lines(&self.buckets)
     }
 
-    /// Readies cache line number `line` of the buckets for being written to soon. Where there are fewer,
-    /// gives by how many.
+    /// Readies cache line number `line` of the buckets for being written to soon. Where there are
+    /// fewer, gives by how many.
     #[inline]
     pub fn make_ready(&mut self, line: usize) -> Option<usize> {
         make_ready(&mut self.buckets, line)
@@ -136,8 +136,8 @@ impl<K: Key> FermatSketch<K> {
     }
 
     /// Adds one packet of `key` to the buckets of `part`: the work per packet of a flow encoder.
-    /// Touches one cache line an array. Bursts are cheaper, about 10 cycles a packet beside hashing:
-    /// [`crate::IngressGroup::record_burst`].
+    /// Touches one cache line an array. Bursts are cheaper, about 10 cycles a packet beside
+    /// hashing.
     #[inline]
     pub fn encode(&mut self, part: &Part, key: &K, hashes: &Hashes) {
         let arithmetic = self.shape.arithmetic;
@@ -250,8 +250,8 @@ impl<K: Key> FermatSketch<K> {
     }
 
     /// The flows recorded and their packets. Always ends; see [`Decoded`] for what it means when
-    /// not everything came out. At load factor 0.7 some 30 nanoseconds a flow for 1,000 flows and 60
-    /// for a million, with AVX-512: a flow touches one cache line an array.
+    /// not everything came out. At load factor 0.7 some 30 nanoseconds a flow for 1,000 flows and
+    /// 60 for a million, with AVX-512: a flow touches one cache line an array.
     pub fn decode(self, family: &HashFamily) -> Decoded<K> {
         decode::decode(self, family)
     }

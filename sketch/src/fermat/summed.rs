@@ -38,8 +38,8 @@ pub trait Summed: InBursts {
     /// What `packets` packets add.
     fn multiply(arithmetic: Arithmetic, unit: &Self::Bucket, packets: i32) -> Self::Bucket;
 
-    /// Adds each packet of a burst whose bit is set in `encoded` to its buckets, one for each column
-    /// of `at`.
+    /// Adds each packet of a burst whose bit is set in `encoded` to its buckets, one for each
+    /// column of `at`.
     fn encode<const PRIME: bool>(
         isa: impl Isa,
         keys: &Self::Burst,
@@ -68,7 +68,8 @@ pub struct Divided<K: Summed> {
     pub(super) keys: K::Quotients,
     /// The fingerprints summed along with them, 0 where none are.
     pub(super) fingerprints: Column,
-    /// A set bit for each bucket that may hold a single flow. What comes out of others is arbitrary.
+    /// A set bit for each bucket that may hold a single flow. What comes out of others is
+    /// arbitrary.
     pub(super) plausible: u32,
 }
 

@@ -6,8 +6,8 @@
 //! | 0 to 8 | low 31 bits of the key's 32-bit words: source, destination, ports |
 //! | 9 | top bits of fragments 0 to 8 (bits 30-22), protocol (21-14), fingerprint (13-0) |
 //!
-//! A bucket fills a cache line by itself, so its lanes, not the packets of a burst, lie side by side
-//! in vectors.
+//! A bucket fills a cache line by itself, so its lanes, not the packets of a burst, lie side by
+//! side in vectors.
 
 use super::Arithmetic;
 use super::bucket::{Lanes, WIDE_COUNT, WideBucket};

@@ -71,8 +71,8 @@ pub(super) fn subtract(a: &Bucket, b: &Bucket) -> Bucket {
     lanes(&a.0, |lane, word| word.wrapping_sub(b.0[lane]))
 }
 
-/// The smallest number whose product with `b` is `a`; `b` is not 0, and `a` ends in at least as many
-/// zero bits.
+/// The smallest number whose product with `b` is `a`; `b` is not 0, and `a` ends in at least as
+/// many zero bits.
 #[inline]
 pub(super) fn quotient(a: u32, b: u32) -> u32 {
     let shift = b.trailing_zeros();

@@ -90,8 +90,8 @@ pub(crate) const fn matrices(generator: u32) -> [[u64; 4]; FlowKey::LEN] {
     matrices
 }
 
-/// The shares of a byte's lower and upper half in each byte of a CRC, the least significant first, by the
-/// half's value: the map of [`matrices`] as look-ups among 16 bytes, x86's PSHUFB.
+/// The shares of a byte's lower and upper half in each byte of a CRC, the least significant first,
+/// by the half's value: the map of [`matrices`] as look-ups among 16 bytes, x86's PSHUFB.
 pub(crate) type Halves = [[[u8; 16]; 4]; 2];
 
 /// [`Halves`] of each byte of a key.

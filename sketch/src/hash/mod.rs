@@ -96,8 +96,8 @@ impl HashFamily {
         &self.tables
     }
 
-    /// All hashes of one key. The tables stay in the L1 cache; the key's line is the only other one.
-    /// Bursts are cheaper: see [`hash_burst`](Self::hash_burst).
+    /// All hashes of one key. The tables stay in the L1 cache; the key's line is the only other
+    /// one. Bursts are cheaper: see [`hash_burst`](Self::hash_burst).
     #[inline]
     pub fn hash<K: Key>(&self, key: &K) -> Hashes {
         self.engine.run(HashOne(self, key))

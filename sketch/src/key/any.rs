@@ -1,8 +1,8 @@
 //! Values made for either kind of key, where only the layout says which.
 //!
-//! Sketches are made for one kind of key, so that no packet pays for the other. A switch learns from
-//! the controller which kind it is, and frames hold sketches of the layout's: there an [`AnyKey`]
-//! stands until someone who knows the key takes the sketch out.
+//! Sketches are made for one kind of key, so that no packet pays for the other. A switch learns
+//! from the controller which kind it is, and frames hold sketches of the layout's: there an
+//! [`AnyKey`] stands until someone who knows the key takes the sketch out.
 
 use std::fmt;
 
@@ -23,8 +23,8 @@ pub enum AnyKey<T: Keyed> {
     Dual(T::Of<WideKey>),
 }
 
-/// What an expression is worth of the value in an [`AnyKey`](crate::AnyKey), whichever kind of key it
-/// is for: `either!(&any, group => group.attention())`.
+/// What an expression is worth of the value in an [`AnyKey`](crate::AnyKey), whichever kind of key
+/// it is for: `either!(&any, group => group.attention())`.
 #[macro_export]
 macro_rules! either {
     ($value:expr, $inner:ident => $result:expr) => {

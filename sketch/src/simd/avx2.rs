@@ -45,7 +45,8 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32) {
-        // SAFETY: `Avx2` exists only where `detect` found the features that `crc_pair_wide` enables.
+        // SAFETY: `Avx2` exists only where `detect` found the features that `crc_pair_wide`
+        // enables.
         unsafe { crc_pair_wide(key) }
     }
 
@@ -199,8 +200,8 @@ fn store(words: &mut [u32; 8], vector: __m256i) {
     unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), vector) }
 }
 
-/// Four rows of four words, in the lower and in the upper half of the registers, become columns, and
-/// columns rows.
+/// Four rows of four words, in the lower and in the upper half of the registers, become columns,
+/// and columns rows.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turn([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
@@ -262,8 +263,8 @@ fn look_up_burst(tables: &Tables, xs: &Column, len: usize) -> [Column; LANES] {
     columns
 }
 
-/// Turns the four bytes of each of four words: all first bytes, all second ones, and so on. Done twice, it
-/// changes nothing.
+/// Turns the four bytes of each of four words: all first bytes, all second ones, and so on. Done
+/// twice, it changes nothing.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turn_bytes(words: __m256i) -> __m256i {
@@ -295,8 +296,8 @@ fn from_bytes(bytes: [__m256i; 4], constant: u32) -> Column {
 static CASTAGNOLI: [Halves; FlowKey::LEN] = halves(crc::CASTAGNOLI);
 static ISO_HDLC: [Halves; FlowKey::LEN] = halves(crc::ISO_HDLC);
 
-/// CRCs as linear maps: for each byte of a key, 16 look-ups among 16 bytes and as many exclusive ors
-/// serve 32 keys and both CRCs, some 20 instructions a key.
+/// CRCs as linear maps: for each byte of a key, 16 look-ups among 16 bytes and as many exclusive
+/// ors serve 32 keys and both CRCs, some 20 instructions a key.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn crcs(keys: &[Column; 4]) -> (Column, Column) {
@@ -343,10 +344,11 @@ fn nonzero(column: &Column) -> u32 {
     !zeros
 }
 
-/// CRC-32/ISO-HDLC of a block into which the initial value has been mixed, in every lane. With L and H the polynomials of its halves, the
-/// remainder is that of L x^96 + H x^32: one product takes L x^96 to degree 95, a second one
-/// the upper third to degree 63, two more reduce by Barrett's method. Bits are reflected, so
-/// the product of two halves comes out multiplied by x, which the constants allow for.
+/// CRC-32/ISO-HDLC of a block into which the initial value has been mixed, in every lane. With L
+/// and H the polynomials of its halves, the remainder is that of L x^96 + H x^32: one product takes
+/// L x^96 to degree 95, a second one the upper third to degree 63, two more reduce by Barrett's
+/// method. Bits are reflected, so the product of two halves comes out multiplied by x, which the
+/// constants allow for.
 #[inline]
 #[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
 fn crc32_iso_hdlc(block: __m128i) -> __m128i {

@@ -146,7 +146,8 @@ const PAIRS: [[u32; 16]; 2] = [
     [2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31],
 ];
 
-/// Sixteen packets word after word, by eight permutations out of four registers of four packets each.
+/// Sixteen packets word after word, by eight permutations out of four registers of four packets
+/// each.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn turn(rows: [__m512i; 4]) -> [__m512i; 4] {
@@ -180,8 +181,8 @@ fn columns<R>(rows: &[R; BURST]) -> [Column; 4] {
     columns
 }
 
-/// From the tables' lines to columns without a way through memory: a load of 64 bytes would wait until
-/// the lines stored before it are in the cache.
+/// From the tables' lines to columns without a way through memory: a load of 64 bytes would wait
+/// until the lines stored before it are in the cache.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn look_up_burst(tables: &Tables, xs: &Column, len: usize) -> [Column; LANES] {

@@ -212,16 +212,17 @@ impl Counters {
         if sum == max { OVERFLOW } else { sum }
     }
 
-    /// Counts one packet for each of the first `packets` of `words` in order, and lowers its entry in
-    /// `sizes` to the counter's new value where that is less. So few instructions a packet that the
-    /// CPU has the counters of a whole burst under way at once: asking for them first costs more
-    /// than it brings.
+    /// Counts one packet for each of the first `packets` of `words` in order, and lowers its entry
+    /// in `sizes` to the counter's new value where that is less. So few instructions a packet
+    /// that the CPU has the counters of a whole burst under way at once: asking for them first
+    /// costs more than it brings.
     #[inline(always)]
     pub(super) fn count_burst(&mut self, packets: usize, words: &Column, sizes: &mut Column) {
         let at = Column::from_fn(|packet| self.part.bucket(words.0[packet]));
         let at = &at.0[..packets];
         let mut sums = Column::ZERO;
-        // As slices: where a vector's memory lies would be looked up again after every counter written.
+        // As slices: where a vector's memory lies would be looked up again after every counter
+        // written.
         match &mut self.cells {
             Cells::Bits8(cells) => {
                 let cells = cells.as_mut_slice();

@@ -20,14 +20,14 @@ pub(crate) struct Stratum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Insertion {
-    /// All of them (CM): counters are sums, from which the controller learns the most, and replicas add
-    /// up to what one sketch would have counted. What a Tofino's pipeline can do.
+    /// All of them (CM): counters are sums, from which the controller learns the most, and replicas
+    /// add up to what one sketch would have counted. What a Tofino's pipeline can do.
     #[default]
     Cm,
-    /// Only the smallest (CU, conservative update): sizes are several times more exact, but no sums.
-    /// Flow size distribution and entropy can't be told from them; a counter is zero where no flow
-    /// fell on it, as with CM, so flows are counted as well. Added replicas still hold no flow for
-    /// smaller than it is, but less exactly than one sketch would.
+    /// Only the smallest (CU, conservative update): sizes are several times more exact, but no
+    /// sums. Flow size distribution and entropy can't be told from them; a counter is zero
+    /// where no flow fell on it, as with CM, so flows are counted as well. Added replicas still
+    /// hold no flow for smaller than it is, but less exactly than one sketch would.
     Cu,
 }
 
@@ -66,8 +66,8 @@ impl TowerSketch {
     }
 
     /// Counts one packet and gives the flow's size so far, `u32::MAX` where all its counters have
-    /// overflowed. Touches one cache line an array; beside hashing about 40 cycles by CM insertion in
-    /// the default layout, more than all of [`crate::IngressGroup::record_burst`] takes.
+    /// overflowed. Touches one cache line an array; beside hashing about 40 cycles by CM insertion
+    /// in the default layout, more than recording a whole burst takes.
     #[inline]
     pub fn insert(&mut self, hashes: &Hashes) -> u32 {
         match self.insertion {
@@ -154,13 +154,14 @@ impl TowerSketch {
         Climb { counters }
     }
 
-    /// Counts the first `packets` of a burst, as [`insert`](Self::insert) does one after another, and
-    /// gives each one's flow size. For CM insertion (`CM`) it goes through one array after another, so
-    /// that the cache lines of a whole burst are under way at once. For CU insertion a packet's
-    /// counters are to be compared before the next one may be counted: about 60 cycles a packet.
+    /// Counts the first `packets` of a burst, as [`insert`](Self::insert) does one after another,
+    /// and gives each one's flow size. For CM insertion (`CM`) it goes through one array after
+    /// another, so that the cache lines of a whole burst are under way at once. For CU
+    /// insertion a packet's counters are to be compared before the next one may be counted:
+    /// about 60 cycles a packet.
     ///
-    /// What the sketch's insertion is, the caller must say: code for both in one place would slow CM
-    /// insertion down by a tenth.
+    /// What the sketch's insertion is, the caller must say: code for both in one place would slow
+    /// CM insertion down by a tenth.
     #[inline(always)]
     pub fn insert_burst<const CM: bool>(&mut self, packets: usize, hashes: &HashColumns) -> Column {
         let mut sizes = Column([OVERFLOW; BURST]);
@@ -270,7 +271,8 @@ impl TowerSketch {
         self.levels.iter().for_each(|counters| counters.write_to(out));
     }
 
-    /// The sketch from the bytes that [`write_to`](Self::write_to) gave, as if filled by CM insertion.
+    /// The sketch from the bytes that [`write_to`](Self::write_to) gave, as if filled by CM
+    /// insertion.
     ///
     /// # Errors
     /// When the arrays make no TowerSketch or the bytes are not as many as they need.
@@ -299,8 +301,8 @@ impl Climb {
         self.counters.iter().fold(OVERFLOW, |size, counter| size.min(counter.0))
     }
 
-    /// How many packets raise the size one by one, until the narrowest counter still in use overflows
-    /// and the size is what the next one holds.
+    /// How many packets raise the size one by one, until the narrowest counter still in use
+    /// overflows and the size is what the next one holds.
     fn even(&self) -> u32 {
         let in_use = self.counters.iter().filter(|counter| counter.0 != OVERFLOW);
         in_use.map(|counter| counter.1).min().map_or(u32::MAX, |max| max - self.size())

@@ -1,5 +1,5 @@
-//! The six packet accumulation tasks, asked of a classifier and an HH encoder that recorded an epoch
-//! of Zipf traffic in 64 to 500 KB, beside the exact truth.
+//! The six packet accumulation tasks, asked of a classifier and an HH encoder that recorded an
+//! epoch of Zipf traffic in 64 to 500 KB, beside the exact truth.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

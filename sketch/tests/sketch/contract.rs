@@ -1,8 +1,8 @@
 //! The contract's page, its test vectors and the crate say the same.
 //!
-//! [`reference`] is a second implementation, written from `docs/contract.md` alone and as plainly as
-//! can be. It makes the vectors in `golden/contract.json`; run with `CALUMMA_BLESS=1` to write them
-//! anew after the contract has changed on purpose.
+//! [`reference`] is a second implementation, written from `docs/contract.md` alone and as plainly
+//! as can be. It makes the vectors in `golden/contract.json`; run with `CALUMMA_BLESS=1` to write
+//! them anew after the contract has changed on purpose.
 
 use std::fs;
 use std::net::Ipv6Addr;

@@ -28,8 +28,8 @@ fn sketch_of(shape: Shape, family: &HashFamily, keys: &[FlowKey]) -> FermatSketc
     sketch
 }
 
-/// Whether exactly these flows come out at a load factor, with such shares of them hinted and of the
-/// hints stale.
+/// Whether exactly these flows come out at a load factor, with such shares of them hinted and of
+/// the hints stale.
 fn decodes(shape: Shape, load: f64, hinted: f64, stale: f64, seed: u64) -> bool {
     let family = family(seed);
     let flows = (load * shape.total_buckets() as f64) as usize;

@@ -19,8 +19,8 @@ fn bucket_in_first_array(shape: Shape, family: &HashFamily, key: &FlowKey) -> u3
 
 #[test]
 fn false_positives_of_verification_cancel_or_stay_visible() {
-    // Two flows of a packet each in one bucket, and the key half way between them belongs there, too:
-    // nothing but a fingerprint tells that bucket from a pure one.
+    // Two flows of a packet each in one bucket, and the key half way between them belongs there,
+    // too: nothing but a fingerprint tells that bucket from a pure one.
     let family = family(1);
     for shape in KINDS {
         let (mut mistakable, mut complete) = (0, 0);

@@ -1,5 +1,5 @@
-//! Lcores that run ChameleMon alone, and its groups as they come from them: for replays, figures and
-//! tests, which look into groups. Switches make frames of them ([`crate::switch`]).
+//! Lcores that run ChameleMon alone, and its groups as they come from them: for replays, figures
+//! and tests, which look into groups. Switches make frames of them ([`crate::switch`]).
 //!
 //! No I/O and no clock: whoever drives it does so in virtual time.
 
@@ -134,8 +134,8 @@ impl LcoreGroups {
         self.0.reconfigure(CHAMELEMON, epoch, &plan)
     }
 
-    /// Takes what the lcores have finished since the last call, and gives what is now finished on all
-    /// of them.
+    /// Takes what the lcores have finished since the last call, and gives what is now finished on
+    /// all of them.
     pub fn poll(&mut self) -> Vec<Part> {
         self.0.poll().into_iter().filter_map(part).collect()
     }

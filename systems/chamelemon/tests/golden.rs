@@ -1,7 +1,7 @@
-//! The frames' bytes, kept in files: those of this version of the protocol, and those of the version
-//! before, which edges and controllers one release older send.
-//! `CALUMMA_BLESS=1 cargo test -p calumma-chamelemon --test golden` writes those of this version anew,
-//! which is right only together with a new version.
+//! The frames' bytes, kept in files: those of this version of the protocol, and those of the
+//! version before, which edges and controllers one release older send.
+//! `CALUMMA_BLESS=1 cargo test -p calumma-chamelemon --test golden` writes those of this version
+//! anew, which is right only together with a new version.
 
 mod samples;
 

@@ -1,7 +1,7 @@
 //! What `hops` puts into the envelope. All numbers are little-endian.
 //!
-//! A *setup* says how many flows a table holds and how many epochs a window has. There is nothing to
-//! plan. The body of a side is a table: packets of flows that were not in it, then the flows.
+//! A *setup* says how many flows a table holds and how many epochs a window has. There is nothing
+//! to plan. The body of a side is a table: packets of flows that were not in it, then the flows.
 
 use calumma_sketch::WideKey;
 use calumma_wire::body::{Body, put_u16, put_u64};

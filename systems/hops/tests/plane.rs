@@ -119,8 +119,8 @@ fn packet(n: u64) -> (FlowKey, Frame) {
     (key, Frame::with_headroom(16, &bytes))
 }
 
-/// Packets of ten epochs from e1 over s1 to e2, in windows of so many epochs. Every seventh is lost before
-/// s1, every eleventh behind it.
+/// Packets of ten epochs from e1 over s1 to e2, in windows of so many epochs. Every seventh is lost
+/// before s1, every eleventh behind it.
 fn counted(carrier: Carrier, window: u16) {
     let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
     let [mut e1, mut s1, mut e2] = [(); 3].map(|()| Switch::new(carrier, clock, window));
@@ -174,7 +174,8 @@ fn every_switch_counts_a_packet_in_the_window_of_its_epoch() {
     }
 }
 
-/// A packet that comes after its epoch was taken is counted late in its window, also in the middle of it.
+/// A packet that comes after its epoch was taken is counted late in its window, also in the middle
+/// of it.
 #[test]
 fn a_late_packet_is_counted_in_its_window() {
     let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();

@@ -17,14 +17,14 @@ pub(crate) const EPOCH: Duration = Duration::from_millis(50);
 
 pub(super) const ADDRESS: &str = "127.0.0.1";
 
-/// On a machine whose few CPUs two switches, hosts, core and applications share, and which is itself a guest, everything may
-/// stand still for ten milliseconds. The guards share an epoch out evenly: as long for packets on their way as for a switch
-/// that is late to take its egress group.
+/// On a machine whose few CPUs two switches, hosts, core and applications share, and which is
+/// itself a guest, everything may stand still for ten milliseconds. The guards share an epoch out
+/// evenly: as long for packets on their way as for a switch that is late to take its egress group.
 pub(crate) const CLOCK_GUARD_US: u64 = 2_000;
 pub(crate) const FLIGHT_GUARD_US: u64 = 22_000;
 
-/// What comes late is in no report, and here packets are counted in all reports: where programs wait for a CPU, reports
-/// wait for them.
+/// What comes late is in no report, and here packets are counted in all reports: where programs
+/// wait for a CPU, reports wait for them.
 const GRACE_MS: u32 = 10_000;
 
 /// A switch measures the epoch under way to its end first; on a busy machine that takes its time.
@@ -35,13 +35,15 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Place<'a> {
     /// The run.
     pub(crate) run: &'a Run,
-    /// The network namespace; a run that is killed is cleaned up after by what runs in its namespaces.
+    /// The network namespace; a run that is killed is cleaned up after by what runs in its
+    /// namespaces.
     pub(crate) namespace: &'a Namespace,
     /// The calumma-testbed program, beside which the others lie.
     pub(crate) testbed: &'a Path,
     /// The TCP port at which the controller listens.
     pub(crate) port: u16,
-    /// Whether they go before other programs when CPUs are short. Switches that never sleep would starve these.
+    /// Whether they go before other programs when CPUs are short. Switches that never sleep would
+    /// starve these.
     pub(crate) first: bool,
 }
 
@@ -73,7 +75,8 @@ pub(crate) struct Measured {
     pub(crate) keys: KeyKind,
     /// Flows of more packets than this in an epoch are reported.
     pub(crate) heavy_hitter: u64,
-    /// Whether attention is shifted, or stays as it is at first: every flow decoded from one packet on.
+    /// Whether attention is shifted, or stays as it is at first: every flow decoded from one
+    /// packet on.
     pub(crate) shifting: ShiftingMode,
 }
 

@@ -23,8 +23,8 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Reads the reports that appear in the file at `path`. Where `show` says so, prints a line for each from the first
-    /// complete one on.
+    /// Reads the reports that appear in the file at `path`. Where `show` says so, prints a line for
+    /// each from the first complete one on.
     pub(crate) fn watch(path: &Path, show: bool) -> Self {
         let read = Arc::new(Mutex::new(Vec::new()));
         let show = Arc::new(AtomicBool::new(show));
@@ -37,7 +37,8 @@ impl Reports {
         Self { read, show, stop, reader }
     }
 
-    /// Waits for a report that is as `wanted`; each is asked about once, in order. `alive` says why it may never come.
+    /// Waits for a report that is as `wanted`; each is asked about once, in order. `alive` says why
+    /// it may never come.
     pub(crate) fn wait_until(
         &self,
         what: &str,

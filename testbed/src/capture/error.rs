@@ -6,9 +6,11 @@ use std::io;
 /// Why a capture could not be read further, and where.
 #[derive(Debug)]
 pub struct CaptureError {
-    /// The number of the packet that could not be read, counted from 1 as Wireshark does; 0 for the file's own header.
+    /// The number of the packet that could not be read, counted from 1 as Wireshark does; 0 for
+    /// the file's own header.
     pub packet: u64,
-    /// Where the packet, block or header that could not be read begins, in bytes from the start of the file.
+    /// Where the packet, block or header that could not be read begins, in bytes from the start of
+    /// the file.
     pub offset: u64,
     /// The reason.
     pub fault: Fault,

@@ -1,13 +1,13 @@
 //! Packet captures: read one of any size packet by packet, and write one.
 //!
-//! [`Capture`] reads pcap (microseconds or nanoseconds, either byte order) and pcapng (several sections and interfaces,
-//! any time resolution, blocks it doesn't know skipped) as a stream: one buffer, reused, holds one packet at a time.
-//! [`PcapWriter`] writes nanosecond pcap.
+//! [`Capture`] reads pcap (microseconds or nanoseconds, either byte order) and pcapng (several
+//! sections and interfaces, any time resolution, blocks it doesn't know skipped) as a stream: one
+//! buffer, reused, holds one packet at a time. [`PcapWriter`] writes nanosecond pcap.
 //!
 //! Only Ethernet captures are taken. What the packets hold is not looked at here.
 //!
-//! A file that ends in the middle of a packet or is damaged gives every packet before that place, then one
-//! [`CaptureError`] that names the packet, the byte offset, the reason and a remedy.
+//! A file that ends in the middle of a packet or is damaged gives every packet before that place,
+//! then one [`CaptureError`] that names the packet, the byte offset, the reason and a remedy.
 //!
 //! ```
 //! use calumma_testbed::capture::{Capture, PcapWriter};
@@ -43,7 +43,8 @@ use pcap::Pcap;
 use pcapng::Pcapng;
 use source::Source;
 
-/// The largest packet taken from a file, in bytes (libpcap's own limit for Ethernet). A larger length is a damaged file.
+/// The largest packet taken from a file, in bytes (libpcap's own limit for Ethernet). A larger
+/// length is a damaged file.
 pub const MAX_PACKET: u32 = 262_144;
 
 /// The link type of Ethernet, in pcap and pcapng alike.
@@ -52,8 +53,8 @@ const LINKTYPE_ETHERNET: u32 = 1;
 /// One captured packet, borrowed from the reader's buffer until the next one is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When the packet was captured, in nanoseconds since 1970. A pcapng Simple Packet Block carries no time; its packet
-    /// gets the time of the one before it (0 for the first).
+    /// When the packet was captured, in nanoseconds since 1970. A pcapng Simple Packet Block
+    /// carries no time; its packet gets the time of the one before it (0 for the first).
     pub timestamp_ns: u64,
     /// Length of the packet on the wire in bytes, at least `bytes.len()`.
     pub original_len: u32,
@@ -108,7 +109,8 @@ impl<R: Read> Capture<R> {
         Ok(Self { source, reader, buffer: Vec::new(), packets: 0, finished: false })
     }
 
-    /// The next packet, or `None` at the end of the file. After an error there is nothing more to read: `None`.
+    /// The next packet, or `None` at the end of the file. After an error there is nothing more to
+    /// read: `None`.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         if self.finished {
             return Ok(None);

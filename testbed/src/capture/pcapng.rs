@@ -1,5 +1,6 @@
-//! pcapng: sections of typed blocks. Packets come in Enhanced, Simple and (from old writers) Packet Blocks; each names an
-//! interface, whose description says the link type and the unit of the timestamps.
+//! pcapng: sections of typed blocks. Packets come in Enhanced, Simple and (from old writers) Packet
+//! Blocks; each names an interface, whose description says the link type and the unit of the
+//! timestamps.
 
 use std::io::Read;
 
@@ -155,7 +156,8 @@ impl Pcapng {
         }
     }
 
-    /// A Section Header Block behind its type and length: sets the byte order, forgets the interfaces.
+    /// A Section Header Block behind its type and length: sets the byte order, forgets the
+    /// interfaces.
     fn section<R: Read>(&mut self, source: &mut Source<R>, total: [u8; 4]) -> Result<(), Fault> {
         let magic = source.array::<4>()?;
         self.order = match magic {
@@ -241,7 +243,8 @@ impl Pcapng {
         Ok(())
     }
 
-    /// An Enhanced Packet Block, or a Packet Block, whose interface number is a half word before a drop count.
+    /// An Enhanced Packet Block, or a Packet Block, whose interface number is a half word before a
+    /// drop count.
     fn packet<R: Read>(
         &self,
         kind: u32,

@@ -1,4 +1,5 @@
-//! A reader that knows how far it is in the file and what it is reading, so that an error can say so.
+//! A reader that knows how far it is in the file and what it is reading, so that an error can say
+//! so.
 
 use std::io::{self, Read};
 
@@ -51,8 +52,8 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Replaces what is in `buffer` by the next `len` bytes. The buffer grows with what is really there, so a length
-    /// that lies costs nothing.
+    /// Replaces what is in `buffer` by the next `len` bytes. The buffer grows with what is really
+    /// there, so a length that lies costs nothing.
     pub(super) fn fill_buffer(&mut self, buffer: &mut Vec<u8>, len: u32) -> Result<(), Fault> {
         buffer.clear();
         let have = self.reader.by_ref().take(u64::from(len)).read_to_end(buffer);
@@ -83,7 +84,8 @@ impl<R: Read> Source<R> {
         Ok(have)
     }
 
-    /// The file ended `have` bytes into a piece of `need`: said in bytes of the whole part where more of it came before.
+    /// The file ended `have` bytes into a piece of `need`: said in bytes of the whole part where
+    /// more of it came before.
     fn truncated(&self, have: u64, need: u64) -> Fault {
         let before = match self.part {
             Part::Packet => 0,

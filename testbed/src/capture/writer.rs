@@ -24,8 +24,8 @@ impl<W: Write> PcapWriter<W> {
         Ok(Self { writer })
     }
 
-    /// Writes one packet: its time in nanoseconds since 1970 (before 2106), its length on the wire, and what was captured
-    /// of it.
+    /// Writes one packet: its time in nanoseconds since 1970 (before 2106), its length on the wire,
+    /// and what was captured of it.
     pub fn write(&mut self, timestamp_ns: u64, original_len: u32, bytes: &[u8]) -> io::Result<()> {
         let refuse = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let Ok(seconds) = u32::try_from(timestamp_ns / 1_000_000_000) else {

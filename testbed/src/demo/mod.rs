@@ -1,5 +1,5 @@
-//! The demo: the fabric with two `calumma-edge` processes and the controller in it, real traffic, and the losses the
-//! controller reported beside those the core's kernel counted.
+//! The demo: the fabric with two `calumma-edge` processes and the controller in it, real traffic,
+//! and the losses the controller reported beside those the core's kernel counted.
 
 mod compare;
 
@@ -40,8 +40,8 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Epochs that are waited for after the last packet.
 const EPOCHS_AFTER: u32 = 3;
 
-/// Runs the demo and writes `epochs.jsonl` and `truth.json` to `out`. `testbed` is the calumma-testbed program, beside
-/// which those of the edge and the controller lie.
+/// Runs the demo and writes `epochs.jsonl` and `truth.json` to `out`. `testbed` is the
+/// calumma-testbed program, beside which those of the edge and the controller lie.
 pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<Demo> {
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
     let epochs = out.join("epochs.jsonl");

@@ -13,8 +13,8 @@ pub(super) fn run<S: AsRef<str>>(program: &str, args: &[S]) -> Result<String> {
 
 /// Runs `program` with `input` on its standard input and gives its standard output.
 ///
-/// The command gets a process group of its own: a Ctrl-C on the terminal reaches the testbed alone, which then still needs
-/// these commands to clean up.
+/// The command gets a process group of its own: a Ctrl-C on the terminal reaches the testbed alone,
+/// which then still needs these commands to clean up.
 pub(super) fn run_with_input<S: AsRef<str>>(
     program: &str,
     args: &[S],

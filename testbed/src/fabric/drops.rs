@@ -1,5 +1,5 @@
-//! Where packets went on their way through the fabric: what entered and left each hop, and every other drop the kernel
-//! counted. It shows that only the core dropped, without asking the edges.
+//! Where packets went on their way through the fabric: what entered and left each hop, and every
+//! other drop the kernel counted. It shows that only the core dropped, without asking the edges.
 
 use std::collections::BTreeMap;
 use std::{fmt, fs};
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::link::Counters;
 use super::namespace::Namespace;
 
-/// What went into one hop of the fabric and came out of it: a wire, an edge in one direction, or the core.
+/// What went into one hop of the fabric and came out of it: a wire, an edge in one direction, or
+/// the core.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// Its name, as `e1h > e1f`.
@@ -105,7 +106,8 @@ pub(crate) fn of_ip_layer(namespace: &Namespace) -> Result<Vec<Drops>> {
         "IpOutNoRoutes",
         "IpReasmFails",
         "IpFragFails",
-        // Those of IPv6. It counts what `Namespace::create_dual_stack` silences as discarded on its way out.
+        // Those of IPv6. It counts what `Namespace::create_dual_stack` silences as discarded on
+        // its way out.
         "Ip6InHdrErrors",
         "Ip6InAddrErrors",
         "Ip6InDiscards",

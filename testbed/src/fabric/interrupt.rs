@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: noted by a handler, and turned into an ordinary error at the next wait, so that every value
-//! on the way out is dropped and takes away what it made.
+//! Ctrl-C, SIGTERM and SIGHUP: noted by a handler, and turned into an ordinary error at the next
+//! wait, so that every value on the way out is dropped and takes away what it made.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -29,11 +29,11 @@ pub(crate) struct Direction {
     pub(crate) dropped: u64,
 }
 
-/// Connects two ends, each in its namespace: queues long enough for any burst, every offload off, up. The first gets the
-/// interface index asked for.
+/// Connects two ends, each in its namespace: queues long enough for any burst, every offload off,
+/// up. The first gets the interface index asked for.
 ///
-/// Offloads off because a veth hands AF_PACKET what a network card would still have had to finish: packets without a
-/// checksum, and super-packets of many segments.
+/// Offloads off because a veth hands AF_PACKET what a network card would still have had to finish:
+/// packets without a checksum, and super-packets of many segments.
 pub(crate) fn connect(a: End<'_>, index: u32, b: End<'_>) -> Result<()> {
     let (in_a, in_b) = (a.namespace.name(), b.namespace.name());
     let index = index.to_string();
@@ -100,7 +100,8 @@ impl End<'_> {
         self.namespace.ip(&["address", "add", address, "dev", self.name]).map(drop)
     }
 
-    /// Says once and for all which Ethernet address `neighbour` has: address resolution would queue, and drop, packets.
+    /// Says once and for all which Ethernet address `neighbour` has: address resolution would
+    /// queue, and drop, packets.
     pub(crate) fn set_neighbour(&self, neighbour: &str, mac: &str) -> Result<()> {
         self.namespace
             .ip(&[

@@ -1,11 +1,11 @@
-//! The core's losses: nftables rules, one for IPv4 and one for IPv6, that drop at random and count every drop by its
-//! 5-tuple.
+//! The core's losses: nftables rules, one for IPv4 and one for IPv6, that drop at random and count
+//! every drop by its 5-tuple.
 //!
-//! Exact by construction: the rule drops a packet only after it was counted. If the set were full, the count would fail,
-//! the rule end there, and the packet pass.
+//! Exact by construction: the rule drops a packet only after it was counted. If the set were full,
+//! the count would fail, the rule end there, and the packet pass.
 //!
-//! UDP datagrams of 4 bytes are spared: iperf3 begins a UDP transfer with one each way, never sends them again, and stands
-//! still for 30 seconds if one is lost.
+//! UDP datagrams of 4 bytes are spared: iperf3 begins a UDP transfer with one each way, never sends
+//! them again, and stands still for 30 seconds if one is lost.
 
 use std::net::IpAddr;
 
@@ -43,7 +43,8 @@ pub struct FlowLoss {
     pub lost: u64,
 }
 
-/// A family of addresses. nftables' sets hold those of one, so each has a table of its own, of the same shape.
+/// A family of addresses. nftables' sets hold those of one, so each has a table of its own, of the
+/// same shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -80,8 +81,8 @@ impl Family {
         )
     }
 
-    /// The statement that counts a packet for its flow. What comes after it in a rule happens only to
-    /// packets that were counted.
+    /// The statement that counts a packet for its flow. What comes after it in a rule happens only
+    /// to packets that were counted.
     pub(crate) fn count(self) -> String {
         format!("add @lost {{ {} counter }}", self.five_tuple())
     }
@@ -108,8 +109,8 @@ pub(super) fn install(namespace: &Namespace, permille: u16) -> Result<()> {
     Ok(())
 }
 
-/// Reads the drops of every flow, in the flows' order, and holds them against the counters of the rules
-/// in `chain` that drop. Read it when nothing is on its way any more.
+/// Reads the drops of every flow, in the flows' order, and holds them against the counters of the
+/// rules in `chain` that drop. Read it when nothing is on its way any more.
 pub(crate) fn read(namespace: &Namespace, chain: &str) -> Result<Vec<FlowLoss>> {
     let mut losses = Vec::new();
     for family in Family::BOTH {

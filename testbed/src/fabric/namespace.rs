@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 use super::command;
 use super::run::Run;
 
-/// A network namespace with its loopback up, no reverse-path filter, and IPv6 off unless it is asked for. Dropping it
-/// kills what runs in it.
+/// A network namespace with its loopback up, no reverse-path filter, and IPv6 off unless it is
+/// asked for. Dropping it kills what runs in it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -37,8 +37,9 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The same with IPv6, which sends nothing of its own accord: no address makes itself, none is asked for, and what the
-    /// kernel would tell multicast routers is dropped as it leaves. Neighbours must be made known to it.
+    /// The same with IPv6, which sends nothing of its own accord: no address makes itself, none is
+    /// asked for, and what the kernel would tell multicast routers is dropped as it leaves.
+    /// Neighbours must be made known to it.
     pub fn create_dual_stack(run: &Run, role: &str) -> Result<Self> {
         let namespace = Self::create(run, role)?;
         let quiet = "table ip6 quiet {
@@ -134,7 +135,8 @@ pub(super) fn list() -> Result<Vec<String>> {
     Ok(names.lines().filter_map(|l| l.split_whitespace().next()).map(str::to_owned).collect())
 }
 
-/// Kills the processes of a namespace, without which it would live on unnamed, and deletes it with its links.
+/// Kills the processes of a namespace, without which it would live on unnamed, and deletes it with
+/// its links.
 pub(super) fn remove(name: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {

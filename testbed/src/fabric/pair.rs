@@ -9,8 +9,9 @@
 //!
 //! The same in IPv6 with fd00:1::2, fd00:1::1, fd00:2::1 and fd00:2::2.
 //!
-//! The edges are bumps in the wire: their four interfaces have no addresses, and nothing passes until a program forwards
-//! between them. It runs in `switches`, whose loopback is up for its control connections.
+//! The edges are bumps in the wire: their four interfaces have no addresses, and nothing passes
+//! until a program forwards between them. It runs in `switches`, whose loopback is up for its
+//! control connections.
 
 use std::time::{Duration, Instant};
 
@@ -41,9 +42,10 @@ const CORE_TO_H2_6: &str = "fd00:2::1";
 
 /// The interface indexes of each edge's two ports begin here.
 ///
-/// DPDK's net_af_packet joins a fanout group numbered `(process id ^ interface index) & 0xffff`, and refuses to start when
-/// another process in the namespace has the same number. With indexes this far apart that takes process ids 16384 apart;
-/// with neighbouring ones it hit one start in fifteen.
+/// DPDK's net_af_packet joins a fanout group numbered `(process id ^ interface index) & 0xffff`,
+/// and refuses to start when another process in the namespace has the same number. With indexes
+/// this far apart that takes process ids 16384 apart; with neighbouring ones it hit one start in
+/// fifteen.
 const FIRST_INDEX: [u32; 2] = [10, 10 + (1 << 14)];
 
 /// One of the two places for an edge switch.
@@ -75,8 +77,9 @@ impl Edge {
         }
     }
 
-    /// EAL arguments that make its interfaces DPDK ports: `net_af_packet0` towards the host, `net_af_packet1` towards the
-    /// core. The rings hold what arrives while the switch waits for a CPU.
+    /// EAL arguments that make its interfaces DPDK ports: `net_af_packet0` towards the host,
+    /// `net_af_packet1` towards the core. The rings hold what arrives while the switch waits
+    /// for a CPU.
     pub fn devices(self) -> [String; 2] {
         let device = |number: u8, interface: &str| {
             format!(
@@ -106,7 +109,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Builds the network; its core drops `loss_permille` of a thousand TCP and UDP packets, in both directions.
+    /// Builds the network; its core drops `loss_permille` of a thousand TCP and UDP packets, in
+    /// both directions.
     pub fn create(run: &Run, loss_permille: u16) -> Result<Self> {
         let pair = Self {
             h1: Namespace::create_dual_stack(run, "h1")?,
@@ -160,7 +164,8 @@ impl Pair {
         loss::read(&self.core, "forward")
     }
 
-    /// Whether a program receives from both interfaces of an edge through AF_PACKET. Packets sent before are lost.
+    /// Whether a program receives from both interfaces of an edge through AF_PACKET. Packets sent
+    /// before are lost.
     pub fn has_switch(&self, edge: Edge) -> Result<bool> {
         Ok(self.port(edge.host_port()).has_listener()?
             && self.port(edge.fabric_port()).has_listener()?)
@@ -233,7 +238,8 @@ impl Pair {
     }
 }
 
-/// Gives a host and its gateway their addresses, written `address/prefix`, and makes them known to each other.
+/// Gives a host and its gateway their addresses, written `address/prefix`, and makes them known to
+/// each other.
 fn attach(host: End<'_>, address: &str, gateway: End<'_>, gateway_address: &str) -> Result<()> {
     host.set_address(address)?;
     gateway.set_address(gateway_address)?;
@@ -244,9 +250,9 @@ fn attach(host: End<'_>, address: &str, gateway: End<'_>, gateway_address: &str)
     host.namespace.ip(&["route", "add", "default", "via", &gateway_address]).map(drop)
 }
 
-/// The hops between interfaces in the order h1, e1h, e1f, c1, c2, e2f, e2h, h2: every second pair is a wire, the others
-/// are the edges and the core. On a wire a packet goes from a sending to a receiving counter, within a switch the other
-/// way round.
+/// The hops between interfaces in the order h1, e1h, e1f, c1, c2, e2f, e2h, h2: every second pair
+/// is a wire, the others are the edges and the core. On a wire a packet goes from a sending to a
+/// receiving counter, within a switch the other way round.
 fn hops(counted: &[(&str, Counters)], dropped: u64) -> Vec<Hop> {
     let hop = |from: usize, to: usize| {
         let (from_name, a) = counted[from];

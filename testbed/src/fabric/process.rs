@@ -1,4 +1,5 @@
-//! A process the testbed started: its output in files, stopped as a DPDK program wants it, never left behind.
+//! A process the testbed started: its output in files, stopped as a DPDK program wants it, never
+//! left behind.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -50,8 +51,8 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits until it ends by itself, as a client does, and gives its standard output. Another status than 0, or taking
-    /// longer than `limit`, is an error.
+    /// Waits until it ends by itself, as a client does, and gives its standard output. Another
+    /// status than 0, or taking longer than `limit`, is an error.
     pub fn finish(mut self, limit: Duration) -> Result<String> {
         let mut status = None;
         wait_until(&format!("{} to end", self.name), limit, || {
@@ -82,8 +83,9 @@ impl Process {
         })
     }
 
-    /// Asks it to stop with SIGTERM, which nobody ignores as what a shell starts in the background ignores SIGINT, and
-    /// waits for it. Its status is given; killing it after `limit` is an error.
+    /// Asks it to stop with SIGTERM, which nobody ignores as what a shell starts in the background
+    /// ignores SIGINT, and waits for it. Its status is given; killing it after `limit` is an
+    /// error.
     pub fn stop(mut self, limit: Duration) -> Result<ExitStatus> {
         match self.terminate_and_wait(limit)? {
             Some(status) => Ok(status),
@@ -135,7 +137,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits until `ready` says so; an error after `limit`, naming what was waited for, and on an interrupt.
+/// Waits until `ready` says so; an error after `limit`, naming what was waited for, and on an
+/// interrupt.
 pub fn wait_until(
     what: &str,
     limit: Duration,

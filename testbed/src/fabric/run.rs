@@ -1,4 +1,5 @@
-//! One run of the testbed: the prefix of its names, and the lock that tells the next run that it lives.
+//! One run of the testbed: the prefix of its names, and the lock that tells the next run that it
+//! lives.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,17 +13,19 @@ use nix::unistd::Uid;
 
 use super::namespace;
 
-/// Where each run keeps its lock and the logs of its processes, in a directory named like its prefix.
+/// Where each run keeps its lock and the logs of its processes, in a directory named like its
+/// prefix.
 const RUNS: &str = "/run/calumma-testbed";
 
-/// Where DPDK programs started by root keep a directory for each `--file-prefix`; they leave it behind.
+/// Where DPDK programs started by root keep a directory for each `--file-prefix`; they leave it
+/// behind.
 const DPDK_RUNTIME: &str = "/run/dpdk";
 
 /// What every name of every run begins with.
 const PREFIX: &str = "calumma-";
 
-/// A run that lives. Its names begin with [`prefix`](Run::prefix), which no other living run has; its directory goes when
-/// it is dropped.
+/// A run that lives. Its names begin with [`prefix`](Run::prefix), which no other living run has;
+/// its directory goes when it is dropped.
 #[derive(Debug)]
 pub struct Run {
     prefix: String,
@@ -31,7 +34,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins a run, and removes what killed ones left behind: their namespaces, and the processes in them.
+    /// Begins a run, and removes what killed ones left behind: their namespaces, and the processes
+    /// in them.
     pub fn begin() -> Result<Self> {
         static RUNS_OF_THIS_PROCESS: AtomicU32 = AtomicU32::new(0);
         if !Uid::effective().is_root() {
@@ -55,8 +59,9 @@ impl Run {
         remove_left_overs()
     }
 
-    /// What the names of this run begin with: `calumma-<pid>-<n>`. DPDK programs take `<prefix>-<name>` as their
-    /// `--file-prefix`, so that the files they leave are removed with the run.
+    /// What the names of this run begin with: `calumma-<pid>-<n>`. DPDK programs take
+    /// `<prefix>-<name>` as their `--file-prefix`, so that the files they leave are removed
+    /// with the run.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -119,7 +124,8 @@ fn try_lock(file: File) -> Result<Option<Flock<File>>> {
     }
 }
 
-/// Finds the directories of runs whose lock no one holds, and removes the namespaces whose names begin with theirs.
+/// Finds the directories of runs whose lock no one holds, and removes the namespaces whose names
+/// begin with theirs.
 fn remove_left_overs() -> Result<()> {
     for entry in fs::read_dir(RUNS).with_context(|| format!("reading {RUNS}"))? {
         let entry = entry.with_context(|| format!("reading {RUNS}"))?;
@@ -127,7 +133,8 @@ fn remove_left_overs() -> Result<()> {
         if !name.starts_with(PREFIX) {
             continue;
         }
-        // A run that is ending takes its lock away before its directory: then there is nothing left to do.
+        // A run that is ending takes its lock away before its directory: then there is nothing left
+        // to do.
         let Ok(file) = open_lock(&entry.path().join("lock"), false) else { continue };
         let Some(_lock) = try_lock(file)? else { continue };
         for left_over in namespace::list()?.iter().filter(|n| n.starts_with(&format!("{name}-"))) {

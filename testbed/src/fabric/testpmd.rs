@@ -1,4 +1,5 @@
-//! DPDK's own forwarder in an edge's place: shows what the fabric and this machine do without Calumma.
+//! DPDK's own forwarder in an edge's place: shows what the fabric and this machine do without
+//! Calumma.
 
 use std::path::Path;
 use std::time::Duration;

@@ -99,8 +99,8 @@ pub(super) fn phases<'a>(scenario: &Scenario, played: &'a Played) -> Vec<Vec<&'a
         .collect()
 }
 
-/// Flows in the fullest HH encoder, in the delta HL and in the delta LL encoder: decoded or, where that
-/// failed, as many as their empty buckets tell.
+/// Flows in the fullest HH encoder, in the delta HL and in the delta LL encoder: decoded or, where
+/// that failed, as many as their empty buckets tell.
 fn recorded_flows(epoch: &EpochSummary) -> [f64; 3] {
     let config = &epoch.config;
     let flows = |load: Option<f64>, buckets: u32| {
@@ -150,8 +150,8 @@ fn charts(epochs: &[(f64, &EpochSummary)], x: &str) -> Vec<Chart> {
     ]
 }
 
-/// What the paper says of a sweep: the last point at which its network is healthy, and the load factor
-/// in percent that it stays above.
+/// What the paper says of a sweep: the last point at which its network is healthy, and the load
+/// factor in percent that it stays above.
 type Papers = (f64, Option<f64>);
 
 fn over_flows(context: &Context, name: &str, papers: Papers) -> Result<Drawn> {

@@ -86,8 +86,8 @@ fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
     (0..=50).map(|step| f64::from(step) / 50.0).map(|share| (at(sorted, share), share)).collect()
 }
 
-/// What a software edge does for a reconfiguration: reads the frame, checks it, hands it to its lcore,
-/// and has it in place when the epoch is armed. In milliseconds.
+/// What a software edge does for a reconfiguration: reads the frame, checks it, hands it to its
+/// lcore, and has it in place when the epoch is armed. In milliseconds.
 fn software() -> Result<Vec<f64>> {
     let layout = Layout::default();
     let clock = EpochClock::new(50_000_000, Guards::default())?;
@@ -139,8 +139,8 @@ fn software() -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// What the control plane of a hardware edge does for a reconfiguration: works out the entries of the
-/// epoch, and has the driver change those that differ. In milliseconds; and how many these are.
+/// What the control plane of a hardware edge does for a reconfiguration: works out the entries of
+/// the epoch, and has the driver change those that differ. In milliseconds; and how many these are.
 fn hardware() -> Result<(Vec<f64>, Vec<f64>)> {
     let layout = Layout::default();
     let program = p4::program(&layout)?;

@@ -1,5 +1,5 @@
-//! How accurate every accumulation task is, epoch by epoch, against exact counts of real traffic; in
-//! the metrics of the ChameleMon paper's appendix C.
+//! How accurate every accumulation task is, epoch by epoch, against exact counts of real traffic;
+//! in the metrics of the ChameleMon paper's appendix C.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;

@@ -58,7 +58,8 @@ impl FromStr for Popularity {
     }
 }
 
-/// Length of packets in bytes, from the Ethernet header to the end of the payload, without the frame check sequence.
+/// Length of packets in bytes, from the Ethernet header to the end of the payload, without the
+/// frame check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// All as long.
@@ -153,7 +154,8 @@ fn zipf(flows: usize, exponent: f64, rng: &mut ChaCha8Rng) -> Vec<usize> {
         .collect()
 }
 
-/// Flow number `at` of a mix: all are distinct, and lie in 10.0.0.0/8 or fd00::/16 as a data centre's do.
+/// Flow number `at` of a mix: all are distinct, and lie in 10.0.0.0/8 or fd00::/16 as a data
+/// centre's do.
 pub(super) fn flow(at: usize, mix: &Mix) -> Flow {
     (&key(at, mix)).into()
 }
@@ -176,8 +178,8 @@ fn key(at: usize, mix: &Mix) -> WideKey {
     WideKey::v4(host(src), host(dst), port, 4000, UDP)
 }
 
-/// The beginning of a flow's frames of `length` bytes, all between the same two Ethernet addresses. Their UDP
-/// checksum is left out: what follows is what the mbuf held before.
+/// The beginning of a flow's frames of `length` bytes, all between the same two Ethernet addresses.
+/// Their UDP checksum is left out: what follows is what the mbuf held before.
 fn head(flow: &WideKey, length: u16) -> Head {
     let mut frame = frame(flow, length);
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);

@@ -41,7 +41,8 @@ impl Transmitter {
         Self { frames, next: 0, counts, mix, pool, tx, hz: dpdk::tsc_hz() as f64 }
     }
 
-    /// Sends for as long as `duration`, at `pps` packets a second or, without, as fast as the port takes them.
+    /// Sends for as long as `duration`, at `pps` packets a second or, without, as fast as the port
+    /// takes them.
     pub(super) fn send(&mut self, pps: Option<f64>, duration: Duration) -> Sent {
         let begin = dpdk::tsc();
         let end = begin + (duration.as_secs_f64() * self.hz) as u64;
@@ -66,10 +67,12 @@ impl Transmitter {
         }
     }
 
-    /// Sends a burst; what the port has no room for is tried again until `end` where `again` says so.
+    /// Sends a burst; what the port has no room for is tried again until `end` where `again` says
+    /// so.
     #[inline]
     fn send_burst(&mut self, burst: &mut Burst, again: bool, end: u64, sent: &mut Sent) {
-        // The pool holds more than a port's ring: it is empty only until the driver has given some back.
+        // The pool holds more than a port's ring: it is empty only until the driver has given some
+        // back.
         if self.pool.alloc_burst(burst) == 0 {
             return;
         }

@@ -1,8 +1,9 @@
 //! Packets into a DPDK port at line rate, with the truth about every flow kept.
 //!
-//! One lcore in poll mode: frames are made before it starts, so that a packet costs a copy of its headers and its share of
-//! the driver's burst. What the port has no room for is either tried again (a generator that goes as fast as the other
-//! side takes packets) or counted as refused (a generator that keeps to a rate).
+//! One lcore in poll mode: frames are made before it starts, so that a packet costs a copy of its
+//! headers and its share of the driver's burst. What the port has no room for is either tried again
+//! (a generator that goes as fast as the other side takes packets) or counted as refused (a
+//! generator that keeps to a rate).
 
 mod flows;
 mod lcore;
@@ -53,7 +54,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Seconds in which it took them.
     pub seconds: f64,
-    /// Millions of packets a second that it took; where a rate was searched for, the highest at which it refused none.
+    /// Millions of packets a second that it took; where a rate was searched for, the highest at
+    /// which it refused none.
     pub mpps: f64,
     /// Packets of each flow, warm-up and search included.
     #[serde(skip)]
@@ -73,8 +75,8 @@ pub struct FlowSent {
 /// Mbufs of the generator's pool: what may lie in a port's ring, and some.
 const MBUFS: u32 = 8191;
 
-/// Sends by `plan` into the port that DPDK calls `device`, on the first of the EAL's lcores. What came of it goes to `then`
-/// while the port is still open.
+/// Sends by `plan` into the port that DPDK calls `device`, on the first of the EAL's lcores. What
+/// came of it goes to `then` while the port is still open.
 ///
 /// # Errors
 /// When the EAL or the port can't be had, the mix makes no packets, or `then` fails.

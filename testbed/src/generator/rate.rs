@@ -7,12 +7,12 @@ use super::lcore::{Sent, Transmitter};
 /// Halvings of the range in which the rate lies: down to 0.2 % of it.
 const STEPS: u32 = 9;
 
-/// A rate is given up after so many trials in which the port refused packets: the machine may have stood still for a
-/// moment in one of them.
+/// A rate is given up after so many trials in which the port refused packets: the machine may have
+/// stood still for a moment in one of them.
 const TRIALS: u32 = 3;
 
-/// Bisects between nothing and what the port takes when flooded, a trial of `duration` at a time, and gives the last
-/// trial without a refusal.
+/// Bisects between nothing and what the port takes when flooded, a trial of `duration` at a time,
+/// and gives the last trial without a refusal.
 pub(super) fn search(transmitter: &mut Transmitter, duration: Duration) -> Sent {
     let flood = transmitter.send(None, duration);
     let mut best = Sent { seconds: duration.as_secs_f64(), ..Sent::default() };

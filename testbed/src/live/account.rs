@@ -1,5 +1,5 @@
-//! What a live fabric's reports are held against: the log of its routers epoch by epoch, and in the end
-//! the kernel's counters.
+//! What a live fabric's reports are held against: the log of its routers epoch by epoch, and in the
+//! end the kernel's counters.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -20,7 +20,8 @@ const FIRST_PORT: u16 = 5300;
 /// How long before the scenario's end applications end, so that their last packets are within it.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Applications that run: clients with what they do, servers of the testbed program's own and iperf3's.
+/// Applications that run: clients with what they do, servers of the testbed program's own and
+/// iperf3's.
 #[derive(Default)]
 pub(super) struct Applications {
     clients: Vec<(Client, Process)>,
@@ -59,7 +60,8 @@ impl Applications {
                 true => host_address6(to, number).into(),
             };
             let port = FIRST_PORT + at as u16;
-            // Of the testbed's own: server, client, and how often that does what it does in a second.
+            // Of the testbed's own: server, client, and how often that does what it does in a
+            // second.
             let (serving, asking, option, often) = match application.kind {
                 ApplicationKind::Tcp | ApplicationKind::Udp => {
                     let udp = application.kind == ApplicationKind::Udp;
@@ -92,8 +94,8 @@ impl Applications {
         Ok(all)
     }
 
-    /// Waits for the clients, and stops the servers. Gives whether there were any; an error where one
-    /// got nothing through.
+    /// Waits for the clients, and stops the servers. Gives whether there were any; an error where
+    /// one got nothing through.
     pub(super) fn finish(self) -> Result<bool> {
         let any = !self.clients.is_empty();
         for (client, process) in self.clients {

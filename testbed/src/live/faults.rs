@@ -1,5 +1,6 @@
 //! What routers do to packets on purpose: nftables rules that lose and double, count every loss by
-//! its 5-tuple and log each packet that they lose or double; and that hand out packets of slow links.
+//! its 5-tuple and log each packet that they lose or double; and that hand out packets of slow
+//! links.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +18,9 @@ pub(super) const LOG_GROUP: u16 = 7;
 pub(super) const LOST: &str = "lost";
 pub(super) const DOUBLED: &str = "doubled";
 
-/// What packets of made-up traffic bear: the IPv4 identification, or the IPv6 flow label. Hosts drop
-/// these as they arrive, before anything answers that no one listens there; a kernel's own packets
-/// have it once in 65,536, or a million.
+/// What packets of made-up traffic bear: the IPv4 identification, or the IPv6 flow label. Hosts
+/// drop these as they arrive, before anything answers that no one listens there; a kernel's own
+/// packets have it once in 65,536, or a million.
 pub(super) const MADE_UP: u16 = 0xCA1A;
 
 /// How nftables tells packets of made-up traffic from others.
@@ -86,7 +87,8 @@ fn add_links(rules: &mut String, chain: &str, links: &BTreeMap<String, LinkQuali
             *rules += &format!("add rule {chain} iifname \"{interface}\" {chance}{target}\n");
         }
         if quality.rate_pps > 0.0 {
-            // A bucket of tokens runs dry when a queue of its size that is served at its rate is full.
+            // A bucket of tokens runs dry when a queue of its size that is served at its rate is
+            // full.
             let (rate, packets) =
                 (quality.rate_pps.round() as u64, quality.queue.saturating_add(1));
             *rules += &format!(

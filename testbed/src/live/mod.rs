@@ -3,9 +3,9 @@
 //!
 //! Hosts send the scenario's traffic (`sender`); routers lose and double packets (`faults`) and log
 //! each that they touch, which gives every epoch a truth that the switches have no part in
-//! (`witness`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it loses
-//! beside its log is looked for (`unlogged`). Only what a machine can do in real time is possible: all
-//! clocks are one, and packets a second are few.
+//! (`witness`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it
+//! loses beside its log is looked for (`unlogged`). Only what a machine can do in real time is
+//! possible: all clocks are one, and packets a second are few.
 
 mod account;
 mod applications;
@@ -76,8 +76,8 @@ pub struct Live {
     topology: Topology,
     routes: Routes,
     flows: FlowSet,
-    /// Epochs of the scenario that have passed, and the last real one. Where the machine was busy with
-    /// a change, the next epoch of the scenario is a later one than the next.
+    /// Epochs of the scenario that have passed, and the last real one. Where the machine was busy
+    /// with a change, the next epoch of the scenario is a later one than the next.
     passed: u64,
     last_epoch: u64,
     /// The scenario's number of each real epoch that is not reported, and what was sent in it.

@@ -51,8 +51,8 @@ pub(super) struct Logged {
 pub(super) struct Log(OwnedFd);
 
 impl Log {
-    /// Takes the log group of the network namespace that the thread is in, the first `bytes` of each
-    /// packet.
+    /// Takes the log group of the network namespace that the thread is in, the first `bytes` of
+    /// each packet.
     pub(super) fn open(group: u16, bytes: u16) -> Result<Self> {
         let log = Self(socket(
             AddressFamily::Netlink,
@@ -86,8 +86,8 @@ impl Log {
         }
     }
 
-    /// What has been logged since the last call; waits for nothing. An error where the kernel had to
-    /// throw some of it away.
+    /// What has been logged since the last call; waits for nothing. An error where the kernel had
+    /// to throw some of it away.
     pub(super) fn read(&self, buffer: &mut [u8], mut take: impl FnMut(Logged)) -> Result<()> {
         loop {
             match recv(self.0.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {

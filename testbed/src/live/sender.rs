@@ -47,8 +47,9 @@ impl Sender {
         Ok(Self { sockets: wiring.hosts().iter().map(of_edge).collect::<Result<_>>()? })
     }
 
-    /// Sends what the flows send in the epoch `epoch` that begins at `begin_ns`, each packet when it is
-    /// due or, where the machine is late, as soon as it can be; returns when the epoch is over.
+    /// Sends what the flows send in the epoch `epoch` that begins at `begin_ns`, each packet when
+    /// it is due or, where the machine is late, as soon as it can be; returns when the epoch is
+    /// over.
     pub(super) fn send_epoch(
         &self,
         flows: &[Flow],
@@ -62,7 +63,8 @@ impl Sender {
         sleep_until(begin_ns)?;
         for (at_ns, flow, number) in packets {
             let due_ns = begin_ns + at_ns;
-            // A sleep takes longer than it is asked to, so the packets of a short while go together.
+            // A sleep takes longer than it is asked to, so the packets of a short while go
+            // together.
             if due_ns > unix_ns()? + TOGETHER_NS {
                 sleep_until(due_ns)?;
             }

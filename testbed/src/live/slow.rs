@@ -1,13 +1,14 @@
 //! Links that take their time: they delay packets, each by more or less, so that these overtake one
 //! another, and let packets wait where more come than they carry.
 //!
-//! A rule of the router hands out packets that come in over one as a packet log and drops them; they are
-//! sent on from here when they are due, through a raw socket of the router's. Nothing is lost here: what a
-//! link does not carry, and finds no room in its queue, the rule before loses ([`faults`](super::faults)).
+//! A rule of the router hands out packets that come in over one as a packet log and drops them;
+//! they are sent on from here when they are due, through a raw socket of the router's. Nothing is
+//! lost here: what a link does not carry, and finds no room in its queue, the rule before loses
+//! ([`faults`](super::faults)).
 //!
-//! Why not the kernel's own means: `netem` and nftables' `queue` are modules that many kernels do without.
-//! `tbf` and `htb` are more common, but let no packet overtake another, and of what their queues drop they
-//! count only how much.
+//! Why not the kernel's own means: `netem` and nftables' `queue` are modules that many kernels do
+//! without. `tbf` and `htb` are more common, but let no packet overtake another, and of what their
+//! queues drop they count only how much.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddrV4, SocketAddrV6};
@@ -45,8 +46,8 @@ pub(super) fn is_slow(quality: &LinkQuality) -> bool {
     quality.jitter_us > 0.0 || quality.rate_pps > 0.0
 }
 
-/// Checks that packets get over a slow link so soon that the log of what is lost behind it tells the epoch
-/// that they entered in: a way of four such links takes no longer than an epoch.
+/// Checks that packets get over a slow link so soon that the log of what is lost behind it tells
+/// the epoch that they entered in: a way of four such links takes no longer than an epoch.
 pub(super) fn check(quality: &LinkQuality, clock: EpochClock) -> Result<()> {
     if !is_slow(quality) {
         return Ok(());

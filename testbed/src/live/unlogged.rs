@@ -1,10 +1,10 @@
 //! Packets that were lost, or were too many, where no rule of a router logs it.
 //!
-//! The log of the routers' rules is the truth that reports are held against. It is the whole truth only
-//! where nothing else drops packets between two edges' measurements: no full queue of the kernel, no
-//! full ring of an edge. What the kernel and the edges have counted says whether that was so; it says
-//! neither of which flow nor in which epoch, so a report that contradicts the log is then for people to
-//! judge.
+//! The log of the routers' rules is the truth that reports are held against. It is the whole truth
+//! only where nothing else drops packets between two edges' measurements: no full queue of the
+//! kernel, no full ring of an edge. What the kernel and the edges have counted says whether that
+//! was so; it says neither of which flow nor in which epoch, so a report that contradicts the log
+//! is then for people to judge.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ impl Before {
     }
 }
 
-/// What the kernel dropped of its own accord in all of the network, one line each. Read it when nothing
-/// is on its way any more.
+/// What the kernel dropped of its own accord in all of the network, one line each. Read it when
+/// nothing is on its way any more.
 pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let hosts = wiring.hosts().iter().flatten();
@@ -47,9 +47,9 @@ pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Vec<String>>
     Ok(lines)
 }
 
-/// What happened to an edge's packets beside its ports: `interfaces` are its ports' in the order of their
-/// DPDK devices, `kernel` what the kernel counted on these, and `totals` what the edge itself counted from
-/// its start to its end.
+/// What happened to an edge's packets beside its ports: `interfaces` are its ports' in the order of
+/// their DPDK devices, `kernel` what the kernel counted on these, and `totals` what the edge itself
+/// counted from its start to its end.
 pub(super) fn by_edge(
     edge: &str,
     interfaces: &[String],

@@ -7,9 +7,10 @@
 //!  10.0.0.2 eth0 ---- e1h2 [edge e1] e1f2 ---- h2
 //! ```
 //!
-//! Every host has two ports of its edge switch to itself, one towards it and one towards the fabric:
-//! edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its control plane. Behind them each edge has a router, which is to the fabric what the
-//! edge is in the topology; the topology's other switches are routers too. Nothing has to be resolved
+//! Every host has two ports of its edge switch to itself, one towards it and one towards the
+//! fabric: edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its
+//! control plane. Behind them each edge has a router, which is to the fabric what the edge is in
+//! the topology; the topology's other switches are routers too. Nothing has to be resolved
 //! or learnt: routers have no addresses, neighbours are permanent, and routes are those of
 //! [`Routes`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H for
 //! host H of edge E, counted from 0.

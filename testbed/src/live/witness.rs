@@ -1,7 +1,7 @@
 //! What routers lost and doubled, packet by packet: an independent truth for every epoch.
 //!
-//! Rules log each packet that they touch; it still carries the mark of its ingress edge, which says in
-//! what epoch it entered and with which hierarchy.
+//! Rules log each packet that they touch; it still carries the mark of its ingress edge, which says
+//! in what epoch it entered and with which hierarchy.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

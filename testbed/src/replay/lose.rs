@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 pub enum Lose {
     /// None is.
     Nothing,
-    /// Those whose ECN field says "congestion experienced" (0b11), as on the testbed of the ChameleMon
-    /// paper (section 5.2).
+    /// Those whose ECN field says "congestion experienced" (0b11), as on the testbed of the
+    /// ChameleMon paper (section 5.2).
     CongestionExperienced,
     /// A share of them, at random.
     Share(f64, Box<ChaCha8Rng>),
@@ -35,8 +35,8 @@ impl Lose {
         }
     }
 
-    /// Whether the next measured packet, whose IP header begins at `ip_offset`, is lost. To be asked
-    /// once for each of them, in order.
+    /// Whether the next measured packet, whose IP header begins at `ip_offset`, is lost. To be
+    /// asked once for each of them, in order.
     pub fn decides(&mut self, bytes: &[u8], ip_offset: usize) -> bool {
         match self {
             Self::Nothing => false,

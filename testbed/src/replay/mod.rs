@@ -1,8 +1,8 @@
 //! A capture through an ingress edge and an egress edge, in virtual time.
 //!
-//! The edges are the live switch's own workers and collectors, the analysis is the controller's own;
-//! only ports, clocks and the connection are missing. Epochs follow the capture's timestamps, packets
-//! travel from edge to edge in no time, and whoever replays decides which of them are lost.
+//! The edges are the live switch's own workers and collectors, the analysis is the controller's
+//! own; only ports, clocks and the connection are missing. Epochs follow the capture's timestamps,
+//! packets travel from edge to edge in no time, and whoever replays decides which of them are lost.
 
 mod edge;
 mod file;
@@ -48,8 +48,8 @@ pub struct Summary {
     pub measured: u64,
     /// Packets that were lost between the edges.
     pub lost: u64,
-    /// Packets whose timestamps lay before that of the packet in front of them; they count as sent at
-    /// the same time as that one.
+    /// Packets whose timestamps lay before that of the packet in front of them; they count as sent
+    /// at the same time as that one.
     pub out_of_order: u64,
     /// Reports given.
     pub epochs: u64,

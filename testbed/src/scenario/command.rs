@@ -169,7 +169,8 @@ pub fn run(order: &Order) -> Result<bool> {
     play_all(&scenarios, order)
 }
 
-/// Plays scenarios, each with the name its results go by, as `order` says; its files are not looked at.
+/// Plays scenarios, each with the name its results go by, as `order` says; its files are not looked
+/// at.
 ///
 /// # Errors
 /// As [`run`].

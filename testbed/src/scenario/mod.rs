@@ -112,8 +112,8 @@ fn short_grace() -> u64 {
     200
 }
 
-/// A real application between the first host of one edge and the last host of another, for as long as
-/// the scenario lasts.
+/// A real application between the first host of one edge and the last host of another, for as long
+/// as the scenario lasts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Application {
@@ -254,8 +254,8 @@ impl Scenario {
         Topology::load(&self.topology, &self.folder, self.links)
     }
 
-    /// Epochs and guards in a live fabric. Where the file does not say, guards are those of a machine
-    /// with few CPUs.
+    /// Epochs and guards in a live fabric. Where the file does not say, guards are those of a
+    /// machine with few CPUs.
     ///
     /// # Errors
     /// When length and guards don't fit.

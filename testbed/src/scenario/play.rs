@@ -65,8 +65,8 @@ pub trait Network {
     /// When it does not come up.
     fn set_controller(&mut self, runs: bool) -> Result<()>;
 
-    /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which count
-    /// from 0.
+    /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which
+    /// count from 0.
     ///
     /// # Errors
     /// When the network breaks down.
@@ -116,8 +116,8 @@ impl Network for Simulation {
     }
 }
 
-/// Plays a scenario in a simulation. Every reported epoch is shown to `watch`, with its summary, as it
-/// comes.
+/// Plays a scenario in a simulation. Every reported epoch is shown to `watch`, with its summary, as
+/// it comes.
 ///
 /// # Errors
 /// When the scenario can't be played, or `watch` fails.

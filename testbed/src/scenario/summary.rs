@@ -48,8 +48,8 @@ pub struct EpochSummary {
     pub heavy_changes: usize,
     /// Bytes of the frames that all edges sent, where they are counted.
     pub frame_bytes: Option<u64>,
-    /// From the last side to the plan, in milliseconds by this machine's clock; the one number here
-    /// that differs from run to run.
+    /// From the last side to the plan, in milliseconds by this machine's clock; the one number
+    /// here that differs from run to run.
     pub response_ms: f64,
     /// Why attention was moved; empty where it was not.
     pub reasons: Vec<String>,

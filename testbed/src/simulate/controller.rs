@@ -15,8 +15,8 @@ use calumma_epoch::Timeline;
 
 use super::Setup;
 
-/// Time that a message gets to reach an edge before the epoch it is about is armed: what the live one
-/// gives where it has not measured how far the edges are.
+/// Time that a message gets to reach an edge before the epoch it is about is armed: what the live
+/// one gives where it has not measured how far the edges are.
 const LEAD_NS: u64 = 20_000_000;
 
 /// Virtual time between the last side of an epoch and the plan that is made from it. What it really

@@ -1,5 +1,5 @@
-//! An edge in the simulation: a switch of either kind under a clock of its own, and the conversation
-//! with the controller that live switches have, over a pipe.
+//! An edge in the simulation: a switch of either kind under a clock of its own, and the
+//! conversation with the controller that live switches have, over a pipe.
 
 use std::time::Duration;
 
@@ -130,8 +130,8 @@ impl Edge {
         }
     }
 
-    /// Does what is due at true time `now_ns`, one event after the other, so that groups come back in
-    /// time for the next one, and sends what is finished.
+    /// Does what is due at true time `now_ns`, one event after the other, so that groups come back
+    /// in time for the next one, and sends what is finished.
     ///
     /// # Errors
     /// When the P4 program refuses an entry, which it never does.

@@ -1,8 +1,9 @@
 //! A whole network in one process and in virtual time.
 //!
 //! Edges, frames and controller are the live ones' own code ([`calumma_edge::worker`], or the P4
-//! program on the model of a Tofino; [`calumma_wire`], [`calumma_controller`]); hosts, links, clocks
-//! and the connections in between are simulated. Everything is drawn from a seed: two runs are alike, to the byte.
+//! program on the model of a Tofino; [`calumma_wire`], [`calumma_controller`]); hosts, links,
+//! clocks and the connections in between are simulated. Everything is drawn from a seed: two runs
+//! are alike, to the byte.
 //!
 //! Flows travel packet by packet, as bytes through the switch's parser ([`Detail::Packets`]), or as
 //! runs of packets back to back ([`Detail::Runs`]), which leave the same sketches as those packets

@@ -233,8 +233,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which count
-    /// from 0.
+    /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which
+    /// count from 0.
     ///
     /// # Errors
     /// When a frame can't be read or a configuration can't hold; neither ever happens.
@@ -424,7 +424,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Carries to the controller what an edge has sent, and lets it connect again where it wants to.
+    /// Carries to the controller what an edge has sent, and lets it connect again where it wants
+    /// to.
     fn carry(&mut self, edge: usize, now_ns: u64) {
         let connection = self.connections[edge];
         for bytes in self.edges[edge].take_sent() {
@@ -452,7 +453,8 @@ impl Simulation {
         for Reported { mut report, frame_bytes, response } in work.reports {
             let truth = self.truth.take(report.epoch);
             let Some(epoch) = report.epoch.checked_sub(self.first_epoch) else { continue };
-            // A controller that comes after another one may report epochs again that edges still hold.
+            // A controller that comes after another one may report epochs again that edges still
+            // hold.
             if epoch < self.reported {
                 continue;
             }

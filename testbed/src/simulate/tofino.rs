@@ -1,6 +1,6 @@
-//! The hardware switch in the simulation: the P4 program on the model of a Tofino, its tables filled
-//! with the control plane's own entries. What its driver and the collection packets do takes no time
-//! here; live fabrics have both.
+//! The hardware switch in the simulation: the P4 program on the model of a Tofino, its tables
+//! filled with the control plane's own entries. What its driver and the collection packets do takes
+//! no time here; live fabrics have both.
 
 use anyhow::{Context, Result};
 use calumma_chamelemon::frames::SessionPlan;

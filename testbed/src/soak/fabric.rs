@@ -11,8 +11,8 @@ use crate::scenario::command::{Order, play_all};
 /// Epochs a minute.
 const EPOCHS: u64 = 60 * 20;
 
-/// What is done; `TOPOLOGY` and `EPOCHS` are put in. Every report that claims to be certain must be so
-/// in any scenario; these expectations only see to it that most do.
+/// What is done; `TOPOLOGY` and `EPOCHS` are put in. Every report that claims to be certain must be
+/// so in any scenario; these expectations only see to it that most do.
 const SCENARIO: &str = r#"
 title = "A live fabric under way: links lose and double packets"
 epochs = EPOCHS
@@ -63,8 +63,9 @@ share = 0.8
 decoded = true
 "#;
 
-/// Soaks a fabric of `topology` for so many minutes. `testbed` is the calumma-testbed program; reports
-/// and truth go to a folder in `out`. Gives whether every report was right and most were whole.
+/// Soaks a fabric of `topology` for so many minutes. `testbed` is the calumma-testbed program;
+/// reports and truth go to a folder in `out`. Gives whether every report was right and most were
+/// whole.
 ///
 /// # Errors
 /// When there is no such topology, or something breaks down.

@@ -1,13 +1,13 @@
-//! Many packets, as fast as they go, through two edges over shared memory: none is counted in two epochs or in none, and
-//! every one is accounted for.
+//! Many packets, as fast as they go, through two edges over shared memory: none is counted in two
+//! epochs or in none, and every one is accounted for.
 //!
 //! ```text
 //!  dpdk-testpmd txonly ---- memif ---- [edge e1] ---- memif ---- [edge e2] ---- net_null
 //! ```
 //!
-//! What e1 drops for want of room towards e2 is lost in the network, so the controller must report exactly that. On a
-//! machine with few CPUs the edges wait for their turn, sometimes longer than the guards allow: such epochs are incomplete,
-//! and their losses are not reported.
+//! What e1 drops for want of room towards e2 is lost in the network, so the controller must report
+//! exactly that. On a machine with few CPUs the edges wait for their turn, sometimes longer than
+//! the guards allow: such epochs are incomplete, and their losses are not reported.
 
 pub mod fabric;
 
@@ -58,8 +58,8 @@ pub struct Soak {
     pub late: u64,
     /// Packets that the reports on complete epochs say were lost.
     pub reported_lost: u64,
-    /// Packets that entered at e1 and left at e2 in epochs which one lcore has recorded and another has not
-    /// finished: no report has them.
+    /// Packets that entered at e1 and left at e2 in epochs which one lcore has recorded and
+    /// another has not finished: no report has them.
     pub discarded: [u64; 2],
     /// Packets that entered in complete epochs, less those that left in them.
     pub vanished: u64,
@@ -97,8 +97,9 @@ impl Soak {
     }
 }
 
-/// Sends at least `packets` 64-byte packets of 256 flows; each edge takes them with `lcores` lcores. `testbed` is the calumma-testbed program, beside which those of
-/// the edge and the controller lie.
+/// Sends at least `packets` 64-byte packets of 256 flows; each edge takes them with `lcores`
+/// lcores. `testbed` is the calumma-testbed program, beside which those of the edge and the
+/// controller lie.
 pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     let run = Run::begin()?;
     let epochs = run.directory().join("epochs.jsonl");

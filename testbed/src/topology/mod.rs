@@ -1,8 +1,8 @@
 //! Networks for the simulation: switches, links, hosts, and the ways between them.
 //!
-//! A topology is a graph. Edges (switches with hosts, which measure) come first, inner switches after
-//! them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file, and either
-//! may be followed by what single switches are: `pair e2=tofino core=software`.
+//! A topology is a graph. Edges (switches with hosts, which measure) come first, inner switches
+//! after them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file,
+//! and either may be followed by what single switches are: `pair e2=tofino core=software`.
 
 mod file;
 mod place;
@@ -141,8 +141,8 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The topology of that name, or of the file at that path (seen from `folder`), with what switches
-    /// are behind it; links without a quality of their own have `quality`.
+    /// The topology of that name, or of the file at that path (seen from `folder`), with what
+    /// switches are behind it; links without a quality of their own have `quality`.
     ///
     /// # Errors
     /// When it is neither, or the file is wrong: the place and what is expected.

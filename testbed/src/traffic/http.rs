@@ -1,5 +1,6 @@
-//! HTTP: a server of pages of many sizes, and clients that ask it for one after the other over connections
-//! that they keep. The testbed runs both inside the hosts' namespaces by executing itself.
+//! HTTP: a server of pages of many sizes, and clients that ask it for one after the other over
+//! connections that they keep. The testbed runs both inside the hosts' namespaces by executing
+//! itself.
 
 use std::io;
 use std::net::SocketAddr;

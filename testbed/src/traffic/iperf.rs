@@ -41,7 +41,8 @@ pub struct Totals {
     pub received_bytes: u64,
     /// TCP segments sent again; 0 for UDP.
     pub retransmits: u64,
-    /// UDP datagrams the receiver missed, in the network or in its own full socket buffer; 0 for TCP.
+    /// UDP datagrams the receiver missed, in the network or in its own full socket buffer; 0 for
+    /// TCP.
     pub lost_datagrams: u64,
 }
 
@@ -54,8 +55,9 @@ impl Iperf {
         format!("iperf3-{protocol}-{}", self.port)
     }
 
-    /// Starts the server on `host`, which has `address`, and waits until it listens. It is stopped by dropping it, which
-    /// kills it where need be: iperf3 says at times that it has terminated, and has not.
+    /// Starts the server on `host`, which has `address`, and waits until it listens. It is stopped
+    /// by dropping it, which kills it where need be: iperf3 says at times that it has
+    /// terminated, and has not.
     pub(crate) fn serve(&self, host: &Namespace, address: &str, logs: &Path) -> Result<Process> {
         let mut command = host.command("iperf3");
         command.args(["--server", "--bind", address, "--port", &self.port.to_string()]);
@@ -82,8 +84,8 @@ impl Iperf {
 
     /// Waits for the client and reads what it counted.
     pub(crate) fn finish(&self, client: Process) -> Result<Totals> {
-        // Its control connection crosses the lossy core too, and may wait for retransmissions at either end. By
-        // default iperf3 waits two minutes for data itself.
+        // Its control connection crosses the lossy core too, and may wait for retransmissions at
+        // either end. By default iperf3 waits two minutes for data itself.
         let limit = Duration::from_secs(u64::from(self.seconds) + 150);
         let json = client.finish(limit)?;
         Totals::parse(&json).with_context(|| format!("what {} printed: {json}", self.name()))

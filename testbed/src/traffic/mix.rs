@@ -1,4 +1,5 @@
-//! The traffic of the demo, all at once: TCP and UDP transfers and short connections, for some seconds.
+//! The traffic of the demo, all at once: TCP and UDP transfers and short connections, for some
+//! seconds.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,7 +28,8 @@ const PATH_LIMIT: Duration = Duration::from_secs(20);
 pub struct Mix {
     /// How long, in seconds.
     pub seconds: u32,
-    /// Rate of the TCP transfer from h1 to h2, in megabits a second. A quarter of it goes from h2 to h1.
+    /// Rate of the TCP transfer from h1 to h2, in megabits a second. A quarter of it goes from h2
+    /// to h1.
     pub tcp_mbit: u32,
     /// Rate of the UDP transfer from h1 to h2, in megabits a second.
     pub udp_mbit: u32,
@@ -51,8 +53,9 @@ pub struct Report {
 }
 
 impl Mix {
-    /// Waits until the edges let a connection through, sends everything, and waits until it is over. `testbed` is the
-    /// calumma-testbed program, whose hidden commands are the client and server of the short connections.
+    /// Waits until the edges let a connection through, sends everything, and waits until it is
+    /// over. `testbed` is the calumma-testbed program, whose hidden commands are the client and
+    /// server of the short connections.
     pub fn run(&self, pair: &Pair, testbed: &Path, logs: &Path) -> Result<Report> {
         let transfer = |protocol, port, mbit: u32, reverse| Iperf {
             protocol,
@@ -101,8 +104,8 @@ impl Mix {
     }
 }
 
-/// Starts a server of the testbed program (`short-server`, `http-server`) on `host` at `address` and waits until it
-/// listens.
+/// Starts a server of the testbed program (`short-server`, `http-server`) on `host` at `address`
+/// and waits until it listens.
 pub(crate) fn serve(
     host: &Namespace,
     server: &str,

@@ -1,4 +1,5 @@
-//! Traffic between hosts, made by real applications: iperf3 over TCP and UDP, HTTP, and many short TCP connections.
+//! Traffic between hosts, made by real applications: iperf3 over TCP and UDP, HTTP, and many short
+//! TCP connections.
 
 pub mod http;
 mod iperf;

@@ -1,8 +1,9 @@
-//! Many short TCP connections: a client that opens one after the other, each asking a server for some bytes and sending it
-//! some. The testbed runs both inside the hosts' namespaces by executing itself.
+//! Many short TCP connections: a client that opens one after the other, each asking a server for
+//! some bytes and sending it some. The testbed runs both inside the hosts' namespaces by executing
+//! itself.
 //!
-//! On a connection the client writes how many bytes it will send and how many it wants (two little-endian 32-bit words),
-//! then sends; the server reads it all, then answers.
+//! On a connection the client writes how many bytes it will send and how many it wants (two
+//! little-endian 32-bit words), then sends; the server reads it all, then answers.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +21,8 @@ const SIZES: [(u32, u32); 5] =
 /// The most bytes either side may announce.
 const MAX_SIZE: u32 = 1 << 20;
 
-/// How long a connection may stand still. The core may drop the same packet several times, and TCP waits longer each time.
+/// How long a connection may stand still. The core may drop the same packet several times, and TCP
+/// waits longer each time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a client did.
@@ -72,8 +74,8 @@ pub fn connect(server: SocketAddr, connections: u32, time: Duration) -> Outcome 
     })
 }
 
-/// Does something `times` over, evenly over `time` and each in a thread of its own, and waits for all. `one`
-/// is given its number, and gives the bytes that it moved.
+/// Does something `times` over, evenly over `time` and each in a thread of its own, and waits for
+/// all. `one` is given its number, and gives the bytes that it moved.
 pub(super) fn evenly(
     times: u32,
     time: Duration,
@@ -105,7 +107,8 @@ pub(super) fn evenly(
     outcome.into_inner().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Tries again and again for `patience` until one connection comes about: the way to the server is open.
+/// Tries again and again for `patience` until one connection comes about: the way to the server is
+/// open.
 pub fn wait_for(server: SocketAddr, patience: Duration) -> Result<()> {
     let end = Instant::now() + patience;
     loop {

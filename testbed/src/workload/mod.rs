@@ -1,8 +1,8 @@
 //! Made-up traffic: how many flows, between whom, how large, and which of them lose packets.
 //!
 //! Everything is drawn from a seed and a flow's place alone, by a hash: the same flow comes out
-//! whatever else changes, so that a phase of a scenario changes what it names and nothing more. Goes
-//! into the simulation ([`crate::simulate`]) or into a capture ([`pcap`]). Traffic of real
+//! whatever else changes, so that a phase of a scenario changes what it names and nothing more.
+//! Goes into the simulation ([`crate::simulate`]) or into a capture ([`pcap`]). Traffic of real
 //! applications is in [`crate::traffic`].
 
 mod draw;

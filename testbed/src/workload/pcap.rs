@@ -41,8 +41,8 @@ struct Sent {
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
 /// Writes the traffic to the capture `out`. Packets that are to be lost carry the ECN field
-/// "congestion experienced", as on the ChameleMon paper's testbed: `replay --drop-ce` loses them. The
-/// list of flows goes to `truth`, where there is one. Gives the number of packets.
+/// "congestion experienced", as on the ChameleMon paper's testbed: `replay --drop-ce` loses them.
+/// The list of flows goes to `truth`, where there is one. Gives the number of packets.
 ///
 /// # Errors
 /// When the traffic can't be made or the files can't be written.

@@ -5,12 +5,13 @@
 //!
 //! * DCTCP: web search (Alizadeh et al., "Data Center TCP", SIGCOMM 2010, figure 4), at the points
 //!   that traffic generators since then have used (HKUST-SING/TrafficGenerator, `DCTCP_CDF`).
-//! * VL2: data mining (Greenberg et al., "VL2", SIGCOMM 2009, figure 2), points from the same place.
+//! * VL2: data mining (Greenberg et al., "VL2", SIGCOMM 2009, figure 2), points from the same
+//!   place.
 //! * HADOOP: Facebook's Hadoop (Roy et al., "Inside the Social Network's (Datacenter) Network",
 //!   SIGCOMM 2015, figure 6), at the points of the HPCC evaluation (SIGCOMM 2019).
 //! * CACHE: Facebook's key-value store, pool ETC (Atikoglu et al., "Workload Analysis of a
-//!   Large-Scale Key-Value Store", SIGMETRICS 2012, section 5): 47 % of the values are below 15 bytes,
-//!   the others follow a generalised Pareto law.
+//!   Large-Scale Key-Value Store", SIGMETRICS 2012, section 5): 47 % of the values are below 15
+//!   bytes, the others follow a generalised Pareto law.
 
 use std::fmt;
 use std::str::FromStr;

@@ -19,7 +19,8 @@ fn reported_losses_equal_the_kernels_count_for_every_flow_of_both_families() {
         let mix = Mix { seconds: 4, tcp_mbit: 200, udp_mbit: 50, connections: 200, ipv6 };
         let run = || demo::run(&mix, 10, Path::new(TESTBED), &out).expect("the demo runs");
         let mut demo = run();
-        // A machine that stands still for longer than the guards is told by the epochs it tore: once more then.
+        // A machine that stands still for longer than the guards is told by the epochs it tore:
+        // once more then.
         if !demo.comparison.incomplete.is_empty() {
             eprintln!("once more, for incomplete epochs: {:?}", demo.comparison.incomplete);
             fs::remove_dir_all(&out).expect("what the demo wrote can be removed");

@@ -1,5 +1,5 @@
-//! A mixed fabric: three software edges and a modelled Tofino with its control plane on two spines, and a
-//! link of the Tofino's that loses and doubles packets, traffic in both directions.
+//! A mixed fabric: three software edges and a modelled Tofino with its control plane on two spines,
+//! and a link of the Tofino's that loses and doubles packets, traffic in both directions.
 
 use std::path::Path;
 

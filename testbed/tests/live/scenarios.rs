@@ -80,7 +80,8 @@ fn four_idle_edges_leave_the_cpus_to_others() {
     let time = Duration::from_secs(2);
     std::thread::sleep(time);
     let used = cpu_time() - before;
-    // Edges that only poll take all that there is; a machine of one CPU has no more than this to share out.
+    // Edges that only poll take all that there is; a machine of one CPU has no more than this to
+    // share out.
     assert!(used < time, "four idle edges took {used:?} of CPUs' time in {time:?}");
 }
 

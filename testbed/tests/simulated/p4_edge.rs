@@ -1,7 +1,9 @@
-//! The P4 edge switch and the software edge's own worker are one switch: the same packets, real ones and fuzzed ones,
-//! leave both with the same bytes, and leave the same sketches behind, group by group.
+//! The P4 edge switch and the software edge's own worker are one switch: the same packets, real
+//! ones and fuzzed ones, leave both with the same bytes, and leave the same sketches behind, group
+//! by group.
 //!
-//! Real captures are read from the directory that `CALUMMA_DATA` names, or from `../shared/data` beside the repository.
+//! Real captures are read from the directory that `CALUMMA_DATA` names, or from `../shared/data`
+//! beside the repository.
 
 #[path = "../../../p4src/agent/tests/agent/common/mod.rs"]
 mod common;
@@ -78,7 +80,8 @@ impl Both {
         Both { pair, software, epoch: FIRST_EPOCH, in_flight, entered: 0 }
     }
 
-    /// A burst enters the network; some of it stays in flight, the rest leaves the network or is lost.
+    /// A burst enters the network; some of it stays in flight, the rest leaves the network or is
+    /// lost.
     fn burst(&mut self, frames: &[Frame], numbers: &mut Numbers) {
         let whole = frames.iter().filter(|frame| !is_overlong(frame));
         let mut frames: Vec<Frame> = whole.cloned().collect();
@@ -185,7 +188,8 @@ impl Both {
         assert_eq!(count("Ingress.packets", 0b001), from_fabric);
         let both =
             |class| count("Ingress.packets", class) + count("Ingress.packets", class | 0b010);
-        // The hardware edge looks no further into IPv6 than that it is IPv6, be it malformed or not.
+        // The hardware edge looks no further into IPv6 than that it is IPv6, be it malformed or
+        // not.
         let unmeasured = |kind: Unmeasured| totals.unmeasured[kind as usize];
         let malformed: u64 = totals.malformed.iter().sum();
         let ipv6 = both(0b100);
@@ -198,7 +202,8 @@ impl Both {
     }
 }
 
-/// Whether an IPv4 packet says it is longer than it is: a Tofino's ingress does not know how long a packet is.
+/// Whether an IPv4 packet says it is longer than it is: a Tofino's ingress does not know how long a
+/// packet is.
 fn is_overlong(frame: &Frame) -> bool {
     let bytes = frame.bytes();
     parse(bytes, bytes.len()) == Parsed::Malformed(Malformed::Ipv4TotalLength)

@@ -17,8 +17,8 @@ use calumma_testenv::capture;
 
 const LENGTH_NS: u64 = 50_000_000;
 
-/// Memory that lets all encoders decode, whatever the capture, and a classifier without collisions to
-/// speak of, so that a flow is a heavy-hitter candidate from its T_h-th packet on.
+/// Memory that lets all encoders decode, whatever the capture, and a classifier without collisions
+/// to speak of, so that a flow is a heavy-hitter candidate from its T_h-th packet on.
 fn setup(t_h: u32) -> Setup {
     let layout = Layout {
         upstream_buckets: 40_000,
@@ -116,8 +116,8 @@ fn check_with(path: &Path, setup: Setup, lose: Lose) -> u64 {
     lost_in_all
 }
 
-/// A capture of `packets` packets of Zipf-like flows over a quarter of a second, every seventh with ECN
-/// "congestion experienced".
+/// A capture of `packets` packets of Zipf-like flows over a quarter of a second, every seventh with
+/// ECN "congestion experienced".
 fn made_up(packets: u32) -> PathBuf {
     let path = std::env::temp_dir().join(format!("calumma-{}-{packets}.pcap", std::process::id()));
     let mut writer = PcapWriter::new(Vec::new()).unwrap();

@@ -1,8 +1,8 @@
-//! Two edges whose lcores stand still now and then, for longer than an epoch and at the worst of times:
-//! what is reported as certain is what happened, all the same.
+//! Two edges whose lcores stand still now and then, for longer than an epoch and at the worst of
+//! times: what is reported as certain is what happened, all the same.
 //!
-//! Time is virtual, and every packet a flow of its own, so that reports can be held against it one by
-//! one, whatever epoch an lcore that woke up late put it into.
+//! Time is virtual, and every packet a flow of its own, so that reports can be held against it one
+//! by one, whatever epoch an lcore that woke up late put it into.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -155,8 +155,8 @@ impl Edge {
     }
 }
 
-/// Sends a packet every so often from the first edge to the second, and loses those that `lost` says.
-/// Each stall is of an edge, from a time on, for a time. Gives the reports.
+/// Sends a packet every so often from the first edge to the second, and loses those that `lost`
+/// says. Each stall is of an edge, from a time on, for a time. Gives the reports.
 fn reports(stalls: &[(usize, u64, u64)], lost: impl Fn(u64) -> bool) -> Vec<EpochReport> {
     let plan = plan();
     let begin_ns = plan.clock.start_of(FIRST);
@@ -226,8 +226,8 @@ fn where_nobody_stands_still_every_epoch_is_certain() {
     assert!(reports.iter().all(|report| report.loss.len() >= 13));
 }
 
-/// The egress edge wakes up when the next epoch with the same timestamp bit has begun, and takes that
-/// one's first packets for the old one's.
+/// The egress edge wakes up when the next epoch with the same timestamp bit has begun, and takes
+/// that one's first packets for the old one's.
 #[test]
 fn packets_that_an_edge_woke_up_too_late_for_are_not_reported_lost() {
     let reports = reports(&[(1, 55 * 1_000_000, 60 * 1_000_000)], one_in_nine);
@@ -238,7 +238,8 @@ fn packets_that_an_edge_woke_up_too_late_for_are_not_reported_lost() {
     assert!(reasons.contains("e2: its egress rotation out of epoch 1000 came"), "{reasons}");
 }
 
-/// The egress edge stands still as soon as it measures, and wakes up when the second epoch was to be armed.
+/// The egress edge stands still as soon as it measures, and wakes up when the second epoch was to
+/// be armed.
 #[test]
 fn packets_that_came_before_an_edge_had_armed_its_first_epochs_are_not_reported_lost() {
     for at_us in (40_000..51_000).step_by(50) {
@@ -259,8 +260,8 @@ fn packets_that_are_sent_an_epoch_late_are_no_surplus_of_another() {
     }
 }
 
-/// Both: packets are sent late, and wait in the queue of an edge that wakes up when the next epoch with their
-/// timestamp bit has been armed.
+/// Both: packets are sent late, and wait in the queue of an edge that wakes up when the next epoch
+/// with their timestamp bit has been armed.
 #[test]
 fn packets_that_were_sent_late_and_waited_besides_are_no_surplus_either() {
     let stalls = [(0, 49_900_000, 36_000_000), (1, 80_000_000, 25_000_000)];

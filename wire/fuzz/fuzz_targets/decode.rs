@@ -1,6 +1,7 @@
 //! Any bytes, as a stream of frames: no panic, and what can be read says the same when written and
 //! read again. Run from `wire/` with
-//! `cargo +nightly fuzz run fuzz-wire-decode fuzz/corpus/decode ../systems/chamelemon/tests/golden/v6`.
+//! `cargo +nightly fuzz run fuzz-wire-decode fuzz/corpus/decode
+//! ../systems/chamelemon/tests/golden/v6`.
 
 #![no_main]
 

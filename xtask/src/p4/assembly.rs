@@ -1,7 +1,8 @@
 //! What a compiled program's assembly says of its parser.
 
-/// The first parser state with two ways on for every packet: the second one can't be taken, so the compiler has lost
-/// what the program selects by. p4c did so to every program until its pull request 5753, without an error.
+/// The first parser state with two ways on for every packet: the second one can't be taken, so the
+/// compiler has lost what the program selects by. p4c did so to every program until its pull
+/// request 5753, without an error.
 pub(super) fn lost_select(assembly: &str) -> Option<&str> {
     let mut in_parser = false;
     let mut state = "";

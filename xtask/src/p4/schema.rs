@@ -1,5 +1,5 @@
-//! What a compiler says of a program's tables beside what the model's driver says of them: a control plane that is
-//! tested with the one must find the same in the other.
+//! What a compiler says of a program's tables beside what the model's driver says of them: a
+//! control plane that is tested with the one must find the same in the other.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,8 @@ struct Type {
     width: Option<u32>,
 }
 
-/// What differs between two descriptions of a program, a line each. How wide fields are, only the `same_chip` that the
-/// model is of tells: the number of a mirror session is narrower on Tofino 2.
+/// What differs between two descriptions of a program, a line each. How wide fields are, only the
+/// `same_chip` that the model is of tells: the number of a mirror session is narrower on Tofino 2.
 pub(super) fn differences(compiler: &str, model: &str, same_chip: bool) -> Result<Vec<String>> {
     let (compiler, model) = (tables(compiler, same_chip)?, tables(model, same_chip)?);
     let mut all = Vec::new();

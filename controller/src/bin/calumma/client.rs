@@ -106,7 +106,8 @@ impl Events<'_> {
     }
 }
 
-/// The next event; `None` where the stream has ended. Comments, which keep it alive, are passed over.
+/// The next event; `None` where the stream has ended. Comments, which keep it alive, are passed
+/// over.
 fn event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<(u64, String)> {
     let (mut id, mut data) = (None, None);
     for line in lines {

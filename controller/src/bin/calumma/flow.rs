@@ -10,7 +10,8 @@ use calumma_controller::report::{Flow, LossClass};
 use crate::Window;
 use crate::client::Client;
 
-/// Shows what a flow carried and lost in the latest epochs, and in those to come where that is wanted.
+/// Shows what a flow carried and lost in the latest epochs, and in those to come where that is
+/// wanted.
 pub(crate) fn show(client: &Client, flow: &Flow, window: Window) -> anyhow::Result<()> {
     let Flow { src, dst, sport, dport, proto } = flow;
     let ask = |last: usize| -> anyhow::Result<Vec<FlowInEpoch>> {

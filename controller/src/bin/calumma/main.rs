@@ -47,7 +47,8 @@ enum Ask {
     },
     /// What one flow carried and lost, epoch by epoch, and at which edges it entered
     Flow {
-        /// `10.1.0.2:40000 10.2.0.2:5201 tcp`, or source, destination, their ports and the protocol
+        /// `10.1.0.2:40000 10.2.0.2:5201 tcp`, or source, destination, their ports and the
+        /// protocol
         #[arg(required = true, value_name = "FLOW")]
         flow: Vec<String>,
         #[command(flatten)]
@@ -101,8 +102,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Runs `calumma-WORD`, which lies beside this program or on the path: commands that bring much with
-/// them, such as a database engine, are programs of their own.
+/// Runs `calumma-WORD`, which lies beside this program or on the path: commands that bring much
+/// with them, such as a database engine, are programs of their own.
 fn other(words: &[OsString]) -> anyhow::Result<()> {
     let Some((word, rest)) = words.split_first() else { bail!("no command: see calumma --help") };
     let mut name = OsString::from("calumma-");

@@ -1,5 +1,5 @@
-//! What the HTTP API answers about ChameleMon: its epochs as reports and as events, losses, flows, and
-//! attention.
+//! What the HTTP API answers about ChameleMon: its epochs as reports and as events, losses, flows,
+//! and attention.
 
 mod attention;
 mod epochs;

@@ -177,8 +177,8 @@ impl Hub {
         self.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
 
-    /// For each edge, in words, by how much more than the clock guard its clock differs from another
-    /// edge's. What other nodes' clocks show changes nothing here.
+    /// For each edge, in words, by how much more than the clock guard its clock differs from
+    /// another edge's. What other nodes' clocks show changes nothing here.
     pub(crate) fn clock_problems_of_edges(&self, now_ns: u64) -> Vec<Option<String>> {
         let problems = self.clock_problems(self.edge_entries(), now_ns);
         self.note_clock_problems(0, &problems);
@@ -322,7 +322,8 @@ impl Hub {
         }
     }
 
-    /// Notes what became of a reconfiguration of ChameleMon, and sends `again` where it was too late.
+    /// Notes what became of a reconfiguration of ChameleMon, and sends `again` where it was too
+    /// late.
     pub(crate) fn note_outcome(&self, node: usize, outcome: Outcome, again: Option<Message>) {
         let mut state = lock(&self.nodes[node].state);
         if let Outcome::Invalid { reason } = outcome {
@@ -357,8 +358,8 @@ impl Hub {
         }
     }
 
-    /// The version in which the node can run a system that is or was to run on it, and whether it runs
-    /// one system at most; `None` where it can't.
+    /// The version in which the node can run a system that is or was to run on it, and whether it
+    /// runs one system at most; `None` where it can't.
     pub(in crate::server) fn runs(&self, node: usize, lane: &Lane) -> Option<(u8, bool)> {
         let Entry { node, state } = &self.nodes[node];
         let state = lock(state);

@@ -1,5 +1,5 @@
-//! Any bytes as a packet through an ingress and an egress edge, with every carrier: parse, mark, encode,
-//! restore. Nothing panics, and packets come out as they went in.
+//! Any bytes as a packet through an ingress and an egress edge, with every carrier: parse, mark,
+//! encode, restore. Nothing panics, and packets come out as they went in.
 //!
 //! Run with `cargo +nightly fuzz run fuzz-edge-packet` in `dataplane/edge/`. A first corpus is any
 //! set of files that hold a byte and a packet: the byte says how many bytes a capture has cut off.

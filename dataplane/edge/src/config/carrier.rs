@@ -36,7 +36,8 @@ pub enum CarrierKind {
 }
 
 impl CarrierConfig {
-    /// EtherTypes that can't be the shim's, since the switch reads them: IPv4, ARP, VLAN tags, IPv6.
+    /// EtherTypes that can't be the shim's, since the switch reads them: IPv4, ARP, VLAN tags,
+    /// IPv6.
     const TAKEN: [u16; 5] = [0x0800, 0x0806, 0x8100, 0x88A8, 0x86DD];
 
     /// The least number that is an EtherType and not a length.
@@ -73,15 +74,15 @@ impl CarrierConfig {
         }
     }
 
-    /// Whether packets that one switch marks by this section are marked to one that goes by `other`.
-    /// While packets are under way, nothing else may change.
+    /// Whether packets that one switch marks by this section are marked to one that goes by
+    /// `other`. While packets are under way, nothing else may change.
     pub fn marks_as(&self, other: &Self) -> bool {
         let marks = |config: &Self| (Self { dscp: None, ..*config }).carrier();
         marks(self) == marks(other)
     }
 
-    /// Where packets carry their mark, in words that are the same where [`marks_as`](Self::marks_as)
-    /// holds.
+    /// Where packets carry their mark, in words that are the same where
+    /// [`marks_as`](Self::marks_as) holds.
     pub(super) fn words(&self) -> String {
         match self.carrier() {
             Carrier::Tos(_) => "tos".to_owned(),

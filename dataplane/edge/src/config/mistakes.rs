@@ -30,8 +30,8 @@ impl Display for Mistake {
 
 /// The mistakes found so far in a file, and where its lines are.
 ///
-/// Each section's own check adds what it finds by [`add`](Self::add), and leaves out what follows from
-/// a place that is not [`sound`](Self::is_sound).
+/// Each section's own check adds what it finds by [`add`](Self::add), and leaves out what follows
+/// from a place that is not [`sound`](Self::is_sound).
 #[derive(Debug, Default)]
 pub struct Mistakes {
     found: BTreeSet<Mistake>,
@@ -55,7 +55,8 @@ impl Mistakes {
                 for (key, value) in table {
                     let path = child(&path, key.get_ref());
                     self.note_lines(text, value, path.clone());
-                    // A key lies before its value, save that of a list of tables, which lies in each.
+                    // A key lies before its value, save that of a list of tables, which lies in
+                    // each.
                     let line = line_of(text, key.span().start);
                     self.lines.entry(path).and_modify(|at| *at = line.min(*at)).or_insert(line);
                 }
@@ -70,8 +71,8 @@ impl Mistakes {
         self.lines.insert(path, line_of(text, node.span().start));
     }
 
-    /// Adds what is wrong at a place, and its remedy. A place that the file does not name stands for
-    /// the section that it would be in.
+    /// Adds what is wrong at a place, and its remedy. A place that the file does not name stands
+    /// for the section that it would be in.
     pub fn add(&mut self, place: &str, problem: impl Into<String>) {
         let mut known = place;
         let line = loop {

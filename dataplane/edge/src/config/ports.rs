@@ -16,7 +16,8 @@ pub struct PortConfig {
     pub role: Role,
     /// Between port pairs: the port that packets from this one go to.
     pub peer: Option<String>,
-    /// Between port pairs: numbers of the lcores that poll it, the same as its peer's; `None`: all.
+    /// Between port pairs: numbers of the lcores that poll it, the same as its peer's; `None`:
+    /// all.
     pub lcores: Option<BTreeSet<u32>>,
     /// Descriptors of each receive queue.
     #[serde(default = "default_descriptors")]

@@ -1,10 +1,10 @@
 //! Reads TOML into any type that serde can read, and goes on after a mistake.
 //!
-//! serde gives up at the first mistake. Here the mistake is noted, the place is mended and the whole
-//! is read again: a key that nobody knows is passed over, and what is missing or of the wrong kind is
-//! replaced by a stand-in that fits (nothing, zero, the first choice). At the end either nothing was
-//! wrong, or all mistakes are known. Only for files that a person writes: each mistake costs another
-//! reading.
+//! serde gives up at the first mistake. Here the mistake is noted, the place is mended and the
+//! whole is read again: a key that nobody knows is passed over, and what is missing or of the wrong
+//! kind is replaced by a stand-in that fits (nothing, zero, the first choice). At the end either
+//! nothing was wrong, or all mistakes are known. Only for files that a person writes: each mistake
+//! costs another reading.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};

@@ -1,9 +1,10 @@
 //! The thread beside the lcores: keeps the conversation with the controller, begins and ends
 //! measurement, hands plans to the lcores and finished records to the controller.
 //!
-//! It wakes once a millisecond, so that no lcore ever has to wake it, and at once when the controller
-//! says something, so that clocks are compared well. While the controller is away the lcores go on
-//! measuring; what they finish in that time is held for it, the newest as far as memory goes.
+//! It wakes once a millisecond, so that no lcore ever has to wake it, and at once when the
+//! controller says something, so that clocks are compared well. While the controller is away the
+//! lcores go on measuring; what they finish in that time is held for it, the newest as far as
+//! memory goes.
 
 mod reload;
 pub mod systems;
@@ -103,8 +104,8 @@ impl Control {
         }
     }
 
-    /// Runs until the lcores are `over`, sends what they finished last, and gives what was heard from
-    /// them, and its own totals by name.
+    /// Runs until the lcores are `over`, sends what they finished last, and gives what was heard
+    /// from them, and its own totals by name.
     pub fn run(mut self, over: &AtomicBool) -> (Lines, Vec<(String, u64)>) {
         self.supervisor.ready();
         while !over.load(Ordering::Relaxed) {

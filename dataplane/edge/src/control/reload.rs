@@ -18,8 +18,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Reads the file at `path`, of which the switch runs by `running`, forwarding by `routes` if it
-    /// does.
+    /// Reads the file at `path`, of which the switch runs by `running`, forwarding by `routes` if
+    /// it does.
     pub fn new(path: PathBuf, signals: Signals, running: Config, routes: Option<Routes>) -> Self {
         Self { path, signals, running, routes }
     }

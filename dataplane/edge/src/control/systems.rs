@@ -1,7 +1,7 @@
 //! The measurement systems of a switch: what it offers, which of them run, what they have finished.
 //!
-//! No I/O and no clock: the control thread drives it on a switch, the simulator in virtual time. What
-//! a system records and sends is in its own crate (`systems/`).
+//! No I/O and no clock: the control thread drives it on a switch, the simulator in virtual time.
+//! What a system records and sends is in its own crate (`systems/`).
 
 use calumma_chamelemon::ChameleMon;
 use calumma_plane::LcoreMerger;
@@ -68,8 +68,8 @@ pub enum What {
 }
 
 impl Systems {
-    /// Systems for a switch of `role` with `lcores` lcores, of those in `known` that run there; and the
-    /// lcores' mailboxes.
+    /// Systems for a switch of `role` with `lcores` lcores, of those in `known` that run there; and
+    /// the lcores' mailboxes.
     pub fn new(
         known: &'static [&'static dyn System],
         role: Role,
@@ -108,8 +108,8 @@ impl Systems {
         running.find(|running| running.system.offer().system == system).copied()
     }
 
-    /// Takes what the lcores have finished since the last call, and gives what is now finished on all
-    /// of them, as it is to be sent.
+    /// Takes what the lcores have finished since the last call, and gives what is now finished on
+    /// all of them, as it is to be sent.
     pub fn poll(&mut self) -> Vec<Finished> {
         let parts = self.merger.poll();
         let finished = parts.into_iter().filter_map(|part| self.finish_part(part)).collect();

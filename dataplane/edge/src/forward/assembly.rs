@@ -76,8 +76,8 @@ impl Forwarding {
         self.running.as_ref().map(|running| running.counters.clone())
     }
 
-    /// Waits for the slow path to end, counts what is still between it and the lcores' `routers`, and
-    /// gives its totals and its pool.
+    /// Waits for the slow path to end, counts what is still between it and the lcores' `routers`,
+    /// and gives its totals and its pool.
     pub fn finish(self, routers: &[Router]) -> (Vec<(String, u64)>, Option<Mempool>) {
         let Some(Running { counters, pool, thread, .. }) = self.running else {
             return (Vec::new(), None);

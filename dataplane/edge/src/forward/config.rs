@@ -1,8 +1,8 @@
 //! The `[forwarding]` section, and what it comes to once it is checked.
 //!
-//! [`ForwardingConfig`] is the text's form. A [`Plan`] is what the switch works by: names resolved to
-//! positions, every next hop on an interface. Both a port and its Ethernet address must be known for
-//! it, so the addresses are filled in once the ports are open.
+//! [`ForwardingConfig`] is the text's form. A [`Plan`] is what the switch works by: names resolved
+//! to positions, every next hop on an interface. Both a port and its Ethernet address must be known
+//! for it, so the addresses are filled in once the ports are open.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -71,8 +71,8 @@ impl Default for ForwardingConfig {
 pub struct InterfaceConfig {
     /// The port's name.
     pub port: String,
-    /// The VLAN whose tag frames carry here, 1 to 4094; absent: frames are untagged, as on an access
-    /// port.
+    /// The VLAN whose tag frames carry here, 1 to 4094; absent: frames are untagged, as on an
+    /// access port.
     pub vlan: Option<u16>,
     /// The switch's addresses, each with the length of its network's prefix.
     pub addresses: Vec<IpNet>,
@@ -191,8 +191,8 @@ pub struct Plan {
     pub icmp_errors_a_second: u32,
     /// Number of ports.
     pub ports: usize,
-    /// EtherType of the header that packets from the fabric carry their mark in, if they do in one of
-    /// their own: what follows is read behind it.
+    /// EtherType of the header that packets from the fabric carry their mark in, if they do in one
+    /// of their own: what follows is read behind it.
     pub shim: Option<u16>,
 }
 
@@ -213,8 +213,8 @@ impl ForwardingConfig {
         }
     }
 
-    /// The plan for a switch of these ports, whose Ethernet addresses are `macs`, in a network whose
-    /// marks travel in a `shim` of this EtherType, or in none.
+    /// The plan for a switch of these ports, whose Ethernet addresses are `macs`, in a network
+    /// whose marks travel in a `shim` of this EtherType, or in none.
     ///
     /// # Errors
     /// Every mistake.

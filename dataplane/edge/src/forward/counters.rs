@@ -14,7 +14,8 @@ pub enum SlowReason {
     LinkDown,
     /// As many packets as are kept waited for Ethernet addresses.
     NeighbourQueueFull,
-    /// The lcores had more to take back than they did, or there was no memory for what the switch made.
+    /// The lcores had more to take back than they did, or there was no memory for what the switch
+    /// made.
     ReturnsFull,
     /// On its way when the switch stopped.
     Stopped,
@@ -44,12 +45,12 @@ impl SlowReason {
 
 /// What the slow path counts. Written by its thread, read by any.
 ///
-/// Packets handed over and those it made itself are given back, taken by the switch itself, dropped,
-/// or still waiting: `handed_over + made = returned + taken + dropped + waiting`.
+/// Packets handed over and those it made itself are given back, taken by the switch itself,
+/// dropped, or still waiting: `handed_over + made = returned + taken + dropped + waiting`.
 #[derive(Debug, Default)]
 pub struct SlowCounters {
-    /// Packets that were for the switch itself: ARP, neighbour discovery, pings, all else to its own
-    /// addresses.
+    /// Packets that were for the switch itself: ARP, neighbour discovery, pings, all else to its
+    /// own addresses.
     pub taken: AtomicU64,
     /// Packets that the switch made: answers, questions, errors.
     pub made: AtomicU64,

@@ -1,8 +1,8 @@
 //! What becomes of each packet of a burst: read, looked up and, where it goes on, rewritten.
 //!
-//! Three passes: plain packets ([`plain`](super::plain)) are recognised, and others read header by header;
-//! addresses are looked up all at once; then each packet is given its new Ethernet header and TTL. Nothing is sent,
-//! dropped or counted here.
+//! Three passes: plain packets ([`super::plain`]) are recognised, and others read header by header;
+//! addresses are looked up all at once; then each packet is given its new Ethernet header and TTL.
+//! Nothing is sent, dropped or counted here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,8 +35,8 @@ pub type Arrived = InterfaceId;
 /// What the slow path is to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// It asks or answers for an Ethernet address, or came to a link-local one: it was never meant to
-    /// leave the link.
+    /// It asks or answers for an Ethernet address, or came to a link-local one: it was never meant
+    /// to leave the link.
     Link,
     /// It is for the switch itself.
     Own,
@@ -155,8 +155,8 @@ impl<A: Copy> Batch<A> {
     }
 }
 
-/// What becomes of the packets of a burst. Made once and used for every burst, as clearing it would take as long as
-/// deciding for a few packets.
+/// What becomes of the packets of a burst. Made once and used for every burst, as clearing it would
+/// take as long as deciding for a few packets.
 #[derive(Debug)]
 pub struct Decisions {
     /// Packets that are routed; those of no set have a verdict.
@@ -219,8 +219,8 @@ pub struct Decider<'a> {
     pub tables: &'a Tables,
     /// The port that the packets came from.
     pub port: usize,
-    /// Whether they were made by the switch itself: they are on their first link still, and come from
-    /// no station.
+    /// Whether they were made by the switch itself: they are on their first link still, and come
+    /// from no station.
     pub own: bool,
     /// EtherType of the header that the packets may carry their mark in.
     pub shim: Option<u16>,
@@ -314,8 +314,8 @@ impl Decider<'_> {
         routed.to_host |= to_host;
     }
 
-    /// The neighbour that a plain packet goes to over a link, or over one of several next hops, where it can be sent
-    /// there untagged and as it is.
+    /// The neighbour that a plain packet goes to over a link, or over one of several next hops,
+    /// where it can be sent there untagged and as it is.
     #[inline(always)]
     fn plain_next<P: Packet, A: Address>(
         &self,
@@ -473,8 +473,8 @@ impl Decider<'_> {
         }
     }
 
-    /// Sends any packet on to where its route leads: gives the neighbour that it goes to, or what becomes of it
-    /// instead.
+    /// Sends any packet on to where its route leads: gives the neighbour that it goes to, or what
+    /// becomes of it instead.
     #[inline(never)]
     fn finish<P: Packet, A: Address>(
         &self,

@@ -1,5 +1,5 @@
-//! The headers that forwarding reads and writes: Ethernet, one VLAN tag, IPv4 and IPv6. Never panics,
-//! whatever the bytes.
+//! The headers that forwarding reads and writes: Ethernet, one VLAN tag, IPv4 and IPv6. Never
+//! panics, whatever the bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -59,8 +59,8 @@ pub struct Link {
     pub end: usize,
 }
 
-/// Reads the Ethernet header with up to one VLAN tag, and past a mark in a header of EtherType `shim`
-/// where packets carry it there; none where the packet is too short for it.
+/// Reads the Ethernet header with up to one VLAN tag, and past a mark in a header of EtherType
+/// `shim` where packets carry it there; none where the packet is too short for it.
 #[inline]
 pub fn link(bytes: &[u8], shim: Option<u16>) -> Option<Link> {
     let mut link = untagged_or_tagged(bytes)?;
@@ -109,8 +109,8 @@ pub struct V4 {
     pub is_later_fragment: bool,
 }
 
-/// Reads an IPv4 header at `at`; none where it is cut, contradicts itself or the length of the packet,
-/// or its checksum is wrong (RFC 1812, section 5.2.2).
+/// Reads an IPv4 header at `at`; none where it is cut, contradicts itself or the length of the
+/// packet, or its checksum is wrong (RFC 1812, section 5.2.2).
 #[inline]
 pub fn v4(bytes: &[u8], at: usize, wire_len: usize) -> Option<V4> {
     let datagram = bytes.get(at..)?;
@@ -196,8 +196,9 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 pub fn decrement_ttl(bytes: &mut [u8], at: usize) {
     let word = bytes.get_mut(at + 8..).and_then(|rest| rest.first_chunk_mut::<4>());
     let Some(word) = word else { return };
-    // TTL, protocol and checksum, the TTL in the lowest byte. One less in the TTL, which is the upper byte of its
-    // 16-bit word, is one more in the upper byte of the checksum, and a carry comes back in at the lowest.
+    // TTL, protocol and checksum, the TTL in the lowest byte. One less in the TTL, which is the
+    // upper byte of its 16-bit word, is one more in the upper byte of the checksum, and a carry
+    // comes back in at the lowest.
     let before = u32::from_le_bytes(*word);
     if before & 0xFF > 0 {
         let (after, carry) = (before - 1).overflowing_add(1 << 16);
@@ -213,9 +214,9 @@ pub fn decrement_hop_limit(bytes: &mut [u8], at: usize) {
     }
 }
 
-/// Rewrites the Ethernet header for the neighbour `to`, with the VLAN tag of its link or without one. `tagged` says
-/// whether there is a tag now, whose priority is kept. What follows the header is not touched. Gives whether the
-/// packet had room for a tag.
+/// Rewrites the Ethernet header for the neighbour `to`, with the VLAN tag of its link or without
+/// one. `tagged` says whether there is a tag now, whose priority is kept. What follows the header
+/// is not touched. Gives whether the packet had room for a tag.
 #[inline]
 pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: &Adjacency) -> bool {
     let has_room = match (tagged, to.vlan) {
@@ -239,8 +240,8 @@ pub fn rewrite_link<P: Packet>(packet: &mut P, tagged: bool, to: &Adjacency) -> 
 }
 
 /// A number that is the same for all packets of a flow: of its addresses, protocol and, where it is
-/// not cut into fragments, ports. `at` is where the IP header is, which has been read before. Not the
-/// sketches' hash, and another one on every switch: routers in a row must not choose alike.
+/// not cut into fragments, ports. `at` is where the IP header is, which has been read before. Not
+/// the sketches' hash, and another one on every switch: routers in a row must not choose alike.
 #[inline]
 pub fn flow_hash(seed: u64, bytes: &[u8], at: usize) -> u32 {
     let packet = bytes.get(at..).unwrap_or_default();

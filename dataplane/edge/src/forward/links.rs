@@ -1,7 +1,8 @@
 //! Which ports have a link.
 //!
-//! Devices say so themselves, but those that DPDK makes on interfaces of the kernel (`net_af_packet`)
-//! always say yes: there the kernel is asked. Asked by the slow path, never by an lcore.
+//! Devices say so themselves, but those that DPDK makes on interfaces of the kernel
+//! (`net_af_packet`) always say yes: there the kernel is asked. Asked by the slow path, never by an
+//! lcore.
 
 use std::fs;
 use std::path::{Path, PathBuf};

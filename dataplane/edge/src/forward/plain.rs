@@ -1,6 +1,6 @@
-//! Packets that are routed like most others, recognised by few comparisons: untagged, to the switch's own Ethernet
-//! address, whole, with a TTL left, between unicast addresses that go over links. All others are for
-//! [`decide`](super::decide) to read header by header.
+//! Packets that are routed like most others, recognised by few comparisons: untagged, to the
+//! switch's own Ethernet address, whole, with a TTL left, between unicast addresses that go over
+//! links. All others are for [`decide`](super::decide) to read header by header.
 
 use calumma_sketch::BURST;
 
@@ -19,7 +19,8 @@ pub enum Plain {
     V6([u8; 16], u16),
 }
 
-/// Plain packets of one family in a burst: for each its position, the length of its IP packet, and where to.
+/// Plain packets of one family in a burst: for each its position, the length of its IP packet, and
+/// where to.
 #[derive(Debug)]
 pub struct Batch<A> {
     at: [u8; BURST],
@@ -108,8 +109,9 @@ fn plain4(header: &[u8; IPV4_END], wire_len: usize) -> Option<Plain> {
     plain.then(|| Plain::V4(u32_at(header, 30).swap_bytes(), total_len))
 }
 
-/// Whether the IPv4 header's words sum up to zero in one's complement, whatever the order of their bytes. Such a sum
-/// is one modulo 2^16 - 1, as is one of 64-bit words with the carry added; it is not zero, as the first byte is not.
+/// Whether the IPv4 header's words sum up to zero in one's complement, whatever the order of their
+/// bytes. Such a sum is one modulo 2^16 - 1, as is one of 64-bit words with the carry added; it is
+/// not zero, as the first byte is not.
 #[inline(always)]
 fn checksum_fits(header: &[u8; IPV4_END]) -> bool {
     let (sum, carry) = u64_at(header, 14).overflowing_add(u64_at(header, 22));
@@ -128,13 +130,15 @@ fn plain6(header: &[u8; IPV6_END], wire_len: usize) -> Option<Plain> {
     header.last_chunk().map(|to| Plain::V6(*to, total_len))
 }
 
-/// Whether an IPv4 address goes over links to one station, by its first byte: not 0, 127 or 224 and above.
+/// Whether an IPv4 address goes over links to one station, by its first byte: not 0, 127 or 224 and
+/// above.
 #[inline(always)]
 fn unicast4(first: u8) -> bool {
     first.wrapping_sub(1) < 223 && first != 127
 }
 
-/// Whether an IPv6 address is a global or a unique local one (2000::/3, fc00::/7), by its first byte.
+/// Whether an IPv6 address is a global or a unique local one (2000::/3, fc00::/7), by its first
+/// byte.
 #[inline(always)]
 fn unicast6(first: u8) -> bool {
     first >> 5 == 1 || first >> 1 == 0x7E
@@ -193,7 +197,8 @@ mod tests {
 
     #[test]
     fn all_others_are_not() {
-        // Station, EtherType, version, length of the header, of the packet, TTL, checksum, either address.
+        // Station, EtherType, version, length of the header, of the packet, TTL, checksum, either
+        // address.
         let v4_changes = [(0, 3), (5, 8), (13, 6), (14, 0x65), (14, 0x46), (17, 29), (22, 1)];
         let more = [(22, 63), (26, 0), (26, 127), (26, 224), (30, 127), (30, 224), (30, 255)];
         for (at, value) in v4_changes.into_iter().chain(more) {

@@ -1,10 +1,11 @@
-//! One lcore's share of forwarding by routes: what it does with a burst between receiving and sending.
+//! One lcore's share of forwarding by routes: what it does with a burst between receiving and
+//! sending.
 //!
 //! Every packet is decided upon ([`decide`](super::decide)), those that go on are measured by where
 //! they come from and go to, and wait for a moment in a burst for each port. A packet enters the
-//! network when it goes from a host, or from the switch itself, to the fabric; it leaves the network
-//! when it comes from the fabric for a host or for the switch itself. From host to host on the same
-//! switch it does both. From fabric to fabric it only passes, with the mark it carries.
+//! network when it goes from a host, or from the switch itself, to the fabric; it leaves the
+//! network when it comes from the fabric for a host or for the switch itself. From host to host on
+//! the same switch it does both. From fabric to fabric it only passes, with the mark it carries.
 
 use crossbeam_channel::{Receiver, Sender};
 use dpdk::{Burst, Mbuf};
@@ -37,7 +38,8 @@ pub struct Router {
     rings: Rings,
     seed: u64,
     decisions: Decisions,
-    /// Packets of the burst under way by what they are to the measurement, where they are of several kinds.
+    /// Packets of the burst under way by what they are to the measurement, where they are of
+    /// several kinds.
     to_fabric: Burst,
     to_host: Burst,
     passed: Burst,
@@ -55,8 +57,8 @@ pub struct Waiting {
 }
 
 impl Router {
-    /// A router for a switch of `ports` ports. `seed` makes it spread flows over next hops differently
-    /// than other switches.
+    /// A router for a switch of `ports` ports. `seed` makes it spread flows over next hops
+    /// differently than other switches.
     pub fn new(tables: TablesReader, rings: Rings, ports: usize, seed: u64) -> Self {
         Self {
             tables,
@@ -87,8 +89,8 @@ impl Router {
         self.route(worker, port, origin, burst);
     }
 
-    /// Takes in the next packet that the slow path gives back, if this lcore is the one that does. Gives whether
-    /// there was any.
+    /// Takes in the next packet that the slow path gives back, if this lcore is the one that does.
+    /// Gives whether there was any.
     pub fn take_return(&mut self, worker: &mut Worker) -> bool {
         let Some(Ok(next)) = self.rings.from_slow.as_ref().map(Receiver::try_recv) else {
             return false;
@@ -284,7 +286,8 @@ fn measure(worker: &mut Worker, origin: Origin, to: Role, packets: &mut [Mbuf]) 
     }
 }
 
-/// Hands a packet to the slow path. One from the fabric that was not only for its link leaves the network here.
+/// Hands a packet to the slow path. One from the fabric that was not only for its link leaves the
+/// network here.
 #[inline(never)]
 fn hand_over(rings: &Rings, worker: &mut Worker, mut handed: HandOver<Mbuf>) {
     if handed.origin == Origin::Fabric && handed.task != Task::Link {
@@ -300,8 +303,8 @@ fn hand_over(rings: &Rings, worker: &mut Worker, mut handed: HandOver<Mbuf>) {
     }
 }
 
-/// Lets the packet at position `at` of its burst wait to be sent. There is room for all packets of a burst; should
-/// one ever not fit, it is counted as if the port's queue were full.
+/// Lets the packet at position `at` of its burst wait to be sent. There is room for all packets of
+/// a burst; should one ever not fit, it is counted as if the port's queue were full.
 #[inline]
 fn wait(out: &mut [Waiting], worker: &mut Worker, port: usize, packet: Mbuf, at: usize) {
     if let Some(out) = out.get_mut(port)

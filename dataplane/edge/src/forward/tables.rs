@@ -1,9 +1,9 @@
 //! What lcores forward by: routes, next hops and neighbours, as of one moment.
 //!
 //! [`Tables`] never change. The slow path publishes new ones, in which only what differs has been
-//! built anew, and lcores look once a burst whether there are any (`arc_swap`): readers pay a load and
-//! a comparison, and wait for nobody. Old tables are dropped by the slow path, never by an lcore: see
-//! [`Publisher`].
+//! built anew, and lcores look once a burst whether there are any (`arc_swap`): readers pay a load
+//! and a comparison, and wait for nobody. Old tables are dropped by the slow path, never by an
+//! lcore: see [`Publisher`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,12 +20,14 @@ use crate::config::Role;
 /// Number of a route's target, as a table of routes gives it; below 2^15.
 pub type Hop = u16;
 
-/// What an address without a route gives. Every other number is a position in [`Tables::hops`].
+/// What an address without a route gives. Every other number is a position among the sets of next
+/// hops.
 pub const NO_ROUTE: Hop = 0;
 
 /// Longest prefix match for bursts of addresses.
 pub trait Lpm: Send + Sync + fmt::Debug {
-    /// The hop of each IPv4 address (as a number) goes to the same place of `hops`, which has as many.
+    /// The hop of each IPv4 address (as a number) goes to the same place of `hops`, which has as
+    /// many.
     fn lookup4(&self, addresses: &[u32], hops: &mut [u64]);
     /// The same for IPv6 addresses, as bytes in the order of the wire.
     fn lookup6(&self, addresses: &[[u8; 16]], hops: &mut [u64]);
@@ -106,7 +108,8 @@ pub struct Tables {
     lpm: Arc<dyn Lpm>,
     targets: Arc<[Target]>,
     hops: Vec<HopTarget>,
-    /// The neighbour of each hop that has one that is ready and no other, else [`Adjacency::NONE`].
+    /// The neighbour of each hop that has one that is ready and no other, else
+    /// [`Adjacency::NONE`].
     single: Vec<Adjacency>,
     interfaces: Arc<[OutInterface]>,
     by_port: Arc<[PortInterfaces]>,
@@ -115,8 +118,8 @@ pub struct Tables {
     pub unknown: Option<usize>,
     /// The port for multicast and broadcast; none: they are dropped.
     pub multicast: Option<usize>,
-    /// EtherType of the header that packets from the fabric carry their mark in, if in one of their
-    /// own.
+    /// EtherType of the header that packets from the fabric carry their mark in, if in one of
+    /// their own.
     pub shim: Option<u16>,
 }
 
@@ -235,8 +238,8 @@ impl Tables {
         self.hops.get(number as usize).unwrap_or(&HopTarget::None)
     }
 
-    /// The neighbour of a hop's number, where there is one that is ready and no other; else one that no packet is
-    /// short enough for.
+    /// The neighbour of a hop's number, where there is one that is ready and no other; else one
+    /// that no packet is short enough for.
     #[inline(always)]
     pub fn single(&self, number: u64) -> &Adjacency {
         self.single.get(number as usize).unwrap_or(&Adjacency::NONE)
@@ -248,15 +251,16 @@ impl Tables {
         self.interfaces.get(usize::from(id))
     }
 
-    /// The Ethernet address that a port's untagged frames are routed by, and the interface they belong to.
+    /// The Ethernet address that a port's untagged frames are routed by, and the interface they
+    /// belong to.
     #[inline]
     pub fn untagged(&self, port: usize) -> Option<(Mac, InterfaceId)> {
         let id = self.by_port.get(port)?.untagged?;
         Some((self.interface(id)?.mac, id))
     }
 
-    /// The interface that frames of a port belong to, by their VLAN tag. VLAN 0 is a priority, and no
-    /// VLAN.
+    /// The interface that frames of a port belong to, by their VLAN tag. VLAN 0 is a priority, and
+    /// no VLAN.
     #[inline]
     pub fn arriving(&self, port: usize, vlan: Option<u16>) -> Option<InterfaceId> {
         let of_port = self.by_port.get(port)?;

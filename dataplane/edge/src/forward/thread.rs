@@ -1,9 +1,9 @@
 //! The thread that runs the slow path beside the lcores, and the handle by which it is given new
 //! routes.
 //!
-//! It looks into its rings twice a millisecond, so that no lcore ever has to wake it. Mbufs that it has
-//! worked on go back to an lcore to be freed, and its own come from a pool of its own: whatever the
-//! kernel does to this thread, no lcore waits for it.
+//! It looks into its rings twice a millisecond, so that no lcore ever has to wake it. Mbufs that it
+//! has worked on go back to an lcore to be freed, and its own come from a pool of its own: whatever
+//! the kernel does to this thread, no lcore waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,9 +61,10 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Lets the switch forward by `plan` from now on: interfaces, routes, static neighbours, limits.
-    /// Lcores change over between two bursts; packets on their way are forwarded by one or the other.
-    /// Should there be no memory for the new routes, the old ones stay and the log says so.
+    /// Lets the switch forward by `plan` from now on: interfaces, routes, static neighbours,
+    /// limits. Lcores change over between two bursts; packets on their way are forwarded by one
+    /// or the other. Should there be no memory for the new routes, the old ones stay and the
+    /// log says so.
     ///
     /// # Errors
     /// When the slow path has ended.
@@ -86,8 +87,9 @@ pub struct RouterParts {
 }
 
 impl SlowThread {
-    /// A slow path for `lcores` lcores that forward by `plan` between ports with the addresses `macs`;
-    /// what it makes comes from `pool`. Gives also the handle for new routes, and what each lcore's router is made of.
+    /// A slow path for `lcores` lcores that forward by `plan` between ports with the addresses
+    /// `macs`; what it makes comes from `pool`. Gives also the handle for new routes, and what
+    /// each lcore's router is made of.
     ///
     /// # Errors
     /// When there is no memory for the routes.
@@ -212,9 +214,9 @@ impl SlowThread {
         }
     }
 
-    /// Counts all that is still on its way between lcores and the slow path, when both have ended, as
-    /// dropped for that: packets handed over and not taken in, packets that wait, and those `returned`
-    /// that no lcore took.
+    /// Counts all that is still on its way between lcores and the slow path, when both have ended,
+    /// as dropped for that: packets handed over and not taken in, packets that wait, and those
+    /// `returned` that no lcore took.
     pub fn count_left_over(&self, returned: u64) {
         let in_rings: usize = self
             .from_lcores

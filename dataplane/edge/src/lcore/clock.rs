@@ -1,14 +1,14 @@
-//! The system's time, read from the time stamp counter: a few nanoseconds instead of the tens that a call of the
-//! system's clock takes.
+//! The system's time, read from the time stamp counter: a few nanoseconds instead of the tens that
+//! a call of the system's clock takes.
 
 /// Readings that a new clock tries at most to find one that fits: see [`TscClock::anchor`].
 const MAX_TRIES: u32 = 1000;
 
 /// The system's time, extrapolated by the time stamp counter.
 ///
-/// Anchored to the system's clock anew every millisecond, so that its corrections are followed; never runs
-/// backwards. Generic over where it reads the counter (ticks) and the system's clock (nanoseconds since the Unix
-/// epoch), so that tests can step either.
+/// Anchored to the system's clock anew every millisecond, so that its corrections are followed;
+/// never runs backwards. Generic over where it reads the counter (ticks) and the system's clock
+/// (nanoseconds since the Unix epoch), so that tests can step either.
 #[derive(Debug)]
 pub struct TscClock<T, S> {
     ticks: T,
@@ -39,8 +39,8 @@ impl Reading {
 }
 
 impl<T: FnMut() -> u64, S: FnMut() -> u64> TscClock<T, S> {
-    /// A clock over a counter of `hz` ticks a second. Where no reading of both fits within [`MAX_TRIES`], it takes
-    /// the one that took the shortest.
+    /// A clock over a counter of `hz` ticks a second. Where no reading of both fits within
+    /// `MAX_TRIES`, it takes the one that took the shortest.
     pub fn new(hz: u64, ticks: T, system_ns: S) -> Self {
         let hz = hz.max(1);
         let mut clock = Self {
@@ -68,8 +68,8 @@ impl<T: FnMut() -> u64, S: FnMut() -> u64> TscClock<T, S> {
         clock
     }
 
-    /// Reads both clocks. Where the lcore was off its CPU between the readings they don't belong together, and the
-    /// old anchor holds a little longer.
+    /// Reads both clocks. Where the lcore was off its CPU between the readings they don't belong
+    /// together, and the old anchor holds a little longer.
     #[cold]
     pub fn anchor(&mut self) {
         let reading = self.read();

@@ -8,12 +8,12 @@ use crate::worker::{DropMask, Sent, Worker};
 
 /// How packets find the port they leave by. An lcore has one, chosen when the switch starts.
 pub trait Forwarder {
-    /// Does everything but sending with a burst that port `at` received. What stays in `burst` is for
-    /// [`flush`](Self::flush) to send.
+    /// Does everything but sending with a burst that port `at` received. What stays in `burst` is
+    /// for [`flush`](Self::flush) to send.
     fn forward(&mut self, worker: &mut Worker, ports: &[PortQueues], at: usize, burst: &mut Burst);
 
-    /// Sends what [`forward`](Self::forward) has left to be sent; `burst` is empty afterwards. A full queue is
-    /// tried `retries` times more.
+    /// Sends what [`forward`](Self::forward) has left to be sent; `burst` is empty afterwards. A
+    /// full queue is tried `retries` times more.
     fn flush(
         &mut self,
         worker: &mut Worker,
@@ -23,7 +23,8 @@ pub trait Forwarder {
         retries: u32,
     );
 
-    /// Sends packets that came from elsewhere than a port; once a round of polling. Gives whether there were any.
+    /// Sends packets that came from elsewhere than a port; once a round of polling. Gives whether
+    /// there were any.
     fn poll(&mut self, worker: &mut Worker, ports: &mut [PortQueues], retries: u32) -> bool;
 }
 
@@ -82,9 +83,9 @@ fn discard(burst: &mut Burst, drops: DropMask) {
     }
 }
 
-/// Sends the burst by port `at`; what a full queue still refuses after all retries is dropped. The worker is given
-/// what became of each packet: `waiting` has a bit for each packet of the burst, in order, that says its position
-/// in the burst that was received.
+/// Sends the burst by port `at`; what a full queue still refuses after all retries is dropped. The
+/// worker is given what became of each packet: `waiting` has a bit for each packet of the burst, in
+/// order, that says its position in the burst that was received.
 #[inline]
 pub fn transmit(
     worker: &mut Worker,

@@ -1,5 +1,5 @@
-//! Times an lcore's bursts into its [`Profile`]: one reading of the time stamp counter a burst, and two more in
-//! those of which the stages are timed.
+//! Times an lcore's bursts into its [`Profile`]: one reading of the time stamp counter a burst, and
+//! two more in those of which the stages are timed.
 
 use crate::measure::Moment;
 use crate::profile::Profile;

@@ -7,8 +7,8 @@ use crate::control::unix_ns;
 use crate::lcore::clock::TscClock;
 use crate::measure::Moment;
 
-/// Packets received at once around an epoch event. What they touch is further from the CPU than usual, so that 32
-/// would take longer than in other bursts. Vector drivers receive no fewer.
+/// Packets received at once around an epoch event. What they touch is further from the CPU than
+/// usual, so that 32 would take longer than in other bursts. Vector drivers receive no fewer.
 const SMALL_BURST: usize = 8;
 
 /// How many such bursts there are, the one before which it happens included.
@@ -32,7 +32,8 @@ impl Pace {
         Self { clock, small_bursts: 0, idle_polls: 0 }
     }
 
-    /// What the clock has come to when the counter read `tsc`. Every millisecond it is anchored anew.
+    /// What the clock has come to when the counter read `tsc`. Every millisecond it is anchored
+    /// anew.
     #[inline]
     pub fn moment(&mut self, tsc: u64) -> Moment {
         if !self.clock.is_due(tsc) {

@@ -16,7 +16,8 @@ use crate::status::{Board, Status};
 
 pub use self::text::prometheus;
 
-/// Serves what hangs on `board` from a thread of its own on `cpus`, for as long as the process lives.
+/// Serves what hangs on `board` from a thread of its own on `cpus`, for as long as the process
+/// lives.
 ///
 /// # Errors
 /// When the address can't be listened on.

@@ -1,4 +1,5 @@
-//! A switch's figures in Prometheus's text format: those of every kind of switch, and of its lcores.
+//! A switch's figures in Prometheus's text format: those of every kind of switch, and of its
+//! lcores.
 
 use calumma_switch_host::metrics::Page;
 

@@ -14,7 +14,8 @@ use calumma_sketch::BURST;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// An Ethernet frame with an IPv4/UDP packet between these hosts and ports, with the right checksum.
+/// An Ethernet frame with an IPv4/UDP packet between these hosts and ports, with the right
+/// checksum.
 fn udp(tos: u8, hosts: [u8; 2], ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2; 12];
     let [high, low] = ((28 + payload.len()) as u16).to_be_bytes();
@@ -260,8 +261,8 @@ proptest! {
     }
 }
 
-/// The bits of every carrier as `docs/contract.md` gives them, computed from that page alone: what a
-/// packet of each family looks like once it is marked.
+/// The bits of every carrier as `docs/contract.md` gives them, computed from that page alone: what
+/// a packet of each family looks like once it is marked.
 fn vectors() -> Value {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let marks: Vec<Value> = (0..8_u8)

@@ -1,6 +1,7 @@
-//! What several lcores measure, merged, is what one lcore would have measured of the same packets: the
-//! encoders always, the classifier as sums that stop at a counter's most. And where lcores, or the thread beside
-//! them, stand still for long, what was recorded is either told or counted as given up.
+//! What several lcores measure, merged, is what one lcore would have measured of the same packets:
+//! the encoders always, the classifier as sums that stop at a counter's most. And where lcores, or
+//! the thread beside them, stand still for long, what was recorded is either told or counted as
+//! given up.
 
 use std::collections::BTreeMap;
 
@@ -58,8 +59,8 @@ fn switch(lcores: usize, plan: &SessionPlan) -> (LcoreGroups, Vec<Worker>) {
 /// Both sides' groups of an epoch.
 type Groups = (Option<AnyKey<IngressGroups>>, Option<AnyKey<EgressGroups>>);
 
-/// What a switch of `lcores` lcores measures, epoch by epoch, of packets (when, of which flow) each of
-/// which `lcore_of` its number gives a lcore, in bursts of up to `burst`.
+/// What a switch of `lcores` lcores measures, epoch by epoch, of packets (when, of which flow) each
+/// of which `lcore_of` its number gives a lcore, in bursts of up to `burst`.
 fn measured(
     lcores: usize,
     burst: usize,
@@ -124,9 +125,9 @@ struct Accounts {
     discarded: Discarded,
 }
 
-/// Lets a packet enter and leave at each lcore every millisecond for ten epochs, while some stand still: an
-/// lcore by its number, or the thread beside them by the number after the last, from a millisecond on, for
-/// some milliseconds.
+/// Lets a packet enter and leave at each lcore every millisecond for ten epochs, while some stand
+/// still: an lcore by its number, or the thread beside them by the number after the last, from a
+/// millisecond on, for some milliseconds.
 fn accounts(lcores: usize, stalls: &[(usize, u64, u64)]) -> Accounts {
     const MILLISECOND: u64 = 1_000_000;
     let plan = plan();

@@ -1,5 +1,5 @@
-//! Every ready configuration starts with the command that stands in it, where its devices can be had:
-//! all but those of NICs.
+//! Every ready configuration starts with the command that stands in it, where its devices can be
+//! had: all but those of NICs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,8 +34,8 @@ fn eal_arguments(path: &Path) -> Vec<String> {
     arguments.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Interfaces of the kernel, a pair for each name that stands for one in a command; gone when this is
-/// dropped.
+/// Interfaces of the kernel, a pair for each name that stands for one in a command; gone when this
+/// is dropped.
 #[derive(Default)]
 struct Interfaces(BTreeMap<String, String>);
 
@@ -54,7 +54,8 @@ impl Interfaces {
         there.clone()
     }
 
-    /// A word of a command with its interface put in: those that are to be there have names in capitals.
+    /// A word of a command with its interface put in: those that are to be there have names in
+    /// capitals.
     fn put_into(&mut self, word: &str) -> String {
         let Some((before, after)) = word.split_once("iface=") else { return word.to_owned() };
         let end = after.find(',').unwrap_or(after.len());

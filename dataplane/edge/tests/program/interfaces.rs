@@ -1,5 +1,5 @@
-//! Ports on interfaces of the kernel, between real hosts: a switch that is root no longer than it must
-//! be, and one of two lcores.
+//! Ports on interfaces of the kernel, between real hosts: a switch that is root no longer than it
+//! must be, and one of two lcores.
 
 use std::fs;
 use std::net::TcpListener;
@@ -24,8 +24,8 @@ fn run(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `net_af_packet` joins a fanout group whose number is made of process and interface: two switches in one
-/// namespace may come to the same.
+/// `net_af_packet` joins a fanout group whose number is made of process and interface: two switches
+/// in one namespace may come to the same.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Two hosts in one network, each in a namespace of its own; the switch is to stand between them.

@@ -1,5 +1,5 @@
-//! The switch as a program, from its start to its end: figures for whoever asks, a configuration that
-//! changes while it runs, and a last epoch that is measured to its end.
+//! The switch as a program, from its start to its end: figures for whoever asks, a configuration
+//! that changes while it runs, and a last epoch that is measured to its end.
 
 use std::io::Write;
 use std::net::TcpListener;

@@ -1,5 +1,5 @@
-//! The switch as a program, between two `net_pcap` ports: packets of every kind go in on the host's side
-//! and come out on the fabric's side, counted by kind.
+//! The switch as a program, between two `net_pcap` ports: packets of every kind go in on the host's
+//! side and come out on the fabric's side, counted by kind.
 
 use std::collections::BTreeMap;
 use std::fs;

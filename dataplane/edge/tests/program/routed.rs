@@ -1,5 +1,5 @@
-//! Routed edges between real hosts: Linux's own ARP, neighbour discovery, ping, TCP and routers are the
-//! peers.
+//! Routed edges between real hosts: Linux's own ARP, neighbour discovery, ping, TCP and routers are
+//! the peers.
 //!
 //! ```text
 //!        ┌─ f0 ── c1 ── f0 ─┐
@@ -184,8 +184,8 @@ impl Network {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// iperf3 from h1 to h2 over 16 connections; `meanwhile` is done after a second of it. Gives what
-    /// the client says.
+    /// iperf3 from h1 to h2 over 16 connections; `meanwhile` is done after a second of it. Gives
+    /// what the client says.
     fn transfer(&self, to: &str, seconds: &str, meanwhile: impl FnOnce()) -> serde_json::Value {
         let mut server = iperf3_server(&self.at("h2").0);
         let mut client: Command = self.at("h1").command("iperf3");

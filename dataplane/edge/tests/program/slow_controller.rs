@@ -1,5 +1,6 @@
-//! A controller that stands still for a while: the switch goes on forwarding and measuring, holds the
-//! newest epochs that fit into what was set aside for them, and says how much it had to give up.
+//! A controller that stands still for a while: the switch goes on forwarding and measuring, holds
+//! the newest epochs that fit into what was set aside for them, and says how much it had to give
+//! up.
 
 use std::net::TcpListener;
 use std::sync::mpsc::channel;
@@ -79,7 +80,8 @@ fn a_controller_that_stands_still_stops_no_lcore_and_takes_no_more_than_its_shar
     assert!(later.counters["ingress.recorded"] > full.counters["ingress.recorded"]);
     assert!(later.controller.connected && later.controller.held_bytes <= MOST_HELD);
 
-    // Read from again: what is held comes, in order and without gaps, and what is missing is counted.
+    // Read from again: what is held comes, in order and without gaps, and what is missing is
+    // counted.
     let (tell, heard) = channel();
     std::thread::spawn(move || listen(stream, &layout, &tell));
     let (mut before, mut gaps, mut epochs) = (None, 0, 0);

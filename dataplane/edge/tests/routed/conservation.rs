@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use crate::edge::{Edge, F0, F1, H0, H1, mac};
 use crate::frames::{Udp, arp_request, ethernet, neighbour_solicitation, station};
 
-/// Addresses of every kind: hosts that are known and not, networks behind one and several next hops,
-/// the switch's own, nowhere, groups.
+/// Addresses of every kind: hosts that are known and not, networks behind one and several next
+/// hops, the switch's own, nowhere, groups.
 const V4: [&str; 10] = [
     "10.1.0.2",
     "10.1.0.7",

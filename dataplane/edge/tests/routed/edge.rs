@@ -179,8 +179,8 @@ impl Edge {
         sent
     }
 
-    /// Lets the slow path work after `seconds`, and the router take what it gives back; gives what is
-    /// sent.
+    /// Lets the slow path work after `seconds`, and the router take what it gives back; gives what
+    /// is sent.
     pub(crate) fn slow_path(&mut self, seconds: f64) -> Vec<Sent> {
         self.now_ns += (seconds * 1e9) as u64;
         let mut sent = Vec::new();

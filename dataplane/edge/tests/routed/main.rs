@@ -1,5 +1,5 @@
-//! Routers between hosts and a fabric, without ports and in virtual time: real mbufs, DPDK's tables of
-//! routes, the slow path stepped by hand.
+//! Routers between hosts and a fabric, without ports and in virtual time: real mbufs, DPDK's tables
+//! of routes, the slow path stepped by hand.
 
 mod conservation;
 mod edge;

@@ -1,5 +1,5 @@
-//! What the sketches record of routed packets: those that really enter the network as they enter, and
-//! as they leave those that come out of it.
+//! What the sketches record of routed packets: those that really enter the network as they enter,
+//! and as they leave those that come out of it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Who has which Ethernet address: the edge answers, asks, lets packets wait, and changes its routes
-//! while it runs.
+//! Who has which Ethernet address: the edge answers, asks, lets packets wait, and changes its
+//! routes while it runs.
 
 use calumma_edge::forward::address::Mac;
 use calumma_edge::forward::slow::frames::{read_arp, read_discovery};

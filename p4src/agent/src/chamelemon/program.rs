@@ -14,7 +14,8 @@ use crate::hashes::WORD_BITS;
 /// A layout that the P4 program can't have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unbuildable {
-    /// The program reads IPv4 headers, and a bucket of wide keys has more words than it has stages for.
+    /// The program reads IPv4 headers, and a bucket of wide keys has more words than it has stages
+    /// for.
     #[error(
         "keys = \"dual\": a Tofino edge measures IPv4 only; set keys = \"ipv4\", or run software edges"
     )]

@@ -1,4 +1,5 @@
-//! From the registers of a finished group to its sketches, however the words came out of the switch.
+//! From the registers of a finished group to its sketches, however the words came out of the
+//! switch.
 
 use calumma_chamelemon::Layout;
 use calumma_sketch::fermat::{Lanes, WordsError};

@@ -1,5 +1,5 @@
-//! The daemon's configuration decides where packets go: by routes and over several next hops, while it
-//! runs and after it was read again.
+//! The daemon's configuration decides where packets go: by routes and over several next hops, while
+//! it runs and after it was read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

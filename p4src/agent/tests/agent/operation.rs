@@ -112,7 +112,8 @@ fn prometheus_is_told_of_epochs_collections_reconfigurations_ports_and_the_drive
         assert!(text.contains(&format!("\n{metric}")), "tofino.yml: no {metric} in\n{text}");
     }
 
-    // The driver goes, and comes back: the scrapes in between tell that, and what the daemon counted.
+    // The driver goes, and comes back: the scrapes in between tell that, and what the daemon
+    // counted.
     let address = model.address;
     drop(model);
     let text = scrape_until(listen, "calumma_edge_driver_connected", |connected| connected == 0.0);

@@ -12,7 +12,8 @@ use crate::syntax::ast::{Arg, Direction, Expr, ExprKind, Name, Param, TypeExpr};
 use crate::types::Type;
 
 /// How parameters are given: actions and functions see the variables around them, so they get
-/// copies; controls and parsers see only their parameters, so these can lie where the arguments lie.
+/// copies; controls and parsers see only their parameters, so these can lie where the arguments
+/// lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
     Copy,

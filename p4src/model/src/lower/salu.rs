@@ -4,11 +4,11 @@
 //! values with one operation each, writes back and outputs one word. A body beyond that is
 //! refused, as the hardware's compiler would:
 //!
-//! - at most two different comparisons, each of at most one register value, one packet or
-//!   metadata value, and a constant;
+//! - at most two different comparisons, each of at most one register value, one packet or metadata
+//!   value, and a constant;
 //! - at most two different packet or metadata values (32 bits each) in the whole body;
-//! - each half of the element gets at most two different values, chosen by the comparisons, each
-//!   by one operation on at most one register value and one other operand;
+//! - each half of the element gets at most two different values, chosen by the comparisons, each by
+//!   one operation on at most one register value and one other operand;
 //! - no value is read after it was written, except to return it;
 //! - one output: the old or new half, a packet value, or (if the element is a single value) what
 //!   the idle second half computes;

@@ -293,8 +293,8 @@ fn check_kinds(keys: &[Key], span: Span) -> Res<()> {
     Ok(())
 }
 
-/// A key as the control plane names it: as it is written, but for an element of a stack, which a compiler writes with a
-/// dollar.
+/// A key as the control plane names it: as it is written, but for an element of a stack, which a
+/// compiler writes with a dollar.
 fn spell(expr: &Expr) -> String {
     match &expr.kind {
         ExprKind::Path(name) => name.text.to_string(),

@@ -4,13 +4,13 @@
 //!
 //! - `send PORT HEX` sends a packet; `expect PORT HEX` is what must come out next; when the next
 //!   command is no `expect`, nothing more may be left
-//! - `add|modify|delete TABLE key=MATCH ... [@PRIORITY] [-> ACTION name=value ...]`, where MATCH
-//!   is `5`, `5&&&7`, `5/8` or `1..4`
+//! - `add|modify|delete TABLE key=MATCH ... [@PRIORITY] [-> ACTION name=value ...]`, where MATCH is
+//!   `5`, `5&&&7`, `5/8` or `1..4`
 //! - `default TABLE ACTION name=value ...`
 //! - `register NAME INDEX = V [V]` checks, `write NAME INDEX = V [V]` writes
 //! - `counter NAME INDEX = PACKETS BYTES`, `entries TABLE PACKETS` for the sum of direct counters
-//! - `set VALUE_SET HEX ...`, `mirror SESSION PORT LENGTH`, `group ID RID:PORT ...`,
-//!   `cpu PORT`, `metadata PORT HEX`, `time NS`
+//! - `set VALUE_SET HEX ...`, `mirror SESSION PORT LENGTH`, `group ID RID:PORT ...`, `cpu PORT`,
+//!   `metadata PORT HEX`, `time NS`
 //! - `digest NAME field=value ...` is the next digest
 
 use std::collections::VecDeque;

@@ -44,8 +44,8 @@ pub struct EpochReport {
     /// When the steps from the epoch's end to this report were done; absent in a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
-    /// Whether the accumulation tasks were left out since the controller could not keep up: what edges
-    /// saw is then no more than packets and load factors.
+    /// Whether the accumulation tasks were left out since the controller could not keep up: what
+    /// edges saw is then no more than packets and load factors.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub losses_only: bool,
     /// What each edge saw.

@@ -13,7 +13,8 @@ pub struct Defects {
     /// Packets that carried a hierarchy without buckets in this epoch: marked by a switch under
     /// another attention, or by no switch of this deployment.
     pub foreign_packets: u64,
-    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else 0.
+    /// By how much a step of the rotation came later than the guards allow, in nanoseconds; else
+    /// 0.
     pub stall_ns: u64,
     /// Whether the switch's lcores measured under different attention.
     pub mixed_attention: bool,

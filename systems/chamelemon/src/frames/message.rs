@@ -95,8 +95,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// A message with its body read; `None` where it is about other systems. The bodies of sides are
-    /// read by `layout`; without one they are refused.
+    /// A message with its body read; `None` where it is about other systems. The bodies of sides
+    /// are read by `layout`; without one they are refused.
     ///
     /// # Errors
     /// The first byte of the body that can't be read, and why.

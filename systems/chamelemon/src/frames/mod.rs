@@ -12,9 +12,9 @@
 //!
 //! and goes on, on the ingress side, with the flow classifier and the upstream flow encoder; on the
 //! egress side, with the downstream flow encoder. Sketches are sent byte column by byte column,
-//! without buckets and columns that are zero, and packed. An HH encoder that the switch could decode
-//! goes out as the flows that came out of it. Bodies of sides can only be read with the layout that
-//! their sketches were built by.
+//! without buckets and columns that are zero, and packed. An HH encoder that the switch could
+//! decode goes out as the flows that came out of it. Bodies of sides can only be read with the
+//! layout that their sketches were built by.
 //!
 //! [`SwitchSession`] is a switch's side of this; [`Message`] has all that is sent about ChameleMon.
 

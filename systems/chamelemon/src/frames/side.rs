@@ -122,8 +122,8 @@ impl<'a, K: Key> IngressSide<'a, K> {
         }
     }
 
-    /// All that the HH encoder holds, where it decodes. Flows take half the bytes of its buckets, and
-    /// every edge that decodes its own saves the controller from decoding all of them.
+    /// All that the HH encoder holds, where it decodes. Flows take half the bytes of its buckets,
+    /// and every edge that decodes its own saves the controller from decoding all of them.
     pub(super) fn hh_flows(&self, family: &HashFamily) -> Option<Vec<(K, i64)>> {
         if self.defects.mixed_attention {
             return None;

@@ -1,7 +1,8 @@
 //! Sketches on the wire, in [columns](calumma_wire::columns).
 //!
-//! Of a TowerSketch, the counters of each array. Of a FermatSketch, a bitmap of the buckets that are
-//! not zero (least significant bit first) and then, of those, each fragment and at last the count.
+//! Of a TowerSketch, the counters of each array. Of a FermatSketch, a bitmap of the buckets that
+//! are not zero (least significant bit first) and then, of those, each fragment and at last the
+//! count.
 //!
 //! The HH encoder may come as what it holds instead: its flows, ascending by key, which take half
 //! the bytes of its buckets at the usual load. The buckets left of it are then sent alone.

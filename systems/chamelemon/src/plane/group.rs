@@ -61,8 +61,8 @@ impl<K: Key> IngressGroup<K> {
         self.classifier.lines() + self.upstream.lines()
     }
 
-    /// Readies cache line number `line` of the sketches, if there are so many, so that it is at hand when
-    /// packets are recorded. Changes nothing.
+    /// Readies cache line number `line` of the sketches, if there are so many, so that it is at
+    /// hand when packets are recorded. Changes nothing.
     #[inline]
     pub fn make_ready(&mut self, line: usize) {
         let line = self.classifier.make_ready(line);
@@ -80,12 +80,13 @@ impl<K: Key> IngressGroup<K> {
         hierarchy
     }
 
-    /// Records a burst of at most [`BURST`](calumma_sketch::BURST) packets in order and gives each one's hierarchy. Step
-    /// by step for the whole burst, so that its cache lines are under way together: one a packet in
-    /// each array of counters and of buckets. About 28 cycles a packet in the default layout with
-    /// AVX-512 (EPYC of family 26), about 47 with AVX2 (family 25, half the L2 cache);
-    /// `cargo xtask bench sketch` prints those of the CPU at hand. A burst of few flows, their packets back
-    /// to back, is recorded flow by flow: see [`Run`].
+    /// Records a burst of at most [`BURST`](calumma_sketch::BURST) packets in order and gives each
+    /// one's hierarchy. Step by step for the whole burst, so that its cache lines are under way
+    /// together: one a packet in each array of counters and of buckets. About 28 cycles a
+    /// packet in the default layout with AVX-512 (EPYC of family 26), about 47 with AVX2
+    /// (family 25, half the L2 cache); `cargo xtask bench sketch` prints those of the CPU at
+    /// hand. A burst of few flows, their packets back to back, is recorded flow by flow: see
+    /// [`Run`](crate::Run).
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
@@ -226,12 +227,13 @@ impl<K: Key> EgressGroup<K> {
         true
     }
 
-    /// Records a burst of at most [`BURST`](calumma_sketch::BURST) packets under the hierarchies they carry, and gives the
-    /// number of those whose hierarchy has no buckets in this epoch. One cache line a packet in each
-    /// array of buckets; about 21 cycles a packet in the default layout with AVX-512, as measured for
-    /// [`IngressGroup::record_burst`]: 11 to hash, 10 for three buckets. Ingress does the same and in 8
-    /// more counts in the classifier. To be 1.5 times as fast, egress would have to do with 4 cycles
-    /// for its buckets, that is three loads, additions modulo p and stores of 32 bytes each.
+    /// Records a burst of at most [`BURST`](calumma_sketch::BURST) packets under the hierarchies
+    /// they carry, and gives the number of those whose hierarchy has no buckets in this epoch.
+    /// One cache line a packet in each array of buckets; about 21 cycles a packet in the
+    /// default layout with AVX-512, as measured for [`IngressGroup::record_burst`]: 11 to hash, 10
+    /// for three buckets. Ingress does the same and in 8 more counts in the classifier. To be
+    /// 1.5 times as fast, egress would have to do with 4 cycles for its buckets, that is three
+    /// loads, additions modulo p and stores of 32 bytes each.
     ///
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.

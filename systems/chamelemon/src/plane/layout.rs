@@ -73,7 +73,8 @@ pub enum LayoutError {
         /// What it was set to.
         value: u32,
     },
-    /// The downstream flow encoder has no heavy-hitter part, so it needs less than the upstream one.
+    /// The downstream flow encoder has no heavy-hitter part, so it needs less than the upstream
+    /// one.
     #[error(
         "downstream_buckets = {downstream} exceeds upstream_buckets = {upstream}: \
          the upstream encoder must hold every part of the downstream one"
@@ -95,13 +96,13 @@ const ENCODER: f64 = 0.3;
 const CLASSIFIER: [(u32, f64); 3] = [(4, 0.3), (8, 0.5), (16, 0.2)];
 
 impl Layout {
-    /// A layout whose classifier and upstream flow encoder together fill at most `bytes` (but have at
-    /// least one counter an array and one bucket an array), divided so that all six packet
+    /// A layout whose classifier and upstream flow encoder together fill at most `bytes` (but have
+    /// at least one counter an array and one bucket an array), divided so that all six packet
     /// accumulation tasks are answered well from 200 to 600 KB: narrow counters tell the many small
-    /// flows apart, 8-bit ones carry a flow to T_h with few others beside it, and the encoder takes over before the wide
-    /// ones would matter. The downstream flow encoder has three quarters of the upstream one's buckets,
-    /// as in the paper. `cargo xtask figures --only chamelemon-11` shows what it brings; a Tofino
-    /// has no 4-bit counters.
+    /// flows apart, 8-bit ones carry a flow to T_h with few others beside it, and the encoder takes
+    /// over before the wide ones would matter. The downstream flow encoder has three quarters
+    /// of the upstream one's buckets, as in the paper. `cargo xtask figures --only
+    /// chamelemon-11` shows what it brings; a Tofino has no 4-bit counters.
     pub fn within(bytes: usize) -> Self {
         let layout = Self::default();
         let encoder = (bytes as f64 * ENCODER) as usize;

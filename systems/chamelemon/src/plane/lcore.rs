@@ -150,7 +150,8 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
     }
 }
 
-/// Empty groups of a layout and an attention that are valid, through which some bursts have gone already.
+/// Empty groups of a layout and an attention that are valid, through which some bursts have gone
+/// already.
 pub(crate) fn prefaulted<K: Key + From<FlowKey>>(
     family: &HashFamily,
     layout: &Layout,
@@ -167,8 +168,8 @@ pub(crate) fn prefaulted<K: Key + From<FlowKey>>(
 
 const VALID: &str = "layout and attention were validated";
 
-/// Records a few bursts, so that no lcore waits for the system to map code which has never run: a few
-/// tens of microseconds in the first burst of a session.
+/// Records a few bursts, so that no lcore waits for the system to map code which has never run: a
+/// few tens of microseconds in the first burst of a session.
 fn prefault_code<K: Key + From<FlowKey>>(
     family: &HashFamily,
     ingress: &mut IngressGroup<K>,

@@ -13,7 +13,8 @@ pub fn family(seed: u64) -> HashFamily {
     HashFamily::new(&HashKey::from_bytes(key))
 }
 
-/// Numbers of flows packet by packet, each below `flows`: single packets in between, and trains of one flow.
+/// Numbers of flows packet by packet, each below `flows`: single packets in between, and trains of
+/// one flow.
 pub fn trains(flows: u32, most: usize) -> impl Strategy<Value = Vec<u32>> {
     let train = (0..flows, prop_oneof![Just(1), 2..12_usize, 12..80_usize]);
     prop::collection::vec(train, 0..most).prop_map(|trains| {

@@ -1,5 +1,5 @@
-//! What the controller makes of `hops`: every flow's packets at every node, in a report, a table of the
-//! archive, metrics and an alert.
+//! What the controller makes of `hops`: every flow's packets at every node, in a report, a table of
+//! the archive, metrics and an alert.
 //!
 //! Beside [`calumma_hops`], which has the switch's part, this is all that the example consists of.
 

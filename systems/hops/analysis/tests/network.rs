@@ -1,6 +1,6 @@
-//! `hops` in a whole network: two edges with a transit switch between them, each with its own worker and
-//! its own conversation over TCP, and the controller. Packets are lost on both links, which the test
-//! itself counts; what the controller reports and keeps must say the same.
+//! `hops` in a whole network: two edges with a transit switch between them, each with its own
+//! worker and its own conversation over TCP, and the controller. Packets are lost on both links,
+//! which the test itself counts; what the controller reports and keeps must say the same.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -9,7 +9,8 @@ use clap::Args;
 
 /// Draw the ChameleMon paper's figures 7-9 and 14-22 from simulated networks, each beside its claim
 ///
-/// Also the accuracy of every task over time on captures of real traffic. Writes NAME.svg, NAME.csv and index.html.
+/// Also the accuracy of every task over time on captures of real traffic. Writes NAME.svg, NAME.csv
+/// and index.html.
 #[derive(Args)]
 pub(crate) struct Figures {
     /// Where they go

@@ -14,9 +14,10 @@ use crate::output::print;
 
 /// Send packets into a DPDK port at line rate
 ///
-/// UDP packets of many flows over IPv4, made beforehand and sent by one lcore in poll mode. Prints how many the port took,
-/// as JSON; --truth writes how many of each flow. EAL arguments come after --, the device among them, as in
-/// `-- --no-huge -m 512 --no-pci --lcores 0@1 --vdev=net_memif0,role=client,socket=/run/e1.sock,socket-abstract=no`.
+/// UDP packets of many flows over IPv4, made beforehand and sent by one lcore in poll mode. Prints
+/// how many the port took, as JSON; --truth writes how many of each flow. EAL arguments come after
+/// --, the device among them, as in `-- --no-huge -m 512 --no-pci --lcores 0@1
+/// --vdev=net_memif0,role=client,socket=/run/e1.sock,socket-abstract=no`.
 #[derive(Args)]
 pub(crate) struct Generate {
     /// Number of flows
@@ -52,7 +53,8 @@ pub(crate) struct Generate {
     /// Write how many packets of each flow were sent to this file, a JSON object a line
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
-    /// After sending, stay until SIGINT or SIGTERM: whoever polls the other side of a memif port must leave first
+    /// After sending, stay until SIGINT or SIGTERM: whoever polls the other side of a memif port
+    /// must leave first
     #[arg(long)]
     stay: bool,
     /// EAL arguments

@@ -11,8 +11,8 @@ use crate::output::{print, verdict};
 
 /// Read a capture and say what is in it, or where and why it can't be read
 ///
-/// Reads pcap and pcapng of any size as a stream. Exits with 1 if the file is cut short, damaged or foreign; what is
-/// before that place is still counted.
+/// Reads pcap and pcapng of any size as a stream. Exits with 1 if the file is cut short, damaged or
+/// foreign; what is before that place is still counted.
 #[derive(Args)]
 pub(crate) struct Inspect {
     /// The capture

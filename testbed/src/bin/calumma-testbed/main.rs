@@ -81,8 +81,8 @@ fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// Prepares for a run on real networks: gives this program's own file, and the guard that cleans up where the run itself
-/// can't.
+/// Prepares for a run on real networks: gives this program's own file, and the guard that cleans up
+/// where the run itself can't.
 fn prepare() -> Result<(PathBuf, guard::Guard)> {
     interrupt::install()?;
     let testbed = std::env::current_exe().context("finding this program's own file")?;

@@ -11,8 +11,8 @@ use crate::output::verdict;
 
 /// The long run: all scenarios simulated, 100 seeds of each, at least 10,000 epochs
 ///
-/// Takes hours. Exits with 1 if an expectation fails, or if any report claims to be certain and is wrong; the seed that
-/// is printed plays it again.
+/// Takes hours. Exits with 1 if an expectation fails, or if any report claims to be certain and is
+/// wrong; the seed that is printed plays it again.
 #[derive(Args)]
 pub(crate) struct Nightly {
     /// How many seeds of each scenario

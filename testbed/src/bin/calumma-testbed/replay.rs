@@ -11,10 +11,10 @@ use crate::output::verdict;
 
 /// Run a capture through two edge switches in virtual time, and report every epoch
 ///
-/// The capture enters the network at edge e1 and leaves it at edge e2, by its own timestamps, through the code of the live
-/// switches; the reports are those of the live controller, one JSON object a line. Reads pcap and pcapng of any size as
-/// a stream. If the capture is cut short, damaged or foreign, what is before that place is still reported, and the exit
-/// status is 1.
+/// The capture enters the network at edge e1 and leaves it at edge e2, by its own timestamps,
+/// through the code of the live switches; the reports are those of the live controller, one JSON
+/// object a line. Reads pcap and pcapng of any size as a stream. If the capture is cut short,
+/// damaged or foreign, what is before that place is still reported, and the exit status is 1.
 #[derive(Args)]
 pub(crate) struct Replay {
     /// The capture
@@ -22,10 +22,12 @@ pub(crate) struct Replay {
     /// Where the reports go; - is standard output
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// The controller's configuration: memory, thresholds, tasks, hash key; what else is in it does not matter here
+    /// The controller's configuration: memory, thresholds, tasks, hash key; what else is in it
+    /// does not matter here
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Length of an epoch in milliseconds, where it is not to be that of the configuration (50 without one)
+    /// Length of an epoch in milliseconds, where it is not to be that of the configuration (50
+    /// without one)
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(2..=3_600_000))]
     epoch_ms: Option<u64>,
     /// Lose packets whose ECN field says "congestion experienced" between the edges

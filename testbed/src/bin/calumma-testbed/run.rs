@@ -10,12 +10,13 @@ use clap::Args;
 use crate::output::verdict;
 use crate::prepare;
 
-/// Play scenarios in a simulated or live network, and hold every report against what really happened
+/// Play scenarios in a simulated or live network, and hold every report against what really
+/// happened
 ///
-/// A scenario is a file that says the network, its traffic, what changes when, and what the reports are expected to
-/// say (docs/scenarios.md; testbed/scenarios has many). Edges, frames and controller are the live ones' code in
-/// virtual time: the same seed gives the same reports. Exits with 1 if an expectation fails, or if any report claims
-/// to be certain and is wrong.
+/// A scenario is a file that says the network, its traffic, what changes when, and what the reports
+/// are expected to say (docs/scenarios.md; testbed/scenarios has many). Edges, frames and
+/// controller are the live ones' code in virtual time: the same seed gives the same reports. Exits
+/// with 1 if an expectation fails, or if any report claims to be certain and is wrong.
 #[derive(Args)]
 pub(crate) struct Run {
     /// The scenarios
@@ -27,12 +28,12 @@ pub(crate) struct Run {
     /// Where reports, truth and verdicts of each scenario's first seed go
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// In network namespaces, in real time, with real switches, routers and a real controller. Needs root, and
-    /// the programs calumma-edge and calumma-controller beside this one
+    /// In network namespaces, in real time, with real switches, routers and a real controller.
+    /// Needs root, and the programs calumma-edge and calumma-controller beside this one
     #[arg(long)]
     live: bool,
-    /// Length of epochs in milliseconds, where it is not to be that of the scenarios: the same packets in longer
-    /// epochs are fewer a second
+    /// Length of epochs in milliseconds, where it is not to be that of the scenarios: the same
+    /// packets in longer epochs are fewer a second
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(2..=3_600_000))]
     epoch_ms: Option<u64>,
 }

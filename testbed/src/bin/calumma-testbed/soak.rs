@@ -12,9 +12,10 @@ use crate::prepare;
 
 /// Push packets through two edges over shared memory, and account for every one of them
 ///
-/// dpdk-testpmd sends 64-byte packets as fast as it can, over net_memif, through calumma-edge twice. Exits with 1 unless every
-/// packet is recorded in exactly one epoch, sent on or dropped for a reason, and what was dropped is what the controller
-/// reports as lost. Needs root, dpdk-testpmd, and the programs calumma-edge and calumma-controller beside this one.
+/// dpdk-testpmd sends 64-byte packets as fast as it can, over net_memif, through calumma-edge
+/// twice. Exits with 1 unless every packet is recorded in exactly one epoch, sent on or dropped for
+/// a reason, and what was dropped is what the controller reports as lost. Needs root, dpdk-testpmd,
+/// and the programs calumma-edge and calumma-controller beside this one.
 #[derive(Args)]
 pub(crate) struct Soak {
     /// Packets to send, at least
@@ -23,8 +24,8 @@ pub(crate) struct Soak {
     /// Lcores of each edge
     #[arg(long, default_value_t = 1)]
     lcores: usize,
-    /// Instead, a live fabric of this topology (leaf-spine:4x2) whose links lose and double packets: every report is
-    /// held against the kernel's log of them
+    /// Instead, a live fabric of this topology (leaf-spine:4x2) whose links lose and double
+    /// packets: every report is held against the kernel's log of them
     #[arg(long, requires = "minutes")]
     topology: Option<String>,
     /// How long the fabric is soaked

@@ -10,15 +10,16 @@ use clap::Args;
 
 /// Make up traffic as a capture, with the truth about each flow
 ///
-/// Every flow sends all its packets in every epoch. Packets of victim flows that are to be lost carry the ECN field
-/// "congestion experienced": `replay --drop-ce` loses them. For traffic straight into a DPDK port, see `generate`; into
-/// a simulated network, see `run`.
+/// Every flow sends all its packets in every epoch. Packets of victim flows that are to be lost
+/// carry the ECN field "congestion experienced": `replay --drop-ce` loses them. For traffic
+/// straight into a DPDK port, see `generate`; into a simulated network, see `run`.
 #[derive(Args)]
 pub(crate) struct Traffic {
     /// Flows in every epoch
     #[arg(long, default_value_t = 1000)]
     flows: u32,
-    /// Packets of a flow in an epoch: dctcp, vl2, hadoop, cache, constant:PACKETS or zipf:SKEW:LARGEST
+    /// Packets of a flow in an epoch: dctcp, vl2, hadoop, cache, constant:PACKETS or
+    /// zipf:SKEW:LARGEST
     #[arg(long, default_value = "dctcp")]
     sizes: workload::Sizes,
     /// Share of the flows that lose packets, each 1 to 20 % of them

@@ -85,8 +85,8 @@ fn icmp6(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr, Icmpv6Slice<'_>)> {
     Some((ip.from, ip.to, icmp))
 }
 
-/// Asks `to` (an Ethernet address; none: everybody) on the link of `interface` for the Ethernet address
-/// of `about`.
+/// Asks `to` (an Ethernet address; none: everybody) on the link of `interface` for the Ethernet
+/// address of `about`.
 pub fn ask(interface: &Interface, about: IpAddr, to: Option<Mac>) -> Option<Vec<u8>> {
     match about {
         IpAddr::V4(about) => {
@@ -117,8 +117,8 @@ pub fn ask(interface: &Interface, about: IpAddr, to: Option<Mac>) -> Option<Vec<
     }
 }
 
-/// Answers a question: `about` is at this interface's Ethernet address. To everybody where the asker
-/// has no address yet, and, without a question, to say so unasked.
+/// Answers a question: `about` is at this interface's Ethernet address. To everybody where the
+/// asker has no address yet, and, without a question, to say so unasked.
 pub fn answer(interface: &Interface, about: IpAddr, question: Option<&Saying>) -> Option<Vec<u8>> {
     let asker = question.filter(|question| !question.from.is_unspecified());
     match about {
@@ -190,8 +190,8 @@ pub fn frame(interface: &Interface, to: Mac, ether_type: u16, packet: &[u8]) -> 
     frame
 }
 
-/// The reply to a ping, as a frame that is still to be routed or addressed; `packet` begins with the
-/// IP header. Nothing where it is no whole ping.
+/// The reply to a ping, as a frame that is still to be routed or addressed; `packet` begins with
+/// the IP header. Nothing where it is no whole ping.
 pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
     let mut reply = unaddressed(packet)?;
     if packet.first()? >> 4 == 4 {
@@ -234,8 +234,8 @@ pub enum Complaint {
     TooBig(u16),
 }
 
-/// An ICMP error from `from` about `packet`, which begins with its IP header, as a frame that is still
-/// to be routed. Nothing where `packet` must not be answered with an error.
+/// An ICMP error from `from` about `packet`, which begins with its IP header, as a frame that is
+/// still to be routed. Nothing where `packet` must not be answered with an error.
 pub fn error(from: IpAddr, packet: &[u8], complaint: Complaint) -> Option<Vec<u8>> {
     let mut frame = unaddressed(packet)?;
     match from {
@@ -287,7 +287,8 @@ fn unreachable_v6(code: DestUnreachableCode) -> Icmpv6Type {
     Icmpv6Type::DestinationUnreachable(code)
 }
 
-/// An Ethernet header without addresses, for an answer to `packet`, which begins with its IP header.
+/// An Ethernet header without addresses, for an answer to `packet`, which begins with its IP
+/// header.
 fn unaddressed(packet: &[u8]) -> Option<Vec<u8>> {
     let ether_type = match packet.first()? >> 4 {
         4 => ether_type::IPV4,

@@ -1,9 +1,9 @@
-//! The slow path: all that a router does beside sending packets on. It answers and asks for Ethernet
-//! addresses, keeps packets that wait for one, answers pings, and tells senders why their packets
-//! were dropped.
+//! The slow path: all that a router does beside sending packets on. It answers and asks for
+//! Ethernet addresses, keeps packets that wait for one, answers pings, and tells senders why their
+//! packets were dropped.
 //!
-//! A state machine over packets of any kind: no clock, no rings, no DPDK. [`super::thread`] runs it.
-//! What it has to say it says by [`Output`]s; whoever runs it publishes the neighbours first
+//! A state machine over packets of any kind: no clock, no rings, no DPDK. [`super::thread`] runs
+//! it. What it has to say it says by [`Output`]s; whoever runs it publishes the neighbours first
 //! ([`SlowPath::known`]), so that packets which waited find them.
 
 pub mod frames;
@@ -115,8 +115,8 @@ impl<P: Packet> SlowPath<P> {
         }
     }
 
-    /// Notes which ports, by position, have a link. Neighbours and next hops behind others are not sent
-    /// to: flows are spread over those that are left.
+    /// Notes which ports, by position, have a link. Neighbours and next hops behind others are not
+    /// sent to: flows are spread over those that are left.
     pub fn set_links(&mut self, links: &[bool], now_ns: u64) {
         if links == self.links {
             return;
@@ -227,8 +227,8 @@ impl<P: Packet> SlowPath<P> {
         let reply =
             if for_us { frames::answer(interface, saying.about, Some(&saying)) } else { None };
         let port = interface.port;
-        // Whoever asks us will be sent to; others are believed only about themselves, and only if they
-        // are known or asked for.
+        // Whoever asks us will be sent to; others are believed only about themselves, and only if
+        // they are known or asked for.
         let speaker = if saying.asks { saying.from } else { saying.about };
         let believable = on_link(interface, speaker) && !interface.owns(speaker);
         if let Some(mac) = saying.mac.filter(|_| believable) {
@@ -257,7 +257,8 @@ impl<P: Packet> SlowPath<P> {
         }
     }
 
-    /// Tells a packet's sender why it went no further, if that may be told and not too many have been.
+    /// Tells a packet's sender why it went no further, if that may be told and not too many have
+    /// been.
     fn complain(&mut self, about: &HandOver<P>, complaint: Complaint, now_ns: u64) {
         let packet = ip_packet(&about.packet, self.plan.shim);
         let any = match packet.first().map(|first| first >> 4) {

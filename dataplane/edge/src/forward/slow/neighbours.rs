@@ -1,7 +1,8 @@
 //! Which neighbour has which Ethernet address: asked for, believed for a while, checked, forgotten.
 //!
-//! No clock, no packets written: the caller passes the time in and is told whom to ask. Everything is
-//! bounded, so that a scan of a network costs memory and questions for so many addresses and no more.
+//! No clock, no packets written: the caller passes the time in and is told whom to ask. Everything
+//! is bounded, so that a scan of a network costs memory and questions for so many addresses and no
+//! more.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -79,8 +80,9 @@ impl<P> Neighbours<P> {
         Self { all, unknown: 0, waiting: 0, lifetime_ns, changed: false, down }
     }
 
-    /// Goes on with other static neighbours and next hops. What `keep` gives nothing for is forgotten,
-    /// the others have the name that it gives. Gives the packets that waited for those forgotten.
+    /// Goes on with other static neighbours and next hops. What `keep` gives nothing for is
+    /// forgotten, the others have the name that it gives. Gives the packets that waited for
+    /// those forgotten.
     pub fn reconfigure(
         &mut self,
         lifetime_ns: u64,
@@ -117,8 +119,9 @@ impl<P> Neighbours<P> {
     }
 
     /// Notes which interfaces, by number, have no link. Their neighbours can be neither sent to nor
-    /// asked until it is back; those known before can be sent to at once then, and are asked whether
-    /// they are still there. Gives the packets that waited for neighbours without a link.
+    /// asked until it is back; those known before can be sent to at once then, and are asked
+    /// whether they are still there. Gives the packets that waited for neighbours without a
+    /// link.
     pub fn set_down(&mut self, down: Vec<bool>, now_ns: u64) -> Vec<P> {
         let before = std::mem::replace(&mut self.down, down);
         self.changed |= before != self.down;
@@ -165,8 +168,9 @@ impl<P> Neighbours<P> {
         self.waiting
     }
 
-    /// Lets a packet wait for a neighbour until it is known, and says whom to ask for that. Gives the
-    /// packet back, at once if the neighbour is known, or with the reason why it can't wait.
+    /// Lets a packet wait for a neighbour until it is known, and says whom to ask for that. Gives
+    /// the packet back, at once if the neighbour is known, or with the reason why it can't
+    /// wait.
     pub fn wait(
         &mut self,
         key: Key,
@@ -203,8 +207,8 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Notes that a neighbour has said its Ethernet address. One that nobody asked for is noted only
-    /// if `anew`. Gives the packets that waited for it.
+    /// Notes that a neighbour has said its Ethernet address. One that nobody asked for is noted
+    /// only if `anew`. Gives the packets that waited for it.
     pub fn learn(&mut self, key: Key, mac: Mac, anew: bool, now_ns: u64) -> Vec<P> {
         if mac.is_group() || (!self.all.contains_key(&key) && (!anew || self.all.len() >= MOST)) {
             return Vec::new();

@@ -136,8 +136,8 @@ impl Drop for Edge {
     }
 }
 
-/// Accepts the first edge that calls, and sends it a welcome: epochs of this length, each packet into
-/// the HH encoder.
+/// Accepts the first edge that calls, and sends it a welcome: epochs of this length, each packet
+/// into the HH encoder.
 pub(crate) fn welcome(listener: &TcpListener, layout: &Layout, clock: EpochClock) -> TcpStream {
     let (mut stream, _) = listener.accept().unwrap();
     let mut welcome = Vec::new();

@@ -1,5 +1,5 @@
-//! A modelled switch behind the driver's interface, a controller that the test plays, and the daemon
-//! between them; the switch's ports are cables into the test.
+//! A modelled switch behind the driver's interface, a controller that the test plays, and the
+//! daemon between them; the switch's ports are cables into the test.
 
 // Each test file is a program of its own and uses its part of this one.
 #![allow(dead_code)]
@@ -30,7 +30,8 @@ pub(crate) const HOST: u16 = 1;
 pub(crate) const FABRIC: u16 = 2;
 pub(crate) const CPU: u16 = 64;
 
-/// Length of an epoch: the model takes a few hundred milliseconds to hand out a small group by packets.
+/// Length of an epoch: the model takes a few hundred milliseconds to hand out a small group by
+/// packets.
 pub(crate) const EPOCH_MS: u64 = 800;
 
 /// How long anything may take.

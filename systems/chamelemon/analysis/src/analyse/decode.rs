@@ -2,8 +2,9 @@
 //!
 //! Decoding is what attention waits for, so it is done as early as it can be. The HH flowset of an
 //! edge and the flow sizes there need only its ingress side and are worked out when that comes in,
-//! some time before the egress sides do. Once the last of these is there, only sums over the edges and the decoding of
-//! two small encoders are left. Estimates and the report are not this module's business.
+//! some time before the egress sides do. Once the last of these is there, only sums over the edges
+//! and the decoding of two small encoders are left. Estimates and the report are not this module's
+//! business.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -101,8 +102,8 @@ impl DecodedEpoch {
         &self.losses.loss
     }
 
-    /// The report as far as decoding gives it: losses and load factors, but none of the accumulation
-    /// tasks' estimates.
+    /// The report as far as decoding gives it: losses and load factors, but none of the
+    /// accumulation tasks' estimates.
     pub(super) fn outline(&self, verdict: Verdict) -> EpochReport {
         let losses =
             if verdict.is_sound() { self.losses.clone() } else { Losses::skipped(&self.attention) };

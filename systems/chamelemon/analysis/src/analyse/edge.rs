@@ -305,7 +305,8 @@ impl<K: Key> SizesBy<K> {
         }
     }
 
-    /// Number of flows by size and the entropy of it; none where the classifier is out of its range.
+    /// Number of flows by size and the entropy of it; none where the classifier is out of its
+    /// range.
     fn distribution(&self, family: &HashFamily) -> Option<(Vec<(u64, f64)>, f64)> {
         if self.all_exact() {
             let sizes = self.flows().map(|flow| self.size_of(family, flow).size);

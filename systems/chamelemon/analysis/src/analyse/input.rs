@@ -44,8 +44,8 @@ impl EdgeInput {
         Self { edge: edge.into(), ..Self::default() }
     }
 
-    /// A sound epoch of an edge, from the groups that measured it and the packets they recorded: for
-    /// replays and tests, which need no frames.
+    /// A sound epoch of an edge, from the groups that measured it and the packets they recorded:
+    /// for replays and tests, which need no frames.
     pub fn from_groups<K: Key>(
         edge: impl Into<String>,
         epoch: u64,

@@ -2,8 +2,9 @@
 //!
 //! Heavy-hitter candidates are in the HH encoder upstream but in the HL encoder downstream, so the
 //! HH flowset of every edge is put into the upstream HL encoder (as it comes in, see `decode`)
-//! before the two are subtracted. That needs all HH encoders decoded completely: a flow that is missing there would look as if it had
-//! only left the network, and one too many as if it had been lost.
+//! before the two are subtracted. That needs all HH encoders decoded completely: a flow that is
+//! missing there would look as if it had only left the network, and one too many as if it had been
+//! lost.
 
 use std::collections::HashMap;
 

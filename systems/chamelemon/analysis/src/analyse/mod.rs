@@ -3,8 +3,8 @@
 //! No I/O, no clock, no threads: a replay of a capture uses an [`Analyser`] just as the live
 //! controller does. It goes in two steps, since attention is planned between them: a [`Decoder`]
 //! takes flows out of the encoders as soon as the sides of an epoch are in, and the [`Analyser`]
-//! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in `soundness`,
-//! and, where an earlier one spoils it, in
+//! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in
+//! `soundness`, and, where an earlier one spoils it, in
 //! `parity_conflicts`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
 
 mod decode;
@@ -77,8 +77,8 @@ impl Analyser {
         self.report(decoded)
     }
 
-    /// The report on an epoch that has been decoded and is over. Epochs must come in order for heavy
-    /// changes to be seen.
+    /// The report on an epoch that has been decoded and is over. Epochs must come in order for
+    /// heavy changes to be seen.
     pub fn report(&mut self, decoded: DecodedEpoch) -> EpochReport {
         let (mut report, sizes) = self.losses(&decoded);
         for edge in &mut report.edges {
@@ -92,8 +92,8 @@ impl Analyser {
         report
     }
 
-    /// The same without the accumulation tasks, which take most of the time: for a controller that is
-    /// behind.
+    /// The same without the accumulation tasks, which take most of the time: for a controller that
+    /// is behind.
     pub fn report_losses_only(&mut self, decoded: DecodedEpoch) -> EpochReport {
         let (report, sizes) = self.losses(&decoded);
         self.previous = sizes;

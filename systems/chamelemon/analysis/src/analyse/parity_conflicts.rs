@@ -44,7 +44,8 @@ fn left_by(edge: &EdgeInput, epoch: u64) -> Vec<String> {
              long after epoch {epoch}: clocks may differ"
         ));
     }
-    // Late is what was taken after the next epoch was to be armed: by then, that one's packets come.
+    // Late is what was taken after the next epoch was to be armed: by then, that one's packets
+    // come.
     if let Some(stall_ns) = edge.egress.as_ref().map(|side| side.defects.stall_ns)
         && stall_ns > 0
     {
@@ -54,8 +55,8 @@ fn left_by(edge: &EdgeInput, epoch: u64) -> Vec<String> {
             stall_ns as f64 / 1e6
         ));
     }
-    // What was sent late may wait in the queue of an edge that stands still for a while, however little
-    // late it was.
+    // What was sent late may wait in the queue of an edge that stands still for a while, however
+    // little late it was.
     if let Some(stall_ns) = edge.ingress.as_ref().map(|side| side.defects.stall_ns)
         && stall_ns > 0
     {

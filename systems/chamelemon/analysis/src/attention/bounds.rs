@@ -71,9 +71,9 @@ impl Bounds {
         Partition { hh: layout.upstream_buckets - hl, hl, ll: 0 }
     }
 
-    /// An ill network's division of memory (section 4.3.2): all that the downstream encoder has goes
-    /// to losses, in the paper's proportions. `None` where the memory or a fixed T_h of 1 leaves no
-    /// room for an LL encoder.
+    /// An ill network's division of memory (section 4.3.2): all that the downstream encoder has
+    /// goes to losses, in the paper's proportions. `None` where the memory or a fixed T_h of 1
+    /// leaves no room for an LL encoder.
     pub(super) fn ill(&self, layout: &Layout) -> Option<Partition> {
         let losses = self.most_for_losses(layout);
         let ll = (losses / LL_SHARE).max(self.min_ll);
@@ -82,8 +82,8 @@ impl Bounds {
         (self.fixed_t_h != Some(1)).then_some(Partition { hh, hl, ll })
     }
 
-    /// A division of memory one bucket apart from `partition`, in which every flow of the HH and the
-    /// HL encoder falls into other buckets. `None` where there is no room for one.
+    /// A division of memory one bucket apart from `partition`, in which every flow of the HH and
+    /// the HL encoder falls into other buckets. `None` where there is no room for one.
     pub(super) fn beside(&self, layout: &Layout, partition: Partition) -> Option<Partition> {
         let Partition { hh, hl, ll } = partition;
         if hl > self.min_hl {

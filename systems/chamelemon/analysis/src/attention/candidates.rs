@@ -1,9 +1,9 @@
 //! How many flows of an edge would be heavy-hitter candidates at any T_h.
 //!
-//! A flow becomes a candidate with the first packet at which the classifier takes it for T_h packets
-//! large. That is every flow of that size, and smaller ones that share all their counters with
-//! others: with more flows than counters, these are most of the candidates at a small T_h, and a
-//! plan that forgot them would fail.
+//! A flow becomes a candidate with the first packet at which the classifier takes it for T_h
+//! packets large. That is every flow of that size, and smaller ones that share all their counters
+//! with others: with more flows than counters, these are most of the candidates at a small T_h, and
+//! a plan that forgot them would fail.
 //!
 //! What shares a counter with a flow is distributed as the counters themselves are, so their
 //! histograms tell how much a flow is overestimated by.
@@ -49,8 +49,8 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// From an edge's classifier and the packets of each flow in its HH flowset under `t_h`, which may
-    /// be partial.
+    /// From an edge's classifier and the packets of each flow in its HH flowset under `t_h`, which
+    /// may be partial.
     pub fn new(
         classifier: &TowerSketch,
         t_h: u32,
@@ -77,13 +77,13 @@ impl Candidates {
         &self.sizes
     }
 
-    /// Flows that are candidates at `t_h`, foretold from sizes and counters alone: those of that size,
-    /// and smaller ones that are taken for it.
+    /// Flows that are candidates at `t_h`, foretold from sizes and counters alone: those of that
+    /// size, and smaller ones that are taken for it.
     ///
-    /// The latter need packets of others to come before their own last one. For packets spread evenly
-    /// over the epoch, a flow of s packets has seen a share of s / (s + k) of what its k counters will
-    /// hold of others, in the mean; for flows that come in bursts it is less. How much less, the planner
-    /// learns, and multiplies the second number by.
+    /// The latter need packets of others to come before their own last one. For packets spread
+    /// evenly over the epoch, a flow of s packets has seen a share of s / (s + k) of what its k
+    /// counters will hold of others, in the mean; for flows that come in bursts it is less. How
+    /// much less, the planner learns, and multiplies the second number by.
     pub(super) fn foretold(&self, t_h: u32) -> (f64, f64) {
         let t_h = u64::from(t_h);
         let arrays = self.tails.len() as f64;

@@ -21,8 +21,8 @@ pub(super) struct HhForecast<'a, 'o> {
     learned: OnceCell<Vec<Option<f64>>>,
 }
 
-/// The correction where nothing has been learned: traffic that is neither spread evenly nor comes flow
-/// after flow.
+/// The correction where nothing has been learned: traffic that is neither spread evenly nor comes
+/// flow after flow.
 const UNKNOWN: f64 = 0.7;
 
 /// Corrections beyond these are errors of the size distribution, not of how packets come.

@@ -1,9 +1,9 @@
 //! How full an encoder may be.
 //!
-//! Where encoders are large, the band to aim at is the paper's 60 to 70 % for three arrays, and as far
-//! below the peeling threshold for other numbers of arrays (appendix A.3 of the ChameleMon paper, and
-//! its footnotes 2 and 3). Small ones fail at lower loads, since two flows then often share all their
-//! buckets; how often is known for every size, and bounds the load further.
+//! Where encoders are large, the band to aim at is the paper's 60 to 70 % for three arrays, and as
+//! far below the peeling threshold for other numbers of arrays (appendix A.3 of the ChameleMon
+//! paper, and its footnotes 2 and 3). Small ones fail at lower loads, since two flows then often
+//! share all their buckets; how often is known for every size, and bounds the load further.
 
 use calumma_chamelemon::Layout;
 
@@ -85,7 +85,8 @@ pub(super) fn load_of(layout: &Layout, buckets: u32, flows: f64) -> f64 {
     flows / (f64::from(layout.arrays) * f64::from(buckets.max(1)))
 }
 
-/// Buckets an array in which `flows` make the load that a change aims at; no more than a switch has.
+/// Buckets an array in which `flows` make the load that a change aims at; no more than a switch
+/// has.
 pub(super) fn buckets_for(layout: &Layout, flows: f64) -> u32 {
     let most = layout.upstream_buckets;
     let used = flows / (f64::from(layout.arrays) * AIM * paper(layout));
@@ -99,8 +100,8 @@ pub(super) fn buckets_for(layout: &Layout, flows: f64) -> u32 {
     decodes.max(used.ceil() as u32).min(most)
 }
 
-/// Most victim flows that an HL encoder of `buckets` buckets an array can hold for a network to stay
-/// healthy.
+/// Most victim flows that an HL encoder of `buckets` buckets an array can hold for a network to
+/// stay healthy.
 pub(super) fn full(layout: &Layout, buckets: u32) -> f64 {
     decodable(layout, buckets)
 }

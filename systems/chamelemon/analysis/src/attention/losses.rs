@@ -36,8 +36,8 @@ pub(super) fn is_ill(attention: &Attention) -> bool {
 }
 
 impl VictimFlows {
-    /// Of an epoch; `most_for_losses` is the size that an HL encoder could have. `None` where nothing
-    /// tells, since an edge's share is missing.
+    /// Of an epoch; `most_for_losses` is the size that an HL encoder could have. `None` where
+    /// nothing tells, since an edge's share is missing.
     pub(super) fn of(
         observation: &Observation<'_>,
         layout: &Layout,
@@ -104,8 +104,8 @@ pub(super) fn remember(
     }
 }
 
-/// The victims' sizes and losses, `flows` in number: from those decoded, else from those remembered, else
-/// as if all flows were hit alike.
+/// The victims' sizes and losses, `flows` in number: from those decoded, else from those
+/// remembered, else as if all flows were hit alike.
 pub(super) fn victims(observation: &Observation<'_>, flows: f64, memory: &Memory) -> Victims {
     if observation.hl.load_factor.is_some() && observation.victims.0.len() >= ENOUGH {
         return observation.victims.clone().scaled_to(flows);

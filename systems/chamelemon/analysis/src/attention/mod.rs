@@ -13,12 +13,12 @@
 //! Where the paper approaches a good configuration in several epochs, this gets there in one
 //! step whenever the epoch tells enough:
 //!
-//! * how many flows would be HH candidates at any T_h follows from the flow size distribution and from
-//!   what the classifier's counters hold (`candidates`), or is counted in the HH flowset;
+//! * how many flows would be HH candidates at any T_h follows from the flow size distribution and
+//!   from what the classifier's counters hold (`candidates`), or is counted in the HH flowset;
 //! * how many victims would be HL or LL at any T_l follows from their sizes and losses (`victims`);
-//! * how full a part was that did not decode follows from its empty buckets, and where there
-//!   are none, or an HH encoder that failed hides all losses, from the number of packets lost:
-//!   that is always known.
+//! * how full a part was that did not decode follows from its empty buckets, and where there are
+//!   none, or an HH encoder that failed hides all losses, from the number of packets lost: that is
+//!   always known.
 
 mod bounds;
 mod candidates;

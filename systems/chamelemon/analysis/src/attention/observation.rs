@@ -88,8 +88,8 @@ pub struct Observation<'a> {
     /// Packets lost in the network: what entered less what left; absent where the measurement is
     /// not whole.
     pub lost_packets: Option<u64>,
-    /// The victim flows that were decoded, each for as many as it stands for; in part or none, where
-    /// decoding failed.
+    /// The victim flows that were decoded, each for as many as it stands for; in part or none,
+    /// where decoding failed.
     pub victims: Lazy<'a, Victims>,
 }
 
@@ -106,8 +106,8 @@ impl fmt::Debug for Observation<'_> {
 }
 
 impl<'a> Observation<'a> {
-    /// What a decoded epoch told. `None` where no edge delivered its ingress side, measured under the
-    /// epoch's attention by all its lcores.
+    /// What a decoded epoch told. `None` where no edge delivered its ingress side, measured under
+    /// the epoch's attention by all its lcores.
     pub fn of(epoch: &'a DecodedEpoch, family: &'a HashFamily) -> Option<Self> {
         let attention = *epoch.attention();
         let sides: Vec<Side<'a>> =

@@ -16,12 +16,12 @@ use crate::report::{DecodeState, NetworkState};
 const CLEARLY_FEWER: f64 = 0.96;
 
 /// Standard errors by which victims that were sampled must be fewer than would turn a network ill
-/// for an ill one to be taken for healthy. It is asked anew in every epoch, so what chance does once in
-/// thousands of them must not be enough where they are hardly more.
+/// for an ill one to be taken for healthy. It is asked anew in every epoch, so what chance does
+/// once in thousands of them must not be enough where they are hardly more.
 const SURE: f64 = 4.0;
 
-/// The LL encoder is small and sampled, so its load varies: its band is this much lower than that of
-/// others at its lower end and its aim, and higher at its upper end.
+/// The LL encoder is small and sampled, so its load varies: its band is this much lower than that
+/// of others at its lower end and its aim, and higher at its upper end.
 const LL_BAND: (f64, f64, f64) = (0.85, 0.95, 1.02);
 
 /// Epochs in a row that may fail to decode though nothing is too full. Flows that share all their

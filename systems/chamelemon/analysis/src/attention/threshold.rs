@@ -2,8 +2,9 @@
 
 use super::load::Band;
 
-/// A threshold is lowered only where it would make this share of the load aimed at: what is foretold
-/// is not that exact, and a step up and down again is worse than a little memory that lies idle.
+/// A threshold is lowered only where it would make this share of the load aimed at: what is
+/// foretold is not that exact, and a step up and down again is worse than a little memory that lies
+/// idle.
 const DOUBT: f64 = 0.97;
 
 /// The threshold that should follow `standing`, given the load factor that each would make (falling

@@ -1,8 +1,8 @@
 //! How many victim flows would be heavy or light losses at any T_l.
 //!
-//! A victim is in the HL encoder if a packet that it lost was at least its T_l-th, in the LL encoder
-//! if one was before: it may be in both, or, though large, in the LL encoder only. With packets
-//! lost anywhere in a flow, both numbers follow from its size and losses.
+//! A victim is in the HL encoder if a packet that it lost was at least its T_l-th, in the LL
+//! encoder if one was before: it may be in both, or, though large, in the LL encoder only. With
+//! packets lost anywhere in a flow, both numbers follow from its size and losses.
 
 /// Victim flows alike.
 #[derive(Clone, Copy, Debug, PartialEq)]

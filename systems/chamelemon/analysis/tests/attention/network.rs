@@ -16,8 +16,8 @@ use rand::{Rng, SeedableRng};
 /// Flow sizes: packets and the share of flows that have no more.
 pub(crate) type Sizes = &'static [(u32, f64)];
 
-/// Flow sizes shaped like those of the DCTCP paper's web search, in fewer packets so that a test has
-/// time for them.
+/// Flow sizes shaped like those of the DCTCP paper's web search, in fewer packets so that a test
+/// has time for them.
 pub(crate) const DCTCP: Sizes = &[
     (7, 0.15),
     (10, 0.20),

@@ -237,7 +237,8 @@ fn an_ill_network_is_not_healthy_by_a_lucky_sample() {
     assert_eq!(state(190.0), NetworkState::Healthy, "6,807, and hardly ever 400 more");
 }
 
-/// An HH encoder that did not decode, though it is as full as it is to be; losses are not known then.
+/// An HH encoder that did not decode, though it is as full as it is to be; losses are not known
+/// then.
 fn unlucky() -> Observed {
     let hh = Encoder { state: DecodeState::Partial, load_factor: Some(0.67) };
     let hl = Encoder { state: DecodeState::Blocked, load_factor: None };

@@ -25,8 +25,8 @@ fn assert_good(step: &Step) {
 /// Epochs until a change has taken effect.
 const DELAY: usize = 2;
 
-/// From one steady network to the next: what was measured before the first plan for it took effect may
-/// fail to decode, all that comes after decodes.
+/// From one steady network to the next: what was measured before the first plan for it took effect
+/// may fail to decode, all that comes after decodes.
 fn assert_answered_by_one_plan(network: &mut Network, traffic: &Traffic, ill: bool) {
     let steps = network.run(traffic, DELAY + 3);
     show(&steps);

@@ -1,8 +1,9 @@
 //! Runs: packets of one flow back to back, recorded at once.
 //!
-//! Hosts send trains of packets, and a train's packets would wait for one another at the same counters
-//! and buckets. A simulation of a hundred thousand flows an epoch can't afford every packet. What a run
-//! leaves in the sketches is, bit for bit, what its packets would have left one by one.
+//! Hosts send trains of packets, and a train's packets would wait for one another at the same
+//! counters and buckets. A simulation of a hundred thousand flows an epoch can't afford every
+//! packet. What a run leaves in the sketches is, bit for bit, what its packets would have left one
+//! by one.
 
 use calumma_sketch::simd::{Isa, Work};
 use calumma_sketch::{HashFamily, Hashes, Key};
@@ -14,8 +15,8 @@ use super::{EgressGroup, IngressGroup};
 /// Packets of a burst that are recorded in the time of one run.
 const PACKETS_OF_A_RUN: usize = 8;
 
-/// Whether a burst is so few runs that it is recorded sooner run by run than packet by packet. Looks no
-/// further than to the first run that is too many.
+/// Whether a burst is so few runs that it is recorded sooner run by run than packet by packet.
+/// Looks no further than to the first run that is too many.
 #[inline]
 pub(super) fn few_runs<K: Key>(keys: &[K]) -> bool {
     let most = keys.len() / PACKETS_OF_A_RUN;

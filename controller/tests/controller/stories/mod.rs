@@ -1,0 +1,294 @@
+//! A controller and its edges over loopback TCP: real frames, real sockets, edges that come, go and
+//! misbehave.
+
+mod connections;
+mod deliveries;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::world::{World, flow};
+use calumma_chamelemon::frames::{FrameReader, Holding, Message};
+use calumma_chamelemon::{Attention, Layout};
+use calumma_controller::config::Config;
+use calumma_controller::report::EpochReport;
+use calumma_controller::server::{Running, start, unix_ns};
+use calumma_epoch::EpochClock;
+use calumma_sketch::{HashKey, Key, WideKey};
+use calumma_wire::{Marking, Outcome, SwitchKind, VERSION};
+use tokio::runtime::Runtime;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// For stories in which every edge delivers, however slow the machine.
+pub(crate) const PATIENT: &str = "grace_ms = 60000";
+
+/// For stories in which something is missing.
+const IMPATIENT: &str = "grace_ms = 1000";
+
+/// A running controller and its reports.
+pub(crate) struct Controller {
+    runtime: Runtime,
+    pub(crate) running: Running,
+    reports: mpsc::Receiver<EpochReport>,
+}
+
+impl Controller {
+    pub(crate) fn start(extra: &str) -> Self {
+        let text =
+            format!("edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
+        let config = Config::parse(&text, "test.toml").unwrap();
+        let runtime = Runtime::new().unwrap();
+        let (sender, reports) = mpsc::channel();
+        let running = runtime.block_on(start(config, vec![Box::new(sender)])).unwrap();
+        Self { runtime, running, reports }
+    }
+
+    /// The report on `epoch`; earlier ones are passed over.
+    pub(crate) fn report(&self, epoch: u64) -> EpochReport {
+        loop {
+            let report = self.reports.recv_timeout(PATIENCE).expect("a report in time");
+            assert!(report.epoch <= epoch, "epoch {epoch} was never reported");
+            if report.epoch == epoch {
+                return report;
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> serde_json::Value {
+        self.request(&format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n")).1
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> (u16, serde_json::Value) {
+        self.request(&format!(
+            "POST {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
+    pub(crate) fn request(&self, request: &str) -> (u16, serde_json::Value) {
+        let mut stream = TcpStream::connect(self.running.http().unwrap()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        (status, serde_json::from_str(body).unwrap())
+    }
+
+    /// Stops the controller and gives what it still reported.
+    pub(crate) fn stop(self) -> Vec<EpochReport> {
+        self.runtime.block_on(self.running.stop()).unwrap();
+        self.reports.try_iter().collect()
+    }
+}
+
+/// An edge's end of the connection.
+pub(crate) struct Edge {
+    stream: TcpStream,
+    reader: FrameReader,
+    /// The version of the protocol that it speaks.
+    version: u8,
+    layout: Layout,
+    hash_key: HashKey,
+    clock: EpochClock,
+    pub(crate) attention: Attention,
+}
+
+pub(crate) fn hello(name: &str) -> Message {
+    let program = "a test".to_owned();
+    Message::Hello {
+        edge: name.to_owned(),
+        kind: SwitchKind::Software,
+        program,
+        holding: None,
+        marking: Marking::default(),
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+pub(crate) fn encoded(message: &Message) -> Vec<u8> {
+    let mut frame = Vec::new();
+    message.encode(&mut frame);
+    frame
+}
+
+/// The frame of a message in another version of the protocol.
+pub(crate) fn encoded_as(message: &Message, version: u8) -> Vec<u8> {
+    let mut frame = Vec::new();
+    assert!(message.to_wire().encode_as(version, &mut frame));
+    frame
+}
+
+/// The next message, `None` where the controller closed the connection.
+fn read(stream: &mut TcpStream, reader: &mut FrameReader) -> Option<Message> {
+    let mut bytes = [0; 4096];
+    loop {
+        if let Some(message) = reader.next(None).unwrap() {
+            return Some(message);
+        }
+        match stream.read(&mut bytes).expect("an answer in time") {
+            0 => return None,
+            read => reader.push(&bytes[..read]),
+        }
+    }
+}
+
+impl Edge {
+    pub(crate) fn join(controller: &Controller, name: &str) -> Self {
+        Self::introduce(controller, hello(name))
+    }
+
+    /// Joins as an edge that measures under `attention` already.
+    fn join_measuring(controller: &Controller, name: &str, attention: Attention) -> Self {
+        Self::introduce(
+            controller,
+            Message::Hello {
+                edge: name.to_owned(),
+                kind: SwitchKind::Software,
+                program: "a test".to_owned(),
+                holding: Some(Holding { attention, effective_epoch: 1 }),
+                marking: Marking::default(),
+            },
+        )
+    }
+
+    pub(crate) fn introduce(controller: &Controller, hello: Message) -> Self {
+        Self::introduce_as(controller, &hello, VERSION)
+    }
+
+    /// The same in another version of the protocol.
+    pub(crate) fn introduce_as(controller: &Controller, hello: &Message, version: u8) -> Self {
+        let mut stream = connect(controller.running.listen());
+        stream.write_all(&encoded_as(hello, version)).unwrap();
+        let mut reader = FrameReader::new();
+        match read(&mut stream, &mut reader) {
+            Some(Message::Welcome {
+                layout, hash_key, epoch_length_ns, guards, attention, ..
+            }) => {
+                let clock = EpochClock::new(epoch_length_ns, guards).unwrap();
+                Self { stream, reader, version, layout, hash_key, clock, attention }
+            }
+            other => panic!("{other:?} instead of a welcome"),
+        }
+    }
+
+    /// Joins as soon as the controller has noticed that the last connection is gone.
+    pub(crate) fn rejoin(controller: &Controller, name: &str) -> Self {
+        let gone =
+            || controller.running.hub().edges().iter().any(|e| e.edge == name && !e.connected);
+        let since = std::time::Instant::now();
+        while !gone() {
+            assert!(since.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self::join(controller, name)
+    }
+
+    /// The epoch that has just passed.
+    pub(crate) fn recent_epoch(&self) -> u64 {
+        self.clock.epoch_at(unix_ns()) - 1
+    }
+
+    pub(crate) fn world(&self, epoch: u64) -> World {
+        World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
+    }
+
+    /// The same by keys that hold both families.
+    pub(crate) fn wide_world(&self, epoch: u64) -> World<WideKey> {
+        World::new(&["e1", "e2"], &self.layout, &self.hash_key, self.attention, epoch)
+    }
+
+    /// Sends all that the edge at `position` of `world` has measured.
+    pub(crate) fn deliver<K: Key>(&mut self, world: &World<K>, position: usize) {
+        frames(world, position).iter().for_each(|frame| self.say(frame));
+    }
+
+    pub(crate) fn say(&mut self, message: &Message) {
+        self.stream.write_all(&encoded_as(message, self.version)).unwrap();
+    }
+
+    /// Answers the next probe by a clock that is `ahead_ns` ahead.
+    fn answer_probe(&mut self, ahead_ns: u64) {
+        loop {
+            let message = read(&mut self.stream, &mut self.reader).expect("a probe");
+            if let Message::Probe { sent_ns } = message {
+                let now_ns = unix_ns() + ahead_ns;
+                return self.say(&Message::Echo {
+                    sent_ns,
+                    received_ns: now_ns,
+                    answered_ns: now_ns,
+                });
+            }
+        }
+    }
+
+    /// The epoch that the controller says next it has reported.
+    fn hear_reported(&mut self) -> u64 {
+        loop {
+            let message = read(&mut self.stream, &mut self.reader).expect("a notice");
+            if let Message::Reported { epoch } = message {
+                return epoch;
+            }
+        }
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The version of the controller's last frame.
+    pub(crate) fn heard_version(&self) -> u8 {
+        self.reader.version()
+    }
+
+    /// The next message but probes and notices of what has been reported.
+    pub(crate) fn hear(&mut self) -> Option<Message> {
+        loop {
+            match read(&mut self.stream, &mut self.reader) {
+                Some(Message::Probe { .. } | Message::Reported { .. }) => {}
+                message => return message,
+            }
+        }
+    }
+}
+
+fn frames<K: Key>(world: &World<K>, position: usize) -> [Message; 3] {
+    let input = world.inputs().swap_remove(position);
+    [
+        Message::Ingress(input.ingress.unwrap()),
+        Message::Egress(input.egress.unwrap()),
+        Message::Sealed { epoch: world.epoch, late_packets: 0 },
+    ]
+}
+
+pub(crate) fn lost<K: Key>(report: &EpochReport) -> BTreeMap<K, u64> {
+    report.loss.iter().map(|loss| (loss.flow.key().unwrap(), loss.lost)).collect()
+}
+
+/// What the controller says to whoever begins with these bytes.
+pub(crate) fn refused(controller: &Controller, bytes: &[u8]) -> String {
+    let mut stream = connect(controller.running.listen());
+    stream.write_all(bytes).unwrap();
+    match read(&mut stream, &mut FrameReader::new()) {
+        Some(Message::Refused { reason }) => reason,
+        other => panic!("{other:?} instead of a refusal"),
+    }
+}
+
+/// 200 flows of which every seventh loses its second packet.
+pub(crate) fn traffic(world: &mut World) {
+    for n in 0..200 {
+        world.send((0, 1), flow(n), 3 + u64::from(n), |position| n % 7 == 0 && position == 1);
+        world.send((1, 0), flow(1000 + n), 2, |_| false);
+    }
+}

@@ -1,0 +1,239 @@
+//! Configurations as operators write them, and what is said of their mistakes.
+
+use super::*;
+use crate::carrier::{FlowLabel, Shim, Tos};
+use crate::parse::tunnel::Tunnels;
+
+const PAIR: &str = r#"
+    name = "e1"
+    controller = "127.0.0.1:7600"
+
+    [[port]]
+    name = "net_af_packet0"
+    role = "host"
+    peer = "net_af_packet1"
+
+    [[port]]
+    name = "net_af_packet1"
+    role = "fabric"
+    peer = "net_af_packet0"
+"#;
+
+fn problem(text: &str) -> String {
+    Config::parse(text, "edge.toml").unwrap_err().to_string()
+}
+
+#[test]
+fn a_pair_of_ports_is_enough() {
+    let config = Config::parse(PAIR, "edge.toml").unwrap();
+    let both = vec![Polled { port: 0, peer: 1 }, Polled { port: 1, peer: 0 }];
+    assert_eq!(config.polled(&[4, 7]).unwrap(), [both.clone(), both]);
+    assert_eq!(config.ports[0].role, Role::Host);
+    assert_eq!(config.policy(), Policy::default());
+}
+
+#[test]
+fn a_transit_switch_routes_between_ports_of_the_fabric() {
+    let transit = r#"
+        name = "s1"
+        role = "transit"
+        controller = "127.0.0.1:7600"
+        [[port]]
+        name = "net_af_packet0"
+        role = "fabric"
+        [[port]]
+        name = "net_af_packet1"
+        role = "fabric"
+        [forwarding]
+        mode = "routed"
+        [[forwarding.interface]]
+        port = "net_af_packet0"
+        addresses = ["10.0.0.1/24"]
+        [[forwarding.interface]]
+        port = "net_af_packet1"
+        addresses = ["10.0.1.1/24"]
+    "#;
+    let config = Config::parse(transit, "transit.toml").unwrap();
+    assert_eq!(calumma_wire::Role::from(config.role), calumma_wire::Role::Transit);
+    assert_eq!(Config::parse(PAIR, "edge.toml").unwrap().role, NodeRole::Edge);
+    let with_host = problem(&transit.replacen("\"fabric\"", "\"host\"", 1));
+    assert!(with_host.contains("transit switch") && with_host.contains("line 7"), "{with_host}");
+    let pairs = problem(&transit.replace("mode = \"routed\"", ""));
+    assert!(pairs.contains("forwarding.mode"), "{pairs}");
+    let other = problem(&transit.replace("\"transit\"", "\"core\""));
+    assert!(other.contains("transit") && other.contains("edge"), "{other}");
+}
+
+#[test]
+fn a_carrier_is_what_the_configuration_says() {
+    for (section, wanted) in [
+        ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
+        ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
+        ("kind = 'flow-label'", Carrier::FlowLabel(FlowLabel)),
+        ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
+        ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
+    ] {
+        let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
+        let policy = Config::parse(&text, "edge.toml").unwrap().policy();
+        assert_eq!((policy.carrier, policy.tunnels), (wanted, Tunnels::Inner));
+    }
+}
+
+#[test]
+fn a_running_switch_follows_the_dscp_and_not_the_carrier() {
+    let with = |section: &str| {
+        Config::parse(&format!("{PAIR}\n[carrier]\n{section}"), "edge.toml").unwrap()
+    };
+    let running = with("dscp = 8");
+    assert!(running.following(&with("dscp = 46\nsignature = false")).1.is_empty());
+    for other in ["dscp = 8\nsignature = true", "kind = 'shim'"] {
+        let fixed = running.following(&with(other)).1;
+        assert_eq!(fixed, ["carrier.kind, signature and ether_type"], "{other}");
+    }
+}
+
+#[test]
+fn what_a_carrier_can_not_be_is_said_with_the_remedy() {
+    for (section, wanted) in [
+        ("kind = 'shim'\nether_type = 0x0800", "carrier.ether_type: 0x0800"),
+        ("kind = 'shim'\nether_type = 1500", "nothing in the network uses"),
+        ("ether_type = 0x88b5", "only kind = \"shim\""),
+        ("kind = 'shim'\ndscp = 0", "only kind = \"tos\""),
+        ("kind = 'flow-label'\nsignature = true", "carrier.signature"),
+        ("kind = 'vlan'", "flow-label"),
+    ] {
+        let problem = problem(&format!("{PAIR}\n[carrier]\n{section}"));
+        assert!(problem.contains(wanted), "{problem}");
+    }
+}
+
+#[test]
+fn the_ready_configurations_are_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dpdk-config");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            Config::load(&path).unwrap();
+            files += 1;
+        }
+    }
+    assert!(files >= 4);
+}
+
+#[test]
+fn one_error_lists_every_mistake_with_its_line_and_its_remedy() {
+    let text = r#"
+name = "e1"
+controller = "nowhere"
+colour = "green"
+
+[carrier]
+dscp = 64
+
+[polling]
+idle_sleep_us = "long"
+transmit_retry = 3
+
+[[port]]
+name = "net_null0"
+role = "hots"
+peer = "net_null7"
+
+[[port]]
+role = "fabric"
+rx_descriptors = 0
+"#;
+    let problem = problem(text);
+    let lines: Vec<&str> = problem.lines().collect();
+    assert_eq!(lines[0], "edge.toml: 9 mistakes");
+    for (line, place, remedy) in [
+        (3, "controller", "HOST:PORT"),
+        (4, "colour", "there is no key colour here, but: name, role, controller, port"),
+        (7, "carrier.dscp", "0 to 63"),
+        (10, "polling.idle_sleep_us", "expected u32"),
+        (11, "polling.transmit_retry", "transmit_retries"),
+        (15, "port[0].role", "host, fabric"),
+        (18, "port[1].name", "add it"),
+        (18, "port[1].peer", "add it"),
+        (20, "port[1].rx_descriptors", "at least one"),
+    ] {
+        let found = lines.iter().find(|found| found.contains(&format!(": {place}: ")));
+        let found = found.unwrap_or_else(|| panic!("{place} in {problem}"));
+        assert!(found.starts_with(&format!("  line {line}: ")), "{line}: {found}");
+        assert!(found.contains(remedy), "{remedy}: {found}");
+    }
+}
+
+#[test]
+fn a_running_switch_follows_a_new_configuration_as_far_as_it_can() {
+    let old = Config::parse(PAIR, "edge.toml").unwrap();
+    let sections = "\n[policy]\nmalformed = 'drop'\n[carrier]\ndscp = 46\n\
+                    [polling]\nidle_sleep_us = 9\ncontrol_cpu = 1";
+    let new = Config::parse(&format!("{PAIR}{sections}"), "edge.toml").unwrap();
+    let (followed, fixed) = old.following(&new);
+    assert_eq!((followed.policy, followed.carrier), (new.policy, new.carrier));
+    assert_eq!((followed.polling.idle_sleep_us, followed.polling.control_cpu), (9, None));
+    assert_eq!(fixed, ["polling.control_cpu"]);
+
+    let other = PAIR.replace("e1", "e2") + "\n[carrier]\nkind = 'shim'";
+    let other = Config::parse(&other, "edge.toml").unwrap();
+    let (followed, fixed) = old.following(&other);
+    assert_eq!((followed, fixed), (old, vec!["name", "carrier.kind, signature and ether_type"]));
+}
+
+#[test]
+fn ports_may_have_lcores_of_their_own() {
+    let pair = |at: usize, lcores: &str| {
+        let port = |name: &str, role: &str, peer: &str| {
+            format!(
+                "[[port]]\nname = 'eth{name}'\nrole = '{role}'\npeer = 'eth{peer}'\nlcores = {lcores}\n"
+            )
+        };
+        let (a, b) = ((2 * at).to_string(), (2 * at + 1).to_string());
+        port(&a, "host", &b) + &port(&b, "fabric", &a)
+    };
+    let text =
+        format!("name = 'e1'\ncontroller = '::1:7600'\n{}{}", pair(0, "[3]"), pair(1, "[3, 5]"));
+    let config = Config::parse(&text, "edge.toml").unwrap();
+    let polled = |port, peer| Polled { port, peer };
+    let all = vec![polled(0, 1), polled(1, 0), polled(2, 3), polled(3, 2)];
+    let second = vec![polled(2, 1), polled(3, 0)];
+    assert_eq!(config.polled(&[3, 5]).unwrap(), [all, second]);
+
+    let stranger = config.polled(&[3]).unwrap_err().to_string();
+    assert!(stranger.contains("port eth2 names lcore 5, but the EAL has [3]"), "{stranger}");
+    let idle = config.polled(&[3, 5, 6]).unwrap_err().to_string();
+    assert!(idle.contains("lcore 6 polls no port"), "{idle}");
+}
+
+#[test]
+fn every_breach_of_toml_is_found() {
+    let problem = problem("name = \ncontroller = 'a\n[carrier\n");
+    for line in ["line 1:", "line 2:", "line 3:"] {
+        assert!(problem.contains(line), "{problem}");
+    }
+}
+
+#[test]
+fn sections_that_contradict_each_other_are_named() {
+    let stranger = problem(&PAIR.replace("peer = \"net_af_packet1\"", "peer = \"eth7\""));
+    assert!(stranger.contains("port[0].peer: there is no port eth7, but: net_af_packet0"));
+
+    let same_role = problem(&PAIR.replace("\"fabric\"", "\"host\""));
+    assert!(same_role.contains("one of them must face hosts"));
+
+    let apart = problem(&PAIR.replace("role = \"host\"", "role = \"host\"\nlcores = [1, 2]"));
+    assert!(apart.contains("port[0].lcores: net_af_packet0 and its peer"), "{apart}");
+    let nobody = problem(&PAIR.replace("role = \"host\"", "role = \"host\"\nlcores = []"));
+    assert!(nobody.contains("port[0].lcores: somebody must poll it"), "{nobody}");
+    assert!(!nobody.contains("different"), "{nobody}");
+
+    let twice = problem(&format!(
+        "{PAIR}\n[[port]]\nname = \"net_af_packet0\"\nrole = \"host\"\npeer = \"net_af_packet1\""
+    ));
+    assert!(twice.contains("port[2].name: there is a port net_af_packet0 above"), "{twice}");
+
+    let missing = Config::load(Path::new("/nonexistent/edge.toml")).unwrap_err().to_string();
+    assert!(missing.contains("/nonexistent/edge.toml") && missing.contains("--config"));
+}
