@@ -8,12 +8,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use calumma_analysis::{NodeSetup, Published, System};
 use calumma_wire::{Message, Offer, Role, Side, SystemId};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::hub::lock;
@@ -22,6 +24,10 @@ use crate::config::Config;
 
 /// Frames that may wait in a lane.
 pub(crate) const FRAMES_WAITING: usize = 256;
+
+/// How long a node that runs several systems waits for room in the lane of one that works off a
+/// backlog, as after the controller's start.
+const BACKLOG_WAIT: Duration = Duration::from_millis(200);
 
 /// What a node sends about an epoch of a system.
 #[derive(Debug)]
@@ -108,6 +114,8 @@ pub(crate) struct Lane {
     changed: Notify,
     /// The first epoch that has not been reported; all bits set once the lane has ended.
     unreported: AtomicU64,
+    /// Whether a node waited for room in vain, and there has been none since.
+    stuck: AtomicBool,
     /// Frames that found its queue full.
     dropped: AtomicU64,
     pub(crate) history: History,
@@ -130,6 +138,7 @@ impl Lane {
             stopping: AtomicBool::new(false),
             changed: Notify::new(),
             unreported: AtomicU64::new(first_epoch),
+            stuck: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             history: History::new(config.history),
         }
@@ -212,13 +221,24 @@ impl Lane {
     }
 
     /// Puts a frame into the lane's queue. A node that runs this system `alone` waits for room; one
-    /// that runs others as well must not hold those up.
+    /// that runs others as well must not hold those up, so it waits for a while, and not at all for
+    /// a lane that is stuck.
     pub(crate) async fn put<T>(&self, queue: &mpsc::Sender<T>, frame: T, alone: bool) {
         if alone {
             // Closed where the lane has ended, and nobody wants the frame.
             let _ = queue.send(frame).await;
-        } else if let Err(TrySendError::Full(_)) = queue.try_send(frame) {
-            self.drop_frame();
+            return;
+        }
+        match queue.try_send(frame) {
+            Ok(()) => self.stuck.store(false, Ordering::Relaxed),
+            Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(_)) if self.stuck.load(Ordering::Relaxed) => self.drop_frame(),
+            Err(TrySendError::Full(frame)) => {
+                if timeout(BACKLOG_WAIT, queue.send(frame)).await.is_err() {
+                    self.stuck.store(true, Ordering::Relaxed);
+                    self.drop_frame();
+                }
+            }
         }
     }
 }
@@ -272,5 +292,37 @@ impl Drop for Ending {
             // Fails only where every task has ended already.
             let _ = self.0.send(true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_backlog_is_waited_for_and_a_stuck_lane_is_not() {
+        let (queue, mut frames) = mpsc::channel::<Inbound>(1);
+        let config = Config::parse("edges = ['e1', 'e2']", "a test").unwrap();
+        let inlet = Inlet::Analysis(queue.clone(), HashMap::new());
+        let lane = Lane::new(calumma_systems::SYSTEMS[0], inlet, 7, &config);
+        let frame = |epoch| {
+            let frame = NodeFrame::Sealed { system: lane.id(), epoch, late_packets: 0 };
+            Inbound { node: 0, connection: 0, version: 1, frame, received_ns: 0 }
+        };
+        lane.put(&queue, frame(7), false).await;
+        // Room comes while the next one waits.
+        let (first, ()) = tokio::join!(frames.recv(), lane.put(&queue, frame(8), false));
+        assert_eq!((first.unwrap().frame.epoch(), lane.dropped()), (7, 0));
+
+        lane.put(&queue, frame(9), false).await;
+        assert_eq!(lane.dropped(), 1, "nobody takes it");
+        let at_once = timeout(Duration::ZERO, lane.put(&queue, frame(10), false)).await;
+        assert!(at_once.is_ok() && lane.dropped() == 2, "nor is it waited for again");
+
+        // Once it works again, backlogs are waited for again.
+        assert_eq!(frames.recv().await.unwrap().frame.epoch(), 8);
+        lane.put(&queue, frame(11), false).await;
+        let (next, ()) = tokio::join!(frames.recv(), lane.put(&queue, frame(12), false));
+        assert_eq!((next.unwrap().frame.epoch(), lane.dropped()), (11, 2));
     }
 }
