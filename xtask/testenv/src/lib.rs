@@ -1,14 +1,18 @@
-//! What tests ask of the machine they run on: programs, captures of real traffic, time. A
-//! dev-dependency only.
+//! What tests ask of the machine they run on: programs, captures of real traffic, time, network
+//! namespaces. A dev-dependency only.
 //!
 //! A test that lacks something calls [`skip`] and returns. Under `CI=true` it fails instead, so
 //! that nothing counts as tested that was not. `cargo xtask test` names a file in
 //! `CALUMMA_SKIPPED`; skipped tests are listed there, and counted as skipped instead of passed.
 
+mod namespace;
+
 use std::env;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+pub use namespace::{Namespace, run};
 
 /// Whether this runs in CI, where everything that tests need must be there.
 pub fn is_ci() -> bool {

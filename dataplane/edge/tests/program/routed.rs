@@ -13,54 +13,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use calumma_testenv::{Namespace, run};
+
 use crate::common::{iperf3_server, wait_until};
 
 /// Everything that stands in a namespace of its own.
 const PLACES: [&str; 6] = ["h1", "e1", "c1", "c2", "e2", "h2"];
-
-/// Runs a command line to its end and gives what it printed.
-fn run(line: &str) -> String {
-    let mut words = line.split_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// A network namespace without IPv6 and without what runs in it once it is dropped.
-struct Namespace(String);
-
-impl Namespace {
-    fn new(name: &str) -> Self {
-        let name = format!("calumma-l3-{}-{name}", std::process::id());
-        run(&format!("ip netns add {name}"));
-        let namespace = Self(name);
-        namespace.script(
-            "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
-             sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-             ip link set lo up",
-        );
-        namespace
-    }
-
-    /// Runs `ip`, `ethtool` and the like in it; each line is a command.
-    fn script(&self, lines: &str) {
-        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            run(&format!("ip netns exec {} {line}", self.0));
-        }
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0, program]);
-        command
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
-    }
-}
 
 struct Network {
     places: BTreeMap<&'static str, Namespace>,
@@ -77,7 +35,7 @@ impl Network {
     fn lay_out() -> Self {
         let folder = std::env::temp_dir().join(format!("calumma-l3-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let place = |name| (name, Namespace::new(name));
+        let place = |name| (name, Namespace::new("l3", name));
         let network = Self { places: PLACES.into_iter().map(place).collect(), folder };
         for name in ["h1", "h2", "c1", "c2"] {
             network.at(name).script(
@@ -93,15 +51,7 @@ impl Network {
             (("c2", "east"), ("e2", "f1")),
             (("e2", "h0"), ("h2", "eth0")),
         ] {
-            let other = network.at(b).0.clone();
-            let add = format!("ip link add {a_end} type veth peer name {b_end} netns {other}");
-            network.at(a).script(&add);
-            for (place, end) in [(a, a_end), (b, b_end)] {
-                network.at(place).script(&format!(
-                    "ethtool -K {end} tx off rx off sg off tso off gso off gro off
-                         ip link set {end} up"
-                ));
-            }
+            network.at(a).wire(a_end, network.at(b), b_end);
         }
         for (host, n) in [("h1", 1), ("h2", 2)] {
             network.at(host).script(&format!(
@@ -187,7 +137,7 @@ impl Network {
     /// iperf3 from h1 to h2 over 16 connections; `meanwhile` is done after a second of it. Gives
     /// what the client says.
     fn transfer(&self, to: &str, seconds: &str, meanwhile: impl FnOnce()) -> serde_json::Value {
-        let mut server = iperf3_server(&self.at("h2").0);
+        let mut server = iperf3_server(self.at("h2").name());
         let mut client: Command = self.at("h1").command("iperf3");
         client.args(["-J", "-P16", "-b5M", "-t", seconds, "-c", to]).stdout(Stdio::piped());
         let client = client.spawn().expect("iperf3 runs");
@@ -201,7 +151,7 @@ impl Network {
     /// Packets that a core router has forwarded so far.
     fn forwarded(&self, core: &str) -> u64 {
         let file = "/sys/class/net/east/statistics/tx_packets";
-        run(&format!("ip netns exec {} cat {file}", self.at(core).0)).trim().parse().unwrap()
+        self.at(core).run(&format!("cat {file}")).trim().parse().unwrap()
     }
 }
 
