@@ -441,8 +441,8 @@ mod tests {
     }
 
     proptest! {
-        /// Frames of any epochs at any times, windows of any length: each window is reported once and
-        /// in order, with exactly the seals that were kept.
+        /// Frames of any epochs at any times, windows of any length: each window is reported once
+        /// and in order, with exactly the seals that were kept.
         #[test]
         fn whatever_comes_windows_are_reported_once_and_in_order(
             window in 1u64..5,

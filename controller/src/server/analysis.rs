@@ -96,7 +96,7 @@ impl Running {
             });
             let first = handle.block_on(async {
                 tokio::select! {
-                    // Frames first, so that an epoch is not given up while its last frame waits here.
+                    // Frames first: an epoch's last one may wait here when its time is over.
                     biased;
                     frame = frames.recv() => frame,
                     () = lane.changed() => None,

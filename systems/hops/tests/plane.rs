@@ -205,8 +205,9 @@ fn carriers() -> [Carrier; 3] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Beside ChameleMon, which goes on all the time, the tables join and leave while packets pass: each
-    /// epoch in which they are on is counted whole, and no other; ChameleMon misses none.
+    /// Beside ChameleMon, which goes on all the time, the tables join and leave while packets
+    /// pass: each epoch in which they are on is counted whole, and no other; ChameleMon misses
+    /// none.
     #[test]
     fn a_system_joins_and_leaves_while_packets_pass(
         asked_ns in prop::collection::vec(0..12 * EPOCH_NS, 1..5),
