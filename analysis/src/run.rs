@@ -55,7 +55,7 @@ impl Deployment<'_> {
     }
 }
 
-/// What a node is told of a system when it is to run it, in the system's own format.
+/// What a node is sent of a system that it is to run, in the system's own format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSetup {
     /// What stays for as long as the node runs the system.
@@ -142,10 +142,10 @@ pub trait Analysis: Debug + Send + 'static {
         1
     }
 
-    /// What a node is told that reads and writes bodies of `version`.
+    /// What a node is sent that reads and writes bodies of `version`.
     fn setup(&self, node: &Node, version: u8) -> NodeSetup;
 
-    /// Reads a side, of a kind that nodes of that role deliver. What is heard here is not to be
+    /// Reads a side, of a kind that nodes of that role deliver. What comes in here is not to be
     /// trusted.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ pub trait Analysis: Debug + Send + 'static {
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Self::Side, String>;
 
     /// Reports an epoch. They come in order, each once, and all of them from the first that
-    /// anything was heard of.
+    /// anything was received of.
     fn analyse(&mut self, epoch: Collected<Self::Side>) -> Self::Report;
 }
 

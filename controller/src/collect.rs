@@ -3,7 +3,7 @@
 //! A pure state machine: frames and the time are passed in, and it says what is to be done next. An
 //! epoch is to be decoded when every side of every expected node is there. It is to be reported
 //! when every node has sealed it as well; or, whatever is missing, when its deadline has passed.
-//! From the first epoch that anything is heard of, every epoch is reported exactly once and in
+//! From the first epoch that anything is received of, every epoch is reported exactly once and in
 //! order, whether anything came of it or not. Which nodes are expected, and what a side holds, is
 //! the system's: each system has a collector of its own, so that what one of them misses is missing
 //! in no other.
@@ -19,7 +19,8 @@ use calumma_wire::{Role, SideKind};
 
 /// Most epochs that may have passed without anything heard of them and still be reported one by
 /// one. More than that is a controller that slept, or whose clock was set. Also how far the first
-/// epoch that is heard of may lie back: nodes hold what a restarting controller has missed.
+/// epoch that anything is received of may lie back: nodes hold what a restarting controller has
+/// missed.
 const MOST_SILENT: u64 = 1200;
 
 /// Kinds of sides.
@@ -125,7 +126,7 @@ pub struct Collector<S> {
     window: u64,
     /// When the first frame was heard.
     opened_ns: u64,
-    /// The next window to be reported; `None` until anything is heard.
+    /// The next window to be reported; `None` until anything is received.
     next: Option<u64>,
     /// The first window that is not reported any more, where the system ends.
     end: Option<u64>,
@@ -245,7 +246,7 @@ impl<S> Collector<S> {
 
     /// When the window that `epoch` falls into is reported even if something is missing, in
     /// nanoseconds since the Unix epoch. Epochs that nodes held while no controller was there count
-    /// from the first frame heard.
+    /// from the first frame received.
     pub fn deadline_of(&self, epoch: u64) -> u64 {
         self.deadline_of_window(epoch / self.window)
     }

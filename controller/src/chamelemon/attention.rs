@@ -43,7 +43,7 @@ impl Plan {
         }
     }
 
-    /// What an edge is told that is to measure from `effective_epoch` on.
+    /// What an edge is sent that is to measure from `effective_epoch` on.
     pub(crate) fn setup(&self, layout: &Layout, effective_epoch: u64) -> SystemSetup {
         frames::setup(layout, self.timeline.at(effective_epoch))
     }

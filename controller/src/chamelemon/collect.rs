@@ -57,7 +57,7 @@ impl Collector {
     }
 
     /// When `epoch` is reported even if something is missing, in nanoseconds since the Unix epoch.
-    /// Epochs that edges held while no controller was there count from the first frame heard.
+    /// Epochs that edges held while no controller was there count from the first frame received.
     pub fn deadline_of(&self, epoch: u64) -> u64 {
         self.of_edges.deadline_of(epoch)
     }

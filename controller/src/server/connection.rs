@@ -114,7 +114,8 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
         Err(Ended::Protocol(problem)) => {
             warn!(node = name, %address, "sent what can't be read, connection closed: {problem}");
             dismissal.problem = Some(problem.clone());
-            // Before the node hears why: it may come back at once, and closing takes its time.
+            // Before the node is sent the reason: it may come back at once, and closing takes its
+            // time.
             drop(dismissal);
             link.refuse(problem).await;
         }

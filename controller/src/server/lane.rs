@@ -94,7 +94,7 @@ pub(crate) struct Inbound {
 pub(crate) enum Inlet {
     /// ChameleMon's, whose frames are decoded before they get there.
     ChameleMon(mpsc::Sender<EdgeFrame>),
-    /// Any other system's, with what its nodes are told by position and version.
+    /// Any other system's, with what its nodes are sent by position and version.
     Analysis(mpsc::Sender<Inbound>, HashMap<(usize, u8), NodeSetup>),
 }
 

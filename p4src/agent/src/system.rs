@@ -74,7 +74,7 @@ pub trait Setup: Send + Sync {
     /// Why it can't hold on this switch.
     fn check(&self, plan: &[u8]) -> Result<(), String>;
 
-    /// What the controller is told that the switch measures by, where the system says so: the plan
+    /// What the controller is sent that the switch measures by, where the system says so: the plan
     /// accepted last, and the epoch from which it holds.
     fn holding(&self, plan: &[u8], from_epoch: u64) -> Option<Vec<u8>>;
 

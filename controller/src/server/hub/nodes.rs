@@ -1,4 +1,4 @@
-//! Which nodes are connected, how far their clocks are off, and what they are told.
+//! Which nodes are connected, how far their clocks are off, and what they are sent.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;

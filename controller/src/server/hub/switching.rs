@@ -9,7 +9,7 @@ use super::{Hub, Lanes, lock};
 use crate::chamelemon::{attention::Plan, is_chamelemon};
 use crate::server::lane::{Inlet, Lane};
 
-/// What a node is told to run, by its role and what it offers.
+/// What a node is to run, by its role and what it offers.
 pub(super) struct Wanted {
     /// Each system with the version of its bodies.
     pub(super) runs: Vec<(Arc<Lane>, u8)>,
@@ -44,7 +44,7 @@ impl Wanted {
 }
 
 impl Hub {
-    /// What the node at `position` is told: all that it measures by from `effective_epoch` on, and
+    /// What the node at `position` is sent: all that it measures by from `effective_epoch` on, and
     /// the change of attention that is still to come.
     pub(super) fn welcome(
         &self,
@@ -82,7 +82,7 @@ impl Hub {
     }
 
     /// Switches systems: `on` joins those that run, `off` ends at `effective_epoch`. Nodes whose
-    /// systems change are told all that they are to run from then on.
+    /// systems change are sent all that they are to run from then on.
     pub(in crate::server) fn switch(
         &self,
         on: Vec<Arc<Lane>>,

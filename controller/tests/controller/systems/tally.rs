@@ -29,7 +29,7 @@ pub(crate) static GATE: Mutex<()> = Mutex::new(());
 struct Parameters {
     /// Whether the analysis waits for [`GATE`].
     gated: bool,
-    /// What nodes are told.
+    /// What nodes are sent.
     word: u16,
 }
 

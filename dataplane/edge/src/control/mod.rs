@@ -104,7 +104,7 @@ impl Control {
         }
     }
 
-    /// Runs until the lcores are `over`, sends what they finished last, and gives what was heard
+    /// Runs until the lcores are `over`, sends what they finished last, and gives what was received
     /// from them, and its own totals by name.
     pub fn run(mut self, over: &AtomicBool) -> (Lines, Vec<(String, u64)>) {
         self.supervisor.ready();

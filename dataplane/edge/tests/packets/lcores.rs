@@ -1,7 +1,7 @@
 //! What several lcores measure, merged, is what one lcore would have measured of the same packets:
 //! the encoders always, the classifier as sums that stop at a counter's most. And where lcores, or
-//! the thread beside them, stand still for long, what was recorded is either told or counted as
-//! given up.
+//! the thread beside them, stand still for long, what was recorded is either sent or counted as
+//! discarded.
 
 use std::collections::BTreeMap;
 
