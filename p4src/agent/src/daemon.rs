@@ -89,8 +89,8 @@ pub fn run_by(
             let epoch = conversation.session().map_or(0, |session| session.first_epoch);
             conversation.decline(system, epoch, &problem);
         }
-        while let Some(part) = measuring.finished() {
-            deliver(&mut conversation, measuring.running(), part);
+        while let Some((system, setup, part)) = measuring.finished() {
+            deliver(&mut conversation, system, &*setup, part);
         }
         reload.follow(&mut measuring, &supervisor);
         conversation.flush();
@@ -163,8 +163,7 @@ fn way(config: &Config) -> anyhow::Result<Way> {
     })
 }
 
-fn deliver(conversation: &mut Conversation, running: Option<(SystemId, &dyn Setup)>, part: Part) {
-    let Some((system, setup)) = running else { return };
+fn deliver(conversation: &mut Conversation, system: SystemId, setup: &dyn Setup, part: Part) {
     match part {
         Part::Side { closed, words, totals } => match (setup.side(&closed, &words), totals) {
             (Ok(side), Some(totals)) => drop(conversation.side_with_totals(side, totals)),

@@ -2,7 +2,8 @@
 //! fills the tables for their next epoch as soon as its configuration is settled.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,6 +61,7 @@ pub(crate) struct Gatherer {
     /// All registers that are cleared before a group's next turn.
     sources: Vec<Source>,
     clock: EpochClock,
+    end: Arc<AtomicU64>,
     plans: Plans,
     channels: Channels,
     /// What the tables of each timestamp bit hold.
@@ -84,6 +86,8 @@ pub(crate) struct Run {
     pub(crate) setup: Arc<dyn Setup>,
     pub(crate) clock: EpochClock,
     pub(crate) first_epoch: u64,
+    /// The first epoch that is not to be reported any more.
+    pub(crate) end: Arc<AtomicU64>,
     pub(crate) plans: Plans,
 }
 
@@ -96,7 +100,7 @@ impl Gatherer {
         channels: Channels,
         figures: Arc<Figures>,
     ) -> Gatherer {
-        let Run { setup, clock, first_epoch, plans } = run;
+        let Run { setup, clock, first_epoch, end, plans } = run;
         let sources = setup.needs().sources;
         let clean = BTreeSet::from([first_epoch, first_epoch + 1]);
         let present = [Vec::new(), Vec::new()];
@@ -106,6 +110,7 @@ impl Gatherer {
             setup,
             sources,
             clock,
+            end,
             plans,
             channels,
             present,
@@ -115,39 +120,40 @@ impl Gatherer {
         }
     }
 
-    /// Runs until `stop` is set or an error ends it; gives the collector back.
+    /// Runs until `stop` is set, the pilot has nothing more for it, or an error ends it; gives the
+    /// collector back.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> (Collector, Result<(), ClientError>) {
-        let mut result = Ok(());
-        while result.is_ok() && !stop.load(Ordering::Relaxed) {
+        let mut result = Ok(ControlFlow::Continue(()));
+        while matches!(result, Ok(ControlFlow::Continue(()))) && !stop.load(Ordering::Relaxed) {
             result = self.step();
         }
-        (self.collector, result)
+        (self.collector, result.map(drop))
     }
 
-    fn step(&mut self) -> Result<(), ClientError> {
+    fn step(&mut self) -> Result<ControlFlow<()>, ClientError> {
         let now_ns = unix_ns();
         let mut most = NAP;
         if let Some(&epoch) = self.clean.first() {
             let due_ns = self.clock.arm_time(epoch) - prepare_ns(&self.clock);
             if due_ns <= now_ns {
                 self.clean.remove(&epoch);
-                return self.prepare(epoch);
+                if epoch <= self.end.load(Ordering::Relaxed) {
+                    self.prepare(epoch)?;
+                }
+                return Ok(ControlFlow::Continue(()));
             }
             most = most.min(Duration::from_nanos(due_ns - now_ns));
         }
         match self.channels.tasks.recv_timeout(most) {
-            Ok(Task::Collect(closed)) => self.side(closed),
+            Ok(Task::Collect(closed)) => self.side(closed)?,
             Ok(Task::Finish { epoch, closed }) => {
                 closed.map_or(Ok(()), |closed| self.side(closed))?;
-                self.clear(epoch)
+                self.clear(epoch)?;
             }
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            // The pilot has ended; so will this thread be told to.
-            Err(RecvTimeoutError::Disconnected) => {
-                std::thread::sleep(NAP);
-                Ok(())
-            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(ControlFlow::Break(())),
         }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// When a group must be out of the switch: as its next epoch is armed.

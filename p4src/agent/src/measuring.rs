@@ -3,28 +3,29 @@
 //! there.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use calumma_bfrt::{ClientError, Options};
-use calumma_epoch::Timeline;
-use calumma_switch_host::{Measurer, Session, SystemOffer, unix_ns};
-use calumma_wire::{Role, SystemId, SystemSetup};
+use calumma_switch_host::{Session, unix_ns};
+use calumma_wire::{Role, SystemId};
 use tokio::runtime::Runtime;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use crate::collector::{Collector, Way};
 use crate::config::Config;
 use crate::driver::Driver;
 use crate::figures::Figures;
-use crate::gatherer::{Channels, Gatherer, Part, Run, lock, prepare_ns};
+use crate::gatherer::{Channels, Gatherer, Part, Run, prepare_ns};
 use crate::pilot::Pilot;
 use crate::system::{Plan, Setup, System};
 use crate::tables::TableEntry;
 use crate::{collector, fits, forwarding};
+
+mod session;
 
 /// Time to get a switch ready for a session: a thousand entries, and registers cleared.
 const SETUP_NS: u64 = 1_000_000_000;
@@ -44,6 +45,8 @@ pub(crate) struct Measuring {
     /// Here while no thread has it.
     way: Option<Way>,
     running: Option<Running>,
+    /// What is to run once the system that has left the session is done.
+    next: Option<Running>,
     /// The systems of the session that are not run, and why.
     declined: Vec<(SystemId, String)>,
     /// What the controller has not been told yet.
@@ -56,8 +59,13 @@ pub(crate) struct Measuring {
     problem: Option<String>,
     to_controller: Sender<Part>,
     parts: Receiver<Part>,
+    /// What the system that ran before has finished.
+    rest: VecDeque<Finished>,
     figures: Arc<Figures>,
 }
+
+/// What a system has finished, with its number and its words' meaning.
+pub(crate) type Finished = (SystemId, Arc<dyn Setup>, Part);
 
 /// The system that a session has the switch run.
 struct Running {
@@ -67,6 +75,8 @@ struct Running {
     session: Session,
     /// The plan accepted last, and the epoch from which it holds.
     holding: (Plan, u64),
+    /// Whether it has left the session: it finishes its last epochs then, and no more.
+    left: bool,
 }
 
 /// The pilot and the gatherer of a session.
@@ -108,6 +118,7 @@ impl Measuring {
             driver: Some(driver),
             way: Some(way),
             running: None,
+            next: None,
             declined: Vec::new(),
             news: VecDeque::new(),
             threads: None,
@@ -116,6 +127,7 @@ impl Measuring {
             problem: None,
             to_controller,
             parts,
+            rest: VecDeque::new(),
             figures,
         })
     }
@@ -129,14 +141,15 @@ impl Measuring {
         self.driver.as_ref()
     }
 
-    /// The system that is run and what it measures by; none before the first session.
-    pub(crate) fn running(&self) -> Option<(SystemId, &dyn Setup)> {
-        self.running.as_ref().map(|running| (running.id, &*running.run.setup))
+    /// The next thing that is to be sent to the controller.
+    pub(crate) fn finished(&mut self) -> Option<Finished> {
+        self.rest.pop_front().or_else(|| self.received())
     }
 
-    /// The next thing that is to be sent to the controller.
-    pub(crate) fn finished(&self) -> Option<Part> {
-        self.parts.try_recv().ok()
+    /// What the system that runs has finished.
+    fn received(&self) -> Option<Finished> {
+        let Running { id, run, .. } = self.running.as_ref()?;
+        Some((*id, run.setup.clone(), self.parts.try_recv().ok()?))
     }
 
     /// Whether the switch is being got ready by a thread.
@@ -169,8 +182,10 @@ impl Measuring {
 
     fn look_after(&mut self) {
         if let Some(Threads { stop, pilot, gatherer }) = &self.threads {
-            // Without one the other is of no use. It may still wait for the driver.
-            if pilot.is_finished() || gatherer.is_finished() {
+            // Without one the other is of no use. It may still wait for the driver. Once a system
+            // has left, there is nothing more to gather, and the timestamp bit flips on.
+            let left = self.running.as_ref().is_some_and(|running| running.left);
+            if pilot.is_finished() || (gatherer.is_finished() && !left) {
                 stop.store(true, Ordering::Relaxed);
             }
             if pilot.is_finished() && gatherer.is_finished() {
@@ -179,6 +194,7 @@ impl Measuring {
                 self.retry_at = Instant::now() + RETRY;
             }
         }
+        self.take_turns();
         if let Some(preparing) = &self.preparing {
             match preparing.try_recv() {
                 Ok(prepared) => self.begin_measuring(prepared),
@@ -196,6 +212,21 @@ impl Measuring {
         if self.threads.is_none() && !idle && Instant::now() >= self.retry_at {
             self.prepare();
         }
+    }
+
+    /// Lets the next system run where the one before has left and its last epochs are finished.
+    fn take_turns(&mut self) {
+        let left = self.running.as_ref().is_some_and(|running| running.left);
+        let over = self.threads.as_ref().is_none_or(|threads| threads.gatherer.is_finished());
+        if !(left && over) || self.next.is_none() {
+            return;
+        }
+        self.end();
+        while let Some(finished) = self.received() {
+            self.rest.push_back(finished);
+        }
+        self.running = self.next.take();
+        self.retry_at = Instant::now();
     }
 
     /// Has a thread get the switch ready for what it is to run, if anything.
@@ -263,7 +294,8 @@ impl Measuring {
             role: self.role(),
             clock: run.clock,
             first_epoch: run.first_epoch,
-            tasks: give_task,
+            end: run.end.clone(),
+            tasks: Some(give_task),
             ready,
             parts: self.to_controller.clone(),
             figures: self.figures.clone(),
@@ -293,12 +325,6 @@ impl Measuring {
     }
 }
 
-impl Drop for Measuring {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 impl Measuring {
     fn role(&self) -> Role {
         self.config.role.into()
@@ -309,66 +335,11 @@ impl Measuring {
         let role = self.role();
         self.systems.iter().copied().filter(move |system| system.roles().contains(&role))
     }
+}
 
-    /// Has a system run as the session says: on, where it runs so already, or from the session's
-    /// first epoch on.
-    fn measure(
-        &mut self,
-        system: &'static dyn System,
-        setup: &SystemSetup,
-        session: &Session,
-    ) -> Result<(), String> {
-        let id = system.id();
-        if let Some(running) = self.running.as_mut()
-            && running.id == id
-            && goes_on(id, &running.session, session)
-        {
-            if *running.holding.0 != *setup.plan {
-                running.run.setup.check(&setup.plan)?;
-                running.reconfigure(session.first_epoch, &setup.plan);
-            }
-            return Ok(());
-        }
-        let plan = Plan::from(&*setup.plan);
-        let setup = system.setup(self.role(), session, setup)?;
-        if let Some(driver) = &self.driver {
-            fits::check(driver.info(), &setup.needs()).map_err(|problem| problem.to_string())?;
-        }
+impl Drop for Measuring {
+    fn drop(&mut self) {
         self.end();
-        // Of no use to whoever planned this session.
-        while self.parts.try_recv().is_ok() {}
-        let Session { clock, first_epoch, .. } = *session;
-        let plans = Arc::new(Mutex::new(Timeline::new(plan.clone())));
-        self.running = Some(Running {
-            id,
-            run: Run { setup, clock, first_epoch, plans },
-            session: session.clone(),
-            holding: (plan, first_epoch),
-        });
-        self.retry_at = Instant::now();
-        Ok(())
-    }
-
-    /// Which of the systems of a session to run: the only one, or the one whose program is loaded.
-    /// A switch has one program at a time.
-    fn choose<'a>(
-        &self,
-        session: &'a Session,
-    ) -> Result<Option<(&'static dyn System, &'a SystemSetup)>, String> {
-        let asked = |system: &'static dyn System| Some((system, session.setup_of(system.id())?));
-        let asked: Vec<_> = self.offered().filter_map(asked).collect();
-        if let [] | [_] = asked[..] {
-            return Ok(asked.first().copied());
-        }
-        let is_loaded = |(system, _): &(&dyn System, _)| self.loaded == Some(system.id());
-        let chosen = asked.iter().copied().find(is_loaded).map(Some);
-        chosen.ok_or_else(|| {
-            let programs: Vec<_> = asked.iter().map(|(system, _)| system.program()).collect();
-            format!(
-                "a Tofino runs one P4 program at a time, and none of {} is loaded on this one",
-                programs.join(", ")
-            )
-        })
     }
 }
 
@@ -376,93 +347,6 @@ impl Measuring {
 fn loaded(systems: &[&dyn System], driver: &Driver) -> Option<SystemId> {
     let loaded = systems.iter().find(|system| driver.info().table(system.landmark()).is_ok());
     loaded.map(|system| system.id())
-}
-
-/// Whether what runs by one session for a system can go on in another.
-fn goes_on(id: SystemId, one: &Session, other: &Session) -> bool {
-    let fixed =
-        |session: &Session| session.setup_of(id).map(|setup| (setup.version, setup.setup.clone()));
-    let named = one.node_id.is_some() && other.node_id.is_some();
-    (!named || one.node_id == other.node_id)
-        && one.hash_key == other.hash_key
-        && one.clock == other.clock
-        && fixed(one) == fixed(other)
-}
-
-impl Measurer for Measuring {
-    fn systems(&self) -> Vec<SystemOffer> {
-        self.offered().map(System::offer).collect()
-    }
-
-    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
-        let holding = self.running.iter().filter_map(|running| {
-            let (plan, from_epoch) = &running.holding;
-            Some((running.id, running.run.setup.holding(plan, *from_epoch)?))
-        });
-        holding.collect()
-    }
-
-    fn begin(&mut self, session: &Session) -> Result<(), String> {
-        let Some((system, setup)) = self.choose(session)? else {
-            self.end();
-            self.running = None;
-            self.declined.clear();
-            self.news.clear();
-            return Ok(());
-        };
-        self.measure(system, setup, session)?;
-        let others = self.offered().filter(|other| other.id() != system.id());
-        let others = others.filter(|other| session.setup_of(other.id()).is_some());
-        let reason = |other: &dyn System| {
-            format!(
-                "{} is not run here: a Tofino runs one P4 program at a time, and {} is loaded, which is \
-                 for {}; load {} instead",
-                other.name(),
-                system.program(),
-                system.name(),
-                other.program()
-            )
-        };
-        self.declined = others.map(|other| (other.id(), reason(other))).collect();
-        self.news = self.declined.clone().into();
-        Ok(())
-    }
-
-    fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {
-        if let Some((_, reason)) = self.declined.iter().find(|(id, _)| *id == system) {
-            return Err(reason.clone());
-        }
-        let running = self.running.as_ref().filter(|running| running.id == system);
-        running.ok_or("it is not measuring")?.run.setup.check(plan)
-    }
-
-    fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
-        let Some(running) = self.running.as_mut().filter(|running| running.id == system) else {
-            return;
-        };
-        running.reconfigure(epoch, plan);
-    }
-
-    fn lead_ns(&self) -> u64 {
-        // A thread may be late.
-        let clock = self.running.as_ref().map(|running| running.run.clock);
-        clock.map_or(0, |clock| prepare_ns(&clock)) + 2_000_000
-    }
-
-    fn setup_ns(&self) -> u64 {
-        SETUP_NS
-    }
-}
-
-impl Running {
-    fn reconfigure(&mut self, epoch: u64, plan: &[u8]) {
-        let plan = Plan::from(plan);
-        if let Err(problem) = lock(&self.run.plans).change(epoch, plan.clone()) {
-            // Its sketches will say under what they were measured.
-            warn!("plan of epoch {epoch}: {problem}");
-        }
-        self.holding = (plan, epoch);
-    }
 }
 
 /// Connects to the driver, where that is not done, and gets the switch ready for a session.

@@ -3,7 +3,7 @@
 //! longer, is for the [gatherer](crate::gatherer).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -56,7 +56,11 @@ pub(crate) struct Pilot {
     pub(crate) role: Role,
     pub(crate) clock: EpochClock,
     pub(crate) first_epoch: u64,
-    pub(crate) tasks: Sender<Task>,
+    /// The first epoch that is not to be reported any more. Its group is opened all the same: its
+    /// packets would else be counted as late ones of the epoch before. The timestamp bit flips on.
+    pub(crate) end: Arc<AtomicU64>,
+    /// None once all that was to be measured is.
+    pub(crate) tasks: Option<Sender<Task>>,
     pub(crate) ready: Receiver<Ready>,
     pub(crate) parts: Sender<Part>,
     pub(crate) figures: Arc<Figures>,
@@ -64,14 +68,19 @@ pub(crate) struct Pilot {
 
 impl Pilot {
     /// Runs until `stop` is set.
-    pub(crate) fn run(self, stop: &AtomicBool) -> Result<(), ClientError> {
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), ClientError> {
         let mut schedule = Schedule::starting_with(self.clock, self.first_epoch);
         let mut groups = [Group::default(), Group::default()];
         let mut counted = self.count()?;
         while !stop.load(Ordering::Relaxed) {
             let now_ns = unix_ns();
             match schedule.due(now_ns) {
-                Some(Due { event: Event::Arm(epoch), .. }) => self.arm(epoch, &mut groups)?,
+                Some(Due { event: Event::Arm(epoch), .. }) => {
+                    self.arm(epoch, &mut groups)?;
+                    if epoch > self.end() && groups.iter().all(|group| group.closed.is_none()) {
+                        self.tasks = None;
+                    }
+                }
                 Some(Due { event: Event::Flip(epoch), at_ns }) => {
                     self.flip(epoch, at_ns, &groups)?;
                 }
@@ -94,12 +103,13 @@ impl Pilot {
         let mut ready = None;
         while let Ok(one) = self.ready.try_recv() {
             // Those that come too late are of no use.
-            ready = Some(one).filter(|ready| ready.epoch == epoch);
+            ready = Some(one).filter(|ready| ready.epoch == epoch && epoch <= self.end());
         }
         match &ready {
             Some(ready) => {
                 self.driver.change(&[], &ready.gate)?;
             }
+            None if epoch >= self.end() => {}
             None => {
                 self.figures.unmeasured.add(1);
                 warn!(epoch, "not measured: the switch was still busy with an earlier epoch");
@@ -120,12 +130,12 @@ impl Pilot {
         self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &[("value", value)])?;
         let late_ns = unix_ns() - at_ns;
         let before = epoch - 1;
-        if let Some(side) = side_at_flip(self.role)
+        if let Some(side) = side_at_flip(self.role).filter(|_| before < self.end())
             && let Some(ready) = &groups[timestamp_bit(before)].measured
         {
             let stall_ns = if late_ns > self.clock.guards().flight_ns { late_ns } else { 0 };
             let plan = ready.plan.clone();
-            let _ = self.tasks.send(Task::Collect(Closed {
+            self.task(Task::Collect(Closed {
                 epoch: before,
                 side,
                 plan,
@@ -145,6 +155,13 @@ impl Pilot {
         groups: &mut [Group; 2],
         before: [u64; CELLS as usize],
     ) -> Result<[u64; CELLS as usize], ClientError> {
+        if epoch >= self.end() {
+            let group = std::mem::take(&mut groups[timestamp_bit(epoch)]);
+            if let Some(ready) = &group.measured {
+                self.driver.change(&ready.gate, &[])?;
+            }
+            return Ok(before);
+        }
         // Read while the group is still open: a packet that leaves between this and the closing is
         // recorded, and one between the closing and any later reading would be in no count at all.
         let counted = self.count()?;
@@ -167,8 +184,16 @@ impl Pilot {
             unrecorded: counted[0].saturating_sub(before[0]),
             foreign_packets,
         });
-        let _ = self.tasks.send(Task::Finish { epoch, closed });
+        self.task(Task::Finish { epoch, closed });
         Ok(counted)
+    }
+
+    fn task(&self, task: Task) {
+        let _ = self.tasks.as_ref().map(|tasks| tasks.send(task));
+    }
+
+    fn end(&self) -> u64 {
+        self.end.load(Ordering::Relaxed)
     }
 
     /// The cells of the egress' packet counter.

@@ -161,6 +161,11 @@ impl Controller {
         self.epochs.get(&epoch).is_some_and(|epoch| epoch.late_packets.is_some())
     }
 
+    /// The epochs that are sealed, in order.
+    fn sealed(&self) -> Vec<u64> {
+        self.epochs.keys().copied().filter(|epoch| self.is_sealed(*epoch)).collect()
+    }
+
     /// Listens until an epoch is measured.
     fn listen_until_measured(&mut self) {
         self.listen_until("an epoch is measured", |it| !it.epochs.is_empty());
@@ -329,6 +334,73 @@ fn a_transit_switch_counts_what_passes_by_the_timestamp_bits_that_packets_carry(
         let totals = &reported.sides[0].counters;
         assert!(totals.iter().any(|(name, _)| name == "received.fabric"), "{totals:?}");
     }
+}
+
+/// Systems that join and leave end nothing of those that stay, and one that leaves is reported up
+/// to an epoch and no further.
+#[test]
+fn another_list_of_systems_loses_no_epoch_of_those_that_stay() {
+    let mut model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let way = packets(model.cpu.take().unwrap());
+    let _daemon = Daemon::start_with(&BOTH, config, way);
+    controller.accept();
+    controller.welcome(vec![chamelemon(), hops()]);
+    controller.listen_until("two epochs are sealed", |it| it.sealed().len() >= 2);
+    let held = controller.sealed();
+    // Nothing was reported yet, so the next controller is owed all of it.
+    controller.welcome(vec![hops()]);
+    controller.listen_until("the next epoch is sealed", |it| it.sealed().len() > held.len());
+    let held = controller.sealed();
+    (controller.link, controller.epochs) = (None, BTreeMap::new());
+    controller.accept();
+    controller.welcome(vec![hops()]);
+    controller.listen_until("held epochs come again", |it| it.sealed().len() >= held.len());
+    assert!(held.iter().all(|epoch| controller.epochs[epoch].sides.len() == 2), "{held:?}");
+    assert_eq!(controller.sealed()[..held.len()], held, "from the oldest on");
+
+    // It leaves amid traffic.
+    controller.epochs.clear();
+    let clock = controller.clock;
+    let first = clock.epoch_at(unix_ns()) + 1;
+    wait_for_epoch(&clock, first);
+    let (mut numbers, mut passed, mut end) = (Numbers(1), Vec::new(), None);
+    while clock.epoch_at(unix_ns()) < first + 5 {
+        pass(&mut model, &mut numbers, 20, &mut passed);
+        if end.is_none() && clock.epoch_at(unix_ns()) > first {
+            controller.welcome(Vec::new());
+            // Its tables may be filled already for the epoch after this one.
+            end = Some(clock.epoch_at(unix_ns()) + 1..=clock.epoch_at(unix_ns()) + 2);
+        }
+        controller.listen();
+    }
+    let end = end.unwrap();
+    let flips = by_epoch(&passed, first);
+    assert!(flips.len() >= 5, "the timestamp bit flips on: {} epochs", flips.len());
+    let last = *controller.sealed().last().unwrap();
+    assert!(end.contains(&(last + 1)), "epochs up to {last} instead of {end:?}");
+    assert_eq!(*controller.epochs.last_key_value().unwrap().0, last, "nothing of later epochs");
+    for epoch in first..=last {
+        let flows: Vec<FlowKey> = flips[&epoch].iter().map(|packet| packet.key).collect();
+        let sides = [SideKind::Ingress, SideKind::Egress];
+        assert_counted(epoch, &controller.epochs[&epoch], &sides, &flows);
+    }
+
+    // Off and on again while its last epoch is still being finished; then on for good.
+    controller.epochs.clear();
+    controller.welcome(vec![hops()]);
+    controller.listen_until_measured();
+    let (off, before) = (clock.epoch_at(unix_ns()), controller.epochs.len());
+    controller.welcome(Vec::new());
+    controller.welcome(vec![hops()]);
+    controller.listen_until("it runs again", |it| {
+        it.epochs.keys().any(|epoch| *epoch > off + 2) && it.sealed().len() > before + 1
+    });
+    assert!(controller.is_sealed(off - 1), "what was measured before it left");
+    assert!(controller.epochs.values().all(|epoch| epoch.sides.len() <= 2), "each side once");
+    assert!(controller.declined.iter().all(|(id, _)| *id == frames::ID), "as before");
 }
 
 #[test]
