@@ -112,6 +112,16 @@ impl Figure {
         let (min, max) = (readings[0], readings[readings.len() - 1]);
         Self { name, unit, median: readings[readings.len() / 2], min, max }
     }
+
+    /// The figure of what can't be measured on this machine: null in JSON.
+    pub fn missing(name: String, unit: &'static str) -> Self {
+        Self { name, unit, median: f64::NAN, min: f64::NAN, max: f64::NAN }
+    }
+
+    /// Whether there is no value.
+    pub fn is_missing(&self) -> bool {
+        self.median.is_nan()
+    }
 }
 
 /// Runs every case once to warm up and then `rounds` times, all of them taking turns.
@@ -140,8 +150,13 @@ pub fn in_turns(mut cases: Vec<Case<'_>>, rounds: usize) -> Vec<Figure> {
 pub fn write_table(figures: &[Figure], out: &mut impl Write) -> std::io::Result<()> {
     let width = figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
     writeln!(out, "{:width$}  {:>10}  {:>10}  {:>10}  unit", "", "median", "min", "max")?;
-    for Figure { name, unit, median, min, max } in figures {
-        writeln!(out, "{name:width$}  {median:>10.2}  {min:>10.2}  {max:>10.2}  {unit}")?;
+    for figure in figures {
+        let Figure { name, unit, median, min, max } = figure;
+        if figure.is_missing() {
+            writeln!(out, "{name:width$}  {0:>10}  {0:>10}  {0:>10}  {unit}", "null")?;
+        } else {
+            writeln!(out, "{name:width$}  {median:>10.2}  {min:>10.2}  {max:>10.2}  {unit}")?;
+        }
     }
     Ok(())
 }
@@ -179,5 +194,16 @@ mod tests {
         let mut table = Vec::new();
         write_table(&figures, &mut table).unwrap();
         assert!(String::from_utf8(table).unwrap().contains("a.b"));
+    }
+
+    #[test]
+    fn what_could_not_be_measured_is_null() {
+        let figure = Figure::missing("a.b".to_owned(), "ns");
+        let json = serde_json::to_value(&figure).unwrap();
+        assert!(json["median"].is_null() && json["min"].is_null() && json["max"].is_null());
+        let mut table = Vec::new();
+        write_table(&[figure], &mut table).unwrap();
+        let table = String::from_utf8(table).unwrap();
+        assert!(table.contains("null") && !table.contains("NaN"), "{table}");
     }
 }

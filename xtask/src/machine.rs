@@ -30,6 +30,9 @@ const PACKAGES: [&str; 12] = [
 const TEST_PACKAGES: [&str; 6] =
     ["chromium", "chromium-driver", "prometheus", "nfdump", "iputils-ping", "systemd"];
 
+/// What an edge switch is measured beside.
+const PEER_PACKAGES: [&str; 1] = ["openvswitch-switch-dpdk"];
+
 /// Hugepages of 2 MiB the demo's two edges like to have.
 const HUGEPAGES: u64 = 512;
 
@@ -55,6 +58,16 @@ pub(crate) fn prepare_tests() {
         if let Err(problem) = install(&[package]) {
             println!("some tests are passed over without {package}: {problem:#}");
         }
+    }
+}
+
+/// Installs what an edge switch is measured beside; without it, the bench has no figures of it.
+pub(crate) fn prepare_peers() {
+    if !found("dpkg-query") || !found("apt-get") {
+        return;
+    }
+    if let Err(problem) = install(&PEER_PACKAGES) {
+        println!("{problem:#}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a switch carries on one core, as a table, a drawing and JSON.
 
+use std::collections::BTreeSet;
 use std::io::stdout;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use calumma_testbed::fabric;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What calumma-edge carries on one core, beside DPDK's own forwarder
+/// What calumma-edge carries on one core, beside DPDK's own forwarder and Open vSwitch
 ///
 /// A generator floods a switch over net_memif, each on a CPU of its own; the switch sends on into
 /// net_null. All switches take turns. Then what each step of an edge's work costs on its own. Needs
 /// root, two CPUs, dpdk-testpmd, and the programs calumma-edge, calumma-controller and
-/// calumma-testbed beside this one.
+/// calumma-testbed beside this one. Without Open vSwitch on DPDK its figures are null.
 #[derive(Parser)]
 struct Cli {
     /// Write the figures to this file, too, as a JSON list
@@ -53,6 +54,11 @@ fn main() -> Result<()> {
     let wanted =
         |name: &str| cli.only.is_empty() || cli.only.iter().any(|text| name.contains(text));
     trials.retain(|trial| wanted(&trial.name()));
+    let missing: BTreeSet<String> =
+        trials.iter().filter_map(|trial| trial.switch.missing()).collect();
+    for what in missing {
+        eprintln!("not everything can be measured: {what}");
+    }
     let rounds = usize::from(cli.rounds);
 
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}")?;

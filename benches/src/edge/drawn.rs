@@ -53,7 +53,8 @@ fn chart(
         .filter(|trial| which(trial))
         .filter_map(|trial| {
             let name = format!("{}.mpps", trial.name());
-            let figure = figures.iter().find(|figure| figure.name == name)?;
+            let of_trial = |figure: &&Figure| figure.name == name && !figure.is_missing();
+            let figure = figures.iter().find(of_trial)?;
             Some((trial, figure))
         })
         .collect();
@@ -95,11 +96,13 @@ mod tests {
             figure("testpmd.macswap.64B.mpps", 19.0),
             figure("edge.all.imix.mpps", 6.0),
             figure("edge.all.64B.1Mflows.uniform.mpps", 9.0),
+            Figure::missing("ovs.port.64B.mpps".to_owned(), "Mpps"),
         ];
         let out = std::env::temp_dir().join(format!("calumma-drawn-{}", std::process::id()));
         draw(&figures, &out).unwrap();
         let lengths = std::fs::read_to_string(out.join("edge-lengths.svg")).unwrap();
         assert!(lengths.contains("edge.all") && lengths.contains("testpmd.macswap"));
+        assert!(!lengths.contains("ovs.port"));
         let flows = std::fs::read_to_string(out.join("edge-flows.csv")).unwrap();
         assert!(flows.contains("16") && flows.contains('9') && !flows.contains(",6"), "{flows}");
         std::fs::remove_dir_all(out).unwrap();

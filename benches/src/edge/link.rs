@@ -12,6 +12,7 @@ use calumma_testbed::fabric::{Process, Run, wait_until};
 use serde_json::Value;
 
 use super::Trial;
+use super::ovs::{self, Ovs};
 use crate::measure::Figure;
 
 /// The CPU that the switch polls on, and nothing else runs on.
@@ -27,6 +28,8 @@ pub enum Switch {
     Testpmd(&'static str),
     /// Forwarding that counts every packet's flow in the sketch of DPDK's membership library.
     Member,
+    /// Open vSwitch on DPDK.
+    Ovs(Ovs),
     /// `calumma-edge` that no controller tells to measure: it parses and forwards.
     EdgeOff,
     /// `calumma-edge` that measures.
@@ -49,12 +52,18 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 15] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
         Self::Testpmd("5tswap"),
         Self::Member,
+        Self::Ovs(Ovs::ALL[0]),
+        Self::Ovs(Ovs::ALL[1]),
+        Self::Ovs(Ovs::ALL[2]),
+        Self::Ovs(Ovs::ALL[3]),
+        Self::Ovs(Ovs::ALL[4]),
+        Self::Ovs(Ovs::ALL[5]),
         Self::EdgeOff,
         Self::Edge(Measuring::Classifier),
         Self::EDGE_ALL,
@@ -66,10 +75,19 @@ impl Switch {
         match self {
             Self::Testpmd(mode) => format!("testpmd.{mode}"),
             Self::Member => "rte_member".to_owned(),
+            Self::Ovs(which) => which.name(),
             Self::EdgeOff => "edge.off".to_owned(),
             Self::Edge(Measuring::Classifier) => "edge.classifier".to_owned(),
             Self::EDGE_ALL => "edge.all".to_owned(),
             Self::EdgeRouted => "edge.routed".to_owned(),
+        }
+    }
+
+    /// Why it can't run on this machine; nothing where it can.
+    pub fn missing(self) -> Option<String> {
+        match self {
+            Self::Ovs(_) => Ovs::missing(),
+            _ => None,
         }
     }
 }
@@ -177,9 +195,9 @@ impl Link {
         let controller = match trial.switch {
             Switch::Edge(measuring) => Some(self.controller(measuring)?),
             Switch::EdgeRouted => Some(self.controller(Measuring::All)?),
-            Switch::Testpmd(_) | Switch::Member | Switch::EdgeOff => None,
+            Switch::Testpmd(_) | Switch::Member | Switch::Ovs(_) | Switch::EdgeOff => None,
         };
-        let mut switch = self.switch(trial.switch, &socket)?;
+        let (ovs, mut switch) = self.start(trial.switch, &socket)?;
         wait_until("the switch to listen", START_LIMIT, || {
             switch.check_running()?;
             Ok(socket.exists())
@@ -194,14 +212,19 @@ impl Link {
         }
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
         // Whoever polls a memif port must leave before the other side does.
-        let status = switch.stop(STOP_LIMIT)?;
-        ensure!(status.success(), "{} ended with {status}", trial.switch.name());
+        match ovs {
+            Some(ovs) => ovs.stop(switch)?,
+            None => {
+                let status = switch.stop(STOP_LIMIT)?;
+                ensure!(status.success(), "{} ended with {status}", trial.switch.name());
+            }
+        }
         generator.stop(STOP_LIMIT)?;
         if let Some(controller) = controller {
             controller.stop(STOP_LIMIT)?;
         }
         let totals = match trial.switch {
-            Switch::Testpmd(_) | Switch::Member => BTreeMap::new(),
+            Switch::Testpmd(_) | Switch::Member | Switch::Ovs(_) => BTreeMap::new(),
             Switch::EdgeOff | Switch::Edge(_) | Switch::EdgeRouted => self.totals(trial.switch)?,
         };
         Ok(Carried { mpps, totals })
@@ -266,23 +289,46 @@ impl Link {
 
     /// DPDK's arguments for a program of its own on a CPU.
     fn eal(&self, name: &str, lcores: &str, devices: &[String]) -> Vec<String> {
-        let prefix = format!("{}-{name}", self.run.prefix());
-        let fixed = ["--no-huge", "-m", MEMORY, "--no-pci", "--no-telemetry", "--file-prefix"];
-        let mut arguments: Vec<String> = fixed.into_iter().map(str::to_owned).collect();
-        arguments.extend([prefix, "--lcores".to_owned(), lcores.to_owned()]);
+        let mut arguments = self.memory(name);
+        arguments.extend(["--lcores".to_owned(), lcores.to_owned()]);
         arguments.extend_from_slice(devices);
         arguments
     }
 
-    fn switch(&self, switch: Switch, socket: &Path) -> Result<Process> {
-        let devices = [
+    /// Those of them that say where its memory is.
+    fn memory(&self, name: &str) -> Vec<String> {
+        let prefix = format!("{}-{name}", self.run.prefix());
+        let fixed = ["--no-huge", "-m", MEMORY, "--no-pci", "--no-telemetry", "--file-prefix"];
+        fixed.into_iter().map(str::to_owned).chain([prefix]).collect()
+    }
+
+    /// The devices of a switch: where packets come from, and where they go.
+    fn devices(socket: &Path) -> [String; 2] {
+        let socket = socket.display();
+        [
             format!(
-                "--vdev=net_memif0,role=server,id=0,socket-abstract=no,mac={SWITCH_MAC},socket={}",
-                socket.display()
+                "net_memif0,role=server,id=0,socket-abstract=no,mac={SWITCH_MAC},socket={socket}"
             ),
-            "--vdev=net_null0,no-rx=1".to_owned(),
-        ];
+            "net_null0,no-rx=1".to_owned(),
+        ]
+    }
+
+    /// Starts a switch: the process that polls, and what Open vSwitch needs beside it.
+    fn start(&self, switch: Switch, socket: &Path) -> Result<(Option<ovs::Running>, Process)> {
+        let starting = || format!("starting {}", switch.name());
+        let devices = Self::devices(socket).map(|device| format!("--vdev={device}"));
         let command = match switch {
+            Switch::Ovs(which) => {
+                let place = ovs::Place {
+                    directory: self.run.directory(),
+                    eal: self.memory("switch").join(" "),
+                    polling_cpu: SWITCH_CPU,
+                    other_cpu: GENERATOR_CPU,
+                    ports: Self::devices(socket),
+                };
+                let (ovs, daemon) = ovs::Running::start(which, &place).with_context(starting)?;
+                return Ok((Some(ovs), daemon));
+            }
             Switch::Testpmd(mode) => {
                 let mut command = Command::new("dpdk-testpmd");
                 // The main lcore sleeps on the generator's CPU.
@@ -319,8 +365,8 @@ impl Link {
                 command
             }
         };
-        Process::start("switch", command, self.run.directory())
-            .with_context(|| format!("starting {}", switch.name()))
+        let process = Process::start("switch", command, self.run.directory());
+        Ok((None, process.with_context(starting)?))
     }
 
     /// Starts the generator, and gives it and what it says when it has sent all.

@@ -12,10 +12,12 @@
 
 mod drawn;
 mod link;
+mod ovs;
 mod stages;
 
 pub use drawn::draw;
 pub use link::{Link, SWITCH_CPU, Switch};
+pub use ovs::Ovs;
 pub use stages::stages;
 
 use std::time::Duration;
@@ -77,6 +79,11 @@ pub fn trials(quick: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
     for &size in sizes {
         for switch in Switch::ALL {
+            let exports = matches!(switch, Switch::Ovs(Ovs { export: Some(_), .. }));
+            // An export costs by the packet, whatever its length.
+            if exports && !["64", "1518"].contains(&size) {
+                continue;
+            }
             let search = size == "64" && switch == Switch::EDGE_ALL;
             trials.push(Trial { search, ..Trial::new(switch, size, FLOWS, ZIPF) });
         }
@@ -88,7 +95,12 @@ pub fn trials(quick: bool) -> Vec<Trial> {
                 if popularity == ZIPF && [1, FLOWS].contains(&flows) {
                     continue;
                 }
-                for switch in [Switch::EdgeOff, Switch::EDGE_ALL, Switch::Testpmd("macswap")] {
+                for switch in [
+                    Switch::EdgeOff,
+                    Switch::EDGE_ALL,
+                    Switch::Testpmd("macswap"),
+                    Switch::Ovs(Ovs::PREFIX),
+                ] {
                     trials.push(Trial::new(switch, "64", flows, popularity));
                 }
             }
@@ -97,7 +109,8 @@ pub fn trials(quick: bool) -> Vec<Trial> {
     trials
 }
 
-/// Runs all trials in turn, `rounds` times, each for `seconds`; `progress` is told which is on.
+/// Runs all trials in turn, `rounds` times, each for `duration`; `progress` is told which is on.
+/// The figures of switches that this machine lacks have no value.
 ///
 /// # Errors
 /// When a program can't be started or ends early.
@@ -113,6 +126,9 @@ pub fn run(
     let mut edge = Vec::new();
     for _ in 0..rounds {
         for (at, trial) in trials.iter().enumerate() {
+            if trial.switch.missing().is_some() {
+                continue;
+            }
             progress(&trial.name());
             let carry = |search| {
                 link.carry(trial, duration, search)
@@ -129,7 +145,11 @@ pub fn run(
     let compared = ratios(trials, &readings);
     let mut figures = Vec::new();
     for ((trial, readings), searched) in trials.iter().zip(readings).zip(searched) {
-        figures.push(Figure::of(format!("{}.mpps", trial.name()), "Mpps", readings));
+        let name = format!("{}.mpps", trial.name());
+        figures.push(match readings.is_empty() {
+            true => Figure::missing(name, "Mpps"),
+            false => Figure::of(name, "Mpps", readings),
+        });
         if !searched.is_empty() {
             let name = format!("{}.without_loss.mpps", trial.name());
             figures.push(Figure::of(name, "Mpps", searched));
@@ -150,7 +170,8 @@ fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
         }
         let readings_of = |switch: Switch| {
             let peer = Trial { switch, search: false, ..ours.clone() };
-            trials.iter().position(|trial| *trial == peer).map(|at| &readings[at])
+            let at = trials.iter().position(|trial| *trial == peer)?;
+            Some(&readings[at]).filter(|readings| !readings.is_empty())
         };
         let beside = |switch: Switch, of: &dyn Fn(f64, f64) -> f64| {
             let peer = readings_of(switch)?;
@@ -160,6 +181,18 @@ fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
             if let Some(rounds) = beside(Switch::Testpmd(peer), &|all, peer| all / peer) {
                 let name = format!("{}.over_testpmd_{peer}", ours.name());
                 ratios.push(Figure::of(name, "ratio", rounds));
+            }
+        }
+        let over = |ours: Switch, peer: Switch| -> Option<Vec<f64>> {
+            let (ours, peer) = (readings_of(ours)?, readings_of(peer)?);
+            Some(ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect())
+        };
+        for (measuring, peer) in [(Switch::EDGE_ALL, Ovs::PORT), (Switch::EdgeRouted, Ovs::PREFIX)]
+        {
+            if let Some(rounds) = over(measuring, Switch::Ovs(peer)) {
+                let name = ours.name().replacen(&Switch::EDGE_ALL.name(), &measuring.name(), 1);
+                let peer = peer.name().replace('.', "_");
+                ratios.push(Figure::of(format!("{name}.over_{peer}"), "ratio", rounds));
             }
         }
         // A round's two switches may differ by how the link fared, which is slow from its start to
@@ -205,6 +238,8 @@ mod tests {
             of(Switch::EdgeOff),
             of(Switch::Testpmd("macswap")),
             of(Switch::EdgeRouted),
+            of(Switch::Ovs(Ovs::PREFIX)),
+            of(Switch::Ovs(Ovs::PORT)),
         ];
         // The machine is half as fast in the second round, and the third is slow for one switch
         // only.
@@ -213,6 +248,8 @@ mod tests {
             vec![40.0, 20.0, 40.0],
             vec![25.0, 12.5, 10.0],
             vec![10.0, 5.0, 6.25],
+            vec![5.0, 2.5, 2.5],
+            Vec::new(),
         ];
         let ratios = ratios(&trials, &readings);
         let of = |name: &str| ratios.iter().find(|figure| figure.name == name).unwrap();
@@ -224,6 +261,10 @@ mod tests {
         assert!((added.median - 25.0).abs() < 1e-9 && (added.max - 50.0).abs() < 1e-9);
         let added = of("edge.forwarding.128B.ns");
         assert!((added.median - 100.0).abs() < 1e-9 && (added.min - 50.0).abs() < 1e-9);
-        assert!(ratios.iter().all(|figure| !figure.name.contains("rxonly")));
+        let routed = of("edge.routed.128B.over_ovs_prefix");
+        assert_eq!((routed.min, routed.max), (2.0, 2.5));
+        // One was not measured, one could not be.
+        let absent = |name: &str| ratios.iter().all(|figure| !figure.name.contains(name));
+        assert!(absent("rxonly") && absent("ovs_port"));
     }
 }

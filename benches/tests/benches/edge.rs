@@ -13,6 +13,10 @@ fn every_switch_carries_the_longest_packets() {
         Path::new(env!("CARGO_BIN_EXE_edge")).parent().expect("a program is in a folder");
     let link = Link::new(programs).expect("programs are there");
     for trial in trials(false).into_iter().filter(|trial| trial.size == "1518") {
+        if trial.switch.missing().is_some() {
+            eprintln!("{} is not there", trial.name());
+            continue;
+        }
         let carried = link.carry(&trial, Duration::from_millis(200), false);
         let carried = carried.unwrap_or_else(|error| panic!("{}: {error:#}", trial.name()));
         assert!(carried.mpps > 0.0, "{}", trial.name());
