@@ -259,32 +259,33 @@ pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
         let (done, later) = values.split_at_mut(end);
         if let Ok(block) = <&[f64; BLOCK]>::try_from(&done[start..]) {
             let reach = later.len().min(rates.len().saturating_sub(1));
-            let moments = std::array::from_fn(|value| &moments[2 * BLOCK - value..]);
-            add_products(&mut later[..reach], moments, block);
+            // A value that is one higher meets the moment of a size that is one lower.
+            let mut factors = *block;
+            factors.reverse();
+            add_products(&mut later[..reach], &moments[BLOCK + 1..], &factors);
         }
     }
 }
 
-/// Adds to each of `sums` the element at its place of each of `rows`, times the row's factor.
+/// Adds to each of `sums` the `BLOCK` elements of `row` from its place on, each times its factor.
 #[inline(always)]
-fn add_products(sums: &mut [f64], rows: [&[f64]; BLOCK], factors: &[f64; BLOCK]) {
+fn add_products(sums: &mut [f64], row: &[f64], factors: &[f64; BLOCK]) {
     let (chunks, rest) = sums.as_chunks_mut::<LANES>();
-    let chunked = chunks.len() * LANES;
-    let rows_rest = rows.map(|row| &row[chunked..][..rest.len()]);
-    let rows = rows.map(|row| &row[..chunked].as_chunks::<LANES>().0[..chunks.len()]);
-    for (at, sums) in chunks.iter_mut().enumerate() {
+    let done = chunks.len() * LANES;
+    for (sums, row) in chunks.iter_mut().zip(row.windows(LANES + BLOCK - 1).step_by(LANES)) {
+        // Of a length that the compiler knows: it keeps the factors in registers and has no loop.
+        let Ok(row) = <&[f64; LANES + BLOCK - 1]>::try_from(row) else { return };
         let mut more = *sums;
-        for (row, factor) in rows.iter().zip(factors) {
-            let row = row[at];
+        for at in 0..BLOCK {
             for lane in 0..LANES {
-                more[lane] += row[lane] * factor;
+                more[lane] += row[at + lane] * factors[at];
             }
         }
         *sums = more;
     }
-    for (at, sum) in rest.iter_mut().enumerate() {
-        for (row, factor) in rows_rest.iter().zip(factors) {
-            *sum += row[at] * factor;
+    for (sum, row) in rest.iter_mut().zip(row[done..].windows(BLOCK)) {
+        for (element, factor) in row.iter().zip(factors) {
+            *sum += element * factor;
         }
     }
 }
@@ -304,8 +305,7 @@ fn expected_shares(holding: &[f64], values: &[f64], shares: &mut [f64]) {
     for rest in (0..values.len()).step_by(BLOCK) {
         let block = std::array::from_fn(|at| values.get(rest + at).copied().unwrap_or(0.0));
         let reach = shares.len().min(values.len() - rest);
-        let weights = std::array::from_fn(|at| &weights[rest + at..]);
-        add_products(&mut shares[..reach], weights, &block);
+        add_products(&mut shares[..reach], &weights[rest..], &block);
     }
 }
 
