@@ -169,12 +169,14 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
     let ports: Vec<Device<'_>> = circles.iter().flat_map(Circle::ports).collect();
     let wire = Wire {
         name: "e1",
+        role: "edge",
         lcores: &places.join(","),
         ports: &ports,
         devices: &devices,
         // What net_null sends is nothing, and must not get into the rings.
         more: "[policy]\nunmeasured = \"drop\"\n",
         idle_sleep_us: 0,
+        idle_polls: None,
     };
     let mut switch = Switch::start(place, &wire)?;
     let reports = Reports::watch(&epochs, false);
@@ -222,7 +224,7 @@ impl Circle {
 
     fn ports(&self) -> [Device<'_>; 4] {
         let Self { rings: [first, second], pcap, null, lcore } = self;
-        let device = |name, role, peer| Device { name, role, peer, lcore: *lcore };
+        let device = |name, role, peer| Device { name, role, peer: Some(peer), lcore: *lcore };
         [
             device(first, "host", second),
             device(second, "fabric", first),

@@ -1,4 +1,4 @@
-//! Starting and stopping the controller and edge switches.
+//! Starting and stopping the controller and software switches.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use calumma_controller::config::ShiftingMode;
 use calumma_sketch::KeyKind;
+use nix::sys::signal::Signal;
 
-use crate::fabric::{Namespace, Process, Run};
+use crate::fabric::{Namespace, Process, Run, wait_until};
 
 /// Length of the epochs.
 pub(crate) const EPOCH: Duration = Duration::from_millis(50);
@@ -151,8 +152,8 @@ pub(crate) struct Device<'a> {
     pub(crate) name: &'a str,
     /// What is on the other side: host or fabric.
     pub(crate) role: &'a str,
-    /// The port that its packets go to.
-    pub(crate) peer: &'a str,
+    /// The port that its packets go to; none where they are routed.
+    pub(crate) peer: Option<&'a str>,
     /// The lcore that alone polls it, if there is one.
     pub(crate) lcore: Option<usize>,
 }
@@ -161,16 +162,18 @@ impl<'a> Device<'a> {
     /// Two ports that are each other's peers.
     pub(crate) fn pair(host: &'a str, fabric: &'a str) -> [Self; 2] {
         [
-            Self { name: host, role: "host", peer: fabric, lcore: None },
-            Self { name: fabric, role: "fabric", peer: host, lcore: None },
+            Self { name: host, role: "host", peer: Some(fabric), lcore: None },
+            Self { name: fabric, role: "fabric", peer: Some(host), lcore: None },
         ]
     }
 }
 
-/// An edge switch and what it stands between.
+/// A software switch and what it stands between.
 pub(crate) struct Wire<'a> {
-    /// The edge's name.
+    /// The switch's name.
     pub(crate) name: &'a str,
+    /// What it is in the network: `edge` or `transit`.
+    pub(crate) role: &'a str,
     /// Its lcores and their CPUs, as the EAL takes them.
     pub(crate) lcores: &'a str,
     /// Its ports.
@@ -181,9 +184,34 @@ pub(crate) struct Wire<'a> {
     pub(crate) more: &'a str,
     /// Microseconds to sleep when there is nothing to do.
     pub(crate) idle_sleep_us: u32,
+    /// Empty polls before the first sleep, where the usual number is not meant.
+    pub(crate) idle_polls: Option<u32>,
 }
 
-/// An edge switch that runs.
+impl Wire<'_> {
+    /// The configuration of the switch, which belongs to the controller at `port`.
+    fn config(&self, port: u16) -> String {
+        let Wire { name, role, ports, more, idle_sleep_us, idle_polls, .. } = self;
+        let idle_polls = idle_polls.map(|polls| format!("idle_polls = {polls}\n"));
+        let mut config = format!(
+            "name = \"{name}\"\n\
+             role = \"{role}\"\n\
+             controller = \"{ADDRESS}:{port}\"\n\
+             [polling]\n\
+             idle_sleep_us = {idle_sleep_us}\n\
+             {}{more}",
+            idle_polls.unwrap_or_default()
+        );
+        for Device { name, role, peer, lcore } in *ports {
+            config += &format!("[[port]]\nname = \"{name}\"\nrole = \"{role}\"\n");
+            config += &peer.map(|peer| format!("peer = \"{peer}\"\n")).unwrap_or_default();
+            config += &lcore.map(|lcore| format!("lcores = [{lcore}]\n")).unwrap_or_default();
+        }
+        config
+    }
+}
+
+/// A software switch that runs.
 pub(crate) struct Switch {
     process: Process,
     stats: PathBuf,
@@ -192,27 +220,8 @@ pub(crate) struct Switch {
 impl Switch {
     /// Starts it.
     pub(crate) fn start(place: Place<'_>, wire: &Wire<'_>) -> Result<Self> {
-        let Wire { name, lcores, ports, devices, more, idle_sleep_us } = wire;
-        let port = place.port;
-        let ports: String = ports
-            .iter()
-            .map(|Device { name, role, peer, lcore }| {
-                let lcores = lcore.map(|lcore| format!("lcores = [{lcore}]\n")).unwrap_or_default();
-                format!(
-                    "[[port]]\nname = \"{name}\"\nrole = \"{role}\"\npeer = \"{peer}\"\n{lcores}"
-                )
-            })
-            .collect();
-        let config = place.write(
-            &format!("{name}.toml"),
-            &format!(
-                "name = \"{name}\"\n\
-                 controller = \"{ADDRESS}:{port}\"\n\
-                 [polling]\n\
-                 idle_sleep_us = {idle_sleep_us}\n\
-                 {more}{ports}"
-            ),
-        )?;
+        let Wire { name, lcores, devices, .. } = wire;
+        let config = Self::configure(place, wire)?;
         let stats = place.run.directory().join(format!("{name}.stats.json"));
         let mut command = place.command("calumma-edge")?;
         command.arg("--config").arg(&config).arg("--stats").arg(&stats).arg("--");
@@ -223,6 +232,24 @@ impl Switch {
         Ok(Self { process, stats })
     }
 
+    fn configure(place: Place<'_>, wire: &Wire<'_>) -> Result<PathBuf> {
+        place.write(&format!("{}.toml", wire.name), &wire.config(place.port))
+    }
+
+    /// Lets it go by `wire` from now on, as far as a switch can that runs.
+    pub(crate) fn reload(&self, place: Place<'_>, wire: &Wire<'_>) -> Result<()> {
+        Self::configure(place, wire)?;
+        self.process.signal(Signal::SIGHUP)
+    }
+
+    /// Waits until it forwards packets.
+    pub(crate) fn wait_forwarding(&mut self, limit: Duration) -> Result<()> {
+        wait_until("a switch to forward", limit, || {
+            self.process.check_running()?;
+            self.process.has_logged("forwarding")
+        })
+    }
+
     /// An error, with what it wrote last, if it has ended.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         self.process.check_running()
@@ -231,7 +258,7 @@ impl Switch {
     /// Stops it, and gives its totals by name.
     pub(crate) fn stop(self) -> Result<BTreeMap<String, u64>> {
         let status = self.process.stop(STOP_LIMIT)?;
-        ensure!(status.success(), "an edge ended with {status}");
+        ensure!(status.success(), "a switch ended with {status}");
         let reading = || format!("reading {}", self.stats.display());
         let text = fs::read_to_string(&self.stats).with_context(reading)?;
         serde_json::from_str(&text).with_context(reading)

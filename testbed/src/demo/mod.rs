@@ -73,11 +73,13 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {
         let wire = Wire {
             name: edge.name(),
+            role: "edge",
             lcores: &format!("0@{}", cpu % cpus),
             ports: &Device::pair("net_af_packet0", "net_af_packet1"),
             devices: &edge.devices(),
             more: "",
             idle_sleep_us: 50,
+            idle_polls: None,
         };
         switches.push(Switch::start(place, &wire)?);
     }

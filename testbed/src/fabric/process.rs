@@ -74,6 +74,19 @@ impl Process {
         }
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill(Pid::from_raw(self.child.id() as i32), signal)
+            .with_context(|| format!("sending {signal} to {}", self.name))
+    }
+
+    /// Whether it has written these words to its standard error.
+    pub fn has_logged(&self, words: &str) -> Result<bool> {
+        let text =
+            fs::read(&self.stderr).with_context(|| format!("reading {}", self.stderr.display()))?;
+        Ok(String::from_utf8_lossy(&text).contains(words))
+    }
+
     /// Waits until it listens on a TCP port.
     pub fn wait_listening(&mut self, port: u16, limit: Duration) -> Result<()> {
         let what = format!("{} to listen on port {port}", self.name);
@@ -101,8 +114,7 @@ impl Process {
         if let Some(status) = self.child.try_wait()? {
             return Ok(Some(status));
         }
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM)
-            .with_context(|| format!("stopping {}", self.name))?;
+        self.signal(Signal::SIGTERM)?;
         let end = Instant::now() + limit;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait()? {

@@ -77,8 +77,16 @@ impl Live {
             let totals = switch.stop()?;
             if let Some(totals) = totals.filter(|_| !self.restarted.contains(&edge)) {
                 let interfaces = self.wiring.ports(edge).concat();
-                self.doubts.extend(unlogged::by_edge(name, &interfaces, &kernel, &totals));
+                self.doubts.extend(unlogged::by_switch(name, &interfaces, &kernel, &totals));
             }
+        }
+        for transit in std::mem::take(&mut self.transits) {
+            let (name, interfaces) =
+                (transit.name().to_owned(), transit.interfaces(&self.topology));
+            let totals = transit.stop()?;
+            self.doubts.extend(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
+            let received = totals.get("received.fabric").copied().unwrap_or_default();
+            self.transited.insert(name, received);
         }
         if let Some((controller, _)) = self.controller.take() {
             controller.stop()?;

@@ -1,6 +1,7 @@
 //! A live fabric: the scenarios of the simulation with real switches, a real controller and the
 //! kernel's routers, in network namespaces and in real time.
 //!
+//! Inner switches are the kernel's routers or real switches behind such (`transit`).
 //! Hosts send the scenario's traffic (`sender`); routers lose and double packets (`faults`) and log
 //! each that they touch, which gives every epoch a truth that the switches have no part in
 //! (`witness`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it
@@ -9,11 +10,12 @@
 
 mod account;
 mod applications;
-mod edge;
 mod faults;
 mod nflog;
 mod sender;
 mod slow;
+mod switch;
+mod transit;
 mod unlogged;
 mod wiring;
 mod witness;
@@ -28,9 +30,10 @@ use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 
 use self::applications::Applications;
-use self::edge::EdgeSwitch;
 use self::sender::Sender;
 use self::slow::SlowLinks;
+use self::switch::EdgeSwitch;
+use self::transit::Transit;
 use self::wiring::Wiring;
 use self::witness::Witness;
 use crate::calumma::{Controller, Place, Reports};
@@ -58,6 +61,7 @@ pub struct Live {
     // Dropped in this order: programs end before their network goes, and that before the run.
     applications: Applications,
     edges: Vec<Option<EdgeSwitch>>,
+    transits: Vec<Transit>,
     controller: Option<(Controller, Reports)>,
     witness: Option<Witness>,
     slow: Option<SlowLinks>,
@@ -96,6 +100,8 @@ pub struct Live {
     before: unlogged::Before,
     /// What the log may not know, as found at the end.
     doubts: Vec<String>,
+    /// Packets that each transit has received, likewise.
+    transited: BTreeMap<String, u64>,
 }
 
 impl Live {
@@ -108,12 +114,6 @@ impl Live {
     pub fn start(scenario: &Scenario, testbed: &Path) -> Result<Self> {
         let topology = scenario.topology()?;
         let clock = scenario.live_clock()?;
-        if let Some(switch) = topology.transits().next() {
-            let name = &topology.names()[switch];
-            bail!(
-                "{name}=software: inner switches of a live fabric are Linux routers; play this simulated"
-            );
-        }
         check_links(&topology, clock)?;
         let run = Run::begin()?;
         let wiring = Wiring::create(&run, &topology)?;
@@ -127,6 +127,7 @@ impl Live {
         let mut live = Self {
             applications: Applications::default(),
             edges: topology.edges().iter().map(|_| None).collect(),
+            transits: Vec::new(),
             controller: None,
             witness: Some(Witness::start(wiring.routers(), clock)?),
             slow: None,
@@ -154,10 +155,12 @@ impl Live {
             before: unlogged::Before::now()?,
             restarted: BTreeSet::new(),
             doubts: Vec::new(),
+            transited: BTreeMap::new(),
         };
         live.set_faults()?;
         live.start_controller()?;
         (0..live.edges.len()).try_for_each(|edge| live.start_edge(edge))?;
+        live.start_transits()?;
         live.wait_until_measuring()?;
         let time = live.clock.length_ns() * scenario.epochs;
         live.applications = Applications::start(
@@ -174,6 +177,11 @@ impl Live {
         Ok(live)
     }
 
+    /// Packets that each software transit has received, by name, once all is finished.
+    pub fn transited(&self) -> &BTreeMap<String, u64> {
+        &self.transited
+    }
+
     fn place(&self) -> Place<'_> {
         Place {
             run: &self.run,
@@ -188,8 +196,11 @@ impl Live {
         self.starts += 1;
         let reports = self.run.directory().join(format!("reports-{}.jsonl", self.starts));
         let edges = self.topology.edges();
-        let controller =
-            Controller::configured(self.place(), &reports, edges, self.sections.clone())?;
+        let mut sections = self.sections.clone();
+        let name = |at: usize| toml::Value::from(self.topology.names()[at].as_str());
+        let transits: Vec<toml::Value> = self.topology.transits().map(name).collect();
+        sections.insert("transits".to_owned(), transits.into());
+        let controller = Controller::configured(self.place(), &reports, edges, sections)?;
         self.controller = Some((controller, Reports::watch(&reports, false)));
         Ok(())
     }
@@ -201,6 +212,14 @@ impl Live {
             EdgeSwitch::start(self.place(), &self.wiring, edge, (name, kind), &self.layout)?;
         self.edges[edge] = Some(switch);
         Ok(())
+    }
+
+    fn start_transits(&mut self) -> Result<()> {
+        for at in self.topology.transits() {
+            let transit = Transit::start(self.place(), &self.wiring, &self.topology, at)?;
+            self.transits.push(transit);
+        }
+        self.transits.iter_mut().try_for_each(Transit::wait_forwarding)
     }
 
     fn wait_until_measuring(&mut self) -> Result<()> {
@@ -219,6 +238,7 @@ impl Live {
     fn check_running(&mut self) -> Result<()> {
         self.slow.iter_mut().try_for_each(SlowLinks::check_running)?;
         self.controller.iter_mut().try_for_each(|(controller, _)| controller.check_running())?;
+        self.transits.iter_mut().try_for_each(Transit::check_running)?;
         self.edges.iter_mut().flatten().try_for_each(EdgeSwitch::check_running)
     }
 
@@ -267,6 +287,9 @@ impl Network for Live {
         self.routes = Routes::new(topology);
         self.flows.reroute(&self.routes);
         self.wiring.set_routes(topology)?;
+        for transit in &self.transits {
+            transit.set_routes(self.place(), &self.wiring, topology)?;
+        }
         self.set_faults()
     }
 

@@ -47,11 +47,11 @@ pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Vec<String>>
     Ok(lines)
 }
 
-/// What happened to an edge's packets beside its ports: `interfaces` are its ports' in the order of
-/// their DPDK devices, `kernel` what the kernel counted on these, and `totals` what the edge itself
-/// counted from its start to its end.
-pub(super) fn by_edge(
-    edge: &str,
+/// What happened to a switch's packets beside its ports: `interfaces` are its ports' in the order of
+/// their DPDK devices, `kernel` what the kernel counted on these, and `totals` what the switch
+/// itself counted from its start to its end.
+pub(super) fn by_switch(
+    switch: &str,
     interfaces: &[String],
     kernel: &BTreeMap<String, link::Counters>,
     totals: &BTreeMap<String, u64>,
@@ -60,7 +60,7 @@ pub(super) fn by_edge(
     let mut lines: Vec<String> = totals
         .iter()
         .filter(|(name, packets)| name.starts_with("dropped.") && **packets > 0)
-        .map(|(name, packets)| format!("{edge}: {packets} packets {name}"))
+        .map(|(name, packets)| format!("{switch}: {packets} packets {name}"))
         .collect();
     for (number, interface) in interfaces.iter().enumerate() {
         let Some(counted) = kernel.get(interface) else { continue };
@@ -69,13 +69,13 @@ pub(super) fn by_edge(
         if counted.rx.packets != received {
             let there = counted.rx.packets;
             lines.push(format!(
-                "{edge}: {received} packets received of {there} that were there on {interface}: a \
+                "{switch}: {received} packets received of {there} that were there on {interface}: a \
                  full ring"
             ));
         }
         if counted.tx.packets != sent {
             let went = counted.tx.packets;
-            lines.push(format!("{edge}: {sent} packets sent, {went} went out on {interface}"));
+            lines.push(format!("{switch}: {sent} packets sent, {went} went out on {interface}"));
         }
     }
     lines
@@ -103,7 +103,7 @@ mod tests {
         ]
         .map(|(name, packets)| (name.to_owned(), packets))
         .into();
-        assert!(by_edge("e1", &interfaces, &kernel, &totals).is_empty());
+        assert!(by_switch("e1", &interfaces, &kernel, &totals).is_empty());
         totals.insert("port.net_af_packet1.rx_packets".to_owned(), 7);
         totals.insert("port.net_af_packet0.tx_packets".to_owned(), 6);
         totals.insert("dropped.transmit_queue_full".to_owned(), 1);
@@ -112,6 +112,6 @@ mod tests {
             "e1: 6 packets sent, 7 went out on e1h1",
             "e1: 7 packets received of 9 that were there on e1f1: a full ring",
         ];
-        assert_eq!(by_edge("e1", &interfaces, &kernel, &totals), expected);
+        assert_eq!(by_switch("e1", &interfaces, &kernel, &totals), expected);
     }
 }

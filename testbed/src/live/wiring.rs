@@ -10,8 +10,8 @@
 //! Every host has two ports of its edge switch to itself, one towards it and one towards the
 //! fabric: edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its
 //! control plane. Behind them each edge has a router, which is to the fabric what the edge is in
-//! the topology; the topology's other switches are routers too. Nothing has to be resolved
-//! or learnt: routers have no addresses, neighbours are permanent, and routes are those of
+//! the topology; the topology's other switches are routers too, and those that are software are
+//! behind theirs ([`transit`]). Nothing has to be resolved or learnt: routers have no addresses, neighbours are permanent, and routes are those of
 //! [`Routes`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H for
 //! host H of edge E, counted from 0.
 
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::transit;
 use crate::fabric::link::{self, End};
 use crate::fabric::{Namespace, Run, wait_until};
 use crate::topology::{EdgeKind, Routes, Topology};
@@ -29,8 +30,8 @@ use crate::workload::{host_address, host_address6};
 /// [`Pair`](crate::fabric::Pair) on what DPDK makes of them.
 const INDEXES: u32 = 1 << 12;
 
-/// The most edges that can be told apart by interface indexes.
-const EDGES: usize = 15;
+/// The most switches of ours that can be told apart by interface indexes.
+const SWITCHES: usize = 15;
 
 /// The longest name that leaves room for a port's number in an interface's name.
 const NAME: usize = 11;
@@ -53,7 +54,7 @@ pub(super) struct Wiring {
     hosts: Vec<Vec<Namespace>>,
     /// By switch, edges first.
     routers: Vec<Namespace>,
-    /// Where the edges' ports are, and edges and controller run.
+    /// Where the ports of edges and transits are, and they and the controller run.
     switches: Namespace,
 }
 
@@ -61,7 +62,12 @@ impl Wiring {
     /// Builds the network of `topology`, links as they are now.
     pub(super) fn create(run: &Run, topology: &Topology) -> Result<Self> {
         let edges = topology.edges().len();
-        ensure!(edges <= EDGES, "{edges} edges: a live fabric has at most {EDGES}");
+        let transits: Vec<usize> = topology.transits().collect();
+        let switches = edges + transits.len();
+        ensure!(
+            switches <= SWITCHES,
+            "{switches} edges and transits: a live fabric has at most {SWITCHES}"
+        );
         for name in topology.names() {
             ensure!(name.len() <= NAME, "{name}: names have at most {NAME} bytes in a live fabric");
         }
@@ -97,6 +103,10 @@ impl Wiring {
             wiring.meet(a_end, b, &b_end.mac()?)?;
             wiring.meet(b_end, a, &a_end.mac()?)?;
         }
+        for (number, &transit) in transits.iter().enumerate() {
+            let index = (edges + number + 1) as u32 * INDEXES;
+            transit::attach(&wiring, topology, transit, index)?;
+        }
         for router in &wiring.routers {
             // Flows are shared out by their ports too.
             router.sysctl(&[
@@ -120,7 +130,7 @@ impl Wiring {
         &self.routers
     }
 
-    /// Where edges and controller run.
+    /// Where edges, transits and controller run.
     pub(super) fn switches(&self) -> &Namespace {
         &self.switches
     }
@@ -166,10 +176,13 @@ impl Wiring {
         })
     }
 
-    /// Lets every router send packets on the shortest ways over the links that are up.
+    /// Lets every router send packets on the shortest ways over the links that are up; those of
+    /// transits leave it to the transits.
     pub(super) fn set_routes(&self, topology: &Topology) -> Result<()> {
         let routes = Routes::new(topology);
-        for (at, router) in self.routers.iter().enumerate() {
+        let transits: Vec<usize> = topology.transits().collect();
+        let routers = self.routers.iter().enumerate();
+        for (at, router) in routers.filter(|(at, _)| !transits.contains(at)) {
             let mut batch = String::new();
             for edge in (0..self.hosts.len()).filter(|&edge| edge != at) {
                 let hops = routes.next_hops(at, edge);
@@ -237,14 +250,14 @@ impl Wiring {
 }
 
 /// The hosts of an edge, in IPv4 and in IPv6.
-fn prefixes_of(edge: usize) -> [String; 2] {
+pub(super) fn prefixes_of(edge: usize) -> [String; 2] {
     let ipv4 = Ipv4Addr::from_bits(host_address(edge, 0).to_bits() & !0xFF);
     let ipv6 = Ipv6Addr::from_bits(host_address6(edge, 0).to_bits() & !0xFFFF);
     [format!("{ipv4}/24"), format!("{ipv6}/64")]
 }
 
 /// Addresses by which neighbours know a router, in IPv4 and in IPv6.
-fn nicknames(router: usize) -> [String; 2] {
+pub(super) fn nicknames(router: usize) -> [String; 2] {
     let number = 0x100 + router as u32;
     let ipv6 = Ipv6Addr::new(0xFE80, 0, 0, 0, 0, 0, 0, number as u16);
     [Ipv4Addr::from_bits(0xA9FE_0000 + number).to_string(), ipv6.to_string()]

@@ -122,6 +122,7 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     // The side that listens on a socket must be there first.
     let e1 = Wire {
         name: "e1",
+        role: "edge",
         lcores: &places(0),
         ports: &Device::pair("net_memif0", "net_memif1"),
         devices: &[
@@ -130,9 +131,11 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
         ],
         more: "",
         idle_sleep_us: 20,
+        idle_polls: None,
     };
     let e2 = Wire {
         name: "e2",
+        role: "edge",
         lcores: &places(1),
         ports: &Device::pair("net_null0", "net_memif0"),
         devices: &[
@@ -141,6 +144,7 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
         ],
         more: "",
         idle_sleep_us: 20,
+        idle_polls: None,
     };
     let mut first = Switch::start(place, &e1)?;
     wait_until("e1 to listen", START_LIMIT, || {

@@ -210,6 +210,15 @@ impl Topology {
         at.into_iter()
     }
 
+    /// The switches that links lead to from the switch at this position, in the order of the links.
+    pub fn neighbours(&self, at: usize) -> impl Iterator<Item = usize> {
+        self.links.iter().filter_map(move |link| match link.ends {
+            [a, b] if a == at => Some(b),
+            [a, b] if b == at => Some(a),
+            _ => None,
+        })
+    }
+
     /// The links.
     pub fn links(&self) -> &[Link] {
         &self.links

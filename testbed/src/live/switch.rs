@@ -1,4 +1,5 @@
-//! Edge switches of a live fabric, of either kind.
+//! Switches of a live fabric: edges of either kind, and what software switches of either role have
+//! in common.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use crate::topology::EdgeKind;
 
 /// Switches share their CPUs: they go to sleep soon, and for no longer than a receive ring lasts.
 const IDLE_SLEEP_US: u32 = 100;
-const POLLING: &str = "idle_polls = 16\n";
+const IDLE_POLLS: u32 = 16;
 
 /// Where the drivers of modelled Tofinos offer their interface, edge by edge.
 const FIRST_GRPC_PORT: u16 = 50_052;
@@ -33,7 +34,15 @@ impl EdgeSwitch {
     ) -> Result<Self> {
         let interfaces = wiring.ports(edge);
         match kind {
-            EdgeKind::Software => software(place, name, edge, &interfaces).map(Self::Software),
+            EdgeKind::Software => {
+                let names = port_names(2 * interfaces.len());
+                let ports: Vec<Device<'_>> =
+                    names.chunks_exact(2).flat_map(|two| Device::pair(&two[0], &two[1])).collect();
+                let devices = devices(&names, interfaces.iter().flatten());
+                let lcores = lcores(edge);
+                let wire = wire((name, "edge"), &lcores, &ports, &devices, "");
+                Switch::start(place, &wire).map(Self::Software)
+            }
             EdgeKind::Tofino => {
                 let hardware = Hardware {
                     name,
@@ -64,31 +73,36 @@ impl EdgeSwitch {
     }
 }
 
-fn software(
-    place: Place<'_>,
-    name: &str,
-    edge: usize,
-    interfaces: &[[String; 2]],
-) -> Result<Switch> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let device = |number: usize| format!("net_af_packet{number}");
-    let names: Vec<String> = (0..2 * interfaces.len()).map(device).collect();
+/// What DPDK calls the first `ports` ports of a switch.
+pub(super) fn port_names(ports: usize) -> Vec<String> {
+    (0..ports).map(|number| format!("net_af_packet{number}")).collect()
+}
+
+/// EAL arguments that make ports of interfaces.
+pub(super) fn devices<'a>(
+    names: &[String],
+    interfaces: impl Iterator<Item = &'a String>,
+) -> Vec<String> {
     // Rings that hold what arrives while the switch waits for a CPU.
     let rings = "blocksz=65536,framesz=2048,framecnt=4096";
-    let devices: Vec<String> = names
-        .iter()
-        .zip(interfaces.iter().flatten())
-        .map(|(name, interface)| format!("--vdev={name},iface={interface},{rings}"))
-        .collect();
-    let ports: Vec<Device<'_>> =
-        names.chunks_exact(2).flat_map(|pair| Device::pair(&pair[0], &pair[1])).collect();
-    let wire = Wire {
-        name,
-        lcores: &format!("0@{}", edge % cpus),
-        ports: &ports,
-        devices: &devices,
-        more: POLLING,
-        idle_sleep_us: IDLE_SLEEP_US,
-    };
-    Switch::start(place, &wire)
+    let device = |(name, interface)| format!("--vdev={name},iface={interface},{rings}");
+    names.iter().zip(interfaces).map(device).collect()
+}
+
+/// One lcore for the switch at this position, by turns on all CPUs.
+pub(super) fn lcores(position: usize) -> String {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("0@{}", position % cpus)
+}
+
+/// A switch by name and role, `more` being further sections of its configuration.
+pub(super) fn wire<'a>(
+    (name, role): (&'a str, &'a str),
+    lcores: &'a str,
+    ports: &'a [Device<'a>],
+    devices: &'a [String],
+    more: &'a str,
+) -> Wire<'a> {
+    let (idle_sleep_us, idle_polls) = (IDLE_SLEEP_US, Some(IDLE_POLLS));
+    Wire { name, role, lcores, ports, devices, more, idle_sleep_us, idle_polls }
 }
