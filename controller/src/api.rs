@@ -160,6 +160,50 @@ pub struct NodeStatus {
     pub last_problem: Option<String>,
 }
 
+/// The network as `GET /api/v1/topology` shows it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TopologyStatus {
+    /// Every node that is expected, then the switches of the topology that measure nothing.
+    pub nodes: Vec<TopologyNode>,
+    /// Names of the switches at both ends of each link; absent without `[topology]`.
+    pub links: Option<Vec<[String; 2]>>,
+    /// Nodes that have tried to connect within the last two minutes and are not expected.
+    pub unexpected: Vec<UnexpectedNode>,
+    /// What does not fit what is expected, with the remedy; none where all is well.
+    pub problems: Vec<String>,
+}
+
+/// A node's place in the network.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TopologyNode {
+    /// Its name.
+    pub node: String,
+    /// `edge`, `transit` or `host`.
+    pub role: &'static str,
+    /// Its number, never 0; absent where it measures nothing.
+    pub id: Option<u16>,
+    /// Whether it is connected; absent where it measures nothing.
+    pub connected: Option<bool>,
+    /// Hosts behind it; absent where it is no edge of `[topology]`.
+    pub hosts: Option<u32>,
+}
+
+/// A node that connects and that the configuration does not name.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct UnexpectedNode {
+    /// The name that it gives.
+    pub node: String,
+    /// `edge`, `transit` or `host`, as it says.
+    pub role: &'static str,
+    /// Where it came from last.
+    #[schema(value_type = String, example = "10.0.0.7:51234")]
+    pub address: SocketAddr,
+    /// Connections that were refused since the controller's start.
+    pub attempts: u64,
+    /// The last of them, in nanoseconds since the Unix epoch.
+    pub last_unix_ns: u64,
+}
+
 /// A system as `GET /api/v1/systems` shows it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct SystemStatus {

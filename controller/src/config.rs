@@ -14,6 +14,7 @@ use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_epoch::{ClockError, EpochClock, Guards};
 use calumma_sketch::HashKey;
 use calumma_systems::SYSTEMS;
+use calumma_topology::Topology;
 use calumma_wire::{MAX_NAME_BYTES, Role};
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, Deserializer, ValueDeserializer};
@@ -42,6 +43,10 @@ pub struct Config {
     /// Names of the end hosts that run a program of a system; likewise.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// How the switches are linked, where reports are to say between which of them packets are
+    /// lost.
+    #[serde(default)]
+    pub topology: Option<Topology>,
     /// Names of the systems that run. Parameters of one are in a section of its name.
     #[serde(default = "default_systems")]
     pub systems: Vec<String>,
@@ -381,6 +386,10 @@ impl Config {
 
     fn check(&self) -> Result<(), String> {
         self.check_nodes()?;
+        if let Some(topology) = &self.topology {
+            crate::topology::check(topology, &self.edges, &self.transits)
+                .map_err(|problem| format!("[topology]: {problem}"))?;
+        }
         if let Some(key) = &self.hash_key {
             parse_hash_key(key).map_err(|problem| format!("hash_key: {problem}"))?;
         }
@@ -439,6 +448,7 @@ impl Config {
             ("edges", self.edges != other.edges),
             ("transits", self.transits != other.transits),
             ("hosts", self.hosts != other.hosts),
+            ("[topology]", self.topology != other.topology),
             ("state_dir", self.state_dir != other.state_dir),
             ("hash_key", self.hash_key != other.hash_key),
             ("history", self.history != other.history),
@@ -546,6 +556,9 @@ mod tests {
 
         let url = problem("edges = ['e1']\n[alerts]\nwebhooks = ['localhost:80']");
         assert!(url.contains("[alerts]: webhooks") && url.contains("http://"), "{url}");
+
+        let topology = problem("edges = ['e1', 'e3']\ntopology = 'pair'");
+        assert!(topology.contains("[topology]: \"e3\" of `edges` is no edge there"), "{topology}");
 
         let missing = Config::load(Path::new("/nonexistent/c.toml")).unwrap_err().to_string();
         assert!(missing.contains("/nonexistent/c.toml") && missing.contains("--config"));

@@ -28,6 +28,7 @@ pub mod output;
 pub mod program;
 pub mod server;
 pub mod summary;
+mod topology;
 
 pub use calumma_chamelemon_analysis::{analyse, attention, report};
 

@@ -230,6 +230,10 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
             println!("  {what:<12} {}", names.join(", "));
         }
     }
+    if let Some(topology) = &config.topology {
+        let (switches, links) = (topology.switches(), topology.links().len());
+        println!("  topology     {switches} switches, {links} links");
+    }
     println!("  systems      {}", config.systems.join(", "));
     println!(
         "  epochs       {} ms, reported by {} ms after their end at the latest",

@@ -19,6 +19,7 @@ pub mod scenario;
 pub mod simulate;
 pub mod soak;
 mod table;
-pub mod topology;
 pub mod traffic;
 pub mod workload;
+
+pub use calumma_topology as topology;

@@ -4,6 +4,7 @@
 mod marking;
 mod nodes;
 mod switching;
+mod unexpected;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use self::marking::Marked;
 use self::nodes::Entry;
 pub(crate) use self::nodes::{Admission, Introduction};
+use self::unexpected::Unexpected;
 use super::lane::Lane;
 use crate::chamelemon::State;
 use crate::clocks::Delays;
@@ -56,6 +58,7 @@ pub struct Hub {
     delays: Mutex<Delays>,
     /// Positions of the nodes by name.
     positions: HashMap<String, usize>,
+    unexpected: Unexpected,
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
@@ -83,6 +86,7 @@ impl Hub {
             delays: Mutex::default(),
             positions: nodes.iter().map(|node| node.name.clone()).zip(0..).collect(),
             nodes: nodes.into_iter().map(Entry::expected).collect(),
+            unexpected: Unexpected::default(),
             config,
         })
     }

@@ -8,6 +8,7 @@ mod edges;
 mod files;
 mod nodes;
 mod systems;
+mod topology;
 
 use std::sync::Arc;
 
@@ -65,6 +66,7 @@ fn router(server: Server) -> Router {
         .routes(routes!(deployment::deployment))
         .routes(routes!(edges::edges))
         .routes(routes!(nodes::nodes))
+        .routes(routes!(topology::topology))
         .routes(routes!(systems::systems))
         .routes(routes!(systems::epochs))
         .routes(routes!(systems::epoch))

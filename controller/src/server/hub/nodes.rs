@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::switching::{Wanted, runs_chamelemon};
 use super::{Hub, LEAD_NS, NODE_LEAD_NS, lock};
-use crate::api::{EdgeStatus, NodeStatus};
+use crate::api::{EdgeStatus, NodeStatus, UnexpectedNode};
 use crate::chamelemon::attention::reconfigure;
 use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
 use crate::collect::Taken;
@@ -22,6 +22,9 @@ use crate::server::unix_ns;
 
 /// Messages that may wait for a node.
 const MESSAGES_WAITING: usize = 64;
+
+/// How long a node is spoken of that nobody expects: while it keeps trying.
+const UNEXPECTED_NS: u64 = 120_000_000_000;
 
 /// Counters that are remembered of a node: names come from the network, so there is a bound.
 const MOST_COUNTERS: usize = 4 * calumma_wire::MAX_COUNTERS;
@@ -160,6 +163,11 @@ impl Hub {
         self.nodes.iter().zip(problems).map(status).collect()
     }
 
+    /// Nodes that tried to connect within the last minutes and that nobody expects.
+    pub(crate) fn unexpected_nodes(&self) -> Vec<UnexpectedNode> {
+        self.unexpected.since(unix_ns().saturating_sub(UNEXPECTED_NS))
+    }
+
     /// Takes in an exchange of times with a node.
     pub(in crate::server) fn exchanged(&self, node: usize, exchange: Exchange) {
         let entry = &self.nodes[node];
@@ -235,6 +243,7 @@ impl Hub {
     ) -> Result<Admission, String> {
         let Introduction { role, kind, program, offers, holding, marking, address } = introduction;
         let Some(&position) = self.positions.get(name) else {
+            self.unexpected.note(name, role, address, now_ns);
             let expected = self.config.nodes_of(role);
             return Err(format!(
                 "no {} is called {name:?} here; the controller's configuration expects {expected:?}",

@@ -2,6 +2,7 @@
 //! missing or misbehave, an analysis that is slow, and systems switched while epochs come.
 
 mod tally;
+mod topology;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

@@ -1,9 +1,11 @@
-//! Networks for the simulation: switches, links, hosts, and the ways between them.
+//! Networks: switches, links, hosts, the ways between them, and places on those.
 //!
 //! A topology is a graph. Edges (switches with hosts, which measure) come first, inner switches
 //! after them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file,
-//! and either may be followed by what single switches are: `pair e2=tofino core=software`.
+//! and either may be followed by what single switches are: `pair e2=tofino core=software`. The
+//! testbed lays such networks out, and the controller says by one where packets were lost.
 
+mod cuts;
 mod file;
 mod place;
 mod route;
@@ -14,6 +16,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+pub use self::cuts::Cut;
 pub use self::place::{Place, Point, Segment};
 pub use self::route::{Hop, Routes, Way};
 
@@ -118,7 +121,7 @@ impl InnerKind {
 }
 
 /// A link between two switches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// The switches at its ends, by position.
     pub ends: [usize; 2],
@@ -127,7 +130,7 @@ pub struct Link {
 }
 
 /// Switches, the links between them, and the hosts at the edges.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Topology {
     /// Names of all switches, the edges first.
     switches: Vec<String>,
@@ -142,7 +145,8 @@ pub struct Topology {
 
 impl Topology {
     /// The topology of that name, or of the file at that path (seen from `folder`), with what
-    /// switches are behind it; links without a quality of their own have `quality`.
+    /// switches are behind it; links without a quality of their own have `quality`. The testbed can
+    /// lay it out.
     ///
     /// # Errors
     /// When it is neither, or the file is wrong: the place and what is expected.
@@ -157,6 +161,7 @@ impl Topology {
             topology.set_kind(word)?;
         }
         topology.check()?;
+        topology.check_kinds()?;
         Ok(topology)
     }
 
@@ -175,6 +180,16 @@ impl Topology {
             Some(inner) => self.inner[inner] = InnerKind::named(kind).with_context(of_inner)?,
         }
         Ok(())
+    }
+
+    /// Position of the switch called `name`, edge or not.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.switches.iter().position(|switch| switch == name)
+    }
+
+    /// Whether the switch at a position is an edge.
+    pub fn is_edge(&self, switch: usize) -> bool {
+        switch < self.hosts.len()
     }
 
     /// Names of the edges, in order.
@@ -200,6 +215,13 @@ impl Topology {
     /// What each edge is.
     pub fn kinds(&self) -> &[EdgeKind] {
         &self.kinds
+    }
+
+    /// Names of the inner switches that are said to measure.
+    pub fn measuring(&self) -> impl Iterator<Item = &str> {
+        let measuring = |&(_, &kind): &(&String, &InnerKind)| kind != InnerKind::Linux;
+        let inner = self.switches[self.hosts.len()..].iter().zip(&self.inner);
+        inner.filter(measuring).map(|(name, _)| name.as_str())
     }
 
     /// The inner switches that are software, by position.
@@ -237,8 +259,7 @@ impl Topology {
 
     /// Position of the switch called `name`.
     fn switch(&self, name: &str) -> Result<usize> {
-        let at = self.switches.iter().position(|switch| switch == name);
-        at.with_context(|| {
+        self.position(name).with_context(|| {
             let shown = self.switches.len().min(8);
             format!("no switch is called {name:?}; there are {:?}...", &self.switches[..shown])
         })
@@ -249,7 +270,7 @@ impl Topology {
     /// # Errors
     /// When there is none.
     pub fn link_between(&mut self, [a, b]: &[String; 2]) -> Result<&mut Link> {
-        let ends = [a, b].map(|name| self.switches.iter().position(|switch| switch == name));
+        let ends = [a, b].map(|name| self.position(name));
         let [Some(a_at), Some(b_at)] = ends else {
             anyhow::bail!("no link between {a:?} and {b:?}: no such switch");
         };
@@ -288,6 +309,9 @@ impl Topology {
         anyhow::ensure!(self.hosts.len() <= 1 << 16, "at most 65,536 edges");
         for link in &self.links {
             link.quality.check()?;
+            let [a, b] = link.ends;
+            let name = &self.switches[a];
+            anyhow::ensure!(a != b, "link between {name:?} and itself: name two switches");
         }
         let mut names = std::collections::HashSet::new();
         for name in &self.switches {
@@ -298,6 +322,11 @@ impl Topology {
             );
             anyhow::ensure!(names.insert(name), "two switches are called {name:?}");
         }
+        Ok(())
+    }
+
+    /// Refuses what the testbed can't lay out.
+    fn check_kinds(&self) -> Result<()> {
         let tofino = self.inner.iter().position(|&kind| kind == InnerKind::Tofino);
         if let Some(at) = tofino {
             let name = &self.switches[self.hosts.len() + at];

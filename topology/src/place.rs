@@ -1,6 +1,6 @@
 //! Places on a topology: the two points of each switch, and the segments between them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Topology;
 
@@ -23,7 +23,7 @@ pub struct Segment {
 }
 
 /// A segment by names: `{"from": "e1:out", "to": "s1:in"}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place {
     /// Where it begins.
     pub from: String,
@@ -35,6 +35,12 @@ impl Segment {
     /// The inside of a switch.
     pub fn inside(switch: usize) -> Self {
         Self { from: Point::In(switch), to: Point::Out(switch) }
+    }
+
+    /// From where one switch receives packets to where the next one does that reports, with all
+    /// that lies between.
+    pub fn between(from: usize, to: usize) -> Self {
+        Self { from: Point::In(from), to: Point::In(to) }
     }
 
     /// The link from one switch to another.
@@ -57,7 +63,7 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::LinkQuality;
+    use crate::LinkQuality;
     use std::path::Path;
 
     #[test]

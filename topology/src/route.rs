@@ -1,6 +1,6 @@
 //! The ways through a network: shortest paths, those of equal length shared out by flow (ECMP).
 
-use super::{Segment, Topology};
+use crate::{Segment, Topology};
 
 /// The switches and links that packets pass on their way from one edge to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Way {
 #[derive(Clone, Debug)]
 pub struct Routes {
     /// For each switch, its neighbours and the links to them.
-    neighbours: Vec<Vec<(usize, usize)>>,
+    pub(super) neighbours: Vec<Vec<(usize, usize)>>,
     /// For each edge, the distance of every switch from it in links.
     distances: Vec<Vec<u16>>,
 }
@@ -93,6 +93,11 @@ impl Routes {
             leads_there(next) && distances[next].checked_add(1) == Some(distances[at])
         };
         self.neighbours[at].iter().copied().filter(move |&(next, _)| nearer(next))
+    }
+
+    /// Whether a way leads from one edge to another.
+    pub fn reaches(&self, from: usize, to: usize) -> bool {
+        self.distances[to][from] != UNREACHABLE
     }
 
     /// How many links the longest of all ways has.
@@ -146,7 +151,7 @@ fn distances_from(edge: usize, edges: usize, neighbours: &[Vec<(usize, usize)>])
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::LinkQuality;
+    use crate::LinkQuality;
     use std::path::Path;
 
     fn load(name: &str) -> Topology {

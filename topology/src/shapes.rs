@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::{LinkQuality, Topology};
 
 /// Hosts of every edge where the shape does not say.
-const HOSTS: u32 = 2;
+pub(super) const HOSTS: u32 = 2;
 
 /// The topology called `name`; none where no shape is called so.
 pub(super) fn named(name: &str, quality: LinkQuality) -> Option<Result<Topology>> {

@@ -1,0 +1,14 @@
+//! The network as it should be, and as it is seen.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::Server;
+use crate::api::TopologyStatus;
+
+/// Switches and links as configured, which of them are connected, and who connects unexpectedly
+#[utoipa::path(get, path = "/api/v1/topology", responses((status = OK, body = TopologyStatus)))]
+pub(super) async fn topology(State(server): State<Server>) -> Json<TopologyStatus> {
+    let hub = &server.hub;
+    Json(crate::topology::status(hub.config(), hub.nodes(), hub.unexpected_nodes()))
+}
