@@ -3,7 +3,11 @@
 //!
 //! A [`Gathering`] knows which elements of which source are there, sends requests for the missing
 //! ones, and takes reports in any order, lost and doubled ones included. Reading does not clear;
-//! once everything is there, [`Clearing`] does, and knows when that is done.
+//! once everything is there, [`Clearing`] does, and knows when that is done and no packet that
+//! clears is under way any more.
+//!
+//! Each time that [`Gathering::requests`] or [`Clearing::requests`] is called is a *round*: the
+//! packets of a round share a request number, the next round has the next number.
 
 use std::collections::BTreeMap;
 
@@ -89,6 +93,44 @@ pub enum ReportError {
     Unknown(u8),
 }
 
+/// Whose report a collection packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A packet of another gathering or clearing.
+    Other,
+    /// A packet of an earlier round.
+    Earlier,
+    /// A packet of the last round.
+    Last,
+}
+
+/// The request numbers of a gathering or clearing.
+#[derive(Clone, Copy, Debug)]
+struct Rounds {
+    first: u32,
+    count: u32,
+}
+
+impl Rounds {
+    fn from(first: u32) -> Rounds {
+        Rounds { first, count: 0 }
+    }
+
+    /// The number of the next round.
+    fn next(&mut self) -> u32 {
+        self.count += 1;
+        self.first.wrapping_add(self.count - 1)
+    }
+
+    fn sender(self, request: u32) -> Sender {
+        match request.wrapping_sub(self.first) {
+            round if round >= self.count => Sender::Other,
+            round if round + 1 == self.count => Sender::Last,
+            _ => Sender::Earlier,
+        }
+    }
+}
+
 /// The group of one epoch as it is gathered from one source.
 #[derive(Debug)]
 pub struct Gathering {
@@ -97,13 +139,13 @@ pub struct Gathering {
     /// First element of the group in the register.
     first: u32,
     elements: u32,
-    request: u32,
+    rounds: Rounds,
     /// Words of each element, by access.
     parts: BTreeMap<Access, Vec<Option<Vec<u32>>>>,
 }
 
 impl Gathering {
-    /// Gathers the group of timestamp bit `bit`; `request` tells its reports from those of others.
+    /// Gathers the group of timestamp bit `bit`; `request` is the number of its first round.
     pub fn new(source: &Source, bit: u32, request: u32) -> Gathering {
         let Source { number, elements, record, .. } = *source;
         let reads = record.reads().iter();
@@ -112,18 +154,18 @@ impl Gathering {
             record,
             first: bit * elements,
             elements,
-            request,
+            rounds: Rounds::from(request),
             parts: reads.map(|&read| (read, vec![None; elements as usize])).collect(),
         }
     }
 
     /// Packets that ask for everything that is missing. Each goes round on its own, so several keep
     /// the switch busy at once.
-    pub fn requests(&self) -> Vec<Vec<u8>> {
+    pub fn requests(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
+        let (source, request) = (self.source, self.rounds.next());
         for (&access, parts) in &self.parts {
             for (first, length) in runs(parts) {
-                let (source, request) = (self.source, self.request);
                 let first = self.first + first;
                 out.push(packet(source, self.record, access, first, length, request));
             }
@@ -131,16 +173,17 @@ impl Gathering {
         out
     }
 
-    /// Takes the records of a report. True if it belongs to this gathering.
+    /// Takes the records of a report.
     ///
     /// # Errors
     /// When the packet is no report of a collection.
-    pub fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+    pub fn take(&mut self, packet: &[u8]) -> Result<Sender, ReportError> {
         let report = Report::parse(packet)?;
         let Report { source, access, next, request, .. } = report;
-        let Some(parts) = self.parts.get_mut(&access) else { return Ok(false) };
-        if (source, request) != (self.source, self.request) {
-            return Ok(false);
+        let sender = self.rounds.sender(request);
+        let Some(parts) = self.parts.get_mut(&access) else { return Ok(Sender::Other) };
+        if source != self.source || sender == Sender::Other {
+            return Ok(Sender::Other);
         }
         let size = self.record.bytes();
         let records = packet.get(FRONT..FRONT + report.records * size);
@@ -152,7 +195,7 @@ impl Gathering {
                 *part = Some(words(record));
             }
         }
-        Ok(true)
+        Ok(sender)
     }
 
     /// True once every element is there.
@@ -186,47 +229,54 @@ impl Gathering {
 pub struct Clearing {
     source: u8,
     record: Record,
-    request: u32,
-    /// First element and length of the runs that are not known to be cleared.
+    rounds: Rounds,
+    /// First element and length of the runs that may not be cleared, or that a packet may still
+    /// clear.
     left: Vec<(u32, u32)>,
 }
 
 impl Clearing {
-    /// Clears the group of timestamp bit `bit`; `request` tells its reports from those of others.
+    /// Clears the group of timestamp bit `bit`; `request` is the number of its first round.
     pub fn new(source: &Source, bit: u32, request: u32) -> Clearing {
         let Source { number, elements, record, .. } = *source;
         let first = bit * elements;
         let left = cut(0, elements).map(|(at, length)| (first + at, length)).collect();
-        Clearing { source: number, record, request, left }
+        Clearing { source: number, record, rounds: Rounds::from(request), left }
     }
 
-    /// Packets that clear what is not known to be cleared. A packet that was sent before does no
-    /// harm: the switch works on them in order.
-    pub fn requests(&self) -> Vec<Vec<u8>> {
-        let Clearing { source, record, request, .. } = *self;
+    /// Packets that clear what is not known to be cleared for good.
+    pub fn requests(&mut self) -> Vec<Vec<u8>> {
+        let Clearing { source, record, .. } = *self;
+        let request = self.rounds.next();
         let packet =
             |&(first, length)| packet(source, record, Access::Clear, first, length, request);
         self.left.iter().map(packet).collect()
     }
 
-    /// Takes a report. True if it belongs to this clearing.
+    /// Takes a report.
+    ///
+    /// Packets for the same run end in the order in which they were sent: each goes the same way
+    /// the same number of times, and queues keep the order. So a run is done when the packet of
+    /// the last round reports it. That of an earlier round says nothing of those behind it, which
+    /// may still clear when the group is in use again.
     ///
     /// # Errors
     /// When the packet is no report of a collection.
-    pub fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+    pub fn take(&mut self, packet: &[u8]) -> Result<Sender, ReportError> {
         let Report { source, access, next, left, request, .. } = Report::parse(packet)?;
-        if (source, access, request) != (self.source, Access::Clear, self.request) {
-            return Ok(false);
+        if (source, access) != (self.source, Access::Clear) {
+            return Ok(Sender::Other);
         }
+        let sender = self.rounds.sender(request);
         // Registers have up to 2^16 elements: behind the last one comes 0.
         let ends = |&(first, length): &(u32, u32)| (first + length) & 0xFFFF == next;
-        if left == 0 {
+        if left == 0 && sender == Sender::Last {
             self.left.retain(|run| !ends(run));
         }
-        Ok(true)
+        Ok(sender)
     }
 
-    /// True once all is cleared.
+    /// True once all is cleared, and no packet clears any more.
     pub fn is_complete(&self) -> bool {
         self.left.is_empty()
     }
@@ -338,12 +388,14 @@ mod tests {
         for element in [12_u32, 11, 10] {
             (0..5).for_each(|_| report.extend_from_slice(&element.to_be_bytes()));
         }
-        assert_eq!(gathering.take(&report), Ok(true));
+        assert_eq!(gathering.take(&report), Ok(Sender::Last));
         let [request] = &gathering.requests()[..] else { panic!("one run is missing") };
         assert_eq!(request[16..20], [0x10, 0x03, 0x0F, 0xFD]);
+        assert_eq!(request[27], 8, "the second round");
         assert_eq!(gathering.words(), None);
-        report[27] = 8;
-        assert_eq!(gathering.take(&report), Ok(false), "another request's report");
+        assert_eq!(gathering.take(&report), Ok(Sender::Earlier));
+        report[27] = 9;
+        assert_eq!(gathering.take(&report), Ok(Sender::Other), "another request's report");
     }
 
     #[test]
@@ -356,10 +408,10 @@ mod tests {
             assert!(!clearing.is_complete());
             let next = ((8 + at as u32 + 1) * RUN) as u16;
             report[16..18].copy_from_slice(&next.to_be_bytes());
-            assert_eq!(clearing.take(&report), Ok(true), "still under way");
-            assert_eq!(clearing.requests().len(), 8 - at);
+            assert_eq!(clearing.take(&report), Ok(Sender::Last), "still under way");
+            assert_eq!(clearing.left.len(), 8 - at);
             report[18..20].fill(0);
-            assert_eq!(clearing.take(&report), Ok(true));
+            assert_eq!(clearing.take(&report), Ok(Sender::Last));
         }
         assert!(clearing.is_complete());
     }
@@ -371,8 +423,10 @@ mod tests {
                 place.copy_from_slice(&ETHER_TYPE.to_be_bytes());
             }
             let mut gathering = Gathering::new(&source(0, 32768, Record::Counter), 0, 0);
+            gathering.requests();
             let _ = gathering.take(&bytes);
             let mut clearing = Clearing::new(&source(2, 4096, Record::Words(5)), 0, 0);
+            clearing.requests();
             let _ = clearing.take(&bytes);
         }
     }

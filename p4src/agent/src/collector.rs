@@ -9,7 +9,7 @@ use calumma_bfrt::ClientError;
 use calumma_interface::{MAX_FRAME, Plug};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::collection::{Clearing, Gathering, ReportError, Source};
+use crate::collection::{Clearing, Gathering, ReportError, Sender, Source};
 use crate::driver::Driver;
 use crate::figures::Figures;
 
@@ -30,23 +30,24 @@ pub enum Way {
 pub struct Collector {
     driver: Driver,
     way: Way,
-    requests: u32,
+    /// The number of the next round of requests.
+    next_round: u32,
     figures: Arc<Figures>,
 }
 
 /// What goes on with packets until it is complete.
 trait Exchange {
-    fn requests(&self) -> Vec<Vec<u8>>;
-    fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError>;
+    fn requests(&mut self) -> Vec<Vec<u8>>;
+    fn take(&mut self, packet: &[u8]) -> Result<Sender, ReportError>;
     fn is_complete(&self) -> bool;
 }
 
 impl Exchange for Gathering {
-    fn requests(&self) -> Vec<Vec<u8>> {
+    fn requests(&mut self) -> Vec<Vec<u8>> {
         self.requests()
     }
 
-    fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+    fn take(&mut self, packet: &[u8]) -> Result<Sender, ReportError> {
         self.take(packet)
     }
 
@@ -56,11 +57,11 @@ impl Exchange for Gathering {
 }
 
 impl Exchange for Clearing {
-    fn requests(&self) -> Vec<Vec<u8>> {
+    fn requests(&mut self) -> Vec<Vec<u8>> {
         self.requests()
     }
 
-    fn take(&mut self, packet: &[u8]) -> Result<bool, ReportError> {
+    fn take(&mut self, packet: &[u8]) -> Result<Sender, ReportError> {
         self.take(packet)
     }
 
@@ -72,9 +73,9 @@ impl Exchange for Clearing {
 impl Collector {
     /// A collector for that switch.
     pub fn new(driver: Driver, way: Way, figures: Arc<Figures>) -> Collector {
-        // Another start than last time, so that a late report of an earlier run is told apart.
-        let requests = std::process::id() << 16;
-        Collector { driver, way, requests, figures }
+        // Another start than last time, so that a late report of an earlier run is not mistaken.
+        let next_round = std::process::id() << 16;
+        Collector { driver, way, next_round, figures }
     }
 
     /// The way, for the next collector.
@@ -94,12 +95,10 @@ impl Collector {
     ) -> Result<Option<Vec<Vec<u32>>>, ClientError> {
         match &mut self.way {
             Way::Packets { port, retry } => {
-                let mut gatherings = Vec::with_capacity(sources.len());
-                for source in sources {
-                    self.requests = self.requests.wrapping_add(1);
-                    gatherings.push(Gathering::new(source, bit, self.requests));
-                }
-                exchange(&mut **port, *retry, &mut gatherings, until, &self.figures);
+                let of = |source| Gathering::new(source, bit, self.next_round);
+                let mut gatherings: Vec<_> = sources.iter().map(of).collect();
+                let rounds = exchange(&mut **port, *retry, &mut gatherings, until, &self.figures);
+                self.next_round = self.next_round.wrapping_add(rounds);
                 Ok(gatherings.iter().map(Gathering::words).collect())
             }
             Way::Registers => {
@@ -127,12 +126,10 @@ impl Collector {
     ) -> Result<bool, ClientError> {
         match &mut self.way {
             Way::Packets { port, retry } => {
-                let mut clearings = Vec::with_capacity(sources.len());
-                for source in sources {
-                    self.requests = self.requests.wrapping_add(1);
-                    clearings.push(Clearing::new(source, bit, self.requests));
-                }
-                exchange(&mut **port, *retry, &mut clearings, until, &self.figures);
+                let of = |source| Clearing::new(source, bit, self.next_round);
+                let mut clearings: Vec<_> = sources.iter().map(of).collect();
+                let rounds = exchange(&mut **port, *retry, &mut clearings, until, &self.figures);
+                self.next_round = self.next_round.wrapping_add(rounds);
                 Ok(clearings.iter().all(Clearing::is_complete))
             }
             Way::Registers => {
@@ -159,18 +156,20 @@ pub fn clear_all(driver: &Driver, sources: &[Source]) -> Result<(), ClientError>
     Ok(())
 }
 
-/// Sends requests and takes reports until all is complete, or `until` comes.
+/// Sends requests and takes reports until all is complete, or `until` comes; gives the number of
+/// rounds that took.
 fn exchange(
     port: &mut dyn Plug,
     retry: Duration,
     all: &mut [impl Exchange],
     until: Instant,
     figures: &Figures,
-) {
+) -> u32 {
     let mut buffer = vec![0; MAX_FRAME];
-    for packet in all.iter().flat_map(|one| one.requests()) {
+    for packet in all.iter_mut().flat_map(Exchange::requests) {
         port.send(&packet);
     }
+    let mut rounds = 1;
     let mut last = Instant::now();
     // Doubled each time: a switch that is slow must not be given more and more to do.
     let mut patience = retry;
@@ -180,26 +179,30 @@ fn exchange(
             break;
         }
         if now >= last + patience {
-            for packet in all.iter().flat_map(|one| one.requests()) {
+            for packet in all.iter_mut().flat_map(Exchange::requests) {
                 port.send(&packet);
                 figures.repeated_packets.add(1);
             }
             figures.asked_again.add(1);
+            rounds += 1;
             patience *= 2;
             last = now;
         }
-        match port.receive(&mut buffer) {
-            // Whatever else comes to the CPU port is not for us.
-            Some(report) => {
-                if all.iter_mut().any(|one| one.take(report) == Ok(true)) {
-                    last = Instant::now();
-                    // It answers, so what is missing was lost, and not only late.
-                    patience = retry;
-                }
-            }
-            None => wait(port, until.min(last + patience).saturating_duration_since(now)),
+        let Some(report) = port.receive(&mut buffer) else {
+            wait(port, until.min(last + patience).saturating_duration_since(now));
+            continue;
+        };
+        // Whatever else comes to the CPU port is not for us.
+        let mut senders = all.iter_mut().filter_map(|one| one.take(report).ok());
+        match senders.find(|sender| *sender != Sender::Other) {
+            // It answers, so what is missing was lost, and not only late.
+            Some(Sender::Last) => (last, patience) = (Instant::now(), retry),
+            // It is slow.
+            Some(Sender::Earlier) => last = Instant::now(),
+            Some(Sender::Other) | None => {}
         }
     }
+    rounds
 }
 
 /// Waits for a frame, for `most` at the longest.

@@ -1,8 +1,10 @@
 //! Sketches collected through the data plane are those in the registers, whatever gets lost.
 
+use std::collections::VecDeque;
+
 use calumma_sketch::Arithmetic;
 use calumma_switchd::chamelemon::Source;
-use calumma_switchd::collection::{Clearing, FRONT, Gathering};
+use calumma_switchd::collection::{Clearing, FRONT, Gathering, Sender};
 use calumma_tna::{Entry, MirrorSession};
 
 use crate::common::{FABRIC, HOST, Numbers, Pair, attention, marked, packet};
@@ -56,7 +58,7 @@ fn everything_is_collected(arithmetic: Arithmetic) {
             for (port, report) in pair.switch.inject(CPU, &packet) {
                 assert_eq!(port, CPU);
                 assert!(report.len() <= 1514, "{} bytes", report.len());
-                assert_eq!(gathering.take(&report), Ok(true));
+                assert_eq!(gathering.take(&report), Ok(Sender::Last));
             }
         }
         assert!(gathering.is_complete(), "{source:?}");
@@ -66,7 +68,7 @@ fn everything_is_collected(arithmetic: Arithmetic) {
         let mut clearing = Clearing::new(&source.of(&pair.layout), 1, request);
         for packet in clearing.requests() {
             for (_, report) in pair.switch.inject(CPU, &packet) {
-                assert_eq!(clearing.take(&report), Ok(true));
+                assert_eq!(clearing.take(&report), Ok(Sender::Last));
             }
         }
         assert!(clearing.is_complete(), "{source:?}");
@@ -100,13 +102,67 @@ fn reports_that_get_lost_are_asked_for_again() {
                 // Every third report is lost, some come twice.
                 match numbers.below(3) {
                     0 => {}
-                    times => (0..times).for_each(|_| assert_eq!(gathering.take(&report), Ok(true))),
+                    times => (0..times)
+                        .for_each(|_| assert_eq!(gathering.take(&report), Ok(Sender::Last))),
                 }
             }
         }
     }
     assert!(rounds > 1);
     assert!(gathering.words().unwrap() == registers(&pair, source, 1));
+}
+
+/// Packets that were sent again go on clearing behind the ones that were only slow.
+#[test]
+fn a_group_is_clean_when_nothing_clears_it_any_more() {
+    let mut pair = measured(Arithmetic::Prime);
+    let source = Source::Upstream(1);
+    let mut clearing = Clearing::new(&source.of(&pair.layout), 1, 1);
+    let mut under_way = VecDeque::from([clearing.requests()]);
+    // The switch is slow: twice they are sent again before it answers.
+    under_way.extend([clearing.requests(), clearing.requests()]);
+    while !clearing.is_complete() {
+        for packet in under_way.pop_front().unwrap() {
+            for (_, report) in pair.switch.inject(CPU, &packet) {
+                assert_ne!(clearing.take(&report), Ok(Sender::Other));
+            }
+        }
+    }
+    // The group is used again, and what was still under way reaches the switch.
+    pair.begin(11);
+    let mut numbers = Numbers(5);
+    (0..100).for_each(|_| drop(pair.switch.inject(HOST, &packet(&mut numbers).bytes)));
+    let recorded = registers(&pair, source, 1);
+    assert!(recorded.iter().any(|&word| word != 0));
+    for packet in under_way.into_iter().flatten() {
+        pair.switch.inject(CPU, &packet);
+    }
+    assert!(recorded == registers(&pair, source, 1), "a packet that was sent again cleared it");
+}
+
+#[test]
+fn a_group_is_cleared_though_requests_and_reports_get_lost() {
+    let mut pair = measured(Arithmetic::Wrapping);
+    let source = Source::Classifier(0);
+    let mut clearing = Clearing::new(&source.of(&pair.layout), 1, 1);
+    let (mut numbers, mut rounds) = (Numbers(8), 0);
+    while !clearing.is_complete() {
+        rounds += 1;
+        assert!(rounds < 20, "still not clear after {rounds} rounds");
+        for packet in clearing.requests() {
+            if numbers.below(3) == 0 {
+                continue;
+            }
+            for (_, report) in pair.switch.inject(CPU, &packet) {
+                // Every third report is lost, some come twice.
+                for _ in 0..numbers.below(3) {
+                    assert_eq!(clearing.take(&report), Ok(Sender::Last));
+                }
+            }
+        }
+    }
+    assert!(rounds > 1);
+    assert!(registers(&pair, source, 1).iter().all(|&word| word == 0));
 }
 
 #[test]
@@ -127,8 +183,8 @@ fn collecting_one_group_leaves_the_other_alone_and_traffic_undisturbed() {
 fn a_host_can_neither_read_nor_clear() {
     let mut pair = measured(Arithmetic::Prime);
     let before = registers(&pair, Source::Upstream(0), 1);
-    let gathering = Gathering::new(&Source::Upstream(0).of(&pair.layout), 1, 3);
-    let clearing = Clearing::new(&Source::Upstream(0).of(&pair.layout), 1, 3);
+    let mut gathering = Gathering::new(&Source::Upstream(0).of(&pair.layout), 1, 3);
+    let mut clearing = Clearing::new(&Source::Upstream(0).of(&pair.layout), 1, 3);
     for request in [gathering.requests(), clearing.requests()].concat() {
         let sent = pair.switch.inject(HOST, &request);
         assert_eq!(sent, [(FABRIC, request)], "passes like any other packet");
