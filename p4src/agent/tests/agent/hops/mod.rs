@@ -31,7 +31,7 @@ use system::{CELLS, Hops, ID};
 static BOTH: [&dyn System; 2] = [&ChameleMon, &Hops];
 
 fn program() -> Program {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/hops.p4");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hops.p4");
     Program::load(path, &[]).unwrap()
 }
 

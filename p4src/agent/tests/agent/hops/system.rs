@@ -1,5 +1,4 @@
-//! The description of `tests/programs/hops.p4`: what a system brings along for the daemon to run
-//! it.
+//! The description of `p4src/hops.p4`: what a system brings along for the daemon to run it.
 
 use std::sync::Arc;
 

@@ -1,16 +1,20 @@
-// How many packets of each flow pass, exactly: a system for the tests of the agent, which drives it
-// as it drives ChameleMon.
+// How many packets pass, exactly: the example of a system. `calumma-switchd` drives it as it drives
+// ChameleMon; its tests do, and no release does.
 //
 // A flow's packets are counted in the cell that the low bits of its keyed hash name. An edge counts
 // what enters and what leaves the network, a transit switch what passes, each packet in the group
 // of the timestamp bit that it carries.
 
 #include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
 #include <tna.p4>
+#endif
 
-#include "../../../include/generated/hashes.p4"
-#include "../../../include/sizes.p4"
-#include "../../../include/types.p4"
+#include "include/generated/hashes.p4"
+#include "include/sizes.p4"
+#include "include/types.p4"
 
 const bit<32> CELLS = 256;
 
@@ -35,13 +39,13 @@ struct request_t {
     access_t cells;
 }
 
-#include "../../../include/headers.p4"
-#include "../../../include/parsing.p4"
-#include "../../../include/collection.p4"
-#include "../../../include/readable.p4"
-#include "../../../include/hashing.p4"
-#include "../../../include/marking.p4"
-#include "../../../include/forwarding.p4"
+#include "include/headers.p4"
+#include "include/parsing.p4"
+#include "include/collection.p4"
+#include "include/readable.p4"
+#include "include/hashing.p4"
+#include "include/marking.p4"
+#include "include/forwarding.p4"
 
 // Counts a packet, or gives a collection packet a cell.
 control Cells(in access_t access, in index_t index, inout record_h record) {
