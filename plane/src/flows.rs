@@ -21,6 +21,8 @@ pub struct Flows<K> {
     bits: u32,
     /// A bit for each packet: whether it carries a mark.
     marked: u32,
+    /// A bit for each packet: whether it enters the network at this switch.
+    entered: u32,
     len: usize,
 }
 
@@ -34,8 +36,38 @@ impl<K: Key> Flows<K> {
             hierarchies: [Hierarchy::NonSampledLl; BURST],
             bits: 0,
             marked: 0,
+            entered: 0,
             len: 0,
         }
+    }
+
+    /// Takes all packets out.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.bits, self.marked, self.entered, self.len) = (0, 0, 0, 0);
+    }
+
+    /// Adds the packets of `others`, as many as there is room for.
+    pub(crate) fn append(&mut self, others: &Self) {
+        let (at, more) = (self.len, others.len.min(BURST - self.len));
+        if more == 0 {
+            return;
+        }
+        self.keys[at..at + more].copy_from_slice(&others.keys[..more]);
+        self.places[at..at + more].copy_from_slice(&others.places[..more]);
+        self.hierarchies[at..at + more].copy_from_slice(&others.hierarchies[..more]);
+        let first = u32::MAX >> (BURST - more);
+        self.bits |= (others.bits & first) << at;
+        self.marked |= (others.marked & first) << at;
+        self.entered |= (others.entered & first) << at;
+        self.len += more;
+    }
+
+    /// Which of these packets a set of positions in the burst names: bit i stands for packet
+    /// number i of these.
+    pub(crate) fn at_positions(&self, positions: u32) -> u32 {
+        let bits = self.places().iter().enumerate();
+        bits.fold(0, |these, (number, &(at, _))| these | (positions >> at & 1) << number)
     }
 
     /// Adds the burst's packet `at`, whose IP header begins at `ip_offset`.
@@ -66,6 +98,7 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub(crate) fn stamp(&mut self, bit: usize) {
         self.marked = self.all();
+        self.entered = self.marked;
         self.bits = if bit & 1 == 1 { self.marked } else { 0 };
     }
 
@@ -119,6 +152,13 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub fn is_marked(&self, at: usize) -> bool {
         self.marked >> at & 1 == 1
+    }
+
+    /// Whether packet number `at` of these enters the network at this switch. Others come from the
+    /// fabric.
+    #[inline]
+    pub fn is_entering(&self, at: usize) -> bool {
+        self.entered >> at & 1 == 1
     }
 
     /// How many packets carry no mark.
@@ -201,6 +241,41 @@ mod tests {
             prop_assert_eq!(given, [wanted(0), wanted(1)]);
             let unmarked = marks.iter().filter(|mark| mark.is_none()).count();
             prop_assert_eq!(flows.unmarked() as usize, unmarked);
+        }
+
+        /// Packets that are put together keep their marks, and are found by their positions.
+        #[test]
+        fn flows_that_are_appended_stay_as_they_were(
+            marks in prop::collection::vec(prop::option::of(0u8..8), 0..=BURST),
+            entering: u32,
+            positions: u32,
+        ) {
+            let (mut entered, mut others) = (Flows::new(), Flows::new());
+            for (at, mark) in marks.iter().enumerate() {
+                if entering >> at & 1 == 1 {
+                    entered.push(key(at), at, 14);
+                } else {
+                    others.push(key(at), at, 14);
+                    others.set_mark(others.len() - 1, mark.map(Mark::from_bits));
+                }
+            }
+            entered.stamp(1);
+            let mut all = Flows::new();
+            all.append(&others);
+            all.append(&entered);
+            prop_assert_eq!(all.len(), marks.len());
+            for (number, &(at, _)) in all.places().iter().enumerate() {
+                let at = usize::from(at);
+                let enters = entering >> at & 1 == 1;
+                prop_assert_eq!((all.keys()[number], all.is_entering(number)), (key(at), enters));
+                let wanted = if enters { Some(4) } else { marks[at] };
+                let mark = all.is_marked(number).then(|| all.mark(number).bits());
+                prop_assert_eq!(mark, wanted);
+                let found = all.at_positions(positions) >> number & 1;
+                prop_assert_eq!(found, positions >> at & 1);
+            }
+            all.clear();
+            prop_assert_eq!((all.len(), all.unmarked(), all.at_positions(u32::MAX)), (0, 0, 0));
         }
 
         #[test]

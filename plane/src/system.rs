@@ -20,6 +20,7 @@ use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::run::{MarkedRun, Run};
 use crate::slots::AnySlots;
+use crate::worker::Sent;
 
 /// What one system keeps of one side for one epoch.
 ///
@@ -179,6 +180,12 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Whether it records what transmit queues do with packets. Where no system does, nobody pays
+    /// for it.
+    fn wants_sent(&self) -> bool {
+        false
+    }
+
     /// Records packets that enter the network with the timestamp bit [`Flows::bit`]. ChameleMon
     /// gives each its hierarchy.
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters);
@@ -188,6 +195,11 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
 
     /// Records packets that leave the network, by the marks they carry.
     fn leave(&mut self, flows: &Flows<K>, counters: &mut Counters);
+
+    /// Records what a transmit queue did with some of `flows`, all of which have been recorded
+    /// just before: bit i of `sent` stands for packet number i of these. Packets that no queue was
+    /// handed, since the switch keeps or drops them, are never told of.
+    fn sent(&mut self, _flows: &Flows<K>, _sent: Sent, _counters: &mut Counters) {}
 
     /// Records a run of packets of one flow that enters the network, as [`enter`](Self::enter)
     /// would one packet after the other. For simulations.

@@ -4,6 +4,8 @@
 //! each kind of key), marks are read or written (for each carrier), and every system records the
 //! whole burst (for each system and key). What is compiled adds up and does not multiply.
 
+mod masks;
+
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, WideKey, either};
 
@@ -15,6 +17,8 @@ use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
 use crate::parse::{Parsed, Unmeasured, header_by_header, plain};
 use crate::run::{MarkedRun, Run};
+
+pub use self::masks::{DropMask, Sent, first};
 
 /// What to do with packets that can't be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]
@@ -40,49 +44,6 @@ pub struct Policy {
     pub tunnels: Tunnels,
 }
 
-/// Packets of a burst that are to be dropped: bit i stands for the burst's i-th packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct DropMask(pub u32);
-
-impl DropMask {
-    /// Whether the burst's packet `at` is to be dropped.
-    #[inline]
-    pub fn drops(self, at: usize) -> bool {
-        self.0 >> at & 1 == 1
-    }
-
-    /// Whether the whole burst goes on.
-    #[inline]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-/// What a transmit queue did with packets of one burst: bit i stands for the i-th packet that was
-/// received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// Packets that the queue has accepted.
-    pub accepted: u32,
-    /// Packets that it has refused. They are dropped.
-    pub refused: u32,
-}
-
-impl Sent {
-    /// Of the packets in `handed`, a queue has accepted the first `accepted`: DPDK's queues accept
-    /// a prefix.
-    #[inline]
-    pub fn prefix(handed: u32, accepted: usize) -> Self {
-        let mut refused = handed;
-        if accepted == handed.count_ones() as usize {
-            refused = 0;
-        } else {
-            (0..accepted).for_each(|_| refused &= refused.wrapping_sub(1));
-        }
-        Self { accepted: handed & !refused, refused }
-    }
-}
-
 /// One lcore's share of the switch: its measurement, its counters, its policy.
 #[derive(Debug)]
 pub struct Worker {
@@ -94,7 +55,7 @@ pub struct Worker {
 
 /// Where packets come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
+pub enum Path {
     /// From a host to the fabric.
     Enter,
     /// From fabric to fabric.
@@ -172,82 +133,90 @@ impl Worker {
         }
     }
 
-    /// Packets received from hosts that enter the network: see [`enter`](Self::enter).
+    /// Packets received from hosts that enter the network: begins a burst, and
+    /// [records](Self::pass) all of it.
     ///
     /// # Panics
     /// When there are more than [`BURST`].
     pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         self.counters.host_received += packets.len() as u64;
-        self.enter(packets)
+        self.begin();
+        self.pass(Path::Enter, packets, first(packets.len()))
     }
 
-    /// Packets received from the fabric that leave the network: see [`exit`](Self::exit).
+    /// Packets received from the fabric that leave the network: begins a burst, and
+    /// [records](Self::pass) all of it.
     ///
     /// # Panics
     /// When there are more than [`BURST`].
     pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         self.counters.fabric_received += packets.len() as u64;
-        self.exit(packets)
+        self.begin();
+        self.pass(Path::Leave, packets, first(packets.len()))
     }
 
-    /// Packets that enter the network: records and marks them. At most [`BURST`] of them.
+    /// Packets received from the fabric that go on to the fabric: begins a burst, and
+    /// [records](Self::pass) all of it.
     ///
     /// # Panics
-    /// When there are more.
-    pub fn enter<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        self.walk(Path::Enter, packets)
-    }
-
-    /// Packets that enter the network and leave it on the same switch, from host to host: records
-    /// them on both sides. They carry no mark in between. At most [`BURST`] of them.
-    ///
-    /// # Panics
-    /// When there are more.
-    pub fn cross<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        self.walk(Path::Cross, packets)
-    }
-
-    /// Packets that leave the network: records them by the marks they carry, and takes these out.
-    /// At most [`BURST`] of them.
-    ///
-    /// # Panics
-    /// When there are more.
-    pub fn exit<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
-        self.walk(Path::Leave, packets)
-    }
-
-    /// Packets that pass from fabric to fabric with the marks they carry: records them where a
-    /// system that is on does. At most [`BURST`] of them.
-    ///
-    /// # Panics
-    /// When there are more.
-    #[inline]
+    /// When there are more than [`BURST`].
     pub fn transit<P: Packet>(&mut self, packets: &mut [P]) {
-        let wanted = |active: &mut AnyKey<Sessions>| either!(active, active => active.transit);
-        if self.measurement.active().is_some_and(wanted) {
-            self.walk(Path::Transit, packets);
+        self.begin();
+        self.pass(Path::Transit, packets, first(packets.len()));
+    }
+
+    /// Begins a burst, whose packets are recorded by one or several calls of [`pass`](Self::pass)
+    /// and then handed to transmit queues, of which [`sent`](Self::sent) is to be called.
+    #[inline]
+    pub fn begin(&mut self) {
+        if let Some(active) = self.measurement.active() {
+            either!(active, active => active.begin());
         }
     }
 
-    /// What a transmit queue did with packets of the last burst, after they were recorded. Once for
-    /// each port that packets were handed to.
+    /// Packets of the burst under way that go one way, those that `of` has a bit for; the others
+    /// are not looked at. At most [`BURST`].
+    ///
+    /// Those that enter the network are recorded and marked; those that leave it are recorded by
+    /// the marks they carry, which are taken out; those that do both on the same switch, from host
+    /// to host, are recorded on both sides and carry no mark in between; those that pass from
+    /// fabric to fabric with their marks are recorded where a system that is on does so.
+    ///
+    /// # Panics
+    /// When the burst is longer.
+    #[inline]
+    pub fn pass<P: Packet>(&mut self, path: Path, packets: &mut [P], of: u32) -> DropMask {
+        let wanted = |active: &mut AnyKey<Sessions>| either!(active, active => active.transit);
+        if path == Path::Transit && !self.measurement.active().is_some_and(wanted) {
+            return DropMask::default();
+        }
+        self.walk(path, packets, of)
+    }
+
+    /// What a transmit queue did with packets of the burst under way, after they were recorded.
+    /// Once for each port that packets were handed to. Systems that record it are given their
+    /// flows.
     #[inline]
     pub fn sent(&mut self, sent: Sent) {
-        self.counters.transmitted += u64::from(sent.accepted.count_ones());
-        self.counters.dropped_transmit += u64::from(sent.refused.count_ones());
+        let Self { measurement, counters, .. } = self;
+        counters.transmitted += u64::from(sent.accepted.count_ones());
+        counters.dropped_transmit += u64::from(sent.refused.count_ones());
+        if let Some(active) = measurement.active() {
+            either!(active, active => active.sent(sent, counters));
+        }
     }
 
     #[inline]
-    fn walk<P: Packet>(&mut self, path: Path, packets: &mut [P]) -> DropMask {
+    fn walk<P: Packet>(&mut self, path: Path, packets: &mut [P], of: u32) -> DropMask {
         let Self { policy, measurement, counters } = self;
         match measurement.active() {
             Some(AnyKey::Ipv4(active)) => {
-                walk_as::<FlowKey, P>(path, Some(active), policy, counters, packets)
+                walk_as::<FlowKey, P>(path, Some(active), policy, counters, packets, of)
             }
             Some(AnyKey::Dual(active)) => {
-                walk_as::<WideKey, P>(path, Some(active), policy, counters, packets)
+                walk_as::<WideKey, P>(path, Some(active), policy, counters, packets, of)
             }
-            None => walk_as::<FlowKey, P>(path, None, policy, counters, packets),
+            None => walk_as::<FlowKey, P>(path, None, policy, counters, packets, of),
         }
     }
 
@@ -291,53 +260,56 @@ impl Worker {
     }
 }
 
-/// Everything between receiving and sending, for one kind of key.
+/// Everything between receiving and sending, for one kind of key and the packets of one way.
 fn walk_as<K: Measured, P: Packet>(
     path: Path,
-    active: Option<&mut Active<K>>,
+    mut active: Option<&mut Active<K>>,
     policy: &Policy,
     counters: &mut Counters,
     packets: &mut [P],
+    of: u32,
 ) -> DropMask {
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
     let carrier = policy.carrier;
     let from_fabric = matches!(path, Path::Leave | Path::Transit);
-    let detached = if from_fabric { detach(carrier, packets) } else { None };
+    let detached = if from_fabric { detach(carrier, packets, of) } else { None };
     let mut flows = Flows::<K>::new();
     let mut drops = if path == Path::Transit {
         // What can't be measured, its edges count and treat.
-        read_headers(policy, &mut Counters::default(), packets, &mut flows);
+        read_headers(policy, &mut Counters::default(), packets, of, &mut flows);
         DropMask::default()
     } else {
-        read_headers(policy, counters, packets, &mut flows)
+        read_headers(policy, counters, packets, of, &mut flows)
     };
     match path {
         Path::Enter => {
             drops.0 |= keep_carriable(policy, counters, packets, &mut flows);
-            let bit = record_entering(active, counters, &mut flows);
+            let bit = record_entering(active.as_deref_mut(), counters, &mut flows);
             write_marks(carrier, packets, &flows, bit);
         }
         Path::Cross => {
-            let mut active = active;
             record_entering(active.as_deref_mut(), counters, &mut flows);
-            record_leaving(active, counters, &flows);
+            record_leaving(active.as_deref_mut(), counters, &flows);
         }
         Path::Leave => {
             take_marks(carrier, detached.as_ref(), packets, &mut flows);
             counters.egress_unmarked += u64::from(flows.unmarked());
-            record_leaving(active, counters, &flows);
+            record_leaving(active.as_deref_mut(), counters, &flows);
         }
         Path::Transit => {
             read_marks(carrier, detached.as_ref(), packets, &mut flows);
             if let (Carrier::Shim(shim), Some(marks)) = (carrier, &detached) {
                 shim.attach(packets, marks);
             }
-            if let Some(active) = active {
+            if let Some(active) = &mut active {
                 for system in &mut active.systems.recording {
                     system.half.transit(&flows, counters);
                 }
             }
         }
+    }
+    if let Some(active) = active {
+        active.keep_for_sent(&flows);
     }
     drops
 }
@@ -378,17 +350,18 @@ fn record_leaving<K: Key>(
     }
 }
 
-/// Reads the headers of a burst, and counts what can't be measured.
+/// Reads the headers of packets of a burst, and counts what can't be measured.
 #[inline]
 fn read_headers<K: Measured, P: Packet>(
     policy: &Policy,
     counters: &mut Counters,
     packets: &[P],
+    of: u32,
     flows: &mut Flows<K>,
 ) -> DropMask {
     let mut drops = DropMask::default();
     let tunnels = policy.tunnels;
-    for (at, packet) in packets.iter().enumerate() {
+    for (at, packet) in packets.iter().enumerate().filter(|&(at, _)| of >> at & 1 == 1) {
         if tunnels == Tunnels::Outer
             && let Some((key, ip_offset)) = plain(packet.bytes(), packet.wire_len())
         {
@@ -514,9 +487,9 @@ type Detached = [Option<Mark>; BURST];
 
 /// Takes out what hides the headers.
 #[inline]
-fn detach<P: Packet>(carrier: Carrier, packets: &mut [P]) -> Option<Detached> {
+fn detach<P: Packet>(carrier: Carrier, packets: &mut [P], of: u32) -> Option<Detached> {
     match carrier {
-        Carrier::Shim(shim) => Some(shim.detach(packets)),
+        Carrier::Shim(shim) => Some(shim.detach(packets, of)),
         Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel(_) => None,
     }
 }
@@ -573,20 +546,5 @@ fn read_marks<K: Key, P: Packet>(
         Carrier::SignedTos(tos) => read(tos, packets, flows),
         Carrier::FlowLabel(label) => read(label, packets, flows),
         Carrier::Shim(_) => set_marks(detached, flows),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queues_accept_a_prefix_of_what_they_are_handed() {
-        let sent = |accepted, refused| Sent { accepted, refused };
-        assert_eq!(Sent::prefix(0b1011_0100, 4), sent(0b1011_0100, 0));
-        assert_eq!(Sent::prefix(0b1011_0100, 2), sent(0b0001_0100, 0b1010_0000));
-        assert_eq!(Sent::prefix(u32::MAX, 0), sent(0, u32::MAX));
-        assert_eq!(Sent::prefix(u32::MAX, 32), sent(u32::MAX, 0));
-        assert_eq!(Sent::prefix(0, 0), sent(0, 0));
     }
 }

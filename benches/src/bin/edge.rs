@@ -35,7 +35,7 @@ struct Cli {
     /// Packets of 64 bytes and 100,000 flows only
     #[arg(long)]
     quick: bool,
-    /// Only trials whose name contains this; several of it to compare some
+    /// Only trials and steps whose name contains this; several of it to compare some
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
 }
@@ -48,8 +48,6 @@ fn main() -> Result<()> {
         .besides(|cpu| cpu == edge::SWITCH_CPU)
         .pin()
         .context("keeping off the switch's CPU")?;
-    let this = std::env::current_exe().context("finding this program's own file")?;
-    let link = edge::Link::new(this.parent().context("this program's directory")?)?;
     let mut trials = edge::trials(cli.quick);
     let wanted =
         |name: &str| cli.only.is_empty() || cli.only.iter().any(|text| name.contains(text));
@@ -64,17 +62,28 @@ fn main() -> Result<()> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta} left  {msg}")?;
     let bar = ProgressBar::new((rounds * trials.len()) as u64).with_style(style);
     let duration = Duration::try_from_secs_f64(cli.seconds).context("--seconds")?;
-    let mut figures = edge::run(&link, &trials, rounds, duration, |name| {
-        bar.set_message(name.to_owned());
-        bar.inc(1);
-    })?;
+    let mut figures = Vec::new();
+    if !trials.is_empty() {
+        let this = std::env::current_exe().context("finding this program's own file")?;
+        let link = edge::Link::new(this.parent().context("this program's directory")?)?;
+        figures = edge::run(&link, &trials, rounds, duration, |name| {
+            bar.set_message(name.to_owned());
+            bar.inc(1);
+        })?;
+    }
     bar.finish_and_clear();
     let in_cycles = edge::stages().into_iter().map(|case| {
         let name = case.name().replace(".ns", ".cycles");
         case.in_cycles(&name)
     });
-    figures
-        .extend(measure::in_turns(edge::stages().into_iter().chain(in_cycles).collect(), rounds));
+    let mut steps: Vec<_> = edge::stages().into_iter().chain(in_cycles).collect();
+    steps.retain(|step| wanted(step.name()));
+    figures.extend(measure::in_turns(steps, rounds));
+    // The EAL binds this thread to a CPU, so these come last.
+    if wanted("edge.stage.pairs.ns") || wanted("edge.stage.routing.ns") {
+        let eal = edge::eal()?;
+        figures.extend(measure::in_turns(edge::forwarding(&eal)?, rounds));
+    }
 
     measure::write_table(&figures, &mut stdout().lock())?;
     if let Some(file) = cli.json {

@@ -11,11 +11,13 @@
 //! the switch carries: a full ring is tried again and nothing is dropped on the way.
 
 mod drawn;
+mod lcore;
 mod link;
 mod ovs;
 mod stages;
 
 pub use drawn::draw;
+pub use lcore::{eal, forwarding};
 pub use link::{Link, SWITCH_CPU, Switch};
 pub use ovs::Ovs;
 pub use stages::stages;

@@ -30,7 +30,7 @@ const EPOCH_NS: u64 = 3_600_000_000_000;
 /// A frame that fills a cache line, as the first line of an mbuf's data.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Frame([u8; 64]);
+pub(super) struct Frame(pub(super) [u8; 64]);
 
 impl Packet for Frame {
     fn bytes(&self) -> &[u8] {
@@ -53,8 +53,7 @@ type Step = Box<dyn FnMut(&mut [Frame], &[FlowKey])>;
 pub fn stages() -> Vec<Case<'static>> {
     let keys = Arc::new(workload::zipf(100_000, PACKETS, 1.1, 5));
     let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
-    let layout = Layout::default();
-    let all = Attention::healthy(&layout, 512);
+    let (layout, all) = everything();
     let classifier = Attention {
         t_h: 1_000_000_000,
         t_l: 1_000_000_000,
@@ -75,7 +74,7 @@ pub fn stages() -> Vec<Case<'static>> {
     };
     let mut hashes = [Hashes::default(); BURST];
     let hashing = family.clone();
-    let mut worker = worker(&layout, all);
+    let mut worker = measuring_worker();
     vec![
         each(
             "edge.stage.parse.ns",
@@ -134,11 +133,19 @@ fn case(name: &str, keys: Arc<Vec<FlowKey>>, mut work: Step) -> Case<'static> {
     })
 }
 
-/// A worker in the middle of an epoch that it measures.
-fn worker(layout: &Layout, attention: Attention) -> Worker {
+/// The default layout, and an attention by which every packet goes into an encoder.
+fn everything() -> (Layout, Attention) {
+    let layout = Layout::default();
+    let attention = Attention::healthy(&layout, 512);
+    (layout, attention)
+}
+
+/// A worker in the middle of an epoch in which it measures everything.
+pub(super) fn measuring_worker() -> Worker {
+    let (layout, attention) = everything();
     let (keys, clock) = (layout.keys, EpochClock::new(EPOCH_NS, Guards::default()));
     let clock = clock.expect("a valid clock");
-    let (layout, hash_key) = (layout.clone(), HashKey::from_bytes([7; 32]));
+    let hash_key = HashKey::from_bytes([7; 32]);
     let plan = SessionPlan { layout, hash_key, clock, first_epoch: 10, attention };
     let system = SwitchHalf::new(plan);
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
@@ -150,7 +157,7 @@ fn worker(layout: &Layout, attention: Attention) -> Worker {
 }
 
 /// An Ethernet frame with a UDP packet of the flow.
-fn frame(key: &FlowKey) -> Frame {
+pub(super) fn frame(key: &FlowKey) -> Frame {
     let mut frame = [0; 64];
     let octets = |address: Ipv4Addr| address.octets();
     frame[12..14].copy_from_slice(&0x0800_u16.to_be_bytes());
@@ -174,9 +181,7 @@ mod tests {
 
     #[test]
     fn the_worker_measures_what_the_last_step_is_named_for() {
-        let layout = Layout::default();
-        let attention = Attention::healthy(&layout, 512);
-        let mut worker = worker(&layout, attention);
+        let mut worker = measuring_worker();
         let mut frames: Vec<Frame> = workload::keys(20, 1).iter().map(frame).collect();
         assert!(frames.iter().all(|frame| matches!(parse(&frame.0, 64), Parsed::Flow { .. })));
         worker.ingress(&mut frames);

@@ -35,6 +35,21 @@ pub struct PortQueues {
     pub peer: usize,
 }
 
+impl PortQueues {
+    /// Sends packets from the front of `burst`, and tries a full queue `retries` times more. What
+    /// it still refuses stays in the burst.
+    #[inline]
+    pub fn send(&mut self, burst: &mut Burst, retries: u32) {
+        self.tx.tx(burst);
+        for _ in 0..retries {
+            if burst.is_empty() {
+                break;
+            }
+            self.tx.tx(burst);
+        }
+    }
+}
+
 /// What an lcore leaves behind.
 pub struct Finished {
     /// Its queues.

@@ -74,13 +74,15 @@ impl Shim {
 }
 
 impl Shim {
-    /// Takes the shims, which hide the headers behind them, out of a burst's packets, and gives the
-    /// marks.
+    /// Takes the shims, which hide the headers behind them, out of those of a burst's packets that
+    /// `of` has a bit for, and gives the marks.
     #[inline]
-    pub fn detach<P: Packet>(self, packets: &mut [P]) -> [Option<Mark>; BURST] {
+    pub fn detach<P: Packet>(self, packets: &mut [P], of: u32) -> [Option<Mark>; BURST] {
         let mut marks = [None; BURST];
-        for (mark, packet) in marks.iter_mut().zip(packets) {
-            *mark = self.remove(packet);
+        for (at, (mark, packet)) in marks.iter_mut().zip(packets).enumerate() {
+            if of >> at & 1 == 1 {
+                *mark = self.remove(packet);
+            }
         }
         marks
     }

@@ -12,8 +12,10 @@ use crossbeam_channel::Sender;
 
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
 use crate::counters::Counters;
+use crate::flows::Flows;
 use crate::slots::AnySlots;
 use crate::system::{Groups, LcoreHalf, LcoreSystem};
+use crate::worker::Sent;
 
 /// Longest that the taking of an epoch is put off to empty receive queues first.
 const MOST_DRAIN_NS: u64 = 2_000_000;
@@ -42,6 +44,8 @@ pub struct Active<K: Key> {
     pub(crate) systems: Systems<K>,
     /// Whether a system records packets that pass from fabric to fabric.
     pub(crate) transit: bool,
+    /// Whether a system records what transmit queues do.
+    asks_sent: bool,
     /// When the lcore first saw that the next event is due, where that has to wait.
     due_since_ns: Option<u64>,
     /// The last epoch that is measured before the switch stops.
@@ -64,6 +68,9 @@ pub struct Systems<K: Key> {
     pub(crate) recording: Vec<Running<K>>,
     /// Those that wait for their first epoch.
     waiting: Vec<Running<K>>,
+    /// What has been recorded of the burst under way, where a system records what transmit queues
+    /// do. On the heap, since sessions are moved.
+    recorded: Box<Flows<K>>,
 }
 
 /// A system of a session on an lcore.
@@ -86,7 +93,7 @@ impl<K: Key> Running<K> {
 impl<K: Key> Systems<K> {
     pub(super) fn new() -> Self {
         let [recording, waiting] = [(); 2].map(|()| Vec::with_capacity(MOST_SYSTEMS));
-        Self { recording, waiting }
+        Self { recording, waiting, recorded: Box::new(Flows::new()) }
     }
 
     fn find(&mut self, number: usize) -> Option<&mut Running<K>> {
@@ -129,6 +136,7 @@ impl<K: Key> Active<K> {
             schedule: Schedule::starting_with(clock, first_epoch),
             epoch: first_epoch.saturating_sub(1),
             transit: false,
+            asks_sent: false,
             systems,
             due_since_ns: None,
             last_epoch: None,
@@ -179,6 +187,42 @@ impl<K: Key> Active<K> {
     pub(super) fn make_ready(&mut self, line: usize) {
         for system in &mut self.systems.recording {
             system.slots().make_ready(line);
+        }
+    }
+
+    /// Begins a burst.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        if self.asks_sent {
+            self.systems.recorded.clear();
+        }
+    }
+
+    /// Keeps what has been recorded of the burst until it is known what was sent of it.
+    #[inline]
+    pub(crate) fn keep_for_sent(&mut self, flows: &Flows<K>) {
+        if self.asks_sent {
+            self.systems.recorded.append(flows);
+        }
+    }
+
+    /// Tells systems what a transmit queue did with packets of the burst, by their positions.
+    #[inline]
+    pub(crate) fn sent(&mut self, sent: Sent, counters: &mut Counters) {
+        if self.asks_sent {
+            self.tell_sent(sent, counters);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_sent(&mut self, sent: Sent, counters: &mut Counters) {
+        let Systems { recording, recorded, .. } = &mut self.systems;
+        let [accepted, refused] =
+            [sent.accepted, sent.refused].map(|positions| recorded.at_positions(positions));
+        if accepted | refused != 0 {
+            for system in recording {
+                system.half.sent(recorded, Sent { accepted, refused }, counters);
+            }
         }
     }
 
@@ -281,7 +325,7 @@ impl<K: Key> Active<K> {
     /// given back.
     fn arm(&mut self, epoch: u64, outbox: &Sender<FromLcore>) {
         let session = self.session;
-        let Systems { recording, waiting } = &mut self.systems;
+        let Systems { recording, waiting, .. } = &mut self.systems;
         let before = recording.len();
         recording.extend(waiting.extract_if(.., |system| system.first <= epoch));
         let mut changed = recording.len() != before;
@@ -302,6 +346,7 @@ impl<K: Key> Active<K> {
         }
         if changed {
             self.transit = recording.iter().any(|system| system.half.wants_transit());
+            self.asks_sent = recording.iter().any(|system| system.half.wants_sent());
         }
     }
 

@@ -3,6 +3,8 @@
 //! A *setup* says how many flows a table holds and how many epochs a window has. There is nothing
 //! to plan. The body of a side is a table: packets of flows that were not in it, then the flows.
 
+use std::ops::AddAssign;
+
 use calumma_sketch::WideKey;
 use calumma_wire::body::{Body, put_u16, put_u64};
 use calumma_wire::{DecodeError, Offer, SystemId};
@@ -47,23 +49,53 @@ impl Setup {
     }
 }
 
+/// Packets at a switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Packets {
+    /// Those that came.
+    pub received: u64,
+    /// Those of them that its transmit queues refused, so that they are lost.
+    pub refused: u64,
+}
+
+impl AddAssign for Packets {
+    fn add_assign(&mut self, other: Self) {
+        self.received += other.received;
+        self.refused += other.refused;
+    }
+}
+
+impl Packets {
+    const LEN: usize = 16;
+
+    fn put(self, out: &mut Vec<u8>) {
+        put_u64(out, self.received);
+        put_u64(out, self.refused);
+    }
+
+    fn read(body: &mut Body<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { received: body.u64("packets")?, refused: body.u64("refused packets")? })
+    }
+}
+
 /// Packets by flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Each flow's packets.
-    pub flows: Vec<(WideKey, u64)>,
+    pub flows: Vec<(WideKey, Packets)>,
     /// Packets of flows that found no place in the table.
-    pub others: u64,
+    pub others: Packets,
 }
 
 impl Counts {
     /// Their bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8 + self.flows.len() * (WideKey::LEN + 8));
-        put_u64(&mut out, self.others);
+        let len = self.flows.len() * (WideKey::LEN + Packets::LEN);
+        let mut out = Vec::with_capacity(Packets::LEN + len);
+        self.others.put(&mut out);
         for (key, packets) in &self.flows {
             out.extend_from_slice(key.as_bytes());
-            put_u64(&mut out, *packets);
+            packets.put(&mut out);
         }
         out
     }
@@ -74,12 +106,12 @@ impl Counts {
     /// The first byte that can't be read, and why.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut body = Body::new("counts of hops", bytes, 0);
-        let others = body.u64("packets of other flows")?;
-        let mut flows = Vec::with_capacity(body.left() / (WideKey::LEN + 8));
+        let others = Packets::read(&mut body)?;
+        let mut flows = Vec::with_capacity(body.left() / (WideKey::LEN + Packets::LEN));
         while body.left() > 0 {
             let mut key = [0; WideKey::LEN];
             key.copy_from_slice(body.bytes("flow", WideKey::LEN)?);
-            flows.push((WideKey::from_bytes(key), body.u64("packets")?));
+            flows.push((WideKey::from_bytes(key), Packets::read(&mut body)?));
         }
         Ok(Self { flows, others })
     }
@@ -93,11 +125,13 @@ mod tests {
     proptest! {
         #[test]
         fn counts_come_back_as_they_were_sent(
-            flows in prop::collection::vec((any::<[u8; WideKey::LEN]>(), any::<u64>()), 0..9),
-            others: u64,
+            flows in prop::collection::vec((any::<[u8; WideKey::LEN]>(), any::<[u64; 2]>()), 0..9),
+            others: [u64; 2],
             cut in 1_usize..40,
         ) {
-            let flows = flows.into_iter().map(|(key, n)| (WideKey::from_bytes(key), n)).collect();
+            let packets = |[received, refused]: [u64; 2]| Packets { received, refused };
+            let flows = flows.into_iter().map(|(key, n)| (WideKey::from_bytes(key), packets(n)));
+            let (flows, others) = (flows.collect(), packets(others));
             let counts = Counts { flows, others };
             let bytes = counts.encode();
             prop_assert_eq!(&Counts::decode(&bytes).unwrap(), &counts);

@@ -8,12 +8,13 @@ use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Record, Recorded, SessionContext,
     SwitchSystem, System,
 };
+use calumma_plane::worker::Sent;
 use calumma_plane::{AnyRecord, Counters, Flows, MarkedRun, Run, WindowSlots};
 use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SystemSetup};
 use foldhash::fast::RandomState;
 
-use crate::frames::{Counts, OFFER, Setup};
+use crate::frames::{Counts, OFFER, Packets, Setup};
 
 /// The system, which runs on all switches.
 #[derive(Clone, Copy, Debug)]
@@ -45,19 +46,19 @@ impl System for Hops {
 /// Packets by flow. It takes its memory once, and never more.
 #[derive(Clone, Debug)]
 struct Table<K> {
-    flows: HashMap<K, u64, RandomState>,
+    flows: HashMap<K, Packets, RandomState>,
     most: usize,
-    others: u64,
+    others: Packets,
 }
 
 impl<K: Key> Table<K> {
     fn new(most: u16) -> Self {
         let most = usize::from(most);
         let flows = HashMap::with_capacity_and_hasher(most, RandomState::default());
-        Self { flows, most, others: 0 }
+        Self { flows, most, others: Packets::default() }
     }
 
-    fn add(&mut self, key: &K, packets: u64) {
+    fn add(&mut self, key: &K, packets: Packets) {
         let full = self.flows.len() == self.most;
         match self.flows.get_mut(key) {
             Some(counted) => *counted += packets,
@@ -85,7 +86,7 @@ impl<K: Key> Record for Table<K> {
 
     fn clear(&mut self) {
         self.flows.clear();
-        self.others = 0;
+        self.others = Packets::default();
     }
 }
 
@@ -96,14 +97,16 @@ struct OnLcore<K: Key>(WindowSlots<Table<K>, Table<K>>);
 impl<K: Key> OnLcore<K> {
     fn by_bit(&mut self, bit: usize, keys: impl Iterator<Item = (K, u64)>) {
         if let Some(record) = self.0.by_bit(bit) {
-            for (key, packets) in keys {
-                record.group.add(&key, packets);
-                record.packets += packets;
-            }
+            keys.for_each(|(key, packets)| received(record, &key, packets));
         } else {
             self.0.late(bit, keys.map(|(_, packets)| packets).sum());
         }
     }
+}
+
+fn received<K: Key>(record: &mut Recorded<Table<K>>, key: &K, packets: u64) {
+    record.group.add(key, Packets { received: packets, refused: 0 });
+    record.packets += packets;
 }
 
 impl<K: Key> LcoreSystem<K> for OnLcore<K> {
@@ -115,10 +118,13 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
         true
     }
 
+    fn wants_sent(&self) -> bool {
+        true
+    }
+
     fn enter(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
         if let Some(record) = self.0.ingress() {
-            flows.keys().iter().for_each(|key| record.group.add(key, 1));
-            record.packets += flows.len() as u64;
+            flows.keys().iter().for_each(|key| received(record, key, 1));
         }
     }
 
@@ -130,10 +136,22 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
         flows.by_bit(|bit, keys, _| self.by_bit(bit, keys.iter().map(|&key| (key, 1))));
     }
 
+    /// Refused packets go where they were recorded; one whose epoch was over was not.
+    fn sent(&mut self, flows: &Flows<K>, sent: Sent, _counters: &mut Counters) {
+        for at in (0..flows.len()).filter(|at| sent.refused >> at & 1 == 1 && flows.is_marked(*at))
+        {
+            let entering = flows.is_entering(at);
+            let bit = flows.mark(at).bit;
+            let record = if entering { self.0.ingress() } else { self.0.by_bit(bit) };
+            if let Some(record) = record {
+                record.group.add(&flows.keys()[at], Packets { received: 0, refused: 1 });
+            }
+        }
+    }
+
     fn enter_run(&mut self, key: &K, packets: u32, _counters: &mut Counters) -> Run {
         if let Some(record) = self.0.ingress() {
-            record.group.add(key, packets.into());
-            record.packets += u64::from(packets);
+            received(record, key, packets.into());
         }
         Run::unencoded(packets)
     }
@@ -200,7 +218,7 @@ impl SwitchSystem for OnSwitch {
 /// What a record counted, if it is one of such keys.
 fn counts<K: Key>(record: &dyn AnyRecord) -> Option<Counts> {
     let table = &record.get::<Table<K>>()?.group;
-    let wide = |(key, packets): (&K, &u64)| {
+    let wide = |(key, packets): (&K, &Packets)| {
         let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
         Some((WideKey::new(src, dst, sport, dport, key.protocol())?, *packets))
     };

@@ -11,13 +11,13 @@ use crossbeam_channel::{Receiver, Sender};
 use dpdk::{Burst, Mbuf};
 
 use super::counters::Reason;
-use super::decide::{Decider, Decisions, Task, Verdict};
+use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return};
 use super::tables::TablesReader;
 use crate::config::Role;
 use crate::lcore::PortQueues;
-use crate::lcore::forwarder::{Forwarder, first, transmit};
-use crate::worker::{DropMask, Worker};
+use crate::lcore::forwarder::{Forwarder, transmit};
+use crate::worker::{DropMask, Path, Sent, Worker, first};
 
 /// Most packets of the slow path's that are taken between two polls of the ports.
 const MOST_RETURNS: usize = dpdk::BURST;
@@ -38,20 +38,15 @@ pub struct Router {
     rings: Rings,
     seed: u64,
     decisions: Decisions,
-    /// Packets of the burst under way by what they are to the measurement, where they are of
-    /// several kinds.
-    to_fabric: Burst,
-    to_host: Burst,
-    passed: Burst,
     /// Packets that are to be sent, by port.
     out: Vec<Waiting>,
 }
 
 /// Packets that wait to be sent by a port.
 #[derive(Debug, Default)]
-pub struct Waiting {
+struct Waiting {
     /// The packets, in the order in which they were received.
-    pub packets: Burst,
+    packets: Burst,
     /// Their positions in the burst that was received: bit i stands for the i-th.
     positions: u32,
 }
@@ -65,9 +60,6 @@ impl Router {
             rings,
             seed,
             decisions: Decisions::new(),
-            to_fabric: Burst::new(),
-            to_host: Burst::new(),
-            passed: Burst::new(),
             out: (0..ports).map(|_| Waiting::default()).collect(),
         }
     }
@@ -99,6 +91,7 @@ impl Router {
             Return::Free(packet) => drop(packet),
             Return::Send { packet, port } => {
                 worker.counters.routed.returned += 1;
+                worker.begin();
                 wait(&mut self.out, worker, port, packet, 0);
             }
             Return::Route { packet, port, origin } => {
@@ -111,10 +104,16 @@ impl Router {
         true
     }
 
-    /// The packets that wait to be sent, by port.
+    /// Sends all that waits: `send` is given the position of a port and its packets, and leaves
+    /// behind what the port's queue refuses.
     #[inline]
-    pub fn out(&mut self) -> &mut [Waiting] {
-        &mut self.out
+    pub fn send(&mut self, worker: &mut Worker, mut send: impl FnMut(usize, &mut Burst)) {
+        for (at, out) in self.out.iter_mut().enumerate() {
+            if !out.packets.is_empty() {
+                let positions = std::mem::take(&mut out.positions);
+                transmit(worker, &mut out.packets, positions, |packets| send(at, packets));
+            }
+        }
     }
 
     /// What the slow path gave back and nobody took; for the end.
@@ -132,6 +131,7 @@ impl Router {
 
     #[inline]
     fn route(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
+        worker.begin();
         let tables = self.tables.load();
         let shim = if origin == Origin::Fabric { tables.shim } else { None };
         let own = origin == Origin::Own;
@@ -139,12 +139,10 @@ impl Router {
         decider.decide(burst.as_mut_slice(), &mut self.decisions);
         let routed = &self.decisions.routed;
         let all = first(burst.len());
-        let to = match (routed.to_fabric == all, routed.to_host == all) {
-            (true, _) => Role::Fabric,
-            (_, true) => Role::Host,
-            _ => return self.split(worker, port, origin, burst),
-        };
-        let drops = measure(worker, origin, to, burst.as_mut_slice());
+        if routed.to_fabric | routed.to_host != all {
+            return self.route_some(worker, port, origin, burst);
+        }
+        let drops = measure(worker, origin, routed, burst.as_mut_slice());
         let ports = &routed.ports[..burst.len()];
         if let Some((&port, others)) = ports.split_first()
             && others.iter().fold(0, |differ, other| differ | (port ^ other)) == 0
@@ -163,33 +161,45 @@ impl Router {
         }
     }
 
-    /// The same for a burst whose packets don't all go to the same side.
+    /// The same for a burst of which not all packets are routed on.
     #[inline(never)]
-    fn split(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
+    fn route_some(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
         let Decisions { routed, verdicts, .. } = &mut self.decisions;
-        let packets = burst.len();
-        let is_in = |set: u32, at: usize| set >> at & 1 == 1;
-        let mut passed = 0_u32;
+        let is_routed = routed.to_fabric | routed.to_host;
+        // What is for the switch itself, and came from beyond its link, leaves the network here.
+        let mut left = 0;
+        if origin == Origin::Fabric {
+            for at in (0..burst.len()).filter(|at| is_routed >> at & 1 == 0) {
+                let leaves =
+                    matches!(verdicts[at], Verdict::HandOver(_, task) if task != Task::Link);
+                left |= u32::from(leaves) << at;
+            }
+        }
+        let packets = burst.as_mut_slice();
+        let mut drops = measure(worker, origin, routed, packets);
+        if left != 0 {
+            drops.0 |= worker.pass(Path::Leave, packets, left).0;
+        }
         for (at, packet) in burst.drain().enumerate() {
-            // Each has room for all packets of the burst.
-            if is_in(routed.to_fabric, at) {
-                let _ = self.to_fabric.push(packet);
+            if drops.drops(at) {
                 continue;
             }
-            if is_in(routed.to_host, at) {
-                let _ = self.to_host.push(packet);
+            if is_routed >> at & 1 == 1 {
+                wait(&mut self.out, worker, routed.ports[at].into(), packet, at);
                 continue;
             }
             match verdicts[at] {
                 Verdict::Pass(to) => {
                     worker.counters.routed.passed += 1;
-                    routed.ports[at] = to;
-                    passed |= 1 << at;
-                    let _ = self.passed.push(packet);
+                    wait(&mut self.out, worker, to.into(), packet, at);
                 }
                 Verdict::HandOver(arrived, task) => {
+                    let origin = if left >> at & 1 == 1 { Origin::Left } else { origin };
                     let handed = HandOver { packet, port, arrived, origin, task };
-                    hand_over(&self.rings, worker, handed);
+                    match self.rings.to_slow.try_send(handed) {
+                        Ok(()) => worker.counters.routed.handed_over += 1,
+                        Err(_) => worker.counters.routed.drop_for(Reason::SlowPathFull),
+                    }
                 }
                 Verdict::Drop(reason) => worker.counters.routed.drop_for(reason),
                 Verdict::Refuse(arrived, refusal) => {
@@ -199,40 +209,6 @@ impl Router {
                     // Where there is no room, no error is sent.
                     let _ = self.rings.to_slow.try_send(handed);
                 }
-            }
-        }
-        let drops_of = |worker: &mut Worker, to, packets: &mut Burst| match packets.is_empty() {
-            true => DropMask::default(),
-            false => measure(worker, origin, to, packets.as_mut_slice()),
-        };
-        let fabric_drops = drops_of(worker, Role::Fabric, &mut self.to_fabric);
-        let host_drops = drops_of(worker, Role::Host, &mut self.to_host);
-        let mut to_fabric = self.to_fabric.drain().enumerate();
-        let mut to_host = self.to_host.drain().enumerate();
-        let mut to_pass = self.passed.drain();
-        for at in 0..packets {
-            let packet = if is_in(routed.to_fabric, at) {
-                to_fabric.next().filter(|&(nth, _)| !fabric_drops.drops(nth)).map(|of| of.1)
-            } else if is_in(routed.to_host, at) {
-                to_host.next().filter(|&(nth, _)| !host_drops.drops(nth)).map(|of| of.1)
-            } else if is_in(passed, at) {
-                to_pass.next()
-            } else {
-                None
-            };
-            if let Some(packet) = packet {
-                wait(&mut self.out, worker, routed.ports[at].into(), packet, at);
-            }
-        }
-    }
-
-    /// Sends all that waits.
-    #[inline]
-    fn send(&mut self, worker: &mut Worker, ports: &mut [PortQueues], retries: u32) {
-        for (at, out) in self.out.iter_mut().enumerate() {
-            if !out.packets.is_empty() {
-                let positions = std::mem::take(&mut out.positions);
-                transmit(worker, ports, at, &mut out.packets, positions, retries);
             }
         }
     }
@@ -253,7 +229,7 @@ impl Forwarder for Router {
         _: &mut Burst,
         retries: u32,
     ) {
-        self.send(worker, ports, retries);
+        self.send(worker, |at, packets| ports[at].send(packets, retries));
     }
 
     #[inline]
@@ -262,49 +238,38 @@ impl Forwarder for Router {
             if !self.take_return(worker) {
                 return taken > 0;
             }
-            self.send(worker, ports, retries);
+            self.send(worker, |at, packets| ports[at].send(packets, retries));
         }
         true
     }
 }
 
-/// Records packets that enter, pass or leave the network; gives those that are dropped for it.
+/// Records those of a burst's packets that enter, pass or leave the network; gives those that are
+/// dropped for it.
 #[inline]
-fn measure(worker: &mut Worker, origin: Origin, to: Role, packets: &mut [Mbuf]) -> DropMask {
-    match (origin, to) {
-        (Origin::Host | Origin::Own | Origin::Left, Role::Fabric) => worker.enter(packets),
-        (Origin::Host, Role::Host) => {
-            worker.counters.routed.local += packets.len() as u64;
-            worker.cross(packets)
-        }
-        (Origin::Fabric, Role::Host) => worker.exit(packets),
-        (Origin::Fabric, Role::Fabric) => {
-            worker.transit(packets);
-            DropMask::default()
-        }
-        (Origin::Own | Origin::Left, Role::Host) => DropMask::default(),
+fn measure(worker: &mut Worker, origin: Origin, routed: &Routed, packets: &mut [Mbuf]) -> DropMask {
+    let Routed { to_fabric, to_host, .. } = *routed;
+    let mut drops = DropMask::default();
+    if to_fabric != 0 {
+        let path = if origin == Origin::Fabric { Path::Transit } else { Path::Enter };
+        drops = worker.pass(path, packets, to_fabric);
     }
-}
-
-/// Hands a packet to the slow path. One from the fabric that was not only for its link leaves the
-/// network here.
-#[inline(never)]
-fn hand_over(rings: &Rings, worker: &mut Worker, mut handed: HandOver<Mbuf>) {
-    if handed.origin == Origin::Fabric && handed.task != Task::Link {
-        let drops = worker.exit(std::slice::from_mut(&mut handed.packet));
-        if !drops.is_empty() {
-            return;
+    if to_host != 0 {
+        let path = match origin {
+            Origin::Host => Path::Cross,
+            Origin::Fabric => Path::Leave,
+            Origin::Own | Origin::Left => return drops,
+        };
+        if path == Path::Cross {
+            worker.counters.routed.local += u64::from(to_host.count_ones());
         }
-        handed.origin = Origin::Left;
+        drops.0 |= worker.pass(path, packets, to_host).0;
     }
-    match rings.to_slow.try_send(handed) {
-        Ok(()) => worker.counters.routed.handed_over += 1,
-        Err(_) => worker.counters.routed.drop_for(Reason::SlowPathFull),
-    }
+    drops
 }
 
 /// Lets the packet at position `at` of its burst wait to be sent. There is room for all packets of
-/// a burst; should one ever not fit, it is counted as if the port's queue were full.
+/// a burst; should one ever not fit, it is as if the port's queue were full.
 #[inline]
 fn wait(out: &mut [Waiting], worker: &mut Worker, port: usize, packet: Mbuf, at: usize) {
     if let Some(out) = out.get_mut(port)
@@ -312,6 +277,6 @@ fn wait(out: &mut [Waiting], worker: &mut Worker, port: usize, packet: Mbuf, at:
     {
         out.positions |= 1 << at;
     } else {
-        worker.counters.dropped_transmit += 1;
+        worker.sent(Sent { accepted: 0, refused: 1 << at });
     }
 }

@@ -4,7 +4,7 @@ use dpdk::Burst;
 
 use super::PortQueues;
 use crate::config::Role;
-use crate::worker::{DropMask, Sent, Worker};
+use crate::worker::{DropMask, Sent, Worker, first};
 
 /// How packets find the port they leave by. An lcore has one, chosen when the switch starts.
 pub trait Forwarder {
@@ -56,19 +56,13 @@ impl Forwarder for Pairs {
         let waiting = first(burst.len()) & !self.drops.0;
         discard(burst, self.drops);
         let peer = ports[at].peer;
-        transmit(worker, ports, peer, burst, waiting, retries);
+        transmit(worker, burst, waiting, |burst| ports[peer].send(burst, retries));
     }
 
     #[inline]
     fn poll(&mut self, _: &mut Worker, _: &mut [PortQueues], _: u32) -> bool {
         false
     }
-}
-
-/// A mask of a burst's first `n` packets, at most 32.
-#[inline]
-pub fn first(n: usize) -> u32 {
-    ((1_u64 << n) - 1) as u32
 }
 
 /// Frees the packets that `drops` names.
@@ -83,26 +77,18 @@ fn discard(burst: &mut Burst, drops: DropMask) {
     }
 }
 
-/// Sends the burst by port `at`; what a full queue still refuses after all retries is dropped. The
+/// Sends the burst by `send`, which leaves behind what a port's queue refuses; that is dropped. The
 /// worker is given what became of each packet: `waiting` has a bit for each packet of the burst, in
 /// order, that says its position in the burst that was received.
 #[inline]
 pub fn transmit(
     worker: &mut Worker,
-    ports: &mut [PortQueues],
-    at: usize,
     burst: &mut Burst,
     waiting: u32,
-    retries: u32,
+    send: impl FnOnce(&mut Burst),
 ) {
-    let tx = &mut ports[at].tx;
-    let mut accepted = tx.tx(burst);
-    for _ in 0..retries {
-        if burst.is_empty() {
-            break;
-        }
-        accepted += tx.tx(burst);
-    }
-    worker.sent(Sent::prefix(waiting, accepted));
+    let handed = burst.len();
+    send(burst);
+    worker.sent(Sent::prefix(waiting, handed - burst.len()));
     burst.clear();
 }

@@ -92,6 +92,8 @@ pub(crate) struct Edge {
     pub(crate) counters: Arc<SlowCounters>,
     pub(crate) routes: Routes,
     pub(crate) now_ns: u64,
+    /// Packets that each port takes at a time.
+    pub(crate) room: usize,
     collector: LcoreGroups,
     config: Config,
     router: Router,
@@ -136,6 +138,7 @@ impl Edge {
             counters,
             routes,
             now_ns,
+            room: usize::MAX,
             collector,
             config,
             router,
@@ -203,12 +206,12 @@ impl Edge {
 
     fn send(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
-        for (port, out) in self.router.out().iter_mut().enumerate() {
-            for mbuf in out.packets.drain() {
-                self.worker.counters.transmitted += 1;
-                sent.push((port, mbuf.data().to_vec()));
-            }
-        }
+        self.router.send(&mut self.worker, |port, packets| {
+            let mut all = packets.drain().collect::<Vec<_>>().into_iter();
+            let accepted = all.by_ref().take(self.room);
+            sent.extend(accepted.map(|mbuf| (port, mbuf.data().to_vec())));
+            all.for_each(|refused| packets.push(refused).unwrap());
+        });
         sent
     }
 

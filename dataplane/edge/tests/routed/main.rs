@@ -6,4 +6,5 @@ mod edge;
 mod frames;
 mod measured;
 mod neighbours;
+mod sent;
 mod traffic;

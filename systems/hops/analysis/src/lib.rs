@@ -98,6 +98,11 @@ pub struct Count {
     pub packets: u64,
     /// Packets that the flow had at most: as many as were counted, unless the table was full.
     pub at_most: u64,
+    /// Packets of the flow, of those counted, that the node lost since its transmit queues were
+    /// full.
+    pub refused: u64,
+    /// Packets of the flow that it lost so at most.
+    pub refused_at_most: u64,
 }
 
 /// What a node counted on a side.
@@ -111,6 +116,8 @@ pub struct NodeTotal {
     pub packets: u64,
     /// Those that found no place in its table.
     pub others: u64,
+    /// Those that its transmit queues refused.
+    pub refused: u64,
 }
 
 /// What was found in a window.
@@ -146,9 +153,13 @@ impl Analysis for Counting {
 
     fn decode(&self, _node: &Node, _version: u8, side: Side) -> Result<Self::Side, String> {
         let counts = Counts::decode(&side.body).map_err(|error| error.to_string())?;
-        let of_flows = counts.flows.iter().try_fold(0_u64, |sum, (_, n)| sum.checked_add(*n));
-        if of_flows.and_then(|sum| sum.checked_add(counts.others)) != Some(side.packets) {
+        let all = || counts.flows.iter().map(|(_, of_flow)| of_flow).chain([&counts.others]);
+        let received = all().try_fold(0_u64, |sum, of| sum.checked_add(of.received));
+        if received != Some(side.packets) {
             return Err(format!("its flows have other than {} packets together", side.packets));
+        }
+        if all().any(|of| of.refused > of.received) {
+            return Err("more packets of a flow were refused than it had".to_owned());
         }
         Ok((side.packets, counts))
     }
@@ -162,10 +173,20 @@ impl Analysis for Counting {
                     node: node.clone(),
                     side: side.clone(),
                     flow: Flow::from(key),
-                    packets: *packets,
-                    at_most: packets + others,
+                    packets: packets.received,
+                    at_most: packets.received + others.received,
+                    refused: packets.refused,
+                    refused_at_most: packets.refused + others.refused,
                 }));
-                found.nodes.push(NodeTotal { node, side, packets: *packets, others: *others });
+                let refused = flows.iter().map(|(_, of_flow)| of_flow.refused).sum::<u64>();
+                let (packets, refused) = (*packets, refused + others.refused);
+                found.nodes.push(NodeTotal {
+                    node,
+                    side,
+                    packets,
+                    others: others.received,
+                    refused,
+                });
             }
         }
         SystemReport::new(&epoch, found)
@@ -193,6 +214,10 @@ static COUNTS: TableOf<SystemReport<Found>, Count> = TableOf {
         proto(),
         u64("packets", "packets counted", |row| Some(row.item.packets)),
         u64("at_most", "packets that there were at most", |row| Some(row.item.at_most)),
+        u64("refused", "of those counted, lost at full transmit queues", |row| {
+            Some(row.item.refused)
+        }),
+        u64("refused_at_most", "packets lost so at most", |row| Some(row.item.refused_at_most)),
     ],
     rows: |report, rows| {
         rows.extend(report.findings.counts.iter().map(|item| Row {
