@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use calumma_bfrt::ClientError;
 use calumma_interface::{MAX_FRAME, Plug};
+use calumma_switch_host::unix_ns;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::collection::{Clearing, Gathering, ReportError, Sender, Source};
@@ -73,8 +74,9 @@ impl Exchange for Clearing {
 impl Collector {
     /// A collector for that switch.
     pub fn new(driver: Driver, way: Way, figures: Arc<Figures>) -> Collector {
-        // Another start than last time, so that a late report of an earlier run is not mistaken.
-        let next_round = std::process::id() << 16;
+        // Milliseconds, of which a round takes one or more: numbers that no earlier session has had,
+        // so that its late reports are not mistaken for this one's.
+        let next_round = (unix_ns() / 1_000_000) as u32;
         Collector { driver, way, next_round, figures }
     }
 

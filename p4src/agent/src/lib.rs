@@ -13,6 +13,7 @@
 pub mod chamelemon;
 pub mod collection;
 pub mod collector;
+pub mod command;
 pub mod config;
 pub mod daemon;
 pub mod driver;

@@ -23,7 +23,7 @@ use crate::gatherer::{Channels, Gatherer, Part, Run, prepare_ns};
 use crate::pilot::Pilot;
 use crate::system::{Plan, Setup, System};
 use crate::tables::TableEntry;
-use crate::{collector, fits, forwarding};
+use crate::{collector, fits, forwarding, system};
 
 mod session;
 
@@ -345,8 +345,7 @@ impl Drop for Measuring {
 
 /// The system whose program the driver runs.
 fn loaded(systems: &[&dyn System], driver: &Driver) -> Option<SystemId> {
-    let loaded = systems.iter().find(|system| driver.info().table(system.landmark()).is_ok());
-    loaded.map(|system| system.id())
+    system::of_program(systems, driver.info()).map(System::id)
 }
 
 /// Connects to the driver, where that is not done, and gets the switch ready for a session.

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use calumma_bfrt::Info;
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemId, SystemSetup};
 
@@ -40,6 +41,13 @@ pub trait System: Sync {
         session: &Session,
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String>;
+
+    /// How its program is built for a controller's configuration, the empty one where all is as by
+    /// default.
+    ///
+    /// # Errors
+    /// What in it can't be read, or what the program is not made for, in words.
+    fn build(&self, controller: &toml::Table) -> Result<Build, String>;
 
     /// Its number.
     fn id(&self) -> SystemId {
@@ -85,6 +93,26 @@ pub trait Setup: Send + Sync {
     fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String>;
 }
 
+/// How a program is built.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The text of the file that it includes its constants from; none where it has no such file.
+    pub constants: Option<Constants>,
+    /// Macros that it is compiled with, and their values.
+    pub defines: Vec<(String, String)>,
+    /// What the program then has.
+    pub needs: Needs,
+}
+
+/// A generated file of constants.
+#[derive(Clone, Debug)]
+pub struct Constants {
+    /// Where it belongs, from the folder of the program.
+    pub file: &'static str,
+    /// What is in it.
+    pub text: String,
+}
+
 /// What a program must have for a setup.
 #[derive(Clone, Debug)]
 pub struct Needs {
@@ -127,6 +155,11 @@ pub struct Closed {
     /// Packets that left and found no way to be recorded while the groups of both timestamp bits
     /// were open.
     pub foreign_packets: u64,
+}
+
+/// The system whose program a driver or a compiler describes.
+pub fn of_program<'a>(systems: &[&'a dyn System], info: &Info) -> Option<&'a dyn System> {
+    systems.iter().copied().find(|system| info.table(system.landmark()).is_ok())
 }
 
 /// The side that is over as soon as its epoch is: of packets that this switch itself has stamped.

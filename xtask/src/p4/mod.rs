@@ -136,6 +136,19 @@ fn own(package: &str) -> Command {
     command
 }
 
+/// The control plane for a system: the product's, or the example that has this system as well.
+fn switchd(system: &str) -> Command {
+    let example = format!("switchd-{system}");
+    let file = shell::root().join("p4src/agent/examples").join(&example).with_extension("rs");
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", "calumma-switchd"]);
+    if file.is_file() {
+        command.args(["--example", &example]);
+    }
+    command.arg("--");
+    command
+}
+
 /// Fails where the control plane would not find in the compiled program what it finds in the model.
 fn compare(
     program: &Program,
@@ -157,10 +170,7 @@ fn compare(
     if !differences.is_empty() {
         bail!("{} is not what the model says:\n{}", path.display(), differences.join("\n"));
     }
-    if !program.has_layout() {
-        return Ok(());
-    }
-    let mut fits = own("calumma-switchd");
+    let mut fits = switchd(&program.system);
     fits.arg("fits").arg("--controller").arg(layout).arg(path);
     run(fits)
 }
@@ -174,8 +184,8 @@ fn source(program: &Program, variant: &Variant, layout: &Path, out: &Path) -> Re
     copy_sources(&shell::root().join("p4src/include"), &copy.join("include"))?;
     let file = copy.join(program.file.file_name().unwrap_or_default());
     fs::copy(&program.file, &file).context("copying p4src")?;
-    let mut contract = own("calumma-switchd");
-    contract.arg("contract").arg("--controller").arg(layout);
+    let mut contract = switchd(&program.system);
+    contract.args(["contract", "--system", &program.system, "--controller"]).arg(layout);
     let contract = shell::output(&mut contract)?;
     fs::write(copy.join("include/chamelemon/generated/contract.p4"), contract)
         .context("writing contract.p4")?;

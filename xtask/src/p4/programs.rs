@@ -84,13 +84,8 @@ impl Program {
         Ok(out)
     }
 
-    /// Whether its layout is that of ChameleMon's sketches, which a controller's configuration has.
-    pub(super) fn has_layout(&self) -> bool {
-        self.system == OF_EDGE
-    }
-
     fn variants(&self) -> &'static [Variant] {
-        if self.has_layout() { &CHAMELEMON } else { &PLAIN }
+        if self.system == OF_EDGE { &CHAMELEMON } else { &PLAIN }
     }
 
     /// The variants that `only` means: all where it is the system's name, else those that have it
@@ -107,6 +102,14 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_programs_of_this_repository_are_those_of_its_systems() {
+        let programs = Program::all(&crate::shell::root().join("p4src")).unwrap();
+        let systems: Vec<&str> = programs.iter().map(|program| &*program.system).collect();
+        assert_eq!(systems, ["chamelemon", "hops"]);
+        assert!(programs.iter().all(|program| !program.chosen(Some(&program.system)).is_empty()));
+    }
 
     #[test]
     fn every_program_is_found_and_chosen_by_its_system_or_a_variant() {

@@ -19,7 +19,7 @@ use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
-use crate::system::{Closed, EpochEntries, Needs, Setup, System};
+use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System};
 use crate::tables::TableEntry;
 use crate::{collection, hashes};
 use sketches::{EgressSketches, IngressSketches};
@@ -65,6 +65,22 @@ impl System for ChameleMon {
             egress: described(&Source::EGRESS, &plan.layout),
             session: SwitchSession::new(plan),
         }))
+    }
+
+    fn build(&self, controller: &toml::Table) -> Result<Build, String> {
+        #[derive(serde::Deserialize)]
+        struct Controller {
+            #[serde(default)]
+            layout: Layout,
+        }
+        let read: Result<Controller, _> = controller.clone().try_into();
+        let Controller { layout } = read.map_err(|problem| problem.to_string())?;
+        let text = program::contract(&layout).map_err(|problem| problem.to_string())?;
+        Ok(Build {
+            constants: Some(Constants { file: program::CONTRACT, text }),
+            defines: program::defines(&layout),
+            needs: needs(&layout),
+        })
     }
 }
 

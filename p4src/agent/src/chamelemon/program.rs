@@ -40,6 +40,9 @@ pub enum Unbuildable {
     Buckets(u32),
 }
 
+/// Where [`contract`] belongs, from the folder of the program.
+pub const CONTRACT: &str = "include/chamelemon/generated/contract.p4";
+
 /// Most buckets of an array: the mask of a part keeps up to three bits more than its length has.
 const MOST_BUCKETS: u32 = 1 << (WORD_BITS - 3);
 

@@ -1,13 +1,16 @@
-//! The P4 program is built with the constants of the contract, and has what the daemon names.
+//! P4 programs are built with the constants of the contract, and have what the daemon names.
 
 use std::path::Path;
 
 use calumma_bfrt::Info;
 use calumma_chamelemon::Layout;
 use calumma_sketch::Arithmetic;
-use calumma_switchd::chamelemon::{self, program};
+use calumma_switchd::chamelemon::{self, ChameleMon, program};
+use calumma_switchd::system::{self, Build, System};
 use calumma_switchd::{fits, hashes};
 use calumma_tna::Program;
+
+use crate::hops::BOTH;
 
 #[test]
 fn the_generated_files_are_up_to_date() {
@@ -30,6 +33,36 @@ fn described(layout: &Layout) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge.p4");
     let program = Program::load(path, &program::defines(layout)).unwrap();
     String::from_utf8(calumma_tna_driver::description(&program)).unwrap()
+}
+
+/// A compiled program is known by its registers, and its system says whether it fits.
+#[test]
+fn a_described_program_is_recognised_and_fits_its_own_system() {
+    let hops =
+        Program::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../hops.p4"), &[]).unwrap();
+    let hops = String::from_utf8(calumma_tna_driver::description(&hops)).unwrap();
+    let wrapping: toml::Table = "[layout]\narithmetic = \"wrapping\"".parse().unwrap();
+    let layout = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
+    for (description, name) in [(described(&layout), "chamelemon"), (hops, "hops")] {
+        let info = Info::from_json(&[description.as_bytes()]).unwrap();
+        let system = system::of_program(&BOTH, &info).unwrap();
+        assert_eq!(system.name(), name);
+        fits::check(&info, &system.build(&wrapping).unwrap().needs).unwrap();
+        for other in BOTH.iter().filter(|other| other.name() != name) {
+            let Build { needs, .. } = other.build(&wrapping).unwrap();
+            assert!(
+                fits::check(&info, &needs).is_err(),
+                "{name} is no program of {}",
+                other.name()
+            );
+        }
+        let unknown = description.replace(system.landmark(), "Ingress.elsewhere");
+        let info = Info::from_json(&[unknown.as_bytes()]).unwrap();
+        assert!(system::of_program(&BOTH, &info).is_none());
+    }
+    let wrong: toml::Table = "[layout]\narrays = 4".parse().unwrap();
+    let problem = ChameleMon.build(&wrong).unwrap_err();
+    assert!(problem.contains("arrays = 4"), "{problem}");
 }
 
 fn problem(description: &str, layout: &Layout) -> Option<String> {

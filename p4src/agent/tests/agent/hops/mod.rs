@@ -28,7 +28,7 @@ use crate::rig::{Daemon, EPOCH_MS, KEY, LIMIT, Model, attention, layout, packets
 use system::{CELLS, Hops, ID};
 
 /// The systems of a release that has both.
-static BOTH: [&dyn System; 2] = [&ChameleMon, &Hops];
+pub(crate) static BOTH: [&dyn System; 2] = [&ChameleMon, &Hops];
 
 fn program() -> Program {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hops.p4");

@@ -6,18 +6,18 @@ use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_switchd::collection::{Record, Source};
 use calumma_switchd::hashes;
-use calumma_switchd::system::{Closed, EpochEntries, Needs, Setup, System};
+use calumma_switchd::system::{Build, Closed, EpochEntries, Needs, Setup, System};
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemId, SystemSetup};
 
 /// Its number.
-pub(super) const ID: SystemId = SystemId(SystemId::EXPERIMENTS.0 + 1);
+pub(crate) const ID: SystemId = SystemId(SystemId::EXPERIMENTS.0 + 1);
 
 /// Cells of a group: the flows of a cell agree in so many values of the low bits of their first
 /// word.
-pub(super) const CELLS: u32 = 256;
+pub(crate) const CELLS: u32 = 256;
 
-pub(super) struct Hops;
+pub(crate) struct Hops;
 
 impl System for Hops {
     fn offer(&self) -> SystemOffer {
@@ -46,15 +46,12 @@ impl System for Hops {
         session: &Session,
         _: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
-        let family = HashFamily::new(&HashKey::from_bytes(session.hash_key.0));
-        let source = |number, register: &str| Source {
-            number,
-            registers: vec![register.to_owned()],
-            elements: CELLS,
-            record: Record::Words(1),
-        };
-        let sources = [source(0, "Ingress.cells.packets"), source(1, "Egress.cells.packets")];
-        Ok(Arc::new(Cells { role, family, sources }))
+        Ok(Arc::new(Cells::new(role, session.hash_key.0)))
+    }
+
+    fn build(&self, _: &toml::Table) -> Result<Build, String> {
+        let needs = Cells::new(Role::Edge, [0; 32]).needs();
+        Ok(Build { constants: None, defines: Vec::new(), needs })
     }
 }
 
@@ -62,6 +59,20 @@ struct Cells {
     role: Role,
     family: HashFamily,
     sources: [Source; 2],
+}
+
+impl Cells {
+    fn new(role: Role, hash_key: [u8; 32]) -> Cells {
+        let family = HashFamily::new(&HashKey::from_bytes(hash_key));
+        let source = |number, register: &str| Source {
+            number,
+            registers: vec![register.to_owned()],
+            elements: CELLS,
+            record: Record::Words(1),
+        };
+        let sources = [source(0, "Ingress.cells.packets"), source(1, "Egress.cells.packets")];
+        Cells { role, family, sources }
+    }
 }
 
 impl Setup for Cells {

@@ -1,0 +1,163 @@
+//! The command line of `calumma-switchd`.
+//!
+//! The systems that the daemon knows are given by whoever runs it, so that a program with one more
+//! is a few lines.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use calumma_bfrt::Info;
+use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::Config;
+use crate::system::{Build, System};
+use crate::{daemon, fits, system};
+
+/// The control plane of a Tofino switch of Calumma: fills the tables of its P4 program
+/// (p4src/edge.p4 for ChameleMon), keeps epochs on it, collects its sketches and sends them to the
+/// controller.
+///
+/// The switch's driver must run with the program loaded. SIGHUP reads ports, routes and the
+/// carrier's DSCP again; the file's other parts want a restart.
+#[derive(Parser)]
+#[command(name = "calumma-switchd", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Args)]
+struct RunArguments {
+    /// The daemon's configuration (TOML); docs/tofino.md has one.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
+
+    /// Check the configuration, say what is wrong with it, and exit.
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print the constants that a system's P4 program is built with, for a controller's
+    /// configuration or for the default one.
+    ///
+    /// Where they belong, and which macros the program needs beside them, goes to standard error.
+    Contract {
+        /// The system.
+        #[arg(long, value_name = "NAME", default_value = "chamelemon")]
+        system: String,
+
+        /// The controller's configuration (TOML); ChameleMon's constants follow from its [layout].
+        #[arg(long, value_name = "FILE")]
+        controller: Option<PathBuf>,
+    },
+
+    /// Say which system's program a compiled one is, and whether it is as this daemon drives it,
+    /// built for a controller's configuration or for the default one.
+    Fits {
+        /// What the compiler has written of the program's tables: bfrt.json (in Intel's SDE,
+        /// bf-rt.json).
+        #[arg(value_name = "FILE")]
+        description: PathBuf,
+
+        /// The controller's configuration (TOML); ChameleMon's sizes follow from its [layout].
+        #[arg(long, value_name = "FILE")]
+        controller: Option<PathBuf>,
+    },
+}
+
+/// Runs `calumma-switchd` by its command line, with those measurement systems.
+pub fn main_with(systems: &'static [&'static dyn System]) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+        )
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    let arguments = Arguments::parse();
+    let result = match (arguments.command, &arguments.run.config) {
+        (Some(Command::Contract { system, controller }), _) => {
+            contract(systems, &system, controller.as_deref())
+        }
+        (Some(Command::Fits { description, controller }), _) => {
+            fits(systems, &description, controller.as_deref())
+        }
+        (None, Some(config)) => run(systems, config, arguments.run.check),
+        (None, None) => Ok(()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("calumma-switchd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(systems: &'static [&'static dyn System], path: &Path, check: bool) -> anyhow::Result<()> {
+    if check {
+        let config = Config::load(path)?;
+        println!("{}: a switch of {} ports", path.display(), config.ports.len());
+        return Ok(());
+    }
+    daemon::run(systems, path)
+}
+
+fn contract(systems: &[&dyn System], name: &str, controller: Option<&Path>) -> anyhow::Result<()> {
+    let known = systems.iter().copied().find(|system| system.name() == name);
+    let system =
+        known.ok_or_else(|| anyhow!("no system {name:?}; there are {}", names(systems)))?;
+    let Build { constants, defines, .. } = build(system, controller)?;
+    let program = system.program();
+    match constants {
+        Some(constants) => {
+            print!("{}", constants.text);
+            eprintln!("these are p4src/{}, which {program} includes", constants.file);
+        }
+        None => eprintln!("{program} is built as it is, for every configuration"),
+    }
+    for (name, value) in defines {
+        eprintln!("compile {program} with -D {name}={value}");
+    }
+    Ok(())
+}
+
+fn fits(
+    systems: &[&dyn System],
+    description: &Path,
+    controller: Option<&Path>,
+) -> anyhow::Result<()> {
+    let place = || description.display().to_string();
+    let text = std::fs::read(description).with_context(place)?;
+    let info = Info::from_json(&[&text]).with_context(place)?;
+    let Some(system) = system::of_program(systems, &info) else {
+        bail!("{}: no system's program; there are those of {}", place(), names(systems));
+    };
+    let Build { needs, .. } = build(system, controller)?;
+    fits::check(&info, &needs).with_context(place)?;
+    println!("{}: fits {}", place(), system.name());
+    Ok(())
+}
+
+/// How a system's program is built for a controller's configuration; without one, by default.
+fn build(system: &dyn System, controller: Option<&Path>) -> anyhow::Result<Build> {
+    let Some(path) = controller else {
+        return system.build(&toml::Table::new()).map_err(anyhow::Error::msg);
+    };
+    let place = || path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(place)?;
+    let table = text.parse().with_context(place)?;
+    system.build(&table).map_err(anyhow::Error::msg).with_context(place)
+}
+
+fn names(systems: &[&dyn System]) -> String {
+    let names: Vec<_> = systems.iter().map(|system| system.name()).collect();
+    names.join(", ")
+}
