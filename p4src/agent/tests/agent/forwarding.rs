@@ -11,8 +11,9 @@ use calumma_sketch::Arithmetic;
 use calumma_switchd::collector::Way;
 use calumma_switchd::config::Config;
 use calumma_switchd::driver::Driver;
+use calumma_tna::Entry;
 
-use crate::common::{Numbers, Packet, packet};
+use crate::common::{Numbers, Packet, Pair, attention, packet};
 use crate::rig::{Controller, Daemon, EPOCH_MS, FABRIC, HOST, LIMIT, Model, layout};
 
 /// A configuration of two ports without peers, and these routes.
@@ -59,6 +60,20 @@ fn wait_for(model: &mut Model, what: &str, frame: &[u8], leaves: impl Fn(&[u8]) 
         }
         assert!(Instant::now() < end, "{what}");
     }
+}
+
+/// As docs/p4.md says: the sketches do not wait for the routes.
+#[test]
+fn a_packet_from_a_host_without_a_route_is_recorded_and_dropped() {
+    let mut pair = Pair::new(Arithmetic::Prime, attention());
+    pair.begin(9);
+    let unpaired = 3_u16;
+    let host = Entry::new("host").exact("ingress_port", unpaired);
+    pair.switch.add_entry("Ingress.host_ports", &host).unwrap();
+    let packet = packet(&mut Numbers(3));
+    assert_eq!(pair.switch.inject(unpaired, &packet.bytes), []);
+    assert_eq!(pair.counters(0, 1).iter().sum::<u32>(), 1);
+    assert_eq!(pair.counters(1, 1).iter().sum::<u32>(), 1);
 }
 
 #[test]
