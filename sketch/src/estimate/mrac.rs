@@ -272,9 +272,10 @@ pub(super) fn compound_poisson(rates: &[f64], values: &mut [f64]) {
 fn add_products(sums: &mut [f64], row: &[f64], factors: &[f64; BLOCK]) {
     let (chunks, rest) = sums.as_chunks_mut::<LANES>();
     let done = chunks.len() * LANES;
-    for (sums, row) in chunks.iter_mut().zip(row.windows(LANES + BLOCK - 1).step_by(LANES)) {
+    for (at, sums) in chunks.iter_mut().enumerate() {
         // Of a length that the compiler knows: it keeps the factors in registers and has no loop.
-        let Ok(row) = <&[f64; LANES + BLOCK - 1]>::try_from(row) else { return };
+        let row = row[at * LANES..].first_chunk::<{ LANES + BLOCK - 1 }>();
+        let Some(row) = row else { return };
         let mut more = *sums;
         for at in 0..BLOCK {
             for lane in 0..LANES {
