@@ -71,7 +71,7 @@ enum Command {
         data: Option<PathBuf>,
     },
     /// Compile all P4 programs for Tofino and print what each takes, ChameleMon's beside the
-    /// published figures
+    /// published numbers
     ///
     /// Where p4c (with its Tofino backend) or bf-p4c is on the path; elsewhere it says that it
     /// skipped. What is compiled goes to target/p4.
@@ -79,7 +79,7 @@ enum Command {
         /// Only this system's program, or only variants whose name contains this
         #[arg(long, value_name = "SYSTEM")]
         only: Option<String>,
-        /// Write the figures to this file, too, as a JSON list
+        /// Write the results to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
@@ -104,7 +104,7 @@ enum Command {
     /// AddressSanitizer
     ///
     /// Every report of the simulated scenarios is held against what really happened. Exits with 1
-    /// if one claims to be certain and is wrong, an expectation or a test fails, or a fuzz target
+    /// if one claims to be exact and is wrong, an expectation or a test fails, or a fuzz target
     /// finds something. Fuzzing and AddressSanitizer need nightly Rust. Corpora grow in the `fuzz`
     /// folders beside the targets.
     Nightly {
@@ -126,7 +126,7 @@ enum Bench {
     /// Recording, hashing, decoding and adding, beside the peers, all in turns over the same
     /// packets
     Sketch {
-        /// Write the figures to this file, too, as a JSON list
+        /// Write the results to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
         /// Instructions to use: scalar, avx2 or avx512; the fastest of the CPU when left out
@@ -135,17 +135,17 @@ enum Bench {
     },
     /// The controller's response, the bytes it is sent, and how many edges it serves
     Controller {
-        /// Write the figures to this file, too, as a JSON list
+        /// Write the results to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
     /// What an edge switch carries, beside DPDK's own forwarder and Open vSwitch on the same link;
     /// takes 25 minutes
     Edge {
-        /// Write the figures to this file, too, as a JSON list
+        /// Write the results to this file, too, as a JSON list
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Draw the figures into this directory, too (SVG and CSV)
+        /// Draw the results into this directory, too (SVG and CSV)
         #[arg(long, value_name = "DIR")]
         svg: Option<PathBuf>,
         /// Packets of 64 bytes and 100,000 flows only; takes five minutes

@@ -11,8 +11,8 @@ use calumma_switch_host::unix_ns;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::collection::{Clearing, Gathering, ReportError, Sender, Source};
+use crate::counters::Counters;
 use crate::driver::Driver;
-use crate::figures::Figures;
 
 /// How groups come out.
 pub enum Way {
@@ -33,7 +33,7 @@ pub struct Collector {
     way: Way,
     /// The number of the next round of requests.
     next_round: u32,
-    figures: Arc<Figures>,
+    counters: Arc<Counters>,
 }
 
 /// What goes on with packets until it is complete.
@@ -73,11 +73,11 @@ impl Exchange for Clearing {
 
 impl Collector {
     /// A collector for that switch.
-    pub fn new(driver: Driver, way: Way, figures: Arc<Figures>) -> Collector {
+    pub fn new(driver: Driver, way: Way, counters: Arc<Counters>) -> Collector {
         // Milliseconds, of which a round takes one or more: numbers that no earlier session has had,
         // so that its late reports are not mistaken for this one's.
         let next_round = (unix_ns() / 1_000_000) as u32;
-        Collector { driver, way, next_round, figures }
+        Collector { driver, way, next_round, counters }
     }
 
     /// The way, for the next collector.
@@ -99,7 +99,7 @@ impl Collector {
             Way::Packets { port, retry } => {
                 let of = |source| Gathering::new(source, bit, self.next_round);
                 let mut gatherings: Vec<_> = sources.iter().map(of).collect();
-                let rounds = exchange(&mut **port, *retry, &mut gatherings, until, &self.figures);
+                let rounds = exchange(&mut **port, *retry, &mut gatherings, until, &self.counters);
                 self.next_round = self.next_round.wrapping_add(rounds);
                 Ok(gatherings.iter().map(Gathering::words).collect())
             }
@@ -130,7 +130,7 @@ impl Collector {
             Way::Packets { port, retry } => {
                 let of = |source| Clearing::new(source, bit, self.next_round);
                 let mut clearings: Vec<_> = sources.iter().map(of).collect();
-                let rounds = exchange(&mut **port, *retry, &mut clearings, until, &self.figures);
+                let rounds = exchange(&mut **port, *retry, &mut clearings, until, &self.counters);
                 self.next_round = self.next_round.wrapping_add(rounds);
                 Ok(clearings.iter().all(Clearing::is_complete))
             }
@@ -165,7 +165,7 @@ fn exchange(
     retry: Duration,
     all: &mut [impl Exchange],
     until: Instant,
-    figures: &Figures,
+    counters: &Counters,
 ) -> u32 {
     let mut buffer = vec![0; MAX_FRAME];
     for packet in all.iter_mut().flat_map(Exchange::requests) {
@@ -183,9 +183,9 @@ fn exchange(
         if now >= last + patience {
             for packet in all.iter_mut().flat_map(Exchange::requests) {
                 port.send(&packet);
-                figures.repeated_packets.add(1);
+                counters.repeated_packets.add(1);
             }
-            figures.asked_again.add(1);
+            counters.retries.add(1);
             rounds += 1;
             patience *= 2;
             last = now;
@@ -194,7 +194,7 @@ fn exchange(
             wait(port, until.min(last + patience).saturating_duration_since(now));
             continue;
         };
-        // Whatever else comes to the CPU port is not for us.
+        // The CPU port has other packets, too.
         let mut senders = all.iter_mut().filter_map(|one| one.take(report).ok());
         match senders.find(|sender| *sender != Sender::Other) {
             // It answers, so what is missing was lost, and not only late.

@@ -32,7 +32,7 @@ pub struct Config {
     /// How packets carry their mark.
     #[serde(default)]
     pub carrier: CarrierConfig,
-    /// Where the daemon's figures can be read.
+    /// Where the daemon's counters can be read.
     #[serde(default)]
     pub metrics: MetricsConfig,
     /// Ethernet types that go to the CPU port: ARP, LLDP, ...

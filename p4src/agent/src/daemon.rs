@@ -16,10 +16,10 @@ use crate::collector::Way;
 use crate::config::{Config, Method};
 use crate::gatherer::Part;
 use crate::measuring::Measuring;
-use crate::metrics::{self, Glance, Shown};
+use crate::metrics::{self, Shown, Snapshot};
 use crate::system::{Setup, System};
 
-/// How often the daemon looks after everything.
+/// How long a turn of the daemon waits for messages.
 const TICK: Duration = Duration::from_millis(1);
 
 /// How long a controller is given to take what was finished last.
@@ -28,7 +28,7 @@ const FINISH: Duration = Duration::from_secs(1);
 /// How often what can be read of the daemon is brought up to date.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
 
-/// Runs the daemon by the configuration at `path` until it is told to stop by SIGINT or SIGTERM. On
+/// Runs the daemon by the configuration at `path` until SIGINT or SIGTERM. On
 /// SIGHUP it reads the file again. It offers the controller those of `systems` that its role can
 /// run.
 ///
@@ -75,7 +75,7 @@ pub fn run_by(
     let listen = config.metrics.listen;
     let shown = Arc::new(Shown::new(Arc::default()));
     let mut measuring =
-        Measuring::new(systems, config, Arc::new(runtime), way, shown.figures.clone())?;
+        Measuring::new(systems, config, Arc::new(runtime), way, shown.counters.clone())?;
     if let Some(listen) = listen {
         metrics::serve(listen, shown.clone())?;
     }
@@ -95,7 +95,7 @@ pub fn run_by(
         reload.follow(&mut measuring, &supervisor);
         conversation.flush();
         if Instant::now() >= show_at {
-            shown.publish(glance(&measuring, &conversation));
+            shown.publish(snapshot(&measuring, &conversation));
             show_at += SHOWN_EVERY;
         }
         supervisor.alive();
@@ -110,8 +110,8 @@ pub fn run_by(
 }
 
 /// How things stand.
-fn glance(measuring: &Measuring, conversation: &Conversation) -> Glance {
-    Glance {
+fn snapshot(measuring: &Measuring, conversation: &Conversation) -> Snapshot {
+    Snapshot {
         driver: measuring.driver().cloned(),
         ports: measuring.config().ports.iter().map(|port| port.number).collect(),
         connected: conversation.is_connected(),

@@ -6,7 +6,7 @@
 
 use calumma_bfrt::{Info, InfoError, Value};
 
-use crate::figures::{ENTERED, LEFT};
+use crate::counters::{ENTERED, LEFT};
 use crate::pilot::{SET_TIMESTAMP, TIMESTAMP};
 use crate::system::Needs;
 use crate::{driver, forwarding};

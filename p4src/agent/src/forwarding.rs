@@ -66,11 +66,11 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
 fn groups(config: &Config) -> BTreeMap<&[Hop], u16> {
     let several: BTreeSet<&[Hop]> =
         config.routes.iter().map(|route| &*route.via).filter(|hops| hops.len() > 1).collect();
-    let mut taken = BTreeSet::new();
+    let mut used = BTreeSet::new();
     let mut out = BTreeMap::new();
     for hops in several {
         let mut number = digest(hops);
-        while !taken.insert(number) {
+        while !used.insert(number) {
             number = number.wrapping_add(1);
         }
         out.insert(hops, number);

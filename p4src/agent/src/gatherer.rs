@@ -1,5 +1,4 @@
-//! The thread that looks after finished groups: takes them out of the switch, clears them, and
-//! fills the tables for their next epoch as soon as its configuration is settled.
+//! The thread for finished groups: it takes them out of the switch, clears them, and fills the tables for their next epoch as soon as its configuration is settled.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -17,8 +16,8 @@ use tracing::{debug, error, warn};
 
 use crate::collection::Source;
 use crate::collector::Collector;
+use crate::counters::{Counters, packets};
 use crate::driver::Driver;
-use crate::figures::{Figures, packets};
 use crate::pilot::Ready;
 use crate::system::{Closed, EpochEntries, Plan, Setup};
 
@@ -50,7 +49,7 @@ pub(crate) enum Part {
     Sealed { epoch: u64, late_packets: u64 },
 }
 
-/// What holds and what will; changed at the controller's word.
+/// The plans that hold and will; the controller changes them.
 pub(crate) type Plans = Arc<Mutex<Timeline<Plan>>>;
 
 /// See the [module](self).
@@ -70,7 +69,7 @@ pub(crate) struct Gatherer {
     clean: BTreeSet<u64>,
     /// The plan of the epoch whose tables were filled last.
     plan: Option<Plan>,
-    figures: Arc<Figures>,
+    counters: Arc<Counters>,
 }
 
 /// The channels of a gatherer.
@@ -98,7 +97,7 @@ impl Gatherer {
         collector: Collector,
         run: Run,
         channels: Channels,
-        figures: Arc<Figures>,
+        counters: Arc<Counters>,
     ) -> Gatherer {
         let Run { setup, clock, first_epoch, end, plans } = run;
         let sources = setup.needs().sources;
@@ -116,7 +115,7 @@ impl Gatherer {
             present,
             clean,
             plan: None,
-            figures,
+            counters,
         }
     }
 
@@ -168,18 +167,18 @@ impl Gatherer {
         let (start, until) = (Instant::now(), self.deadline(epoch));
         let sources = self.setup.sources(side);
         let words = self.collector.gather(sources, timestamp_bit(epoch) as u32, until)?;
-        self.figures.collection_us.add_since(start);
+        self.counters.collection_us.add_since(start);
         let Some(words) = words else {
-            self.figures.given_up.add(1);
-            warn!(epoch, "given up: not out of the switch before its group's next epoch");
+            self.counters.discarded.add(1);
+            warn!(epoch, "discarded: not out of the switch before its group's next epoch");
             return Ok(());
         };
-        self.figures.gathered.add(1);
+        self.counters.gathered.add(1);
         debug!(epoch, side = side.name(), us = start.elapsed().as_micros() as u64, "collected");
-        self.figures.stalled.add((stall_ns > 0).into());
+        self.counters.stalled.add((stall_ns > 0).into());
         if side != SideKind::Ingress {
-            self.figures.measured.add(1);
-            self.figures.last_epoch.store(epoch, Ordering::Relaxed);
+            self.counters.measured.add(1);
+            self.counters.last_epoch.store(epoch, Ordering::Relaxed);
         }
         // Once an epoch, with the first of its sides.
         let totals = (side != SideKind::Egress).then(|| self.totals()).transpose()?;
@@ -191,9 +190,9 @@ impl Gatherer {
     fn clear(&mut self, epoch: u64) -> Result<(), ClientError> {
         let (start, until) = (Instant::now(), self.deadline(epoch));
         let cleared = self.collector.clear(&self.sources, timestamp_bit(epoch) as u32, until)?;
-        self.figures.collection_us.add_since(start);
+        self.counters.collection_us.add_since(start);
         if cleared {
-            self.figures.cleared.add(1);
+            self.counters.cleared.add(1);
             self.clean.insert(epoch + 2);
         } else {
             warn!(epoch, "its group was not cleared in time for its next epoch");
@@ -218,7 +217,7 @@ impl Gatherer {
         let changed = self.driver.change(present, &wanted)?;
         *present = wanted;
         debug!(epoch, changed, us = start.elapsed().as_micros() as u64, "tables filled");
-        let Figures { filled, reconfigured, changed_entries, tables_us, .. } = &*self.figures;
+        let Counters { filled, reconfigured, changed_entries, tables_us, .. } = &*self.counters;
         filled.add(1);
         let another = self.plan.replace(plan.clone()).is_some_and(|before| before != plan);
         reconfigured.add(another.into());
@@ -230,7 +229,7 @@ impl Gatherer {
 
     /// Totals by name, those that a software edge has under the same names.
     fn totals(&self) -> Result<Vec<(String, u64)>, ClientError> {
-        let totals = packets(&self.driver)?.into_iter().chain(self.figures.named());
+        let totals = packets(&self.driver)?.into_iter().chain(self.counters.named());
         Ok(totals.map(|(name, total)| (name.to_owned(), total)).collect())
     }
 }

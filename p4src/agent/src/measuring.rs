@@ -17,8 +17,8 @@ use tracing::{error, info};
 
 use crate::collector::{Collector, Way};
 use crate::config::Config;
+use crate::counters::Counters;
 use crate::driver::Driver;
-use crate::figures::Figures;
 use crate::gatherer::{Channels, Gatherer, Part, Run, prepare_ns};
 use crate::pilot::Pilot;
 use crate::system::{Plan, Setup, System};
@@ -49,7 +49,7 @@ pub(crate) struct Measuring {
     next: Option<Running>,
     /// The systems of the session that are not run, and why.
     declined: Vec<(SystemId, String)>,
-    /// What the controller has not been told yet.
+    /// What is to be sent to the controller of them.
     news: VecDeque<(SystemId, String)>,
     threads: Option<Threads>,
     preparing: Option<Receiver<Prepared>>,
@@ -61,7 +61,7 @@ pub(crate) struct Measuring {
     parts: Receiver<Part>,
     /// What the system that ran before has finished.
     rest: VecDeque<Finished>,
-    figures: Arc<Figures>,
+    counters: Arc<Counters>,
 }
 
 /// What a system has finished, with its number and its words' meaning.
@@ -104,10 +104,10 @@ impl Measuring {
         config: Config,
         runtime: Arc<Runtime>,
         way: Way,
-        figures: Arc<Figures>,
+        counters: Arc<Counters>,
     ) -> Result<Measuring, ClientError> {
         let driver = connect(&config, &runtime)?;
-        figures.connections.add(1);
+        counters.connections.add(1);
         info!(edge = config.name, driver = config.driver.address, "forwarding");
         let (to_controller, parts) = channel();
         Ok(Measuring {
@@ -128,7 +128,7 @@ impl Measuring {
             to_controller,
             parts,
             rest: VecDeque::new(),
-            figures,
+            counters,
         })
     }
 
@@ -176,11 +176,11 @@ impl Measuring {
     /// Begins what is to be measured and is not, and ends what has broken. Gives what keeps the
     /// switch from running a system, once.
     pub(crate) fn poll(&mut self) -> Option<(SystemId, String)> {
-        self.look_after();
+        self.advance();
         self.news.pop_front()
     }
 
-    fn look_after(&mut self) {
+    fn advance(&mut self) {
         if let Some(Threads { stop, pilot, gatherer }) = &self.threads {
             // Without one the other is of no use. It may still wait for the driver. Once a system
             // has left, there is nothing more to gather, and the timestamp bit flips on.
@@ -256,7 +256,7 @@ impl Measuring {
             }
         };
         if self.driver.is_none() {
-            self.figures.connections.add(1);
+            self.counters.connections.add(1);
             info!(driver = self.config.driver.address, "the driver is back");
         }
         self.loaded = loaded(self.systems, &driver);
@@ -265,7 +265,7 @@ impl Measuring {
         match (&self.running, setup) {
             (Some(Running { run, .. }), Some(setup)) if Arc::ptr_eq(&run.setup, &setup) => {
                 let run = run.clone();
-                let collector = Collector::new(driver.clone(), way, self.figures.clone());
+                let collector = Collector::new(driver.clone(), way, self.counters.clone());
                 self.threads = Some(self.spawn(driver, collector, run));
             }
             // The controller wants something else by now.
@@ -298,14 +298,14 @@ impl Measuring {
             tasks: Some(give_task),
             ready,
             parts: self.to_controller.clone(),
-            figures: self.figures.clone(),
+            counters: self.counters.clone(),
         };
         let channels = Channels { tasks, ready: give_ready, parts: self.to_controller.clone() };
-        let gatherer = Gatherer::new(driver, collector, run, channels, self.figures.clone());
-        let told = stop.clone();
-        let pilot = std::thread::spawn(move || pilot.run(&told));
-        let told = stop.clone();
-        let gatherer = std::thread::spawn(move || gatherer.run(&told));
+        let gatherer = Gatherer::new(driver, collector, run, channels, self.counters.clone());
+        let flag = stop.clone();
+        let pilot = std::thread::spawn(move || pilot.run(&flag));
+        let flag = stop.clone();
+        let gatherer = std::thread::spawn(move || gatherer.run(&flag));
         Threads { stop, pilot, gatherer }
     }
 
@@ -318,7 +318,7 @@ impl Measuring {
         }
         if let Ok((collector, result)) = gatherer.join() {
             if let Err(problem) = result {
-                error!("the switch can't be looked after: {problem}");
+                error!("finished groups can't be taken out of the switch: {problem}");
             }
             self.way = Some(collector.into_way());
         }

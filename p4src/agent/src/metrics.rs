@@ -1,5 +1,5 @@
-//! The daemon's figures over HTTP for Prometheus. What the switch counts is read from it when
-//! somebody asks.
+//! The daemon's counters over HTTP for Prometheus. What the switch counts is read from it when
+//! it is scraped.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use axum::routing::get;
 use calumma_bfrt::ClientError;
 use calumma_switch_host::metrics::{self as host, Page};
 
+use crate::counters::{Counters, packets};
 use crate::driver::Driver;
-use crate::figures::{Figures, packets};
 use crate::ports;
 
 /// How long the switch is given to say what it counts: a scrape must not wait for a driver that has
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What can change from one scrape to the next beside the totals.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Glance {
+pub(crate) struct Snapshot {
     /// The driver; none while it is away.
     pub(crate) driver: Option<Driver>,
     /// The numbers of the ports.
@@ -34,24 +34,24 @@ pub(crate) struct Glance {
     pub(crate) held_bytes: u64,
 }
 
-/// What is shown to whoever asks.
+/// What a scrape shows.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    pub(crate) figures: Arc<Figures>,
-    glance: Mutex<Glance>,
+    pub(crate) counters: Arc<Counters>,
+    snapshot: Mutex<Snapshot>,
 }
 
 impl Shown {
-    pub(crate) fn new(figures: Arc<Figures>) -> Shown {
-        Shown { figures, glance: Mutex::default() }
+    pub(crate) fn new(counters: Arc<Counters>) -> Shown {
+        Shown { counters, snapshot: Mutex::default() }
     }
 
-    pub(crate) fn publish(&self, glance: Glance) {
-        *self.glance.lock().unwrap_or_else(PoisonError::into_inner) = glance;
+    pub(crate) fn publish(&self, snapshot: Snapshot) {
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 
-    fn glance(&self) -> Glance {
-        self.glance.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn snapshot(&self) -> Snapshot {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -73,18 +73,18 @@ pub(crate) fn serve(listen: SocketAddr, shown: Arc<Shown>) -> anyhow::Result<()>
 }
 
 async fn metrics(State(shown): State<Arc<Shown>>) -> Response {
-    let glance = shown.glance();
-    let of_switch = match glance.driver.clone() {
+    let snapshot = shown.snapshot();
+    let of_switch = match snapshot.driver.clone() {
         None => None,
         Some(driver) => {
-            let ports = glance.ports.clone();
+            let ports = snapshot.ports.clone();
             let reading = tokio::task::spawn_blocking(move || of_switch(&driver, &ports));
             // What can't be read is not shown.
             let read = tokio::time::timeout(PATIENCE, reading).await;
             read.ok().and_then(Result::ok).and_then(Result::ok)
         }
     };
-    host::answer(page(&shown.figures, &glance, of_switch.as_ref()))
+    host::answer(page(&shown.counters, &snapshot, of_switch.as_ref()))
 }
 
 fn of_switch(driver: &Driver, numbers: &[u16]) -> Result<OfSwitch, ClientError> {
@@ -98,19 +98,19 @@ fn of_switch(driver: &Driver, numbers: &[u16]) -> Result<OfSwitch, ClientError> 
 }
 
 fn page(
-    figures: &Figures,
-    glance: &Glance,
+    counters: &Counters,
+    snapshot: &Snapshot,
     of_switch: Option<&OfSwitch>,
 ) -> prometheus::Result<String> {
     let page = Page::default();
     let packets = of_switch.iter().flat_map(|switch| switch.packets);
-    page.totals(figures.named().into_iter().chain(packets))?;
+    page.totals(counters.named().into_iter().chain(packets))?;
     let ports = of_switch.iter().flat_map(|switch| &switch.ports);
     page.ports(ports.map(|(port, kind, count)| (port.as_str(), *kind, *count)))?;
-    page.controller(glance.connected, glance.held_bytes)?;
+    page.controller(snapshot.connected, snapshot.held_bytes)?;
     let answers = f64::from(u8::from(of_switch.is_some()));
     page.gauge("driver_connected", "1 where the switch's driver answers.", answers)?;
-    match figures.last_epoch.load(Ordering::Relaxed) {
+    match counters.last_epoch.load(Ordering::Relaxed) {
         0 => {}
         epoch => page.last_epoch(epoch)?,
     }

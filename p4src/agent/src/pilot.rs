@@ -14,8 +14,8 @@ use calumma_switch_host::unix_ns;
 use calumma_wire::Role;
 use tracing::warn;
 
+use crate::counters::{Counters, LEFT, cells};
 use crate::driver::Driver;
-use crate::figures::{Figures, LEFT, cells};
 use crate::gatherer::{Part, Task};
 use crate::system::{Closed, Plan, side_at_flip, side_at_take};
 
@@ -63,7 +63,7 @@ pub(crate) struct Pilot {
     pub(crate) tasks: Option<Sender<Task>>,
     pub(crate) ready: Receiver<Ready>,
     pub(crate) parts: Sender<Part>,
-    pub(crate) figures: Arc<Figures>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Pilot {
@@ -111,7 +111,7 @@ impl Pilot {
             }
             None if epoch >= self.end() => {}
             None => {
-                self.figures.unmeasured.add(1);
+                self.counters.unmeasured.add(1);
                 warn!(epoch, "not measured: the switch was still busy with an earlier epoch");
             }
         }

@@ -23,7 +23,7 @@ use crate::service::bf_runtime_client::BfRuntimeClient;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Most updates of a request, and bytes of the answer's headers: where one is refused, what became
-/// of each is told there, in some 150 bytes.
+/// of each is reported there, in some 150 bytes.
 const BATCH: usize = 4096;
 const MOST_HEADER_BYTES: u32 = 1 << 20;
 
@@ -144,7 +144,7 @@ impl Client {
         let address = options.address.clone();
         let silent = |_| ClientError::Connect {
             address,
-            problem: format!("it has said nothing for {} s", CONNECT_TIMEOUT.as_secs()),
+            problem: format!("it has not answered for {} s", CONNECT_TIMEOUT.as_secs()),
         };
         tokio::time::timeout(CONNECT_TIMEOUT, Client::shake_hands(options)).await.map_err(silent)?
     }

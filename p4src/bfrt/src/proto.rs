@@ -316,7 +316,7 @@ pub enum StreamResponse {
     Subscribe(Subscribe),
 }
 
-/// A client makes itself known, and is told whether it is.
+/// A client subscribes, and the service answers whether it may.
 #[derive(Clone, PartialEq, Message)]
 pub struct Subscribe {
     /// The device.

@@ -96,9 +96,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (pipe, thread) = Pipe::start(Switch::new(&program), ports)?;
     let driver = Driver::new(pipe, &name, &program);
 
-    let (told, stop) = tokio::sync::watch::channel(false);
+    let (give_stop, stop) = tokio::sync::watch::channel(false);
     ctrlc::set_handler(move || {
-        told.send_replace(true);
+        give_stop.send_replace(true);
     })
     .context("a handler for SIGINT and SIGTERM")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

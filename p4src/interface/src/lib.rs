@@ -99,7 +99,7 @@ impl Interface {
         &self.name
     }
 
-    /// Throws away what waits: before it was bound, the socket heard all interfaces.
+    /// Throws away what waits: before it was bound, the socket received from all interfaces.
     fn discard_waiting(&self) {
         let mut buffer = [0; 64];
         while let Ok(_) | Err(Errno::EINTR) =

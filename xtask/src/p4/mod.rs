@@ -1,8 +1,8 @@
 //! `cargo xtask p4`: compiles every P4 program in `p4src` for Tofino, in every variant, where a
-//! compiler is on the path, and prints what each takes, ChameleMon's beside the published figures.
+//! compiler is on the path, and prints what each takes, ChameleMon's beside the published numbers.
 //!
 //! Nothing of a compiler is part of this repository, and none can be installed from a package
-//! registry: where there is none, that is said, and nothing fails.
+//! registry: where there is none, the command says so and succeeds.
 
 mod assembly;
 mod programs;

@@ -69,10 +69,11 @@ pub(super) fn json(built: &[Built]) -> Result<String> {
         let resources = known(which);
         json!({"system": OF_EDGE, "program": program, "target": "tofino", "resources": resources})
     };
-    let mut list = vec![
-        published("published", |row: &Known| row.1),
-        published("published, through p4c", |row: &Known| row.2),
-    ];
+    let mut list = Vec::new();
+    if built.iter().any(|built| built.system == OF_EDGE) {
+        list.push(published("published", |row: &Known| row.1));
+        list.push(published("published, through p4c", |row: &Known| row.2));
+    }
     for Built { system, variant, resources } in built {
         let resources = resources.as_ref().map(|resources| &resources.0);
         let Variant { name, target, .. } = variant;

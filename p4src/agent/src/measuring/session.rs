@@ -64,7 +64,7 @@ impl Measuring {
         })
     }
 
-    /// Ends what runs; what it has finished is of no use to whoever planned the next session.
+    /// Ends what runs; what it has finished belongs to no session any more.
     fn stop(&mut self) {
         self.end();
         while self.parts.try_recv().is_ok() {}

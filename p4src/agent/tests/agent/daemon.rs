@@ -166,13 +166,13 @@ fn traffic_is_counted_once(arithmetic: Arithmetic, epoch_ms: u64, way: impl FnOn
         ..attention()
     };
     let change = Message::Reconfigure { effective_epoch: first + 2, attention: changed };
-    controller.say(&change);
+    controller.send(&change);
     let mut outcome = None;
     while clock.epoch_at(unix_ns()) < first + 4 {
         pass(&mut model, &mut numbers, 50, &mut passed);
         while let Some(message) = controller.next() {
-            if let Some(Message::Applied { outcome: said, .. }) = sort(&mut reports, message) {
-                outcome = Some(said);
+            if let Some(Message::Applied { outcome: found, .. }) = sort(&mut reports, message) {
+                outcome = Some(found);
             }
         }
     }

@@ -52,7 +52,7 @@ fn scrape_until(address: SocketAddr, metric: &str, holds: impl Fn(f64) -> bool) 
 }
 
 #[test]
-fn prometheus_is_told_of_epochs_collections_reconfigurations_ports_and_the_driver() {
+fn metrics_show_epochs_collections_reconfigurations_ports_and_the_driver() {
     let layout = layout(Arithmetic::Prime);
     let program = crate::rig::program(&layout, 8);
     let mut model = Model::start(&program, None);
@@ -69,7 +69,7 @@ fn prometheus_is_told_of_epochs_collections_reconfigurations_ports_and_the_drive
     scrape_until(listen, "calumma_edge_tables_total{kind=\"filled\"}", |filled| filled >= 1.0);
     let epoch = controller.clock.epoch_at(calumma_switch_host::unix_ns());
     let changed = Attention { t_h: 12, ..attention() };
-    controller.say(&Message::Reconfigure { effective_epoch: epoch + 3, attention: changed });
+    controller.send(&Message::Reconfigure { effective_epoch: epoch + 3, attention: changed });
     for _ in 0..20 {
         model.host.send(&[9; 64]);
         Model::next(&mut model.fabric);
@@ -95,7 +95,7 @@ fn prometheus_is_told_of_epochs_collections_reconfigurations_ports_and_the_drive
     let text = scrape_until(listen, measured, |epochs| epochs >= 1.0);
     for metric in [
         "calumma_edge_collection_total{kind=\"gathered\"}",
-        "calumma_edge_collection_total{kind=\"asked_again\"}",
+        "calumma_edge_collection_total{kind=\"retries\"}",
         "calumma_edge_collection_total{kind=\"repeated_packets\"}",
         "calumma_edge_collection_seconds_total",
         "calumma_edge_tables_total{kind=\"changed_entries\"}",
@@ -140,7 +140,7 @@ fn it_tells_systemd_when_it_forwards_reloads_and_stops() {
     let path = folder.0.join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
-    let heard = |word: &str| {
+    let received = |word: &str| {
         let mut bytes = [0; 4096];
         loop {
             let read = socket.recv(&mut bytes).unwrap_or_else(|_| panic!("{word} in time"));
@@ -159,13 +159,13 @@ fn it_tells_systemd_when_it_forwards_reloads_and_stops() {
     let id = daemon.id().to_string();
     let signal =
         |name: &str| assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
-    heard("READY=1");
-    heard("WATCHDOG=1");
+    received("READY=1");
+    received("WATCHDOG=1");
     signal("-HUP");
-    heard("RELOADING=1");
-    heard("READY=1");
+    received("RELOADING=1");
+    received("READY=1");
     signal("-TERM");
-    heard("STOPPING=1");
+    received("STOPPING=1");
     assert!(daemon.wait().unwrap().success());
 }
 
@@ -183,6 +183,9 @@ fn systemd_finds_no_fault_with_the_unit() {
     let path = folder.0.join("calumma-switchd.service");
     std::fs::write(&path, unit).unwrap();
     let verified = Command::new("systemd-analyze").arg("verify").arg(&path).output().unwrap();
-    let said = String::from_utf8(verified.stderr).unwrap();
-    assert!(verified.status.success() && !said.contains("calumma-switchd.service:"), "{said}");
+    let printed = String::from_utf8(verified.stderr).unwrap();
+    assert!(
+        verified.status.success() && !printed.contains("calumma-switchd.service:"),
+        "{printed}"
+    );
 }

@@ -53,7 +53,7 @@ fn chamelemon() -> SystemSetup {
     }
 }
 
-/// What the switch said of one epoch.
+/// What the switch reported of one epoch.
 #[derive(Default)]
 struct Epoch {
     sides: Vec<Side>,
@@ -82,7 +82,7 @@ impl Controller {
         self.listener.local_addr().unwrap()
     }
 
-    /// Takes the connection; gives what the switch says first.
+    /// Takes the connection; gives the hello.
     fn accept(&mut self) -> Hello {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
@@ -99,7 +99,7 @@ impl Controller {
 
     /// Wants these systems to run from the next epoch on.
     fn welcome(&mut self, systems: Vec<SystemSetup>) {
-        self.say(&Message::Welcome(Box::new(Welcome {
+        self.send(&Message::Welcome(Box::new(Welcome {
             node_id: Some(2),
             hash_key: Secret(KEY),
             epoch_length_ns: self.clock.length_ns(),
@@ -109,7 +109,7 @@ impl Controller {
         })));
     }
 
-    fn say(&mut self, message: &Message) {
+    fn send(&mut self, message: &Message) {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         self.link.as_mut().unwrap().0.write_all(&frame).unwrap();
@@ -213,7 +213,7 @@ fn of_two_systems_the_one_whose_program_is_loaded_is_run_and_counts_exactly() {
     assert!(reason.contains("hops.p4 is loaded") && reason.contains("load edge.p4"), "{reason}");
     controller.declined.clear();
     let plan = frames::encode_plan(&Attention { t_h: 12, ..attention() });
-    controller.say(&Message::Reconfigure { system: frames::ID, effective_epoch: 1 << 60, plan });
+    controller.send(&Message::Reconfigure { system: frames::ID, effective_epoch: 1 << 60, plan });
 
     controller.listen_until_measured();
     let clock = controller.clock;
@@ -224,7 +224,7 @@ fn of_two_systems_the_one_whose_program_is_loaded_is_run_and_counts_exactly() {
     while clock.epoch_at(unix_ns()) < first + 3 {
         pass(&mut model, &mut numbers, 50, &mut passed);
         controller.listen();
-        // Without ChameleMon, hops goes on as if nothing had been said.
+        // Without ChameleMon, hops goes on as before.
         if !switched && clock.epoch_at(unix_ns()) > first {
             controller.welcome(vec![hops()]);
             switched = true;

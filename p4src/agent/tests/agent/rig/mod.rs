@@ -196,8 +196,9 @@ impl Daemon {
             .with_test_writer()
             .try_init();
         let (signals, folder) = (Signals::default(), Folder::new());
-        let (told, path) = (signals.clone(), folder.0.join("switchd.toml"));
-        let thread = std::thread::spawn(move || daemon::run_by(systems, config, &path, way, &told));
+        let (flags, path) = (signals.clone(), folder.0.join("switchd.toml"));
+        let thread =
+            std::thread::spawn(move || daemon::run_by(systems, config, &path, way, &flags));
         Daemon { signals, folder, thread: Some(thread) }
     }
 
@@ -306,14 +307,14 @@ impl Controller {
         self.listener.local_addr().unwrap()
     }
 
-    /// Takes the daemon's connection and welcomes it; gives what it said first.
+    /// Takes the daemon's connection and welcomes it; gives its hello.
     pub(crate) fn welcome(&mut self) -> Message {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         self.link = Some((stream, FrameReader::new()));
-        let hello = self.hear(|message| matches!(message, Message::Hello { .. }));
+        let hello = self.receive(|message| matches!(message, Message::Hello { .. }));
         let clock = self.clock;
-        self.say(&Message::Welcome {
+        self.send(&Message::Welcome {
             layout: self.layout.clone(),
             hash_key: HashKey::from_bytes(KEY),
             epoch_length_ns: clock.length_ns(),
@@ -329,7 +330,7 @@ impl Controller {
         self.link = None;
     }
 
-    pub(crate) fn say(&mut self, message: &Message) {
+    pub(crate) fn send(&mut self, message: &Message) {
         if let Message::Reconfigure { attention, .. } = message {
             self.attention = *attention;
         }
@@ -338,7 +339,7 @@ impl Controller {
         self.link.as_mut().unwrap().0.write_all(&frame).unwrap();
     }
 
-    /// What the daemon says next, if anything.
+    /// The next message of the daemon, if there is one.
     pub(crate) fn next(&mut self) -> Option<Message> {
         let (stream, reader) = self.link.as_mut().unwrap();
         if let Some(message) = reader.next(Some(&self.layout)).unwrap() {
@@ -353,7 +354,7 @@ impl Controller {
     }
 
     /// The first message that is `wanted`, within [`LIMIT`].
-    pub(crate) fn hear(&mut self, wanted: impl Fn(&Message) -> bool) -> Message {
+    pub(crate) fn receive(&mut self, wanted: impl Fn(&Message) -> bool) -> Message {
         let end = Instant::now() + LIMIT;
         loop {
             match self.next() {

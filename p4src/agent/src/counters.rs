@@ -33,21 +33,21 @@ impl Total {
 
 /// Totals since the daemon's start.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct Counters {
     /// Epochs whose two sides came out of the switch.
     pub(crate) measured: Total,
     /// Epochs that the switch had no clean group for.
     pub(crate) unmeasured: Total,
-    /// Sides that did not come out in time.
-    pub(crate) given_up: Total,
+    /// Sides that did not come out in time, and are in no report.
+    pub(crate) discarded: Total,
     /// Sides for which the daemon was late.
     pub(crate) stalled: Total,
     /// Sides that came out.
     pub(crate) gathered: Total,
     /// Groups that were cleared.
     pub(crate) cleared: Total,
-    /// How often packets had to be asked for again, and how many packets asked.
-    pub(crate) asked_again: Total,
+    /// Rounds of requests after the first one, and their packets.
+    pub(crate) retries: Total,
     pub(crate) repeated_packets: Total,
     /// Time to take groups out and clear them.
     pub(crate) collection_us: Total,
@@ -63,17 +63,17 @@ pub struct Figures {
     pub(crate) last_epoch: AtomicU64,
 }
 
-impl Figures {
+impl Counters {
     /// All totals by name.
     pub(crate) fn named(&self) -> [(&'static str, u64); 14] {
         [
             ("epochs.measured", &self.measured),
             ("epochs.unmeasured", &self.unmeasured),
-            ("epochs.given_up", &self.given_up),
+            ("epochs.discarded", &self.discarded),
             ("epochs.stalled", &self.stalled),
             ("collection.gathered", &self.gathered),
             ("collection.cleared", &self.cleared),
-            ("collection.asked_again", &self.asked_again),
+            ("collection.retries", &self.retries),
             ("collection.repeated_packets", &self.repeated_packets),
             ("collection.microseconds", &self.collection_us),
             ("tables.filled", &self.filled),
