@@ -21,6 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use calumma_chamelemon_analysis::NAME;
 use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::EpochReport;
 use calumma_edge::cpus::Cpus;
@@ -132,6 +133,7 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
     let place =
         Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
     let measured = Measured {
+        system: NAME,
         keys: KeyKind::Dual,
         heavy_hitter: HEAVY_HITTER,
         shifting: ShiftingMode::Static,
@@ -179,7 +181,7 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
         idle_polls: None,
     };
     let mut switch = Switch::start(place, &wire)?;
-    let reports = Reports::watch(&epochs, false);
+    let reports = Reports::of_chamelemon(&epochs);
     let limit = START_LIMIT + Duration::from_secs(packets / SLOWEST_PPS);
     let mut passed = 0;
     reports.wait_until(

@@ -18,6 +18,7 @@ pub mod replay;
 pub mod scenario;
 pub mod simulate;
 pub mod soak;
+pub mod system;
 mod table;
 pub mod traffic;
 pub mod workload;

@@ -44,6 +44,9 @@ enum Command {
         /// How long the traffic runs
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
         seconds: u32,
+        /// The measurement system that finds what is lost
+        #[arg(long, default_value = "chamelemon", value_name = "NAME", value_parser = known_system)]
+        system: String,
         /// Where epochs.jsonl (the reports) and truth.json (the kernel's counts) go
         #[arg(long, default_value = "demo-out", value_name = "DIR")]
         out: PathBuf,
@@ -156,7 +159,7 @@ enum Bench {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Demo { seconds, out } => demo(seconds, &out),
+        Command::Demo { seconds, system, out } => demo(seconds, &system, &out),
         Command::Bench(Bench::Sketch { json, engine }) => {
             let engine = engine.as_deref().map(|name| ["--engine", name]);
             bench("sketch", json.as_deref(), engine.as_ref().map_or(&[], |words| &words[..]))
@@ -183,7 +186,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn demo(seconds: u32, out: &std::path::Path) -> Result<ExitCode> {
+/// The system called `name`, where the product has one.
+fn known_system(name: &str) -> Result<String, String> {
+    // A system has a line in the controller's list, and its crate among the list's dependencies.
+    let list = include_str!("../../systems/Cargo.toml");
+    let of = |line: &'static str| Some(line.strip_prefix("calumma-")?.split_once("-analysis ")?.0);
+    let known: Vec<&str> = list.lines().filter_map(of).collect();
+    match known.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("known systems are {}", known.join(", "))),
+    }
+}
+
+fn demo(seconds: u32, system: &str, out: &std::path::Path) -> Result<ExitCode> {
     machine::prepare()?;
     shell::step("building the release");
     shell::run(release::build_demo())?;
@@ -192,7 +207,7 @@ fn demo(seconds: u32, out: &std::path::Path) -> Result<ExitCode> {
     // Made here so that it belongs to whoever asked for it, also where the demo runs as root.
     std::fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
     let mut demo = sudo(release::demo_program("calumma-testbed"))?;
-    demo.args(["demo", "--seconds", &seconds.to_string(), "--out"]).arg(out);
+    demo.args(["demo", "--system", system, "--seconds", &seconds.to_string(), "--out"]).arg(out);
     let status = demo.status().with_context(|| format!("running {demo:?}"))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -256,4 +271,17 @@ fn bench_edge(
     bench.args(quick.then_some("--quick"));
     shell::run(bench)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_that_is_not_known_is_refused_with_those_that_are() {
+        assert_eq!(known_system("chamelemon").unwrap(), "chamelemon");
+        let refused = known_system("hopps").unwrap_err();
+        assert!(refused.starts_with("known systems are ") && refused.contains("chamelemon"));
+        assert!(Cli::try_parse_from(["xtask", "demo", "--system", "hopps"]).is_err());
+    }
 }

@@ -71,7 +71,9 @@ impl Place<'_> {
 }
 
 /// What a controller has measured.
-pub(crate) struct Measured {
+pub(crate) struct Measured<'a> {
+    /// By which system.
+    pub(crate) system: &'a str,
     /// Which flows.
     pub(crate) keys: KeyKind,
     /// Flows of more packets than this in an epoch are reported.
@@ -90,9 +92,9 @@ impl Controller {
         place: Place<'_>,
         edges: &[&str],
         epochs: &Path,
-        measured: &Measured,
+        measured: &Measured<'_>,
     ) -> Result<Self> {
-        let Measured { keys, heavy_hitter, shifting } = measured;
+        let Measured { system, keys, heavy_hitter, shifting } = measured;
         let keys = keys.name();
         let mode = match shifting {
             ShiftingMode::Shift => "shift",
@@ -100,7 +102,8 @@ impl Controller {
             ShiftingMode::Static => "static",
         };
         let sections = format!(
-            "grace_ms = {GRACE_MS}\n\
+            "systems = [\"{system}\"]\n\
+             grace_ms = {GRACE_MS}\n\
              [layout]\n\
              keys = \"{keys}\"\n\
              [epoch]\n\
@@ -121,18 +124,36 @@ impl Controller {
         place: Place<'_>,
         epochs: &Path,
         edges: &[impl AsRef<str>],
-        mut sections: toml::Table,
+        sections: toml::Table,
     ) -> Result<Self> {
-        let port = place.port;
-        let edges: Vec<&str> = edges.iter().map(AsRef::as_ref).collect();
-        sections.insert("listen".to_owned(), format!("{ADDRESS}:{port}").into());
-        sections.insert("edges".to_owned(), edges.into());
-        let config = place.write("controller.toml", &toml::to_string(&sections)?)?;
+        let config = Self::configure(place, edges, sections)?;
         let mut command = place.command("calumma-controller")?;
         command.arg("--config").arg(&config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, place.run.directory())?;
-        process.wait_listening(port, Duration::from_secs(10))?;
+        process.wait_listening(place.port, Duration::from_secs(10))?;
         Ok(Self(process))
+    }
+
+    fn configure(
+        place: Place<'_>,
+        edges: &[impl AsRef<str>],
+        mut sections: toml::Table,
+    ) -> Result<PathBuf> {
+        let edges: Vec<&str> = edges.iter().map(AsRef::as_ref).collect();
+        sections.insert("listen".to_owned(), format!("{ADDRESS}:{}", place.port).into());
+        sections.insert("edges".to_owned(), edges.into());
+        place.write("controller.toml", &toml::to_string(&sections)?)
+    }
+
+    /// Lets it go by another configuration from now on, as far as a controller can that runs.
+    pub(crate) fn reload(
+        &self,
+        place: Place<'_>,
+        edges: &[impl AsRef<str>],
+        sections: toml::Table,
+    ) -> Result<()> {
+        Self::configure(place, edges, sections)?;
+        self.0.signal(Signal::SIGHUP)
     }
 
     /// An error, with what it wrote last, if it has ended.

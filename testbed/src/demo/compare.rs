@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use calumma_controller::report::EpochReport;
+use calumma_analysis::Flow;
 use serde::Serialize;
 
-use crate::fabric::{FiveTuple, FlowLoss};
+use crate::fabric::FlowLoss;
+use crate::system::Said;
 use crate::table::table;
 
 /// Flows the comparison prints before it only counts them.
@@ -17,11 +18,18 @@ const ROWS: usize = 40;
 pub struct Row {
     /// The flow.
     #[serde(flatten)]
-    pub flow: FiveTuple,
+    pub flow: Flow,
     /// Packets that the kernel counted as dropped.
     pub kernel: u64,
-    /// Packets that the controller reported as lost, over all epochs.
-    pub reported: u64,
+    /// Packets that the controller reported as lost, over all epochs; negative where it reported
+    /// more to have left than to have entered.
+    pub reported: i64,
+}
+
+impl Row {
+    fn is_equal(&self) -> bool {
+        i64::try_from(self.kernel) == Ok(self.reported)
+    }
 }
 
 /// Both sides, flow by flow.
@@ -37,27 +45,20 @@ pub struct Comparison {
 
 impl Comparison {
     /// Sums the reported losses over the epochs and sets them beside the kernel's.
-    pub fn new(reports: &[EpochReport], kernel: &[FlowLoss]) -> Self {
-        let mut reported: BTreeMap<FiveTuple, u64> = BTreeMap::new();
+    pub fn new(reports: &[Said], kernel: &[FlowLoss]) -> Self {
+        let mut reported: BTreeMap<Flow, i64> = BTreeMap::new();
         let mut incomplete = BTreeMap::new();
         for report in reports {
-            for loss in &report.loss {
-                let flow = FiveTuple {
-                    src: loss.flow.src,
-                    dst: loss.flow.dst,
-                    sport: loss.flow.sport,
-                    dport: loss.flow.dport,
-                    proto: loss.flow.proto,
-                };
-                *reported.entry(flow).or_default() += loss.lost;
+            for (flow, packets) in &report.lost {
+                *reported.entry(*flow).or_default() += packets;
             }
             for reason in &report.incomplete_because {
                 *incomplete.entry(reason.clone()).or_default() += 1;
             }
         }
-        let kernel: BTreeMap<FiveTuple, u64> =
+        let kernel: BTreeMap<Flow, u64> =
             kernel.iter().map(|loss| (loss.flow, loss.lost)).collect();
-        let flows: BTreeSet<&FiveTuple> = kernel.keys().chain(reported.keys()).collect();
+        let flows: BTreeSet<&Flow> = kernel.keys().chain(reported.keys()).collect();
         let rows = flows
             .into_iter()
             .map(|flow| Row {
@@ -71,25 +72,25 @@ impl Comparison {
 
     /// Flows on which the two sides differ.
     pub fn differences(&self) -> usize {
-        self.rows.iter().filter(|row| row.kernel != row.reported).count()
+        self.rows.iter().filter(|row| !row.is_equal()).count()
     }
 
     /// The comparison for a terminal: flows that differ first, then those that lost most.
     pub fn to_text(&self) -> String {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
-        rows.sort_by_key(|row| (row.kernel == row.reported, std::cmp::Reverse(row.kernel)));
+        rows.sort_by_key(|row| (row.is_equal(), std::cmp::Reverse(row.kernel)));
         let cells: Vec<_> = rows
             .iter()
             .take(ROWS)
             .map(|row| {
-                let FiveTuple { src, dst, sport, dport, proto } = row.flow;
+                let Flow { src, dst, sport, dport, proto } = row.flow;
                 [
                     SocketAddr::new(src, sport).to_string(),
                     SocketAddr::new(dst, dport).to_string(),
                     proto.to_string(),
                     row.kernel.to_string(),
                     row.reported.to_string(),
-                    if row.kernel == row.reported { "" } else { "differs" }.to_owned(),
+                    if row.is_equal() { "" } else { "differs" }.to_owned(),
                 ]
             })
             .collect();
@@ -100,12 +101,11 @@ impl Comparison {
         if rows.len() > ROWS {
             text += &format!("... and {} flows more\n", rows.len() - ROWS);
         }
-        let total = |side: fn(&Row) -> u64| self.rows.iter().map(side).sum::<u64>();
         text += &format!(
             "\n{} flows lost packets: {} by the kernel's count, {} by Calumma's reports on {} epochs\n",
             self.rows.len(),
-            total(|row| row.kernel),
-            total(|row| row.reported),
+            self.rows.iter().map(|row| row.kernel).sum::<u64>(),
+            self.rows.iter().map(|row| row.reported).sum::<i64>(),
             self.epochs
         );
         for (reason, epochs) in &self.incomplete {

@@ -5,6 +5,8 @@ mod compare;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +17,7 @@ use serde::Serialize;
 pub use self::compare::{Comparison, Row};
 use crate::calumma::{Controller, Device, EPOCH, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Edge, Pair, Passage, Run, interrupt};
+use crate::system::{self, Said, System};
 use crate::traffic::{self, Mix};
 
 /// What the demo showed.
@@ -40,9 +43,18 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Epochs that are waited for after the last packet.
 const EPOCHS_AFTER: u32 = 3;
 
-/// Runs the demo and writes `epochs.jsonl` and `truth.json` to `out`. `testbed` is the
-/// calumma-testbed program, beside which those of the edge and the controller lie.
-pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<Demo> {
+/// Runs the demo with a system alone, and writes `epochs.jsonl` and `truth.json` to `out`. `testbed`
+/// is the calumma-testbed program, beside which those of the edge and the controller lie.
+///
+/// # Errors
+/// When the user is not root, or something breaks down.
+pub fn run(
+    system: &'static dyn System,
+    mix: &Mix,
+    loss_permille: u16,
+    testbed: &Path,
+    out: &Path,
+) -> Result<Demo> {
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
     let epochs = out.join("epochs.jsonl");
     // What an earlier demo left would be taken for this one's.
@@ -63,6 +75,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
         first: true,
     };
     let measured = Measured {
+        system: system::name(system),
         keys: if mix.ipv6 { KeyKind::Dual } else { KeyKind::Ipv4 },
         heavy_hitter: HEAVY_HITTER,
         shifting: ShiftingMode::Shift,
@@ -83,7 +96,19 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
         };
         switches.push(Switch::start(place, &wire)?);
     }
-    let reports = Reports::watch(&epochs, true);
+    let show = Arc::new(AtomicBool::new(true));
+    let reports = Reports::watch(&epochs, {
+        let (show, mut has_begun) = (show.clone(), false);
+        move |line| {
+            let report = system.listed().read(line).and_then(|report| system.said(&*report));
+            let report = report.context("the report of another system")?;
+            has_begun |= report.complete;
+            if has_begun && show.load(Ordering::Relaxed) {
+                println!("{}", report.to_line());
+            }
+            Ok(Some(report))
+        }
+    });
     let alive = |controller: &mut Controller, switches: &mut [Switch]| -> Result<()> {
         controller.check_running()?;
         switches.iter_mut().try_for_each(Switch::check_running)
@@ -91,7 +116,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     reports.wait_until(
         "a first complete epoch",
         START_LIMIT,
-        |report| report.complete,
+        |report: &Said| report.complete,
         || alive(&mut controller, &mut switches),
     )?;
 
@@ -106,12 +131,13 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     reports.wait_until(
         "the epochs after the last packet",
         START_LIMIT,
-        |report| report.start_unix_ns >= after_ns,
+        |report: &Said| report.head.start_unix_ns >= after_ns,
         || alive(&mut controller, &mut switches),
     )?;
     interrupt::check()?;
 
-    reports.hush();
+    // What comes when switches stop is of no interest.
+    show.store(false, Ordering::Relaxed);
     let passage = pair.passage()?;
     let losses = pair.losses()?;
     for switch in switches {
@@ -121,7 +147,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path, out: &Path) -> Result<
     let reports = reports.finish()?;
     // While programs start and stop, epochs can't be complete, and no packet is on its way.
     let begin = reports.iter().position(|report| report.complete).unwrap_or_default();
-    let end = reports.iter().rposition(|report| report.start_unix_ns <= after_ns);
+    let end = reports.iter().rposition(|report| report.head.start_unix_ns <= after_ns);
     let reports = &reports[begin..end.map_or(begin, |last| last + 1)];
     ensure!(!reports.is_empty(), "the controller reported no complete epoch");
 

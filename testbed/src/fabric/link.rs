@@ -62,6 +62,19 @@ pub(crate) fn all_counters(namespace: &Namespace) -> Result<BTreeMap<String, Cou
     Ok(named.filter(|(name, _)| name != "lo").collect())
 }
 
+/// The index of every interface of a namespace, by name.
+pub(crate) fn indexes(namespace: &Namespace) -> Result<Vec<(String, u32)>> {
+    #[derive(Deserialize)]
+    struct Link {
+        ifname: String,
+        ifindex: u32,
+    }
+    let json = namespace.ip(&["-j", "link", "show"])?;
+    let links: Vec<Link> =
+        serde_json::from_str(&json).with_context(|| format!("what `ip` printed: {json}"))?;
+    Ok(links.into_iter().map(|link| (link.ifname, link.ifindex)).collect())
+}
+
 impl End<'_> {
     fn prepare(&self) -> Result<()> {
         let Self { namespace, name } = *self;

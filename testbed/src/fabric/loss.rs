@@ -7,9 +7,8 @@
 //! UDP datagrams of 4 bytes are spared: iperf3 begins a UDP transfer with one each way, never sends
 //! them again, and stands still for 30 seconds if one is lost.
 
-use std::net::IpAddr;
-
 use anyhow::{Context, Result, bail, ensure};
+use calumma_analysis::Flow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,27 +17,12 @@ use super::namespace::Namespace;
 /// Flows that can lose packets before the set is full and losing ends.
 const FLOWS: u32 = 1 << 20;
 
-/// What names a flow, in the field names of the reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct FiveTuple {
-    /// Source address.
-    pub src: IpAddr,
-    /// Destination address.
-    pub dst: IpAddr,
-    /// Source port.
-    pub sport: u16,
-    /// Destination port.
-    pub dport: u16,
-    /// IP protocol number.
-    pub proto: u8,
-}
-
 /// How many packets of a flow were dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FlowLoss {
     /// The flow.
     #[serde(flatten)]
-    pub flow: FiveTuple,
+    pub flow: Flow,
     /// Packets dropped.
     pub lost: u64,
 }
@@ -162,7 +146,7 @@ fn parse_element(element: &Value) -> Result<FlowLoss> {
         (None, number) => number.and_then(|n| u8::try_from(n).ok()),
     };
     let flow = (|| {
-        Some(FiveTuple {
+        Some(Flow {
             src: address(src)?,
             dst: address(dst)?,
             sport: port(sport)?,
@@ -197,6 +181,7 @@ fn objects<'a>(document: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     #[test]
     fn an_empty_set_means_no_losses() {

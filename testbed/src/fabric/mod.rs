@@ -22,7 +22,7 @@ mod run;
 mod testpmd;
 
 pub use drops::{Drops, Hop, Passage};
-pub use loss::{FiveTuple, FlowLoss};
+pub use loss::FlowLoss;
 pub use namespace::Namespace;
 pub use pair::{Edge, H1_ADDRESS, H2_ADDRESS, H2_ADDRESS6, Pair, SWITCHES_ADDRESS};
 pub use process::{Process, wait_until};

@@ -16,6 +16,10 @@ use crate::simulate::{EpochTruth, Outcome};
 /// How long after an epoch's end its last packets have surely been logged.
 const SETTLED: Duration = Duration::from_millis(200);
 
+/// Epochs of which it is known what happened to packets; a report that comes later is on an epoch
+/// of which nothing is known.
+const REMEMBERED: u64 = 2400;
+
 impl Live {
     /// Reports on settled epochs, each beside what happened.
     pub(super) fn outcomes(&mut self) -> Result<Vec<Outcome>> {
@@ -23,6 +27,11 @@ impl Live {
         self.pending.extend(fresh);
         let read_until_ns = self.witness.as_ref().map_or(0, Witness::read_until_ns);
         let settled_ns = read_until_ns.saturating_sub(SETTLED.as_nanos() as u64);
+        if let Some(witness) = self.witness.take() {
+            self.hold_systems(&witness, settled_ns)?;
+            witness.forget_before(self.clock.epoch_at(settled_ns).saturating_sub(REMEMBERED));
+            self.witness = Some(witness);
+        }
         let end_of = |report: &EpochReport| self.clock.start_of(report.epoch + 1);
         let ready = self.pending.iter().take_while(|report| end_of(report) <= settled_ns).count();
         let ready: Vec<EpochReport> = self.pending.drain(..ready).collect();
@@ -33,7 +42,7 @@ impl Live {
     /// none of the scenario's.
     fn outcome(&mut self, mut report: EpochReport) -> Result<Option<Outcome>> {
         let flows = match &self.witness {
-            Some(witness) => witness.take(report.epoch)?,
+            Some(witness) => witness.of(report.epoch)?,
             None => Vec::new(),
         };
         if report.epoch >= self.next_report {
@@ -91,7 +100,8 @@ impl Live {
         if let Some((controller, _)) = self.controller.take() {
             controller.stop()?;
         }
-        let logged = self.witness.take().map(Witness::finish).transpose()?.unwrap_or_default();
+        let witnessed = self.witness.take().map(Witness::finish).transpose()?;
+        let (logged, doubled) = witnessed.unwrap_or_default();
         ensure!(
             logged == counters,
             "routers counted losses of {} flows, {} packets, but logged {} flows, {} packets",
@@ -100,6 +110,14 @@ impl Live {
             logged.len(),
             logged.values().sum::<u64>()
         );
+        let (received, sent_in_all) = self.wiring.moved_by_hosts()?;
+        let (came, went) = (sent_in_all + doubled, received + counters.values().sum::<u64>());
+        if came != went {
+            self.doubts.push(format!(
+                "hosts sent {sent_in_all} packets and routers doubled {doubled}, but {went} were \
+                 received or lost on purpose"
+            ));
+        }
         // Applications may send on after the last epoch.
         if let Some(counted) = self.counted.filter(|_| !with_applications) {
             ensure!(

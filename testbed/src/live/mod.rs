@@ -15,6 +15,7 @@ mod nflog;
 mod sender;
 mod slow;
 mod switch;
+mod systems;
 mod transit;
 mod unlogged;
 mod wiring;
@@ -33,13 +34,15 @@ use self::applications::Applications;
 use self::sender::Sender;
 use self::slow::SlowLinks;
 use self::switch::EdgeSwitch;
+use self::systems::{OfSystems, Read};
 use self::transit::Transit;
 use self::wiring::Wiring;
 use self::witness::Witness;
 use crate::calumma::{Controller, Place, Reports};
 use crate::fabric::{Run, interrupt};
-use crate::scenario::{Network, Scenario};
+use crate::scenario::{Network, Scenario, SystemSummary};
 use crate::simulate::{Entered, Outcome};
+use crate::system::{self, SYSTEMS, Systems};
 use crate::topology::{EdgeKind, LinkQuality, Routes, Topology};
 use crate::workload::{FlowSet, Traffic};
 
@@ -62,7 +65,7 @@ pub struct Live {
     applications: Applications,
     edges: Vec<Option<EdgeSwitch>>,
     transits: Vec<Transit>,
-    controller: Option<(Controller, Reports)>,
+    controller: Option<(Controller, Reports<Read>)>,
     witness: Option<Witness>,
     slow: Option<SlowLinks>,
     sender: Sender,
@@ -70,6 +73,8 @@ pub struct Live {
     run: Run,
     programs: PathBuf,
     layout: Layout,
+    /// The measurement systems that can run.
+    systems: Systems,
     /// What the controller is configured with, and how often it was started.
     sections: toml::Table,
     starts: u32,
@@ -88,6 +93,7 @@ pub struct Live {
     entered: BTreeMap<u64, (u64, Entered)>,
     /// Reports on epochs that are not settled.
     pending: Vec<EpochReport>,
+    of_systems: OfSystems,
     /// Packets that hosts had sent before the first epoch.
     sent_before: u64,
     /// Packets that entered by the reports so far; none once one was not complete or did not come.
@@ -112,6 +118,15 @@ impl Live {
     /// # Errors
     /// When the scenario asks for what no live fabric can do, or a program does not come up.
     pub fn start(scenario: &Scenario, testbed: &Path) -> Result<Self> {
+        Self::start_with(SYSTEMS, scenario, testbed)
+    }
+
+    /// The same where the programs know other measurement systems than the product's.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(systems: Systems, scenario: &Scenario, testbed: &Path) -> Result<Self> {
+        known(systems, &scenario.systems)?;
         let topology = scenario.topology()?;
         let clock = scenario.live_clock()?;
         check_links(&topology, clock)?;
@@ -129,7 +144,7 @@ impl Live {
             edges: topology.edges().iter().map(|_| None).collect(),
             transits: Vec::new(),
             controller: None,
-            witness: Some(Witness::start(wiring.routers(), clock)?),
+            witness: Some(Witness::start(&wiring, clock)?),
             slow: None,
             sender: Sender::new(&wiring)?,
             flows: FlowSet::new(scenario.seed, Vec::new(), &topology, &routes)?,
@@ -137,6 +152,7 @@ impl Live {
             run,
             programs: testbed.to_owned(),
             layout: scenario.layout.clone(),
+            systems,
             sections: scenario.controller_sections(&clock),
             starts: 0,
             clock,
@@ -149,6 +165,7 @@ impl Live {
             last_epoch: 0,
             entered: BTreeMap::new(),
             pending: Vec::new(),
+            of_systems: OfSystems::default(),
             sent_before: 0,
             counted: Some(0),
             next_report: 0,
@@ -192,16 +209,24 @@ impl Live {
         }
     }
 
+    /// What the controller is configured with, apart from its edges.
+    fn sections(&self) -> toml::Table {
+        let name = |at: usize| toml::Value::from(self.topology.names()[at].as_str());
+        let transits: Vec<toml::Value> = self.topology.transits().map(name).collect();
+        let mut sections = self.sections.clone();
+        sections.insert("transits".to_owned(), transits.into());
+        sections
+    }
+
     fn start_controller(&mut self) -> Result<()> {
         self.starts += 1;
         let reports = self.run.directory().join(format!("reports-{}.jsonl", self.starts));
         let edges = self.topology.edges();
-        let mut sections = self.sections.clone();
-        let name = |at: usize| toml::Value::from(self.topology.names()[at].as_str());
-        let transits: Vec<toml::Value> = self.topology.transits().map(name).collect();
-        sections.insert("transits".to_owned(), transits.into());
+        let sections = self.sections();
         let controller = Controller::configured(self.place(), &reports, edges, sections)?;
-        self.controller = Some((controller, Reports::watch(&reports, false)));
+        let systems = self.systems;
+        let reports = Reports::watch(&reports, move |line| Read::of(line, systems).map(Some));
+        self.controller = Some((controller, reports));
         Ok(())
     }
 
@@ -242,8 +267,10 @@ impl Live {
         self.edges.iter_mut().flatten().try_for_each(EdgeSwitch::check_running)
     }
 
-    fn take_reports(&self) -> Vec<EpochReport> {
-        self.controller.as_ref().map(|(_, reports)| reports.take()).unwrap_or_default()
+    /// ChameleMon's reports that have come; those of others are put aside.
+    fn take_reports(&mut self) -> Vec<EpochReport> {
+        let read = self.controller.as_ref().map(|(_, reports)| reports.take());
+        self.sort(read.unwrap_or_default())
     }
 
     /// Makes routers do to packets what the links' qualities say: whoever receives from a link does
@@ -305,12 +332,22 @@ impl Network for Live {
         self.start_edge(edge)
     }
 
+    fn set_systems(&mut self, systems: &[String]) -> Result<()> {
+        known(self.systems, systems)?;
+        self.sections.insert("systems".to_owned(), systems.to_vec().into());
+        if let Some((controller, _)) = &self.controller {
+            controller.reload(self.place(), self.topology.edges(), self.sections())?;
+        }
+        Ok(())
+    }
+
     fn set_controller(&mut self, runs: bool) -> Result<()> {
         match self.controller.take() {
             Some(running) if runs => self.controller = Some(running),
             Some((controller, reports)) => {
                 controller.stop()?;
-                self.pending.extend(reports.finish()?);
+                let read = self.sort(reports.finish()?);
+                self.pending.extend(read);
             }
             None if runs => self.start_controller()?,
             None => {}
@@ -330,6 +367,7 @@ impl Network for Live {
         let flows = self.flows.flows();
         let entered = self.sender.send_epoch(flows, number, begin_ns, length_ns, self.spread)?;
         self.entered.insert(epoch, (number, entered));
+        self.of_systems.numbers.insert(epoch, number);
         self.passed += 1;
         self.check_running()?;
         self.outcomes()
@@ -339,10 +377,7 @@ impl Network for Live {
         let end = Instant::now() + self.grace + LAST_REPORT;
         let mut outcomes: Vec<Outcome> = Vec::new();
         // Packets that were sent late are counted in the epoch after the last.
-        while self.controller.is_some()
-            && Instant::now() < end
-            && self.next_report <= self.last_epoch + 2
-        {
+        while self.controller.is_some() && Instant::now() < end && !self.all_reported() {
             interrupt::sleep(Duration::from_millis(50))?;
             self.check_running()?;
             outcomes.extend(self.outcomes()?);
@@ -351,9 +386,18 @@ impl Network for Live {
         Ok(outcomes)
     }
 
+    fn of_systems(&self) -> &[SystemSummary] {
+        &self.of_systems.reported
+    }
+
     fn doubts(&self) -> &[String] {
         &self.doubts
     }
+}
+
+/// Checks that these systems can run.
+fn known(systems: Systems, wanted: &[String]) -> Result<()> {
+    wanted.iter().try_for_each(|name| system::find(systems, name).map(drop)).context("systems")
 }
 
 /// What slow links can't do is refused.

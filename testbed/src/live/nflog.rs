@@ -25,6 +25,7 @@ const CONFIG_MODE: u16 = 2;
 const CONFIG_THRESHOLD: u16 = 5;
 /// Attributes of a packet.
 const TIMESTAMP: u16 = 3;
+const CAME_IN_BY: u16 = 4;
 const PAYLOAD: u16 = 9;
 const PREFIX: u16 = 10;
 
@@ -42,6 +43,8 @@ pub(super) struct Logged {
     pub(super) prefix: String,
     /// When the packet came, in nanoseconds since the Unix epoch, where the kernel knows.
     pub(super) time_ns: Option<u64>,
+    /// Index of the interface that it came in by, where it came in by one.
+    pub(super) came_in_by: Option<u32>,
     /// Its first bytes, from the IP header on.
     pub(super) packet: Vec<u8>,
 }
@@ -143,7 +146,8 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 fn logged(body: &[u8]) -> Option<Logged> {
     let mut rest = body.get(FAMILY_HEADER..)?;
-    let mut logged = Logged { prefix: String::new(), time_ns: None, packet: Vec::new() };
+    let mut logged =
+        Logged { prefix: String::new(), time_ns: None, came_in_by: None, packet: Vec::new() };
     while let (Some(len), Some(kind)) = (half(rest, 0), half(rest, 2)) {
         let value = rest.get(4..usize::from(len))?;
         match kind {
@@ -157,6 +161,9 @@ fn logged(body: &[u8]) -> Option<Logged> {
                     Some(u64::from_be_bytes(bytes))
                 };
                 logged.time_ns = Some(number(0)? * 1_000_000_000 + number(8)? * 1000);
+            }
+            CAME_IN_BY => {
+                logged.came_in_by = Some(u32::from_be_bytes(*value.first_chunk()?));
             }
             PAYLOAD => logged.packet = value.to_vec(),
             _ => {}
@@ -200,6 +207,7 @@ mod tests {
         body.extend(attribute(1, &[8, 0, 3, 0]));
         body.extend(attribute(PREFIX, b"lost\0"));
         body.extend(attribute(TIMESTAMP, &time));
+        body.extend(attribute(CAME_IN_BY, &[0, 0, 1, 2]));
         body.extend(attribute(PAYLOAD, &[0x45, 0x20, 7]));
         let datagram = [message(PACKET, &body), message(3, &[])].concat();
         let read: Vec<_> = messages(&datagram).collect();
@@ -207,6 +215,7 @@ mod tests {
         let expected = Logged {
             prefix: "lost".to_owned(),
             time_ns: Some(3_500_000_000),
+            came_in_by: Some(0x102),
             packet: vec![0x45, 0x20, 7],
         };
         assert_eq!(logged(read[0].1), Some(expected));

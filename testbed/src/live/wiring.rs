@@ -15,6 +15,7 @@
 //! [`Routes`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H for
 //! host H of edge E, counted from 0.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -150,6 +151,14 @@ impl Wiring {
     /// What every router's interface towards the router `neighbour` is called.
     pub(super) fn interface(&self, neighbour: usize) -> &str {
         &self.names[neighbour]
+    }
+
+    /// The routers next to a router, by the index of its interface towards each.
+    pub(super) fn neighbours(&self, router: usize) -> Result<HashMap<u32, usize>> {
+        let named = |(name, index): (String, u32)| {
+            Some((index, self.names.iter().position(|switch| *switch == name)?))
+        };
+        Ok(link::indexes(&self.routers[router])?.into_iter().filter_map(named).collect())
     }
 
     /// Packets that hosts have received, and that they have sent, by the kernel's counters.

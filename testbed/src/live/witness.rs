@@ -19,8 +19,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::faults::{DOUBLED, LOG_GROUP, LOST};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
-use crate::fabric::Namespace;
+use super::wiring::Wiring;
 use crate::simulate::FlowTruth;
+use crate::topology::Segment;
 
 /// Where the parser wants an IP header to begin.
 const ETHERNET: usize = 14;
@@ -31,10 +32,12 @@ const HEADERS: u16 = 64;
 /// What has been logged.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By epoch and flow; epochs go as they are taken.
+    /// By epoch and flow, until they are forgotten.
     epochs: BTreeMap<u64, HashMap<WideKey, FlowTruth>>,
     /// Packets lost of each flow, over all time.
     lost: HashMap<WideKey, u64>,
+    /// Copies made of packets, over all time.
+    doubled: u64,
 }
 
 /// Reads the logs of all routers in a thread of its own.
@@ -47,10 +50,14 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// Begins to read the logs of `routers`; `clock` tells epochs.
-    pub(super) fn start(routers: &[Namespace], clock: EpochClock) -> Result<Self> {
-        let open = |router: &Namespace| router.within(|| Log::open(LOG_GROUP, HEADERS));
-        let logs = routers.iter().map(open).collect::<Result<Vec<_>>>()?;
+    /// Begins to read the logs of the routers; `clock` tells epochs.
+    pub(super) fn start(wiring: &Wiring, clock: EpochClock) -> Result<Self> {
+        let open = |router: usize| {
+            let namespace = &wiring.routers()[router];
+            let log = namespace.within(|| Log::open(LOG_GROUP, HEADERS))?;
+            Ok(RouterLog { log, router, neighbours: wiring.neighbours(router)? })
+        };
+        let logs = (0..wiring.routers().len()).map(open).collect::<Result<Vec<_>>>()?;
         let (seen, stop) =
             (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
         let read_until_ns = Arc::new(AtomicU64::new(0));
@@ -67,26 +74,53 @@ impl Witness {
         self.read_until_ns.load(Ordering::Acquire)
     }
 
-    /// What happened to packets of `epoch`; it is forgotten.
-    pub(super) fn take(&self, epoch: u64) -> Result<Vec<FlowTruth>> {
+    /// What happened to packets of `epoch`.
+    pub(super) fn of(&self, epoch: u64) -> Result<Vec<FlowTruth>> {
         if self.reader.is_finished() {
             bail!("the log of lost packets is no longer read");
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(seen.epochs.remove(&epoch).unwrap_or_default().into_values().collect())
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(seen.epochs.get(&epoch).into_iter().flat_map(HashMap::values).cloned().collect())
     }
 
-    /// Ends reading, and gives the packets lost of each flow. An error where something was missed.
-    pub(super) fn finish(self) -> Result<HashMap<WideKey, u64>> {
+    /// Forgets the epochs before `epoch`.
+    pub(super) fn forget_before(&self, epoch: u64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.epochs = seen.epochs.split_off(&epoch);
+    }
+
+    /// Ends reading, and gives the packets lost of each flow, and how many were doubled. An error
+    /// where something was missed.
+    pub(super) fn finish(self) -> Result<(HashMap<WideKey, u64>, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.join().map_err(|_| anyhow!("reading the log of lost packets panicked"))??;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut seen.lost))
+        Ok((std::mem::take(&mut seen.lost), seen.doubled))
+    }
+}
+
+/// The log of a router.
+struct RouterLog {
+    log: Log,
+    router: usize,
+    /// Neighbouring routers by the index of the interface towards them.
+    neighbours: HashMap<u32, usize>,
+}
+
+impl RouterLog {
+    /// Where a packet was that was logged: on the link that it came in by, or still within its
+    /// edge.
+    fn place_of(&self, logged: &Logged) -> Segment {
+        let neighbour = logged.came_in_by.and_then(|index| self.neighbours.get(&index));
+        match neighbour {
+            Some(&neighbour) => Segment::link(neighbour, self.router),
+            None => Segment::inside(self.router),
+        }
     }
 }
 
 fn follow(
-    logs: &[Log],
+    logs: &[RouterLog],
     clock: EpochClock,
     seen: &Mutex<Seen>,
     read_until_ns: &AtomicU64,
@@ -96,15 +130,16 @@ fn follow(
     while !stop.load(Ordering::Relaxed) {
         let mut polled: Vec<PollFd<'_>> = logs
             .iter()
-            .map(|log| PollFd::new(std::os::fd::AsFd::as_fd(log), PollFlags::POLLIN))
+            .map(|of| PollFd::new(std::os::fd::AsFd::as_fd(&of.log), PollFlags::POLLIN))
             .collect();
         poll(&mut polled, PollTimeout::from(20_u8)).context("waiting for the log")?;
         let now_ns = unix_ns()?;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        for log in logs {
+        for of in logs {
             let mut failed = None;
-            log.read(&mut buffer, |logged| {
-                if let Err(error) = note(&mut seen, &logged, clock, now_ns) {
+            of.log.read(&mut buffer, |logged| {
+                let place = of.place_of(&logged);
+                if let Err(error) = note(&mut seen, &logged, place, clock, now_ns) {
                     failed = Some(error);
                 }
             })?;
@@ -117,7 +152,13 @@ fn follow(
 
 /// Notes a packet for the epoch that it entered in: the latest with its timestamp bit, since it was
 /// logged within an epoch's time.
-fn note(seen: &mut Seen, logged: &Logged, clock: EpochClock, now_ns: u64) -> Result<()> {
+fn note(
+    seen: &mut Seen,
+    logged: &Logged,
+    place: Segment,
+    clock: EpochClock,
+    now_ns: u64,
+) -> Result<()> {
     let (Some(key), Some(mark)) =
         (key_of(&logged.packet), PlainTos::default().read(&logged.packet, 0))
     else {
@@ -133,12 +174,24 @@ fn note(seen: &mut Seen, logged: &Logged, clock: EpochClock, now_ns: u64) -> Res
     match logged.prefix.as_str() {
         LOST => {
             flow.lose(&packet);
+            add(&mut flow.losses, place);
             *seen.lost.entry(key).or_default() += 1;
         }
-        DOUBLED => flow.double(&packet),
+        DOUBLED => {
+            flow.double(&packet);
+            add(&mut flow.copies, place);
+            seen.doubled += 1;
+        }
         other => bail!("a packet logged as {other:?}"),
     }
     Ok(())
+}
+
+fn add(counts: &mut Vec<(Segment, u32)>, place: Segment) {
+    match counts.iter_mut().find(|(at, _)| *at == place) {
+        Some((_, packets)) => *packets += 1,
+        None => counts.push((place, 1)),
+    }
 }
 
 /// The flow of a packet of which the headers are at hand, from the IP header on.
@@ -183,7 +236,8 @@ mod tests {
             let mut bytes = frame(&key, 60);
             PlainTos::default().write(&mut bytes, 14, Mark { bit, hierarchy });
             let (prefix, packet) = (prefix.to_owned(), bytes[14..].to_vec());
-            note(&mut seen, &Logged { prefix, time_ns: Some(time_ns), packet }, clock, 0)
+            let logged = Logged { prefix, time_ns: Some(time_ns), came_in_by: None, packet };
+            note(&mut seen, &logged, Segment::link(0, 2), clock, 0)
         };
         let begin = clock.start_of(1000);
         log(LOST, 0, Hierarchy::HhCandidate, begin + 49_000_000).unwrap();
@@ -195,7 +249,9 @@ mod tests {
         let (first, second) = (&seen.epochs[&1000][&key], &seen.epochs[&1001][&key]);
         assert_eq!((first.lost, first.encoded, first.heavy), (2, 1, 1));
         assert_eq!((second.lost, second.encoded, second.heavy), (1, 1, 0));
-        assert_eq!(seen.lost[&key], 3);
+        assert_eq!(first.losses, [(Segment::link(0, 2), 2)]);
+        assert_eq!(second.copies, [(Segment::link(0, 2), 1)]);
+        assert_eq!((seen.lost[&key], seen.doubled), (3, 1));
         assert_eq!((second.doubled, second.doubled_heavy), (1, 1));
     }
 }

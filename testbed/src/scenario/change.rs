@@ -30,6 +30,9 @@ pub struct Change {
     /// Edges that are started anew.
     #[serde(default)]
     restart: Vec<String>,
+    /// Measurement systems that run from now on, all others being switched off.
+    #[serde(default)]
+    systems: Option<Vec<String>>,
     /// Whether the controller goes or comes.
     #[serde(default)]
     controller: Option<Presence>,
@@ -135,6 +138,9 @@ impl Change {
             let offset_ns = clock.offset_us.map(|us| us * 1e3);
             let drift = clock.drift_ppm.map(|ppm| ppm * 1e-6);
             network.set_clock(topology.edge(edge)?, offset_ns, drift)?;
+        }
+        if let Some(systems) = &self.systems {
+            network.set_systems(systems)?;
         }
         for edge in &self.restart {
             network.restart(topology.edge(edge)?)?;

@@ -42,9 +42,8 @@ struct TruthLine {
     flows: usize,
     packets: u64,
     lost: u64,
-    /// Where packets were lost, and how many; nothing where it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    places: Option<Vec<PlaceLine>>,
+    /// Where packets were lost, and how many.
+    places: Vec<PlaceLine>,
     losses: Vec<LossLine>,
 }
 
@@ -64,9 +63,8 @@ struct LossLine {
     /// Lost packets that carried an encoding.
     encoded: u32,
     /// Where they were lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    places: Option<Vec<PlaceLine>>,
-    /// The switches on their way.
+    places: Vec<PlaceLine>,
+    /// The switches on their way; nothing where it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<Vec<String>>,
 }
@@ -101,11 +99,9 @@ impl Files {
         let accuracy = page::accuracy(outcome, self.heavy);
         self.accuracies.extend(accuracy.map(|accuracy| (outcome.report.epoch, accuracy)));
         let lossy = truth.flows.iter().filter(|flow| flow.lost > 0);
-        // Nobody but a simulation knows all that passed, and where.
-        let known = truth.entered.is_none();
         let places = |losses: &mut dyn Iterator<Item = (Segment, u64)>| {
             let line = |(segment, lost)| PlaceLine { place: self.topology.place(segment), lost };
-            known.then(|| losses.map(line).collect())
+            losses.map(line).collect()
         };
         let path = |way: &Arc<Way>| -> Vec<String> {
             way.switches().map(|switch| self.topology.names()[switch].clone()).collect()

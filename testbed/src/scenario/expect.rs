@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use calumma_controller::report::NetworkState;
 use serde::{Deserialize, Serialize};
 
-use super::summary::EpochSummary;
+use super::summary::{EpochSummary, SystemSummary};
 
 /// What every report of some epochs is expected to say. All that is given must hold.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,6 +17,8 @@ pub struct Expectation {
     /// Share of these epochs in which it must hold.
     #[serde(default = "all")]
     share: f64,
+    /// The system whose reports it is about, where that is not ChameleMon.
+    system: Option<String>,
     /// Whether there is a report at all.
     #[serde(default = "yes")]
     reported: bool,
@@ -92,6 +94,14 @@ impl Expectation {
             self.hh_load.is_some(),
         ];
         let any = conditions.contains(&true);
+        // Of these, what reports say is known to any system.
+        let general = [self.complete.is_some(), self.decoded.is_some(), self.seen.is_some()];
+        let count = |of: &[bool]| of.iter().filter(|&&is| is).count();
+        ensure!(
+            self.system.is_none() || count(&conditions) == count(&general),
+            "{:?}: of a system only `reported`, `complete`, `decoded` and `seen` are expected",
+            self.says
+        );
         ensure!(any || !self.reported, "{:?} expects nothing", self.says);
         ensure!(!any || self.reported, "{:?}: without a report nothing else can hold", self.says);
         Ok(())
@@ -124,13 +134,35 @@ impl Expectation {
         conditions.into_iter().find(|(_, holds)| !holds).map(|(name, _)| name)
     }
 
-    /// Whether the epochs of a scenario, in order, are as expected.
-    pub fn judge(&self, epochs: &[EpochSummary]) -> Verdict {
+    /// The same where it is about another system.
+    fn failure_of_system(&self, epoch: Option<&SystemSummary>) -> Option<&'static str> {
+        let Some(epoch) = epoch else { return self.reported.then_some("no report") };
+        if !self.reported {
+            return Some("there is a report");
+        }
+        let equals = |expected: Option<bool>, value| expected.is_none_or(|is| is == value);
+        let seen = epoch.reported_lost as f64 / epoch.lost.max(1) as f64;
+        let conditions = [
+            ("complete", equals(self.complete, epoch.complete)),
+            ("decoded", equals(self.decoded, epoch.exact)),
+            ("seen", within(&self.seen, Some(seen))),
+        ];
+        conditions.into_iter().find(|(_, holds)| !holds).map(|(name, _)| name)
+    }
+
+    /// Whether the epochs of a scenario, in order, are as expected; those of `systems` other than
+    /// ChameleMon apart.
+    pub fn judge(&self, epochs: &[EpochSummary], systems: &[SystemSummary]) -> Verdict {
         let [from, to] = self.epochs;
         let failures: Vec<(u64, &'static str)> = (from..to)
             .filter_map(|number| {
-                let epoch = epochs.iter().find(|epoch| epoch.epoch == number);
-                Some((number, self.failure(epoch)?))
+                let failure = match &self.system {
+                    None => self.failure(epochs.iter().find(|epoch| epoch.epoch == number)),
+                    Some(system) => self.failure_of_system(
+                        systems.iter().find(|of| of.epoch == number && of.system == *system),
+                    ),
+                };
+                Some((number, failure?))
             })
             .collect();
         let of = (to - from) as usize;

@@ -27,7 +27,7 @@ use serde::Deserialize;
 pub use self::change::Change;
 pub use self::expect::{Expectation, Verdict};
 pub use self::play::{Network, Played, play, play_in};
-pub use self::summary::EpochSummary;
+pub use self::summary::{EpochSummary, SystemSummary};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
 use crate::simulate::{Detail, Setup};
@@ -42,6 +42,12 @@ pub struct Scenario {
     pub title: String,
     /// Epochs that it lasts.
     pub epochs: u64,
+    /// Measurement systems that run from the beginning.
+    #[serde(default = "chamelemon")]
+    pub systems: Vec<String>,
+    /// Parameters of systems by name, as the controller's configuration has them.
+    #[serde(default)]
+    pub system: BTreeMap<String, toml::Table>,
     /// Where everything random is drawn from.
     #[serde(default = "first_seed")]
     pub seed: u64,
@@ -99,6 +105,10 @@ pub struct Scenario {
 
 /// Sections of a scenario's file that are a controller's as they are.
 const CONTROLLER_SECTIONS: [&str; 3] = ["layout", "attention", "tasks"];
+
+fn chamelemon() -> Vec<String> {
+    vec![calumma_chamelemon_analysis::NAME.to_owned()]
+}
 
 fn first_seed() -> u64 {
     1
@@ -274,6 +284,10 @@ impl Scenario {
         for name in CONTROLLER_SECTIONS {
             sections.extend(self.file.get(name).map(|section| (name.to_owned(), section.clone())));
         }
+        for (name, parameters) in &self.system {
+            sections.insert(name.clone(), parameters.clone().into());
+        }
+        sections.insert("systems".to_owned(), self.systems.clone().into());
         let mode = if self.planner { "shift" } else { "static" };
         let shifting = [("mode".to_owned(), mode.into())];
         let epoch = [

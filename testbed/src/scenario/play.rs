@@ -1,9 +1,9 @@
 //! Playing a scenario.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::{EpochSummary, Scenario, Verdict, change};
+use super::{EpochSummary, Expectation, Scenario, SystemSummary, Verdict, change};
 use crate::simulate::{Outcome, Simulation, SwitchClock};
 use crate::topology::Topology;
 use crate::workload::Traffic;
@@ -17,6 +17,8 @@ pub struct Played {
     pub verdicts: Vec<Verdict>,
     /// Every epoch that was reported.
     pub epochs: Vec<EpochSummary>,
+    /// Every report of a system other than ChameleMon.
+    pub systems: Vec<SystemSummary>,
     /// What happened besides, so that the truth may not be all of it; nothing in a simulation.
     pub doubts: Vec<String>,
 }
@@ -29,7 +31,10 @@ impl Played {
 
     /// Reports that claim to be certain and are not: the epoch, and what is wrong.
     pub fn contradictions(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.epochs.iter().filter_map(|epoch| Some((epoch.epoch, epoch.contradiction.as_deref()?)))
+        let of_chamelemon = self.epochs.iter().map(|of| (of.epoch, &of.contradiction));
+        let of_others = self.systems.iter().map(|of| (of.epoch, &of.contradiction));
+        let all = of_chamelemon.chain(of_others);
+        all.filter_map(|(epoch, contradiction)| Some((epoch, contradiction.as_deref()?)))
     }
 }
 
@@ -59,6 +64,12 @@ pub trait Network {
     /// When it does not come up.
     fn restart(&mut self, edge: usize) -> Result<()>;
 
+    /// Lets exactly these measurement systems run from an epoch on that is soon.
+    ///
+    /// # Errors
+    /// When one can't run there.
+    fn set_systems(&mut self, systems: &[String]) -> Result<()>;
+
     /// Stops the controller, or starts one that knows nothing of the one before.
     ///
     /// # Errors
@@ -77,6 +88,11 @@ pub trait Network {
     /// # Errors
     /// When the network breaks down, or did not do what it was told.
     fn finish(&mut self) -> Result<Vec<Outcome>>;
+
+    /// What systems other than ChameleMon have reported, once all is finished.
+    fn of_systems(&self) -> &[SystemSummary] {
+        &[]
+    }
 
     /// What happened to packets that the truth does not know of, in words, once all is finished.
     fn doubts(&self) -> &[String] {
@@ -100,6 +116,14 @@ impl Network for Simulation {
 
     fn restart(&mut self, edge: usize) -> Result<()> {
         Simulation::restart(self, edge);
+        Ok(())
+    }
+
+    fn set_systems(&mut self, systems: &[String]) -> Result<()> {
+        ensure!(
+            *systems == [calumma_chamelemon_analysis::NAME],
+            "systems = {systems:?}: scenarios of other systems are played live"
+        );
         Ok(())
     }
 
@@ -133,6 +157,7 @@ pub fn play(
         scenario.clocks.drift_ppm,
     );
     let mut simulation = Simulation::new(scenario.setup()?, topology, clocks)?;
+    Network::set_systems(&mut simulation, &scenario.systems)?;
     play_in(&mut simulation, scenario, watch)
 }
 
@@ -165,7 +190,9 @@ pub fn play_in(
         take(network.run_epoch()?)?;
     }
     take(network.finish()?)?;
-    let verdicts = scenario.expect.iter().map(|expected| expected.judge(&epochs)).collect();
+    let systems = network.of_systems().to_vec();
+    let judge = |expected: &Expectation| expected.judge(&epochs, &systems);
+    let verdicts = scenario.expect.iter().map(judge).collect();
     let doubts = network.doubts().to_vec();
-    Ok(Played { seed: scenario.seed, verdicts, epochs, doubts })
+    Ok(Played { seed: scenario.seed, verdicts, epochs, systems, doubts })
 }

@@ -3,7 +3,8 @@
 use calumma_controller::report::{EpochConfig, NetworkState};
 use serde::Serialize;
 
-use crate::simulate::Outcome;
+use crate::simulate::{EpochTruth, Outcome};
+use crate::system::Said;
 
 /// An epoch in numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -55,6 +56,49 @@ pub struct EpochSummary {
     pub reasons: Vec<String>,
     /// What the report says that is not so.
     pub contradiction: Option<String>,
+}
+
+/// A report of a system other than ChameleMon in a few words.
+#[derive(Clone, Debug, Serialize)]
+pub struct SystemSummary {
+    /// The system.
+    pub system: String,
+    /// The epoch, counted from the scenario's beginning.
+    pub epoch: u64,
+    /// Whether the report claims to be whole.
+    pub complete: bool,
+    /// Whether besides it claims to name every loss.
+    pub exact: bool,
+    /// Packets that were lost, less those that left the network twice.
+    pub lost: i64,
+    /// The same by the report.
+    pub reported_lost: i64,
+    /// Why it does not claim to be whole.
+    pub incomplete_because: Vec<String>,
+    /// What the report says that is not so.
+    pub contradiction: Option<String>,
+}
+
+impl SystemSummary {
+    /// The summary of what a system's report `said` on an epoch of a scenario.
+    pub fn new(
+        system: &str,
+        epoch: u64,
+        said: &Said,
+        truth: &EpochTruth,
+        contradiction: Option<String>,
+    ) -> Self {
+        Self {
+            system: system.to_owned(),
+            epoch,
+            complete: said.complete,
+            exact: said.exact,
+            lost: truth.lost() as i64 - truth.doubled() as i64,
+            reported_lost: said.lost.values().sum(),
+            incomplete_because: said.incomplete_because.clone(),
+            contradiction: contradiction.map(|wrong| format!("{system}: {wrong}")),
+        }
+    }
 }
 
 impl EpochSummary {

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use calumma_chamelemon_analysis::NAME;
 use calumma_controller::config::ShiftingMode;
 use calumma_controller::report::{DecodeState, EpochReport};
 use calumma_sketch::KeyKind;
@@ -108,8 +109,12 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     let place =
         Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
-    let measured =
-        Measured { keys: KeyKind::Ipv4, heavy_hitter: 0, shifting: ShiftingMode::Static };
+    let measured = Measured {
+        system: NAME,
+        keys: KeyKind::Ipv4,
+        heavy_hitter: 0,
+        shifting: ShiftingMode::Static,
+    };
     let mut controller = Controller::start(place, &["e1", "e2"], &epochs, &measured)?;
     let socket = |name: &str| run.directory().join(name).display().to_string();
     let (host, fabric) = (socket("host.sock"), socket("fabric.sock"));
@@ -152,7 +157,7 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
         Ok(Path::new(&host).exists() && Path::new(&fabric).exists())
     })?;
     let mut second = Switch::start(place, &e2)?;
-    let reports = Reports::watch(&epochs, false);
+    let reports = Reports::of_chamelemon(&epochs);
     reports.wait_until(
         "a first complete epoch",
         START_LIMIT,

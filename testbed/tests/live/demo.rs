@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use calumma_chamelemon_analysis::ChameleMon;
 use calumma_testbed::demo;
 use calumma_testbed::traffic::Mix;
 
@@ -17,7 +18,8 @@ fn reported_losses_equal_the_kernels_count_for_every_flow_of_both_families() {
     for ipv6 in [false, true] {
         let out = std::env::temp_dir().join(format!("calumma-demo-{}", std::process::id()));
         let mix = Mix { seconds: 4, tcp_mbit: 200, udp_mbit: 50, connections: 200, ipv6 };
-        let run = || demo::run(&mix, 10, Path::new(TESTBED), &out).expect("the demo runs");
+        let run =
+            || demo::run(&ChameleMon, &mix, 10, Path::new(TESTBED), &out).expect("the demo runs");
         let mut demo = run();
         // A machine that stands still for longer than the guards is told by the epochs it tore:
         // once more then.

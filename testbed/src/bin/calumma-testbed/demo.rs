@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use calumma_testbed::demo;
+use calumma_testbed::system::{self, SYSTEMS};
 use calumma_testbed::traffic::Mix;
 use clap::Args;
 
@@ -21,6 +22,9 @@ use crate::prepare;
 pub(crate) struct Demo {
     #[command(flatten)]
     traffic: Traffic,
+    /// The measurement system that finds what is lost
+    #[arg(long, value_name = "NAME", default_value = "chamelemon")]
+    system: String,
     /// Where epochs.jsonl and truth.json go
     #[arg(long, default_value = "demo-out", value_name = "DIR")]
     out: PathBuf,
@@ -28,9 +32,10 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let Self { traffic, system, out } = self;
+        let system = system::find(SYSTEMS, &system).context("--system")?;
         let (testbed, _guard) = prepare()?;
-        let Self { traffic, out } = self;
-        let result = demo::run(&traffic.mix(), traffic.loss_permille, &testbed, &out)?;
+        let result = demo::run(system, &traffic.mix(), traffic.loss_permille, &testbed, &out)?;
         println!("\n{}", result.to_text());
         Ok(verdict(result.is_equal()))
     }

@@ -1,0 +1,193 @@
+//! Measurement systems as the testbed knows them: what their reports say was lost stands beside
+//! what really was.
+//!
+//! [`SYSTEMS`] are the product's. Whoever tries another one gives a list of their own, as to the
+//! switch and to the controller.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use calumma_analysis::{EpochHead, Flow, Report};
+use calumma_chamelemon_analysis::ChameleMon;
+use calumma_controller::report::EpochReport;
+
+use crate::simulate::EpochTruth;
+use crate::topology::Topology;
+
+/// Every system of the product. One is added by adding it here.
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon];
+
+/// A list of systems.
+pub type Systems = &'static [&'static dyn System];
+
+/// What the testbed asks of a system.
+pub trait System: Debug + Sync {
+    /// The same system in the controller's list: its name, and how its reports are read.
+    fn listed(&self) -> &'static dyn calumma_analysis::System;
+
+    /// What one of its reports says; `None` for a report of another system.
+    fn said(&self, report: &dyn Report) -> Option<Said>;
+
+    /// What one of its reports says that is not so, on an epoch in which `truth` happened. Where
+    /// packets were lost is for systems to look at that say where.
+    fn contradicts(
+        &self,
+        report: &dyn Report,
+        truth: &EpochTruth,
+        topology: &Topology,
+    ) -> Option<String> {
+        let _ = topology;
+        self.said(report)?.contradicts(truth)
+    }
+}
+
+/// What a report says that can be held against what happened in its epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// The epoch.
+    pub head: EpochHead,
+    /// Whether the report claims to be whole.
+    pub complete: bool,
+    /// Why it does not.
+    pub incomplete_because: Vec<String>,
+    /// Whether besides it claims that `lost` is right for every flow.
+    pub exact: bool,
+    /// Packets that entered the network and did not leave it, by flow; negative where more left
+    /// than entered. Flows of which all packets left are not listed.
+    pub lost: BTreeMap<Flow, i64>,
+    /// What else it says, on one line.
+    pub line: String,
+}
+
+impl Said {
+    /// What is wrong with it; nothing where it claims nothing that is not so.
+    pub fn contradicts(&self, truth: &EpochTruth) -> Option<String> {
+        if !self.exact {
+            return None;
+        }
+        let mut lost: BTreeMap<Flow, i64> = BTreeMap::new();
+        for flow in &truth.flows {
+            let packets = i64::from(flow.lost) - i64::from(flow.doubled);
+            *lost.entry(Flow::from(&flow.key)).or_default() += packets;
+        }
+        let of = |from: &BTreeMap<Flow, i64>, flow| from.get(flow).copied().unwrap_or_default();
+        let mut flows = self.lost.keys().chain(lost.keys());
+        let flow = flows.find(|flow| of(&self.lost, flow) != of(&lost, flow))?;
+        let (said, lost) = (of(&self.lost, flow), of(&lost, flow));
+        Some(format!("{flow} is said to have lost {said} packets, but it lost {lost}"))
+    }
+
+    /// All of it on one line.
+    pub fn to_line(&self) -> String {
+        let lost: i64 = self.lost.values().filter(|packets| **packets > 0).sum();
+        let victims = self.lost.values().filter(|packets| **packets > 0).count();
+        let epoch = self.head.epoch;
+        let mut line =
+            format!("epoch {epoch}  {}  {lost:>5} lost of {victims:>3} flows", self.line);
+        if let Some((flow, packets)) = self.lost.iter().max_by_key(|(_, packets)| **packets) {
+            let (src, dst) =
+                (SocketAddr::new(flow.src, flow.sport), SocketAddr::new(flow.dst, flow.dport));
+            line += &format!("  most: {src} > {dst} {packets}");
+        }
+        if !self.complete {
+            line += &format!("  INCOMPLETE: {}", self.incomplete_because.join("; "));
+        }
+        line
+    }
+}
+
+/// The name of a system.
+pub fn name(system: &dyn System) -> &'static str {
+    system.listed().name()
+}
+
+/// The system called `wanted`.
+///
+/// # Errors
+/// When there is none: the names of those that there are.
+pub fn find(systems: Systems, wanted: &str) -> Result<&'static dyn System> {
+    let found = systems.iter().copied().find(|system| name(*system) == wanted);
+    found.with_context(|| {
+        let known: Vec<&str> = systems.iter().map(|system| name(*system)).collect();
+        format!("no system is called {wanted:?}; known are {}", known.join(", "))
+    })
+}
+
+impl System for ChameleMon {
+    fn listed(&self) -> &'static dyn calumma_analysis::System {
+        &ChameleMon
+    }
+
+    fn said(&self, report: &dyn Report) -> Option<Said> {
+        let report = report.as_type::<EpochReport>()?;
+        let packets: u64 = report.edges.iter().filter_map(|edge| edge.packets_in).sum();
+        let flows: f64 = report.edges.iter().filter_map(|edge| edge.cardinality).sum();
+        let hitters: usize = report.edges.iter().map(|edge| edge.heavy_hitters.len()).sum();
+        let mut lost: BTreeMap<Flow, i64> = BTreeMap::new();
+        for loss in &report.loss {
+            *lost.entry(loss.flow).or_default() += loss.lost as i64;
+        }
+        for surplus in &report.surplus {
+            *lost.entry(surplus.flow).or_default() -= surplus.packets as i64;
+        }
+        Some(Said {
+            head: report.head(),
+            complete: report.complete,
+            incomplete_because: report.incomplete_because.clone(),
+            // What was sampled away is in no report.
+            exact: report.losses_are_exact() && report.config.sample_rate == 1.0,
+            lost,
+            line: format!("{packets:>7} packets  {flows:>6.0} flows  {hitters:>3} heavy hitters"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::FlowTruth;
+    use crate::workload::host_address;
+    use calumma_chamelemon::{Hierarchy, Run};
+    use calumma_sketch::WideKey;
+
+    #[test]
+    fn a_report_is_held_against_every_flow_that_lost_or_doubled_packets() {
+        let key = |port| WideKey::v4(host_address(0, 0), host_address(1, 0), port, 53, 17);
+        let flow = |port| Flow::from(&key(port));
+        let mut truth = EpochTruth::default();
+        for (port, lost, doubled) in [(1, 3, 0), (2, 0, 2), (3, 1, 1)] {
+            let mut of_flow = FlowTruth::new(key(port), 0);
+            (0..lost).for_each(|_| of_flow.lose(&Run::single(Hierarchy::NonSampledLl)));
+            (0..doubled).for_each(|_| of_flow.double(&Run::single(Hierarchy::NonSampledLl)));
+            truth.flows.push(of_flow);
+        }
+        let head = EpochHead { epoch: 7, start_unix_ns: 0, length_ms: 50 };
+        let lost = BTreeMap::from([(flow(1), 3), (flow(2), -2)]);
+        let right = Said {
+            head,
+            complete: true,
+            incomplete_because: Vec::new(),
+            exact: true,
+            lost,
+            line: String::new(),
+        };
+        assert_eq!(right.contradicts(&truth), None);
+        let mut wrong = right.clone();
+        wrong.lost.remove(&flow(1));
+        assert!(wrong.contradicts(&truth).unwrap().ends_with("lost 0 packets, but it lost 3"));
+        wrong.exact = false;
+        assert_eq!(wrong.contradicts(&truth), None);
+        let mut made_up = right;
+        made_up.lost.insert(flow(4), 1);
+        assert!(made_up.contradicts(&truth).unwrap().ends_with("lost 1 packets, but it lost 0"));
+    }
+
+    #[test]
+    fn a_system_that_is_not_known_is_refused_with_those_that_are() {
+        assert_eq!(name(find(SYSTEMS, "chamelemon").unwrap()), "chamelemon");
+        let refused = find(SYSTEMS, "hopps").unwrap_err().to_string();
+        assert_eq!(refused, "no system is called \"hopps\"; known are chamelemon");
+    }
+}
