@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout};
+use calumma_plane::Record;
 use calumma_sketch::BURST;
 use calumma_sketch::{
     Arithmetic, FermatSketch, FlowKey, HashFamily, Hashes, Key, Shape, TowerSketch, estimate,

@@ -1,48 +1,73 @@
-//! Two groups that take turns, one for each value of the timestamp bit.
+//! Two groups that take turns, one for each value of the timestamp bit or, where several epochs are
+//! recorded together, for each parity of the window.
 
 use crate::clock::timestamp_bit;
 
 /// The groups of a switch, or of one lcore of it, moving through [`crate::Event`]s.
 ///
-/// `I` is what records packets entering the network, `E` what records those leaving it. Groups come
-/// in empty when an epoch is armed and go out full when it is over; in between they are owned here
-/// and by nobody else. Where no group was there to arm an epoch with, it is not measured, and that
-/// is visible: [`ingress`](Self::ingress) and [`egress`](Self::egress) give none.
+/// `I` is what records packets entering the network, `E` what records packets by the timestamp bit
+/// they carry. What is recorded together is a *window* of one or more epochs, numbered by its first
+/// epoch divided by its length and named by its first epoch. Every packet is recorded in the window
+/// of the epoch that its bit says: in the middle of a window both bits are that window's, and
+/// around a boundary one for each of two.
+///
+/// Groups come in empty when a window's first epoch is armed and go out full when its last one is
+/// over; in between they are owned here and by nobody else. Where no group was there to arm a
+/// window with, or its beginning was missed, it is not measured, and that is visible:
+/// [`ingress`](Self::ingress) and [`by_bit`](Self::by_bit) give none.
 #[derive(Debug)]
 pub struct Rotation<I, E> {
+    /// Epochs of a window.
+    window: u64,
+    /// The epoch that runs.
     epoch: u64,
-    ingress: Option<I>,
+    /// That of the window under way, and its first epoch.
+    ingress: Option<(u64, I)>,
+    /// That of the next window, from its arming until its flip.
     armed: Option<(u64, I)>,
-    egress: [Slot<E>; 2],
+    /// By the parity of the window, with its first epoch.
+    open: [Option<(u64, E)>; 2],
+    /// By timestamp bit.
+    bits: [Bit; 2],
+    /// Late packets of epochs that are over, by the parity of their window, with its first epoch.
+    late: [(u64, u64); 2],
 }
 
-/// The egress group of one value of the timestamp bit.
+/// What a value of the timestamp bit stands for.
 #[derive(Debug)]
-enum Slot<E> {
-    /// Packets with this bit belong to this epoch.
-    Open { epoch: u64, group: E },
-    /// The epoch is over, or not measured: packets with its bit are late, or foreign.
-    Closed { epoch: u64, late: u64 },
+struct Bit {
+    /// The epoch that has used it last.
+    epoch: u64,
+    /// Where packets that carry it are recorded; `None` where that epoch is over, or not measured:
+    /// they are late, or foreign.
+    place: Option<usize>,
+    /// Packets that have carried it while it was so.
+    late: u64,
 }
 
 /// What is over.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finished<G> {
-    /// The epoch it measured.
+    /// The epoch it measured, or the first one of the window.
     pub epoch: u64,
     /// Its sketches.
     pub group: G,
 }
 
 impl<I, E> Rotation<I, E> {
-    /// No group yet; `epoch` is the one that runs.
-    pub fn new(epoch: u64) -> Self {
-        let mut egress =
-            [epoch, epoch.saturating_sub(1)].map(|epoch| Slot::Closed { epoch, late: 0 });
+    /// No group yet; `epoch` is the one that runs, and a window has `window` epochs.
+    ///
+    /// # Panics
+    /// When a window has no epochs.
+    pub fn new(epoch: u64, window: u64) -> Self {
+        assert!(window > 0, "a window of at least one epoch");
+        let mut bits =
+            [epoch, epoch.saturating_sub(1)].map(|epoch| Bit { epoch, place: None, late: 0 });
         if timestamp_bit(epoch) == 1 {
-            egress.reverse();
+            bits.reverse();
         }
-        Self { epoch, ingress: None, armed: None, egress }
+        let (open, late) = ([None, None], [(0, 0); 2]);
+        Self { window, epoch, ingress: None, armed: None, open, bits, late }
     }
 
     /// The epoch that packets entering the network are stamped with.
@@ -51,96 +76,146 @@ impl<I, E> Rotation<I, E> {
         self.epoch
     }
 
-    /// The group that records packets entering the network now, none where the epoch is not
+    /// The group that records packets entering the network now, none where the window is not
     /// measured.
     #[inline]
     pub fn ingress(&mut self) -> Option<&mut I> {
-        self.ingress.as_mut()
+        self.ingress.as_mut().map(|(_, group)| group)
     }
 
-    /// The groups of the next epoch, for packets that enter and for those that leave, from its
-    /// arming until its flip.
+    /// The groups of the next window, for packets that enter and for those recorded by their bits,
+    /// from its arming until its flip.
     #[inline]
     pub fn armed(&mut self) -> Option<(&mut I, &mut E)> {
-        let (epoch, ingress) = self.armed.as_mut()?;
-        match &mut self.egress[timestamp_bit(*epoch)] {
-            Slot::Open { group, .. } => Some((ingress, group)),
-            Slot::Closed { .. } => None,
-        }
+        let (first, ingress) = self.armed.as_mut()?;
+        let place = parity(*first, self.window);
+        self.open[place].as_mut().map(|(_, group)| (ingress, group))
     }
 
-    /// The group that records packets leaving the network with timestamp bit `bit`, none where no
-    /// epoch with that bit is open; say so with [`late`](Self::late).
+    /// The group that records packets that carry timestamp bit `bit`, none where no epoch with that
+    /// bit is open; say so with [`late`](Self::late).
     #[inline]
-    pub fn egress(&mut self, bit: usize) -> Option<&mut E> {
-        match &mut self.egress[bit & 1] {
-            Slot::Open { group, .. } => Some(group),
-            Slot::Closed { .. } => None,
-        }
+    pub fn by_bit(&mut self, bit: usize) -> Option<&mut E> {
+        let place = self.bits[bit & 1].place?;
+        self.open[place & 1].as_mut().map(|(_, group)| group)
     }
 
     /// Notes packets that carried `bit` when no epoch with that bit was open.
     #[inline]
     pub fn late(&mut self, bit: usize, packets: u64) {
-        if let Slot::Closed { late, .. } = &mut self.egress[bit & 1] {
-            *late += packets;
+        let bit = &mut self.bits[bit & 1];
+        if bit.place.is_none() {
+            bit.late += packets;
         }
     }
 
-    /// Arms `epoch` with empty groups, or with none. Gives the epoch that used this timestamp bit
-    /// before, and how many of its packets came after it was taken.
+    /// Whether a window begins with `epoch`.
+    pub fn is_first(&self, epoch: u64) -> bool {
+        epoch.is_multiple_of(self.window)
+    }
+
+    /// The first epoch of the window of `epoch`.
+    fn first(&self, epoch: u64) -> u64 {
+        epoch - epoch % self.window
+    }
+
+    /// Arms `epoch`. Where a window begins with it, it is armed with empty groups, or with none;
+    /// else `groups` are dropped. Gives the window that is sealed by this, as the epoch before with
+    /// this timestamp bit was its last one, and how many of its packets came too late.
     ///
-    /// The slot should have been taken; if it was not, its group is lost to the epoch before, so it
+    /// That epoch should have been taken; if it was not, and its window's group is in the way, that
     /// is given back unfinished as the second value.
     pub fn arm(
         &mut self,
         epoch: u64,
         groups: Option<(I, E)>,
     ) -> (Option<(u64, u64)>, Option<Finished<E>>) {
-        let (ingress, group) = groups.unzip();
-        self.armed = ingress.map(|group| (epoch, group));
-        let slot = match group {
-            Some(group) => Slot::Open { epoch, group },
-            None => Slot::Closed { epoch, late: 0 },
-        };
-        match std::mem::replace(&mut self.egress[timestamp_bit(epoch)], slot) {
-            Slot::Closed { epoch, late } => (Some((epoch, late)), None),
-            Slot::Open { epoch, group } => (None, Some(Finished { epoch, group })),
+        let (first, place) = (self.first(epoch), parity(epoch, self.window));
+        let mut unfinished = None;
+        if self.is_first(epoch) {
+            let (ingress, group) = groups.unzip();
+            self.armed = ingress.map(|group| (epoch, group));
+            let before =
+                std::mem::replace(&mut self.open[place], group.map(|group| (epoch, group)));
+            unfinished = before.map(|(epoch, group)| Finished { epoch, group });
         }
+        let measured = self.open[place].as_ref().is_some_and(|(of, _)| *of == first);
+        (self.use_bit(epoch, measured.then_some(place)), unfinished)
     }
 
-    /// Flips to `epoch`: packets are stamped with its bit from here on. Gives the ingress group of
-    /// the epoch before.
+    /// Closes the timestamp bit of `epoch`, which is not measured. Gives the window that is sealed
+    /// by this: see [`arm`](Self::arm).
+    pub fn close(&mut self, epoch: u64) -> Option<(u64, u64)> {
+        if self.is_first(epoch) {
+            self.armed = None;
+        }
+        self.use_bit(epoch, None)
+    }
+
+    /// Lets `epoch` have its timestamp bit.
+    fn use_bit(&mut self, epoch: u64, place: Option<usize>) -> Option<(u64, u64)> {
+        let bit = &mut self.bits[timestamp_bit(epoch)];
+        let before = std::mem::replace(bit, Bit { epoch, place, late: 0 });
+        if before.place.is_some() {
+            return None;
+        }
+        let window = self.first(before.epoch);
+        let late = &mut self.late[parity(window, self.window)];
+        if late.0 != window {
+            *late = (window, 0);
+        }
+        late.1 += before.late;
+        (window + self.window == before.epoch + 1).then_some(*late)
+    }
+
+    /// Flips to `epoch`: packets are stamped with its bit from here on. Where a window begins with
+    /// it, gives the ingress group of the one before.
     pub fn flip(&mut self, epoch: u64) -> Option<Finished<I>> {
-        let armed = self.armed.take().filter(|(armed, _)| *armed == epoch);
-        let before = std::mem::replace(&mut self.ingress, armed.map(|(_, group)| group));
-        let finished = before.map(|group| Finished { epoch: self.epoch, group });
         self.epoch = epoch;
-        finished
+        if !self.is_first(epoch) {
+            return None;
+        }
+        let armed = self.armed.take().filter(|(armed, _)| *armed == epoch);
+        let before = std::mem::replace(&mut self.ingress, armed);
+        before.map(|(epoch, group)| Finished { epoch, group })
     }
 
-    /// Finishes the egress group of `epoch`, if that epoch is open.
+    /// The group that has recorded packets by the bit of `epoch`, as long as its window is open.
+    pub fn recorded(&mut self, epoch: u64) -> Option<&mut E> {
+        let first = self.first(epoch);
+        let open = self.open[parity(epoch, self.window)].as_mut();
+        open.filter(|(of, _)| *of == first).map(|(_, group)| group)
+    }
+
+    /// Ends the recording by the bit of `epoch`. Where it is the last epoch of an open window,
+    /// gives the window's group.
     pub fn take(&mut self, epoch: u64) -> Option<Finished<E>> {
-        let slot = &mut self.egress[timestamp_bit(epoch)];
-        match slot {
-            Slot::Open { epoch: open, .. } if *open == epoch => {
-                match std::mem::replace(slot, Slot::Closed { epoch, late: 0 }) {
-                    Slot::Open { group, .. } => Some(Finished { epoch, group }),
-                    Slot::Closed { .. } => None,
-                }
-            }
-            _ => None,
+        let bit = &mut self.bits[timestamp_bit(epoch)];
+        if bit.epoch == epoch {
+            bit.place = None;
         }
+        if !self.is_first(epoch + 1) {
+            return None;
+        }
+        let first = self.first(epoch);
+        let taken = self.open[parity(epoch, self.window)].take_if(|(of, _)| *of == first);
+        taken.map(|(epoch, group)| Finished { epoch, group })
     }
 
-    /// Forgets the packets of an epoch that is not measured: it is being taken in time, so they
-    /// were not late.
+    /// Forgets the packets of an epoch that is not measured, and may not have been armed: it is
+    /// being taken in time, so they were not late.
     pub fn none_late(&mut self, epoch: u64) {
-        match &mut self.egress[timestamp_bit(epoch)] {
-            Slot::Closed { epoch: closed, late } if *closed == epoch => *late = 0,
-            Slot::Open { .. } | Slot::Closed { .. } => {}
+        let bit = &mut self.bits[timestamp_bit(epoch)];
+        if bit.epoch <= epoch && bit.place.is_none() {
+            (bit.epoch, bit.late) = (epoch, 0);
         }
     }
+}
+
+/// The parity of the window, of `window` epochs, that `epoch` is in.
+#[inline]
+fn parity(epoch: u64, window: u64) -> usize {
+    usize::from(!(epoch / window).is_multiple_of(2))
 }
 
 #[cfg(test)]
@@ -156,10 +231,10 @@ mod tests {
 
     #[test]
     fn an_epoch_without_groups_is_not_measured_and_what_comes_after_its_taking_is_late() {
-        let mut rotation = Rotation::<Count, Count>::new(4);
+        let mut rotation = Rotation::<Count, Count>::new(4, 1);
         rotation.arm(5, None);
         assert_eq!(rotation.flip(5), None);
-        assert!(rotation.ingress().is_none() && rotation.egress(1).is_none());
+        assert!(rotation.ingress().is_none() && rotation.by_bit(1).is_none());
         rotation.late(1, 2);
         assert_eq!(rotation.take(5), None);
         rotation.none_late(5);
@@ -168,12 +243,39 @@ mod tests {
         assert_eq!((closed, unfinished), (Some((5, 3)), None));
     }
 
+    /// A session that begins within a window measures from the next one on, and what comes late in
+    /// a window is counted once it is sealed, whichever of its epochs it was late for.
+    #[test]
+    fn windows_are_measured_whole_and_sealed_once() {
+        let mut rotation = Rotation::<Count, Count>::new(4, 3);
+        let mut step = |epoch: u64| {
+            let groups = rotation.is_first(epoch).then_some((Count(0), Count(0)));
+            let (sealed, unfinished) = rotation.arm(epoch, groups);
+            assert!(unfinished.is_none());
+            let entered = rotation.flip(epoch).map(|of| of.epoch);
+            // Just after the flip packets of the epoch before may still come.
+            let taken = rotation.take(epoch - 1);
+            if taken.is_none() && rotation.recorded(epoch - 1).is_none() {
+                rotation.none_late(epoch - 1);
+            }
+            rotation.late(timestamp_bit(epoch - 1), 1);
+            (sealed, entered, taken.map(|of| of.epoch), rotation.ingress().is_some())
+        };
+        assert_eq!(step(5), (None, None, None, false));
+        assert_eq!(step(6), (None, None, None, true));
+        // The window of 3 to 5 was not measured, yet what came after its taking is late.
+        assert_eq!(step(7), (Some((3, 2)), None, None, true));
+        assert_eq!(step(8), (None, None, None, true));
+        assert_eq!(step(9), (None, Some(6), Some(6), true));
+        assert_eq!(step(10), (Some((6, 3)), None, None, true));
+    }
+
     /// What comes before the first epochs are armed has the bits of the two before them, and may be
     /// theirs.
     #[test]
     fn packets_too_early_for_the_first_two_epochs_are_told_of_the_two_before() {
         for first in [10, 11] {
-            let mut rotation = Rotation::<Count, Count>::new(first - 1);
+            let mut rotation = Rotation::<Count, Count>::new(first - 1, 1);
             let groups = || Some((Count(0), Count(0)));
             rotation.late(timestamp_bit(first), 1);
             rotation.late(timestamp_bit(first + 1), 7);
@@ -187,14 +289,16 @@ mod tests {
 
     proptest! {
         /// Whatever the clocks' error and the packets' flight within the guards: every packet is
-        /// recorded in one epoch at its ingress edge and in the same one at its egress edge.
+        /// recorded in one window at its ingress edge and in the same one at its egress edge.
         #[test]
         fn no_packet_is_counted_in_two_epochs_or_none(
             mut packets in prop::collection::vec((0u64..1_000_000_000, 0u64..10_000_000), 1..300),
             ahead in 0u64..1_000_000,
+            window in 1u64..5,
         ) {
             let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-            let first = 20;
+            // A window begins with it, whatever its length.
+            let first = 24;
             let offset = clock.start_of(first);
             // True time, whether the packet arrives (or is sent), its number.
             let mut steps: Vec<(u64, bool, usize)> = Vec::new();
@@ -207,7 +311,7 @@ mod tests {
 
             let mut bits = vec![0; packets.len()];
             let mut rotations =
-                [Rotation::<Count, Count>::new(first - 1), Rotation::new(first - 1)];
+                [Rotation::<Count, Count>::new(first - 1, window), Rotation::new(first - 1, window)];
             let mut schedules = [Schedule::starting_with(clock, first); 2];
             let mut entered = std::collections::BTreeMap::new();
             let mut left = std::collections::BTreeMap::new();
@@ -241,7 +345,7 @@ mod tests {
                     break;
                 }
                 if arrives {
-                    let group = rotations[1].egress(bits[n]);
+                    let group = rotations[1].by_bit(bits[n]);
                     prop_assert!(group.is_some(), "an open epoch for every packet in time");
                     group.unwrap().0 += 1;
                 } else {
@@ -252,6 +356,7 @@ mod tests {
             prop_assert_eq!(entered.values().sum::<u64>(), packets.len() as u64);
             for (epoch, packets) in entered.into_iter().filter(|&(_, packets)| packets > 0) {
                 prop_assert_eq!(left.get(&epoch), Some(&packets), "epoch {}", epoch);
+                prop_assert!(epoch.is_multiple_of(window));
             }
         }
     }

@@ -21,7 +21,6 @@ pub mod run;
 pub mod slots;
 pub mod system;
 pub mod tag;
-pub mod windows;
 pub mod worker;
 
 pub use carrier::{Carrier, Mark};
@@ -34,5 +33,4 @@ pub use packet::Packet;
 pub use run::{MarkedRun, Run};
 pub use slots::Slots;
 pub use system::{AnyRecord, LcoreSystem, Record, Recorded, SwitchSystem};
-pub use windows::WindowSlots;
 pub use worker::Worker;

@@ -1,4 +1,4 @@
-//! One system's records on an lcore as they move through the epochs.
+//! One system's records on an lcore as they move through the epochs, or through windows of several.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -13,50 +13,34 @@ const MOST_SPARE: usize = 8;
 /// Empty records of both kinds, to arm an epoch or a window with.
 type Pair<I, E> = (Box<Recorded<I>>, Box<Recorded<E>>);
 
-/// The pairs of empty records that an lcore has to spare. Allocates nothing once it is made.
-#[derive(Debug)]
-pub(crate) struct Spare<I, E>(pub(crate) Vec<Pair<I, E>>);
-
-impl<I: Record, E: Record> Spare<I, E> {
-    pub(crate) fn new() -> Self {
-        Self(Vec::with_capacity(MOST_SPARE))
-    }
-
-    /// Keeps `groups`, if they are of these kinds and there is room.
-    pub(crate) fn supply(&mut self, groups: Groups) {
-        let ingress = groups.ingress.into_any().downcast();
-        let by_bit = groups.by_bit.into_any().downcast();
-        if let (Ok(ingress), Ok(by_bit)) = (ingress, by_bit)
-            && self.0.len() < MOST_SPARE
-        {
-            self.0.push((ingress, by_bit));
-        }
-    }
-}
-
 /// The records of one system: `I` for packets that enter the network, `E` for those that are
-/// recorded by the timestamp bit they carry.
+/// recorded by the timestamp bit they carry. Finished records are named by the first epoch of their
+/// window.
 #[derive(Debug)]
 pub struct Slots<I: Record, E: Record<Plan = I::Plan>> {
     rotation: Rotation<Box<Recorded<I>>, Box<Recorded<E>>>,
     timeline: Timeline<I::Plan>,
-    spare: Spare<I, E>,
-    /// The ingress record of the epoch before, until it is handed over.
+    /// Empty pairs to spare. There is room for as many as there may be.
+    spare: Vec<Pair<I, E>>,
+    /// The ingress record of the window before, until it is handed over.
     flipped: Option<Finished<Box<Recorded<I>>>>,
 }
 
 impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> Slots<I, E> {
-    /// No records yet; `plan` holds from `first_epoch` on.
-    pub fn new(first_epoch: u64, plan: I::Plan) -> Self {
+    /// No records yet; `plan` holds from `first_epoch` on, and a window has `window` epochs.
+    ///
+    /// # Panics
+    /// When a window has no epochs.
+    pub fn new(first_epoch: u64, window: u64, plan: I::Plan) -> Self {
         Self {
-            rotation: Rotation::new(first_epoch.saturating_sub(1)),
+            rotation: Rotation::new(first_epoch.saturating_sub(1), window),
             timeline: Timeline::new(plan),
-            spare: Spare::new(),
+            spare: Vec::with_capacity(MOST_SPARE),
             flipped: None,
         }
     }
 
-    /// The record of packets that enter now; `None` where the epoch is not measured.
+    /// The record of packets that enter now; `None` where the window is not measured.
     #[inline]
     pub fn ingress(&mut self) -> Option<&mut Recorded<I>> {
         self.rotation.ingress().map(|record| &mut **record)
@@ -65,7 +49,7 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> Slots<I, E> {
     /// The record of packets that carry timestamp bit `bit`; `None` where no epoch with it is open.
     #[inline]
     pub fn by_bit(&mut self, bit: usize) -> Option<&mut Recorded<E>> {
-        self.rotation.egress(bit).map(|record| &mut **record)
+        self.rotation.by_bit(bit).map(|record| &mut **record)
     }
 
     /// Notes packets that carried `bit` when no epoch with that bit was open.
@@ -116,7 +100,13 @@ pub trait AnySlots {
 
 impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I, E> {
     fn supply(&mut self, groups: Groups) {
-        self.spare.supply(groups);
+        let ingress = groups.ingress.into_any().downcast();
+        let by_bit = groups.by_bit.into_any().downcast();
+        if let (Ok(ingress), Ok(by_bit)) = (ingress, by_bit)
+            && self.spare.len() < MOST_SPARE
+        {
+            self.spare.push((ingress, by_bit));
+        }
     }
 
     fn reconfigure(&mut self, epoch: u64, plan: Box<dyn Any + Send>) {
@@ -128,20 +118,25 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
     }
 
     fn arm(&mut self, epoch: u64) -> Option<(u64, u64)> {
-        let plan = self.timeline.freeze(epoch);
-        let groups = self.spare.0.pop().map(|(mut ingress, mut by_bit)| {
-            ingress.group.begin(&plan, epoch);
-            by_bit.group.begin(&plan, epoch);
-            (ingress, by_bit)
-        });
-        let (closed, unfinished) = self.rotation.arm(epoch, groups);
+        let mut groups = None;
+        if self.rotation.is_first(epoch) {
+            let plan = self.timeline.freeze(epoch);
+            groups = self.spare.pop().map(|(mut ingress, mut by_bit)| {
+                ingress.group.begin(&plan, epoch);
+                by_bit.group.begin(&plan, epoch);
+                (ingress, by_bit)
+            });
+        }
+        let (sealed, unfinished) = self.rotation.arm(epoch, groups);
         debug_assert!(unfinished.is_none(), "taking comes before arming");
-        closed
+        sealed
     }
 
     fn flip(&mut self, epoch: u64, stall_ns: u64) {
-        if let Some(mut finished) = self.rotation.flip(epoch) {
-            finished.group.stall_ns = stall_ns;
+        if let Some(record) = self.rotation.ingress() {
+            record.stall_ns = record.stall_ns.max(stall_ns);
+        }
+        if let Some(finished) = self.rotation.flip(epoch) {
             self.flipped = Some(finished);
         }
     }
@@ -156,18 +151,17 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
     }
 
     fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<(u64, Box<dyn AnyRecord>)> {
-        if let Some(Finished { epoch, group: mut record }) = self.rotation.take(epoch) {
-            record.stall_ns = stall_ns;
-            return Some((epoch, record));
+        match self.rotation.recorded(epoch) {
+            Some(record) => record.stall_ns = record.stall_ns.max(stall_ns),
+            None if stall_ns == 0 => self.rotation.none_late(epoch),
+            None => {}
         }
-        if stall_ns == 0 {
-            self.rotation.none_late(epoch);
-        }
-        None
+        let Finished { epoch, group } = self.rotation.take(epoch)?;
+        Some((epoch, group))
     }
 
     fn close(&mut self, epoch: u64) -> Option<(u64, u64)> {
-        self.rotation.arm(epoch, None).0
+        self.rotation.close(epoch)
     }
 
     fn is_recording(&mut self) -> bool {

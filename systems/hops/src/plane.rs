@@ -9,7 +9,7 @@ use calumma_plane::system::{
     SwitchSystem, System,
 };
 use calumma_plane::worker::Sent;
-use calumma_plane::{AnyRecord, Counters, Flows, MarkedRun, Run, WindowSlots};
+use calumma_plane::{AnyRecord, Counters, Flows, MarkedRun, Run, Slots};
 use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SystemSetup};
 use foldhash::fast::RandomState;
@@ -35,11 +35,11 @@ impl System for Hops {
 
     fn begin(
         &self,
-        _session: &SessionContext,
+        session: &SessionContext,
         setup: &SystemSetup,
     ) -> Result<Box<dyn SwitchSystem>, String> {
         let setup = Setup::decode(&setup.setup).map_err(|problem| problem.to_string())?;
-        Ok(Box::new(OnSwitch(setup)))
+        Ok(Box::new(OnSwitch { setup, first_epoch: session.first_epoch }))
     }
 }
 
@@ -92,7 +92,7 @@ impl<K: Key> Record for Table<K> {
 
 /// Its half on an lcore.
 #[derive(Debug)]
-struct OnLcore<K: Key>(WindowSlots<Table<K>, Table<K>>);
+struct OnLcore<K: Key>(Slots<Table<K>, Table<K>>);
 
 impl<K: Key> OnLcore<K> {
     fn by_bit(&mut self, bit: usize, keys: impl Iterator<Item = (K, u64)>) {
@@ -163,15 +163,18 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
 /// Its half on the control thread.
 #[derive(Debug)]
-struct OnSwitch(Setup);
+struct OnSwitch {
+    setup: Setup,
+    first_epoch: u64,
+}
 
 impl OnSwitch {
     fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
-        Box::new(OnLcore(WindowSlots::new(self.0.window.into(), ())))
+        Box::new(OnLcore(Slots::new(self.first_epoch, self.setup.window.into(), ())))
     }
 
     fn empty<K: Key>(&self) -> Groups {
-        let table = || Box::new(Recorded::new(Table::<K>::new(self.0.flows)));
+        let table = || Box::new(Recorded::new(Table::<K>::new(self.setup.flows)));
         Groups { ingress: table(), by_bit: table() }
     }
 }
@@ -211,7 +214,8 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
-        vec![("table_flows", self.0.flows.into()), ("window_epochs", self.0.window.into())]
+        let Setup { flows, window } = self.setup;
+        vec![("table_flows", flows.into()), ("window_epochs", window.into())]
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod run;
 
-use calumma_plane::Hierarchy;
+use calumma_plane::{Hierarchy, Record};
 use calumma_sketch::burst::Column;
 use calumma_sketch::hash::sample_seed;
 use calumma_sketch::simd::{Isa, Work};
@@ -42,31 +42,8 @@ impl<K: Key> IngressGroup<K> {
             sample_seed: 0,
             parts: [Part::new(0, 0); 4],
         };
-        group.begin(attention, epoch);
+        group.begin(&attention, epoch);
         Ok(group)
-    }
-
-    /// Sets the group to measure `epoch` under `attention`. The sketches must be empty: see
-    /// [`clear`](Self::clear).
-    pub fn begin(&mut self, attention: Attention, epoch: u64) {
-        let partition = attention.partition;
-        self.attention = attention;
-        self.sample_seed = sample_seed(epoch);
-        self.parts =
-            [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hh_part()];
-    }
-
-    /// Cache lines of the sketches.
-    pub fn lines(&self) -> usize {
-        self.classifier.lines() + self.upstream.lines()
-    }
-
-    /// Readies cache line number `line` of the sketches, if there are so many, so that it is at
-    /// hand when packets are recorded. Changes nothing.
-    #[inline]
-    pub fn make_ready(&mut self, line: usize) {
-        let line = self.classifier.make_ready(line);
-        line.and_then(|line| self.upstream.make_ready(line));
     }
 
     /// Records one packet entering the network and gives its hierarchy, which must travel with it.
@@ -106,21 +83,6 @@ impl<K: Key> IngressGroup<K> {
         }
     }
 
-    /// Adds what another lcore recorded in the same epoch under the same attention.
-    ///
-    /// # Panics
-    /// When the groups are of different layouts; those of one switch never are.
-    pub fn merge(&mut self, other: &Self) {
-        self.classifier.merge(&other.classifier);
-        self.upstream.add(&other.upstream).expect("groups of one switch share its layout");
-    }
-
-    /// Empties the sketches.
-    pub fn clear(&mut self) {
-        self.classifier.clear();
-        self.upstream.clear();
-    }
-
     /// The flow classifier.
     pub fn classifier(&self) -> &TowerSketch {
         &self.classifier
@@ -134,6 +96,44 @@ impl<K: Key> IngressGroup<K> {
     /// The attention under which the group measures.
     pub fn attention(&self) -> &Attention {
         &self.attention
+    }
+}
+
+impl<K: Key> Record for IngressGroup<K> {
+    type Plan = Attention;
+
+    fn begin(&mut self, attention: &Attention, epoch: u64) {
+        let partition = attention.partition;
+        self.attention = *attention;
+        self.sample_seed = sample_seed(epoch);
+        self.parts =
+            [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hh_part()];
+    }
+
+    fn plan(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    fn merge(&mut self, other: &Self) {
+        self.classifier.merge(&other.classifier);
+        self.upstream.add(&other.upstream).expect("groups of one switch share its layout");
+    }
+
+    fn clear(&mut self) {
+        self.classifier.clear();
+        self.upstream.clear();
+    }
+
+    fn lines(&self) -> usize {
+        self.classifier.lines() + self.upstream.lines()
+    }
+
+    #[inline]
+    fn make_ready(&mut self, line: usize) {
+        let line = self.classifier.make_ready(line);
+        line.and_then(|line| self.upstream.make_ready(line));
     }
 }
 
@@ -188,27 +188,8 @@ impl<K: Key> EgressGroup<K> {
             foreign_packets: 0,
             parts: [Part::new(0, 0); 4],
         };
-        group.begin(attention);
+        group.begin(&attention, 0);
         Ok(group)
-    }
-
-    /// Sets the group to measure an epoch under `attention`. The encoder must be empty.
-    pub fn begin(&mut self, attention: Attention) {
-        let partition = attention.partition;
-        self.attention = attention;
-        self.parts =
-            [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hl_part()];
-    }
-
-    /// Cache lines of the encoder.
-    pub fn lines(&self) -> usize {
-        self.downstream.lines()
-    }
-
-    /// Readies cache line number `line` of the encoder: see [`IngressGroup::make_ready`].
-    #[inline]
-    pub fn make_ready(&mut self, line: usize) {
-        self.downstream.make_ready(line);
     }
 
     /// Records one packet leaving the network under the hierarchy it carries. Gives false where
@@ -252,21 +233,6 @@ impl<K: Key> EgressGroup<K> {
         foreign
     }
 
-    /// Adds what another lcore recorded in the same epoch under the same attention.
-    ///
-    /// # Panics
-    /// When the groups are of different layouts; those of one switch never are.
-    pub fn merge(&mut self, other: &Self) {
-        self.downstream.add(&other.downstream).expect("groups of one switch share its layout");
-        self.foreign_packets += other.foreign_packets;
-    }
-
-    /// Empties the encoder.
-    pub fn clear(&mut self) {
-        self.downstream.clear();
-        self.foreign_packets = 0;
-    }
-
     /// Packets that carried a hierarchy which has no buckets in this epoch.
     pub fn foreign_packets(&self) -> u64 {
         self.foreign_packets
@@ -280,6 +246,42 @@ impl<K: Key> EgressGroup<K> {
     /// The attention under which the group measures.
     pub fn attention(&self) -> &Attention {
         &self.attention
+    }
+}
+
+impl<K: Key> Record for EgressGroup<K> {
+    type Plan = Attention;
+
+    fn begin(&mut self, attention: &Attention, _epoch: u64) {
+        let partition = attention.partition;
+        self.attention = *attention;
+        self.parts =
+            [Part::new(0, 0), partition.ll_part(), partition.hl_part(), partition.hl_part()];
+    }
+
+    fn plan(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// # Panics
+    /// When the groups are of different layouts; those of one switch never are.
+    fn merge(&mut self, other: &Self) {
+        self.downstream.add(&other.downstream).expect("groups of one switch share its layout");
+        self.foreign_packets += other.foreign_packets;
+    }
+
+    fn clear(&mut self) {
+        self.downstream.clear();
+        self.foreign_packets = 0;
+    }
+
+    fn lines(&self) -> usize {
+        self.downstream.lines()
+    }
+
+    #[inline]
+    fn make_ready(&mut self, line: usize) {
+        self.downstream.make_ready(line);
     }
 }
 

@@ -4,71 +4,13 @@ use std::sync::Arc;
 
 use calumma_plane::counters::Counters;
 use calumma_plane::slots::AnySlots;
-use calumma_plane::system::{Groups, LcoreSystem, Record, Recorded};
+use calumma_plane::system::{Groups, LcoreSystem, Recorded};
 use calumma_plane::{Flows, Hierarchy, MarkedRun, Run, Slots};
 use calumma_sketch::{BURST, FlowKey, HashFamily, Key};
 
 use super::attention::Attention;
 use super::group::{EgressGroup, IngressGroup};
 use super::layout::Layout;
-
-impl<K: Key> Record for IngressGroup<K> {
-    type Plan = Attention;
-
-    fn begin(&mut self, plan: &Attention, epoch: u64) {
-        Self::begin(self, *plan, epoch);
-    }
-
-    fn plan(&self) -> &Attention {
-        self.attention()
-    }
-
-    fn merge(&mut self, other: &Self) {
-        Self::merge(self, other);
-    }
-
-    fn clear(&mut self) {
-        Self::clear(self);
-    }
-
-    fn lines(&self) -> usize {
-        Self::lines(self)
-    }
-
-    #[inline]
-    fn make_ready(&mut self, line: usize) {
-        Self::make_ready(self, line);
-    }
-}
-
-impl<K: Key> Record for EgressGroup<K> {
-    type Plan = Attention;
-
-    fn begin(&mut self, plan: &Attention, _epoch: u64) {
-        Self::begin(self, *plan);
-    }
-
-    fn plan(&self) -> &Attention {
-        self.attention()
-    }
-
-    fn merge(&mut self, other: &Self) {
-        Self::merge(self, other);
-    }
-
-    fn clear(&mut self) {
-        Self::clear(self);
-    }
-
-    fn lines(&self) -> usize {
-        Self::lines(self)
-    }
-
-    #[inline]
-    fn make_ready(&mut self, line: usize) {
-        Self::make_ready(self, line);
-    }
-}
 
 /// ChameleMon's half on an lcore.
 #[derive(Debug)]
@@ -80,7 +22,7 @@ pub(crate) struct OnLcore<K: Key> {
 impl<K: Key> OnLcore<K> {
     /// No groups yet; `attention` holds from `first_epoch` on.
     pub(crate) fn new(family: Arc<HashFamily>, first_epoch: u64, attention: Attention) -> Self {
-        Self { family, slots: Slots::new(first_epoch, attention) }
+        Self { family, slots: Slots::new(first_epoch, 1, attention) }
     }
 }
 
