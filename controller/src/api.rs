@@ -110,14 +110,14 @@ pub struct EdgeStatus {
     pub path_delay_ms: Option<f64>,
     /// What is wrong with its clock; none where it keeps to the clock guard.
     pub clock_problem: Option<String>,
-    /// Frames about epochs that were taken in.
+    /// Frames that were accepted.
     pub frames: u64,
     /// Frames that had come before.
     pub duplicate_frames: u64,
     /// Frames that came after their epoch had been reported.
     pub late_frames: u64,
     /// Frames whose epoch lay too far from the controller's time.
-    pub astray_frames: u64,
+    pub out_of_window_frames: u64,
     /// Why it is connected and does not measure as it should; none where it does.
     pub measuring_problem: Option<String>,
     /// What ended its last connection, or why it was refused.
@@ -127,7 +127,7 @@ pub struct EdgeStatus {
 }
 
 /// A node as `GET /api/v1/nodes` shows it.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct NodeStatus {
     /// Its name.
     pub node: String,
@@ -150,14 +150,22 @@ pub struct NodeStatus {
     pub connections: u64,
     /// The last epoch that it spoke of.
     pub last_epoch: Option<u64>,
-    /// Frames about epochs that were taken in.
+    /// Frames that were accepted.
     pub frames: u64,
+    /// Frames that had come before.
+    pub duplicate_frames: u64,
+    /// Frames that came after their epoch had been reported.
+    pub late_frames: u64,
+    /// Frames whose epoch lay too far from the controller's time.
+    pub out_of_window_frames: u64,
     /// What is wrong with its clock; none where it keeps to the clock guard.
     pub clock_problem: Option<String>,
     /// Why it is connected and does not measure as it should; none where it does.
     pub measuring_problem: Option<String>,
     /// What ended its last connection, or why it was refused.
     pub last_problem: Option<String>,
+    /// Its own totals, as it sent them last.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// The network as `GET /api/v1/topology` shows it.

@@ -17,7 +17,7 @@ use calumma_analysis::NodeEnd;
 use calumma_epoch::EpochClock;
 use calumma_wire::{Role, SideKind};
 
-/// Most epochs that may have passed without anything heard of them and still be reported one by
+/// Most epochs that may have passed without anything received of them and still be reported one by
 /// one. More than that is a controller that slept, or whose clock was set. Also how far the first
 /// epoch that anything is received of may lie back: nodes hold what a restarting controller has
 /// missed.
@@ -49,15 +49,15 @@ pub enum Frame<S> {
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum Receipt {
     /// It belongs to an epoch that is being collected.
-    Kept,
+    Accepted,
     /// The same was there already; the first one stands.
     Duplicate,
     /// Its epoch has been reported, or is none that is reported.
     Late,
     /// Its epoch lies too far from the controller's time: clocks differ.
-    Astray,
+    OutOfWindow,
 }
 
 /// What is to be done next.
@@ -124,7 +124,7 @@ pub struct Collector<S> {
     grace_ns: u64,
     /// Epochs of a window.
     window: u64,
-    /// When the first frame was heard.
+    /// When the first frame was received.
     opened_ns: u64,
     /// The next window to be reported; `None` until anything is received.
     next: Option<u64>,
@@ -133,8 +133,8 @@ pub struct Collector<S> {
     /// Whether a window has been reported.
     reporting: bool,
     pending: BTreeMap<u64, Pending<S>>,
-    /// For each node, the epoch of the last frame that went astray.
-    astray: Vec<Option<u64>>,
+    /// For each node, the epoch of its last frame, where that was out of window.
+    out_of_window: Vec<Option<u64>>,
 }
 
 /// A window that is being collected.
@@ -171,12 +171,12 @@ impl<S> Pending<S> {
         self.decoding && self.unsealed == 0
     }
 
-    fn put(&mut self, node: usize, frame: Frame<S>, received_ns: u64) -> Taken {
+    fn put(&mut self, node: usize, frame: Frame<S>, received_ns: u64) -> Receipt {
         match frame {
             Frame::Side(kind, side) => {
                 let place = &mut self.sides[node].0[kind as usize];
                 if self.decoding || place.is_some() {
-                    return Taken::Duplicate;
+                    return Receipt::Duplicate;
                 }
                 *place = Some(side);
                 let last = &mut self.received_ns[kind as usize];
@@ -186,13 +186,13 @@ impl<S> Pending<S> {
             Frame::Sealed { late_packets } => {
                 let place = &mut self.late_packets[node];
                 if place.is_some() {
-                    return Taken::Duplicate;
+                    return Receipt::Duplicate;
                 }
                 *place = Some(late_packets);
                 self.unsealed -= 1;
             }
         }
-        Taken::Kept
+        Receipt::Accepted
     }
 }
 
@@ -202,7 +202,7 @@ impl<S> Collector<S> {
     /// still missing.
     pub fn new(nodes: Vec<&'static [SideKind]>, clock: EpochClock, grace_ns: u64) -> Self {
         Self {
-            astray: vec![None; nodes.len()],
+            out_of_window: vec![None; nodes.len()],
             nodes,
             clock,
             grace_ns,
@@ -264,24 +264,24 @@ impl<S> Collector<S> {
 
     /// Takes in a frame about `epoch` of the node at position `node` among the expected ones,
     /// received at `received_ns`. Its side must be one that the node delivers.
-    pub fn take(&mut self, node: usize, epoch: u64, frame: Frame<S>, received_ns: u64) -> Taken {
+    pub fn take(&mut self, node: usize, epoch: u64, frame: Frame<S>, received_ns: u64) -> Receipt {
         let window = epoch / self.window;
         let is_over = self.reporting && self.next.is_some_and(|next| window < next);
         if is_over || self.end.is_some_and(|end| window >= end) {
-            return Taken::Late;
+            return Receipt::Late;
         }
         // No side of an epoch is finished before its end by the node's clock.
         let current = self.clock.epoch_at(received_ns);
         if epoch > current || epoch.saturating_add(MOST_SILENT) < current {
-            self.astray[node] = Some(epoch);
-            return Taken::Astray;
+            self.out_of_window[node] = Some(epoch);
+            return Receipt::OutOfWindow;
         }
         if self.next.is_none() {
             self.opened_ns = received_ns;
         }
         // Until anything has been reported, a node may hold an earlier epoch than the others.
         self.next = Some(self.next.map_or(window, |next| next.min(window)));
-        self.astray[node] = None;
+        self.out_of_window[node] = None;
         let pending = self.pending.entry(window).or_insert_with(|| Pending::new(&self.nodes));
         pending.put(node, frame, received_ns)
     }
@@ -334,12 +334,12 @@ impl<S> Collector<S> {
         let epoch = window * self.window;
         let late_packets = self.pending.remove(&window).map_or_else(Vec::new, |it| it.late_packets);
         let note = |other| format!("it sends epoch {other} while {epoch} is due: check its clock");
-        let end = |(late_packets, astray): (Option<u64>, &Option<u64>)| NodeEnd {
+        let end = |(late_packets, other): (Option<u64>, &Option<u64>)| NodeEnd {
             late_packets,
-            note: astray.map(note),
+            note: other.map(note),
             clock: None,
         };
-        Ends { epoch, nodes: late_packets.into_iter().zip(&self.astray).map(end).collect() }
+        Ends { epoch, nodes: late_packets.into_iter().zip(&self.out_of_window).map(end).collect() }
     }
 
     /// The window to come after `window`: the following one, unless the controller slept.
@@ -349,8 +349,8 @@ impl<S> Collector<S> {
             return next;
         }
         let silent_from = self.clock.epoch_at(now_ns).saturating_sub(MOST_SILENT) / self.window;
-        let heard = self.pending.first_key_value().map_or(u64::MAX, |(&first, _)| first);
-        next.max(silent_from.min(heard))
+        let received = self.pending.first_key_value().map_or(u64::MAX, |(&first, _)| first);
+        next.max(silent_from.min(received))
     }
 }
 
@@ -394,7 +394,7 @@ mod tests {
         for (node, role) in roles.into_iter().enumerate() {
             assert!(reported(&mut collector, now).is_empty(), "the {} is missing", role.name());
             for frame in frames(role, 100) {
-                assert_eq!(collector.take(node, 100, frame, now), Taken::Kept);
+                assert_eq!(collector.take(node, 100, frame, now), Receipt::Accepted);
             }
         }
         let Some(Step::Decode(mut sides)) = collector.step(now) else { panic!("sides") };
@@ -410,11 +410,11 @@ mod tests {
         let now = 131 * LENGTH;
         for epoch in [110, 120] {
             for frame in frames(Role::Transit, epoch) {
-                assert_eq!(collector.take(0, epoch, frame, now), Taken::Kept);
+                assert_eq!(collector.take(0, epoch, frame, now), Receipt::Accepted);
             }
         }
         let again = Frame::Side(SideKind::Transit, 7);
-        assert_eq!(collector.take(0, 129, again, now), Taken::Duplicate);
+        assert_eq!(collector.take(0, 129, again, now), Receipt::Duplicate);
         assert_eq!(reported(&mut collector, now), [(110, 1), (120, 1)]);
         // The window from 130 on is sealed when epoch 141 is armed.
         assert_eq!(collector.next_deadline(), Some(141 * LENGTH + GRACE));
@@ -431,7 +431,7 @@ mod tests {
         collector.end_at(102);
         assert!(!collector.has_ended(now));
         let after = Frame::Sealed { late_packets: 0 };
-        assert_eq!(collector.take(0, 102, after, now), Taken::Late);
+        assert_eq!(collector.take(0, 102, after, now), Receipt::Late);
         assert_eq!(reported(&mut collector, 200 * LENGTH), [(100, 1), (101, 0)]);
         assert!(collector.has_ended(200 * LENGTH));
 
@@ -462,7 +462,7 @@ mod tests {
                 } else {
                     Frame::Side(SideKind::Transit, epoch)
                 };
-                if collector.take(node, epoch, frame, now) == Taken::Kept && is_seal {
+                if collector.take(node, epoch, frame, now) == Receipt::Accepted && is_seal {
                     *seals.entry(epoch / window * window).or_default() += 1;
                 }
                 out.extend(reported(&mut collector, now));

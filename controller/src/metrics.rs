@@ -1,7 +1,7 @@
-//! Metrics for Prometheus, in its text format: of edges and outputs, and those that the systems add
+//! Metrics for Prometheus, in its text format: of nodes and outputs, and those that the systems add
 //! of their reports.
 //!
-//! Labels are edges and fixed words: never flows, whose number has no bound. Totals count from the
+//! Labels are nodes and fixed words: never flows, whose number has no bound. Totals count from the
 //! controller's start.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use calumma_analysis::metrics::{ReportMetrics, counters, int_gauges};
 use calumma_analysis::{Report, System};
 use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
-use crate::api::EdgeStatus;
+use crate::api::NodeStatus;
 use crate::config::Config;
 use crate::output::{Output, SinkStatus};
 
@@ -53,7 +53,7 @@ pub struct Metrics {
     systems: &'static [&'static dyn System],
     registry: Registry,
     reports: Vec<Box<dyn ReportMetrics>>,
-    edge: EdgeMetrics,
+    node: NodeMetrics,
     sink_reports: IntCounterVec,
     sink_failures: IntCounterVec,
     outputs: Vec<Arc<SinkStatus>>,
@@ -61,9 +61,9 @@ pub struct Metrics {
     scrape: Mutex<()>,
 }
 
-/// Those with a label for the edge.
+/// Those with a label for the node.
 #[derive(Debug)]
-struct EdgeMetrics {
+struct NodeMetrics {
     connected: IntGaugeVec,
     connections: IntCounterVec,
     frames: IntCounterVec,
@@ -87,11 +87,11 @@ impl Metrics {
         Ok(Self {
             systems,
             reports: reports.collect::<Result<_, _>>()?,
-            edge: EdgeMetrics::new(on)?,
+            node: NodeMetrics::new(on)?,
             sink_reports: counters(
                 on,
                 "output_reports_total",
-                "Reports that slow outputs took, and those they were too slow for.",
+                "Reports that slow outputs accepted, and those they were too slow for.",
                 &["output", "result"],
             )?,
             sink_failures: counters(
@@ -111,15 +111,15 @@ impl Metrics {
         self.reports.iter().for_each(|metrics| metrics.record(report));
     }
 
-    /// Everything as text, beside what is known of edges and outputs at this moment.
+    /// Everything as text, beside what is known of nodes and outputs at this moment.
     ///
     /// # Errors
     /// When it can't be written as text; it has no reason to.
-    pub fn render(&self, edges: &[EdgeStatus]) -> prometheus::Result<String> {
+    pub fn render(&self, nodes: &[NodeStatus]) -> prometheus::Result<String> {
         let _alone = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
-        edges.iter().for_each(|edge| self.edge.watch(edge, self.systems));
+        nodes.iter().for_each(|node| self.node.watch(node, self.systems));
         for sink in &self.outputs {
-            set(&self.sink_reports, &[sink.name(), "taken"], sink.taken());
+            set(&self.sink_reports, &[sink.name(), "accepted"], sink.accepted());
             set(&self.sink_reports, &[sink.name(), "dropped"], sink.dropped());
             set(&self.sink_failures, &[sink.name()], sink.failures());
         }
@@ -135,53 +135,53 @@ impl Output for Arc<Metrics> {
     }
 }
 
-impl EdgeMetrics {
+impl NodeMetrics {
     fn new(on: &Registry) -> prometheus::Result<Self> {
         Ok(Self {
             connected: int_gauges(
                 on,
-                "edge_connected",
-                "1 where an edge is connected.",
-                &["edge"],
+                "node_connected",
+                "1 where a node is connected.",
+                &["node", "role"],
             )?,
             connections: counters(
                 on,
-                "edge_connections_total",
-                "Connections that an edge made.",
-                &["edge"],
+                "node_connections_total",
+                "Connections that a node made.",
+                &["node", "role"],
             )?,
             frames: counters(
                 on,
-                "edge_frames_total",
-                "Frames from an edge by what became of them.",
-                &["edge", "result"],
+                "node_frames_total",
+                "Frames from a node by what became of them.",
+                &["node", "role", "result"],
             )?,
             switch: counters(
                 on,
                 "switch_total",
-                "The switch's own totals, as it sent them last.",
-                &["edge", "counter"],
+                "The node's own totals, as it sent them last.",
+                &["node", "counter"],
             )?,
         })
     }
 
-    fn watch(&self, status: &EdgeStatus, systems: &[&dyn System]) {
-        let edge = status.edge.as_str();
-        self.connected.with_label_values(&[edge]).set(i64::from(status.connected));
-        set(&self.connections, &[edge], status.connections);
+    fn watch(&self, status: &NodeStatus, systems: &[&dyn System]) {
+        let (node, role) = (status.node.as_str(), status.role);
+        self.connected.with_label_values(&[node, role]).set(i64::from(status.connected));
+        set(&self.connections, &[node, role], status.connections);
         for (result, frames) in [
-            ("taken", status.frames),
+            ("accepted", status.frames),
             ("duplicate", status.duplicate_frames),
             ("late", status.late_frames),
-            ("astray", status.astray_frames),
+            ("out_of_window", status.out_of_window_frames),
         ] {
-            set(&self.frames, &[edge, result], frames);
+            set(&self.frames, &[node, role, result], frames);
         }
         let (known, other): (Vec<_>, Vec<_>) =
             status.counters.iter().partition(|(counter, _)| is_known(counter, systems));
         let shown = known.into_iter().take(MOST_COUNTERS);
         for (counter, total) in shown.chain(other.into_iter().take(MOST_OTHER_COUNTERS)) {
-            set(&self.switch, &[edge, counter], *total);
+            set(&self.switch, &[node, counter], *total);
         }
     }
 }
@@ -220,10 +220,10 @@ mod tests {
         // Names that sort before all others.
         let unknown = (0..1000).map(|n| format!("a{n}"));
         let counters = known.iter().cloned().chain(unknown).map(|name| (name, 7)).collect();
-        let edge = EdgeStatus { edge: "e1".to_owned(), counters, ..EdgeStatus::default() };
-        let text = metrics.render(&[edge]).unwrap();
+        let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
+        let text = metrics.render(&[node]).unwrap();
         for name in &known {
-            let line = format!("calumma_switch_total{{counter=\"{name}\",edge=\"e1\"}} 7");
+            let line = format!("calumma_switch_total{{counter=\"{name}\",node=\"e1\"}} 7");
             assert!(text.contains(&line), "{name}");
         }
         let others = text.matches("calumma_switch_total{counter=\"a").count();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// What an alert says over epochs that read so, by epoch.
-    fn told(readings: &[Reading], patience: &Patience) -> Vec<(usize, Transition)> {
+    fn transitions(readings: &[Reading], patience: &Patience) -> Vec<(usize, Transition)> {
         let mut alert = Hysteresis::default();
         let step = |(epoch, reading): (usize, &Reading)| {
             let at = epoch as u64 * EPOCH_NS;
@@ -139,7 +139,7 @@ mod tests {
         ) {
             let mut lasts = false;
             let mut said = 0;
-            for (epoch, transition) in told(&readings, &patience) {
+            for (epoch, transition) in transitions(&readings, &patience) {
                 let row = |wanted| in_a_row(&readings, epoch, wanted);
                 match transition {
                     Transition::Start => {
@@ -167,7 +167,7 @@ mod tests {
         ) {
             let bad = patience.raise_after as usize;
             let readings = [vec![Reading::Good; quiet], vec![Reading::Bad; bad]].concat();
-            prop_assert_eq!(told(&readings, &patience), [(quiet + bad - 1, Transition::Start)]);
+            prop_assert_eq!(transitions(&readings, &patience), [(quiet + bad - 1, Transition::Start)]);
         }
 
         #[test]
@@ -177,10 +177,10 @@ mod tests {
             let patience = Patience { update_ns: u64::MAX, ..patience };
             let known: Vec<_> =
                 readings.iter().copied().filter(|reading| *reading != Reading::Unknown).collect();
-            let words = |told: Vec<(usize, Transition)>| -> Vec<Transition> {
-                told.into_iter().map(|(_, transition)| transition).collect()
+            let words = |steps: Vec<(usize, Transition)>| -> Vec<Transition> {
+                steps.into_iter().map(|(_, transition)| transition).collect()
             };
-            prop_assert_eq!(words(told(&readings, &patience)), words(told(&known, &patience)));
+            prop_assert_eq!(words(transitions(&readings, &patience)), words(transitions(&known, &patience)));
         }
     }
 }

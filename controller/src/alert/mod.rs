@@ -1,14 +1,16 @@
 //! Alerts: what is wrong for several epochs, sent to webhooks when it starts, while it lasts and
 //! when it ends.
 //!
-//! It notices and tells; it neither silences, groups nor escalates: that is for what receives it.
+//! It notices and reports; it neither silences, groups nor escalates: that is for what receives it.
 //! `deploy/prometheus/alerts.yml` watches for the same in Prometheus.
 
 mod hysteresis;
+mod nodes;
 mod watch;
 mod webhook;
 
 pub use hysteresis::{Hysteresis, Lasting, Patience, Transition};
+pub use nodes::{NodeWatch, WatchedNode, WatchedNodes};
 pub use watch::{Event, Watch};
 
 use std::sync::Arc;
@@ -36,6 +38,8 @@ pub struct AlertsSection {
     pub clear_after: u32,
     /// Seconds between updates while it lasts.
     pub update_seconds: u64,
+    /// Seconds that a node must be away to be missing, and back for that to end.
+    pub missing_seconds: u32,
 }
 
 impl Default for AlertsSection {
@@ -46,6 +50,7 @@ impl Default for AlertsSection {
             raise_after: 3,
             clear_after: 100,
             update_seconds: 60,
+            missing_seconds: 10,
         }
     }
 }
@@ -63,19 +68,22 @@ impl AlertsSection {
         if !(0.0..=1.0).contains(&self.loss_share) {
             return Err(format!("loss_share = {}: a share is from 0 to 1", self.loss_share));
         }
-        if self.raise_after == 0 || self.clear_after == 0 || self.update_seconds == 0 {
-            return Err("raise_after, clear_after and update_seconds: at least 1".to_owned());
+        let Self { raise_after, clear_after, missing_seconds, .. } = *self;
+        if [raise_after, clear_after, missing_seconds].contains(&0) || self.update_seconds == 0 {
+            return Err("raise_after, clear_after, update_seconds and missing_seconds: at least 1"
+                .to_owned());
         }
         Ok(())
     }
 }
 
-/// Watches reports and tells webhooks.
+/// Watches reports and nodes, and sends webhooks what it notices.
 #[derive(Debug)]
 pub struct Alerts {
     watch: Watch,
+    nodes: Option<NodeWatch>,
     webhooks: Vec<Webhook>,
-    /// Undelivered events that were complained about.
+    /// Undelivered events that were reported.
     known_lost: u64,
 }
 
@@ -100,10 +108,33 @@ impl Alerts {
             systems.iter().map(|&system| system.alert_rules(&limits, &config.nodes_for(system)));
         let watch = Watch::new(rules.collect(), patience);
         let webhooks = section.webhooks.iter().map(|url| Webhook::start(url));
-        Ok(Self { watch, webhooks: webhooks.collect::<Result<_, _>>()?, known_lost: 0 })
+        let webhooks = webhooks.collect::<Result<_, _>>()?;
+        Ok(Self { watch, nodes: None, webhooks, known_lost: 0 })
     }
 
-    fn complain(&mut self) -> anyhow::Result<()> {
+    /// The same, watching nodes as well.
+    #[must_use]
+    pub fn with_nodes(self, nodes: NodeWatch) -> Self {
+        Self { nodes: Some(nodes), ..self }
+    }
+
+    fn send(&self, events: &[Event]) -> anyhow::Result<()> {
+        for event in events {
+            let Event { event: what, alert, epoch, text, .. } = event;
+            warn!(epoch, "alert {alert} ({what}): {text}");
+            let json: Arc<str> = serde_json::to_string(event)?.into();
+            self.webhooks.iter().for_each(|webhook| webhook.send(&json));
+        }
+        Ok(())
+    }
+
+    fn watch_nodes(&mut self) -> anyhow::Result<()> {
+        let events = self.nodes.as_mut().map_or_else(Vec::new, NodeWatch::step);
+        self.send(&events)
+    }
+
+    /// Fails where events were lost since it was called last.
+    fn check_lost(&mut self) -> anyhow::Result<()> {
         let lost = self.webhooks.iter().map(Webhook::lost).sum();
         let new = lost - std::mem::replace(&mut self.known_lost, lost);
         anyhow::ensure!(new == 0, "{new} events could not be delivered to webhooks");
@@ -117,21 +148,19 @@ impl Sink for Alerts {
     }
 
     fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
-        for event in self.watch.take(&*published.report) {
-            let Event { event: what, alert, epoch, text, .. } = &event;
-            warn!(epoch, "alert {alert} ({what}): {text}");
-            let json: Arc<str> = serde_json::to_string(&event)?.into();
-            self.webhooks.iter().for_each(|webhook| webhook.send(&json));
-        }
-        self.complain()
+        let events = self.watch.take(&*published.report);
+        self.send(&events)?;
+        self.watch_nodes()?;
+        self.check_lost()
     }
 
     fn tick(&mut self) -> anyhow::Result<()> {
-        self.complain()
+        self.watch_nodes()?;
+        self.check_lost()
     }
 
     fn finish(&mut self) -> anyhow::Result<()> {
         self.webhooks.iter_mut().for_each(Webhook::finish);
-        self.complain()
+        self.check_lost()
     }
 }

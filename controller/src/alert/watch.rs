@@ -16,10 +16,11 @@ pub struct Event {
     pub id: String,
     /// `start`, `update` or `end`.
     pub event: &'static str,
-    /// `loss`, `ill`, `decode` or `edge_missing`; of a further system, a name of its own.
+    /// `loss`, `ill`, `decode`, `edge_missing` or `node_missing`; of a further system, a name of its
+    /// own.
     pub alert: &'static str,
-    /// The edge it is about, where it is about one.
-    pub edge: Option<String>,
+    /// The node it is about, where it is about one.
+    pub node: Option<String>,
     /// The epoch that brought it.
     pub epoch: u64,
     /// When that epoch began.
@@ -68,7 +69,7 @@ impl Watch {
     }
 }
 
-fn event(
+pub(super) fn event(
     fact: Fact,
     transition: Transition,
     lasting: &Lasting,
@@ -76,10 +77,10 @@ fn event(
     text: String,
     details: Details,
 ) -> Event {
-    let Fact { alert, node: edge, .. } = fact;
-    let id = match &edge {
+    let Fact { alert, node, .. } = fact;
+    let id = match &node {
         None => format!("{alert}-{}", lasting.since_epoch),
-        Some(edge) => format!("{alert}-{edge}-{}", lasting.since_epoch),
+        Some(node) => format!("{alert}-{node}-{}", lasting.since_epoch),
     };
     Event {
         id,
@@ -89,7 +90,7 @@ fn event(
             Transition::End => "end",
         },
         alert,
-        edge,
+        node,
         epoch: head.epoch,
         time: rfc3339(head.start_unix_ns),
         since: rfc3339(lasting.since_ns),
@@ -119,18 +120,18 @@ mod tests {
         let limits = AlertLimits { loss_share: 0.01 };
         let rules = ChameleMon.alert_rules(&limits, &["e1".to_owned(), "e2".to_owned()]);
         let mut watch = Watch::new(vec![rules], PATIENCE);
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         for epoch in 1..=epochs {
             let mut report = sample();
             (report.epoch, report.start_unix_ns) = (epoch, epoch * 50_000_000);
             change(epoch, &mut report);
-            told.extend(watch.take(&report).into_iter().map(|event| (epoch, event)));
+            events.extend(watch.take(&report).into_iter().map(|event| (epoch, event)));
         }
-        told
+        events
     }
 
-    fn words(told: &[(u64, Event)]) -> Vec<(u64, &str, &str)> {
-        told.iter().map(|(epoch, event)| (*epoch, event.alert, event.event)).collect()
+    fn words(events: &[(u64, Event)]) -> Vec<(u64, &str, &str)> {
+        events.iter().map(|(epoch, event)| (*epoch, event.alert, event.event)).collect()
     }
 
     #[test]
@@ -139,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_from_start_to_end_with_the_flows_that_lost_most() {
-        let told = story(12, |epoch, report| {
+    fn losses_are_reported_from_start_to_end_with_the_flows_that_lost_most() {
+        let events = story(12, |epoch, report| {
             // Of 81,234 packets: 1.2 % in epochs 2 to 6, and 0.7 %, neither good nor bad, in 8.
             report.loss[0].lost = match epoch {
                 2..=6 => 1000,
@@ -149,21 +150,21 @@ mod tests {
             };
         });
         let wanted = [(3, "loss", "start"), (5, "loss", "update"), (7, "loss", "update")];
-        assert_eq!(words(&told)[..3], wanted);
-        assert_eq!(words(&told)[3..], [(9, "loss", "update"), (10, "loss", "end")]);
-        let start = serde_json::to_value(&told[0].1).unwrap();
+        assert_eq!(words(&events)[..3], wanted);
+        assert_eq!(words(&events)[3..], [(9, "loss", "update"), (10, "loss", "end")]);
+        let start = serde_json::to_value(&events[0].1).unwrap();
         assert_eq!(start["id"], "loss-3");
         assert_eq!(start["since"], "1970-01-01T00:00:00.150Z");
         assert_eq!(start["flows"][0]["lost"], 1000);
         assert_eq!(start["flows"][0]["src"], "10.1.0.2");
         assert!((start["loss_share"].as_f64().unwrap() - 0.0123).abs() < 1e-4);
         assert_eq!(start["text"], "1000 packets of 1 flows lost in epoch 3");
-        assert!(told.iter().all(|(_, event)| event.id == "loss-3"));
+        assert!(events.iter().all(|(_, event)| event.id == "loss-3"));
     }
 
     #[test]
     fn an_edge_that_stays_away_is_named_and_losses_are_then_not_judged() {
-        let told = story(8, |epoch, report| {
+        let events = story(8, |epoch, report| {
             report.loss[0].lost = 5000;
             if epoch < 6 {
                 report.complete = false;
@@ -171,24 +172,24 @@ mod tests {
                 report.incomplete_because = vec!["e2: nothing came in time".to_owned()];
             }
         });
-        let edge: Vec<_> = told.iter().filter(|(_, event)| event.alert != "loss").collect();
+        let edge: Vec<_> = events.iter().filter(|(_, event)| event.alert != "loss").collect();
         assert_eq!(edge[0].1.text, "e2: nothing came in time");
-        assert_eq!(edge[0].1.edge.as_deref(), Some("e2"));
+        assert_eq!(edge[0].1.node.as_deref(), Some("e2"));
         assert_eq!((edge[0].0, edge.last().unwrap().0), (2, 7));
         assert_eq!(edge.last().unwrap().1.text, "edge e2 delivers again");
-        let loss: Vec<_> = told.iter().filter(|(_, event)| event.alert == "loss").collect();
+        let loss: Vec<_> = events.iter().filter(|(_, event)| event.alert == "loss").collect();
         assert_eq!((loss.len(), loss[0].0), (1, 7));
     }
 
     #[test]
-    fn an_ill_network_and_failed_decodes_are_told() {
-        let told = story(4, |_, report| {
+    fn an_ill_network_and_failed_decodes_are_reported() {
+        let events = story(4, |_, report| {
             report.state = NetworkState::Ill;
             report.edges[0].hh_decode = DecodeState::Partial;
             report.decode.hl = DecodeState::Blocked;
         });
         let wanted = [(2, "ill", "start"), (2, "decode", "start")];
-        assert_eq!(words(&told)[..2], wanted);
-        assert!(told[1].1.text.contains("HL blocked, LL absent, HH partial at [e1]"));
+        assert_eq!(words(&events)[..2], wanted);
+        assert!(events[1].1.text.contains("HL blocked, LL absent, HH partial at [e1]"));
     }
 }

@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 9;
 /// The first wait between attempts; each one after is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// An address that is told of events.
+/// An address that events are sent to.
 #[derive(Debug)]
 pub(super) struct Webhook {
     events: Option<SyncSender<Arc<str>>>,
@@ -90,7 +90,7 @@ fn host(url: &str) -> &str {
 
 /// What became of a request.
 enum Answer {
-    Taken,
+    Accepted,
     /// Trying again may help.
     Later(String),
     Refused(String),
@@ -115,7 +115,7 @@ impl Delivery {
         let mut wait = FIRST_WAIT;
         for attempt in 1.. {
             match self.post(agent, event) {
-                Answer::Taken => break,
+                Answer::Accepted => break,
                 Answer::Refused(problem) => return Err(problem),
                 Answer::Later(problem) => {
                     if attempt == ATTEMPTS || !self.may_wait(wait) {
@@ -134,7 +134,7 @@ impl Delivery {
         match request.send(event) {
             Err(problem) => Answer::Later(problem.to_string()),
             Ok(response) => match response.status() {
-                status if status.is_success() => Answer::Taken,
+                status if status.is_success() => Answer::Accepted,
                 status if status.is_server_error() || matches!(status.as_u16(), 408 | 429) => {
                     Answer::Later(format!("answered {status}"))
                 }

@@ -7,7 +7,7 @@ use calumma_epoch::EpochClock;
 use calumma_wire::{Role, SideKind};
 
 use crate::analyse::{DecodedIngress, EdgeInput, EpochInput};
-use crate::collect::{self, Ends, Frame, NodeSides, Sides, Taken, sides_of};
+use crate::collect::{self, Ends, Frame, NodeSides, Receipt, Sides, sides_of};
 
 /// What is to be done next.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Collector {
 
     /// Takes in a frame of the edge at position `edge` among the expected ones, received at
     /// `received_ns`. Frames that are no part of an epoch are ignored.
-    pub fn take(&mut self, edge: usize, message: Message, received_ns: u64) -> Taken {
+    pub fn take(&mut self, edge: usize, message: Message, received_ns: u64) -> Receipt {
         self.take_with(edge, message, None, received_ns)
     }
 
@@ -90,7 +90,7 @@ impl Collector {
         message: Message,
         decoded: Option<Box<DecodedIngress>>,
         received_ns: u64,
-    ) -> Taken {
+    ) -> Receipt {
         let (epoch, frame) = match message {
             Message::Ingress(side) => {
                 (side.epoch, Frame::Side(SideKind::Ingress, EdgeSide::Ingress(side, decoded)))
@@ -99,7 +99,7 @@ impl Collector {
                 (side.epoch, Frame::Side(SideKind::Egress, EdgeSide::Egress(side)))
             }
             Message::Sealed { epoch, late_packets } => (epoch, Frame::Sealed { late_packets }),
-            _ => return Taken::Kept,
+            _ => return Receipt::Accepted,
         };
         self.of_edges.take(edge, epoch, frame, received_ns)
     }
@@ -246,7 +246,7 @@ mod tests {
         let mut collecting = Collecting::start();
         let now = 103 * LENGTH;
         for message in frames(100) {
-            assert_eq!(collecting.0.take(0, message, now), Taken::Kept);
+            assert_eq!(collecting.0.take(0, message, now), Receipt::Accepted);
         }
         let [ingress, egress, seal] = frames(100);
         for message in [seal, ingress] {
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(received, Received { ingress_ns: now + 1, egress_ns: now + 2 });
         assert!(collecting.0.step(now + 3, |_| attention()).is_none());
         let [again, ..] = frames(101);
-        assert_eq!(collecting.0.take(0, again, now + 4), Taken::Duplicate);
+        assert_eq!(collecting.0.take(0, again, now + 4), Receipt::Duplicate);
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         for (edge, held) in [(0, 120..=122), (1, 119..=122)] {
             for epoch in held {
                 for message in frames(epoch) {
-                    assert_eq!(collecting.0.take(edge, message, back), Taken::Kept);
+                    assert_eq!(collecting.0.take(edge, message, back), Receipt::Accepted);
                 }
             }
         }
@@ -318,7 +318,7 @@ mod tests {
         assert!(!epochs[0].edges[1].is_whole() && epochs[1].edges[1].is_whole());
 
         let [late, ..] = frames(100);
-        assert_eq!(collecting.0.take(1, late, deadline), Taken::Late);
+        assert_eq!(collecting.0.take(1, late, deadline), Receipt::Late);
     }
 
     #[test]
@@ -327,24 +327,24 @@ mod tests {
         let now = 103 * LENGTH;
         assert_eq!(
             collecting.0.take(0, Message::Sealed { epoch: 100, late_packets: 0 }, now),
-            Taken::Kept
+            Receipt::Accepted
         );
         let again = Message::Sealed { epoch: 100, late_packets: 9 };
-        assert_eq!(collecting.0.take(0, again, now), Taken::Duplicate);
+        assert_eq!(collecting.0.take(0, again, now), Receipt::Duplicate);
         let epoch = collecting.finish().remove(0);
         assert_eq!(epoch.edges[0].late_packets, Some(0));
     }
 
     #[test]
-    fn an_edge_whose_clock_is_wrong_goes_astray_and_the_report_says_so() {
+    fn an_edge_whose_clock_is_wrong_is_out_of_window_and_the_report_says_so() {
         let mut collecting = Collecting::start();
         let now = 103 * LENGTH;
         for ahead in [104, 5_000, u64::MAX] {
             let message = Message::Sealed { epoch: ahead, late_packets: 0 };
-            assert_eq!(collecting.0.take(1, message, now), Taken::Astray);
+            assert_eq!(collecting.0.take(1, message, now), Receipt::OutOfWindow);
         }
         let (now, ancient) = (5000 * LENGTH, Message::Sealed { epoch: 3, late_packets: 0 });
-        assert_eq!(collecting.0.take(1, ancient, now), Taken::Astray);
+        assert_eq!(collecting.0.take(1, ancient, now), Receipt::OutOfWindow);
         assert_eq!(collecting.0.next_deadline(), None, "nothing has been heard yet");
 
         frames(4997).into_iter().for_each(|message| {
@@ -399,9 +399,9 @@ mod tests {
                 now += step;
                 let message = frames(100 + epoch)[which].clone();
                 match collecting.0.take(edge, message, now) {
-                    Taken::Kept => prop_assert!(kept.insert((100 + epoch, edge, which))),
-                    Taken::Duplicate => prop_assert!(kept.contains(&(100 + epoch, edge, which))),
-                    Taken::Late | Taken::Astray => {}
+                    Receipt::Accepted => prop_assert!(kept.insert((100 + epoch, edge, which))),
+                    Receipt::Duplicate => prop_assert!(kept.contains(&(100 + epoch, edge, which))),
+                    Receipt::Late | Receipt::OutOfWindow => {}
                 }
                 out.extend(collecting.drain(now));
             }

@@ -72,6 +72,6 @@ fn take(hub: &Hub, collector: &mut Collector, frame: EdgeFrame) {
         _ => return,
     };
     hub.note_counters(edge, counters);
-    let taken = collector.take_with(edge, message, decoded, received_ns);
-    hub.note_frame(edge, epoch, taken);
+    let receipt = collector.take_with(edge, message, decoded, received_ns);
+    hub.note_frame(edge, epoch, receipt);
 }

@@ -106,7 +106,7 @@ export function sizes(element, report) {
 const COLUMNS = [['edge', 'edge-name'], ['packets in', 'number'], ['packets out', 'number'],
   ['flows', 'number'], ['entropy', 'number'], ['hitters', 'number'], ['HH load', 'number'],
   ['clock offset', 'number'], ['path delay', 'number'], ['frames', 'number'],
-  ['late, double, astray', 'number'], ['', '']];
+  ['late, double, out of window', 'number'], ['', '']];
 
 /** Every edge: its connection, and what it saw in the shown epoch. */
 export function edges(element, report) {
@@ -129,7 +129,7 @@ export function edges(element, report) {
       seen ? count(seen.heavy_hitters.length) : '–', load(seen),
       offset(edge), millis(edge.path_delay_ms),
       count(edge.frames),
-      [edge.late_frames, edge.duplicate_frames, edge.astray_frames].map(count).join(', '),
+      [edge.late_frames, edge.duplicate_frames, edge.out_of_window_frames].map(count).join(', '),
       el('span', 'problem', problem),
     ] };
   });

@@ -52,7 +52,7 @@ pub trait Sink: Send + 'static {
 #[derive(Debug)]
 pub struct SinkStatus {
     name: &'static str,
-    taken: AtomicU64,
+    accepted: AtomicU64,
     dropped: AtomicU64,
     failures: AtomicU64,
 }
@@ -63,9 +63,9 @@ impl SinkStatus {
         self.name
     }
 
-    /// Reports that it took.
-    pub fn taken(&self) -> u64 {
-        self.taken.load(Relaxed)
+    /// Reports that it accepted.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
     }
 
     /// Reports that it never saw, since it was too slow.
@@ -80,7 +80,7 @@ impl SinkStatus {
 
     fn check(&self, result: anyhow::Result<()>) {
         if let Err(problem) = result {
-            // The first of many tells it all; a full disk fails every epoch.
+            // The first of many says enough; a full disk fails every epoch.
             if (self.failures.fetch_add(1, Relaxed) + 1).is_power_of_two() {
                 warn!("{}: {problem:#}", self.name);
             }
@@ -111,7 +111,7 @@ impl Background {
         let name = sink.name();
         let status = Arc::new(SinkStatus {
             name,
-            taken: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         });
@@ -135,7 +135,7 @@ fn run(mut sink: impl Sink, status: &SinkStatus, reports: &Receiver<Arc<Publishe
         match reports.recv_timeout(TICK) {
             Ok(published) => {
                 status.check(sink.take(&published));
-                status.taken.fetch_add(1, Relaxed);
+                status.accepted.fetch_add(1, Relaxed);
             }
             Err(RecvTimeoutError::Timeout) => status.check(sink.tick()),
             Err(RecvTimeoutError::Disconnected) => break,
@@ -221,7 +221,7 @@ mod tests {
         let problem = background.finish().unwrap_err().to_string();
         assert!(problem.contains("slow: 1 failures"), "{problem}");
         let seen: Vec<u64> = saw.iter().collect();
-        assert_eq!(seen.len() as u64, status.taken());
+        assert_eq!(seen.len() as u64, status.accepted());
         assert!(seen.is_sorted() && seen[0] == 0);
     }
 }

@@ -18,7 +18,7 @@ use tracing::{error, info};
 use super::hub::Hub;
 use super::lane::{FRAMES_WAITING, Inbound, Lane, NodeFrame};
 use super::{Publisher, unix_ns, yield_to_others};
-use crate::collect::{Collector, Ends, Frame, Sides, Step, Taken, sides_of};
+use crate::collect::{Collector, Ends, Frame, Receipt, Sides, Step, sides_of};
 
 /// Epochs that may be pending at once: as many as nodes hold for a controller that was away.
 const EPOCHS_PENDING: usize = 1200;
@@ -160,8 +160,8 @@ impl Running {
                 }
             }
         };
-        let taken: Taken = self.collector.take(at, epoch, frame, received_ns);
-        hub.note_frame(position, epoch, taken);
+        let receipt: Receipt = self.collector.take(at, epoch, frame, received_ns);
+        hub.note_frame(position, epoch, receipt);
     }
 
     fn follow(&mut self, step: Step<AnySide>) {

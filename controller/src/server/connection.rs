@@ -19,7 +19,7 @@ use super::unix_ns;
 use crate::analyse::{DecodedIngress, Decoder};
 use crate::chamelemon::EdgeFrame;
 use crate::clocks::Exchange;
-use crate::collect::{Taken, sides_of};
+use crate::collect::{Receipt, sides_of};
 
 /// Time that a new connection has to introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -244,7 +244,7 @@ impl Inbounds<'_> {
         }
         if !lane.covers(epoch) {
             // From before it was switched on, or after it was switched off.
-            hub.note_frame(node, epoch, Taken::Late);
+            hub.note_frame(node, epoch, Receipt::Late);
             return Ok(());
         }
         match &lane.inlet {

@@ -37,7 +37,7 @@ use tracing::{error, info};
 pub use self::hub::Hub;
 pub(crate) use self::publisher::Publisher;
 use self::systems::Switchboard;
-use crate::alert::Alerts;
+use crate::alert::{Alerts, NodeWatch};
 use crate::analyse::Decoder;
 use crate::chamelemon::State;
 pub use crate::chamelemon::attention::AttentionStatus;
@@ -128,7 +128,7 @@ pub async fn start_with(
 }
 
 /// The outputs that the configuration asks for and that may be slow.
-fn background(hub: &Hub) -> anyhow::Result<Background> {
+fn background(hub: &Arc<Hub>) -> anyhow::Result<Background> {
     let (config, systems) = (hub.config(), hub.systems());
     let mut background = Background::default();
     if let Some(section) = &config.archive {
@@ -138,7 +138,9 @@ fn background(hub: &Hub) -> anyhow::Result<Background> {
         background.add(Exporter::start(section, &config.edges)?)?;
     }
     if let Some(section) = &config.alerts {
-        background.add(Alerts::start(systems, section, config)?)?;
+        let watched = hub.clone();
+        let nodes = NodeWatch::new(section, move || watched.watched_nodes());
+        background.add(Alerts::start(systems, section, config)?.with_nodes(nodes))?;
     }
     Ok(background)
 }

@@ -22,7 +22,7 @@ pub(super) fn router(hub: Arc<Hub>, metrics: Arc<Metrics>) -> Router {
 }
 
 async fn scrape(State((hub, metrics)): State<Scraped>) -> Response {
-    match metrics.render(&hub.edges()) {
+    match metrics.render(&hub.nodes()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(problem) => (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response(),
     }

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use calumma_controller::api::EdgeStatus;
+use calumma_controller::api::NodeStatus;
 use calumma_controller::config::Config;
 use calumma_controller::metrics::Metrics;
 use calumma_controller::output::Background;
@@ -36,8 +36,8 @@ fn rendered() -> String {
     let reports = reports(40).new_tree(&mut TestRunner::deterministic()).unwrap().current();
     reports.iter().for_each(|report| metrics.record(report));
     let counters = [("rx_packets".to_owned(), 7)].into();
-    let edge = EdgeStatus { edge: "e1".to_owned(), counters, ..EdgeStatus::default() };
-    metrics.render(&[edge]).unwrap()
+    let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
+    metrics.render(&[node]).unwrap()
 }
 
 /// The value of a sample.
@@ -147,7 +147,7 @@ proptest! {
 
 #[test]
 fn a_running_controller_is_scraped_at_its_http_port() {
-    let text = "edges = ['e1']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n[alerts]";
+    let text = "edges = ['e1']\ntransits = ['s1']\nhosts = ['h1']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n[alerts]";
     let config = Config::parse(text, "test.toml").unwrap();
     let runtime = Runtime::new().unwrap();
     let running = runtime.block_on(start(config, vec![])).unwrap();
@@ -156,7 +156,14 @@ fn a_running_controller_is_scraped_at_its_http_port() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"));
-    assert_eq!(value(&answer, "calumma_edge_connected{edge=\"e1\"}"), 0.0);
+    for (node, role) in [("e1", "edge"), ("s1", "transit"), ("h1", "host")] {
+        let of_node = format!("node=\"{node}\",role=\"{role}\"}}");
+        assert_eq!(value(&answer, &format!("calumma_node_connected{{{of_node}")), 0.0);
+        let frames = format!(
+            "calumma_node_frames_total{{node=\"{node}\",result=\"accepted\",role=\"{role}\"}}"
+        );
+        assert_eq!(value(&answer, &frames), 0.0);
+    }
     let dropped = "calumma_output_reports_total{output=\"alerts\",result=\"dropped\"}";
     assert_eq!(value(&answer, dropped), 0.0);
     runtime.block_on(running.stop()).unwrap();

@@ -84,16 +84,16 @@ fn a_webhook_hears_of_an_edge_that_goes_and_comes_back_though_its_server_stumble
     for n in 0..10 {
         alerts.take(&epoch(n, (2..6).contains(&n))).unwrap();
     }
-    let told: Vec<Value> =
+    let events: Vec<Value> =
         (0..3).map(|_| received.recv_timeout(PATIENCE).expect("an event in time")).collect();
-    assert_eq!(told[0], told[1], "sent again after the server stumbled");
+    assert_eq!(events[0], events[1], "sent again after the server stumbled");
     let words = |event: &Value| (event["event"].clone(), event["epoch"].as_u64().unwrap());
-    assert_eq!(words(&told[1]), ("start".into(), 3));
-    assert_eq!(words(&told[2]), ("end".into(), 7));
-    assert_eq!(told[1]["alert"], "edge_missing");
-    assert_eq!(told[1]["edge"], "e1");
-    assert_eq!(told[1]["id"], told[2]["id"]);
-    assert_eq!(told[1]["text"], "e1: nothing came in time");
+    assert_eq!(words(&events[1]), ("start".into(), 3));
+    assert_eq!(words(&events[2]), ("end".into(), 7));
+    assert_eq!(events[1]["alert"], "edge_missing");
+    assert_eq!(events[1]["node"], "e1");
+    assert_eq!(events[1]["id"], events[2]["id"]);
+    assert_eq!(events[1]["text"], "e1: nothing came in time");
     alerts.finish().unwrap();
 }
 

@@ -13,10 +13,12 @@ use tracing::warn;
 
 use super::switching::{Wanted, runs_chamelemon};
 use super::{Hub, LEAD_NS, NODE_LEAD_NS, lock};
+use crate::alert::{WatchedNode, WatchedNodes};
 use crate::api::{EdgeStatus, NodeStatus, UnexpectedNode};
 use crate::chamelemon::attention::reconfigure;
+use crate::chamelemon::is_chamelemon;
 use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
-use crate::collect::Taken;
+use crate::collect::Receipt;
 use crate::server::lane::Lane;
 use crate::server::unix_ns;
 
@@ -155,12 +157,35 @@ impl Hub {
                 connections: state.status.connections,
                 last_epoch: state.status.last_epoch,
                 frames: state.status.frames,
+                duplicate_frames: state.status.duplicate_frames,
+                late_frames: state.status.late_frames,
+                out_of_window_frames: state.status.out_of_window_frames,
+                counters: state.status.counters.clone(),
                 clock_problem,
                 measuring_problem: state.status.measuring_problem.clone(),
                 last_problem: state.status.last_problem.clone(),
             }
         };
         self.nodes.iter().zip(problems).map(status).collect()
+    }
+
+    /// How the nodes stand that no system's own alerts watch: ChameleMon's are about every edge.
+    pub(crate) fn watched_nodes(&self) -> WatchedNodes {
+        let now_ns = unix_ns();
+        let lanes = self.lanes();
+        let chamelemon = lanes.iter().any(|lane| is_chamelemon(lane.id()) && lane.is_on());
+        let watched =
+            self.nodes.iter().filter(|entry| entry.node.role != Role::Edge || !chamelemon);
+        let nodes = watched.map(|entry| {
+            let state = lock(&entry.state);
+            WatchedNode {
+                name: entry.node.name.clone(),
+                role: entry.node.role.name(),
+                connected: state.status.connected,
+                problem: state.status.last_problem.clone(),
+            }
+        });
+        WatchedNodes { epoch: self.clock.epoch_at(now_ns), unix_ns: now_ns, nodes: nodes.collect() }
     }
 
     /// Nodes that tried to connect within the last minutes and that nobody expects.
@@ -388,16 +413,16 @@ impl Hub {
     }
 
     /// Notes what became of a frame.
-    pub(crate) fn note_frame(&self, node: usize, epoch: u64, taken: Taken) {
+    pub(crate) fn note_frame(&self, node: usize, epoch: u64, receipt: Receipt) {
         let status = &mut lock(&self.nodes[node].state).status;
         status.last_epoch = Some(epoch);
-        match taken {
-            Taken::Kept => status.frames += 1,
-            Taken::Duplicate => status.duplicate_frames += 1,
-            Taken::Late => status.late_frames += 1,
-            Taken::Astray => {
-                status.astray_frames += 1;
-                if status.astray_frames.is_power_of_two() {
+        match receipt {
+            Receipt::Accepted => status.frames += 1,
+            Receipt::Duplicate => status.duplicate_frames += 1,
+            Receipt::Late => status.late_frames += 1,
+            Receipt::OutOfWindow => {
+                status.out_of_window_frames += 1;
+                if status.out_of_window_frames.is_power_of_two() {
                     let node = &status.edge;
                     warn!(node, epoch, "sends epochs far from the controller's time: check clocks");
                 }

@@ -262,5 +262,5 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
     e2.deliver(&world, 1);
     let report = controller.report(epoch);
     assert_eq!((report.complete, lost(&report)), (true, world.lost));
-    assert_eq!(controller.running.hub().edges()[1].astray_frames, 1);
+    assert_eq!(controller.running.hub().edges()[1].out_of_window_frames, 1);
 }
