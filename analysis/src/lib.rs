@@ -9,13 +9,15 @@
 //! * [`report`]: an epoch's report, as far as all systems agree on it;
 //! * [`table`]: tables of the archive, typed by the functions that read their columns;
 //! * [`metrics`]: metrics for Prometheus;
-//! * [`alert`]: what alerts watch for.
+//! * [`alert`]: what alerts watch for;
+//! * [`places`]: between which switches packets were lost.
 
 pub mod alert;
 mod findings;
 pub mod flow;
 pub mod metrics;
 mod node;
+pub mod places;
 pub mod report;
 pub mod run;
 mod system;
@@ -26,5 +28,5 @@ pub use flow::Flow;
 pub use node::NodeEnd;
 pub use report::{EpochHead, Published, Report};
 pub use run::{Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup};
-pub use system::{System, system_of, tables_of};
+pub use system::{Panel, System, system_of, tables_of};
 pub use table::Table;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
+use calumma_topology::Topology;
 use calumma_wire::{Role, Side, SideKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,6 +41,8 @@ pub struct Deployment<'a> {
     pub clock: EpochClock,
     /// The nodes that the system runs on.
     pub nodes: &'a [Arc<Node>],
+    /// How the switches are linked, where the operator says so: every edge and transit is in it.
+    pub topology: Option<&'a Topology>,
 }
 
 impl Deployment<'_> {
@@ -243,7 +246,7 @@ mod tests {
         let hash_key = HashKey::from_bytes([1; 32]);
         let clock = EpochClock::new(50_000_000, calumma_epoch::Guards::default()).unwrap();
         let read = |section: &serde_json::Value| {
-            Deployment { section, hash_key: &hash_key, clock, nodes: &[] }
+            Deployment { section, hash_key: &hash_key, clock, nodes: &[], topology: None }
                 .parameters::<Parameters>()
         };
         assert_eq!(read(&serde_json::Value::Null), Ok(Parameters::default()));

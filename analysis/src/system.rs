@@ -12,6 +12,19 @@ use crate::report::Report;
 use crate::run::{AnyAnalysis, Deployment};
 use crate::table::Table;
 
+/// A part of the dashboard that shows a system's latest report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Panel {
+    /// Its name among the system's panels, of letters, digits and `-`.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// A JavaScript module. It exports `draw(element, report)`, which fills an element of the page
+    /// from a report as JSON has it, or from null before the first. It may import the page's own
+    /// modules, such as `/dashboard/dom.js`, and must write what comes from the network as text.
+    pub script: &'static str,
+}
+
 /// What a system brings to the controller and to readers of its archive.
 pub trait System: Debug + Sync {
     /// Its name: in configurations, reports, table names and metrics.
@@ -45,6 +58,11 @@ pub trait System: Debug + Sync {
         registry: &Registry,
         nodes: &[String],
     ) -> prometheus::Result<Box<dyn ReportMetrics>>;
+
+    /// Its panels on the dashboard. ChameleMon has none: the rest of the page is about it.
+    fn panels(&self) -> &'static [Panel] {
+        &[]
+    }
 
     /// What alerts watch for in its reports; `nodes` are those that it runs on.
     fn alert_rules(&self, limits: &AlertLimits, nodes: &[String]) -> Box<dyn Rules>;

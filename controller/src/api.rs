@@ -229,4 +229,17 @@ pub struct SystemStatus {
     pub last_epoch: Option<u64>,
     /// Frames that its analysis was too slow for, since it was switched on.
     pub dropped_frames: u64,
+    /// Its panels on the dashboard.
+    pub panels: Vec<PanelStatus>,
+}
+
+/// A system's panel on the dashboard.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PanelStatus {
+    /// Its name among the system's panels.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// Path of the JavaScript module that draws it.
+    pub script: String,
 }

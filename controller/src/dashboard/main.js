@@ -6,6 +6,7 @@ import * as details from './details.js';
 import { el } from './dom.js';
 import * as overview from './overview.js';
 import { keep, listen, refreshNow, store, windowEpochs } from './store.js';
+import { systemPanels } from './systems.js';
 
 /** Eyes follow no more. */
 const REDRAW_MS = 250;
@@ -35,6 +36,7 @@ function draw() {
   once('epoch', [store.report, store.kept, store.edge, store.deployment], drawEpoch);
   once('edges', [store.report, store.edges],
     () => details.edges(byId('edges'), store.report));
+  systemPanels(byId('systems'), redraw);
   document.body.dataset.epoch = store.report?.epoch ?? '';
 }
 

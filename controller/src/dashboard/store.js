@@ -12,6 +12,9 @@ export const store = {
   /** Summaries, oldest first. */
   epochs: [],
   edges: [],
+  /** The controller's measurement systems, and the latest report of each that has panels. */
+  systems: [],
+  reports: {},
   victims: null,
   /** The report that is shown flow by flow. */
   report: null,
@@ -48,7 +51,7 @@ function keptFromAddress() {
   changed();
 }
 
-/** Shows one epoch until told otherwise; null for the newest. */
+/** Shows one epoch from now on; null for the newest. */
 export function keep(epoch) {
   store.kept = epoch;
   history.replaceState(null, '', epoch == null ? location.pathname : `#${epoch}`);
@@ -109,13 +112,27 @@ async function ask() {
   const newest = store.epochs.at(-1)?.epoch;
   const wanted = store.kept ?? newest;
   const known = store.report?.epoch === wanted;
-  const [edges, victims, report] = await Promise.all([
+  const [edges, systems, victims, report] = await Promise.all([
     get('/api/v1/edges'),
+    get('/api/v1/systems'),
     get(`/api/v1/victims?last=${last}&limit=50`),
     wanted == null || known ? store.report : get(`/api/v1/epochs/${wanted}`),
   ]);
   store.edges = edges ?? store.edges;
+  store.systems = systems ?? store.systems;
+  await askSystems();
   store.victims = victims ?? store.victims;
   // A kept epoch may be forgotten meanwhile, and the reader may want another one by now.
   if (report && (store.kept == null || store.kept === report.epoch)) store.report = report;
+}
+
+/** Asks for the latest report of every system that has panels, where there is a newer one. */
+async function askSystems() {
+  const shown = store.systems.filter((system) => system.on && system.panels.length > 0);
+  const newer = shown.filter((system) => system.last_epoch != null
+    && store.reports[system.system]?.epoch !== system.last_epoch);
+  await Promise.all(newer.map(async ({ system }) => {
+    const reports = await get(`/api/v1/${system}/epochs?last=1`);
+    if (reports?.length) [store.reports[system]] = reports;
+  }));
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::report::EpochReport;
-use crate::server::http::{Problem, Server, json};
+use crate::server::http::{Problem, Server, Window, json};
 use crate::summary::EpochSummary;
 
 /// How much is said of an epoch.
@@ -43,27 +43,22 @@ impl View {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
-    /// How many epochs, ending with the newest
-    #[serde(default = "default_last")]
-    #[param(default = 20)]
-    last: usize,
+pub(super) struct Shown {
     /// How much of each
     #[serde(default)]
     #[param(inline, default = "report", required = false)]
     view: View,
 }
 
-fn default_last() -> usize {
-    20
-}
-
 /// The latest epochs, oldest first
-#[utoipa::path(get, path = "/api/v1/epochs", params(Which),
+#[utoipa::path(get, path = "/api/v1/epochs", params(Window, Shown),
     responses((status = OK, body = Vec<Epoch>)))]
-pub(super) async fn epochs(State(server): State<Server>, Query(which): Query<Which>) -> Response {
-    let reports = server.hub.chamelemon.recent.reports(which.last);
-    let view = which.view;
+pub(super) async fn epochs(
+    State(server): State<Server>,
+    Query(window): Query<Window>,
+    Query(Shown { view }): Query<Shown>,
+) -> Response {
+    let reports = server.hub.chamelemon.recent.reports(window.last);
     json(move || {
         let epochs: Vec<Epoch> = reports.iter().map(|report| view.of(report)).collect();
         serde_json::to_string(&epochs)

@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::Response;
-use serde::Deserialize;
-use utoipa::IntoParams;
 
 use crate::api::{FlowInEpoch, SizeAt};
 use crate::report::{EdgeReport, EpochReport, Flow};
-use crate::server::http::{Server, json};
+use crate::server::http::{Server, Window, json};
 
 /// A flow's size at every edge, in the edge's last epoch
 #[utoipa::path(get, path = "/api/v1/flows", params(Flow),
@@ -27,19 +25,6 @@ pub(super) async fn sizes(
     }
     newest.sort_by(|a, b| a.edge.cmp(&b.edge));
     Json(newest)
-}
-
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Window {
-    /// How many epochs, ending with the newest
-    #[serde(default = "default_last")]
-    #[param(default = 20)]
-    last: usize,
-}
-
-fn default_last() -> usize {
-    20
 }
 
 /// A flow's losses and sizes over time, oldest epoch first

@@ -9,23 +9,15 @@ use utoipa::IntoParams;
 
 use crate::api::{Victim, Victims};
 use crate::report::{EpochReport, Flow};
-use crate::server::http::{Server, json};
+use crate::server::http::{Server, Window, json};
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Window {
-    /// How many epochs, ending with the newest
-    #[serde(default = "default_last")]
-    #[param(default = 20)]
-    last: usize,
+pub(super) struct Most {
     /// At most so many flows
     #[serde(default = "default_limit")]
     #[param(default = 100)]
     limit: usize,
-}
-
-fn default_last() -> usize {
-    20
 }
 
 fn default_limit() -> usize {
@@ -33,15 +25,16 @@ fn default_limit() -> usize {
 }
 
 /// Flows that lost packets in the latest epochs
-#[utoipa::path(get, path = "/api/v1/victims", params(Window),
+#[utoipa::path(get, path = "/api/v1/victims", params(Window, Most),
     responses((status = OK, body = Victims)))]
 pub(super) async fn victims(
     State(server): State<Server>,
     Query(window): Query<Window>,
+    Query(Most { limit }): Query<Most>,
 ) -> Response {
     json(move || {
         let reports = server.hub.chamelemon.recent.reports(window.last);
-        serde_json::to_string(&add_up(reports.iter().map(AsRef::as_ref), window.limit))
+        serde_json::to_string(&add_up(reports.iter().map(AsRef::as_ref), limit))
     })
     .await
 }

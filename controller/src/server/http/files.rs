@@ -2,10 +2,11 @@
 //! nothing is loaded from elsewhere.
 
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use calumma_analysis::Panel;
 
 use super::{Server, nothing_here};
 
@@ -15,7 +16,7 @@ const JS: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
 /// Name, type and content of each file below `/dashboard/`.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 10] = [
     ("style.css", CSS, include_str!("../../dashboard/style.css")),
     ("icon.svg", SVG, include_str!("../../dashboard/icon.svg")),
     ("main.js", JS, include_str!("../../dashboard/main.js")),
@@ -25,6 +26,7 @@ const FILES: [(&str, &str, &str); 9] = [
     ("charts.js", JS, include_str!("../../dashboard/charts.js")),
     ("overview.js", JS, include_str!("../../dashboard/overview.js")),
     ("details.js", JS, include_str!("../../dashboard/details.js")),
+    ("systems.js", JS, include_str!("../../dashboard/systems.js")),
 ];
 
 const PAGE: &str = include_str!("../../dashboard/index.html");
@@ -35,7 +37,27 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       frame-ancestors 'none'";
 
 pub(super) fn router() -> Router<Server> {
-    Router::new().route("/", get(async || answer(HTML, PAGE))).route("/dashboard/{name}", get(file))
+    Router::new()
+        .route("/", get(async || answer(HTML, PAGE)))
+        .route("/dashboard/{name}", get(file))
+        .route("/dashboard/systems/{system}/{script}", get(panel))
+}
+
+/// Where a system's panel is served.
+pub(super) fn panel_path(system: &str, panel: &Panel) -> String {
+    format!("/dashboard/systems/{system}/{}.js", panel.name)
+}
+
+async fn panel(
+    State(server): State<Server>,
+    Path((system, script)): Path<(String, String)>,
+) -> Response {
+    let system = server.hub.systems().iter().find(|known| known.name() == system);
+    let panels = system.map_or(&[][..], |system| system.panels());
+    match panels.iter().find(|panel| script.strip_suffix(".js") == Some(panel.name)) {
+        Some(panel) => answer(JS, panel.script),
+        None => nothing_here().await,
+    }
 }
 
 async fn file(Path(name): Path<String>) -> Response {

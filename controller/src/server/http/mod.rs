@@ -16,11 +16,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::error;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -35,7 +35,21 @@ pub(crate) struct Server {
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
-/// Answers requests until told to stop; `more` are routes beside the API's.
+/// The latest epochs, as requests ask for them.
+#[derive(Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Window {
+    /// How many epochs, ending with the newest
+    #[serde(default = "default_last")]
+    #[param(default = 20)]
+    pub(crate) last: usize,
+}
+
+fn default_last() -> usize {
+    20
+}
+
+/// Answers requests until it is to stop; `more` are routes beside the API's.
 pub(super) async fn serve(
     listener: TcpListener,
     hub: Arc<Hub>,

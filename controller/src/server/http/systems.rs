@@ -6,12 +6,10 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use calumma_analysis::{EpochHead, System};
-use serde::Deserialize;
-use utoipa::IntoParams;
+use calumma_analysis::{EpochHead, Panel, System};
 
-use super::{Problem, Server, json};
-use crate::api::SystemStatus;
+use super::{Problem, Server, Window, files, json};
+use crate::api::{PanelStatus, SystemStatus};
 use crate::chamelemon::is_chamelemon;
 use crate::report::EpochReport;
 use crate::server::lane::Lane;
@@ -36,27 +34,24 @@ pub(super) async fn systems(State(server): State<Server>) -> Json<Vec<SystemStat
             since_epoch: lane.map(|lane| lane.first_epoch),
             last_epoch,
             dropped_frames: lane.map_or(0, |lane| lane.dropped()),
+            panels: panels(*system),
         }
     };
     Json(server.hub.systems().iter().map(status).collect())
 }
 
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Which {
-    /// How many epochs, ending with the newest
-    #[serde(default = "default_last")]
-    #[param(default = 20)]
-    last: usize,
-}
-
-fn default_last() -> usize {
-    20
+fn panels(system: &dyn System) -> Vec<PanelStatus> {
+    let status = |panel: &Panel| PanelStatus {
+        name: panel.name,
+        title: panel.title,
+        script: files::panel_path(system.name(), panel),
+    };
+    system.panels().iter().map(status).collect()
 }
 
 /// The latest reports of a system, oldest first; beside the fields here they have the system's own
 #[utoipa::path(get, path = "/api/v1/{system}/epochs",
-    params(("system" = String, Path, description = "Name of a system that runs"), Which),
+    params(("system" = String, Path, description = "Name of a system that runs"), Window),
     responses(
         (status = OK, body = Vec<EpochHead>),
         (status = NOT_FOUND, description = "No such system runs", body = Problem),
@@ -64,7 +59,7 @@ fn default_last() -> usize {
 pub(super) async fn epochs(
     State(server): State<Server>,
     Path(system): Path<String>,
-    Query(which): Query<Which>,
+    Query(window): Query<Window>,
 ) -> Response {
     let lane = match lane_of(&server, &system) {
         Ok(lane) => lane,
@@ -72,11 +67,11 @@ pub(super) async fn epochs(
     };
     json(move || {
         if is_chamelemon(lane.id()) {
-            let reports = server.hub.chamelemon.recent.reports(which.last);
+            let reports = server.hub.chamelemon.recent.reports(window.last);
             let reports: Vec<&EpochReport> = reports.iter().map(|report| &**report).collect();
             return serde_json::to_string(&reports);
         }
-        Ok(format!("[{}]", lane.history.last(which.last).join(",")))
+        Ok(format!("[{}]", lane.history.last(window.last).join(",")))
     })
     .await
 }

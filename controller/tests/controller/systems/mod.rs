@@ -1,6 +1,7 @@
 //! A further system beside ChameleMon, on edges and transit switches: real sockets, nodes that are
 //! missing or misbehave, an analysis that is slow, and systems switched while epochs come.
 
+mod panels;
 mod tally;
 mod topology;
 
@@ -474,7 +475,9 @@ fn a_nodes_number_is_the_same_after_a_restart_whatever_was_added() {
 fn mistakes_about_systems_are_named_with_the_remedy() {
     let problem = |text: &str| Config::parse_for(SYSTEMS, text, "c.toml").unwrap_err().to_string();
     let unknown = problem("edges = ['e1']\nsystems = ['taly']");
-    assert!(unknown.contains("there is no \"taly\"; known are [\"chamelemon\", \"tally\"]"));
+    assert!(
+        unknown.contains("there is no \"taly\"; known are [\"chamelemon\", \"tally\", \"hops\"]")
+    );
     let twice = problem("edges = ['e1']\ntransits = ['e1']");
     assert!(twice.contains("transits: \"e1\" is named twice"), "{twice}");
     let typo = problem("edges = ['e1']\n[tally]\nword = 7\n[tasks]\nheavy = 7");

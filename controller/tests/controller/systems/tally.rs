@@ -10,6 +10,7 @@ use calumma_analysis::{
     SystemReport, Table,
 };
 use calumma_chamelemon_analysis::ChameleMon;
+use calumma_hops_analysis::Hops;
 use calumma_wire::{Offer, Role, Side, SystemId};
 use prometheus::{IntCounterVec, Registry};
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize};
 /// Its number.
 pub(crate) const ID: SystemId = SystemId(200);
 
-/// ChameleMon and it.
-pub(crate) static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Tally];
+/// ChameleMon, it, and the example of a system.
+pub(crate) static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Tally, &Hops];
 
 /// Whoever holds it holds up the analyses that are `gated`.
 pub(crate) static GATE: Mutex<()> = Mutex::new(());

@@ -1,23 +1,28 @@
-//! What the controller makes of `hops`: every flow's packets at every node, in a report, a table of
-//! the archive, metrics and an alert.
+//! What the controller makes of `hops`: every flow's packets at every node and where they were lost,
+//! in a report, a table of the archive, metrics, an alert and a panel of the dashboard.
 //!
 //! Beside [`calumma_hops`], which has the switch's part, this is all that the example consists of.
+
+mod losses;
 
 use std::sync::Arc;
 
 use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules};
 use calumma_analysis::metrics::{ReportMetrics, counters};
+use calumma_analysis::places::Locator;
 use calumma_analysis::table::{
     OfFlow, Row, Table, TableOf, dport, dst, epoch, proto, sport, src, start, text, u64,
 };
 use calumma_analysis::{
-    Analysis, AnyAnalysis, Collected, Deployment, Findings, Flow, Node, NodeSetup, Report, System,
-    SystemReport,
+    Analysis, AnyAnalysis, Collected, Deployment, Findings, Flow, Node, NodeSetup, Panel, Report,
+    System, SystemReport,
 };
 use calumma_hops::frames::{Counts, OFFER, Setup};
 use calumma_wire::{Offer, Role, Side, SideKind};
 use prometheus::{IntCounterVec, Registry};
 use serde::{Deserialize, Serialize};
+
+pub use losses::{Lost, LostAt};
 
 /// The system in the controller's list.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +62,8 @@ impl System for Hops {
         if flows == 0 || window == 0 {
             return Err("flows and window are at least 1".to_owned());
         }
-        Ok(Some(Box::new(Counting { setup: Setup { flows, window } })))
+        let locator = deployment.topology.map(Locator::new);
+        Ok(Some(Box::new(Counting { setup: Setup { flows, window }, locator })))
     }
 
     fn tables(&self) -> &'static [&'static dyn Table] {
@@ -77,6 +83,11 @@ impl System for Hops {
         let help = "Packets that a node has counted.";
         let packets = counters(registry, "hops_packets_total", help, &["node", "side"])?;
         Ok(Box::new(Metrics { packets }))
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        const SCRIPT: &str = include_str!("losses.js");
+        &[Panel { name: "losses", title: "Losses between switches", script: SCRIPT }]
     }
 
     fn alert_rules(&self, _limits: &AlertLimits, nodes: &[String]) -> Box<dyn Rules> {
@@ -127,6 +138,11 @@ pub struct Found {
     pub nodes: Vec<NodeTotal>,
     /// Every flow at every node.
     pub counts: Vec<Count>,
+    /// Flows that certainly lost packets, and where; absent without a topology, and where an edge
+    /// did not deliver all of the window.
+    pub losses: Option<Vec<Lost>>,
+    /// What was lost in each place; absent likewise.
+    pub lost_at: Option<Vec<LostAt>>,
 }
 
 impl Findings for Found {
@@ -137,6 +153,7 @@ impl Findings for Found {
 #[derive(Debug)]
 struct Counting {
     setup: Setup,
+    locator: Option<Locator>,
 }
 
 impl Analysis for Counting {
@@ -165,7 +182,9 @@ impl Analysis for Counting {
     }
 
     fn analyse(&mut self, epoch: Collected<Self::Side>) -> SystemReport<Found> {
-        let mut found = Found { nodes: Vec::new(), counts: Vec::new() };
+        let losses = self.locator.as_mut().and_then(|locator| losses::find(locator, &epoch));
+        let (losses, lost_at) = losses.unzip();
+        let mut found = Found { nodes: Vec::new(), counts: Vec::new(), losses, lost_at };
         for delivery in &epoch.nodes {
             for (side, (packets, Counts { flows, others })) in delivery.came() {
                 let (node, side) = (delivery.node.name.clone(), SideKind::name(side).to_owned());

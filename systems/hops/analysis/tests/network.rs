@@ -1,6 +1,7 @@
 //! `hops` in a whole network: two edges with a transit switch between them, each with its own
 //! worker and its own conversation over TCP, and the controller. Packets are lost on both links,
-//! which the test itself counts; what the controller reports and keeps must say the same.
+//! which the test itself counts; what the controller reports, where it says that packets were lost,
+//! and what it keeps must say the same.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -22,6 +23,7 @@ use calumma_plane::worker::Policy;
 use calumma_plane::{Measurement, Worker};
 use calumma_sketch::FlowKey;
 use calumma_switch_host::{Conversation, Identity};
+use calumma_topology::Place;
 use calumma_wire::{Marking, Role, SwitchKind};
 
 static ON_SWITCHES: &[&dyn SwitchSystem] = &[&calumma_chamelemon::ChameleMon, &calumma_hops::Hops];
@@ -200,6 +202,24 @@ impl Reports {
         counted
     }
 
+    /// All packets that `hops` reports as lost in a place, by flow.
+    fn lost(&self, from: &str, to: &str) -> Counts {
+        let place = Place { from: from.to_owned(), to: to.to_owned() };
+        let mut lost = Counts::new();
+        for SystemReport { findings, .. } in self.hops() {
+            let flows = findings.losses.iter().flatten();
+            for at in flows.filter(|at| at.places.as_deref() == Some(std::slice::from_ref(&place)))
+            {
+                assert_eq!(at.lost, Some(at.at_least), "nothing made it uncertain");
+                *lost.entry(at.flow).or_default() += at.at_least;
+            }
+        }
+        let totals = self.hops().into_iter().flat_map(|of| of.findings.lost_at.unwrap_or_default());
+        let here = totals.filter(|at| at.place == place).map(|at| at.lost.unwrap());
+        assert_eq!(here.sum::<u64>(), lost.values().sum::<u64>(), "flows add up");
+        lost
+    }
+
     fn truth(&self) -> Truth {
         Truth {
             entered: self.counted("e1", "ingress"),
@@ -215,7 +235,9 @@ fn config(folder: &Path, systems: &str) -> Config {
         "listen = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\nsystems = [{systems}]\n\
          state_dir = '{folder}/state'\ngrace_ms = 5000\n\
          [epoch]\nlength_ms = {EPOCH_MS}\nflight_guard_us = 60000\n[archive]\ndir = '{folder}/archive'\n\
-         [hops]\nflows = 100\n"
+         [hops]\nflows = 100\n\
+         [topology]\nedge = [{{ name = 'e1' }}, {{ name = 'e2' }}]\nswitch = [{{ name = 's1' }}]\n\
+         link = [{{ between = ['e1', 's1'] }}, {{ between = ['s1', 'e2'] }}]\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
 }
@@ -225,6 +247,12 @@ fn folder(name: &str) -> std::path::PathBuf {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
+}
+
+/// What is in `before` and not in `after`.
+fn difference(before: &Counts, after: &Counts) -> Counts {
+    let lost = before.iter().map(|(flow, n)| (*flow, n - after.get(flow).copied().unwrap_or(0)));
+    lost.filter(|(_, lost)| *lost > 0).collect()
 }
 
 /// The losses between e1 and e2 that ChameleMon reports, by epoch and flow.
@@ -278,6 +306,9 @@ fn every_switch_counts_what_passes_it_and_the_controller_reports_it() {
 
     assert!(network.truth.entered.len() == 20 && network.truth.left.len() == 20);
     assert_eq!(reports.truth(), network.truth);
+    let Truth { entered, passed, left } = &network.truth;
+    assert_eq!(reports.lost("e1:in", "s1:in"), difference(entered, passed));
+    assert_eq!(reports.lost("s1:in", "e2:in"), difference(passed, left));
     let losses = losses(&reports);
     let measured = reports.hops();
     let first = measured.first().unwrap().head.epoch;

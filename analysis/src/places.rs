@@ -1,0 +1,230 @@
+//! Between which switches a flow's packets were lost, by what each of them counted of it.
+//!
+//! Ways are those of the operator's topology. A switch that did not deliver a sound window counts
+//! for nothing, so that what lies around it is one longer segment. Of ways of equal length nobody
+//! knows which one a packet took: then a loss has several places. A flow's packets are taken to be
+//! for the edges where any of them left; where none did, for any other edge.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use calumma_topology::{Cut, Place, Routes, Topology};
+use calumma_wire::SideKind;
+
+use crate::run::Collected;
+
+/// A flow's packets at a switch in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The switch's position in the topology.
+    pub switch: usize,
+    /// The side that it counted them on.
+    pub side: SideKind,
+    /// How many there were at least.
+    pub least: u64,
+    /// And at most.
+    pub most: u64,
+}
+
+/// Packets of a flow that were lost in one of some places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// How many at least.
+    pub least: u64,
+    /// And at most, which is more than none.
+    pub most: u64,
+    /// All places where it can have been, at least one.
+    pub places: Arc<[Place]>,
+}
+
+type Cuts = Arc<[(Cut, Arc<[Place]>)]>;
+
+/// Finds the places of losses.
+#[derive(Debug)]
+pub struct Locator {
+    topology: Topology,
+    routes: Routes,
+    /// Which switches counted all packets of the window.
+    counting: Vec<bool>,
+    /// Cuts by the edges where packets enter and leave, for those switches.
+    cuts: HashMap<(Vec<usize>, Vec<usize>), Cuts>,
+}
+
+impl Locator {
+    /// Finds places on a topology.
+    pub fn new(topology: &Topology) -> Self {
+        let counting = vec![false; topology.switches()];
+        let routes = Routes::new(topology);
+        Self { topology: topology.clone(), routes, counting, cuts: HashMap::new() }
+    }
+
+    /// The position of the switch called `name`.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.topology.position(name)
+    }
+
+    /// Begins a window, and whether anything can be said about it: not where an edge did not count
+    /// all of its packets, since flows may have entered or left there.
+    pub fn begin<S>(&mut self, window: &Collected<S>) -> bool {
+        let mut counting = vec![false; self.topology.switches()];
+        for delivery in window.nodes.iter().filter(|delivery| delivery.problem().is_none()) {
+            if let Some(at) = self.topology.position(&delivery.node.name) {
+                counting[at] = true;
+            }
+        }
+        if counting != self.counting {
+            self.counting = counting;
+            self.cuts.clear();
+        }
+        (0..self.topology.edges().len()).all(|edge| self.counting[edge])
+    }
+
+    /// Whether the switch at a position counted all packets of the window.
+    pub fn counts(&self, switch: usize) -> bool {
+        self.counting[switch]
+    }
+
+    /// Where packets of one flow were lost, by what every switch that counts has counted of it;
+    /// `None` where that contradicts the ways of the topology, or more packets arrived than were
+    /// sent.
+    pub fn losses(&mut self, passed: &[Passed]) -> Option<Vec<Loss>> {
+        let on = |side, most: bool| {
+            let seen =
+                move |it: &&Passed| it.side == side && if most { it.most } else { it.least } > 0;
+            passed.iter().filter(seen).map(|it| it.switch).collect::<BTreeSet<usize>>()
+        };
+        let sources = on(SideKind::Ingress, true);
+        let destinations = if on(SideKind::Egress, false).is_empty() {
+            let elsewhere = |edge: &usize| sources.len() > 1 || !sources.contains(edge);
+            (0..self.topology.edges().len()).filter(elsewhere).collect()
+        } else {
+            on(SideKind::Egress, true)
+        };
+        let ends = [sources, destinations].map(|ends| ends.into_iter().collect::<Vec<_>>());
+        let cuts = self.cuts_between(ends);
+        let is_on = |it: &Passed, side: &[usize]| side.contains(&it.switch);
+        let on_the_way = |it: &Passed| {
+            cuts.iter().any(|(cut, _)| match it.side {
+                SideKind::Ingress => is_on(it, &cut.from),
+                _ => is_on(it, &cut.to),
+            })
+        };
+        if !passed.iter().filter(|it| it.least > 0).all(on_the_way) {
+            return None;
+        }
+        let mut losses = Vec::new();
+        for (cut, places) in cuts.iter() {
+            let near = sum(passed, |it| it.side != SideKind::Egress && is_on(it, &cut.from));
+            let far = sum(passed, |it| it.side != SideKind::Ingress && is_on(it, &cut.to));
+            let most = near.1.checked_sub(far.0)?;
+            if most > 0 {
+                let places = places.clone();
+                losses.push(Loss { least: near.0.saturating_sub(far.1), most, places });
+            }
+        }
+        Some(losses)
+    }
+
+    fn cuts_between(&mut self, [sources, destinations]: [Vec<usize>; 2]) -> Cuts {
+        let Self { topology, routes, counting, cuts } = self;
+        let known = cuts.entry((sources, destinations)).or_insert_with_key(|(from, to)| {
+            let cuts = routes.cuts(from, to, |switch| counting[switch]).into_iter();
+            let places = |cut: &Cut| cut.segments.iter().map(|&at| topology.place(at)).collect();
+            cuts.map(|cut| (places(&cut), cut)).map(|(places, cut)| (cut, places)).collect()
+        });
+        known.clone()
+    }
+}
+
+/// Least and most packets of those that `counts` holds for.
+fn sum(passed: &[Passed], counts: impl Fn(&Passed) -> bool) -> (u64, u64) {
+    passed.iter().filter(|it| counts(it)).fold((0, 0), |(least, most), it| {
+        (it.least.saturating_add(least), it.most.saturating_add(most))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use calumma_wire::Role;
+
+    use super::*;
+    use crate::NodeEnd;
+    use crate::report::EpochHead;
+    use crate::run::{Delivery, Node};
+
+    /// A leaf-spine:2x2, of which the named switches delivered the window.
+    fn locator(names: &[&str]) -> (Locator, bool) {
+        let topology: Topology = serde_json::from_str("\"leaf-spine:2x2\"").unwrap();
+        let mut locator = Locator::new(&topology);
+        let delivery = |&name: &&str| Delivery {
+            node: Arc::new(Node { name: name.to_owned(), role: Role::Edge, id: 1 }),
+            sides: vec![(SideKind::Ingress, Some(()))],
+            end: NodeEnd { late_packets: Some(0), ..NodeEnd::default() },
+        };
+        let head = EpochHead { epoch: 1, start_unix_ns: 0, length_ms: 50 };
+        let window = Collected { head, nodes: names.iter().map(delivery).collect() };
+        let can_tell = locator.begin(&window);
+        (locator, can_tell)
+    }
+
+    /// Losses of a flow in words: `5 e1:in-s1:in e1:in-s2:in`, or `0..5 ...`.
+    fn lost(locator: &mut Locator, counts: &[(&str, SideKind, u64, u64)]) -> Option<Vec<String>> {
+        let passed = counts.iter().map(|&(name, side, least, most)| Passed {
+            switch: locator.position(name).unwrap(),
+            side,
+            least,
+            most,
+        });
+        let passed: Vec<_> = passed.collect();
+        let in_words = |loss: Loss| {
+            let number = match (loss.least, loss.most) {
+                (least, most) if least == most => most.to_string(),
+                (least, most) => format!("{least}..{most}"),
+            };
+            let place = |place: &Place| format!(" {}-{}", place.from, place.to);
+            number + &loss.places.iter().map(place).collect::<String>()
+        };
+        Some(locator.losses(&passed)?.into_iter().map(in_words).collect())
+    }
+
+    use SideKind::{Egress, Ingress, Transit};
+
+    #[test]
+    fn losses_are_told_apart_as_far_as_ways_and_counts_allow() {
+        let (mut all, can_tell) = locator(&["e1", "e2", "s1", "s2"]);
+        assert!(can_tell);
+        let entered = ("e1", Ingress, 100, 100);
+        let none = lost(&mut all, &[entered, ("s1", Transit, 100, 100), ("e2", Egress, 100, 100)]);
+        assert_eq!(none.unwrap(), [""; 0]);
+        // Those that s1 did not see may have been on their way to s2.
+        let some = lost(&mut all, &[entered, ("s1", Transit, 95, 95), ("e2", Egress, 93, 93)]);
+        let before = "5 e1:in-s1:in e1:in-s2:in";
+        assert_eq!(some.unwrap(), [before, "2 s1:in-e2:in s2:in-e2:in"]);
+        let gone = lost(&mut all, &[entered]);
+        assert_eq!(gone.unwrap(), ["100 e1:in-s1:in e1:in-s2:in"]);
+        // A table that was full counts between 90 and 97 of them.
+        let bounds = lost(&mut all, &[entered, ("s1", Transit, 90, 97), ("e2", Egress, 90, 90)]);
+        assert_eq!(
+            bounds.unwrap(),
+            ["3..10 e1:in-s1:in e1:in-s2:in", "0..7 s1:in-e2:in s2:in-e2:in"]
+        );
+    }
+
+    #[test]
+    fn a_switch_that_is_missing_makes_segments_longer_and_an_edge_makes_all_unknown() {
+        let (mut edges, can_tell) = locator(&["e1", "e2"]);
+        assert!(can_tell);
+        let counts = [("e1", Ingress, 100, 100), ("e2", Egress, 93, 93)];
+        assert_eq!(lost(&mut edges, &counts).unwrap(), ["7 e1:in-e2:in"]);
+        assert!(!locator(&["e1", "s1", "s2"]).1);
+    }
+
+    #[test]
+    fn what_contradicts_the_topology_is_not_told() {
+        let (mut all, _) = locator(&["e1", "e2", "s1", "s2"]);
+        let entered = ("e1", Ingress, 10, 10);
+        assert_eq!(lost(&mut all, &[entered, ("e2", Egress, 11, 11)]), None, "one too many");
+        assert_eq!(lost(&mut all, &[("s1", Transit, 10, 10)]), None, "it came from nowhere");
+        assert_eq!(lost(&mut all, &[entered, ("e1", Egress, 10, 10)]), None, "it never crossed");
+    }
+}
