@@ -1,5 +1,5 @@
-//! What the controller makes of `hops`: every flow's packets at every node and where they were lost,
-//! in a report, a table of the archive, metrics, an alert and a panel of the dashboard.
+//! What the controller makes of `hops`: every flow's packets at every node, and where they were
+//! lost, in a report, a table of the archive, metrics, an alert and a panel of the dashboard.
 //!
 //! Beside [`calumma_hops`], which has the switch's part, this is all that the example consists of.
 
