@@ -79,10 +79,12 @@ pub(crate) fn pass(
     }
 }
 
-/// The packets of each measured epoch: runs of one timestamp bit, the first of which is `first`'s.
+/// The packets of each measured epoch: runs of one timestamp bit, the first of which is `first`'s,
+/// or that of the epoch before where a busy machine has let the switch flip late.
 pub(crate) fn by_epoch(passed: &[Passed], first: u64) -> BTreeMap<u64, &[Passed]> {
+    let is_before = passed.first().is_some_and(|packet| packet.bit != first & 1);
     let runs = passed.chunk_by(|a, b| a.bit == b.bit);
-    (first..).zip(runs).collect()
+    (first - u64::from(is_before)..).zip(runs).collect()
 }
 
 /// What is reported of an epoch equals what software makes of its packets, in both roles.
