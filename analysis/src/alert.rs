@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::flow::Flow;
 use crate::report::Report;
 
-/// What an epoch says about the thing watched.
+/// What an epoch shows about the thing watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Beyond the limit.
@@ -16,7 +16,7 @@ pub enum Reading {
     Between,
     /// Clearly within the limit.
     Good,
-    /// The epoch does not tell.
+    /// The epoch does not show it.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ pub trait Rules: Debug + Send {
     /// another system's.
     fn read(&self, report: &dyn Report) -> Option<Vec<Fact>>;
 
-    /// What is said of a fact of `report` in words; `over` where its alert ends.
+    /// A fact of `report` in words; `over` where its alert ends.
     fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String;
 
     /// What is added to the words.

@@ -47,7 +47,7 @@ impl<K: Key> From<&K> for Flow {
 }
 
 impl Flow {
-    /// The flow's key; `None` where keys of this kind can't tell it.
+    /// The flow's key; `None` where keys of this kind don't hold it.
     pub fn key<K: Key>(&self) -> Option<K> {
         K::new(self.src, self.dst, self.sport, self.dport, self.proto)
     }

@@ -1,4 +1,4 @@
-//! How the controller runs a system: what it tells the system's nodes, how it reads what they
+//! How the controller runs a system: what it sends the system's nodes, how it reads what they
 //! deliver, and what it makes of a collected epoch.
 //!
 //! A system implements the typed [`Analysis`]; the controller holds it as an [`AnyAnalysis`], which

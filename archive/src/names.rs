@@ -12,7 +12,7 @@ const WHOLE: &str = ".parquet";
 /// What is added while a file is being written.
 pub(super) const PART: &str = ".part";
 
-/// How names tell the time: sorted by name is sorted by time.
+/// The time in names: sorted by name is sorted by time.
 const TIME: &str = "%Y%m%dT%H%M%SZ";
 
 /// The name of a file, made of the first epoch in it. The order is that of time.

@@ -99,7 +99,7 @@ pub struct EdgeStatus {
     pub tunnels: Option<String>,
     /// Connections since the controller started.
     pub connections: u64,
-    /// The last epoch that it spoke of.
+    /// The last epoch that it sent a frame about.
     pub last_epoch: Option<u64>,
     /// Its clock's time less the controller's, in milliseconds, once it has been measured.
     pub clock_offset_ms: Option<f64>,
@@ -148,7 +148,7 @@ pub struct NodeStatus {
     pub systems: Vec<&'static str>,
     /// Connections since the controller started.
     pub connections: u64,
-    /// The last epoch that it spoke of.
+    /// The last epoch that it sent a frame about.
     pub last_epoch: Option<u64>,
     /// Frames that were accepted.
     pub frames: u64,

@@ -26,7 +26,7 @@ pub struct Exchange {
     /// The edge answered, by its own clock.
     pub answered_ns: u64,
     /// The answer was received, by the controller's clock.
-    pub heard_ns: u64,
+    pub returned_ns: u64,
 }
 
 /// What is known of an edge's clock.
@@ -43,7 +43,7 @@ pub struct ClockEstimate {
 /// The latest exchanges with one edge.
 #[derive(Clone, Debug, Default)]
 pub struct ClockFilter {
-    /// What each said of the clock, and when.
+    /// What each exchange showed, and when.
     samples: VecDeque<(u64, ClockEstimate)>,
 }
 
@@ -51,21 +51,21 @@ impl ClockFilter {
     /// Takes an exchange in. One that can't have happened, by either clock alone, is ignored: one
     /// of them was set in between.
     pub fn take(&mut self, exchange: Exchange) {
-        let Exchange { sent_ns, received_ns, answered_ns, heard_ns } = exchange;
+        let Exchange { sent_ns, received_ns, answered_ns, returned_ns } = exchange;
         let (Some(there), Some(held)) =
-            (heard_ns.checked_sub(sent_ns), answered_ns.checked_sub(received_ns))
+            (returned_ns.checked_sub(sent_ns), answered_ns.checked_sub(received_ns))
         else {
             return;
         };
         let Some(delay_ns) = there.checked_sub(held) else { return };
         let way_out = i128::from(received_ns) - i128::from(sent_ns);
-        let way_back = i128::from(answered_ns) - i128::from(heard_ns);
+        let way_back = i128::from(answered_ns) - i128::from(returned_ns);
         let Ok(offset_ns) = i64::try_from((way_out + way_back) / 2) else { return };
         if self.samples.len() == REMEMBERED {
             self.samples.pop_front();
         }
         let error_ns = delay_ns.div_ceil(2);
-        self.samples.push_back((heard_ns, ClockEstimate { offset_ns, error_ns, delay_ns }));
+        self.samples.push_back((returned_ns, ClockEstimate { offset_ns, error_ns, delay_ns }));
     }
 
     /// Forgets all exchanges: another switch may answer next.
@@ -122,7 +122,7 @@ pub struct Deviation {
 }
 
 /// Which edges' clocks certainly differ by more than `guard_ns` from another's. Of two that do, the
-/// one that is further from the controller's clock is taken for the wrong one; the others are then
+/// one that is further from the controller's clock counts as the wrong one; the others are then
 /// judged without it.
 pub fn deviations(clocks: &[Option<ClockEstimate>], guard_ns: u64) -> Vec<Option<Deviation>> {
     let mut deviations = vec![None; clocks.len()];
@@ -163,7 +163,7 @@ mod tests {
             sent_ns: at_ns,
             received_ns: theirs(at_ns + out_ns),
             answered_ns: theirs(at_ns + out_ns + held_ns),
-            heard_ns: at_ns + out_ns + held_ns + back_ns,
+            returned_ns: at_ns + out_ns + held_ns + back_ns,
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
     fn times_that_run_backwards_are_ignored() {
         let mut filter = ClockFilter::default();
         let sound = exchange(START, 0, 1000, 1000, 1000);
-        filter.take(Exchange { heard_ns: sound.sent_ns - 1, ..sound });
+        filter.take(Exchange { returned_ns: sound.sent_ns - 1, ..sound });
         filter.take(Exchange { answered_ns: sound.received_ns - 1, ..sound });
         filter.take(Exchange { answered_ns: sound.received_ns + 5000, ..sound });
         filter.take(Exchange { received_ns: 0, answered_ns: u64::MAX, ..sound });

@@ -219,7 +219,7 @@ pub struct ShiftingSection {
     pub min_hh_buckets: Option<u32>,
     /// Least buckets of the HL encoder.
     pub min_hl_buckets: Option<u32>,
-    /// Least buckets of the LL encoder where light losses are told apart.
+    /// Least buckets of the LL encoder where light losses are recorded separately.
     pub min_ll_buckets: Option<u32>,
     /// T_h, where it is not to be chosen.
     pub fixed_t_h: Option<u32>,
@@ -253,7 +253,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is no such configuration.

@@ -6,7 +6,7 @@
 //! * [`report`]: what is said about an epoch, and [`summary`], the same in few numbers;
 //! * [`analyse`]: from all edges' sketches of an epoch to its report. Pure; a replay of a capture
 //!   uses it as the live controller does;
-//! * [`attention`]: from what an epoch told to how later ones are to be measured. Pure;
+//! * [`attention`]: from what an epoch showed to how later ones are to be measured. Pure;
 //! * [`collect`]: from frames in any order to whole epochs in order, for any measurement system;
 //!   [`chamelemon`]: the same of ChameleMon's frames. Pure; time is passed in;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;

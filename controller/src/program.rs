@@ -147,7 +147,7 @@ async fn serve(
     announce(&running);
     info!("waiting for edges: {}", edges.join(", "));
     let mut supervisor = Supervisor::new();
-    supervisor.tell(&[NotifyState::Ready]);
+    supervisor.notify(&[NotifyState::Ready]);
     loop {
         tokio::select! {
             () = supervisor.watchdog() => {}
@@ -155,23 +155,23 @@ async fn serve(
             _ = terminate.recv() => break,
             () = running.failed() => break,
             _ = hangup.recv() => {
-                supervisor.tell_of_reload();
+                supervisor.notify_reload();
                 match arguments.config(systems) {
                     Ok(config) => running.reload(&config),
                     Err(problem) => error!("{problem:#}; the old configuration stays"),
                 }
-                supervisor.tell(&[NotifyState::Ready]);
+                supervisor.notify(&[NotifyState::Ready]);
             }
         }
     }
-    supervisor.tell(&[NotifyState::Stopping]);
+    supervisor.notify(&[NotifyState::Stopping]);
     running.stop().await
 }
 
-/// systemd, where it started the controller: it wants to know when that is ready, and that it
+/// systemd, where it started the controller: it is notified when that is ready, and that it
 /// lives.
 struct Supervisor {
-    /// How often it wants to hear.
+    /// How often it expects a notice.
     beat: Option<tokio::time::Interval>,
 }
 
@@ -182,16 +182,16 @@ impl Supervisor {
         Self { beat }
     }
 
-    fn tell(&self, what: &[NotifyState<'_>]) {
+    fn notify(&self, what: &[NotifyState<'_>]) {
         if let Err(problem) = sd_notify::notify(what) {
-            error!("systemd can't be told: {problem}");
+            error!("systemd can't be notified: {problem}");
         }
     }
 
-    fn tell_of_reload(&self) {
+    fn notify_reload(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(problem) => error!("systemd can't be told: {problem}"),
+            Ok(now) => self.notify(&[NotifyState::Reloading, now]),
+            Err(problem) => error!("systemd can't be notified: {problem}"),
         }
     }
 
@@ -201,7 +201,7 @@ impl Supervisor {
             None => std::future::pending().await,
             Some(beat) => {
                 beat.tick().await;
-                self.tell(&[NotifyState::Watchdog]);
+                self.notify(&[NotifyState::Watchdog]);
             }
         }
     }

@@ -1,5 +1,4 @@
-//! A switch as a service of its host: what the system tells it to do, and what its supervisor is
-//! told.
+//! A switch as a service of its host: signals from the system, and notices to its supervisor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +44,7 @@ impl Signals {
 /// systemd, where it started the switch: it wants to know when that is ready, and that it lives.
 #[derive(Debug)]
 pub struct Supervisor {
-    /// How often it wants to hear, and when it heard last.
+    /// How often it expects a notice, and when it got the last.
     beat: Option<(Duration, Instant)>,
 }
 
@@ -59,20 +58,20 @@ impl Supervisor {
 
     /// The switch forwards.
     pub fn ready(&self) {
-        self.tell(&[NotifyState::Ready]);
+        self.notify(&[NotifyState::Ready]);
     }
 
     /// The configuration is read again; [`ready`](Self::ready) says when that is done.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(problem) => warn!("systemd can't be told: {problem}"),
+            Ok(now) => self.notify(&[NotifyState::Reloading, now]),
+            Err(problem) => warn!("systemd can't be notified: {problem}"),
         }
     }
 
     /// The switch is about to leave.
     pub fn stopping(&self) {
-        self.tell(&[NotifyState::Stopping]);
+        self.notify(&[NotifyState::Stopping]);
     }
 
     /// Says that the switch lives, where that is asked for and due.
@@ -80,13 +79,13 @@ impl Supervisor {
         let Some((period, last)) = &mut self.beat else { return };
         if last.elapsed() >= *period {
             *last = Instant::now();
-            self.tell(&[NotifyState::Watchdog]);
+            self.notify(&[NotifyState::Watchdog]);
         }
     }
 
-    fn tell(&self, what: &[NotifyState<'_>]) {
+    fn notify(&self, what: &[NotifyState<'_>]) {
         if let Err(problem) = sd_notify::notify(what) {
-            warn!("systemd can't be told: {problem}");
+            warn!("systemd can't be notified: {problem}");
         }
     }
 }

@@ -42,11 +42,11 @@ impl<'a> Body<'a> {
     /// Where fewer are left.
     pub fn bytes(&mut self, field: &'static str, needed: usize) -> Result<&'a [u8], DecodeError> {
         let rest = &self.bytes[self.at..];
-        let Some(taken) = rest.get(..needed) else {
+        let Some(bytes) = rest.get(..needed) else {
             return Err(self.error(Problem::Short { field, needed, left: rest.len() }));
         };
         self.at += needed;
-        Ok(taken)
+        Ok(bytes)
     }
 
     fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {

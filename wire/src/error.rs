@@ -33,10 +33,10 @@ pub enum Problem {
     LeftOver(usize),
     /// A length beyond what is allowed at this point of the conversation.
     #[error(
-        "a length of {length} bytes, at most {limit} are taken here; is the peer a Calumma program?"
+        "a length of {length} bytes, at most {limit} are accepted here; is the peer a Calumma program?"
     )]
     TooLong {
-        /// The length said to follow.
+        /// The length that the frame gives.
         length: usize,
         /// The most that is taken.
         limit: usize,

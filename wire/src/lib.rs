@@ -1,6 +1,6 @@
 //! The frames between a node and the controller.
 //!
-//! Both talk over one long-lived TCP connection, which the node opens. A frame is, all numbers
+//! Both communicate over one long-lived TCP connection, which the node opens. A frame is, all numbers
 //! little-endian:
 //!
 //! ```text
@@ -86,5 +86,5 @@ pub const MAX_TEXT_BYTES: usize = 1024;
 /// Most counters a frame carries; further ones are left out when encoded.
 pub const MAX_COUNTERS: usize = 1024;
 
-/// Most systems a frame speaks of; further ones are left out when encoded.
+/// Most systems that a frame is about; further ones are left out when encoded.
 pub const MAX_SYSTEMS: usize = 16;

@@ -270,7 +270,7 @@ impl Message {
     }
 
     /// Appends the message's frame in another version of the protocol, of those that this crate
-    /// speaks. Gives false, and appends nothing, where that version has no words for the message.
+    /// speaks. Gives false, and appends nothing, where that version has no such message.
     pub fn encode_as(&self, version: u8, out: &mut Vec<u8>) -> bool {
         match version {
             v5::VERSION => v5::encode(self, out),

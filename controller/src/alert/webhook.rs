@@ -106,7 +106,7 @@ impl Delivery {
         for event in waiting {
             if let Err(problem) = self.deliver(&agent, &event) {
                 self.lost.fetch_add(1, Relaxed);
-                warn!("webhook {}: {problem}; given up: {event}", self.name);
+                warn!("webhook {}: {problem}; discarded: {event}", self.name);
             }
         }
     }

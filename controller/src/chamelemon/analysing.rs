@@ -29,7 +29,7 @@ struct Decoded {
 }
 
 /// Starts both threads. The second ends when the first does, which ends with `steps`; `stop` is
-/// told when either of them fails: without them nothing would be reported.
+/// stopped when either of them fails: without them nothing would be reported.
 pub(super) fn start(
     hub: Arc<Hub>,
     lane: Arc<Lane>,

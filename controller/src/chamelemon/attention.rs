@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     held: bool,
     /// `[attention]` as the configuration file had it last.
     file: AttentionSection,
-    /// Whether an edge has said what it measures by, or an epoch has been reported: until then,
+    /// Whether an edge has sent what it measures by, or an epoch has been reported: until then,
     /// what the configuration asks for is no more than a guess at it.
     known: bool,
     /// Whether what holds was taken over from the edges, and nobody has asked for it yet.
@@ -102,7 +102,7 @@ impl Hub {
         plan.adopted = true;
         info!("the edges measure already; their attention is taken over");
         // Edges that came before, and measured nothing yet, follow.
-        self.tell(self.earliest_epoch(now_ns), &attention);
+        self.send_attention(self.earliest_epoch(now_ns), &attention);
     }
 
     /// Sets attention by hand: it holds as soon as every switch can follow, and is not shifted
@@ -216,7 +216,7 @@ impl Hub {
         let (_, from) = std::mem::replace(&mut plan.last, (epoch, attention));
         plan.known = true;
         plan.adopted = false;
-        self.tell(epoch, &attention);
+        self.send_attention(epoch, &attention);
         if let Some(audit) = &self.chamelemon.audit {
             audit.append(&Entry {
                 unix_ns: now_ns,

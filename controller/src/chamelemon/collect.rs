@@ -345,7 +345,7 @@ mod tests {
         }
         let (now, ancient) = (5000 * LENGTH, Message::Sealed { epoch: 3, late_packets: 0 });
         assert_eq!(collecting.0.take(1, ancient, now), Receipt::OutOfWindow);
-        assert_eq!(collecting.0.next_deadline(), None, "nothing has been heard yet");
+        assert_eq!(collecting.0.next_deadline(), None, "nothing has been received yet");
 
         frames(4997).into_iter().for_each(|message| {
             collecting.0.take(0, message, now);

@@ -30,7 +30,7 @@ pub(super) async fn run(
             Duration::from_nanos(deadline.saturating_sub(unix_ns()))
         });
         tokio::select! {
-            // Frames first, so that an epoch is not given up while its last frame waits here.
+            // Frames first, so that an epoch is not closed while its last frame waits here.
             biased;
             frame = frames.recv() => match frame {
                 Some(received) => take(&hub, &mut collector, received),

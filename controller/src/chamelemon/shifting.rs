@@ -15,7 +15,7 @@ use crate::server::{Hub, unix_ns};
 pub(super) struct Shifting {
     hub: Arc<Hub>,
     planner: Planner,
-    /// What was said last that would be done and was not, so that it is not said every epoch.
+    /// The plan that was logged last as not applied, so that it is not logged every epoch.
     not_applied: Vec<String>,
     /// The newest epoch that was planned from.
     newest: u64,

@@ -202,7 +202,7 @@ export class Lane {
     return svg('path', { d: path.join(''), class: `area ${series.color}` });
   }
 
-  /** One bar for each run of the same state: told apart by height as well as by colour. */
+  /** One bar for each run of the same state: distinguished by height as well as by colour. */
   states(view, epochs, series) {
     const parts = [];
     let open = null;

@@ -28,6 +28,7 @@ function draw() {
   waiting(newest);
   overview.alarm(byId('alarm'), epochs);
   overview.tiles(byId('tiles'), epochs, store.victims);
+  nodes();
   drawLanes(epochs);
   edgeChoice();
   once('attention', [newest], () => overview.attention(byId('attention'), store.epochs));
@@ -80,6 +81,15 @@ function waiting(newest) {
     : `Not connected: ${missing.join(', ')}. Start calumma-edge there, with this controller's address `
       + 'as `controller` and that name as `name` in its configuration.';
   element.replaceChildren(el('h2', '', 'No epoch has been reported yet'), el('p', 'nothing', todo));
+}
+
+/** What is wrong with other nodes than edges, whose state is in their table. */
+function nodes() {
+  const problems = (store.topology?.problems ?? []).filter((text) => !text.startsWith('edge '));
+  const element = byId('nodes');
+  element.hidden = problems.length === 0;
+  const text = problems.join('; ');
+  if (element.textContent !== text) element.textContent = text;
 }
 
 function edgeChoice() {

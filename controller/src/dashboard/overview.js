@@ -156,7 +156,7 @@ function changesIn(epochs) {
     const epoch = epochs[index];
     const before = epochs[index - 1];
     const { plan } = epoch;
-    // A plan may be told again until it holds: only the epoch that brought it counts.
+    // A plan may be repeated until it holds: only the epoch that brought it counts.
     if (plan?.reasons.length && before?.plan?.effective_epoch !== plan.effective_epoch) {
       changes.push({ epoch, effective: plan.effective_epoch, applied: plan.applied,
         moved: differences(epoch.config, plan.config), reasons: plan.reasons });

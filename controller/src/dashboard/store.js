@@ -12,6 +12,8 @@ export const store = {
   /** Summaries, oldest first. */
   epochs: [],
   edges: [],
+  /** Who is expected, who is connected, and what does not fit. */
+  topology: null,
   /** The controller's measurement systems, and the latest report of each that has panels. */
   systems: [],
   reports: {},
@@ -112,13 +114,15 @@ async function ask() {
   const newest = store.epochs.at(-1)?.epoch;
   const wanted = store.kept ?? newest;
   const known = store.report?.epoch === wanted;
-  const [edges, systems, victims, report] = await Promise.all([
+  const [edges, topology, systems, victims, report] = await Promise.all([
     get('/api/v1/edges'),
+    get('/api/v1/topology'),
     get('/api/v1/systems'),
     get(`/api/v1/victims?last=${last}&limit=50`),
     wanted == null || known ? store.report : get(`/api/v1/epochs/${wanted}`),
   ]);
   store.edges = edges ?? store.edges;
+  store.topology = topology ?? store.topology;
   store.systems = systems ?? store.systems;
   await askSystems();
   store.victims = victims ?? store.victims;

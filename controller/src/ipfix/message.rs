@@ -134,11 +134,11 @@ pub struct Record {
     pub end_ms: u64,
     /// The flow.
     pub flow: Flow,
-    /// What is said of it.
+    /// What the record is about.
     pub kind: Kind,
 }
 
-/// What a record says.
+/// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It lost packets.
@@ -239,14 +239,14 @@ impl Encoder {
         let most = (MAX_MESSAGE - HEADER - SET_HEADER) / template.record_bytes();
         let set = begin_set(&mut message, template.id());
         let alike = records.iter().take(most).take_while(|record| record.template() == template);
-        let mut taken = 0;
+        let mut count = 0;
         for record in alike {
             record.put(&mut message);
-            taken += 1;
+            count += 1;
         }
         end(&mut message, set);
-        self.sequence = self.sequence.wrapping_add(taken as u32);
-        (message, taken)
+        self.sequence = self.sequence.wrapping_add(count as u32);
+        (message, count)
     }
 
     /// A header whose length is still open.
@@ -305,8 +305,8 @@ mod tests {
     fn ipv6_flows_have_templates_of_their_own() {
         let (src, dst) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
         let six = Record { flow: Flow { src, dst, ..victim(7).flow }, ..victim(7) };
-        let (message, taken) = Encoder::new(1).records(5, &[six, six, victim(8)]);
-        assert_eq!((taken, six.template()), (2, Template::Victim6));
+        let (message, count) = Encoder::new(1).records(5, &[six, six, victim(8)]);
+        assert_eq!((count, six.template()), (2, Template::Victim6));
         assert_eq!(message[16..18], 258u16.to_be_bytes());
         assert_eq!(message.len(), 16 + 4 + 2 * (46 + 24));
         assert_eq!(message[36..40], [0x20, 1, 0xD, 0xB8]);
@@ -321,10 +321,10 @@ mod tests {
         let (mut sent, mut sequences) = (0, Vec::new());
         let mut messages = Vec::new();
         while sent < records.len() {
-            let (message, taken) = encoder.records(5, &records[sent..]);
-            assert!(message.len() <= MAX_MESSAGE && taken > 0);
+            let (message, count) = encoder.records(5, &records[sent..]);
+            assert!(message.len() <= MAX_MESSAGE && count > 0);
             sequences.push(u32::from_be_bytes(message[8..12].try_into().unwrap()));
-            sent += taken;
+            sent += count;
             messages.push(message);
         }
         assert_eq!(sequences, [0, 30, 60]);

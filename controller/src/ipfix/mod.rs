@@ -2,7 +2,7 @@
 //!
 //! Two templates: a victim flow's packets are those that were dropped (`droppedPacketDeltaCount`,
 //! and `packetDeltaCount` with `forwardingStatus` *dropped* for collectors that don't know it); a
-//! heavy hitter's are those that entered the network at an edge, which `observationPointId` tells.
+//! heavy hitter's are those that entered the network at an edge, which `observationPointId` names.
 //! Only what is certain goes out; what isn't stays in the reports. It collects nothing and knows
 //! neither TCP nor options.
 
@@ -81,7 +81,7 @@ impl Exporter {
     /// Sends what a report has for it; `time` is in seconds since the Unix epoch.
     ///
     /// # Errors
-    /// When the system didn't take some of it, or the collector's host said that nobody listens.
+    /// When the kernel refused some of it, or the collector's host answered that its port is closed.
     pub fn export(&mut self, report: &EpochReport, time: u32, now: Instant) -> anyhow::Result<()> {
         let records = records_of(report, &self.edges);
         let mut sent = Ok(());
@@ -91,10 +91,10 @@ impl Exporter {
         }
         let mut rest = &records[..];
         while !rest.is_empty() {
-            let (message, taken) = self.encoder.records(time, rest);
+            let (message, count) = self.encoder.records(time, rest);
             // The rest is tried all the same: each message stands for itself.
             sent = sent.and(self.send(&message));
-            rest = &rest[taken..];
+            rest = &rest[count..];
         }
         sent.with_context(|| format!("collector {}", self.collector))
     }

@@ -33,7 +33,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Time that a node has to take a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A node that says nothing for this long, and for [`SILENT_EPOCHS`], is taken for gone, so that it
+/// A node that sends nothing for this long, and for [`SILENT_EPOCHS`], counts as gone, so that it
 /// can come back from elsewhere.
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENT_EPOCHS: u32 = 20;
@@ -44,7 +44,7 @@ const PROBE_SOON: Duration = Duration::from_millis(20);
 const PROBE_LATER: Duration = Duration::from_millis(250);
 const FIRST_PROBES: u32 = 8;
 
-/// Accepts connections until told to stop.
+/// Accepts connections until the controller stops.
 pub(super) async fn accept(
     listener: TcpListener,
     hub: Arc<Hub>,
@@ -182,7 +182,7 @@ async fn converse(
                 continue;
             }
             received = timeout(silence, link.receive()) => match received {
-                Err(_) => return Err(Ended::Broken(format!("nothing heard for {silence:?}"))),
+                Err(_) => return Err(Ended::Broken(format!("nothing received for {silence:?}"))),
                 Ok(Err(problem)) => return Err(Ended::Protocol(problem)),
                 Ok(Ok(None)) => return Ok(()),
                 Ok(Ok(Some(message))) => message,
@@ -199,8 +199,8 @@ async fn converse(
             }
             Message::Echo { sent_ns, received_ns, answered_ns } => {
                 answered += 1;
-                let heard_ns = received_at_ns;
-                hub.exchanged(node, Exchange { sent_ns, received_ns, answered_ns, heard_ns });
+                let returned_ns = received_at_ns;
+                hub.exchanged(node, Exchange { sent_ns, received_ns, answered_ns, returned_ns });
             }
             Message::Applied { system: frames::ID, effective_epoch, outcome } => {
                 hub.applied(node, effective_epoch, outcome);

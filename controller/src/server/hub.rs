@@ -121,7 +121,7 @@ impl Hub {
         self.lanes.borrow().clone()
     }
 
-    /// The same, for who wants to know when they change.
+    /// The same, with a notice of each change.
     pub(super) fn watch_lanes(&self) -> watch::Receiver<Lanes> {
         self.lanes.subscribe()
     }

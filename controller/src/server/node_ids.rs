@@ -75,8 +75,8 @@ fn give(
     mut ids: BTreeMap<String, u16>,
     names: &[(&String, Role)],
 ) -> anyhow::Result<BTreeMap<String, u16>> {
-    let taken: BTreeSet<u16> = ids.values().copied().collect();
-    let mut free = (1..=u16::MAX).filter(|id| !taken.contains(id));
+    let given: BTreeSet<u16> = ids.values().copied().collect();
+    let mut free = (1..=u16::MAX).filter(|id| !given.contains(id));
     for (name, _) in names {
         if !ids.contains_key(*name) {
             let id = free.next().context("more nodes than numbers")?;

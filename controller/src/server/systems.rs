@@ -19,7 +19,7 @@ use crate::chamelemon;
 use crate::config::Config;
 
 /// Epochs beyond the next that can be changed at which systems are switched, so that nodes that are
-/// further away than edges hear in time, too.
+/// further away than edges receive it in time, too.
 const SWITCHING_EPOCHS: u64 = 2;
 
 /// Starts and ends lanes.

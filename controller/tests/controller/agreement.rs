@@ -54,7 +54,7 @@ fn an_edge_that_can_not_measure_by_the_layout_says_so_and_is_shown_with_its_reas
     let reason =
         "it can't measure by this layout: keys = \"dual\": a Tofino edge measures IPv4 only";
     let outcome = Outcome::Invalid { reason: reason.to_owned() };
-    e1.say(&Message::Applied { effective_epoch: 7, outcome });
+    e1.send(&Message::Applied { effective_epoch: 7, outcome });
     let since = std::time::Instant::now();
     while controller.get("/api/v1/edges")[0]["measuring_problem"] != reason {
         assert!(since.elapsed() < PATIENCE);

@@ -143,8 +143,8 @@ fn the_size_distribution_is_told_where_sizes_are_not_exact() {
         .map(|&size| size as f64 / packets as f64)
         .map(|p| p * p.log2())
         .sum::<f64>();
-    let told = edge.entropy.expect("the classifier is in range");
-    assert!((told - entropy).abs() < 0.02 * entropy, "{told} instead of {entropy}");
+    let reported = edge.entropy.expect("the classifier is in range");
+    assert!((reported - entropy).abs() < 0.02 * entropy, "{reported} instead of {entropy}");
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn line(table: &str, batch: &RecordBatch, row: usize) -> String {
 /// What they should say.
 fn wanted(reports: &[EpochReport]) -> Lines {
     let mut lines: Lines = TABLES.iter().map(|table| (table.name(), Vec::new())).collect();
-    let mut say = |table: &str, report: &EpochReport, what: String| {
+    let mut add = |table: &str, report: &EpochReport, what: String| {
         lines.get_mut(table).unwrap().push(format!("{:?} {what}", Some(report.epoch)));
     };
     for report in reports {
@@ -139,34 +139,34 @@ fn wanted(reports: &[EpochReport]) -> Lines {
         let (decode, load) = (decode.as_str().unwrap(), report.decode.hl_load_factor);
         let published = report.timing.map(|timing| timing.published_ms);
         let complete = report.complete;
-        say("epochs", report, format!("{complete} {because} {decode} {load:?} {published:?}"));
+        add("epochs", report, format!("{complete} {because} {decode} {load:?} {published:?}"));
         for loss in &report.loss {
-            say("losses", report, format!("{} {:?} {}", loss.flow, Some(loss.lost), loss.partial));
+            add("losses", report, format!("{} {:?} {}", loss.flow, Some(loss.lost), loss.partial));
         }
         for surplus in &report.surplus {
-            say("surplus", report, format!("{} {:?}", surplus.flow, Some(surplus.packets)));
+            add("surplus", report, format!("{} {:?}", surplus.flow, Some(surplus.packets)));
         }
         for edge in &report.edges {
             let (name, since) = (&edge.edge, edge.heavy_changes_since);
             let (packets, entropy) = (edge.packets_in, edge.entropy);
-            say("edges", report, format!("{name} {packets:?} {entropy:?} {since:?}"));
+            add("edges", report, format!("{name} {packets:?} {entropy:?} {since:?}"));
             for hitter in &edge.heavy_hitters {
                 let least = hitter.size_min.unwrap_or(hitter.size);
                 let sizes = format!("{:?} {:?}", Some(hitter.size), Some(least));
-                say("heavy_hitters", report, format!("{name} {} {sizes}", hitter.flow));
+                add("heavy_hitters", report, format!("{name} {} {sizes}", hitter.flow));
             }
             for change in &edge.heavy_changes {
                 let sizes = format!("{:?} {:?}", Some(change.before), Some(change.after));
-                say("heavy_changes", report, format!("{name} {} {sizes}", change.flow));
+                add("heavy_changes", report, format!("{name} {} {sizes}", change.flow));
             }
             for (size, flows) in &edge.size_distribution {
                 let counts = format!("{:?} {:?}", Some(size), Some(flows));
-                say("size_distribution", report, format!("{name} {counts}"));
+                add("size_distribution", report, format!("{name} {counts}"));
             }
         }
         if let Some(plan) = &report.plan {
             let (epoch, reasons) = (Some(plan.effective_epoch), plan.reasons.join("; "));
-            say("plans", report, format!("{epoch:?} {reasons}"));
+            add("plans", report, format!("{epoch:?} {reasons}"));
         }
     }
     lines

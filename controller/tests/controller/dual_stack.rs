@@ -105,7 +105,7 @@ fn attention_shifts_to_victims_of_both_families() {
         let plan = report.plan.clone().expect("a plan from every epoch");
         if plan.applied {
             for edge in &mut edges {
-                let Some(Message::Reconfigure { attention, .. }) = edge.hear() else {
+                let Some(Message::Reconfigure { attention, .. }) = edge.receive() else {
                     panic!("a reconfiguration")
                 };
                 edge.attention = attention;

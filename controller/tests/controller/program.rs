@@ -90,19 +90,19 @@ fn it_says_where_it_listens_and_at_sigterm_writes_what_is_pending() {
     assert!(ready["http"].as_str().unwrap().starts_with("127.0.0.1:"));
 
     let stream = TcpStream::connect(ready["listen"].as_str().unwrap()).unwrap();
-    let say = |message: &Message| {
+    let send = |message: &Message| {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         (&stream).write_all(&frame).unwrap();
     };
     let program = "a test".to_owned();
     let (edge, kind) = ("e1".to_owned(), SwitchKind::Tofino);
-    say(&Message::Hello { edge, kind, program, holding: None, marking: Marking::default() });
+    send(&Message::Hello { edge, kind, program, holding: None, marking: Marking::default() });
     let (hash_key, attention, epoch) = welcome(&stream);
     let world: World = World::new(&["e1"], &Layout::default(), &hash_key, attention, epoch);
     let input = world.inputs().remove(0);
-    say(&Message::Ingress(input.ingress.unwrap()));
-    say(&Message::Egress(input.egress.unwrap()));
+    send(&Message::Ingress(input.ingress.unwrap()));
+    send(&Message::Egress(input.egress.unwrap()));
     // The controller closes its side once it has read to the end of this one.
     stream.shutdown(Shutdown::Write).unwrap();
     let mut rest = Vec::new();
@@ -127,7 +127,7 @@ fn it_tells_systemd_when_it_is_ready_reloads_and_stops_and_logs_json_where_asked
     let path = folder.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let heard = |word: &str| {
+    let notified = |word: &str| {
         let mut bytes = [0; 4096];
         loop {
             let read = socket.recv(&mut bytes).unwrap_or_else(|_| panic!("{word} in time"));
@@ -147,13 +147,13 @@ fn it_tells_systemd_when_it_is_ready_reloads_and_stops_and_logs_json_where_asked
         let id = child.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     };
-    heard("READY=1");
-    heard("WATCHDOG=1");
+    notified("READY=1");
+    notified("WATCHDOG=1");
     signal("-HUP");
-    heard("RELOADING=1");
-    heard("READY=1");
+    notified("RELOADING=1");
+    notified("READY=1");
     signal("-TERM");
-    heard("STOPPING=1");
+    notified("STOPPING=1");
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     let log = String::from_utf8(output.stderr).unwrap();

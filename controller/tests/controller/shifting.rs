@@ -48,7 +48,7 @@ fn attention_shifts_is_held_by_hand_and_released() {
     assert!(plan.applied && plan.config.hl_buckets > 512, "{plan:?}");
     assert!(plan.reasons[0].contains("expanded from 512"), "{plan:?}");
     for edge in &mut edges {
-        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.hear() else {
+        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.receive() else {
             panic!("a reconfiguration")
         };
         assert_eq!(effective_epoch, plan.effective_epoch);
@@ -63,7 +63,9 @@ fn attention_shifts_is_held_by_hand_and_released() {
     assert_eq!(status, 200);
     assert_eq!(controller.get("/api/v1/attention")["held"], true);
     for edge in &mut edges {
-        let Some(Message::Reconfigure { attention, .. }) = edge.hear() else { panic!("by hand") };
+        let Some(Message::Reconfigure { attention, .. }) = edge.receive() else {
+            panic!("by hand")
+        };
         edge.attention = attention;
     }
     let wished = measure(&controller, &mut edges, first + 2);

@@ -15,9 +15,9 @@ fn framed(message: &wire::Message) -> Vec<u8> {
 fn an_edge_one_release_older_works_beside_a_new_one() {
     let controller = Controller::start(PATIENT);
     let mut old = Edge::introduce_as(&controller, &hello("e1"), v5::VERSION);
-    assert_eq!(old.heard_version(), v5::VERSION);
+    assert_eq!(old.received_version(), v5::VERSION);
     let mut new = Edge::join(&controller, "e2");
-    assert_ne!(new.heard_version(), v5::VERSION);
+    assert_ne!(new.received_version(), v5::VERSION);
     let epoch = old.recent_epoch();
     let mut world = old.world(epoch);
     traffic(&mut world);
@@ -29,13 +29,13 @@ fn an_edge_one_release_older_works_beside_a_new_one() {
     let (status, _) = controller.post("/api/v1/attention", r#"{"hl_buckets": 1024}"#);
     assert_eq!(status, 200);
     for edge in [&mut old, &mut new] {
-        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.hear() else {
+        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.receive() else {
             panic!("a reconfiguration")
         };
         assert_eq!(attention.partition.hl, 1024);
-        edge.say(&Message::Applied { effective_epoch, outcome: Outcome::Accepted });
+        edge.send(&Message::Applied { effective_epoch, outcome: Outcome::Accepted });
     }
-    assert_eq!(old.heard_version(), v5::VERSION);
+    assert_eq!(old.received_version(), v5::VERSION);
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Client {
         // A thousand reports of a busy network are larger than the client's own limit.
         let body = answer.body_mut().with_config().limit(u64::MAX).reader();
         serde_json::from_reader(BufReader::new(body)).with_context(|| {
-            format!("{url}: the answer is not what a controller of this version says")
+            format!("{url}: the answer is not that of a controller of this version")
         })
     }
 
@@ -52,12 +52,12 @@ impl Client {
     }
 }
 
-/// Epochs as they come: their numbers, and what is said of them as JSON.
+/// Epochs as they come: their numbers, and their JSON.
 pub(crate) struct Events<'a> {
     client: &'a Client,
     view: &'static str,
     last: usize,
-    /// The last epoch that was heard of.
+    /// The last epoch that was received.
     known: Option<u64>,
     lines: Option<std::io::Lines<BufReader<ureq::BodyReader<'static>>>>,
 }

@@ -11,7 +11,7 @@ use crate::report::EpochReport;
 use crate::server::http::{Problem, Server, Window, json};
 use crate::summary::EpochSummary;
 
-/// How much is said of an epoch.
+/// How much of an epoch is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum View {

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::Server;
 use crate::api::EdgeStatus;
 
-/// Whether the controller is there, and whom it hears.
+/// Whether the controller runs, and who is connected.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Health {
     /// `ok`, always: who is not, does not answer.

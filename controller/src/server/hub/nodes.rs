@@ -25,7 +25,7 @@ use crate::server::unix_ns;
 /// Messages that may wait for a node.
 const MESSAGES_WAITING: usize = 64;
 
-/// How long a node is spoken of that nobody expects: while it keeps trying.
+/// How long an unexpected node is shown after its last attempt.
 const UNEXPECTED_NS: u64 = 120_000_000_000;
 
 /// Counters that are remembered of a node: names come from the network, so there is a bound.
@@ -56,7 +56,7 @@ pub(super) struct Link {
     pub(super) offers: Vec<Offer>,
     /// What it runs, with the versions of the bodies.
     pub(super) runs: Vec<(SystemId, u8)>,
-    /// The first epoch that the node has not been told is reported.
+    /// The first epoch of which the node has not been sent that it is reported.
     pub(super) unreported: u64,
 }
 
@@ -69,7 +69,7 @@ impl Link {
     /// Sends the node called `name` a message that it can't do without.
     pub(super) fn send(&self, name: &str, message: Message) {
         if self.messages.try_send(message).is_err() {
-            warn!(node = name, "takes no messages; its epochs will be incomplete");
+            warn!(node = name, "its message queue is full; its epochs will be incomplete");
         }
     }
 }
@@ -82,7 +82,7 @@ impl Entry {
     }
 }
 
-/// What a node says of itself when it connects.
+/// A node's hello.
 #[derive(Debug)]
 pub(crate) struct Introduction {
     pub(crate) role: Role,
@@ -188,7 +188,7 @@ impl Hub {
         WatchedNodes { epoch: self.clock.epoch_at(now_ns), unix_ns: now_ns, nodes: nodes.collect() }
     }
 
-    /// Nodes that tried to connect within the last minutes and that nobody expects.
+    /// Unexpected nodes that tried to connect within the last minutes.
     pub(crate) fn unexpected_nodes(&self) -> Vec<UnexpectedNode> {
         self.unexpected.since(unix_ns().saturating_sub(UNEXPECTED_NS))
     }
@@ -202,7 +202,7 @@ impl Hub {
         if entry.node.role != Role::Edge {
             return;
         }
-        let delay_ns = state.clock.estimate(exchange.heard_ns).map(|clock| clock.delay_ns);
+        let delay_ns = state.clock.estimate(exchange.returned_ns).map(|clock| clock.delay_ns);
         let mut delays = lock(&self.delays);
         delays.set(node, delay_ns);
         let slowest_ns = delays.longest_ns().unwrap_or(LEAD_NS);
@@ -347,7 +347,7 @@ impl Hub {
     }
 
     /// Sends a change of attention to every edge that is connected and runs ChameleMon.
-    pub(crate) fn tell(&self, effective_epoch: u64, attention: &Attention) {
+    pub(crate) fn send_attention(&self, effective_epoch: u64, attention: &Attention) {
         for entry in self.edge_entries() {
             let state = lock(&entry.state);
             if let Some(link) = state.link.as_ref().filter(|link| runs_chamelemon(link)) {
@@ -387,7 +387,7 @@ impl Hub {
     pub(in crate::server) fn close(&self, node: usize, connection: u64, reason: String) {
         let state = lock(&self.nodes[node].state);
         if let Some(link) = state.link.as_ref().filter(|link| link.connection == connection) {
-            // A node that takes no messages is told so at its next such frame.
+            // Where the queue is full, the next such frame closes the connection.
             let _ = link.messages.try_send(Message::Refused { reason });
         }
     }

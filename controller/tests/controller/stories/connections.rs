@@ -50,15 +50,15 @@ fn new_attention_reaches_every_edge_with_the_same_epoch_and_a_late_one_is_told_a
     let effective = answer["effective_epoch"].as_u64().unwrap();
     assert!(effective > e1.clock.epoch_at(unix_ns()));
     for edge in [&mut e1, &mut e2] {
-        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.hear() else {
+        let Some(Message::Reconfigure { effective_epoch, attention }) = edge.receive() else {
             panic!("a reconfiguration")
         };
         assert_eq!((effective_epoch, attention.partition.hl), (effective, 1024));
     }
-    e1.say(&Message::Applied { effective_epoch: effective, outcome: Outcome::Accepted });
+    e1.send(&Message::Applied { effective_epoch: effective, outcome: Outcome::Accepted });
     let outcome = Outcome::TooLate { earliest: effective + 5 };
-    e2.say(&Message::Applied { effective_epoch: effective, outcome });
-    let Some(Message::Reconfigure { effective_epoch, attention }) = e2.hear() else {
+    e2.send(&Message::Applied { effective_epoch: effective, outcome });
+    let Some(Message::Reconfigure { effective_epoch, attention }) = e2.receive() else {
         panic!("a second chance")
     };
     assert_eq!((effective_epoch, attention.partition.hl), (effective + 6, 1024));
@@ -87,7 +87,7 @@ fn a_controller_that_stops_reports_what_is_pending_first() {
     assert_eq!(reports.len(), 1);
     assert_eq!((reports[0].epoch, reports[0].complete), (epoch, false));
     assert_eq!(reports[0].missing_edges, ["e2"]);
-    assert_eq!(e1.hear(), None, "edges see the connection close");
+    assert_eq!(e1.receive(), None, "edges see the connection close");
 }
 
 #[test]
@@ -170,13 +170,13 @@ fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_un
     }
     // Once an epoch has been reported, the state of the switches is known, and what the
     // configuration asks for is put in force.
-    assert_eq!(e1.hear_reported(), first);
-    let Some(Message::Reconfigure { effective_epoch, attention }) = e1.hear() else {
+    assert_eq!(e1.receive_reported(), first);
+    let Some(Message::Reconfigure { effective_epoch, attention }) = e1.receive() else {
         panic!("the configuration's attention")
     };
     assert!(effective_epoch > e1.clock.epoch_at(unix_ns()));
     assert_eq!(attention, Attention::healthy(&layout, 512));
-    assert_eq!([(); 3].map(|()| e2.hear_reported()), [first, first + 1, first + 2]);
+    assert_eq!([(); 3].map(|()| e2.receive_reported()), [first, first + 1, first + 2]);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
         traffic(&mut world);
         e1.deliver(&world, 0);
         e2.stream.write_all(&spoil(&world)).unwrap();
-        let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason: {problem}") };
+        let Some(Message::Refused { reason }) = e2.receive() else { panic!("a reason: {problem}") };
         assert!(reason.contains(problem), "{reason} for {problem}");
         let status = controller.running.hub().edges();
         assert_eq!((status[1].connected, status[1].last_problem.as_ref()), (false, Some(&reason)));
@@ -257,7 +257,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
     let epoch = e1.recent_epoch();
     let mut world = e1.world(epoch);
     traffic(&mut world);
-    e2.say(&Message::Sealed { epoch: epoch + 1_000_000, late_packets: 0 });
+    e2.send(&Message::Sealed { epoch: epoch + 1_000_000, late_packets: 0 });
     e1.deliver(&world, 0);
     e2.deliver(&world, 1);
     let report = controller.report(epoch);

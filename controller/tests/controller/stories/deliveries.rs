@@ -68,11 +68,11 @@ fn what_comes_late_changes_no_report() {
     traffic(&mut world);
     e1.deliver(&world, 0);
     let [ingress, egress, seal] = frames(&world, 1);
-    e2.say(&ingress);
+    e2.send(&ingress);
     let report = controller.report(epoch);
     assert_eq!(report.incomplete_because, ["e2: no egress side and no seal came in time"]);
-    e2.say(&egress);
-    e2.say(&seal);
+    e2.send(&egress);
+    e2.send(&seal);
 
     let epoch = e2.recent_epoch();
     let world = e1.world(epoch);
@@ -92,8 +92,8 @@ fn frames_sent_twice_count_once() {
     let mut world = e1.world(epoch);
     traffic(&mut world);
     for frame in &frames(&world, 0) {
-        e1.say(frame);
-        e1.say(frame);
+        e1.send(frame);
+        e1.send(frame);
     }
     std::thread::sleep(Duration::from_millis(50));
     e2.deliver(&world, 1);
@@ -111,11 +111,11 @@ fn an_edge_that_reconnects_within_an_epoch_loses_nothing_it_still_sends() {
     let mut world = e1.world(epoch);
     traffic(&mut world);
     let [ingress, egress, seal] = frames(&world, 0);
-    e1.say(&ingress);
+    e1.send(&ingress);
     drop(e1);
     let mut e1 = Edge::rejoin(&controller, "e1");
-    e1.say(&egress);
-    e1.say(&seal);
+    e1.send(&egress);
+    e1.send(&seal);
     e2.deliver(&world, 1);
     let report = controller.report(epoch);
     assert_eq!((report.complete, lost(&report)), (true, world.lost));
@@ -130,9 +130,9 @@ fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
     let mut rubbish = encoded(&Message::Sealed { epoch: 1, late_packets: 0 });
     rubbish[7] = 0x77;
     e2.stream.write_all(&rubbish).unwrap();
-    let Some(Message::Refused { reason }) = e2.hear() else { panic!("a reason") };
+    let Some(Message::Refused { reason }) = e2.receive() else { panic!("a reason") };
     assert_eq!(reason, "byte 7 of a frame: there is no frame of kind 0x77");
-    assert_eq!(e2.hear(), None, "the connection is closed");
+    assert_eq!(e2.receive(), None, "the connection is closed");
 
     let mut e2 = Edge::rejoin(&controller, "e2");
     assert_eq!(controller.running.hub().edges()[1].last_problem.as_ref(), Some(&reason));

@@ -210,10 +210,10 @@ impl Edge {
 
     /// Sends all that the edge at `position` of `world` has measured.
     pub(crate) fn deliver<K: Key>(&mut self, world: &World<K>, position: usize) {
-        frames(world, position).iter().for_each(|frame| self.say(frame));
+        frames(world, position).iter().for_each(|frame| self.send(frame));
     }
 
-    pub(crate) fn say(&mut self, message: &Message) {
+    pub(crate) fn send(&mut self, message: &Message) {
         self.stream.write_all(&encoded_as(message, self.version)).unwrap();
     }
 
@@ -223,7 +223,7 @@ impl Edge {
             let message = read(&mut self.stream, &mut self.reader).expect("a probe");
             if let Message::Probe { sent_ns } = message {
                 let now_ns = unix_ns() + ahead_ns;
-                return self.say(&Message::Echo {
+                return self.send(&Message::Echo {
                     sent_ns,
                     received_ns: now_ns,
                     answered_ns: now_ns,
@@ -233,7 +233,7 @@ impl Edge {
     }
 
     /// The epoch that the controller says next it has reported.
-    fn hear_reported(&mut self) -> u64 {
+    fn receive_reported(&mut self) -> u64 {
         loop {
             let message = read(&mut self.stream, &mut self.reader).expect("a notice");
             if let Message::Reported { epoch } = message {
@@ -247,12 +247,12 @@ impl Edge {
     }
 
     /// The version of the controller's last frame.
-    pub(crate) fn heard_version(&self) -> u8 {
+    pub(crate) fn received_version(&self) -> u8 {
         self.reader.version()
     }
 
     /// The next message but probes and notices of what has been reported.
-    pub(crate) fn hear(&mut self) -> Option<Message> {
+    pub(crate) fn receive(&mut self) -> Option<Message> {
         loop {
             match read(&mut self.stream, &mut self.reader) {
                 Some(Message::Probe { .. } | Message::Reported { .. }) => {}

@@ -142,7 +142,7 @@ impl FakeNode {
         let stream = TcpStream::connect(controller.running.listen()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut node = Self { role, stream, reader: FrameReader::new() };
-        node.say(&hello(name, role, systems));
+        node.send(&hello(name, role, systems));
         node
     }
 
@@ -150,18 +150,18 @@ impl FakeNode {
     fn join(controller: &Controller, name: &str) -> (Self, Welcome) {
         let role = if name.starts_with('s') { Role::Transit } else { Role::Edge };
         let mut node = Self::introduce(controller, name, role, &[frames::OFFER, TALLY_OFFER]);
-        let welcome = node.hear_welcome();
+        let welcome = node.receive_welcome();
         (node, welcome)
     }
 
-    fn say(&mut self, message: &Message) {
+    fn send(&mut self, message: &Message) {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         self.stream.write_all(&frame).unwrap();
     }
 
     /// The next message that is no probe.
-    fn hear(&mut self) -> Message {
+    fn receive(&mut self) -> Message {
         let mut bytes = [0; 4096];
         loop {
             match self.reader.next_message().unwrap() {
@@ -176,9 +176,9 @@ impl FakeNode {
         }
     }
 
-    fn hear_welcome(&mut self) -> Welcome {
+    fn receive_welcome(&mut self) -> Welcome {
         loop {
-            match self.hear() {
+            match self.receive() {
                 Message::Welcome(welcome) => return *welcome,
                 Message::Reported { .. } => {}
                 other => panic!("{other:?} instead of a welcome"),
@@ -186,9 +186,9 @@ impl FakeNode {
         }
     }
 
-    fn hear_refusal(&mut self) -> String {
+    fn receive_refusal(&mut self) -> String {
         loop {
-            match self.hear() {
+            match self.receive() {
                 Message::Refused { reason } => return reason,
                 Message::Welcome(_) | Message::Reported { .. } => {}
                 other => panic!("{other:?} instead of a refusal"),
@@ -196,10 +196,10 @@ impl FakeNode {
         }
     }
 
-    fn say_side(&mut self, epoch: u64, side: SideKind, body: Vec<u8>) {
+    fn send_side(&mut self, epoch: u64, side: SideKind, body: Vec<u8>) {
         let (system, counters) = (TALLY, Vec::new());
         let side = Side { system, epoch, side, stall_ns: 0, packets: 0, counters, body };
-        self.say(&Message::Side(Box::new(side)));
+        self.send(&Message::Side(Box::new(side)));
     }
 
     /// Delivers an epoch of tally: `packets` on each side.
@@ -209,17 +209,17 @@ impl FakeNode {
             _ => &[SideKind::Transit],
         };
         for &side in sides {
-            self.say_side(epoch, side, packets.to_le_bytes().to_vec());
+            self.send_side(epoch, side, packets.to_le_bytes().to_vec());
         }
-        self.say(&Message::Sealed { system: TALLY, epoch, late_packets: 0 });
+        self.send(&Message::Sealed { system: TALLY, epoch, late_packets: 0 });
     }
 
     /// Delivers what the edge at `position` of `world` has measured.
     fn chamelemon(&mut self, world: &World, position: usize) {
         let input = world.inputs().swap_remove(position);
-        self.say(&OfChameleMon::Ingress(input.ingress.unwrap()).to_wire());
-        self.say(&OfChameleMon::Egress(input.egress.unwrap()).to_wire());
-        self.say(&OfChameleMon::Sealed { epoch: world.epoch, late_packets: 0 }.to_wire());
+        self.send(&OfChameleMon::Ingress(input.ingress.unwrap()).to_wire());
+        self.send(&OfChameleMon::Egress(input.egress.unwrap()).to_wire());
+        self.send(&OfChameleMon::Sealed { epoch: world.epoch, late_packets: 0 }.to_wire());
     }
 }
 
@@ -321,7 +321,7 @@ fn an_analysis_that_is_slow_delays_no_other_systems_reports() {
     // Far more than its queue takes.
     let again = Message::Sealed { system: TALLY, epoch: first, late_packets: 0 };
     for _ in 0..2000 {
-        network.edges[0].say(&again);
+        network.edges[0].send(&again);
     }
     network.chamelemon(&controller, first + 1);
     let dropped = || controller.get_json("/api/v1/systems")[1]["dropped_frames"].as_u64().unwrap();
@@ -345,10 +345,10 @@ fn systems_are_switched_on_and_off_while_epochs_come() {
     network.chamelemon(&controller, before);
 
     controller.running.reload(&config(&format!("{BOTH}{PATIENT}\n[tally]\nword = 7")));
-    let welcomes = [0, 1].map(|at| network.edges[at].hear_welcome());
+    let welcomes = [0, 1].map(|at| network.edges[at].receive_welcome());
     let on = welcomes[0].effective_epoch;
     assert_eq!(welcomes.each_ref().map(ids), [(); 2].map(|()| vec![frames::ID, TALLY]));
-    let transit = network.transit.hear_welcome();
+    let transit = network.transit.receive_welcome();
     assert_eq!((ids(&transit), transit.effective_epoch), (vec![TALLY], on));
     assert_eq!((transit.node_id, transit.systems[0].version), (Some(3), 2));
     assert!(on > before + 1);
@@ -359,10 +359,10 @@ fn systems_are_switched_on_and_off_while_epochs_come() {
     assert_eq!(controller.next("tally")["epoch"], on, "nothing of an epoch before");
 
     controller.running.reload(&config(PATIENT));
-    let off = network.edges[0].hear_welcome();
+    let off = network.edges[0].receive_welcome();
     assert_eq!(ids(&off), [frames::ID]);
-    assert_eq!(ids(&network.edges[1].hear_welcome()), [frames::ID]);
-    let transit = network.transit.hear_welcome();
+    assert_eq!(ids(&network.edges[1].receive_welcome()), [frames::ID]);
+    let transit = network.transit.receive_welcome();
     let off = off.effective_epoch;
     assert_eq!((ids(&transit), transit.effective_epoch), (vec![], off));
     wait_until("the first epoch without it", || network.recent_epoch() > off + 1);
@@ -390,11 +390,11 @@ fn a_node_holds_an_epoch_until_all_of_its_systems_have_reported_it() {
         calumma_controller::config::AttentionSection { hl_buckets: 1024, ..Default::default() };
     controller.running.hub().change_attention(&attention, unix_ns()).unwrap();
     let edge = &mut network.edges[0];
-    let fence = edge.hear();
+    let fence = edge.receive();
     assert!(matches!(fence, Message::Reconfigure { .. }), "{fence:?} before tally reported");
     network.tally(first, [1; 3]);
-    assert_eq!(network.edges[0].hear(), Message::Reported { epoch: first });
-    assert_eq!(network.transit.hear(), Message::Reported { epoch: first });
+    assert_eq!(network.edges[0].receive(), Message::Reported { epoch: first });
+    assert_eq!(network.transit.receive(), Message::Reported { epoch: first });
     controller.stop();
 }
 
@@ -404,22 +404,22 @@ fn a_node_that_sends_what_it_does_not_run_or_nobody_can_read_is_cut_off_alone() 
     let mut network = Network::join(&controller);
     let epoch = network.recent_epoch();
     // What a side of tally holds is 8 bytes.
-    network.transit.say_side(epoch, SideKind::Transit, vec![0; 3]);
-    assert_eq!(network.transit.hear_refusal(), "tally: 3 bytes instead of 8");
+    network.transit.send_side(epoch, SideKind::Transit, vec![0; 3]);
+    assert_eq!(network.transit.receive_refusal(), "tally: 3 bytes instead of 8");
     let status = || controller.get_json("/api/v1/nodes")[2].clone();
     wait_until("it is gone", || status()["connected"] == false);
     assert_eq!(status()["last_problem"], "tally: 3 bytes instead of 8");
 
     let only = [TALLY_OFFER];
     let mut transit = FakeNode::introduce(&controller, "s1", Role::Transit, &only);
-    transit.hear_welcome();
-    transit.say(&Message::Sealed { system: frames::ID, epoch, late_packets: 0 });
-    let refusal = transit.hear_refusal();
+    transit.receive_welcome();
+    transit.send(&Message::Sealed { system: frames::ID, epoch, late_packets: 0 });
+    let refusal = transit.receive_refusal();
     assert_eq!(refusal, "a frame of chamelemon, which this transit does not run");
     wait_until("it is gone again", || status()["connected"] == false);
     let (mut transit, _) = FakeNode::join(&controller, "s1");
-    transit.say_side(epoch, SideKind::Ingress, vec![0; 8]);
-    let refusal = transit.hear_refusal();
+    transit.send_side(epoch, SideKind::Ingress, vec![0; 8]);
+    let refusal = transit.receive_refusal();
     assert_eq!(refusal, "a side of tally (ingress) that no transit has");
 
     network.chamelemon(&controller, epoch);
@@ -434,7 +434,7 @@ fn a_node_that_sends_what_it_does_not_run_or_nobody_can_read_is_cut_off_alone() 
 fn roles_and_systems_are_negotiated_and_refusals_say_why() {
     let controller = Controller::start(&format!("{BOTH}{PATIENT}"));
     let refusal = |name: &str, role, offers: &[Offer]| {
-        FakeNode::introduce(&controller, name, role, offers).hear_refusal()
+        FakeNode::introduce(&controller, name, role, offers).receive_refusal()
     };
     let wrong = refusal("s1", Role::Edge, &[frames::OFFER, TALLY_OFFER]);
     assert!(wrong.contains("\"s1\" is a transit here, and comes with role = \"edge\""), "{wrong}");
@@ -446,7 +446,7 @@ fn roles_and_systems_are_negotiated_and_refusals_say_why() {
 
     // An edge without one of the systems joins for the other.
     let mut e1 = FakeNode::introduce(&controller, "e1", Role::Edge, &[frames::OFFER]);
-    let welcome = e1.hear_welcome();
+    let welcome = e1.receive_welcome();
     assert_eq!(welcome.systems.iter().map(|setup| setup.system).collect::<Vec<_>>(), [frames::ID]);
     let status = &controller.get_json("/api/v1/nodes")[0];
     assert_eq!(status["measuring_problem"], "it does not run version 2 of tally");

@@ -1,6 +1,6 @@
 //! A system's panel on the dashboard, in a real browser: losses between switches, as `hops` has it.
 
-use calumma_hops::frames::{Counts, OFFER};
+use calumma_hops::frames::{Counts, OFFER, Packets};
 use calumma_sketch::{FlowKey, WideKey};
 use calumma_wire::{Message, Role, Side, SideKind};
 use serde_json::{Value, json};
@@ -18,12 +18,16 @@ fn deliver(node: &mut FakeNode, epoch: u64, sides: &[(SideKind, u64)]) {
     let system = OFFER.system;
     for &(side, packets) in sides {
         let key = WideKey::from(FlowKey::from_words(0x0A01_0002, 0x0A02_0002, 7 << 16 | 9, 17));
-        let flows = if packets == 0 { Vec::new() } else { vec![(key, packets)] };
-        let body = Counts { flows, others: 0 }.encode();
+        let flows = if packets == 0 {
+            Vec::new()
+        } else {
+            vec![(key, Packets { received: packets, refused: 0 })]
+        };
+        let body = Counts { flows, others: Packets::default() }.encode();
         let side = Side { system, epoch, side, stall_ns: 0, packets, counters: Vec::new(), body };
-        node.say(&Message::Side(Box::new(side)));
+        node.send(&Message::Side(Box::new(side)));
     }
-    node.say(&Message::Sealed { system, epoch, late_packets: 0 });
+    node.send(&Message::Sealed { system, epoch, late_packets: 0 });
 }
 
 #[test]
@@ -38,9 +42,14 @@ fn a_systems_panel_shows_between_which_switches_packets_were_lost() {
         "document.querySelector(\"{panel}\").textContent.includes('Shown with the first window')"
     ));
 
+    let missing = "transit s1 is not connected: start its program with name = 's1'";
+    let missing = missing.replace('\'', "\\\"");
+    browser
+        .wait(&format!("document.querySelector('#nodes').textContent.startsWith(\"{missing}\")"));
+
     let join = |name, role| {
         let mut node = FakeNode::introduce(&controller, name, role, &[OFFER]);
-        let welcome = node.hear_welcome();
+        let welcome = node.receive_welcome();
         (node, welcome.epoch_length_ns)
     };
     let (mut e1, length_ns) = join("e1", Role::Edge);
@@ -64,6 +73,7 @@ fn a_systems_panel_shows_between_which_switches_packets_were_lost() {
     let flow = "10.1.0.2:7 → 10.2.0.2:9 udp".to_owned();
     assert_eq!(flows[0], [flow, "5".to_owned(), "e1:in → s1:in".to_owned()]);
     assert!(browser.text(&format!("{panel} h2")).contains(&epoch.to_string()));
+    browser.wait("document.querySelector('#nodes').hidden");
     assert_eq!(browser.complaints(), json!([]));
     controller.stop();
 }

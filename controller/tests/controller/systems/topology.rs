@@ -37,7 +37,7 @@ fn who_is_missing_and_who_should_not_be_there_is_said_with_the_remedy() {
 
     // It comes under another name, twice.
     for _ in 0..2 {
-        FakeNode::introduce(&controller, "s2", Role::Transit, &[TALLY_OFFER]).hear_refusal();
+        FakeNode::introduce(&controller, "s2", Role::Transit, &[TALLY_OFFER]).receive_refusal();
     }
     let shown = topology();
     let stranger = &shown["unexpected"][0];

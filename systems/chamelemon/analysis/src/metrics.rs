@@ -60,7 +60,7 @@ impl Metrics {
             ill: int_gauge(
                 on,
                 "network_ill",
-                "1 where light losses are told apart and sampled, 0 where the network is healthy.",
+                "1 where light losses are recorded separately and sampled, 0 where the network is healthy.",
             )?,
             lost: counters(on, "lost_packets_total", "Packets lost.", &["class"])?,
             victims: gauge(on, "victim_flows", "Flows that lost packets in the last epoch.")?,

@@ -91,7 +91,7 @@ pub struct PlanReport {
     pub state: NetworkState,
     /// The attention itself.
     pub config: EpochConfig,
-    /// Whether the switches were told; not in a dry run, and not where attention is frozen or
+    /// Whether the switches were reconfigured; not in a dry run, and not where attention is frozen or
     /// nothing changes.
     pub applied: bool,
     /// Why, a sentence a step, in the order of the decisions; empty where nothing changes.
@@ -117,7 +117,7 @@ pub struct Timing {
 pub enum NetworkState {
     /// All victim flows can be recorded.
     Healthy,
-    /// So many victim flows that light losses are told apart and sampled.
+    /// So many victim flows that light losses are recorded separately and sampled.
     Ill,
 }
 

@@ -242,7 +242,7 @@ static PLANS: TableOf<EpochReport, PlanReport> = TableOf {
         u64("effective_epoch", "first epoch that it is meant to hold for", |row| {
             Some(row.item.effective_epoch)
         }),
-        truth("applied", "whether the switches were told", |row| Some(row.item.applied)),
+        truth("applied", "whether the switches were reconfigured", |row| Some(row.item.applied)),
         text("state", "network state that it is made for: healthy or ill", |row| {
             Some(row.item.state.name().into())
         }),

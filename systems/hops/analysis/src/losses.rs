@@ -55,12 +55,14 @@ pub(crate) fn find(locator: &mut Locator, window: &Collected<(u64, Counts)>) -> 
         let at = locator.position(&delivery.node.name).filter(|&at| locator.counts(at));
         let Some(switch) = at else { continue };
         for (side, (_, Counts { flows: counted, others })) in delivery.came() {
-            if *others > 0 {
-                full.push(Passed { switch, side, least: 0, most: *others });
+            let others = others.received;
+            if others > 0 {
+                full.push(Passed { switch, side, least: 0, most: others });
             }
             for (key, packets) in counted {
-                let most = packets.saturating_add(*others);
-                flows.entry(key).or_default().push(Passed { switch, side, least: *packets, most });
+                let packets = packets.received;
+                let most = packets.saturating_add(others);
+                flows.entry(key).or_default().push(Passed { switch, side, least: packets, most });
             }
         }
     }

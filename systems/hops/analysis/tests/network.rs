@@ -234,7 +234,8 @@ fn config(folder: &Path, systems: &str) -> Config {
     let text = format!(
         "listen = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\nsystems = [{systems}]\n\
          state_dir = '{folder}/state'\ngrace_ms = 5000\n\
-         [epoch]\nlength_ms = {EPOCH_MS}\nflight_guard_us = 60000\n[archive]\ndir = '{folder}/archive'\n\
+         [epoch]\nlength_ms = {EPOCH_MS}\nflight_guard_us = 60000\n\
+         [archive]\ndir = '{folder}/archive'\n\
          [hops]\nflows = 100\n\
          [topology]\nedge = [{{ name = 'e1' }}, {{ name = 'e2' }}]\nswitch = [{{ name = 's1' }}]\n\
          link = [{{ between = ['e1', 's1'] }}, {{ between = ['s1', 'e2'] }}]\n"

@@ -3,7 +3,7 @@
 use calumma_sketch::fermat::Lanes;
 use calumma_sketch::{FermatSketch, Key};
 
-/// An encoder's load as far as its empty buckets tell; taken before decoding, which empties them.
+/// An encoder's load as far as its empty buckets show; read before decoding, which empties them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     buckets: usize,

@@ -1,8 +1,8 @@
 //! What an epoch leaves to the next one with the same timestamp bit, the epoch after the next.
 //!
 //! A packet says only whether its epoch is even or odd. Where a switch was late with one epoch,
-//! packets of the other may have been taken for its own, or its own for the other's; the switch
-//! can tell for the epoch that it was late with, but not for the one that bears it.
+//! packets of the other may have been counted as its own, or its own for the other's; the switch
+//! can report it for the epoch that it was late with, but not for the one that bears it.
 
 use std::collections::VecDeque;
 

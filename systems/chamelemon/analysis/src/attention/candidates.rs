@@ -6,7 +6,7 @@
 //! a plan that forgot them would fail.
 //!
 //! What shares a counter with a flow is distributed as the counters themselves are, so their
-//! histograms tell how much a flow is overestimated by.
+//! histograms show how much a flow is overestimated by.
 
 use calumma_sketch::{TowerSketch, estimate};
 
@@ -78,7 +78,7 @@ impl Candidates {
     }
 
     /// Flows that are candidates at `t_h`, foretold from sizes and counters alone: those of that
-    /// size, and smaller ones that are taken for it.
+    /// size, and smaller ones that pass for it.
     ///
     /// The latter need packets of others to come before their own last one. For packets spread
     /// evenly over the epoch, a flow of s packets has seen a share of s / (s + k) of what its k

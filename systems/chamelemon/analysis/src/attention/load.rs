@@ -14,7 +14,7 @@ const FAILURE: f64 = 4e-3;
 /// Flows a bucket at which an encoder of 2, 3, 4 or 5 arrays and endless length stops decoding.
 const THRESHOLDS: [f64; 4] = [0.5, 0.818, 0.772, 0.702];
 
-/// An ill network is taken for healthy again at this share of the victims that turn one ill: they
+/// An ill network counts as healthy again at this share of the victims that turn one ill: they
 /// vary from epoch to epoch.
 const RELIEVED: f64 = 0.985;
 
@@ -106,7 +106,7 @@ pub(super) fn full(layout: &Layout, buckets: u32) -> f64 {
     decodable(layout, buckets)
 }
 
-/// Most victim flows at which an ill network is taken for healthy again.
+/// Most victim flows at which an ill network counts as healthy again.
 pub(super) fn relieved(layout: &Layout, buckets: u32) -> f64 {
     RELIEVED * full(layout, buckets)
 }

@@ -1,4 +1,4 @@
-//! How many victim flows there were: decoded, counted by empty buckets, or told by packets lost.
+//! How many victim flows there were: decoded, counted by empty buckets, or estimated from packets lost.
 
 use calumma_chamelemon::{Attention, Layout};
 
@@ -30,7 +30,7 @@ pub(super) struct VictimFlows {
     pub(super) error: f64,
 }
 
-/// Whether an attention is that of an ill network: light losses are told apart.
+/// Whether an attention is that of an ill network: light losses are recorded separately.
 pub(super) fn is_ill(attention: &Attention) -> bool {
     attention.partition.ll > 0
 }
@@ -123,7 +123,7 @@ pub(super) fn victims(observation: &Observation<'_>, flows: f64, memory: &Memory
 pub(super) struct LossForecast<'a> {
     victims: Victims,
     memory: &'a Memory,
-    /// The T_l of the observation, where it told light losses apart.
+    /// The T_l of the observation, where it recorded light losses separately.
     t_l: Option<u32>,
     /// Victims in the HL encoder, where it could be counted.
     heavy: Option<f64>,

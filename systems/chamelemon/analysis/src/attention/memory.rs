@@ -48,7 +48,7 @@ pub(super) struct LowestThreshold {
 const SAME: f64 = 0.03;
 
 impl LowestThreshold {
-    /// `None` where the observation doesn't tell enough to know such an epoch again.
+    /// `None` where the observation doesn't show enough to know such an epoch again.
     pub(super) fn of(observation: &Observation<'_>, layout: &Layout, buckets: u32) -> Option<Self> {
         let Attention { t_h, partition, .. } = observation.attention;
         let of_edge = |edge: &EdgeObservation<'_>| {
@@ -83,7 +83,7 @@ pub(super) struct KnownLosses {
 /// What the planner remembers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// Of mice taken for HH candidates, by T_h.
+    /// Of mice classified as HH candidates, by T_h.
     pub(super) hh: Corrections,
     /// Of victims in the HL encoder by T_l.
     pub(super) hl: Corrections,
@@ -94,7 +94,7 @@ pub struct Memory {
     pub(super) losses: Option<KnownLosses>,
     /// Where no lower T_h fitted.
     pub(super) lowest: Option<LowestThreshold>,
-    /// Victim flows at which the network was last taken for ill: it is not taken for healthy again
+    /// Victim flows at which the network last counted as ill: it does not count as healthy again
     /// before they are clearly fewer.
     pub(super) ill_since: Option<f64>,
     /// Epochs in a row that did not decode under what stands, though nothing was too full.

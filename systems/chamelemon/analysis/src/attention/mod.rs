@@ -1,4 +1,4 @@
-//! Shifting measurement attention (section 4.3 of the ChameleMon paper): from what an epoch told to
+//! Shifting measurement attention (section 4.3 of the ChameleMon paper): from what an epoch showed to
 //! the configuration that later ones should be measured under, and why.
 //!
 //! [`plan`] is a pure function of an [`Observation`], the attention that stands for the epoch to
@@ -11,7 +11,7 @@
 //! under*, but compared with the one that *stands*, and leaves it alone where it will do.
 //!
 //! Where the paper approaches a good configuration in several epochs, this gets there in one
-//! step whenever the epoch tells enough:
+//! step whenever the epoch shows enough:
 //!
 //! * how many flows would be HH candidates at any T_h follows from the flow size distribution and
 //!   from what the classifier's counters hold (`candidates`), or is counted in the HH flowset;

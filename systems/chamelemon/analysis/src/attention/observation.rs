@@ -1,4 +1,4 @@
-//! What an epoch told: all that a plan is made from.
+//! What an epoch showed: all that a plan is made from.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ impl Encoder {
     }
 }
 
-/// What one edge told.
+/// What one edge showed.
 pub struct EdgeObservation<'a> {
     /// Its name.
     pub name: &'a str,
@@ -71,7 +71,7 @@ impl fmt::Debug for EdgeObservation<'_> {
     }
 }
 
-/// What an epoch told.
+/// What an epoch showed.
 pub struct Observation<'a> {
     /// The attention that it was measured under.
     pub attention: Attention,
@@ -106,7 +106,7 @@ impl fmt::Debug for Observation<'_> {
 }
 
 impl<'a> Observation<'a> {
-    /// What a decoded epoch told. `None` where no edge delivered its ingress side, measured under
+    /// What a decoded epoch showed. `None` where no edge delivered its ingress side, measured under
     /// the epoch's attention by all its lcores.
     pub fn of(epoch: &'a DecodedEpoch, family: &'a HashFamily) -> Option<Self> {
         let attention = *epoch.attention();

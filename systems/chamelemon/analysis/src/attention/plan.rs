@@ -11,12 +11,12 @@ use super::observation::{Encoder, Observation};
 use super::threshold::choose;
 use crate::report::{DecodeState, NetworkState};
 
-/// A network that was taken for ill is healthy again when its victims are fewer than this share of
+/// A network that counted as ill is healthy again when its victims are fewer than this share of
 /// what they were.
 const CLEARLY_FEWER: f64 = 0.96;
 
 /// Standard errors by which victims that were sampled must be fewer than would turn a network ill
-/// for an ill one to be taken for healthy. It is asked anew in every epoch, so what chance does
+/// for an ill one to count as healthy. It is asked anew in every epoch, so what chance does
 /// once in thousands of them must not be enough where they are hardly more.
 const SURE: f64 = 4.0;
 
