@@ -1,6 +1,6 @@
 //! The flows of a burst: what is read from its headers once, for every system that is on.
 
-use calumma_sketch::{BURST, Key};
+use calumma_sketch::{BURST, FlowKey, Key};
 
 use crate::carrier::Mark;
 use crate::mark::Hierarchy;
@@ -79,6 +79,19 @@ impl<K: Key> Flows<K> {
         self.keys[self.len] = key;
         self.places[self.len] = (at as u16, ip_offset as u16);
         self.len += 1;
+    }
+
+    /// The first `number` packets of a burst, all with their IP headers at `ip_offset`.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, keys: &[FlowKey; BURST], number: usize, ip_offset: usize)
+    where
+        K: From<FlowKey>,
+    {
+        self.len = number.min(BURST);
+        for at in 0..self.len {
+            self.keys[at] = keys[at].into();
+            self.places[at] = (at as u16, ip_offset as u16);
+        }
     }
 
     /// Keeps the packets that `keep` has a bit for.
@@ -210,7 +223,6 @@ impl<K: Key> Flows<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use calumma_sketch::FlowKey;
     use proptest::prelude::*;
 
     fn key(n: usize) -> FlowKey {

@@ -9,7 +9,7 @@ pub mod detail;
 pub(crate) mod ipv6;
 pub mod tunnel;
 
-use calumma_sketch::FlowKey;
+use calumma_sketch::{BURST, FlowKey};
 
 /// Bytes of an IPv6 flow's key.
 pub const KEY6: usize = 37;
@@ -180,6 +180,60 @@ pub(crate) fn plain(bytes: &[u8], wire_len: usize) -> Option<(FlowKey, usize)> {
     let addresses_and_ports = u128::from_le_bytes(*head[22..].first_chunk()?) >> 32;
     let key = FlowKey::from_le(addresses_and_ports | u128::from(protocol) << 96);
     Some((key, ETHERNET))
+}
+
+/// The flows of a burst's plain packets, which whoever routes them has read: they are not read a
+/// second time to be measured. Of other packets nothing is known.
+#[derive(Clone, Debug)]
+pub struct PlainFlows {
+    keys: [FlowKey; BURST],
+    /// Bit i: the flow of the packet at position i is known.
+    known: u32,
+}
+
+impl PlainFlows {
+    /// Nothing is known.
+    pub const NONE: Self = Self { keys: [FlowKey::ZERO; BURST], known: 0 };
+
+    /// Where a plain packet's IP header begins, in bytes.
+    pub(crate) const IP_OFFSET: usize = ETHERNET;
+
+    /// Forgets all.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.known = 0;
+    }
+
+    /// Reads the packet at position `at` of a burst; gives its flow if it is plain: untagged TCP or
+    /// UDP over IPv4 without options, and no later fragment.
+    ///
+    /// # Panics
+    /// When `at` is no position in a burst.
+    #[inline(always)]
+    pub fn read(&mut self, at: usize, bytes: &[u8], wire_len: usize) -> Option<FlowKey> {
+        let (key, _) = plain(bytes, wire_len)?;
+        self.keys[at] = key;
+        self.known |= 1 << at;
+        Some(key)
+    }
+
+    /// Forgets the packets at these positions, whose headers have been moved.
+    #[inline]
+    pub fn forget(&mut self, positions: u32) {
+        self.known &= !positions;
+    }
+
+    /// The positions of packets whose flow is known.
+    #[inline]
+    pub(crate) fn known(&self) -> u32 {
+        self.known
+    }
+
+    /// The flows by position, of the [known](Self::known) packets.
+    #[inline]
+    pub(crate) fn keys(&self) -> &[FlowKey; BURST] {
+        &self.keys
+    }
 }
 
 /// What any packet is, one header after the other.

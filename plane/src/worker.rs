@@ -15,9 +15,10 @@ use crate::flows::Flows;
 use crate::measure::{Active, Leaving, Measurement, Moment, Sessions};
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
-use crate::parse::{Parsed, Unmeasured, header_by_header, plain};
+use crate::parse::{Parsed, PlainFlows, Unmeasured, header_by_header, plain};
 use crate::run::{MarkedRun, Run};
 
+use self::masks::positions;
 pub use self::masks::{DropMask, Sent, first};
 
 /// What to do with packets that can't be measured.
@@ -141,7 +142,7 @@ impl Worker {
     pub fn ingress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         self.counters.host_received += packets.len() as u64;
         self.begin();
-        self.pass(Path::Enter, packets, first(packets.len()))
+        self.pass(Path::Enter, packets, first(packets.len()), &PlainFlows::NONE)
     }
 
     /// Packets received from the fabric that leave the network: begins a burst, and
@@ -152,7 +153,7 @@ impl Worker {
     pub fn egress<P: Packet>(&mut self, packets: &mut [P]) -> DropMask {
         self.counters.fabric_received += packets.len() as u64;
         self.begin();
-        self.pass(Path::Leave, packets, first(packets.len()))
+        self.pass(Path::Leave, packets, first(packets.len()), &PlainFlows::NONE)
     }
 
     /// Packets received from the fabric that go on to the fabric: begins a burst, and
@@ -162,7 +163,7 @@ impl Worker {
     /// When there are more than [`BURST`].
     pub fn transit<P: Packet>(&mut self, packets: &mut [P]) {
         self.begin();
-        self.pass(Path::Transit, packets, first(packets.len()));
+        self.pass(Path::Transit, packets, first(packets.len()), &PlainFlows::NONE);
     }
 
     /// Begins a burst, whose packets are recorded by one or several calls of [`pass`](Self::pass)
@@ -180,17 +181,34 @@ impl Worker {
     /// Those that enter the network are recorded and marked; those that leave it are recorded by
     /// the marks they carry, which are taken out; those that do both on the same switch, from host
     /// to host, are recorded on both sides and carry no mark in between; those that pass from
-    /// fabric to fabric with their marks are recorded where a system that is on does so.
+    /// fabric to fabric with their marks are recorded where a system that is on does so. Headers of
+    /// packets in `known` are not read again.
     ///
     /// # Panics
     /// When the burst is longer.
     #[inline]
-    pub fn pass<P: Packet>(&mut self, path: Path, packets: &mut [P], of: u32) -> DropMask {
+    pub fn pass<P: Packet>(
+        &mut self,
+        path: Path,
+        packets: &mut [P],
+        of: u32,
+        known: &PlainFlows,
+    ) -> DropMask {
         let wanted = |active: &mut AnyKey<Sessions>| either!(active, active => active.transit);
         if path == Path::Transit && !self.measurement.active().is_some_and(wanted) {
             return DropMask::default();
         }
-        self.walk(path, packets, of)
+        let Self { policy, measurement, counters } = self;
+        let which = (of, known);
+        match measurement.active() {
+            Some(AnyKey::Ipv4(active)) => {
+                walk_as::<FlowKey, P>(path, Some(active), policy, counters, packets, which)
+            }
+            Some(AnyKey::Dual(active)) => {
+                walk_as::<WideKey, P>(path, Some(active), policy, counters, packets, which)
+            }
+            None => walk_as::<FlowKey, P>(path, None, policy, counters, packets, which),
+        }
     }
 
     /// What a transmit queue did with packets of the burst under way, after they were recorded.
@@ -203,20 +221,6 @@ impl Worker {
         counters.dropped_transmit += u64::from(sent.refused.count_ones());
         if let Some(active) = measurement.active() {
             either!(active, active => active.sent(sent, counters));
-        }
-    }
-
-    #[inline]
-    fn walk<P: Packet>(&mut self, path: Path, packets: &mut [P], of: u32) -> DropMask {
-        let Self { policy, measurement, counters } = self;
-        match measurement.active() {
-            Some(AnyKey::Ipv4(active)) => {
-                walk_as::<FlowKey, P>(path, Some(active), policy, counters, packets, of)
-            }
-            Some(AnyKey::Dual(active)) => {
-                walk_as::<WideKey, P>(path, Some(active), policy, counters, packets, of)
-            }
-            None => walk_as::<FlowKey, P>(path, None, policy, counters, packets, of),
         }
     }
 
@@ -267,7 +271,7 @@ fn walk_as<K: Measured, P: Packet>(
     policy: &Policy,
     counters: &mut Counters,
     packets: &mut [P],
-    of: u32,
+    (of, known): (u32, &PlainFlows),
 ) -> DropMask {
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
     let carrier = policy.carrier;
@@ -276,10 +280,10 @@ fn walk_as<K: Measured, P: Packet>(
     let mut flows = Flows::<K>::new();
     let mut drops = if path == Path::Transit {
         // What can't be measured, its edges count and treat.
-        read_headers(policy, &mut Counters::default(), packets, of, &mut flows);
+        read_headers(policy, &mut Counters::default(), packets, (of, known), &mut flows);
         DropMask::default()
     } else {
-        read_headers(policy, counters, packets, of, &mut flows)
+        read_headers(policy, counters, packets, (of, known), &mut flows)
     };
     match path {
         Path::Enter => {
@@ -356,12 +360,22 @@ fn read_headers<K: Measured, P: Packet>(
     policy: &Policy,
     counters: &mut Counters,
     packets: &[P],
-    of: u32,
+    (of, known): (u32, &PlainFlows),
     flows: &mut Flows<K>,
 ) -> DropMask {
     let mut drops = DropMask::default();
     let tunnels = policy.tunnels;
-    for (at, packet) in packets.iter().enumerate().filter(|&(at, _)| of >> at & 1 == 1) {
+    let is_known = if tunnels == Tunnels::Outer { known.known() } else { 0 };
+    if of & !is_known == 0 && of == first(packets.len()) {
+        flows.fill(known.keys(), packets.len(), PlainFlows::IP_OFFSET);
+        return drops;
+    }
+    for at in positions(of) {
+        let Some(packet) = packets.get(at) else { break };
+        if is_known >> at & 1 == 1 {
+            flows.push(known.keys()[at].into(), at, PlainFlows::IP_OFFSET);
+            continue;
+        }
         if tunnels == Tunnels::Outer
             && let Some((key, ip_offset)) = plain(packet.bytes(), packet.wire_len())
         {

@@ -139,6 +139,9 @@ impl FlowKey {
     /// Length of the key on the wire and in a packet, in bytes.
     pub const LEN: usize = 13;
 
+    /// All fields zero.
+    pub const ZERO: Self = Self([0; 16]);
+
     /// The key of an IPv4 flow. Ports are 0 for protocols that have none and for non-first
     /// fragments.
     #[inline]

@@ -15,6 +15,7 @@ use super::plain::{self, Plain, Template};
 use super::tables::{Adjacency, HopTarget, Lpm, Tables};
 use crate::config::Role;
 use crate::packet::Packet;
+use crate::parse::PlainFlows;
 
 /// What becomes of a packet that is not routed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +164,8 @@ pub struct Decisions {
     pub routed: Routed,
     /// What becomes of the others, by position.
     pub verdicts: [Verdict; BURST],
+    /// Flows of the burst's packets as they are after this.
+    pub flows: PlainFlows,
     plain4: plain::Batch<u32>,
     plain6: plain::Batch<[u8; 16]>,
     v4: Batch<u32>,
@@ -197,6 +200,7 @@ impl Decisions {
         Self {
             routed: Routed::default(),
             verdicts: [Verdict::Drop(Reason::Header); BURST],
+            flows: PlainFlows::NONE,
             plain4: plain::Batch::new(0),
             plain6: plain::Batch::new([0; 16]),
             v4: Batch::new(0),
@@ -236,16 +240,24 @@ impl Decider<'_> {
     #[inline]
     pub fn decide<P: Packet>(&self, packets: &mut [P], decisions: &mut Decisions) {
         assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
-        let Decisions { routed, verdicts, plain4, plain6, v4, v6, hops } = decisions;
+        let Decisions { routed, verdicts, flows, plain4, plain6, v4, v6, hops } = decisions;
         (v4.len, v6.len, routed.to_fabric, routed.to_host) = (0, 0, 0, 0);
         plain4.clear();
         plain6.clear();
+        flows.clear();
         // No packet is plain on a port without untagged frames, or if the switch made it.
         let untagged = if self.own { None } else { self.tables.untagged(self.port) };
         let (template, arrived) =
             untagged.map_or((Template::NONE, 0), |(mac, on)| (Template::new(mac), on));
         for (at, packet) in packets.iter().enumerate() {
-            match template.read(packet.bytes(), packet.wire_len()) {
+            let (bytes, wire_len) = (packet.bytes(), packet.wire_len());
+            if let Some(flow) = flows.read(at, bytes, wire_len)
+                && let Some(total_len) = template.total_len(bytes)
+            {
+                plain4.push(at, flow.dst_word(), total_len);
+                continue;
+            }
+            match template.read(bytes, wire_len) {
                 Some(Plain::V4(to, total_len)) => plain4.push(at, to, total_len),
                 Some(Plain::V6(to, total_len)) => plain6.push(at, to, total_len),
                 None => {
@@ -255,17 +267,19 @@ impl Decider<'_> {
                 }
             }
         }
-        self.route_plain(plain4, arrived, packets, hops, routed, verdicts);
+        let mut moved = self.route_plain(plain4, arrived, packets, hops, routed, verdicts);
         self.route_plain(plain6, arrived, packets, hops, routed, verdicts);
         if v4.len > 0 {
-            self.route(v4, packets, hops, routed, verdicts);
+            moved |= self.route(v4, packets, hops, routed, verdicts);
         }
         if v6.len > 0 {
             self.route(v6, packets, hops, routed, verdicts);
         }
+        flows.forget(moved);
     }
 
-    /// Looks the destinations of plain packets up, and rewrites them.
+    /// Looks the destinations of plain packets up, and rewrites them. Gives the positions of those
+    /// that may have got a VLAN tag.
     #[inline(always)]
     fn route_plain<P: Packet, A: Address>(
         &self,
@@ -275,14 +289,32 @@ impl Decider<'_> {
         hops: &mut [u64; BURST],
         routed: &mut Routed,
         verdicts: &mut [Verdict; BURST],
-    ) {
+    ) -> u32 {
         let addresses = batch.addresses();
         if addresses.is_empty() {
-            return;
+            return 0;
         }
         A::look_up(self.tables.lpm(), addresses, &mut hops[..addresses.len()]);
         // In registers: each packet's bits would wait for those of the one before to be written.
-        let (mut to_fabric, mut to_host) = (0, 0);
+        let (mut to_fabric, mut to_host, mut moved) = (0, 0, 0);
+        // Most bursts have one next hop.
+        let same = hops[1..addresses.len()].iter().fold(0, |differ, hop| differ | (hop ^ hops[0]));
+        let single = self.tables.single(hops[0]);
+        if same == 0 && batch.longest() <= single.untagged_mtu {
+            let mut all = 0;
+            for (at, _, _) in batch.iter() {
+                if let Some(header) = packets[at].bytes_mut().first_chunk_mut::<PLAIN_HEADERS>() {
+                    header[..12].copy_from_slice(&single.addresses);
+                    A::decrement_ttl(header, header::ETHERNET);
+                    routed.ports[at] = single.port;
+                    all |= 1 << at;
+                }
+            }
+            let to =
+                if single.role == Role::Host { &mut routed.to_host } else { &mut routed.to_fabric };
+            *to |= all;
+            return 0;
+        }
         for ((at, total_len, to), &hop) in batch.iter().zip(hops.iter()) {
             let packet = &mut packets[at];
             let single = self.tables.single(hop);
@@ -302,6 +334,7 @@ impl Decider<'_> {
                 to_fabric |= (host ^ 1) << at;
                 continue;
             }
+            moved |= 1 << at;
             let ttl = packet.bytes().get(header::ETHERNET + A::TTL).copied().unwrap_or_default();
             let (offset, at_burst) = (header::ETHERNET as u16, at as u8);
             let asked = Asked { at: at_burst, tagged: false, ttl, arrived, offset, total_len };
@@ -312,6 +345,7 @@ impl Decider<'_> {
         }
         routed.to_fabric |= to_fabric;
         routed.to_host |= to_host;
+        moved
     }
 
     /// The neighbour that a plain packet goes to over a link, or over one of several next hops,
@@ -334,7 +368,7 @@ impl Decider<'_> {
         next.filter(|next| total_len <= next.untagged_mtu)
     }
 
-    /// Looks the destinations of other packets up, and rewrites them.
+    /// Looks the destinations of other packets up, and rewrites them. Gives their positions.
     #[inline(never)]
     fn route<P: Packet, A: Address>(
         &self,
@@ -343,16 +377,19 @@ impl Decider<'_> {
         hops: &mut [u64; BURST],
         routed: &mut Routed,
         verdicts: &mut [Verdict; BURST],
-    ) {
+    ) -> u32 {
+        let mut moved = 0;
         let (asked, addresses) = (&batch.asked[..batch.len], &batch.addresses[..batch.len]);
         A::look_up(self.tables.lpm(), addresses, &mut hops[..batch.len]);
         for ((asked, &to), &hop) in asked.iter().zip(addresses).zip(hops.iter()) {
             let at = usize::from(asked.at);
+            moved |= 1 << at;
             match self.finish(asked, to, hop, &mut packets[at]) {
                 Ok(next) => routed.push(at, next),
                 Err(verdict) => verdicts[at] = verdict,
             }
         }
+        moved
     }
 
     /// Reads a packet's headers: gives what becomes of it, or nothing where that depends on its

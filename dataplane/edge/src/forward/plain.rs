@@ -56,6 +56,12 @@ impl<A: Copy> Batch<A> {
         &self.addresses[..self.len]
     }
 
+    /// The length of the longest.
+    #[inline(always)]
+    pub fn longest(&self) -> u16 {
+        self.total_lens[..self.len].iter().fold(0, |longest, &len| longest.max(len))
+    }
+
     /// Each packet's position, length and address.
     #[inline(always)]
     pub fn iter(&self) -> impl Iterator<Item = (usize, u16, A)> {
@@ -79,6 +85,17 @@ impl Template {
     pub fn new(mac: Mac) -> Self {
         let [a, b, c, d, e, f] = mac.0;
         Self { to: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) }
+    }
+
+    /// Gives the length of an untagged IPv4 packet without options, whose headers are whole, if it
+    /// is plain. Its checksum is right then.
+    #[inline(always)]
+    pub fn total_len(self, bytes: &[u8]) -> Option<u16> {
+        let header = bytes.first_chunk::<IPV4_END>()?;
+        let (ttl, from, to) = (header[22], header[26], header[30]);
+        let to_us = u64_at(header, 0) & 0xFFFF_FFFF_FFFF == self.to;
+        let plain = to_us & (ttl > 1) & unicast4(from) & unicast4(to) & checksum_fits(header);
+        plain.then(|| u16::from_be_bytes([header[16], header[17]]))
     }
 
     /// Gives a packet's destination if it is plain. Its IPv4 header's checksum is right then.

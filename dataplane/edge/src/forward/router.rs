@@ -17,6 +17,7 @@ use super::tables::TablesReader;
 use crate::config::Role;
 use crate::lcore::PortQueues;
 use crate::lcore::forwarder::{Forwarder, transmit};
+use crate::parse::PlainFlows;
 use crate::worker::{DropMask, Path, Sent, Worker, first};
 
 /// Most packets of the slow path's that are taken between two polls of the ports.
@@ -137,12 +138,12 @@ impl Router {
         let own = origin == Origin::Own;
         let decider = Decider { tables, port, own, shim, seed: self.seed };
         decider.decide(burst.as_mut_slice(), &mut self.decisions);
-        let routed = &self.decisions.routed;
+        let Decisions { routed, flows, .. } = &self.decisions;
         let all = first(burst.len());
         if routed.to_fabric | routed.to_host != all {
             return self.route_some(worker, port, origin, burst);
         }
-        let drops = measure(worker, origin, routed, burst.as_mut_slice());
+        let drops = measure(worker, origin, routed, flows, burst.as_mut_slice());
         let ports = &routed.ports[..burst.len()];
         if let Some((&port, others)) = ports.split_first()
             && others.iter().fold(0, |differ, other| differ | (port ^ other)) == 0
@@ -164,7 +165,7 @@ impl Router {
     /// The same for a burst of which not all packets are routed on.
     #[inline(never)]
     fn route_some(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
-        let Decisions { routed, verdicts, .. } = &mut self.decisions;
+        let Decisions { routed, verdicts, flows, .. } = &self.decisions;
         let is_routed = routed.to_fabric | routed.to_host;
         // What is for the switch itself, and came from beyond its link, leaves the network here.
         let mut left = 0;
@@ -176,9 +177,9 @@ impl Router {
             }
         }
         let packets = burst.as_mut_slice();
-        let mut drops = measure(worker, origin, routed, packets);
+        let mut drops = measure(worker, origin, routed, flows, packets);
         if left != 0 {
-            drops.0 |= worker.pass(Path::Leave, packets, left).0;
+            drops.0 |= worker.pass(Path::Leave, packets, left, flows).0;
         }
         for (at, packet) in burst.drain().enumerate() {
             if drops.drops(at) {
@@ -247,12 +248,18 @@ impl Forwarder for Router {
 /// Records those of a burst's packets that enter, pass or leave the network; gives those that are
 /// dropped for it.
 #[inline]
-fn measure(worker: &mut Worker, origin: Origin, routed: &Routed, packets: &mut [Mbuf]) -> DropMask {
+fn measure(
+    worker: &mut Worker,
+    origin: Origin,
+    routed: &Routed,
+    flows: &PlainFlows,
+    packets: &mut [Mbuf],
+) -> DropMask {
     let Routed { to_fabric, to_host, .. } = *routed;
     let mut drops = DropMask::default();
     if to_fabric != 0 {
         let path = if origin == Origin::Fabric { Path::Transit } else { Path::Enter };
-        drops = worker.pass(path, packets, to_fabric);
+        drops = worker.pass(path, packets, to_fabric, flows);
     }
     if to_host != 0 {
         let path = match origin {
@@ -263,7 +270,7 @@ fn measure(worker: &mut Worker, origin: Origin, routed: &Routed, packets: &mut [
         if path == Path::Cross {
             worker.counters.routed.local += u64::from(to_host.count_ones());
         }
-        drops.0 |= worker.pass(path, packets, to_host).0;
+        drops.0 |= worker.pass(path, packets, to_host, flows).0;
     }
     drops
 }
