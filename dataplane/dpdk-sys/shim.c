@@ -12,6 +12,7 @@
 #include <rte_fib6.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_dyn.h>
 #include <rte_member.h>
 #include <rte_telemetry.h>
 #include <rte_version.h>
@@ -29,6 +30,7 @@ WIDTH(pkt_len, 4);
 WIDTH(data_len, 2);
 WIDTH(buf_len, 2);
 WIDTH(next, sizeof(void *));
+WIDTH(ol_flags, 8);
 
 uint16_t calumma_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
@@ -55,6 +57,12 @@ int calumma_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs
 	return rte_pktmbuf_alloc_bulk(pool, mbufs, n);
 }
 
+int calumma_rx_timestamp(int *offset, uint64_t *flag)
+{
+	_Static_assert(sizeof(rte_mbuf_timestamp_t) == 8, "a timestamp");
+	return rte_mbuf_dyn_rx_timestamp_register(offset, flag) == 0 ? 0 : -rte_errno;
+}
+
 int calumma_port_info(uint16_t port, struct calumma_port_info *info)
 {
 	struct rte_eth_dev_info device;
@@ -69,6 +77,7 @@ int calumma_port_info(uint16_t port, struct calumma_port_info *info)
 	if (device.driver_name != NULL)
 		strncpy(info->driver, device.driver_name, sizeof(info->driver) - 1);
 	info->rss = device.flow_type_rss_offloads != 0;
+	info->timestamps = (device.rx_offload_capa & RTE_ETH_RX_OFFLOAD_TIMESTAMP) != 0;
 	info->min_mtu = device.min_mtu;
 	info->max_mtu = device.max_mtu;
 	info->max_rx_queues = device.max_rx_queues;
@@ -97,6 +106,8 @@ int calumma_port_configure(uint16_t port, struct calumma_port_config *config)
 	conf.txmode.offloads = device.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	if (frame > config->data_room)
 		conf.rxmode.offloads = device.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+	if (config->timestamps)
+		conf.rxmode.offloads |= device.rx_offload_capa & RTE_ETH_RX_OFFLOAD_TIMESTAMP;
 
 	fields &= device.flow_type_rss_offloads;
 	if (config->rss && config->queues > 1 && fields != 0) {

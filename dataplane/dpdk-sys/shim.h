@@ -27,6 +27,7 @@ enum calumma_mbuf_offset {
 	CALUMMA_MBUF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
 	CALUMMA_MBUF_PORT = offsetof(struct rte_mbuf, port),
 	CALUMMA_MBUF_NEXT = offsetof(struct rte_mbuf, next),
+	CALUMMA_MBUF_OL_FLAGS = offsetof(struct rte_mbuf, ol_flags),
 };
 
 /* Macros that bindgen can't evaluate by itself. */
@@ -47,6 +48,8 @@ struct calumma_port_info {
 	uint32_t interface_index;
 	uint8_t mac[6];
 	bool rss;
+	/* Can stamp packets as they arrive. */
+	bool timestamps;
 };
 
 /* How a port is to be set up. */
@@ -61,6 +64,8 @@ struct calumma_port_config {
 	uint16_t data_room;
 	/* Spread flows over several receive queues by their 5-tuples where the device can. */
 	bool rss;
+	/* Let the device stamp packets as they arrive, where it can. */
+	bool timestamps;
 };
 
 struct calumma_port_link {
@@ -116,6 +121,9 @@ struct rte_mbuf *calumma_pktmbuf_alloc(struct rte_mempool *pool);
 void calumma_pktmbuf_free(struct rte_mbuf *mbuf);
 /* Fills `mbufs` with `n` fresh mbufs: 0, or an error number where the pool has fewer: none then. */
 int calumma_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
+/* Finds or makes the field of mbufs for when they were received, 8 bytes at `offset`, and the flag
+ * that says it was filled in. 0, or a negative error number. */
+int calumma_rx_timestamp(int *offset, uint64_t *flag);
 /* Fills `info`; 0, or a negative error number. */
 int calumma_port_info(uint16_t port, struct calumma_port_info *info);
 /* Sets the port up, all but its queues' memory. 0, or a negative error number. */

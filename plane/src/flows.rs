@@ -2,6 +2,7 @@
 
 use calumma_sketch::{BURST, FlowKey, Key};
 
+use crate::arrival::Arrival;
 use crate::carrier::Mark;
 use crate::mark::Hierarchy;
 
@@ -24,7 +25,14 @@ pub struct Flows<K> {
     /// A bit for each packet: whether it enters the network at this switch.
     entered: u32,
     len: usize,
+    /// Room for the arrivals, where a system asks for them.
+    arrivals: Option<Box<Arrivals>>,
+    /// Whether they are there.
+    timed: bool,
 }
+
+/// The arrivals of a burst's packets.
+pub(crate) type Arrivals = [Arrival; BURST];
 
 impl<K: Key> Flows<K> {
     /// No packets.
@@ -38,13 +46,50 @@ impl<K: Key> Flows<K> {
             marked: 0,
             entered: 0,
             len: 0,
+            arrivals: None,
+            timed: false,
         }
+    }
+
+    /// No packets, and room for their arrivals.
+    pub(crate) fn with_arrivals() -> Self {
+        Self { arrivals: Some(Box::new([Arrival::default(); BURST])), ..Self::new() }
+    }
+
+    /// Notes when each packet arrived, by its position in the burst, in the memory that is lent.
+    pub(crate) fn lend(
+        &mut self,
+        memory: Option<Box<Arrivals>>,
+        arrival: impl Fn(usize) -> Arrival,
+    ) {
+        self.arrivals = memory;
+        if let Some(arrivals) = &mut self.arrivals {
+            for (of, &(at, _)) in arrivals.iter_mut().zip(&self.places[..self.len]) {
+                *of = arrival(usize::from(at));
+            }
+            self.timed = true;
+        }
+    }
+
+    /// Gives back what was lent.
+    pub(crate) fn give_back(&mut self) -> Option<Box<Arrivals>> {
+        self.timed = false;
+        self.arrivals.take()
+    }
+
+    /// When packet number `at` of these arrived; `None` where no system asks for arrivals, and of
+    /// what the switch itself has made or kept.
+    #[inline]
+    pub fn arrival(&self, at: usize) -> Option<Arrival> {
+        let arrivals = self.arrivals.as_ref().filter(|_| self.timed)?;
+        arrivals[..self.len].get(at).copied()
     }
 
     /// Takes all packets out.
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.bits, self.marked, self.entered, self.len) = (0, 0, 0, 0);
+        self.timed = false;
     }
 
     /// Adds the packets of `others`, as many as there is room for.
@@ -61,6 +106,12 @@ impl<K: Key> Flows<K> {
         self.marked |= (others.marked & first) << at;
         self.entered |= (others.entered & first) << at;
         self.len += more;
+        if let (Some(mine), Some(theirs), true) =
+            (&mut self.arrivals, &others.arrivals, others.timed)
+        {
+            mine[at..at + more].copy_from_slice(&theirs[..more]);
+            self.timed = true;
+        }
     }
 
     /// Which of these packets a set of positions in the burst names: bit i stands for packet

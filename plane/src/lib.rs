@@ -9,6 +9,7 @@
 //! A switch, the simulator and the replay of captures drive the very same code. Not here: what a
 //! system records (`systems/`), and how packets are received, forwarded and sent (`dataplane/`).
 
+pub mod arrival;
 pub mod carrier;
 pub mod counters;
 mod flows;
@@ -23,6 +24,7 @@ pub mod system;
 pub mod tag;
 pub mod worker;
 
+pub use arrival::Arrival;
 pub use carrier::{Carrier, Mark};
 pub use counters::Counters;
 pub use flows::Flows;

@@ -71,7 +71,6 @@ pub enum Side {
 
 /// What a measurement sends to the control thread.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "sent by an lcore, which must not allocate")]
 pub enum FromLcore {
     /// One side of an epoch is finished.
     Side {
@@ -230,6 +229,12 @@ impl Measurement {
     #[inline]
     pub fn keys(&self) -> Option<KeyKind> {
         self.active.as_ref().map(AnyKey::kind)
+    }
+
+    /// Whether a system records when packets arrived.
+    #[inline]
+    pub fn asks_arrivals(&self) -> bool {
+        self.active.as_ref().is_some_and(|any| either!(any, active => active.asks_arrivals))
     }
 
     /// The session under way, if any.

@@ -9,6 +9,13 @@ pub trait Packet {
     /// How long the packet is (or was) on the wire.
     fn wire_len(&self) -> usize;
 
+    /// When the device that received the packet stamped it, in nanoseconds since the Unix epoch if
+    /// its clock is set so; `None` where it did not.
+    #[inline]
+    fn stamp_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Bytes free before the packet: what [`prepend`](Self::prepend) can take. A packet of fixed
     /// length has none and needs none of what follows.
     #[inline]
@@ -46,6 +53,11 @@ impl Packet for dpdk::Mbuf {
     #[inline]
     fn wire_len(&self) -> usize {
         self.pkt_len()
+    }
+
+    #[inline]
+    fn stamp_ns(&self) -> Option<u64> {
+        self.rx_timestamp()
     }
 
     #[inline]

@@ -186,6 +186,12 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Whether it records when packets arrived ([`Flows::arrival`]). Where no system does, nobody
+    /// reads a clock for it.
+    fn wants_arrivals(&self) -> bool {
+        false
+    }
+
     /// Records packets that enter the network with the timestamp bit [`Flows::bit`]. ChameleMon
     /// gives each its hierarchy.
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters);

@@ -9,6 +9,7 @@ mod masks;
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, WideKey, either};
 
+use crate::arrival::Arrival;
 use crate::carrier::{Carrier, Carry, Mark};
 use crate::counters::Counters;
 use crate::flows::Flows;
@@ -129,7 +130,7 @@ impl Worker {
             let due_ns = self.next_due_ns();
             self.tick(due_ns.min(now_ns), true);
             if due_ns > now_ns {
-                return;
+                return self.arrived(Some(Arrival::at(now_ns)));
             }
         }
     }
@@ -164,6 +165,20 @@ impl Worker {
     pub fn transit<P: Packet>(&mut self, packets: &mut [P]) {
         self.begin();
         self.pass(Path::Transit, packets, first(packets.len()), &PlainFlows::NONE);
+    }
+
+    /// Whether a system asks when packets [arrived](Self::arrived).
+    #[inline]
+    pub fn asks_arrivals(&self) -> bool {
+        self.measurement.asks_arrivals()
+    }
+
+    /// Says when the packets of the bursts that follow arrived, as far as that is known.
+    #[inline]
+    pub fn arrived(&mut self, arrival: Option<Arrival>) {
+        if let Some(active) = self.measurement.active() {
+            either!(active, active => active.arrival = arrival);
+        }
     }
 
     /// Begins a burst, whose packets are recorded by one or several calls of [`pass`](Self::pass)
@@ -285,9 +300,14 @@ fn walk_as<K: Measured, P: Packet>(
     } else {
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
+    if path == Path::Enter {
+        drops.0 |= keep_carriable(policy, counters, packets, &mut flows);
+    }
+    if let Some(active) = &mut active {
+        active.note_arrivals(packets, &mut flows);
+    }
     match path {
         Path::Enter => {
-            drops.0 |= keep_carriable(policy, counters, packets, &mut flows);
             let bit = record_entering(active.as_deref_mut(), counters, &mut flows);
             write_marks(carrier, packets, &flows, bit);
         }
@@ -313,7 +333,7 @@ fn walk_as<K: Measured, P: Packet>(
         }
     }
     if let Some(active) = active {
-        active.keep_for_sent(&flows);
+        active.keep_for_sent(flows);
     }
     drops
 }

@@ -15,6 +15,7 @@ use calumma_edge::forward::{header, lpm};
 use calumma_edge::lcore::PortQueues;
 use calumma_edge::lcore::forwarder::{Forwarder, Pairs};
 use calumma_edge::worker::Worker;
+use calumma_plane::arrival::Polls;
 use calumma_sketch::{BURST, FlowKey};
 use dpdk::{Burst, Eal, Mempool, Port, PortConfig};
 
@@ -139,7 +140,7 @@ impl<F: Forwarder> Lcore<F> {
             let open = |name: String| Port::open(eal, &name, PortConfig::default(), &pool).ok();
             let (_, mut queues) = free.clone().find_map(open).context("a free port")?;
             let (rx, tx) = queues.pop().context("a queue")?;
-            ports.push(PortQueues { rx, tx, role, peer: 1 - at });
+            ports.push(PortQueues { rx, tx, role, peer: 1 - at, polls: Polls::default() });
         }
         let worker = stages::measuring_worker();
         Ok(Self { worker, ports, forwarder, pool, burst: Burst::new() })

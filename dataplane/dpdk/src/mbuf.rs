@@ -1,8 +1,11 @@
 //! One packet in memory.
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use dpdk_sys::rte_mbuf;
+
+use crate::error::{Result, check};
 
 /// A packet, owned: freed when dropped, consumed when transmitted, never cloned.
 ///
@@ -38,8 +41,29 @@ mod field {
     pub(super) const DATA_LEN: Field<u16> = at(dpdk_sys::CALUMMA_MBUF_DATA_LEN);
     pub(super) const BUF_LEN: Field<u16> = at(dpdk_sys::CALUMMA_MBUF_BUF_LEN);
     pub(super) const NEXT: Field<*mut dpdk_sys::rte_mbuf> = at(dpdk_sys::CALUMMA_MBUF_NEXT);
+    pub(super) const OL_FLAGS: Field<u64> = at(dpdk_sys::CALUMMA_MBUF_OL_FLAGS);
+
+    /// A field that DPDK has found room for while it runs.
+    pub(super) const fn dynamic<T>(offset: usize) -> Field<T> {
+        Field { offset, of: PhantomData }
+    }
 }
 use field::Field;
+
+/// Where mbufs have the time at which they were received, and the flag that says so; the same in a
+/// process, once something has asked for it.
+static RX_TIMESTAMP: OnceLock<(usize, u64)> = OnceLock::new();
+
+/// Makes room in mbufs for when they are received.
+pub(crate) fn register_rx_timestamp() -> Result<()> {
+    let (mut offset, mut flag) = (0, 0);
+    // SAFETY: both numbers are written to; the EAL is up, as the caller has a port or a pool.
+    let code = unsafe { dpdk_sys::calumma_rx_timestamp(&mut offset, &mut flag) };
+    check(code, || "making room in mbufs for timestamps".to_owned())?;
+    // The same each time: DPDK finds the field that it has made before.
+    let _ = RX_TIMESTAMP.set((offset as usize, flag));
+    Ok(())
+}
 
 /// One mbuf of a live, owned chain. Never outlives the borrow of the [`Mbuf`] that it came from.
 #[derive(Clone, Copy)]
@@ -120,6 +144,32 @@ impl Mbuf {
     pub fn port(&self) -> Option<u16> {
         let port = self.first().get(field::PORT);
         (u32::from(port) != dpdk_sys::CALUMMA_MBUF_PORT_INVALID).then_some(port)
+    }
+
+    /// When the packet was received, where the port stamps packets ([`PortConfig::timestamps`])
+    /// and has stamped this one; in the device's unit, by its clock. Two loads.
+    ///
+    /// [`PortConfig::timestamps`]: crate::PortConfig::timestamps
+    #[inline]
+    pub fn rx_timestamp(&self) -> Option<u64> {
+        let &(offset, flag) = RX_TIMESTAMP.get()?;
+        let first = self.first();
+        // DPDK has made room there for 8 bytes.
+        (first.get(field::OL_FLAGS) & flag != 0).then(|| first.get(field::dynamic(offset)))
+    }
+
+    /// Stamps the packet as a port would: for packets that a program makes.
+    ///
+    /// # Errors
+    /// When mbufs have no more room.
+    pub fn set_rx_timestamp(&mut self, timestamp: u64) -> Result<()> {
+        register_rx_timestamp()?;
+        if let Some(&(offset, flag)) = RX_TIMESTAMP.get() {
+            let first = self.first();
+            first.set(field::dynamic(offset), timestamp);
+            first.set(field::OL_FLAGS, first.get(field::OL_FLAGS) | flag);
+        }
+        Ok(())
     }
 
     #[inline]

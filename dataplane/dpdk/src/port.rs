@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::eal::Eal;
 use crate::error::{Errno, Error, Result, check};
+use crate::mbuf::register_rx_timestamp;
 use crate::mempool::Mempool;
 use crate::queue::{RxQueue, TxQueue};
 
@@ -27,6 +28,9 @@ pub struct PortConfig {
     pub promiscuous: bool,
     /// Spread flows over several receive queues by their 5-tuples, where the device can.
     pub rss: bool,
+    /// Let the device stamp packets as they arrive, where it can: see
+    /// [`Mbuf::rx_timestamp`](crate::Mbuf::rx_timestamp). Some drivers receive slower then.
+    pub timestamps: bool,
 }
 
 impl Default for PortConfig {
@@ -38,6 +42,7 @@ impl Default for PortConfig {
             mtu: None,
             promiscuous: true,
             rss: true,
+            timestamps: false,
         }
     }
 }
@@ -59,6 +64,8 @@ pub struct PortInfo {
     pub mtu: RangeInclusive<u16>,
     /// Whether it can spread flows over several receive queues.
     pub rss: bool,
+    /// Whether it can stamp packets as they arrive.
+    pub timestamps: bool,
 }
 
 /// State of a port's link.
@@ -313,6 +320,7 @@ fn ask(number: u16, name: &str) -> Result<PortInfo> {
         max_queues: raw.max_rx_queues.min(raw.max_tx_queues),
         mtu: raw.min_mtu..=raw.max_mtu,
         rss: raw.rss,
+        timestamps: raw.timestamps,
     })
 }
 
@@ -346,7 +354,11 @@ fn set_up(
         mtu: config.mtu.unwrap_or(0),
         data_room: pool.data_room(),
         rss: config.rss,
+        timestamps: config.timestamps,
     };
+    if config.timestamps {
+        register_rx_timestamp()?;
+    }
     // SAFETY: the port exists, is stopped and nobody polls it; the numbers are written to.
     let code = unsafe { dpdk_sys::calumma_port_configure(number, &mut raw) };
     check(code, || format!("configuring port {name} with {} queues", config.queues))?;

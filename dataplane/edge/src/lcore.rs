@@ -12,6 +12,7 @@ pub mod pace;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use calumma_plane::arrival::Polls;
 use dpdk::{Burst, RxQueue, TxQueue};
 
 use self::forwarder::Forwarder;
@@ -33,6 +34,8 @@ pub struct PortQueues {
     /// Between port pairs, position among the lcore's ports of the one that packets from this one
     /// go to.
     pub peer: usize,
+    /// When it was polled, where a system asks when packets arrive.
+    pub polls: Polls,
 }
 
 impl PortQueues {
@@ -92,7 +95,13 @@ pub fn run<F: Forwarder>(
         for at in 0..ports.len() {
             let (most, port) = (pace.burst_size(), &mut ports[at]);
             let open = host_ports_open || port.role == Role::Fabric;
+            let began_ns = worker.asks_arrivals().then(|| pace.unix_ns(meter.now()));
             let received = if open { port.rx.rx_at_most(&mut burst, most) } else { 0 };
+            if let Some(began_ns) = began_ns {
+                let over_ns = if received > 0 { pace.unix_ns(dpdk::tsc()) } else { began_ns };
+                let emptied = open && received < most;
+                worker.arrived(Some(port.polls.polled(began_ns, over_ns, emptied)));
+            }
             if received == 0 {
                 continue;
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use calumma_plane::arrival::Polls;
 use calumma_plane::system::System;
 use calumma_switch_host::Signals;
 use calumma_wire::Role;
@@ -198,12 +199,14 @@ fn open_ports(
             queues: u16::try_from(polling.len()).context("more lcores than a port has queues")?,
             rx_descriptors: port.rx_descriptors,
             tx_descriptors: port.tx_descriptors,
+            timestamps: port.timestamps,
             ..dpdk::PortConfig::default()
         };
         let (opened, queues) = Port::open(eal, &port.name, setup, pool)?;
         ports.push(opened);
         for ((lcore, polled), (rx, tx)) in polling.into_iter().zip(queues) {
-            by_lcore[lcore].push(PortQueues { rx, tx, role: port.role, peer: polled.peer });
+            let (role, peer, polls) = (port.role, polled.peer, Polls::default());
+            by_lcore[lcore].push(PortQueues { rx, tx, role, peer, polls });
         }
     }
     Ok((ports, by_lcore))

@@ -11,8 +11,10 @@ use calumma_sketch::{AnyKey, Key, Keyed};
 use crossbeam_channel::Sender;
 
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
+use crate::arrival::Arrival;
 use crate::counters::Counters;
-use crate::flows::Flows;
+use crate::flows::{Arrivals, Flows};
+use crate::packet::Packet;
 use crate::slots::AnySlots;
 use crate::system::{Groups, LcoreHalf, LcoreSystem};
 use crate::worker::Sent;
@@ -46,6 +48,10 @@ pub struct Active<K: Key> {
     pub(crate) transit: bool,
     /// Whether a system records what transmit queues do.
     asks_sent: bool,
+    /// Whether a system records when packets arrived.
+    pub(crate) asks_arrivals: bool,
+    /// When the burst under way arrived, where that is asked for and known.
+    pub(crate) arrival: Option<Arrival>,
     /// When the lcore first saw that the next event is due, where that has to wait.
     due_since_ns: Option<u64>,
     /// The last epoch that is measured before the switch stops.
@@ -71,6 +77,8 @@ pub struct Systems<K: Key> {
     /// What has been recorded of the burst under way, where a system records what transmit queues
     /// do. On the heap, since sessions are moved.
     recorded: Box<Flows<K>>,
+    /// Room for the arrivals of a burst.
+    arrivals: Option<Box<Arrivals>>,
 }
 
 /// A system of a session on an lcore.
@@ -93,7 +101,8 @@ impl<K: Key> Running<K> {
 impl<K: Key> Systems<K> {
     pub(super) fn new() -> Self {
         let [recording, waiting] = [(); 2].map(|()| Vec::with_capacity(MOST_SYSTEMS));
-        Self { recording, waiting, recorded: Box::new(Flows::new()) }
+        let recorded = Box::new(Flows::with_arrivals());
+        Self { recording, waiting, recorded, arrivals: Some(Box::default()) }
     }
 
     fn find(&mut self, number: usize) -> Option<&mut Running<K>> {
@@ -137,6 +146,8 @@ impl<K: Key> Active<K> {
             epoch: first_epoch.saturating_sub(1),
             transit: false,
             asks_sent: false,
+            asks_arrivals: false,
+            arrival: None,
             systems,
             due_since_ns: None,
             last_epoch: None,
@@ -198,11 +209,25 @@ impl<K: Key> Active<K> {
         }
     }
 
+    /// Notes when the packets arrived, where a system asks for it.
+    #[inline]
+    pub(crate) fn note_arrivals<P: Packet>(&mut self, packets: &[P], flows: &mut Flows<K>) {
+        if self.asks_arrivals
+            && let Some(arrival) = self.arrival
+        {
+            let stamp_ns = |at: usize| packets.get(at).and_then(Packet::stamp_ns);
+            flows.lend(self.systems.arrivals.take(), |at| arrival.stamped(stamp_ns(at)));
+        }
+    }
+
     /// Keeps what has been recorded of the burst until it is known what was sent of it.
     #[inline]
-    pub(crate) fn keep_for_sent(&mut self, flows: &Flows<K>) {
+    pub(crate) fn keep_for_sent(&mut self, mut flows: Flows<K>) {
         if self.asks_sent {
-            self.systems.recorded.append(flows);
+            self.systems.recorded.append(&flows);
+        }
+        if let Some(arrivals) = flows.give_back() {
+            self.systems.arrivals = Some(arrivals);
         }
     }
 
@@ -347,6 +372,7 @@ impl<K: Key> Active<K> {
         if changed {
             self.transit = recording.iter().any(|system| system.half.wants_transit());
             self.asks_sent = recording.iter().any(|system| system.half.wants_sent());
+            self.asks_arrivals = recording.iter().any(|system| system.half.wants_arrivals());
         }
     }
 

@@ -25,6 +25,9 @@ pub struct PortConfig {
     /// Descriptors of each transmit queue.
     #[serde(default = "default_descriptors")]
     pub tx_descriptors: u16,
+    /// Whether the device is to stamp packets as they arrive, where it can.
+    #[serde(default)]
+    pub timestamps: bool,
 }
 
 fn default_descriptors() -> u16 {

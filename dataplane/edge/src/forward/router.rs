@@ -88,6 +88,7 @@ impl Router {
         let Some(Ok(next)) = self.rings.from_slow.as_ref().map(Receiver::try_recv) else {
             return false;
         };
+        worker.arrived(None);
         match next {
             Return::Free(packet) => drop(packet),
             Return::Send { packet, port } => {

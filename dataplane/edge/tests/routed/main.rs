@@ -1,6 +1,7 @@
 //! Routers between hosts and a fabric, without ports and in virtual time: real mbufs, DPDK's tables
-//! of routes, the slow path stepped by hand.
+//! of routes, the slow path stepped by hand. And an lcore that polls a ring, in real time.
 
+mod arrivals;
 mod conservation;
 mod edge;
 mod frames;

@@ -9,7 +9,7 @@ use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Key};
 
-use crate::edge::{Edge, F0, H0, mac};
+use crate::edge::{Edge, F0, F1, H0, mac};
 use crate::frames::{Udp, body, ethernet, station};
 
 const LENGTH_NS: u64 = 50_000_000;
@@ -143,4 +143,31 @@ fn what_enters_and_what_leaves_differ_by_what_was_lost_whatever_carries_the_mark
         assert!(far.entered.is_empty());
         assert_eq!(far.left, [(through, 37), (to_far, 7)].into_iter().collect(), "{carrier}");
     }
+}
+
+/// The mark is in the IP header, whether the packet has got a VLAN tag on its way or not.
+#[test]
+fn marks_stand_in_the_header_of_tagged_packets_as_well() {
+    let mut edge = Edge::new("tagged", &[]);
+    edge.acquaint();
+    let plan = plan(edge.now_ns);
+    edge.begin(&plan);
+    edge.advance_to(plan.clock.start_of(plan.first_epoch) + 1);
+    let udp = |port| Udp { ports: (port, 9), ..Udp::new("10.1.0.2", "10.3.0.1") };
+    let frames: Vec<_> = (0..64).map(|port| udp(port).frame(H0)).collect();
+    let sent = edge.receive(H0, &frames);
+    assert_eq!(sent.len(), frames.len());
+    for port in [F0, F1] {
+        assert!(sent.iter().filter(|(of, _)| *of == port).count() > 10);
+    }
+    // A timestamp bit and the hierarchy of heavy-loss candidates.
+    let mark = (plan.first_epoch as u8 & 1) << 7 | 2 << 5;
+    for (_, frame) in sent {
+        let packet = body(&frame);
+        let original = udp(u16::from_be_bytes([packet[20], packet[21]])).packet();
+        assert_eq!((packet[0], packet[1], packet[8]), (original[0], mark, 63));
+        assert_eq!(calumma_edge::forward::header::checksum(&packet[..20]), 0);
+        assert_eq!((&packet[2..8], &packet[12..]), (&original[2..8], &original[12..]));
+    }
+    edge.stop();
 }

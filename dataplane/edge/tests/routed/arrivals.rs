@@ -1,0 +1,215 @@
+//! An lcore polls a ring; a system that asks when packets arrived is told between when and when.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use calumma_edge::config::{Role, Settings};
+use calumma_edge::control::unix_ns;
+use calumma_edge::lcore::forwarder::Pairs;
+use calumma_edge::lcore::{self, PortQueues};
+use calumma_edge::live::Lines;
+use calumma_edge::measure::Measurement;
+use calumma_edge::worker::{Policy, Sent, Worker};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_plane::arrival::{Arrival, Polls};
+use calumma_plane::slots::AnySlots;
+use calumma_plane::system::{FinishedSide, Groups, LcoreHalf, Notes, Recorded};
+use calumma_plane::{
+    Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Record, Run, Slots, SwitchSystem,
+};
+use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind};
+use calumma_wire::Side;
+use dpdk::{Burst, Mempool, Port, PortConfig};
+
+use crate::edge::{H0, eal};
+use crate::frames::Udp;
+
+const EPOCH_NS: u64 = 50_000_000;
+
+/// By how much the lcore's clock may differ from the system's on a busy machine.
+const CLOCKS_NS: u64 = 1_000_000;
+
+/// Arrivals by source port: as packets entered, and as they were sent.
+type Seen = Arc<Mutex<Vec<(u16, Arrival, bool)>>>;
+
+/// A system that notes when packets arrived.
+#[derive(Debug)]
+struct Probe(Seen);
+
+#[derive(Debug)]
+struct OnLcore(Seen, Slots<Nothing, Nothing>);
+
+#[derive(Clone, Debug)]
+struct Nothing;
+
+impl Record for Nothing {
+    type Plan = ();
+
+    fn begin(&mut self, (): &(), _epoch: u64) {}
+
+    fn plan(&self) -> &() {
+        &()
+    }
+
+    fn merge(&mut self, _other: &Self) {}
+
+    fn clear(&mut self) {}
+}
+
+impl OnLcore {
+    fn note<K: Key>(&self, flows: &Flows<K>, at: usize, sent: bool) {
+        let arrival = flows.arrival(at).expect("an arrival, as it was asked for");
+        self.0.lock().unwrap().push((flows.keys()[at].ports().0, arrival, sent));
+    }
+}
+
+impl<K: Key> LcoreSystem<K> for OnLcore {
+    fn slots(&mut self) -> &mut dyn AnySlots {
+        &mut self.1
+    }
+
+    fn wants_sent(&self) -> bool {
+        true
+    }
+
+    fn wants_arrivals(&self) -> bool {
+        true
+    }
+
+    fn enter(&mut self, flows: &mut Flows<K>, _: &mut Counters) {
+        (0..flows.len()).for_each(|at| self.note(flows, at, false));
+    }
+
+    fn leave(&mut self, _: &Flows<K>, _: &mut Counters) {}
+
+    fn sent(&mut self, flows: &Flows<K>, sent: Sent, _: &mut Counters) {
+        let accepted = (0..flows.len()).filter(|at| sent.accepted >> at & 1 == 1);
+        accepted.for_each(|at| self.note(flows, at, true));
+    }
+
+    fn enter_run(&mut self, _: &K, packets: u32, _: &mut Counters) -> Run {
+        Run::unencoded(packets)
+    }
+
+    fn leave_run(&mut self, _: &K, _: &MarkedRun, _: &mut Counters) {}
+}
+
+impl SwitchSystem for Probe {
+    fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf> {
+        assert_eq!(keys, KeyKind::Ipv4);
+        let half: Box<dyn LcoreSystem<FlowKey>> =
+            Box::new(OnLcore(self.0.clone(), Slots::new(0, 1, ())));
+        AnyKey::Ipv4(half)
+    }
+
+    fn groups(&self, _: KeyKind) -> Groups {
+        let nothing = || Box::new(Recorded::new(Nothing));
+        Groups { ingress: nothing(), by_bit: nothing() }
+    }
+
+    fn plan(&self, _: &[u8]) -> Result<Box<dyn Any + Send>, String> {
+        Ok(Box::new(()))
+    }
+
+    fn accept(&mut self, _: u64, _: &[u8]) {}
+
+    fn holding(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn side(&self, _: FinishedSide<'_>) -> Option<(Side, Notes)> {
+        None
+    }
+}
+
+/// A stamp that a device with the system's clock could have given a packet, one in microseconds,
+/// none.
+fn stamp(number: u16, now_ns: u64) -> Option<u64> {
+    match number % 3 {
+        0 => Some(now_ns - 200_000),
+        1 => Some(now_ns / 1000),
+        _ => None,
+    }
+}
+
+#[test]
+fn packets_arrive_between_the_bounds_and_when_their_device_says() {
+    let pool = Mempool::new(eal(), "arrivals", 1023, -1).unwrap();
+    let open = |name: &str| {
+        let (_, mut queues) = Port::open(eal(), name, PortConfig::default(), &pool).unwrap();
+        queues.pop().unwrap()
+    };
+    let (ring_rx, mut into_ring) = open("net_ring0");
+    let ((_, spare_tx), (fabric_rx, fabric_tx)) = (open("net_null0"), open("net_null1"));
+    let port = |rx, tx, role, peer| PortQueues { rx, tx, role, peer, polls: Polls::default() };
+    let ports =
+        vec![port(ring_rx, spare_tx, Role::Host, 1), port(fabric_rx, fabric_tx, Role::Fabric, 0)];
+
+    let clock = EpochClock::new(EPOCH_NS, Guards::default()).unwrap();
+    let first_epoch = clock.epoch_at(unix_ns()) + 2;
+    let seen = Seen::default();
+    let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+    merger.begin(clock, first_epoch, KeyKind::Ipv4, vec![Box::new(Probe(seen.clone()))]);
+    let worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
+    let policy = Policy::default();
+    let settings = Settings { policy, idle_sleep_us: 0, idle_polls: 1000, transmit_retries: 0 };
+    let (_lines, mut lines) = Lines::new(1, dpdk::tsc_hz());
+    let (line, stop) = (lines.remove(0), AtomicBool::new(false));
+    let mut truth = Vec::new();
+    std::thread::scope(|scope| {
+        let (line, stopping) = (&line, &stop);
+        let polling = move || lcore::run(worker, ports, Pairs::default(), settings, line, stopping);
+        let lcore = scope.spawn(polling);
+        while unix_ns() < clock.start_of(first_epoch) + 10_000_000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for number in 0..60 {
+            let frame = Udp { ports: (number, 9), ..Udp::new("10.1.0.2", "10.2.0.1") }.frame(H0);
+            let (mut mbuf, mut burst) = (pool.alloc_with(&frame).unwrap(), Burst::<32>::new());
+            let before_ns = unix_ns();
+            if let Some(stamp) = stamp(number, before_ns) {
+                mbuf.set_rx_timestamp(stamp).unwrap();
+            }
+            burst.push(mbuf).unwrap();
+            assert_eq!(into_ring.tx(&mut burst), 1);
+            truth.push((before_ns, unix_ns()));
+            std::thread::sleep(Duration::from_millis(u64::from(number % 4)));
+            merger.poll();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        stop.store(true, Ordering::Relaxed);
+        lcore.join().unwrap();
+    });
+
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let (sent, entered): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(.., sent)| *sent);
+    let of = |seen: Vec<(u16, Arrival, bool)>| -> Vec<(u16, Arrival)> {
+        seen.into_iter().map(|(number, arrival, _)| (number, arrival)).collect()
+    };
+    let entered = of(entered);
+    assert_eq!(entered.len(), truth.len());
+    assert_eq!(entered, of(sent), "the same when they are sent");
+    let (mut widths, mut bounds) = (Vec::new(), Vec::new());
+    for (number, arrival) in entered {
+        let (before_ns, after_ns) = truth[usize::from(number)];
+        match stamp(number, before_ns) {
+            // Whoever sent it was held up, so that its stamp is not to be believed.
+            Some(_) if after_ns - before_ns > CLOCKS_NS / 2 => {}
+            Some(ns) if number % 3 == 0 => assert_eq!(arrival, Arrival::at(ns)),
+            _ => {
+                assert!(arrival.earliest_ns <= after_ns + CLOCKS_NS, "{arrival:?}, {after_ns}");
+                assert!(arrival.latest_ns + CLOCKS_NS >= before_ns, "{arrival:?}, {before_ns}");
+                widths.push(arrival.width_ns());
+                bounds.push(arrival.earliest_ns);
+            }
+        }
+    }
+    // On a busy machine an lcore waits for its CPU, and bounds are as wide as that.
+    assert!(widths.iter().any(|width_ns| *width_ns < 20_000_000), "{widths:?}");
+    bounds.sort_unstable();
+    bounds.dedup();
+    assert!(bounds.len() >= 5, "each poll has bounds of its own: {bounds:?}");
+    assert_eq!(pool.in_use(), 0);
+}
