@@ -193,8 +193,8 @@ fn loss_radar_needs_memory_for_the_packets_lost_and_no_others() {
     assert_eq!(tell(1.1), None);
     let mut exact = HashMap::<FlowKey, u32>::new();
     packets[..lost].iter().for_each(|key| *exact.entry(*key).or_default() += 1);
-    let told = tell(1.45).expect("enough cells");
-    assert_eq!(told.into_iter().collect::<HashMap<_, _>>(), exact);
+    let decoded = tell(1.45).expect("enough cells");
+    assert_eq!(decoded.into_iter().collect::<HashMap<_, _>>(), exact);
 }
 
 #[test]

@@ -392,12 +392,12 @@ impl Link {
         );
         command.arg("--").args(self.eal("generator", &format!("0@{GENERATOR_CPU}"), &[device]));
         let mut generator = Process::start("generator", command, self.run.directory())?;
-        let said = self.file("generator.out");
+        let output = self.file("generator.out");
         let mut mpps = None;
         wait_until("the generator to have sent", START_LIMIT + 40 * duration, || {
             generator.check_running()?;
             switch.check_running()?;
-            let text = fs::read_to_string(&said).unwrap_or_default();
+            let text = fs::read_to_string(&output).unwrap_or_default();
             // DPDK's drivers write to the standard output as well.
             let json = text.find("\n{").map_or(&*text, |at| &text[at..]);
             let outcome: Option<Value> = serde_json::from_str(json).ok();

@@ -79,29 +79,38 @@ impl Answers {
             estimate.map(|estimate| (estimate - truth).abs() / truth)
         };
         let true_hitters = || flows.iter().filter(|flow| *flow.1 > pair.hitter);
-        let hitters_are = |told: &HashMap<FlowKey, f64>| {
+        let hitters_are = |estimates: &HashMap<FlowKey, f64>| {
             mean(true_hitters().map(|(key, &size)| {
                 let size = f64::from(size);
-                (told.get(key).copied().unwrap_or(0.0) - size).abs() / size
+                (estimates.get(key).copied().unwrap_or(0.0) - size).abs() / size
             }))
         };
-        let off = |told: &HashMap<FlowKey, f64>, key, size: u32| {
-            (told.get(key).copied().unwrap_or(0.0) - f64::from(size)).abs()
+        let off = |estimates: &HashMap<FlowKey, f64>, key, size: u32| {
+            (estimates.get(key).copied().unwrap_or(0.0) - f64::from(size)).abs()
         };
         Errors {
-            hitters_f1: self.hitters.as_ref().map(|told| {
-                f1(&told.keys().copied().collect(), &true_hitters().map(|flow| *flow.0).collect())
+            hitters_f1: self.hitters.as_ref().map(|estimates| {
+                f1(
+                    &estimates.keys().copied().collect(),
+                    &true_hitters().map(|flow| *flow.0).collect(),
+                )
             }),
             hitters_are: self.hitters.as_ref().map(hitters_are),
-            sizes_are: self.sizes.as_ref().map(|told| {
-                mean(flows.iter().map(|(key, &size)| off(told, key, size) / f64::from(size)))
+            sizes_are: self.sizes.as_ref().map(|estimates| {
+                mean(flows.iter().map(|(key, &size)| off(estimates, key, size) / f64::from(size)))
             }),
             sizes_aae: self
                 .sizes
                 .as_ref()
-                .map(|told| mean(flows.iter().map(|(key, &size)| off(told, key, size)))),
-            changes_f1: self.changes.as_ref().map(|told| f1(told, &pair.changes().collect())),
-            wmre: self.distribution.as_ref().map(|told| wmre(told, &pair.first.distribution())),
+                .map(|estimates| mean(flows.iter().map(|(key, &size)| off(estimates, key, size)))),
+            changes_f1: self
+                .changes
+                .as_ref()
+                .map(|estimates| f1(estimates, &pair.changes().collect())),
+            wmre: self
+                .distribution
+                .as_ref()
+                .map(|estimates| wmre(estimates, &pair.first.distribution())),
             entropy_re: relative(self.entropy, pair.first.entropy()),
             cardinality_re: relative(self.cardinality, flows.len() as f64),
         }
@@ -114,17 +123,17 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The harmonic mean of precision and recall.
-fn f1(told: &HashSet<FlowKey>, truth: &HashSet<FlowKey>) -> f64 {
-    let right = told.intersection(truth).count() as f64;
-    2.0 * right / ((told.len() + truth.len()) as f64).max(1.0)
+fn f1(estimates: &HashSet<FlowKey>, truth: &HashSet<FlowKey>) -> f64 {
+    let right = estimates.intersection(truth).count() as f64;
+    2.0 * right / ((estimates.len() + truth.len()) as f64).max(1.0)
 }
 
 /// The weighted mean relative error of a distribution.
-fn wmre(told: &[(u64, f64)], truth: &[(u64, f64)]) -> f64 {
+fn wmre(estimates: &[(u64, f64)], truth: &[(u64, f64)]) -> f64 {
     let mut difference: HashMap<u64, f64> = truth.iter().copied().collect();
-    told.iter().for_each(|&(size, flows)| *difference.entry(size).or_default() -= flows);
+    estimates.iter().for_each(|&(size, flows)| *difference.entry(size).or_default() -= flows);
     let sum = |sizes: &[(u64, f64)]| sizes.iter().map(|size| size.1).sum::<f64>();
-    2.0 * difference.values().map(|flows| flows.abs()).sum::<f64>() / (sum(told) + sum(truth))
+    2.0 * difference.values().map(|flows| flows.abs()).sum::<f64>() / (sum(estimates) + sum(truth))
 }
 
 #[cfg(test)]

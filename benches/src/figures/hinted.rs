@@ -68,13 +68,13 @@ fn measure(setup: &Setup) -> Result<Drawn> {
             };
             loads = loads.with(Series::ours(&name, drawn(|point| point.1 as f64 / 100.0)));
             costs = costs.with(Series::ours(&name, drawn(|point| point.2)));
-            let told = points.iter().map(|(known, load, nanos)| {
+            let results = points.iter().map(|(known, load, nanos)| {
                 format!(
                     "{known} % hinted {:.2} flows a bucket, {nanos:.0} ns a flow",
                     *load as f64 / 100.0
                 )
             });
-            sentences.push(format!("{title}, {name}: {}", told.collect::<Vec<_>>().join("; ")));
+            sentences.push(format!("{title}, {name}: {}", results.collect::<Vec<_>>().join("; ")));
         }
         charts.extend([loads, costs]);
     }

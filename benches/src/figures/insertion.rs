@@ -47,11 +47,11 @@ fn measure(setup: &Setup) -> Result<Drawn> {
     let mut sentences = Vec::new();
     for (name, widths) in WIDTHS {
         let (mut cm, mut cu) = (Vec::new(), Vec::new());
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         for &size in kilobytes {
             let both = filled(&family, &levels(widths, size * 1000), &packets);
             let [(plain, worst), (conservative, worst_cu)] = both.each_ref().map(error);
-            told.push(format!(
+            results.push(format!(
                 "{size} KB CM {plain:.4}, CU {conservative:.4} ({:.1} times less; {worst:.4} and \
                  {worst_cu:.4} by the worst flow alone)",
                 plain / conservative
@@ -59,7 +59,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
             cm.push((size as f64, plain));
             cu.push((size as f64, conservative));
         }
-        sentences.push(format!("{name}: {}", told.join("; ")));
+        sentences.push(format!("{name}: {}", results.join("; ")));
         chart = chart.with(Series::new(format!("CM, {name}"), cm));
         chart = chart.with(Series::ours(format!("CU, {name}"), cu));
     }

@@ -203,9 +203,9 @@ fn measure(setup: &Setup) -> Result<Drawn> {
         let mut ends = Vec::new();
         for (&(name, _), by_size) in CONTENDERS.iter().zip(&measured) {
             let points = kilobytes.iter().zip(by_size).filter_map(|(&size, errors)| {
-                let told: Option<Vec<f64>> = errors.iter().map(metric).collect();
-                let told = told?;
-                Some((size as f64, told.iter().sum::<f64>() / told.len() as f64))
+                let values: Option<Vec<f64>> = errors.iter().map(metric).collect();
+                let values = values?;
+                Some((size as f64, values.iter().sum::<f64>() / values.len() as f64))
             });
             let points: Vec<_> = points.collect();
             if let (Some(first), Some(last)) = (points.first(), points.last()) {

@@ -261,14 +261,14 @@ fn draw(measured: &Measured, kilobytes: &[usize]) -> Drawn {
     let mut sentences = Vec::new();
     for (title, axis, metric, more_is_better) in PANELS {
         // For each contender that does the task, and each size, what came of every seed.
-        let told = |contender: usize, size: usize| -> Option<Vec<f64>> {
+        let values = |contender: usize, size: usize| -> Option<Vec<f64>> {
             measured.iter().map(|seed| metric(seed[size].get(contender)?)).collect()
         };
         let names = CONTENDERS.iter().chain([&PUBLISHED]).map(|contender| contender.0);
         let curves: Vec<(&str, Vec<Vec<f64>>)> = names
             .enumerate()
             .filter_map(|(contender, name)| {
-                let sizes = (0..kilobytes.len()).map(|size| told(contender, size));
+                let sizes = (0..kilobytes.len()).map(|size| values(contender, size));
                 Some((name, sizes.collect::<Option<_>>()?))
             })
             .collect();
@@ -337,9 +337,9 @@ mod tests {
             let ours = vec![vec![0.9, 0.92, 0.91, 0.9]];
             [(OURS, ours), ("peer", vec![other.to_vec()])]
         };
-        let said = |other, more| rank("t", &[200], &curves(other), more);
-        assert!(said([0.91, 0.91, 0.9, 0.92], true).contains("level with peer"));
-        assert!(said([0.8, 0.82, 0.82, 0.8], true).contains("ahead of peer"));
-        assert!(said([0.8, 0.82, 0.82, 0.8], false).contains("BEHIND peer"));
+        let ranked = |other, more| rank("t", &[200], &curves(other), more);
+        assert!(ranked([0.91, 0.91, 0.9, 0.92], true).contains("level with peer"));
+        assert!(ranked([0.8, 0.82, 0.82, 0.8], true).contains("ahead of peer"));
+        assert!(ranked([0.8, 0.82, 0.82, 0.8], false).contains("BEHIND peer"));
     }
 }

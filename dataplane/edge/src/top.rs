@@ -1,4 +1,5 @@
-//! `calumma-edge top`: a running switch at a glance, from what it serves under `[metrics] listen`.
+//! `calumma-edge top`: a running switch on a terminal, from what it serves under `[metrics]
+//! listen`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,9 +28,9 @@ pub struct Options {
     pub json: bool,
 }
 
-/// What happened between two looks.
+/// What happened between two readings of the status.
 #[derive(Debug, Serialize)]
-struct Glance {
+struct Activity {
     edge: String,
     unix_ns: u64,
     /// Whether the controller's connection stands.
@@ -38,11 +39,11 @@ struct Glance {
     last_epoch: Option<u64>,
     /// Each counter's rate a second.
     rates: std::collections::BTreeMap<String, f64>,
-    lcores: Vec<LcoreGlance>,
+    lcores: Vec<LcoreActivity>,
 }
 
 #[derive(Debug, Serialize)]
-struct LcoreGlance {
+struct LcoreActivity {
     /// Packets received a second.
     pps: f64,
     /// Share of the time that went into packets.
@@ -61,17 +62,17 @@ struct LcoreGlance {
 /// When the switch can't be reached, or the terminal is gone.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let clear = stdout().is_terminal() && !options.json;
-    let mut before = look(&options.address)?;
+    let mut before = read_status(&options.address)?;
     let mut shown = 0;
     while options.times.is_none_or(|times| shown < times) {
         std::thread::sleep(options.interval);
-        let now = look(&options.address)?;
-        let glance = Glance::between(&before, &now);
+        let now = read_status(&options.address)?;
+        let activity = Activity::between(&before, &now);
         let mut out = stdout().lock();
         if options.json {
-            writeln!(out, "{}", serde_json::to_string(&glance)?)?;
+            writeln!(out, "{}", serde_json::to_string(&activity)?)?;
         } else {
-            write!(out, "{}{}", if clear { CLEAR } else { "" }, table(&glance, &now))?;
+            write!(out, "{}{}", if clear { CLEAR } else { "" }, table(&activity, &now))?;
         }
         out.flush()?;
         before = now;
@@ -80,7 +81,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn look(address: &str) -> anyhow::Result<Status> {
+fn read_status(address: &str) -> anyhow::Result<Status> {
     let url = format!("http://{address}/status");
     let answer = ureq::get(&url).call().and_then(|mut answer| answer.body_mut().read_json());
     answer.with_context(|| {
@@ -88,10 +89,10 @@ fn look(address: &str) -> anyhow::Result<Status> {
     })
 }
 
-impl Glance {
+impl Activity {
     fn between(before: &Status, now: &Status) -> Self {
         let seconds = now.unix_ns.saturating_sub(before.unix_ns) as f64 / 1e9;
-        // Two looks at the same status show nothing.
+        // Of the same status twice there are no rates.
         let rate = |more: u64| if seconds > 0.0 { more as f64 / seconds } else { 0.0 };
         let rates = now
             .counters
@@ -108,12 +109,12 @@ impl Glance {
             held_bytes: now.controller.held_bytes,
             last_epoch: now.last_epoch(),
             rates,
-            lcores: lcores.map(|(before, now)| LcoreGlance::between(before, now, rate)).collect(),
+            lcores: lcores.map(|(before, now)| LcoreActivity::between(before, now, rate)).collect(),
         }
     }
 }
 
-impl LcoreGlance {
+impl LcoreActivity {
     fn between(before: &Named, now: &Named, rate: impl Fn(u64) -> f64) -> Self {
         let more = |name: &str| of(now, name).saturating_sub(of(before, name));
         let packets = more("received.host") + more("received.fabric");
@@ -135,23 +136,23 @@ fn of(named: &Named, name: &str) -> u64 {
     named.get(name).copied().unwrap_or_default()
 }
 
-fn table(glance: &Glance, status: &Status) -> String {
+fn table(activity: &Activity, status: &Status) -> String {
     let mut text = String::new();
-    let link = if glance.connected { "connected" } else { "away" };
-    let epoch = glance.last_epoch.map_or("none".to_owned(), |epoch| epoch.to_string());
+    let link = if activity.connected { "connected" } else { "away" };
+    let epoch = activity.last_epoch.map_or("none".to_owned(), |epoch| epoch.to_string());
     let _ = writeln!(
         text,
         "edge {}   controller {} ({link}, {} KiB held)   last epoch {epoch}\n",
-        glance.edge,
+        activity.edge,
         status.controller.address,
-        glance.held_bytes / 1024,
+        activity.held_bytes / 1024,
     );
     let _ = writeln!(
         text,
         "{:>5} {:>9} {:>6} {:>9} {:>9} {:>9} {:>13} {:>13}",
         "lcore", "Mpps", "busy", "receive", "work", "transmit", "burst p999", "at flips"
     );
-    for (at, lcore) in glance.lcores.iter().enumerate() {
+    for (at, lcore) in activity.lcores.iter().enumerate() {
         let cycles = |stage: Stage| lcore.cycles.get(stage.name()).copied().unwrap_or_default();
         let _ = writeln!(
             text,
@@ -167,7 +168,7 @@ fn table(glance: &Glance, status: &Status) -> String {
     }
     let _ = writeln!(text, "\n{:<34} {:>16} {:>14}", "", "total", "a second");
     for (name, total) in status.counters.iter().filter(|&(_, &total)| total > 0) {
-        let rate = glance.rates.get(name).copied().unwrap_or_default();
+        let rate = activity.rates.get(name).copied().unwrap_or_default();
         let _ = writeln!(text, "{name:<34} {total:>16} {rate:>14.0}");
     }
     status.systems.iter().for_each(|(name, system)| epochs(&mut text, name, system));
@@ -214,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_is_what_happened_since_the_last_one() {
+    fn rates_are_of_what_happened_since_the_last_status() {
         let (before, now) = (status(10, 1_000), status(12, 5_001_000));
-        let glance = Glance::between(&before, &now);
-        assert!((glance.rates["received.host"] - 2.5e6).abs() < 1.0);
-        let lcore = &glance.lcores[0];
+        let activity = Activity::between(&before, &now);
+        assert!((activity.rates["received.host"] - 2.5e6).abs() < 1.0);
+        let lcore = &activity.lcores[0];
         assert!((lcore.busy - 0.5).abs() < 1e-9 && (lcore.cycles["work"] - 60.0).abs() < 1e-9);
-        let table = table(&glance, &now);
+        let table = table(&activity, &now);
         assert!(table.contains("2.500") && table.contains("3.3 us"), "{table}");
         let mut chamelemon = SystemStatus::default();
         let packets = [("ingress".to_owned(), 7), ("egress".to_owned(), 6)].into();
@@ -231,7 +232,7 @@ mod tests {
             shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[1], ["chamelemon", "egress", "ingress", "late", "stall"]);
         assert_eq!(words[2][..4], ["9", "6", "7", "open"]);
-        let still = Glance::between(&now, &now);
+        let still = Activity::between(&now, &now);
         assert!(still.rates["received.host"] == 0.0 && still.lcores[0].busy == 0.0);
     }
 }

@@ -103,9 +103,9 @@ fn a_switch_shows_its_figures_changes_while_it_runs_and_leaves_after_its_last_ep
         assert!(text.lines().any(|line| line.starts_with(metric)), "{metric} in\n{text}");
     }
 
-    let glance = top(&metrics);
-    assert_eq!(glance["edge"], "e1");
-    assert!(glance["lcores"][1]["cycles"]["work"].as_f64().unwrap() > 0.0, "{glance}");
+    let activity = top(&metrics);
+    assert_eq!(activity["edge"], "e1");
+    assert!(activity["lcores"][1]["cycles"]["work"].as_f64().unwrap() > 0.0, "{activity}");
     let counters = telemetry(&prefix, "/calumma/counters");
     assert!(counters["received/host"].as_u64().unwrap() >= received, "{counters}");
     let epochs = telemetry(&prefix, "/calumma/epochs,chamelemon");
