@@ -7,7 +7,7 @@
 mod masks;
 
 use calumma_epoch::timestamp_bit;
-use calumma_sketch::{AnyKey, BURST, FlowKey, Key, WideKey, either};
+use calumma_sketch::{AnyKey, BURST, FlowKey, Key, KeyKind, WideKey, either};
 
 use crate::arrival::Arrival;
 use crate::carrier::{Carrier, Carry, Mark};
@@ -116,6 +116,11 @@ impl Worker {
     /// Lets the epoch under way be the last one: see [`Measurement::leave`].
     pub fn leave(&mut self) -> Leaving {
         self.measurement.leave()
+    }
+
+    /// By which keys packets are measured; `None` where there is no session.
+    pub fn keys(&self) -> Option<KeyKind> {
+        self.measurement.keys()
     }
 
     /// When something is due next in the measurement, in nanoseconds since the Unix epoch.

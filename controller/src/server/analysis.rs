@@ -3,14 +3,12 @@
 //! Bodies are decoded and epochs collected and analysed here, for every system but ChameleMon. A
 //! panic ends this system's reports and no other's.
 
-use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use calumma_analysis::run::AnySide;
-use calumma_analysis::{AnyAnalysis, Collected, Delivery, EpochHead, Node};
+use calumma_analysis::{AnyAnalysis, Node};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::{error, info};
@@ -18,7 +16,7 @@ use tracing::{error, info};
 use super::hub::Hub;
 use super::lane::{FRAMES_WAITING, Inbound, Lane, NodeFrame};
 use super::{Publisher, unix_ns, yield_to_others};
-use crate::collect::{Collector, Ends, Frame, Receipt, Sides, Step, sides_of};
+use crate::analysing::{self, Analysed};
 
 /// Epochs that may be pending at once: as many as nodes hold for a controller that was away.
 const EPOCHS_PENDING: usize = 1200;
@@ -68,30 +66,31 @@ impl Drop for Ended {
 }
 
 struct Running {
-    of: Analysing,
-    window: u64,
-    /// Positions in `of.nodes` by that among all nodes.
+    hub: Arc<Hub>,
+    lane: Arc<Lane>,
+    publisher: Arc<Publisher>,
+    system: analysing::Analysing,
+    /// Positions among all nodes of those that the system runs on.
+    positions: Vec<usize>,
+    /// The other way round.
     places: HashMap<usize, usize>,
-    collector: Collector<AnySide>,
-    /// Epochs whose sides have been given out.
-    open: BTreeMap<u64, Sides<AnySide>>,
 }
 
 impl Running {
     fn new(of: Analysing) -> Self {
-        let sides = of.nodes.iter().map(|(_, node)| sides_of(node.role)).collect();
-        let grace_ns = of.hub.config().grace_ms.saturating_mul(1_000_000);
-        let window = of.analysis.window().max(1);
-        let collector = Collector::new(sides, of.hub.clock(), grace_ns).with_window(window);
-        let places = of.nodes.iter().zip(0..).map(|((position, _), at)| (*position, at)).collect();
-        Self { of, window, places, collector, open: BTreeMap::new() }
+        let Analysing { hub, lane, analysis, nodes, publisher } = of;
+        let grace_ns = hub.config().grace_ms.saturating_mul(1_000_000);
+        let (positions, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
+        let places = positions.iter().copied().zip(0..).collect();
+        let system = analysing::Analysing::new(analysis, nodes, hub.clock(), grace_ns);
+        Self { hub, lane, publisher, system, positions, places }
     }
 
     fn run(mut self, handle: &Handle, mut frames: mpsc::Receiver<Inbound>) {
-        let lane = self.of.lane.clone();
+        let lane = self.lane.clone();
         let mut is_ending = false;
         loop {
-            let wait = self.collector.next_deadline().map_or(IDLE, |deadline| {
+            let wait = self.system.next_deadline().map_or(IDLE, |deadline| {
                 Duration::from_nanos(deadline.saturating_sub(unix_ns())).min(IDLE)
             });
             let first = handle.block_on(async {
@@ -107,16 +106,18 @@ impl Running {
             self.take_waiting(&mut frames);
             if !lane.is_on() && !is_ending {
                 is_ending = true;
-                self.collector.end_at(lane.end());
+                self.system.end_at(lane.end());
             }
-            while let Some(step) = self.collector.step(unix_ns()) {
-                self.follow(step);
+            while let Some(analysed) =
+                self.system.step(unix_ns(), || clocks(&self.hub, &self.positions))
+            {
+                self.publish(analysed);
                 self.take_waiting(&mut frames);
             }
             if lane.is_stopping() {
                 break;
             }
-            if self.collector.has_ended(unix_ns()) {
+            if self.system.has_ended(unix_ns()) {
                 return;
             }
         }
@@ -124,8 +125,8 @@ impl Running {
         while let Ok(frame) = frames.try_recv() {
             self.take(frame);
         }
-        while let Some(step) = self.collector.finish() {
-            self.follow(step);
+        while let Some(analysed) = self.system.finish(|| clocks(&self.hub, &self.positions)) {
+            self.publish(analysed);
         }
     }
 
@@ -140,68 +141,47 @@ impl Running {
     fn take(&mut self, inbound: Inbound) {
         let Inbound { node: position, connection, version, frame, received_ns } = inbound;
         let Some(&at) = self.places.get(&position) else { return };
-        if self.collector.pending() >= EPOCHS_PENDING {
-            return self.of.lane.drop_frame();
+        if self.system.pending() >= EPOCHS_PENDING {
+            return self.lane.drop_frame();
         }
-        let hub = &self.of.hub;
-        let (epoch, frame) = match frame {
-            NodeFrame::Sealed { epoch, late_packets, .. } => {
-                (epoch, Frame::Sealed { late_packets })
+        let epoch = frame.epoch();
+        let receipt = match frame {
+            NodeFrame::Sealed { late_packets, .. } => {
+                self.system.sealed(at, epoch, late_packets, received_ns)
             }
             NodeFrame::Side(mut side) => {
-                let (epoch, kind) = (side.epoch, side.side);
-                hub.note_counters(position, std::mem::take(&mut side.counters));
-                match self.of.analysis.decode(&self.of.nodes[at].1, version, *side) {
-                    Ok(side) => (epoch, Frame::Side(kind, side)),
+                self.hub.note_counters(position, std::mem::take(&mut side.counters));
+                match self.system.side(at, version, *side, received_ns) {
+                    Ok(receipt) => receipt,
                     Err(problem) => {
-                        let problem = format!("{}: {problem}", self.of.lane.system.name());
-                        return hub.close(position, connection, problem);
+                        let problem = format!("{}: {problem}", self.lane.system.name());
+                        return self.hub.close(position, connection, problem);
                     }
                 }
             }
         };
-        let receipt: Receipt = self.collector.take(at, epoch, frame, received_ns);
-        hub.note_frame(position, epoch, receipt);
+        self.hub.note_frame(position, epoch, receipt);
     }
 
-    fn follow(&mut self, step: Step<AnySide>) {
-        match step {
-            Step::Decode(sides) => {
-                self.open.insert(sides.epoch, sides);
-            }
-            Step::Report(ends) => {
-                if let Some(sides) = self.open.remove(&ends.epoch) {
-                    self.report(sides, ends);
-                }
-            }
-        }
-    }
-
-    fn report(&mut self, sides: Sides<AnySide>, ends: Ends) {
-        let Analysing { hub, lane, analysis, nodes, publisher } = &mut self.of;
-        let clock = hub.clock();
-        let mut problems = hub.clock_problems_of_all(unix_ns());
-        let delivered = nodes.iter().zip(sides.nodes).zip(ends.nodes);
-        let delivered = delivered.map(|(((position, node), mut sides), mut end)| {
-            end.clock = problems[*position].take();
-            let sides = sides_of(node.role).iter().map(|&kind| (kind, sides.take(kind)));
-            Delivery { node: node.clone(), sides: sides.collect(), end }
-        });
-        let head = EpochHead {
-            epoch: ends.epoch,
-            start_unix_ns: clock.start_of(ends.epoch),
-            length_ms: clock.length_ns().saturating_mul(self.window) / 1_000_000,
-        };
-        match analysis.analyse(Collected { head, nodes: delivered.collect() }) {
+    fn publish(&self, analysed: Analysed) {
+        let Self { hub, lane, publisher, .. } = self;
+        let Analysed { epoch, next, report } = analysed;
+        match report {
             Ok(published) => {
                 lane.history.remember(&published);
                 publisher.publish(&*published.report, &published.json);
             }
             Err(problem) => {
-                let (system, epoch) = (lane.system.name(), ends.epoch);
+                let system = lane.system.name();
                 error!(system, epoch, "its report is no JSON: {problem}");
             }
         }
-        hub.reported(lane, ends.epoch + self.window);
+        hub.reported(lane, next);
     }
+}
+
+/// What is wrong with the clocks of the nodes at these positions.
+fn clocks(hub: &Hub, positions: &[usize]) -> Vec<Option<String>> {
+    let mut problems = hub.clock_problems_of_all(unix_ns());
+    positions.iter().map(|&position| problems[position].take()).collect()
 }

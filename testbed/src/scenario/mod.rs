@@ -30,7 +30,7 @@ pub use self::play::{Network, Played, play, play_in};
 pub use self::summary::{EpochSummary, SystemSummary};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
-use crate::simulate::{Detail, Setup};
+use crate::simulate::{Detail, Setup, Systems};
 use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
 
@@ -326,6 +326,7 @@ impl Scenario {
                 DetailName::Packets => Detail::Packets { spread: self.spread },
             },
             seed: self.seed,
+            systems: Systems::default(),
         })
     }
 }

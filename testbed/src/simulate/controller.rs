@@ -1,40 +1,52 @@
-//! The controller in the simulation: the live one's collector, analyser and planner behind real
-//! frames.
+//! The controller in the simulation: nodes are let in, and systems switched on and off, as the live
+//! one does it; what a system makes of its frames is the live one's own code ([`Lane`]).
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use calumma_chamelemon::Attention;
-use calumma_chamelemon::frames::{FrameReader, Message};
-use calumma_controller::analyse::{Analyser, DecodedEpoch};
-use calumma_controller::attention::{Observation, Planner};
-use calumma_controller::chamelemon::collect::{Collector, Step};
-use calumma_controller::report::{EpochReport, PlanReport};
-use calumma_epoch::Timeline;
+use anyhow::{Context, Result, bail};
+use calumma_analysis::{Node, Published};
+use calumma_controller::report::EpochReport;
+use calumma_wire::{FrameReader, Message, Offer, Secret, SystemId, Welcome};
 
 use super::Setup;
+use super::lane::{Done, Inbound, Lane, Plan};
+use crate::topology::Topology;
 
-/// Time that a message gets to reach an edge before the epoch it is about is armed: what the live
-/// one gives where it has not measured how far the edges are.
+/// Time that a message gets to reach a node before the epoch it is about is armed: what the live
+/// one gives where it has not measured how far the nodes are.
 const LEAD_NS: u64 = 20_000_000;
 
 /// Virtual time between the last side of an epoch and the plan that is made from it. What it really
 /// takes is measured, but must not change what happens.
 const RESPONSE_NS: u64 = 10_000_000;
 
+/// Epochs beyond the next that can be changed at which systems are switched, as the live one has
+/// it.
+const SWITCHING_EPOCHS: u64 = 2;
+
 /// What the controller has done.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    /// Epochs it has reported.
+    /// Epochs that ChameleMon has reported.
     pub(super) reports: Vec<Reported>,
-    /// What it has to send to all edges, [`RESPONSE_NS`] from now.
-    pub(super) reconfigure: Option<(u64, Vec<u8>)>,
-    /// What it has to send to all edges at once.
-    pub(super) reported: Vec<Vec<u8>>,
+    /// What other systems have reported; of one that sums over windows, the epochs before the
+    /// number beside it.
+    pub(super) others: Vec<(u64, Published)>,
+    pub(super) messages: Vec<Outgoing>,
 }
 
-/// An epoch that has been reported, and what it cost.
+/// What it has to send.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// When.
+    pub(super) at_ns: u64,
+    /// To the node at this position.
+    pub(super) node: usize,
+    pub(super) frame: Vec<u8>,
+}
+
+/// An epoch that ChameleMon has reported, and what it cost.
 #[derive(Debug)]
 pub(super) struct Reported {
     pub(super) report: EpochReport,
@@ -44,110 +56,176 @@ pub(super) struct Reported {
     pub(super) response: Duration,
 }
 
-/// An epoch that is measured, but not over yet.
+/// A node, and what it has said on its last connection.
 #[derive(Debug)]
-struct Measured {
-    decoded: DecodedEpoch,
-    plan: Option<PlanReport>,
-    response: Duration,
+struct Peer {
+    node: Arc<Node>,
+    reader: FrameReader,
+    /// What it can run.
+    offers: Vec<Offer>,
+    /// What it was sent to run: systems and versions.
+    runs: Vec<(SystemId, u8)>,
+    /// The first epoch that it does not know to be reported.
+    unreported: u64,
 }
 
-/// A change of attention: the first epoch that it holds for, and the frame that tells the edges.
-type Change = (u64, Vec<u8>);
+impl Peer {
+    fn new(node: Arc<Node>) -> Self {
+        let reader = FrameReader::new();
+        Self { node, reader, offers: Vec::new(), runs: Vec::new(), unreported: 0 }
+    }
+
+    /// The lanes of what it is to run, with versions.
+    fn wanted<'a>(&self, lanes: &'a [Lane]) -> Vec<(&'a Lane, u8)> {
+        let on = lanes.iter().filter(|lane| lane.is_on());
+        let version = |lane: &Lane| lane.version_of(self.node.role, &self.offers);
+        on.filter_map(|lane| Some((lane, version(lane)?))).collect()
+    }
+}
 
 /// A controller that runs.
 #[derive(Debug)]
 pub(super) struct Controller {
     setup: Setup,
-    edges: Vec<String>,
-    readers: Vec<FrameReader>,
-    collector: Collector,
-    analyser: Analyser,
-    planner: Option<Planner>,
-    measured: BTreeMap<u64, Measured>,
-    timeline: Timeline<Attention>,
-    /// What was planned last.
-    standing: Attention,
-    /// Bytes of the frames of each epoch that has not been reported.
-    frame_bytes: BTreeMap<u64, u64>,
+    topology: Topology,
+    /// Edges first.
+    peers: Vec<Peer>,
+    /// Those that are about to end among them.
+    lanes: Vec<Lane>,
+    plan: Plan,
 }
 
 impl Controller {
     /// # Errors
-    /// When the planner's bounds don't fit the layout.
-    pub(super) fn new(setup: &Setup, edges: &[String]) -> Result<Self> {
-        let planner = setup.planner.map(|bounds| Planner::new(setup.layout.clone(), bounds));
-        Ok(Self {
-            planner: planner.transpose().map_err(anyhow::Error::msg)?,
-            measured: BTreeMap::new(),
-            standing: setup.attention,
-            frame_bytes: BTreeMap::new(),
-            readers: edges.iter().map(|_| FrameReader::new()).collect(),
-            collector: Collector::new(edges.to_vec(), setup.clock, setup.grace_ns),
-            analyser: Analyser::new(
-                setup.layout.clone(),
-                &setup.hash_key,
-                setup.clock,
-                setup.tasks,
-            ),
-            timeline: Timeline::new(setup.attention),
-            edges: edges.to_vec(),
+    /// When the planner's bounds don't fit the layout, a system is unknown, or its section wrong.
+    pub(super) fn new(setup: &Setup, topology: &Topology, nodes: &[Arc<Node>]) -> Result<Self> {
+        let mut controller = Self {
+            peers: nodes.iter().cloned().map(Peer::new).collect(),
+            lanes: Vec::new(),
+            plan: Plan::new(setup.attention),
             setup: setup.clone(),
-        })
+            topology: topology.clone(),
+        };
+        let lanes = setup.systems.on.iter().map(|name| controller.lane(name, 0));
+        controller.lanes = lanes.collect::<Result<_>>()?;
+        Ok(controller)
     }
 
-    /// Forgets what an edge had begun to send on its last connection.
-    pub(super) fn connected(&mut self, edge: usize) {
-        self.readers[edge] = FrameReader::new();
+    /// The lane of a system that runs from `first_epoch` on.
+    fn lane(&self, name: &str, first_epoch: u64) -> Result<Lane> {
+        let mut known = self.setup.systems.in_controller.iter();
+        let system = *known
+            .find(|system| system.name() == name)
+            .with_context(|| format!("no system is called {name:?}"))?;
+        let nodes: Vec<Arc<Node>> = self.peers.iter().map(|peer| peer.node.clone()).collect();
+        Lane::new(system, &self.setup, &self.topology, &nodes, first_epoch)
     }
 
-    /// Receives the bytes of an edge, and gives the answers to it.
+    /// Forgets what a node had begun to send on its last connection.
+    pub(super) fn connected(&mut self, node: usize) {
+        let peer = &mut self.peers[node];
+        *peer = Peer::new(peer.node.clone());
+    }
+
+    /// Receives the bytes of a node, and gives the answers to it.
     ///
     /// # Errors
-    /// When the bytes are no frame, which edges never send.
+    /// When the bytes are no frame, or none that such a node may send; they always are.
     pub(super) fn receive(
         &mut self,
-        edge: usize,
+        node: usize,
         bytes: &[u8],
         now_ns: u64,
     ) -> Result<Vec<Vec<u8>>> {
         let mut answers = Vec::new();
-        self.readers[edge].push(bytes);
-        while let Some(message) = self.readers[edge]
-            .next(Some(&self.setup.layout))
-            .with_context(|| format!("a frame of {}", self.edges[edge]))?
+        self.peers[node].reader.push(bytes);
+        let name = self.peers[node].node.name.clone();
+        while let Some(message) =
+            self.peers[node].reader.next_message().with_context(|| format!("a frame of {name}"))?
         {
             match message {
-                Message::Hello { .. } => {
+                Message::Hello(hello) => {
+                    self.peers[node].offers = hello.systems;
                     let effective_epoch = self.earliest_epoch(now_ns);
-                    let mut welcome = Vec::new();
-                    Message::Welcome {
-                        layout: self.setup.layout.clone(),
-                        hash_key: self.setup.hash_key,
-                        epoch_length_ns: self.setup.clock.length_ns(),
-                        guards: self.setup.clock.guards(),
-                        attention: *self.timeline.at(effective_epoch),
-                        effective_epoch,
-                    }
-                    .encode(&mut welcome);
-                    answers.push(welcome);
+                    answers.extend(self.welcome(node, effective_epoch));
                 }
-                message => {
-                    let epoch = match &message {
-                        Message::Ingress(side) => Some(side.epoch),
-                        Message::Egress(side) => Some(side.epoch),
-                        Message::Sealed { epoch, .. } => Some(*epoch),
-                        _ => None,
-                    };
-                    if let Some(epoch) = epoch {
-                        let bytes = self.readers[edge].frame_bytes() as u64;
-                        *self.frame_bytes.entry(epoch).or_default() += bytes;
-                    }
-                    self.collector.take(edge, message, now_ns);
+                message @ (Message::Side(_) | Message::Sealed { .. }) => {
+                    let taken = self.take(node, message, now_ns);
+                    taken.with_context(|| format!("a frame of {name}"))?;
                 }
+                // Whatever comes of it shows in later frames.
+                Message::Applied { .. } | Message::Echo { .. } => {}
+                other => bail!("a {} frame of {name}", other.name()),
             }
         }
         Ok(answers)
+    }
+
+    fn take(&mut self, at: usize, message: Message, received_ns: u64) -> Result<()> {
+        let system = match &message {
+            Message::Side(side) => side.system,
+            Message::Sealed { system, .. } => *system,
+            _ => return Ok(()),
+        };
+        let Peer { node, reader, offers, .. } = &self.peers[at];
+        let (role, bytes) = (node.role, reader.frame_bytes() as u64);
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.id() == system) else {
+            return Ok(());
+        };
+        let version = lane.version_of(role, offers).context("it does not run that system")?;
+        lane.take(Inbound { node: at, role, version, message, bytes, received_ns })
+    }
+
+    /// What a node is sent that is to run from `effective_epoch` on what runs here.
+    fn welcome(&mut self, node: usize, effective_epoch: u64) -> Vec<Vec<u8>> {
+        let Self { setup, peers, lanes, plan, .. } = self;
+        let peer = &mut peers[node];
+        let wanted = peer.wanted(lanes);
+        peer.runs = wanted.iter().map(|(lane, version)| (lane.id(), *version)).collect();
+        let of = |(lane, version): &(&Lane, u8)| lane.setup(node, *version, plan, effective_epoch);
+        let welcome = Message::Welcome(Box::new(Welcome {
+            node_id: Some(peer.node.id),
+            hash_key: Secret(*setup.hash_key.as_bytes()),
+            epoch_length_ns: setup.clock.length_ns(),
+            guards: setup.clock.guards(),
+            effective_epoch,
+            systems: wanted.iter().map(of).collect(),
+        }));
+        let has_plan = wanted.iter().any(|(lane, _)| lane.plans());
+        let pending = plan.change_after(effective_epoch).filter(|_| has_plan);
+        [welcome].iter().chain(&pending).map(encoded).collect()
+    }
+
+    /// Lets exactly the systems of these names run, from the next epoch on that all nodes can
+    /// follow. Gives that epoch, and what is to be sent.
+    ///
+    /// # Errors
+    /// When one is unknown, or still reports its last epochs; then nothing is switched.
+    pub(super) fn switch(&mut self, names: &[String], now_ns: u64) -> Result<(u64, Vec<Outgoing>)> {
+        let epoch = self.earliest_epoch(now_ns) + SWITCHING_EPOCHS;
+        let mut on = Vec::new();
+        for name in names {
+            match self.lanes.iter().find(|lane| lane.system.name() == name) {
+                Some(lane) if lane.is_on() => {}
+                Some(_) => bail!("{name} still reports its last epochs"),
+                None => on.push(self.lane(name, epoch)?),
+            }
+        }
+        let off =
+            |lane: &&mut Lane| lane.is_on() && !names.iter().any(|name| name == lane.system.name());
+        self.lanes.iter_mut().filter(off).for_each(|lane| lane.end_at(epoch));
+        self.lanes.extend(on);
+        let mut messages = Vec::new();
+        for node in 0..self.peers.len() {
+            let peer = &self.peers[node];
+            let wanted = peer.wanted(&self.lanes);
+            if !wanted.iter().map(|(lane, version)| (lane.id(), *version)).eq(peer.runs.clone()) {
+                let welcome = self.welcome(node, epoch);
+                let outgoing = |frame| Outgoing { at_ns: now_ns, node, frame };
+                messages.extend(welcome.into_iter().map(outgoing));
+            }
+        }
+        Ok((epoch, messages))
     }
 
     /// The first epoch that a message sent at `now_ns` can change on every switch.
@@ -159,75 +237,59 @@ impl Controller {
 
     /// Decodes the epochs that are measured at `now_ns` and plans from them; reports those that are
     /// over or whose time is up.
-    pub(super) fn work(&mut self, now_ns: u64) -> Work {
+    ///
+    /// # Errors
+    /// When a report can't be written as JSON.
+    pub(super) fn work(&mut self, now_ns: u64) -> Result<Work> {
         let mut work = Work::default();
-        while let Some(step) = self.collector.step(now_ns, |epoch| self.timeline.freeze(epoch)) {
-            match step {
-                Step::Decode(input, _) => {
-                    let begun = Instant::now();
-                    let decoded = self.analyser.decoder().decode(input);
-                    let (plan, message) = self.plan(&decoded, now_ns + RESPONSE_NS).unzip();
-                    work.reconfigure = message.flatten().or(work.reconfigure);
-                    let measured = Measured { response: begun.elapsed(), plan, decoded };
-                    self.measured.insert(measured.decoded.epoch(), measured);
-                }
-                Step::Report(ends) => {
-                    let mut reported = Vec::new();
-                    Message::Reported { epoch: ends.epoch }.encode(&mut reported);
-                    work.reported.push(reported);
-                    if let Some(mut measured) = self.measured.remove(&ends.epoch) {
-                        measured.decoded.end(ends.nodes);
-                        let mut report = self.analyser.report(measured.decoded);
-                        report.plan = measured.plan;
-                        let later = self.frame_bytes.split_off(&(ends.epoch + 1));
-                        let earlier = std::mem::replace(&mut self.frame_bytes, later);
-                        work.reports.push(Reported {
-                            report,
-                            frame_bytes: earlier.get(&ends.epoch).copied().unwrap_or(0),
-                            response: measured.response,
-                        });
+        let planned_ns = now_ns + RESPONSE_NS;
+        let earliest_epoch = self.earliest_epoch(planned_ns);
+        let mut change = None;
+        for lane in &mut self.lanes {
+            while let Some(done) = lane.step(now_ns, &mut self.plan, earliest_epoch) {
+                match done {
+                    Done::Change(message) => change = Some((lane.id(), message)),
+                    Done::Other { next, report } => work.others.push((next, report?)),
+                    Done::ChameleMon { report, frame_bytes, response } => {
+                        let report = *report;
+                        work.reports.push(Reported { report, frame_bytes, response });
                     }
                 }
             }
         }
-        work
+        self.lanes.retain(|lane| !lane.has_ended(now_ns));
+        for (at, peer) in self.peers.iter_mut().enumerate() {
+            let runs = |lane: &&Lane| lane.version_of(peer.node.role, &peer.offers).is_some();
+            let unreported = self.lanes.iter().filter(runs).map(|lane| lane.unreported).min();
+            if let Some(unreported) = unreported.filter(|&epoch| epoch > peer.unreported) {
+                peer.unreported = unreported;
+                let reported = Message::Reported { epoch: unreported - 1 };
+                let frame = encoded(&reported);
+                work.messages.push(Outgoing { at_ns: now_ns, node: at, frame });
+            }
+            if let Some((system, message)) = &change
+                && peer.runs.iter().any(|(runs, _)| runs == system)
+            {
+                let frame = encoded(message);
+                work.messages.push(Outgoing { at_ns: planned_ns, node: at, frame });
+            }
+        }
+        Ok(work)
     }
 
-    /// Plans from an epoch, and gives what is to be said to all edges, at `now_ns`, where something
-    /// changes.
-    fn plan(
-        &mut self,
-        decoded: &DecodedEpoch,
-        now_ns: u64,
-    ) -> Option<(PlanReport, Option<Change>)> {
-        let observation = Observation::of(decoded, self.analyser.family())?;
-        let plan = self.planner.as_mut()?.next(&observation, &self.standing);
-        let applied = plan.attention != self.standing;
-        let mut effective_epoch = self.earliest_epoch(now_ns);
-        let mut message = None;
-        if applied {
-            if let Err(late) = self.timeline.change(effective_epoch, plan.attention) {
-                effective_epoch = late.earliest;
-                // Now it is not too late.
-                let _ = self.timeline.change(effective_epoch, plan.attention);
-            }
-            self.standing = plan.attention;
-            let mut frame = Vec::new();
-            Message::Reconfigure { effective_epoch, attention: plan.attention }.encode(&mut frame);
-            message = Some((now_ns, frame));
-        }
-        let report = PlanReport {
-            effective_epoch,
-            state: plan.state,
-            config: (&plan.attention).into(),
-            applied,
-            reasons: plan.reasons,
-        };
-        Some((report, message))
+    /// The first epoch that one of the systems has not reported; all bits set where none runs.
+    pub(super) fn unreported(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.unreported).min().unwrap_or(u64::MAX)
     }
 
     /// When it gives up waiting for the next epoch.
     pub(super) fn next_deadline(&self) -> Option<u64> {
-        self.collector.next_deadline()
+        self.lanes.iter().filter_map(Lane::next_deadline).min()
     }
+}
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut frame = Vec::new();
+    message.encode(&mut frame);
+    frame
 }

@@ -1,8 +1,9 @@
 //! A whole network in one process and in virtual time.
 //!
-//! Edges, frames and controller are the live ones' own code ([`calumma_edge::worker`], or the P4
+//! Switches, frames and controller are the live ones' own code ([`calumma_edge::worker`], or the P4
 //! program on the model of a Tofino; [`calumma_wire`], [`calumma_controller`]); hosts, links,
-//! clocks and the connections in between are simulated. Everything is drawn from a seed: two runs
+//! clocks and the connections in between are simulated. Any list of measurement systems runs on
+//! them. Everything is drawn from a seed: two runs
 //! are alike, to the byte.
 //!
 //! Flows travel packet by packet, as bytes through the switch's parser ([`Detail::Packets`]), or as
@@ -11,18 +12,21 @@
 
 mod clock;
 mod controller;
-mod edge;
+mod lane;
 mod link;
 mod network;
+mod node;
 mod numbers;
 mod software;
+mod systems;
 mod tofino;
-mod transit;
 mod truth;
 mod way;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use calumma_analysis::Report;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
 use calumma_controller::attention::Bounds;
@@ -32,6 +36,7 @@ use calumma_sketch::HashKey;
 
 pub use self::clock::SwitchClock;
 pub use self::network::Simulation;
+pub use self::systems::Systems;
 pub use self::truth::{Entered, EpochTruth, FlowTruth};
 
 /// About when simulations take place, in nanoseconds since the Unix epoch.
@@ -58,6 +63,8 @@ pub struct Setup {
     pub detail: Detail,
     /// Where flows, victims and delays are drawn from.
     pub seed: u64,
+    /// The measurement systems.
+    pub systems: Systems,
 }
 
 /// How finely traffic is simulated.
@@ -72,7 +79,7 @@ pub enum Detail {
     },
 }
 
-/// An epoch that has been reported, and what really happened in it.
+/// An epoch that ChameleMon has reported, and what really happened in it.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// What the controller says.
@@ -83,4 +90,17 @@ pub struct Outcome {
     pub frame_bytes: Option<u64>,
     /// From its last side to what was planned from it, by this machine's clock.
     pub response: Duration,
+}
+
+/// What another system has reported, and what really happened.
+#[derive(Clone, Debug)]
+pub struct SystemOutcome {
+    /// The epoch, counted from 0; of a window, its first.
+    pub epoch: u64,
+    /// The report.
+    pub report: Arc<dyn Report>,
+    /// The same as a line of JSON.
+    pub json: String,
+    /// What happened in the epoch; of a window, in each of its epochs.
+    pub truth: Vec<EpochTruth>,
 }

@@ -1,28 +1,31 @@
 //! The network itself: what happens when, and to which switch.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use calumma_analysis as analysis;
 use calumma_chamelemon::Run;
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::{self, Packet};
 use calumma_plane::{Counters, MarkedRun};
+use calumma_wire::{Role, SwitchKind};
 
-use super::controller::{Controller, Reported};
-use super::edge::Edge;
+use super::controller::{Controller, Outgoing, Reported, Work};
+use super::node::Node;
 use super::numbers::Numbers;
 use super::truth::{Account, FlowTruth, Truths};
 use super::way::{Fabric, Load};
-use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock, link};
+use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock, SystemOutcome, link};
 use crate::queue::Queue;
-use crate::topology::{Point, Routes, Segment, Topology};
+use crate::topology::{EdgeKind, Point, Routes, Segment, Topology};
 use crate::workload::pcap::packets_of;
 use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
 
-/// How long an edge waits before it tries again to reach the controller; the live one's own.
+/// How long a node waits before it tries again to reach the controller; the live one's own.
 const RETRY_NS: u64 = 250_000_000;
 
 /// Where a made-up packet's IP header begins.
@@ -31,16 +34,14 @@ pub(super) const IP_OFFSET: usize = 14;
 /// What is to happen.
 #[derive(Debug)]
 enum Event {
-    /// A switch has something to do: of this edge, as often started.
+    /// A node has something to do: of this one, as often started.
     Due(usize, u32),
-    /// An inner software switch has.
-    TransitDue(usize),
-    /// An edge tries to reach the controller.
+    /// A node tries to reach the controller.
     Connect(usize, u32),
-    /// Bytes reach the controller on this connection of an edge.
+    /// Bytes reach the controller on this connection of a node.
     ToController(usize, u64, Vec<u8>),
-    /// Bytes reach an edge on this connection.
-    ToEdge(usize, u64, Vec<u8>),
+    /// Bytes reach a node on this connection.
+    ToNode(usize, u64, Vec<u8>),
     /// The controller stops waiting for an epoch.
     Deadline,
     /// Packets go on, or have arrived at their egress edge.
@@ -71,22 +72,26 @@ pub struct Simulation {
     routes: Routes,
     fabric: Fabric,
     flows: FlowSet,
-    edges: Vec<Edge>,
-    /// Number of each edge's connection to the controller; 0 where there is none.
+    /// The edges, then the inner switches that are software.
+    nodes: Vec<Node>,
+    /// Number of each node's connection to the controller; 0 where there is none.
     connections: Vec<u64>,
+    /// Whether the controller can be reached from each node.
+    reachable: Vec<bool>,
     last_connection: u64,
     controller: Option<Controller>,
     queue: Queue<Event>,
-    /// When the controller stops waiting for the epoch that is next.
+    /// When the next [`Event::Deadline`] comes; all bits set where none does.
     deadline_ns: u64,
     /// The epoch that scenarios call 0.
     first_epoch: u64,
     /// Epochs that have passed by true time.
     passed: u64,
-    /// The first epoch, counted from 0, that has not been reported.
-    reported: u64,
+    /// The first epoch, counted from 0, that has not been reported, by system.
+    reported: BTreeMap<&'static str, u64>,
     truth: Truths,
     outcomes: Vec<Outcome>,
+    others: Vec<SystemOutcome>,
     /// What goes on; empty but for its memory.
     onward: Vec<(u64, Load)>,
 }
@@ -106,44 +111,51 @@ impl Simulation {
         link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(BEGIN_NS);
-        let fabric = Fabric::new(&topology, &clocks[edges..]);
-        let named = topology.edges().iter().zip(topology.kinds()).zip(clocks);
+        let known = setup.systems.on_switches;
+        let nodes = clocks.into_iter().enumerate();
+        let nodes = nodes.map(|(at, clock)| Node::new(identity(&topology, at), known, clock, 0));
         let mut simulation = Self {
             flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
-            edges: named.map(|((name, &kind), clock)| Edge::new(name, kind, clock, 0)).collect(),
-            connections: vec![0; edges],
+            nodes: nodes.collect(),
+            connections: vec![0; switches],
+            reachable: vec![true; switches],
             last_connection: 0,
-            controller: Some(Controller::new(&setup, topology.edges())?),
+            controller: Some(Controller::new(&setup, &topology, &expected(&topology))?),
             queue: Queue::new(),
-            deadline_ns: 0,
+            deadline_ns: u64::MAX,
             first_epoch,
             passed: 0,
-            reported: 0,
+            reported: BTreeMap::new(),
             truth: Truths::default(),
             outcomes: Vec::new(),
+            others: Vec::new(),
             onward: Vec::new(),
-            fabric,
+            fabric: Fabric::new(&topology),
             setup,
             topology,
             routes,
         };
         // The longest that a session takes to begin: a lead of 21 ms, and two epochs.
         let begin = simulation.setup.clock.start_of(first_epoch - 4) - 40_000_000;
-        for edge in 0..edges {
-            simulation.queue.push(begin, Event::Due(edge, 0));
-            simulation.queue.push(begin, Event::Connect(edge, 0));
-        }
-        for switch in simulation.topology.transits() {
-            simulation.queue.push(begin, Event::TransitDue(switch));
+        for node in 0..switches {
+            simulation.queue.push(begin, Event::Due(node, 0));
+            simulation.queue.push(begin, Event::Connect(node, 0));
         }
         simulation.advance_to(simulation.now_ns())?;
         simulation.outcomes.clear();
+        simulation.others.clear();
         Ok(simulation)
     }
 
     /// True time.
     fn now_ns(&self) -> u64 {
         self.setup.clock.start_of(self.first_epoch + self.passed)
+    }
+
+    /// Position among the nodes, which are the edges and then the inner switches that are software,
+    /// of the switch of this name; none where it is no such switch.
+    pub fn node(&self, name: &str) -> Option<usize> {
+        (0..self.nodes.len()).find(|&node| identity(&self.topology, node).0 == name)
     }
 
     /// Names of the edges.
@@ -153,7 +165,7 @@ impl Simulation {
 
     /// The totals of an inner switch, by position, where it is software.
     pub fn counters(&self, switch: usize) -> Option<&Counters> {
-        self.fabric.counters(switch)
+        self.nodes[self.fabric.transit(switch)?].counters()
     }
 
     /// Flows that send at present.
@@ -189,24 +201,45 @@ impl Simulation {
         Ok(())
     }
 
-    /// Sets a switch's clock: its offset, its drift, or both.
-    pub fn set_clock(&mut self, edge: usize, offset_ns: Option<f64>, drift: Option<f64>) {
+    /// Sets a node's clock: its offset, its drift, or both.
+    pub fn set_clock(&mut self, node: usize, offset_ns: Option<f64>, drift: Option<f64>) {
         let now_ns = self.now_ns();
-        let edge_clock = &mut self.edges[edge].clock;
-        *edge_clock = edge_clock.changed(now_ns, offset_ns, drift);
-        self.schedule(edge, now_ns);
+        let clock = &mut self.nodes[node].clock;
+        *clock = clock.changed(now_ns, offset_ns, drift);
+        self.schedule(node, now_ns);
     }
 
-    /// Starts an edge anew: it loses what it measured.
-    pub fn restart(&mut self, edge: usize) {
+    /// Starts a node anew: it loses what it measured.
+    pub fn restart(&mut self, node: usize) {
         let now_ns = self.now_ns();
-        let start = self.edges[edge].start + 1;
-        let clock = self.edges[edge].clock;
-        let (name, kind) = (&self.topology.edges()[edge], self.topology.kinds()[edge]);
-        self.edges[edge] = Edge::new(name, kind, clock, start);
-        self.connections[edge] = 0;
-        self.schedule(edge, now_ns);
-        self.queue.push(now_ns, Event::Connect(edge, start));
+        let Node { clock, start, .. } = self.nodes[node];
+        let (identity, known) = (identity(&self.topology, node), self.setup.systems.on_switches);
+        self.nodes[node] = Node::new(identity, known, clock, start + 1);
+        self.connections[node] = 0;
+        self.schedule(node, now_ns);
+        self.queue.push(now_ns, Event::Connect(node, start + 1));
+    }
+
+    /// Says whether a node can reach the controller. One that can't goes on measuring, and tries
+    /// again and again.
+    pub fn set_reachable(&mut self, node: usize, reachable: bool) {
+        self.reachable[node] = reachable;
+        if !reachable {
+            self.disconnect(node);
+        }
+    }
+
+    /// A node's connection breaks, if it has one.
+    fn disconnect(&mut self, node: usize) {
+        let now_ns = self.now_ns();
+        if std::mem::take(&mut self.connections[node]) == 0 {
+            return;
+        }
+        let of = &mut self.nodes[node];
+        of.cut_off(now_ns);
+        // Tried again below.
+        of.take_retry();
+        self.queue.push(now_ns + RETRY_NS, Event::Connect(node, of.start));
     }
 
     /// Stops the controller, or starts one that knows nothing of the one before.
@@ -216,25 +249,43 @@ impl Simulation {
     pub fn set_controller(&mut self, runs: bool) -> Result<()> {
         if !runs {
             self.controller = None;
-            self.connections.fill(0);
-            let now_ns = self.now_ns();
-            for edge in &mut self.edges {
-                edge.cut_off(now_ns);
-                // Tried again below.
-                edge.take_retry();
-            }
-            for edge in 0..self.edges.len() {
-                let start = self.edges[edge].start;
-                self.queue.push(now_ns + RETRY_NS, Event::Connect(edge, start));
-            }
+            (0..self.nodes.len()).for_each(|node| self.disconnect(node));
         } else if self.controller.is_none() {
-            self.controller = Some(Controller::new(&self.setup, self.topology.edges())?);
+            let nodes = expected(&self.topology);
+            self.controller = Some(Controller::new(&self.setup, &self.topology, &nodes)?);
         }
         Ok(())
     }
 
-    /// Lets an epoch pass, and gives what was reported meanwhile: in the order of epochs, which
-    /// count from 0.
+    /// Lets exactly the systems of these names run, from the next epoch on that all nodes can
+    /// follow. Gives that epoch, counted from 0; where the controller is away, the next one will
+    /// begin with them.
+    ///
+    /// # Errors
+    /// When one is unknown, or has just been switched off and still reports its last epochs; then
+    /// nothing is switched.
+    pub fn switch(&mut self, names: &[&str]) -> Result<Option<u64>> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let now_ns = self.now_ns();
+        let mut from = None;
+        if let Some(controller) = &mut self.controller {
+            let (epoch, messages) = controller.switch(&names, now_ns)?;
+            from = Some(epoch - self.first_epoch);
+            messages.into_iter().for_each(|message| self.tell(message));
+        }
+        self.setup.systems.on = names;
+        self.report(now_ns)?;
+        Ok(from)
+    }
+
+    /// What systems other than ChameleMon have reported since this was asked last: of each system
+    /// in the order of epochs.
+    pub fn take_reports(&mut self) -> Vec<SystemOutcome> {
+        std::mem::take(&mut self.others)
+    }
+
+    /// Lets an epoch pass, and gives what ChameleMon reported meanwhile: in the order of epochs,
+    /// which count from 0.
     ///
     /// # Errors
     /// When a frame can't be read or a configuration can't hold; neither ever happens.
@@ -259,10 +310,11 @@ impl Simulation {
         let last = self.passed;
         let wait_ns = 3 * self.setup.clock.length_ns() + self.setup.grace_ns;
         let epochs = wait_ns.div_ceil(self.setup.clock.length_ns());
-        let mut outcomes = Vec::new();
+        let mut outcomes: Vec<Outcome> = Vec::new();
         for _ in 0..epochs {
             outcomes.extend(self.run_epoch()?);
-            if outcomes.last().is_some_and(|outcome: &Outcome| outcome.report.epoch + 1 >= last) {
+            let unreported = self.controller.as_ref().map_or(0, Controller::unreported);
+            if unreported >= self.first_epoch + last {
                 break;
             }
         }
@@ -279,11 +331,11 @@ impl Simulation {
 
             let flow = &self.flows.flows()[at];
             let from = flow.edges[0];
-            let run = self.edges[from].enter_run(self.setup.layout.keys, &flow.key, flow.packets);
+            let run = self.nodes[from].enter_run(&flow.key, flow.packets);
             let measured_in = self.epoch_shown(from, now_ns);
             let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), true);
             let account = self.truth.open(measured_in, truth);
-            self.send(Sent { at, epoch, now_ns, first: 0, run, bytes: None, account });
+            self.send(Sent { at, epoch, now_ns, first: 0, run, bytes: None, account })?;
         }
         Ok(())
     }
@@ -300,7 +352,7 @@ impl Simulation {
             let flow = &self.flows.flows()[at as usize];
             let from = flow.edges[0];
             let mut packet = Bytes::new(frame(&flow.key, 60));
-            self.edges[from].ingress(&mut packet);
+            self.nodes[from].ingress(&mut packet);
             let Mark { bit, hierarchy } = mark_of(&packet);
             let run = MarkedRun { bit, run: Run::single(hierarchy) };
             let measured_in = self.epoch_shown(from, now_ns);
@@ -309,13 +361,13 @@ impl Simulation {
                 self.truth.open(measured_in, truth)
             });
             let (at, bytes) = (at as usize, Some(packet));
-            self.send(Sent { at, epoch, now_ns, first: number, run, bytes, account });
+            self.send(Sent { at, epoch, now_ns, first: number, run, bytes, account })?;
         }
         Ok(())
     }
 
     /// Sends what has entered on its way.
-    fn send(&mut self, sent: Sent) {
+    fn send(&mut self, sent: Sent) -> Result<()> {
         let Sent { at, epoch, now_ns, first, run, bytes, account } = sent;
         let flow = &self.flows.flows()[at];
         let from = flow.edges[0];
@@ -325,43 +377,54 @@ impl Simulation {
             truth.packets += packets;
             if flow.way.is_none() {
                 let all = Numbers::within(first..first + packets);
-                truth.lose_on(Segment::inside(from), &run.run, &all);
+                truth.lose_on(Segment::inside(from), &run.run, all);
             }
         }
-        let Some(way) = &flow.way else { return };
+        let Some(way) = &flow.way else { return Ok(()) };
         let mut load = Load::new(flow, way, flow.fate(epoch), (first, run), account);
         load.bytes = bytes;
-        self.pass(load, now_ns);
+        self.pass(load, now_ns)
     }
 
     /// Lets packets pass the fabric, as far as they get now.
-    fn pass(&mut self, load: Load, now_ns: u64) {
+    fn pass(&mut self, load: Load, now_ns: u64) -> Result<()> {
         let mut onward = std::mem::take(&mut self.onward);
-        self.fabric.pass(load, (now_ns, now_ns), &mut self.truth, &mut onward);
+        let Self { fabric, nodes, truth, .. } = self;
+        fabric.pass(load, (now_ns, now_ns), nodes, truth, &mut onward);
         for (at_ns, load) in onward.drain(..) {
-            if load.has_arrived() && at_ns < self.edges[load.egress()].due_ns {
+            if load.has_arrived() && at_ns < self.nodes[load.egress()].due_ns {
                 // Nothing happens at the egress edge until then.
-                self.deliver(load);
+                self.deliver(load)?;
             } else {
                 self.queue.push(at_ns, Event::Load(Box::new(load)));
             }
         }
         self.onward = onward;
+        Ok(())
     }
 
     /// Lets packets leave the network at their egress edge.
-    fn deliver(&mut self, mut load: Load) {
+    ///
+    /// # Errors
+    /// When one leaves with other bytes than it entered with.
+    fn deliver(&mut self, mut load: Load) -> Result<()> {
         load.deliver(&mut self.truth);
-        let edge = &mut self.edges[load.egress()];
+        let edge = &mut self.nodes[load.egress()];
         match &mut load.bytes {
-            Some(packet) => edge.egress(packet),
-            None => edge.leave_run(self.setup.layout.keys, &load.key, load.marked()),
+            Some(packet) => {
+                edge.egress(packet);
+                let is_whole = packet.bytes() == frame(&load.key, 60).as_ref();
+                let knows = edge.takes_marks_of(&load.key);
+                ensure!(is_whole || !knows, "a packet of {:?} leaves with other bytes", load.key);
+            }
+            None => edge.leave_run(&load.key, load.marked()),
         }
+        Ok(())
     }
 
     /// The epoch that an edge's clock shows.
     fn epoch_shown(&self, edge: usize, now_ns: u64) -> u64 {
-        self.setup.clock.epoch_at(self.edges[edge].clock.at(now_ns))
+        self.setup.clock.epoch_at(self.nodes[edge].clock.at(now_ns))
     }
 
     /// Lets everything happen that is to happen up to `now_ns`.
@@ -374,111 +437,157 @@ impl Simulation {
 
     fn handle(&mut self, event: Event, now_ns: u64) -> Result<()> {
         match event {
-            Event::Due(edge, start) => {
-                let switch = &mut self.edges[edge];
+            Event::Due(node, start) => {
+                let switch = &mut self.nodes[node];
                 // What was due before a restart, or before the clock was set, is due no more.
                 if switch.start == start && switch.due_ns <= now_ns {
                     switch.run_until(now_ns)?;
-                    self.carry(edge, now_ns);
-                    self.schedule(edge, now_ns);
+                    self.carry(node, now_ns);
+                    self.schedule(node, now_ns);
                 }
             }
-            Event::TransitDue(switch) => {
-                if let Some(due_ns) = self.fabric.run_until(switch, now_ns) {
-                    self.queue.push(due_ns, Event::TransitDue(switch));
-                }
-            }
-            Event::Connect(edge, start) if self.edges[edge].start == start => {
-                if self.controller.is_none() {
-                    self.queue.push(now_ns + RETRY_NS, Event::Connect(edge, start));
-                } else if self.connections[edge] == 0 {
+            Event::Connect(node, start) if self.nodes[node].start == start => {
+                if self.controller.is_none() || !self.reachable[node] {
+                    self.queue.push(now_ns + RETRY_NS, Event::Connect(node, start));
+                } else if self.connections[node] == 0 {
                     self.last_connection += 1;
-                    self.connections[edge] = self.last_connection;
-                    self.controller.iter_mut().for_each(|controller| controller.connected(edge));
-                    self.edges[edge].connect(now_ns);
-                    self.carry(edge, now_ns);
+                    self.connections[node] = self.last_connection;
+                    self.controller.iter_mut().for_each(|controller| controller.connected(node));
+                    self.nodes[node].connect(now_ns);
+                    self.carry(node, now_ns);
                 }
             }
-            Event::ToController(edge, connection, bytes) => {
+            Event::ToController(node, connection, bytes) => {
                 if let Some(controller) = &mut self.controller
-                    && self.connections[edge] == connection
+                    && self.connections[node] == connection
                 {
-                    for answer in controller.receive(edge, &bytes, now_ns)? {
-                        let answer = Event::ToEdge(edge, connection, answer);
-                        self.queue.push(now_ns + FRAME_NS, answer);
+                    for frame in controller.receive(node, &bytes, now_ns)? {
+                        self.tell(Outgoing { at_ns: now_ns, node, frame });
                     }
-                    self.report(now_ns);
+                    self.report(now_ns)?;
                 }
             }
-            Event::ToEdge(edge, connection, bytes)
-                if connection > 0 && self.connections[edge] == connection =>
+            Event::ToNode(node, connection, bytes)
+                if connection > 0 && self.connections[node] == connection =>
             {
-                self.edges[edge].receive(&bytes, now_ns);
-                self.carry(edge, now_ns);
+                self.nodes[node].receive(&bytes, now_ns);
+                self.carry(node, now_ns);
             }
-            Event::Deadline => self.report(now_ns),
-            Event::Load(load) if load.has_arrived() => self.deliver(*load),
-            Event::Load(load) => self.pass(*load, now_ns),
-            Event::Connect(..) | Event::ToEdge(..) => {}
+            Event::Deadline => {
+                if now_ns >= self.deadline_ns {
+                    self.deadline_ns = u64::MAX;
+                }
+                self.report(now_ns)?;
+            }
+            Event::Load(load) if load.has_arrived() => self.deliver(*load)?,
+            Event::Load(load) => self.pass(*load, now_ns)?,
+            Event::Connect(..) | Event::ToNode(..) => {}
         }
         Ok(())
     }
 
-    /// Carries to the controller what an edge has sent, and lets it connect again where it wants
-    /// to.
-    fn carry(&mut self, edge: usize, now_ns: u64) {
-        let connection = self.connections[edge];
-        for bytes in self.edges[edge].take_sent() {
-            let event = Event::ToController(edge, connection, bytes);
+    /// Sends a node a message of the controller over the connection that it has now.
+    fn tell(&mut self, Outgoing { at_ns, node, frame }: Outgoing) {
+        let event = Event::ToNode(node, self.connections[node], frame);
+        self.queue.push(at_ns + FRAME_NS, event);
+    }
+
+    /// Carries to the controller what a node has sent, and lets it connect again where it wants to.
+    fn carry(&mut self, node: usize, now_ns: u64) {
+        let connection = self.connections[node];
+        for bytes in self.nodes[node].take_sent() {
+            let event = Event::ToController(node, connection, bytes);
             self.queue.push(now_ns + FRAME_NS, event);
         }
-        if let Some(retry) = self.edges[edge].take_retry() {
-            self.connections[edge] = 0;
-            let connect = Event::Connect(edge, self.edges[edge].start);
+        if let Some(retry) = self.nodes[node].take_retry() {
+            self.connections[node] = 0;
+            let connect = Event::Connect(node, self.nodes[node].start);
             self.queue.push(now_ns + retry.as_nanos() as u64, connect);
         }
     }
 
-    /// Puts into the queue when an edge's worker has something to do next.
-    fn schedule(&mut self, edge: usize, now_ns: u64) {
-        let of = &mut self.edges[edge];
+    /// Puts into the queue when a node has something to do next.
+    fn schedule(&mut self, node: usize, now_ns: u64) {
+        let of = &mut self.nodes[node];
         of.due_ns = of.clock.when(of.next_due_ns(), now_ns);
-        self.queue.push(of.due_ns, Event::Due(edge, of.start));
+        self.queue.push(of.due_ns, Event::Due(node, of.start));
     }
 
     /// Lets the controller report what it can.
-    fn report(&mut self, now_ns: u64) {
-        let Some(controller) = &mut self.controller else { return };
-        let work = controller.work(now_ns);
-        for Reported { mut report, frame_bytes, response } in work.reports {
-            let truth = self.truth.take(report.epoch);
-            let Some(epoch) = report.epoch.checked_sub(self.first_epoch) else { continue };
-            // A controller that comes after another one may report epochs again that edges still
-            // hold.
-            if epoch < self.reported {
-                continue;
+    fn report(&mut self, now_ns: u64) -> Result<()> {
+        let Some(controller) = &mut self.controller else { return Ok(()) };
+        let Work { reports, others, messages } = controller.work(now_ns)?;
+        let (unreported, deadline_ns) = (controller.unreported(), controller.next_deadline());
+        for (next, published) in others {
+            let epoch = published.report.head().epoch;
+            if let Some(at) = self.is_news(published.report.system(), epoch, next) {
+                let truth = (epoch..next).map(|epoch| self.truth.of(epoch).clone()).collect();
+                let analysis::Published { report, json } = published;
+                self.others.push(SystemOutcome { epoch: at, report, json, truth });
             }
-            self.reported = epoch + 1;
+        }
+        for Reported { mut report, frame_bytes, response } in reports {
+            let of = report.epoch;
+            let Some(epoch) = self.is_news("chamelemon", of, of + 1) else { continue };
             report.epoch = epoch;
             if let Some(plan) = &mut report.plan {
                 plan.effective_epoch = plan.effective_epoch.saturating_sub(self.first_epoch);
             }
+            // Others may still report that epoch.
+            let is_last = of < unreported;
+            let truth = if is_last { self.truth.take(of) } else { self.truth.of(of).clone() };
             self.outcomes.push(Outcome { report, truth, frame_bytes: Some(frame_bytes), response });
         }
-        let reported = work.reported.into_iter().map(|frame| (now_ns, frame));
-        for (at_ns, frame) in reported.chain(work.reconfigure) {
-            for (edge, &connection) in self.connections.iter().enumerate() {
-                let event = Event::ToEdge(edge, connection, frame.clone());
-                self.queue.push(at_ns + FRAME_NS, event);
-            }
+        if unreported < u64::MAX {
+            self.truth.forget_before(unreported);
         }
-        if let Some(deadline_ns) = controller.next_deadline()
-            && deadline_ns > now_ns.max(self.deadline_ns)
+        messages.into_iter().for_each(|message| self.tell(message));
+        if let Some(deadline_ns) = deadline_ns
+            && (now_ns + 1..self.deadline_ns).contains(&deadline_ns)
         {
             self.deadline_ns = deadline_ns;
             self.queue.push(deadline_ns, Event::Deadline);
         }
+        Ok(())
     }
+
+    /// The number, counted from 0, of an epoch that a system reports, or of a window's first one;
+    /// `next` is the first one after it. None where it is from before the beginning, or what
+    /// happened in it is forgotten since all that ran had reported it: nodes may hold it for a
+    /// controller that comes later.
+    fn is_news(&mut self, system: &'static str, epoch: u64, next: u64) -> Option<u64> {
+        let epoch = epoch.checked_sub(self.first_epoch)?;
+        let reported = self.reported.entry(system).or_default();
+        if epoch < *reported || !self.truth.remembers(epoch + self.first_epoch) {
+            return None;
+        }
+        *reported = next - self.first_epoch;
+        Some(epoch)
+    }
+}
+
+/// Name, role and kind of the node at position `node`.
+fn identity(topology: &Topology, node: usize) -> (&str, Role, SwitchKind) {
+    match (topology.edges().get(node), topology.kinds().get(node)) {
+        (Some(name), Some(EdgeKind::Software)) => (name, Role::Edge, SwitchKind::Software),
+        (Some(name), _) => (name, Role::Edge, SwitchKind::Tofino),
+        (None, _) => {
+            let switch = topology.transits().nth(node - topology.edges().len());
+            let name = switch.map_or("", |switch| &topology.names()[switch]);
+            (name, Role::Transit, SwitchKind::Software)
+        }
+    }
+}
+
+/// The nodes that the controller expects.
+fn expected(topology: &Topology) -> Vec<Arc<analysis::Node>> {
+    let nodes = topology.edges().len() + topology.transits().count();
+    let node = |at: usize| {
+        let (name, role, _) = identity(topology, at);
+        let id = u16::try_from(at + 1).unwrap_or(u16::MAX);
+        Arc::new(analysis::Node { name: name.to_owned(), role, id })
+    };
+    (0..nodes).map(node).collect()
 }
 
 /// The mark that a packet carries.

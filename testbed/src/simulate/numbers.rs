@@ -57,6 +57,24 @@ impl Numbers {
         both
     }
 
+    /// Those that are taken, and the others. `taken` gives the taken ones of a range in order.
+    pub(super) fn part<I: Iterator<Item = u32>>(
+        &self,
+        taken: impl Fn(Range<u32>) -> I,
+    ) -> [Self; 2] {
+        let [mut these, mut others] = [Self::default(), Self::default()];
+        for range in &self.0 {
+            let mut begin = range.start;
+            for number in taken(range.clone()) {
+                these.push(number);
+                others.0.extend((begin < number).then_some(begin..number));
+                begin = number + 1;
+            }
+            others.0.extend((begin < range.end).then_some(begin..range.end));
+        }
+        [these, others]
+    }
+
     /// Adds a packet that is after all others.
     fn push(&mut self, number: u32) {
         match self.0.last_mut() {
@@ -95,6 +113,8 @@ mod tests {
             let mut expected: BTreeSet<u32> = left.iter().collect();
             for loss in losses {
                 let [taken, others] = left.split(|number| loss.contains(&number));
+                let parted = left.part(|range| loss.range(range).copied());
+                prop_assert_eq!(&parted, &[taken.clone(), others.clone()]);
                 prop_assert!(taken.iter().eq(expected.intersection(&loss).copied()));
                 left = others;
                 expected.retain(|number| !loss.contains(number));

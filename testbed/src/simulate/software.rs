@@ -2,11 +2,11 @@
 //! sockets are missing.
 
 use calumma_controller::report;
-use calumma_edge::control::systems::{Finished, SYSTEMS, Systems};
-use calumma_edge::measure::Measurement;
-use calumma_edge::worker::{Policy, Worker};
-use calumma_plane::MarkedRun;
-use calumma_sketch::{FlowKey, KeyKind, WideKey};
+use calumma_edge::control::systems::{Finished, Systems};
+use calumma_plane::system::System;
+use calumma_plane::worker::{Policy, Sent};
+use calumma_plane::{Counters, MarkedRun, Measurement, Worker};
+use calumma_sketch::{BURST, FlowKey, KeyKind, WideKey};
 use calumma_wire::Role;
 
 use super::network::Bytes;
@@ -20,8 +20,8 @@ pub(super) struct Software {
 }
 
 impl Software {
-    pub(super) fn new(role: Role) -> Self {
-        let (systems, mailboxes) = Systems::new(SYSTEMS, role, 1);
+    pub(super) fn new(known: &'static [&'static dyn System], role: Role) -> Self {
+        let (systems, mailboxes) = Systems::new(known, role, 1);
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
         Self { worker: Worker::new(Policy::default(), Measurement::new(mailbox)), systems }
     }
@@ -51,22 +51,50 @@ impl Software {
         self.worker.egress(std::slice::from_mut(packet));
     }
 
-    pub(super) fn enter_run(&mut self, keys: KeyKind, key: &WideKey, packets: u32) -> MarkedRun {
-        match narrow(keys, key) {
+    /// A burst of packets passes from fabric to fabric; its transmit queue takes those that are
+    /// `accepted`, by position.
+    ///
+    /// # Panics
+    /// When there are more than [`BURST`].
+    pub(super) fn pass(&mut self, packets: &mut [Bytes], accepted: impl Fn(usize) -> bool) {
+        assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
+        self.worker.counters.fabric_received += packets.len() as u64;
+        self.worker.transit(packets);
+        let mut sent = Sent { accepted: 0, refused: 0 };
+        for at in 0..packets.len() {
+            let queue = if accepted(at) { &mut sent.accepted } else { &mut sent.refused };
+            *queue |= 1 << at;
+        }
+        self.worker.sent(sent);
+    }
+
+    pub(super) fn enter_run(&mut self, key: &WideKey, packets: u32) -> MarkedRun {
+        match self.narrow(key) {
             Some(key) => self.worker.enter_run(&key, packets),
             None => self.worker.enter_run(key, packets),
         }
     }
 
-    pub(super) fn leave_run(&mut self, keys: KeyKind, key: &WideKey, marked: MarkedRun) {
-        match narrow(keys, key) {
+    pub(super) fn leave_run(&mut self, key: &WideKey, marked: MarkedRun) {
+        match self.narrow(key) {
             Some(key) => self.worker.leave_run(&key, marked),
             None => self.worker.leave_run(key, marked),
         }
     }
-}
 
-/// The key by which edges that measure IPv4 alone know a flow.
-fn narrow(keys: KeyKind, key: &WideKey) -> Option<FlowKey> {
-    if keys == KeyKind::Ipv4 { report::Flow::from(key).key() } else { None }
+    /// By which keys it tells flows apart; none where it has no session.
+    pub(super) fn keys(&self) -> Option<KeyKind> {
+        self.worker.keys()
+    }
+
+    /// The key by which a switch that measures IPv4 alone knows a flow.
+    fn narrow(&self, key: &WideKey) -> Option<FlowKey> {
+        let narrow = self.keys() == Some(KeyKind::Ipv4);
+        if narrow { report::Flow::from(key).key() } else { None }
+    }
+
+    /// Its totals.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.worker.counters
+    }
 }

@@ -17,8 +17,8 @@ use calumma_switchd::hashes;
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, Switch};
 
-use super::edge::Finished;
 use super::network::{Bytes, IP_OFFSET, mark_of};
+use super::node::Finished;
 use crate::calumma::p4;
 use crate::workload::frame;
 

@@ -92,11 +92,11 @@ impl FlowTruth {
     }
 
     /// Packets `numbers`, those of `run`, were lost on a segment.
-    pub(super) fn lose_on(&mut self, segment: Segment, run: &Run, numbers: &Numbers) {
+    pub(super) fn lose_on(&mut self, segment: Segment, run: &Run, numbers: Numbers) {
         self.lose(run);
         add(&mut self.losses, segment, run.packets());
         if let Some(lost) = &mut self.lost_numbers {
-            lost.push(numbers.clone());
+            lost.push(numbers);
         }
     }
 
@@ -276,7 +276,11 @@ impl Expected {
 
 /// The truth of all epochs that have not been reported.
 #[derive(Debug, Default)]
-pub(super) struct Truths(BTreeMap<u64, EpochTruth>);
+pub(super) struct Truths {
+    epochs: BTreeMap<u64, EpochTruth>,
+    /// The first epoch that is not forgotten.
+    from: u64,
+}
 
 /// Where the truth has what packets did: their epoch, and their flow's position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +292,7 @@ pub(super) struct Account {
 impl Truths {
     /// Opens an account for a flow.
     pub(super) fn open(&mut self, epoch: u64, flow: FlowTruth) -> Account {
-        let flows = &mut self.0.entry(epoch).or_default().flows;
+        let flows = &mut self.epochs.entry(epoch).or_default().flows;
         flows.push(flow);
         Account { epoch, at: flows.len() - 1 }
     }
@@ -296,19 +300,36 @@ impl Truths {
     /// What a flow did. None where the epoch has been reported: what it did since, no report can
     /// know.
     pub(super) fn flow(&mut self, account: Account) -> Option<&mut FlowTruth> {
-        self.0.get_mut(&account.epoch)?.flows.get_mut(account.at)
+        self.epochs.get_mut(&account.epoch)?.flows.get_mut(account.at)
     }
 
     /// Packets of a flow passed a point.
     pub(super) fn passed(&mut self, account: Account, point: Point, packets: u32) {
-        if let Some(epoch) = self.0.get_mut(&account.epoch) {
+        if let Some(epoch) = self.epochs.get_mut(&account.epoch) {
             *epoch.passed.entry(point).or_default() += u64::from(packets);
         }
     }
 
-    /// What happened in an epoch that is reported; those before it are forgotten.
+    /// Whether what happened in an epoch is not forgotten.
+    pub(super) fn remembers(&self, epoch: u64) -> bool {
+        epoch >= self.from
+    }
+
+    /// What happened in an epoch, as far as it is known.
+    pub(super) fn of(&self, epoch: u64) -> &EpochTruth {
+        static NOTHING: EpochTruth =
+            EpochTruth { flows: Vec::new(), entered: None, passed: BTreeMap::new() };
+        self.epochs.get(&epoch).unwrap_or(&NOTHING)
+    }
+
+    /// The same, which is then forgotten.
     pub(super) fn take(&mut self, epoch: u64) -> EpochTruth {
-        let later = self.0.split_off(&(epoch + 1));
-        std::mem::replace(&mut self.0, later).remove(&epoch).unwrap_or_default()
+        self.epochs.remove(&epoch).unwrap_or_default()
+    }
+
+    /// Forgets the epochs before `epoch`.
+    pub(super) fn forget_before(&mut self, epoch: u64) {
+        self.from = self.from.max(epoch);
+        self.epochs = self.epochs.split_off(&self.from);
     }
 }

@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::Packet;
-use calumma_plane::{Counters, MarkedRun, Run};
+use calumma_plane::{MarkedRun, Run};
 use calumma_sketch::{BURST, WideKey};
 
-use super::SwitchClock;
 use super::link::Transmitter;
 use super::network::{Bytes, IP_OFFSET};
+use super::node::Node;
 use super::numbers::Numbers;
-use super::transit::Transit;
 use super::truth::{Account, Truths};
 use crate::topology::{Link, LinkQuality, Topology, Way};
 use crate::workload::{Chance, Fate, Flow, frame};
@@ -80,16 +79,16 @@ impl Load {
         numbers.of_run(&self.entered.run, self.first)
     }
 
-    /// The packets `lost` are lost on the segment that they are about to pass.
-    fn lose(&mut self, truths: &mut Truths, lost: impl FnMut(u32) -> bool) {
-        let [lost, left] = self.left.split(lost);
+    /// Of the packets, the first ones are lost on the segment that they are about to pass, and the
+    /// others are left.
+    fn lose(&mut self, truths: &mut Truths, [lost, left]: [Numbers; 2]) {
         self.left = left;
         if lost.is_empty() {
             return;
         }
         let run = self.run(&lost);
         if let Some(flow) = truths.flow(self.account) {
-            flow.lose_on(self.way.segment(self.at), &run, &lost);
+            flow.lose_on(self.way.segment(self.at), &run, lost);
         }
     }
 
@@ -97,7 +96,8 @@ impl Load {
     fn lose_on_link(&mut self, truths: &mut Truths, link: usize, quality: &LinkQuality) {
         let (fate, loss) = (self.fate, quality.loss);
         if loss > 0.0 {
-            self.lose(truths, |number| fate.draw(Chance::Loss, link, number).share() < loss);
+            let lost = |number| fate.draw(Chance::Loss, link, number).share() < loss;
+            self.lose(truths, self.left.split(lost));
         }
     }
 
@@ -105,7 +105,7 @@ impl Load {
     fn lose_victims(&mut self, truths: &mut Truths) {
         let fate = self.fate;
         if fate.is_victim() && self.victims_at == self.at {
-            self.lose(truths, |number| fate.is_lost(number));
+            self.lose(truths, self.left.part(|numbers| fate.lost_of(numbers)));
         }
     }
 
@@ -144,13 +144,14 @@ impl Load {
         now_ns: u64,
     ) -> Vec<(u64, Self)> {
         let mut through = Vec::new();
-        self.lose(truths, |number| match transmitter.accept(quality, now_ns) {
+        let lost = |number| match transmitter.accept(quality, now_ns) {
             Some(through_ns) => {
                 through.push((through_ns, number));
                 false
             }
             None => true,
-        });
+        };
+        self.lose(truths, self.left.split(lost));
         let single = |number| Self {
             left: Numbers::within(number..number + 1),
             has_waited: true,
@@ -161,7 +162,7 @@ impl Load {
 
     /// They pass the inside of a software switch, where the flow may lose some. A run passes packet
     /// by packet.
-    fn pass_inside(&mut self, truths: &mut Truths, switch: &mut Transit) {
+    fn pass_inside(&mut self, truths: &mut Truths, switch: &mut Node) {
         let received: Vec<u32> = self.left.iter().collect();
         self.lose_victims(truths);
         let left = &self.left;
@@ -218,32 +219,24 @@ pub(super) struct Fabric {
     links: Vec<Link>,
     /// By number of the link and the end from which it carries.
     transmitters: Vec<[Transmitter; 2]>,
-    /// By switch; none where it is an edge, or no switch of ours.
-    transits: Vec<Option<Box<Transit>>>,
+    /// By switch, its position among the nodes; none where it is an edge, or no switch of ours.
+    transits: Vec<Option<usize>>,
 }
 
 impl Fabric {
-    /// `clocks` are those of the inner switches that are software, in order.
-    pub(super) fn new(topology: &Topology, clocks: &[SwitchClock]) -> Self {
+    /// The nodes are the edges, and then the inner switches that are software, in order.
+    pub(super) fn new(topology: &Topology) -> Self {
         let links = topology.links().to_vec();
-        let mut transits: Vec<Option<Box<Transit>>> = Vec::new();
-        transits.resize_with(topology.switches(), || None);
-        for (at, &clock) in topology.transits().zip(clocks) {
-            transits[at] = Some(Box::new(Transit::new(clock)));
+        let mut transits = vec![None; topology.switches()];
+        for (at, node) in topology.transits().zip(topology.edges().len()..) {
+            transits[at] = Some(node);
         }
         Self { transmitters: vec![Default::default(); links.len()], links, transits }
     }
 
-    /// Lets a software switch do what is due. Gives when it has something to do next.
-    pub(super) fn run_until(&mut self, switch: usize, now_ns: u64) -> Option<u64> {
-        let transit = self.transits[switch].as_mut()?;
-        transit.run_until(now_ns);
-        Some(transit.due_ns)
-    }
-
-    /// The totals of an inner switch that is software.
-    pub(super) fn counters(&self, switch: usize) -> Option<&Counters> {
-        self.transits.get(switch)?.as_ref().map(|transit| transit.counters())
+    /// The position among the nodes of an inner switch that is software.
+    pub(super) fn transit(&self, switch: usize) -> Option<usize> {
+        self.transits.get(switch).copied().flatten()
     }
 
     /// Gives the links the qualities that `topology`, the same otherwise, has now.
@@ -259,6 +252,7 @@ impl Fabric {
         &mut self,
         load: Load,
         (at_ns, now_ns): (u64, u64),
+        nodes: &mut [Node],
         truths: &mut Truths,
         onward: &mut Vec<(u64, Load)>,
     ) {
@@ -281,8 +275,9 @@ impl Fabric {
                     }
                     load.lose_on_link(truths, link, quality);
                 }
-                match &mut self.transits[load.way.switch(load.at / 2)] {
-                    Some(switch) if link.is_none() => {
+                match self.transits[load.way.switch(load.at / 2)] {
+                    Some(transit) if link.is_none() => {
+                        let switch = &mut nodes[transit];
                         if at_ns > now_ns && at_ns >= switch.due_ns {
                             onward.push((at_ns, load));
                             break;

@@ -1,6 +1,7 @@
 //! The flows of a network at one time.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -92,6 +93,26 @@ impl Fate {
     /// Whether the flow loses packet `number`, counted from 0, wherever it goes.
     pub fn is_lost(&self, number: u32) -> bool {
         self.lost_among(number + 1) > self.lost_among(number)
+    }
+
+    /// Those of the packets `numbers` that the flow loses wherever it goes, in order.
+    pub fn lost_of(self, numbers: Range<u32>) -> impl Iterator<Item = u32> {
+        let counts = self.lost_among(numbers.start)..self.lost_among(numbers.end);
+        counts.map(move |before| self.lost_after(before))
+    }
+
+    /// The packet that it loses after `before` others.
+    fn lost_after(&self, before: u32) -> u32 {
+        let expected = (f64::from(before) + 1.0 - self.phase) / self.victim_rate;
+        // Good to a packet, and rounded as `is_lost` rounds.
+        let mut number = (expected as u32).saturating_sub(1);
+        while self.lost_among(number + 1) <= before {
+            number += 1;
+        }
+        while self.lost_among(number) > before {
+            number -= 1;
+        }
+        number
     }
 
     /// Whether the flow loses packets wherever it goes.
@@ -353,6 +374,7 @@ mod tests {
     use crate::topology::{LinkQuality, Segment};
     use crate::workload::Sizes;
     use calumma_sketch::KeyKind;
+    use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
     use std::path::Path;
 
@@ -487,6 +509,25 @@ mod tests {
             let place = way.segment(flow.victim_segment());
             let edges = flow.edges.map(Segment::inside);
             assert!(!edges.contains(&place), "edges lose nothing: {place:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_lost_packets_of_a_range_are_those_of_it_that_are_lost(
+            victim_rate in prop_oneof![0.0..=1.0, Just(1.0), Just(0.1), 0.0..1e-3],
+            phase in 0.0..1.0,
+            start in 0u32..3_000_000,
+            length in 0u32..3000,
+        ) {
+            // A phase must not add a packet to all of them.
+            let phase = if victim_rate < 1.0 { phase } else { 0.0 };
+            let fate = Fate { victim_rate, phase, draw: Draw::new(1) };
+            for start in [0, start] {
+                let numbers = start..start + length;
+                let one_by_one = numbers.clone().filter(|&number| fate.is_lost(number));
+                prop_assert!(fate.lost_of(numbers).eq(one_by_one));
+            }
         }
     }
 

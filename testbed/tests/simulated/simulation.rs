@@ -7,7 +7,7 @@ use calumma_controller::analyse::Tasks;
 use calumma_controller::report::{DecodeState, NetworkState};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::HashKey;
-use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock};
+use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock, Systems};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
 
@@ -23,6 +23,7 @@ pub(crate) fn setup(detail: Detail, seed: u64) -> Setup {
         grace_ns: 200_000_000,
         detail,
         seed,
+        systems: Systems::default(),
     }
 }
 

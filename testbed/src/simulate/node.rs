@@ -1,5 +1,5 @@
-//! An edge in the simulation: a switch of either kind under a clock of its own, and the
-//! conversation with the controller that live switches have, over a pipe.
+//! A node in the simulation: a switch of either kind under a clock of its own, and the conversation
+//! with the controller that live switches have, over a pipe.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use anyhow::Result;
 use calumma_chamelemon::frames::{self, SessionPlan, SwitchSession};
 use calumma_edge::control::LEAD_NS;
 use calumma_edge::control::systems::What;
-use calumma_plane::MarkedRun;
+use calumma_plane::system::System;
+use calumma_plane::{Counters, MarkedRun};
 use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::{
     Conversation, Identity, MOST_HELD, Measurer, Pipe, Session, SystemOffer,
@@ -18,10 +19,9 @@ use super::clock::SwitchClock;
 use super::network::Bytes;
 use super::software::Software;
 use super::tofino::Tofino;
-use crate::topology::EdgeKind;
 
-/// An edge switch.
-pub(super) struct Edge {
+/// A switch: an edge, or a transit.
+pub(super) struct Node {
     pub(super) clock: SwitchClock,
     switch: Switch,
     conversation: Conversation<Pipe>,
@@ -57,25 +57,29 @@ pub(super) enum Finished {
     },
 }
 
-impl std::fmt::Debug for Edge {
+impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Edge").field("clock", &self.clock).field("switch", &self.switch).finish()
+        f.debug_struct("Node").field("clock", &self.clock).field("switch", &self.switch).finish()
     }
 }
 
-impl Edge {
-    pub(super) fn new(name: &str, kind: EdgeKind, clock: SwitchClock, start: u32) -> Self {
+impl Node {
+    /// A node that has just been started, for the `start`th time after the first. Where it is a
+    /// software switch, it runs those of `known` that run in its role.
+    pub(super) fn new(
+        (name, role, kind): (&str, Role, SwitchKind),
+        known: &'static [&'static dyn System],
+        clock: SwitchClock,
+        start: u32,
+    ) -> Self {
         let switch = match kind {
-            EdgeKind::Software => Switch::Software(Box::new(Software::new(Role::Edge))),
-            EdgeKind::Tofino => Switch::Tofino(Hardware { switch: Tofino::new(), session: None }),
+            SwitchKind::Software => Switch::Software(Box::new(Software::new(known, role))),
+            SwitchKind::Tofino => Switch::Tofino(Hardware { switch: Tofino::new(), session: None }),
         };
         let identity = Identity {
             node: name.to_owned(),
-            role: Role::Edge,
-            kind: match kind {
-                EdgeKind::Software => SwitchKind::Software,
-                EdgeKind::Tofino => SwitchKind::Tofino,
-            },
+            role,
+            kind,
             program: concat!("calumma-testbed ", env!("CARGO_PKG_VERSION")).to_owned(),
             marking: Marking::default(),
         };
@@ -183,19 +187,48 @@ impl Edge {
         }
     }
 
-    /// Packets of a flow enter the network here, back to back; by these keys it measures.
-    pub(super) fn enter_run(&mut self, keys: KeyKind, key: &WideKey, packets: u32) -> MarkedRun {
+    /// A burst of packets passes from fabric to fabric; those that are `accepted`, by position, go
+    /// on.
+    pub(super) fn pass(&mut self, packets: &mut [Bytes], accepted: impl Fn(usize) -> bool) {
         match &mut self.switch {
-            Switch::Software(switch) => switch.enter_run(keys, key, packets),
+            Switch::Software(switch) => switch.pass(packets, accepted),
+            // No system runs on a Tofino between other switches, and topologies have none there.
+            Switch::Tofino(_) => {}
+        }
+    }
+
+    /// Packets of a flow enter the network here, back to back.
+    pub(super) fn enter_run(&mut self, key: &WideKey, packets: u32) -> MarkedRun {
+        match &mut self.switch {
+            Switch::Software(switch) => switch.enter_run(key, packets),
             Switch::Tofino(hardware) => hardware.switch.enter_run(key, packets),
         }
     }
 
     /// What is left of a run leaves the network here.
-    pub(super) fn leave_run(&mut self, keys: KeyKind, key: &WideKey, marked: MarkedRun) {
+    pub(super) fn leave_run(&mut self, key: &WideKey, marked: MarkedRun) {
         match &mut self.switch {
-            Switch::Software(switch) => switch.leave_run(keys, key, marked),
+            Switch::Software(switch) => switch.leave_run(key, marked),
             Switch::Tofino(hardware) => hardware.switch.leave_run(key, marked),
+        }
+    }
+
+    /// Whether it takes the marks out of packets of a flow: without a session, an edge does not know
+    /// whether those of IPv6 are marked.
+    pub(super) fn takes_marks_of(&self, key: &WideKey) -> bool {
+        let is_ipv4 = key.src().to_ipv4_mapped().is_some();
+        let measures_ipv6 = match &self.switch {
+            Switch::Software(switch) => switch.keys() == Some(KeyKind::Dual),
+            Switch::Tofino(_) => false,
+        };
+        is_ipv4 || measures_ipv6
+    }
+
+    /// Its totals, where it is a software switch.
+    pub(super) fn counters(&self) -> Option<&Counters> {
+        match &self.switch {
+            Switch::Software(switch) => Some(switch.counters()),
+            Switch::Tofino(_) => None,
         }
     }
 }

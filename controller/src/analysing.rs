@@ -1,0 +1,165 @@
+//! From what a system's nodes send to its reports, for every system but ChameleMon: its
+//! [`Collector`] and its analysis put together.
+//!
+//! Pure: frames and the time are passed in. The server runs each on a thread of its own; a
+//! simulation runs them in virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use calumma_analysis::run::AnySide;
+use calumma_analysis::{AnyAnalysis, Collected, Delivery, EpochHead, Node, NodeSetup, Published};
+use calumma_epoch::EpochClock;
+use calumma_wire::Side;
+
+use crate::collect::{Collector, Ends, Frame, Receipt, Sides, Step, sides_of};
+
+/// The analysis of a system, and the epochs that are being collected for it.
+#[derive(Debug)]
+pub struct Analysing {
+    analysis: Box<dyn AnyAnalysis>,
+    nodes: Vec<Arc<Node>>,
+    clock: EpochClock,
+    window: u64,
+    collector: Collector<AnySide>,
+    /// Epochs whose sides have been given out.
+    open: BTreeMap<u64, Sides<AnySide>>,
+}
+
+/// An epoch that has been analysed; of a system that sums over windows, a window.
+#[derive(Debug)]
+pub struct Analysed {
+    /// The epoch; of a window, its first.
+    pub epoch: u64,
+    /// The first epoch after it.
+    pub next: u64,
+    /// Its report, unless that can't be written as JSON.
+    pub report: serde_json::Result<Published>,
+}
+
+impl Analysing {
+    /// The analysis of a system that runs on `nodes`. An epoch is reported without what is still
+    /// missing of it `grace_ns` after all nodes should have sealed it.
+    pub fn new(
+        analysis: Box<dyn AnyAnalysis>,
+        nodes: Vec<Arc<Node>>,
+        clock: EpochClock,
+        grace_ns: u64,
+    ) -> Self {
+        let sides = nodes.iter().map(|node| sides_of(node.role)).collect();
+        let window = analysis.window().max(1);
+        let collector = Collector::new(sides, clock, grace_ns).with_window(window);
+        Self { analysis, nodes, clock, window, collector, open: BTreeMap::new() }
+    }
+
+    /// What the node at position `node` is sent that runs `version`.
+    pub fn setup(&self, node: usize, version: u8) -> NodeSetup {
+        self.analysis.setup(&self.nodes[node], version)
+    }
+
+    /// Epochs that are being collected.
+    pub fn pending(&self) -> usize {
+        self.collector.pending()
+    }
+
+    /// As [`Collector::end_at`].
+    pub fn end_at(&mut self, epoch: u64) {
+        self.collector.end_at(epoch);
+    }
+
+    /// As [`Collector::has_ended`].
+    pub fn has_ended(&self, now_ns: u64) -> bool {
+        self.collector.has_ended(now_ns)
+    }
+
+    /// As [`Collector::next_deadline`].
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.collector.next_deadline()
+    }
+
+    /// Takes in a side, with a body of `version`, of the node at position `node`, whose role has
+    /// such a side. It was received at `received_ns`.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub fn side(
+        &mut self,
+        node: usize,
+        version: u8,
+        side: Side,
+        received_ns: u64,
+    ) -> Result<Receipt, String> {
+        let (epoch, kind) = (side.epoch, side.side);
+        let side = self.analysis.decode(&self.nodes[node], version, side)?;
+        Ok(self.collector.take(node, epoch, Frame::Side(kind, side), received_ns))
+    }
+
+    /// Takes in that the node at position `node` can record nothing of `epoch` any more.
+    pub fn sealed(
+        &mut self,
+        node: usize,
+        epoch: u64,
+        late_packets: u64,
+        received_ns: u64,
+    ) -> Receipt {
+        self.collector.take(node, epoch, Frame::Sealed { late_packets }, received_ns)
+    }
+
+    /// The next epoch that is to be reported at `now_ns`, if any; ask until there is none. `clocks`
+    /// says of each node what is wrong with its clock.
+    pub fn step(
+        &mut self,
+        now_ns: u64,
+        clocks: impl FnOnce() -> Vec<Option<String>>,
+    ) -> Option<Analysed> {
+        loop {
+            let step = self.collector.step(now_ns)?;
+            if let Some((sides, ends)) = self.ended(step) {
+                return Some(self.analyse(sides, ends, clocks()));
+            }
+        }
+    }
+
+    /// The same for a controller that stops, and waits for nothing that is missing.
+    pub fn finish(&mut self, clocks: impl FnOnce() -> Vec<Option<String>>) -> Option<Analysed> {
+        loop {
+            let step = self.collector.finish()?;
+            if let Some((sides, ends)) = self.ended(step) {
+                return Some(self.analyse(sides, ends, clocks()));
+            }
+        }
+    }
+
+    fn ended(&mut self, step: Step<AnySide>) -> Option<(Sides<AnySide>, Ends)> {
+        match step {
+            Step::Decode(sides) => {
+                self.open.insert(sides.epoch, sides);
+                None
+            }
+            Step::Report(ends) => Some((self.open.remove(&ends.epoch)?, ends)),
+        }
+    }
+
+    fn analyse(
+        &mut self,
+        sides: Sides<AnySide>,
+        ends: Ends,
+        clocks: Vec<Option<String>>,
+    ) -> Analysed {
+        let epoch = ends.epoch;
+        let delivered = self.nodes.iter().zip(sides.nodes).zip(ends.nodes).zip(clocks);
+        let delivered = delivered.map(|(((node, mut sides), mut end), clock)| {
+            end.clock = clock;
+            let sides = sides_of(node.role).iter().map(|&kind| (kind, sides.take(kind)));
+            Delivery { node: node.clone(), sides: sides.collect(), end }
+        });
+        let head = EpochHead {
+            epoch,
+            start_unix_ns: self.clock.start_of(epoch),
+            length_ms: self.clock.length_ns().saturating_mul(self.window) / 1_000_000,
+        };
+        let nodes = delivered.collect();
+        let report = self.analysis.analyse(Collected { head, nodes });
+        Analysed { epoch, next: epoch + self.window, report }
+    }
+}

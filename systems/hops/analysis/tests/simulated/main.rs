@@ -1,0 +1,107 @@
+//! `hops` beside ChameleMon on whole simulated networks: with the switches' own conversation, and
+//! held against what the simulation did to every packet.
+
+mod segments;
+mod switching;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use calumma_analysis::{Flow, SystemReport};
+use calumma_chamelemon::{Attention, Layout};
+use calumma_controller::analyse::Tasks;
+use calumma_epoch::{EpochClock, Guards};
+use calumma_hops_analysis::Found;
+use calumma_plane::system::System;
+use calumma_sketch::{HashKey, KeyKind, Level};
+use calumma_testbed::simulate::{Detail, EpochTruth, FlowTruth, Setup, SystemOutcome, Systems};
+use calumma_testbed::topology::{Point, Segment, Topology};
+
+static ON_SWITCHES: &[&dyn System] = &[&calumma_chamelemon::ChameleMon, &calumma_hops::Hops];
+static IN_CONTROLLER: &[&dyn calumma_analysis::System] =
+    &[&calumma_chamelemon_analysis::ChameleMon, &calumma_hops_analysis::Hops];
+
+/// A small ChameleMon that encodes every packet, and tables with room for all flows.
+fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
+    let layout = Layout {
+        keys,
+        upstream_buckets: 512,
+        downstream_buckets: 512,
+        classifier: vec![Level::new(8, 4096), Level::new(16, 2048)],
+        ..Layout::default()
+    };
+    let hops = serde_json::json!({ "flows": 2000 });
+    Setup {
+        attention: Attention::healthy(&layout, 256),
+        layout,
+        planner: None,
+        hash_key: HashKey::from_bytes([5; 32]),
+        clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
+        tasks: Tasks::default(),
+        grace_ns: 100_000_000,
+        detail,
+        seed,
+        systems: Systems {
+            on_switches: ON_SWITCHES,
+            in_controller: IN_CONTROLLER,
+            on: vec!["chamelemon".to_owned(), "hops".to_owned()],
+            sections: BTreeMap::from([("hops".to_owned(), hops)]),
+        },
+    }
+}
+
+/// Packets of a flow by node and side.
+type Counts = BTreeMap<(String, String, Flow), u64>;
+
+/// What a report of `hops` says, of flows that were seen.
+fn counts(outcome: &SystemOutcome) -> Counts {
+    let report = report(outcome);
+    let mut counts = Counts::new();
+    for count in &report.findings.counts {
+        assert_eq!(count.packets, count.at_most, "the tables are large enough");
+        let place = (count.node.clone(), count.side.clone(), count.flow);
+        assert!(counts.insert(place, count.packets).is_none(), "named once: {count:?}");
+    }
+    counts
+}
+
+fn report(outcome: &SystemOutcome) -> &SystemReport<Found> {
+    outcome.report.as_type().expect("a report of hops")
+}
+
+/// What there was to be seen by the nodes, from what the simulation did.
+fn passed(topology: &Topology, truth: &[EpochTruth]) -> Counts {
+    let transits: BTreeSet<usize> = topology.transits().collect();
+    let mut counts = Counts::new();
+    for flow in truth.iter().flat_map(|epoch| &epoch.flows) {
+        let mut add = |switch: usize, side: &str, packets: u32| {
+            if packets > 0 {
+                let place =
+                    (topology.names()[switch].clone(), side.to_owned(), Flow::from(&flow.key));
+                *counts.entry(place).or_default() += u64::from(packets);
+            }
+        };
+        let mut packets = flow.packets;
+        add(flow.edge as usize, "ingress", packets);
+        let segments: Vec<Segment> = segments(flow).collect();
+        for (number, &segment) in segments.iter().enumerate() {
+            packets += count(&flow.copies, segment);
+            packets -= count(&flow.losses, segment);
+            match segment.to {
+                Point::In(switch) if transits.contains(&switch) => add(switch, "transit", packets),
+                Point::Out(edge) if number + 1 == segments.len() => add(edge, "egress", packets),
+                _ => {}
+            }
+        }
+    }
+    counts
+}
+
+/// The segments of a flow's way, in order.
+fn segments(flow: &FlowTruth) -> impl Iterator<Item = Segment> {
+    let way = flow.way.as_ref();
+    way.into_iter().flat_map(|way| (0..way.segments()).map(|at| way.segment(at)))
+}
+
+fn count(of: &[(Segment, u32)], segment: Segment) -> u32 {
+    of.iter().filter(|(at, _)| *at == segment).map(|(_, packets)| packets).sum()
+}

@@ -1,0 +1,180 @@
+//! What the nodes count along a flow's way, and where packets were lost in between.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use calumma_analysis::Flow;
+use calumma_controller::report::DecodeState;
+use calumma_sketch::KeyKind;
+use calumma_testbed::simulate::{
+    Detail, EpochTruth, Outcome, Simulation, SwitchClock, SystemOutcome,
+};
+use calumma_testbed::topology::{LinkQuality, Topology};
+use calumma_testbed::workload::{Sizes, Traffic};
+
+use crate::{Counts, count, counts, passed, report, segments, setup};
+
+const EPOCHS: u64 = 4;
+
+struct Played {
+    topology: Topology,
+    of_chamelemon: Vec<Outcome>,
+    of_hops: Vec<SystemOutcome>,
+}
+
+/// Some epochs of victim flows and lossy links.
+fn played(topology: &str, quality: LinkQuality, detail: Detail, ipv6: f64, seed: u64) -> Played {
+    let topology = Topology::load(topology, Path::new("."), quality).unwrap();
+    let nodes = topology.edges().len() + topology.transits().count();
+    let clocks = SwitchClock::draw(seed, nodes, 400.0, 20.0);
+    let keys = if ipv6 > 0.0 { KeyKind::Dual } else { KeyKind::Ipv4 };
+    let mut simulation =
+        Simulation::new(setup(detail, keys, seed), topology.clone(), clocks).unwrap();
+    let traffic = Traffic {
+        flows: 150,
+        victims: 0.2,
+        churn: 0.1,
+        tcp: 0.5,
+        ipv6,
+        sizes: Sizes::Hadoop,
+        ..Traffic::default()
+    };
+    simulation.set_traffic(vec![traffic]).unwrap();
+    let mut of_chamelemon = Vec::new();
+    for _ in 0..EPOCHS {
+        of_chamelemon.extend(simulation.run_epoch().unwrap());
+    }
+    of_chamelemon.extend(simulation.finish().unwrap());
+    let mut of_hops = simulation.take_reports();
+    of_hops.retain(|outcome| outcome.epoch < EPOCHS);
+    let epochs: Vec<u64> = of_hops.iter().map(|outcome| outcome.epoch).collect();
+    assert_eq!(epochs, (0..EPOCHS).collect::<Vec<_>>());
+    assert_eq!(of_chamelemon.len(), EPOCHS as usize);
+    Played { topology, of_chamelemon, of_hops }
+}
+
+const LOSSY: LinkQuality = LinkQuality {
+    delay_us: 5.0,
+    jitter_us: 200.0,
+    rate_pps: 0.0,
+    queue: 100,
+    loss: 0.01,
+    duplicate: 0.0,
+    down: false,
+};
+
+const PACKETS: Detail = Detail::Packets { spread: 0.7 };
+
+/// Nodes whose neighbours on a flow's way are nodes as well, and the same with a router that
+/// measures nothing in between.
+const TOPOLOGIES: [&str; 4] = [
+    "pair core=software",
+    "leaf-spine:3x2 s1=software s2=software",
+    "leaf-spine:3x2 s1=software",
+    "fat-tree:4x2 a1=software a2=software a3=software a4=software c1=software c3=software",
+];
+
+#[test]
+fn every_node_counts_what_reached_it_of_every_flow() {
+    for (at, topology) in TOPOLOGIES.into_iter().enumerate() {
+        for (detail, ipv6) in [(Detail::Runs, 0.0), (PACKETS, 0.3)] {
+            let quality = LinkQuality { duplicate: if at == 0 { 0.02 } else { 0.0 }, ..LOSSY };
+            let Played { topology, of_hops, .. } =
+                played(topology, quality, detail, ipv6, at as u64);
+            for outcome in &of_hops {
+                assert!(report(outcome).complete, "{:?}", report(outcome).incomplete_because);
+                assert_eq!(counts(outcome), passed(&topology, &outcome.truth));
+            }
+        }
+    }
+}
+
+/// The points of a flow's way at which it is counted: each node's side with what it is called, and
+/// the number of segments before it.
+fn counted_at(
+    topology: &Topology,
+    flow: &calumma_testbed::simulate::FlowTruth,
+) -> Vec<(String, &'static str, usize)> {
+    let transits: Vec<usize> = topology.transits().collect();
+    let Some(way) = &flow.way else { return Vec::new() };
+    let name = |switch: usize| topology.names()[switch].clone();
+    let mut at = vec![(name(flow.edge as usize), "ingress", 0)];
+    for (hop, switch) in way.switches().enumerate().skip(1) {
+        if transits.contains(&switch) {
+            // Its inside, and the links and switches before it, two segments a hop.
+            at.push((name(switch), "transit", 2 * hop));
+        }
+    }
+    at.push((name(way.switch(way.hops().len())), "egress", way.segments()));
+    at
+}
+
+/// Losses by flow and stretch of its way: the number of the first segment, and that of the first
+/// one after.
+type Stretches = BTreeMap<(Flow, usize, usize), u64>;
+
+/// What is missing from one node to the next.
+fn missing(topology: &Topology, truth: &EpochTruth, counts: &Counts) -> Stretches {
+    let mut missing = Stretches::new();
+    for flow in &truth.flows {
+        let key = Flow::from(&flow.key);
+        let at = |(node, side, _): &(String, &'static str, usize)| {
+            let place = (node.clone(), (*side).to_owned(), key);
+            counts.get(&place).copied().unwrap_or_default()
+        };
+        for pair in counted_at(topology, flow).windows(2) {
+            let lost = at(&pair[0]) - at(&pair[1]);
+            if lost > 0 {
+                missing.insert((key, pair[0].2, pair[1].2), lost);
+            }
+        }
+    }
+    missing
+}
+
+/// What the simulation lost from one node to the next.
+fn lost(topology: &Topology, truth: &EpochTruth) -> Stretches {
+    let mut lost = Stretches::new();
+    for flow in &truth.flows {
+        let on_way: Vec<_> = segments(flow).collect();
+        for pair in counted_at(topology, flow).windows(2) {
+            let stretch = on_way[pair[0].2..pair[1].2].iter();
+            let packets: u32 = stretch.map(|&segment| count(&flow.losses, segment)).sum();
+            if packets > 0 {
+                let place = (Flow::from(&flow.key), pair[0].2, pair[1].2);
+                *lost.entry(place).or_default() += u64::from(packets);
+            }
+        }
+    }
+    lost
+}
+
+#[test]
+fn what_is_missing_between_two_nodes_was_lost_between_them() {
+    for (at, topology) in TOPOLOGIES.into_iter().enumerate() {
+        for detail in [Detail::Runs, PACKETS] {
+            let seed = 10 + at as u64;
+            let Played { topology, of_chamelemon, of_hops } =
+                played(topology, LOSSY, detail, 0.0, seed);
+            let mut stretches = 0;
+            for (outcome, of_chamelemon) in of_hops.iter().zip(&of_chamelemon) {
+                let (counts, truth) = (counts(outcome), &outcome.truth[0]);
+                let missing = missing(&topology, truth, &counts);
+                assert_eq!(missing, lost(&topology, truth));
+                stretches += missing.len();
+
+                // From end to end it is what ChameleMon says.
+                let Outcome { report, truth, .. } = of_chamelemon;
+                assert_eq!(truth.contradicts(report), None);
+                assert_eq!(report.decode.hl, DecodeState::Complete);
+                let mut from_end_to_end: BTreeMap<Flow, u64> = BTreeMap::new();
+                for ((flow, _, _), lost) in missing {
+                    *from_end_to_end.entry(flow).or_default() += lost;
+                }
+                let losses = report.loss.iter().map(|loss| (loss.flow, loss.lost));
+                assert_eq!(losses.collect::<BTreeMap<_, _>>(), from_end_to_end);
+            }
+            assert!(stretches > 30, "{stretches} stretches that lost packets");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The measurement systems of a simulated network.
+
+use std::collections::BTreeMap;
+
+use calumma_analysis as analysis;
+use calumma_plane::system as plane;
+use serde_json::Value;
+
+/// The systems that nodes and the controller of a simulated network know, and those that run.
+#[derive(Clone, Debug)]
+pub struct Systems {
+    /// Those that software switches can run.
+    pub on_switches: &'static [&'static dyn plane::System],
+    /// Those that the controller can analyse for.
+    pub in_controller: &'static [&'static dyn analysis::System],
+    /// Names of those that run.
+    pub on: Vec<String>,
+    /// Their sections of the controller's file.
+    pub sections: BTreeMap<String, Value>,
+}
+
+impl Default for Systems {
+    /// ChameleMon runs, and the products' own lists are known.
+    fn default() -> Self {
+        Self {
+            on_switches: calumma_edge::control::systems::SYSTEMS,
+            in_controller: calumma_systems::SYSTEMS,
+            on: vec!["chamelemon".to_owned()],
+            sections: BTreeMap::new(),
+        }
+    }
+}
