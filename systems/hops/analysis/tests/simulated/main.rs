@@ -49,8 +49,9 @@ fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
     }
 }
 
-/// Packets of a flow by node and side.
-type Counts = BTreeMap<(String, String, Flow), u64>;
+/// Packets of a flow by node and side: those that reached it, and those of them that its transmit
+/// queues refused.
+type Counts = BTreeMap<(String, String, Flow), [u64; 2]>;
 
 /// What a report of `hops` says, of flows that were seen.
 fn counts(outcome: &SystemOutcome) -> Counts {
@@ -58,8 +59,10 @@ fn counts(outcome: &SystemOutcome) -> Counts {
     let mut counts = Counts::new();
     for count in &report.findings.counts {
         assert_eq!(count.packets, count.at_most, "the tables are large enough");
+        assert_eq!(count.refused, count.refused_at_most);
         let place = (count.node.clone(), count.side.clone(), count.flow);
-        assert!(counts.insert(place, count.packets).is_none(), "named once: {count:?}");
+        let counted = [count.packets, count.refused];
+        assert!(counts.insert(place, counted).is_none(), "named once: {count:?}");
     }
     counts
 }
@@ -73,22 +76,30 @@ fn passed(topology: &Topology, truth: &[EpochTruth]) -> Counts {
     let transits: BTreeSet<usize> = topology.transits().collect();
     let mut counts = Counts::new();
     for flow in truth.iter().flat_map(|epoch| &epoch.flows) {
-        let mut add = |switch: usize, side: &str, packets: u32| {
+        let mut add = |switch: usize, side: &str, at: usize, packets: u32| {
             if packets > 0 {
-                let place =
-                    (topology.names()[switch].clone(), side.to_owned(), Flow::from(&flow.key));
-                *counts.entry(place).or_default() += u64::from(packets);
+                let name = topology.names()[switch].clone();
+                let place = (name, side.to_owned(), Flow::from(&flow.key));
+                counts.entry(place).or_default()[at] += u64::from(packets);
             }
         };
         let mut packets = flow.packets;
-        add(flow.edge as usize, "ingress", packets);
+        add(flow.edge as usize, "ingress", 0, packets);
         let segments: Vec<Segment> = segments(flow).collect();
         for (number, &segment) in segments.iter().enumerate() {
+            let lost = count(&flow.losses, segment);
             packets += count(&flow.copies, segment);
-            packets -= count(&flow.losses, segment);
-            match segment.to {
-                Point::In(switch) if transits.contains(&switch) => add(switch, "transit", packets),
-                Point::Out(edge) if number + 1 == segments.len() => add(edge, "egress", packets),
+            packets -= lost;
+            match (segment.from, segment.to) {
+                (_, Point::In(switch)) if transits.contains(&switch) => {
+                    add(switch, "transit", 0, packets);
+                }
+                (Point::In(switch), _) if transits.contains(&switch) => {
+                    add(switch, "transit", 1, lost);
+                }
+                (_, Point::Out(edge)) if number + 1 == segments.len() => {
+                    add(edge, "egress", 0, packets);
+                }
                 _ => {}
             }
         }

@@ -7,7 +7,7 @@ use calumma_analysis::Flow;
 use calumma_controller::report::DecodeState;
 use calumma_sketch::KeyKind;
 use calumma_testbed::simulate::{
-    Detail, EpochTruth, Outcome, Simulation, SwitchClock, SystemOutcome,
+    Detail, EpochTruth, FlowTruth, Outcome, Simulation, SwitchClock, SystemOutcome,
 };
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
@@ -89,59 +89,75 @@ fn every_node_counts_what_reached_it_of_every_flow() {
     }
 }
 
-/// The points of a flow's way at which it is counted: each node's side with what it is called, and
-/// the number of segments before it.
-fn counted_at(
-    topology: &Topology,
-    flow: &calumma_testbed::simulate::FlowTruth,
-) -> Vec<(String, &'static str, usize)> {
-    let transits: Vec<usize> = topology.transits().collect();
-    let Some(way) = &flow.way else { return Vec::new() };
-    let name = |switch: usize| topology.names()[switch].clone();
-    let mut at = vec![(name(flow.edge as usize), "ingress", 0)];
-    for (hop, switch) in way.switches().enumerate().skip(1) {
-        if transits.contains(&switch) {
-            // Its inside, and the links and switches before it, two segments a hop.
-            at.push((name(switch), "transit", 2 * hop));
+/// A point of a flow's way at which it is counted.
+struct Counted {
+    node: String,
+    side: &'static str,
+    /// Whether what the node's transmit queues refused did not get there.
+    sent: bool,
+    /// The number of segments before it.
+    segments: usize,
+}
+
+impl Counted {
+    /// Those of a flow's way.
+    fn on_way_of(topology: &Topology, flow: &FlowTruth) -> Vec<Self> {
+        let transits: Vec<usize> = topology.transits().collect();
+        let Some(way) = &flow.way else { return Vec::new() };
+        let at = |switch: usize, side, sent, segments| {
+            let node = topology.names()[switch].clone();
+            Self { node, side, sent, segments }
+        };
+        let mut points = vec![at(flow.edge as usize, "ingress", false, 0)];
+        for (hop, switch) in way.switches().enumerate() {
+            if transits.contains(&switch) {
+                // Before it there are the insides of so many switches, and the links between.
+                points.push(at(switch, "transit", false, 2 * hop));
+                points.push(at(switch, "transit", true, 2 * hop + 1));
+            }
         }
+        points.push(at(way.switch(way.hops().len()), "egress", false, way.segments()));
+        points
     }
-    at.push((name(way.switch(way.hops().len())), "egress", way.segments()));
-    at
+
+    /// Packets of a flow that got there.
+    fn packets(&self, counts: &Counts, flow: Flow) -> u64 {
+        let place = (self.node.clone(), self.side.to_owned(), flow);
+        let [received, refused] = counts.get(&place).copied().unwrap_or_default();
+        if self.sent { received - refused } else { received }
+    }
 }
 
 /// Losses by flow and stretch of its way: the number of the first segment, and that of the first
 /// one after.
 type Stretches = BTreeMap<(Flow, usize, usize), u64>;
 
-/// What is missing from one node to the next.
+/// What is missing from one point to the next.
 fn missing(topology: &Topology, truth: &EpochTruth, counts: &Counts) -> Stretches {
     let mut missing = Stretches::new();
     for flow in &truth.flows {
         let key = Flow::from(&flow.key);
-        let at = |(node, side, _): &(String, &'static str, usize)| {
-            let place = (node.clone(), (*side).to_owned(), key);
-            counts.get(&place).copied().unwrap_or_default()
-        };
-        for pair in counted_at(topology, flow).windows(2) {
-            let lost = at(&pair[0]) - at(&pair[1]);
+        for pair in Counted::on_way_of(topology, flow).windows(2) {
+            let lost = pair[0].packets(counts, key) - pair[1].packets(counts, key);
             if lost > 0 {
-                missing.insert((key, pair[0].2, pair[1].2), lost);
+                missing.insert((key, pair[0].segments, pair[1].segments), lost);
             }
         }
     }
     missing
 }
 
-/// What the simulation lost from one node to the next.
+/// What the simulation lost from one point to the next.
 fn lost(topology: &Topology, truth: &EpochTruth) -> Stretches {
     let mut lost = Stretches::new();
     for flow in &truth.flows {
         let on_way: Vec<_> = segments(flow).collect();
-        for pair in counted_at(topology, flow).windows(2) {
-            let stretch = on_way[pair[0].2..pair[1].2].iter();
+        for pair in Counted::on_way_of(topology, flow).windows(2) {
+            let [from, to] = [pair[0].segments, pair[1].segments];
+            let stretch = on_way[from..to].iter();
             let packets: u32 = stretch.map(|&segment| count(&flow.losses, segment)).sum();
             if packets > 0 {
-                let place = (Flow::from(&flow.key), pair[0].2, pair[1].2);
+                let place = (Flow::from(&flow.key), from, to);
                 *lost.entry(place).or_default() += u64::from(packets);
             }
         }
@@ -150,7 +166,7 @@ fn lost(topology: &Topology, truth: &EpochTruth) -> Stretches {
 }
 
 #[test]
-fn what_is_missing_between_two_nodes_was_lost_between_them() {
+fn what_is_missing_between_two_points_was_lost_between_them() {
     for (at, topology) in TOPOLOGIES.into_iter().enumerate() {
         for detail in [Detail::Runs, PACKETS] {
             let seed = 10 + at as u64;
