@@ -1,14 +1,13 @@
 //! The fabric without Calumma: DPDK's own forwarder in place of each edge, the demo's traffic
-//! through it, and what the core dropped. It shows what the machine carries, and that nothing but
-//! the core drops: what the demo builds on.
+//! through it, and what the routers dropped. It shows what the machine carries, and that nothing
+//! else drops: what the demo builds on.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::fabric::{Edge, FlowLoss, Pair, Passage, Run, Testpmd};
+use crate::fabric::{FlowLoss, Pair, Passage, Run, Testpmd};
 use crate::table::table;
 use crate::traffic::{Mix, Report};
 
@@ -19,7 +18,7 @@ pub struct Baseline {
     pub traffic: Report,
     /// Where the packets went.
     pub passage: Passage,
-    /// What the core dropped of each flow.
+    /// What the routers dropped of each flow.
     pub losses: Vec<FlowLoss>,
 }
 
@@ -30,8 +29,8 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path) -> Result<Baseline> {
     let pair = Pair::create(&run, loss_permille)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut forwarders = Vec::new();
-    for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {
-        forwarders.push(Testpmd::start(&run, &pair, edge, cpu % cpus, run.directory())?);
+    for edge in 0..pair.edges().len() {
+        forwarders.push(Testpmd::start(&run, &pair, edge, edge % cpus, run.directory())?);
     }
     for forwarder in &mut forwarders {
         forwarder.wait_ready(&pair)?;
@@ -42,7 +41,7 @@ pub fn run(mix: &Mix, loss_permille: u16, testbed: &Path) -> Result<Baseline> {
         forwarder.check_running()?;
     }
     let traffic = traffic?;
-    pair.wait_quiet(Duration::from_secs(1), Duration::from_secs(20))?;
+    pair.wait_quiet()?;
     let baseline = Baseline { traffic, passage: pair.passage()?, losses: pair.losses()? };
     for forwarder in forwarders {
         forwarder.stop()?;
@@ -91,7 +90,7 @@ impl Baseline {
             .collect();
         text += &table(["hop", "packets in", "packets out", "dropped", "unexplained"], &hops);
         let lost: u64 = self.losses.iter().map(|l| l.lost).sum();
-        text += &format!("\nthe core dropped {lost} packets of {} flows\n", self.losses.len());
+        text += &format!("\nthe routers dropped {lost} packets of {} flows\n", self.losses.len());
         for complaint in self.passage.complaints() {
             text += &format!("{complaint}\n");
         }

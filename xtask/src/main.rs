@@ -36,7 +36,7 @@ struct Cli {
 enum Command {
     /// Watch two software edge switches and the controller find every packet a network loses
     ///
-    /// Two hosts, two calumma-edge processes and between them a Linux router that drops packets at
+    /// Two hosts, two calumma-edge processes and between them Linux routers that drop packets at
     /// random, all in network namespaces. Real TCP and UDP traffic runs for some seconds; then
     /// the losses the controller reported stand beside the kernel's own counts, flow by flow.
     /// Exits with 1 unless they are equal. Cleans up after itself, also on Ctrl-C.

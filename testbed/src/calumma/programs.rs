@@ -90,7 +90,7 @@ impl Controller {
     /// Starts it for these edges, its reports going to `epochs`.
     pub(crate) fn start(
         place: Place<'_>,
-        edges: &[&str],
+        edges: &[impl AsRef<str>],
         epochs: &Path,
         measured: &Measured<'_>,
     ) -> Result<Self> {

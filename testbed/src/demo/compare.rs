@@ -1,4 +1,4 @@
-//! The losses the controller reported beside those the core's kernel counted.
+//! The losses the controller reported beside those the routers' kernel counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

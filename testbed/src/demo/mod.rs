@@ -1,5 +1,5 @@
 //! The demo: the fabric with two `calumma-edge` processes and the controller in it, real traffic,
-//! and the losses the controller reported beside those the core's kernel counted.
+//! and the losses the controller reported beside those the routers' kernel counted.
 
 mod compare;
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
 use crate::calumma::{Controller, Device, EPOCH, Measured, Place, Reports, Switch, Wire};
-use crate::fabric::{Edge, Pair, Passage, Run, interrupt};
+use crate::fabric::{Pair, Passage, Run, interrupt};
 use crate::system::{self, Said, System};
 use crate::traffic::{self, Mix};
 
@@ -80,16 +80,16 @@ pub fn run(
         heavy_hitter: HEAVY_HITTER,
         shifting: ShiftingMode::Shift,
     };
-    let mut controller = Controller::start(place, &["e1", "e2"], &epochs, &measured)?;
+    let mut controller = Controller::start(place, pair.edges(), &epochs, &measured)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut switches = Vec::new();
-    for (cpu, edge) in Edge::BOTH.into_iter().enumerate() {
+    for (edge, name) in pair.edges().iter().enumerate() {
         let wire = Wire {
-            name: edge.name(),
+            name,
             role: "edge",
-            lcores: &format!("0@{}", cpu % cpus),
+            lcores: &format!("0@{}", edge % cpus),
             ports: &Device::pair("net_af_packet0", "net_af_packet1"),
-            devices: &edge.devices(),
+            devices: &pair.devices(edge),
             more: "",
             idle_sleep_us: 50,
             idle_polls: None,
@@ -124,7 +124,7 @@ pub fn run(
     // Without an edge no traffic gets through, but it is the edge that knows why.
     alive(&mut controller, &mut switches)?;
     let traffic = traffic?;
-    pair.wait_quiet(Duration::from_secs(1), Duration::from_secs(20))?;
+    pair.wait_quiet()?;
     let quiet_ns = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64;
     let length_ns = EPOCH.as_nanos() as u64;
     let after_ns = quiet_ns + u64::from(EPOCHS_AFTER) * length_ns;
@@ -167,7 +167,7 @@ impl Demo {
     pub fn to_text(&self) -> String {
         let mut text = self.comparison.to_text();
         for complaint in self.passage.complaints() {
-            text += &format!("not by the core's rule: {complaint}\n");
+            text += &format!("not by a router's rule: {complaint}\n");
         }
         text
     }

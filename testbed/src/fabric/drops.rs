@@ -1,5 +1,5 @@
 //! Where packets went on their way through the fabric: what entered and left each hop, and every
-//! other drop the kernel counted. It shows that only the core dropped, without asking the edges.
+//! other drop the kernel counted. It shows that only routers dropped, without asking the edges.
 
 use std::collections::BTreeMap;
 use std::{fmt, fs};
@@ -11,7 +11,7 @@ use super::link::Counters;
 use super::namespace::Namespace;
 
 /// What went into one hop of the fabric and came out of it: a wire, an edge in one direction, or
-/// the core.
+/// a router.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// Its name, as `e1h > e1f`.
@@ -20,7 +20,7 @@ pub struct Hop {
     pub entered: u64,
     /// Packets that left it.
     pub left: u64,
-    /// Packets that its rule dropped on purpose; 0 but in the core.
+    /// Packets that its rule dropped on purpose; 0 but in routers.
     pub dropped: u64,
 }
 
@@ -31,7 +31,7 @@ impl Hop {
     }
 }
 
-/// Packets the kernel says it dropped, apart from the core's rule.
+/// Packets the kernel says it dropped, apart from the routers' rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Drops {
     /// The interface, namespace or machine that dropped.
@@ -51,19 +51,19 @@ impl fmt::Display for Drops {
 /// How a run's packets passed through the fabric. Read it when nothing is on its way any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Passage {
-    /// Every hop, in the order from h1 to h2 and then from h2 to h1; the core last.
+    /// Every hop, in the order from h1 to h2 and then from h2 to h1; the routers last.
     pub hops: Vec<Hop>,
-    /// Drops the kernel counted anywhere but in the core's rule; none is listed with 0 packets.
+    /// Drops the kernel counted anywhere but in the routers' rules; none is listed with 0 packets.
     pub drops: Vec<Drops>,
 }
 
 impl Passage {
-    /// Whether every packet that the core's rule did not drop went through.
-    pub fn only_the_core_dropped(&self) -> bool {
+    /// Whether every packet that no router's rule dropped went through.
+    pub fn only_routers_dropped(&self) -> bool {
         self.drops.is_empty() && self.hops.iter().all(|hop| hop.unexplained() == 0)
     }
 
-    /// What went wrong, one line each; empty if only the core dropped.
+    /// What went wrong, one line each; empty if only routers dropped.
     pub fn complaints(&self) -> Vec<String> {
         let hops = self.hops.iter().filter(|hop| hop.unexplained() != 0).map(|hop| {
             let Hop { name, entered, left, dropped } = hop;

@@ -6,22 +6,29 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::slow::{SLOW_GROUP, is_slow};
-use crate::fabric::loss::Family;
-use crate::fabric::{FlowLoss, Namespace, loss};
+use super::loss::{self, Family, FlowLoss};
+use super::namespace::Namespace;
 use crate::topology::LinkQuality;
 
+/// Log group by which rules hand out packets, with the interface that they came in by as prefix.
+pub(crate) const SLOW_GROUP: u16 = 8;
+
 /// Log group that the rules write to.
-pub(super) const LOG_GROUP: u16 = 7;
+pub(crate) const LOG_GROUP: u16 = 7;
 
 /// Prefixes in the log.
-pub(super) const LOST: &str = "lost";
-pub(super) const DOUBLED: &str = "doubled";
+pub(crate) const LOST: &str = "lost";
+pub(crate) const DOUBLED: &str = "doubled";
 
 /// What packets of made-up traffic bear: the IPv4 identification, or the IPv6 flow label. Hosts
 /// drop these as they arrive, before anything answers that no one listens there; a kernel's own
 /// packets have it once in 65,536, or a million.
-pub(super) const MADE_UP: u16 = 0xCA1A;
+pub(crate) const MADE_UP: u16 = 0xCA1A;
+
+/// Whether a link of this quality is a slow one.
+pub(crate) fn is_slow(quality: &LinkQuality) -> bool {
+    quality.jitter_us > 0.0 || quality.rate_pps > 0.0
+}
 
 /// How nftables tells packets of made-up traffic from others.
 fn made_up(family: Family) -> String {
@@ -36,7 +43,7 @@ const WHOLE: u32 = 1_000_000;
 
 /// Makes a namespace a router that loses the packets of victim flows, those marked by their sender
 /// with the ECN field "congestion experienced"; links are still well.
-pub(super) fn install(router: &Namespace) -> Result<()> {
+pub(crate) fn install(router: &Namespace) -> Result<()> {
     for family in Family::BOTH {
         let (ip, lost, count) = (family.name(), family.set(), family.count());
         let made_up = made_up(family);
@@ -65,7 +72,7 @@ pub(super) fn install(router: &Namespace) -> Result<()> {
 }
 
 /// Sets what happens to packets that come in through each interface, all at once.
-pub(super) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> Result<()> {
+pub(crate) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> Result<()> {
     let mut rules = String::new();
     for family in Family::BOTH {
         let chain = format!("{} calumma links", family.name());
@@ -106,12 +113,12 @@ fn add_links(rules: &mut String, chain: &str, links: &BTreeMap<String, LinkQuali
 }
 
 /// What a router lost of each flow, by its own counters.
-pub(super) fn losses(router: &Namespace) -> Result<Vec<FlowLoss>> {
+pub(crate) fn losses(router: &Namespace) -> Result<Vec<FlowLoss>> {
     loss::read(router, "lose")
 }
 
 /// Lets a host drop made-up packets as they arrive.
-pub(super) fn install_sink(host: &Namespace) -> Result<()> {
+pub(crate) fn install_sink(host: &Namespace) -> Result<()> {
     for family in Family::BOTH {
         let (ip, made_up) = (family.name(), made_up(family));
         let ruleset = format!(

@@ -1,11 +1,8 @@
-//! The core's losses: nftables rules, one for IPv4 and one for IPv6, that drop at random and count
-//! every drop by its 5-tuple.
+//! What routers lost on purpose, flow by flow: sets of nftables that count every drop by its
+//! 5-tuple.
 //!
-//! Exact by construction: the rule drops a packet only after it was counted. If the set were full,
+//! Exact by construction: a rule drops a packet only after it was counted. If the set were full,
 //! the count would fail, the rule end there, and the packet pass.
-//!
-//! UDP datagrams of 4 bytes are spared: iperf3 begins a UDP transfer with one each way, never sends
-//! them again, and stands still for 30 seconds if one is lost.
 
 use anyhow::{Context, Result, bail, ensure};
 use calumma_analysis::Flow;
@@ -72,27 +69,6 @@ impl Family {
     }
 }
 
-/// Drops `permille` of a thousand TCP and UDP packets that `namespace` forwards.
-pub(super) fn install(namespace: &Namespace, permille: u16) -> Result<()> {
-    ensure!(permille < 1000, "a loss of {permille} in 1000 leaves nothing; give 0 to 999");
-    for family in Family::BOTH {
-        let (name, set, count) = (family.name(), family.set(), family.count());
-        let ruleset = format!(
-            "table {name} calumma {{
-               {set}
-               chain forward {{
-                 type filter hook forward priority 0; policy accept;
-                 udp length 12 accept
-                 meta l4proto {{ tcp, udp }} numgen random mod 1000 < {permille} \
-                   {count} counter drop
-               }}
-             }}"
-        );
-        namespace.run_with_input("nft", &["-f", "-"], &ruleset)?;
-    }
-    Ok(())
-}
-
 /// Reads the drops of every flow, in the flows' order, and holds them against the counters of the
 /// rules in `chain` that drop. Read it when nothing is on its way any more.
 pub(crate) fn read(namespace: &Namespace, chain: &str) -> Result<Vec<FlowLoss>> {
@@ -114,7 +90,7 @@ fn read_family(namespace: &Namespace, family: Family, chain: &str) -> Result<Vec
     let sum: u64 = losses.iter().map(|l| l.lost).sum();
     ensure!(
         sum == total,
-        "the core's rule counted {total} drops and its set {sum}; read them when no traffic is on its way"
+        "a router's rule counted {total} drops and its set {sum}; read them when no traffic is on its way"
     );
     Ok(losses)
 }

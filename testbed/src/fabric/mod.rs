@@ -1,8 +1,9 @@
 //! Networks to try edge switches on, made of Linux network namespaces.
 //!
-//! [`Pair`] is two hosts, the places of two edge switches, and between them a namespace that routes
-//! and drops packets at random, counting each drop by its 5-tuple: a core switch of which nothing
-//! is ours, and a list of losses to compare with.
+//! `Wiring` builds any topology: hosts, the places of edge switches, and behind them namespaces that
+//! route. `faults` has these drop packets at random, counting each drop by its 5-tuple: switches of
+//! which nothing is ours, and a list of losses to compare with. [`Pair`] is the least of these
+//! networks.
 //!
 //! Everything is made with the `ip`, `nft`, `ethtool` and `sysctl` commands and taken away again
 //! when its value is dropped, also after an error and on Ctrl-C ([`interrupt`]). What a killed run
@@ -11,6 +12,7 @@
 
 mod command;
 pub(crate) mod drops;
+pub(crate) mod faults;
 pub mod guard;
 pub mod interrupt;
 pub(crate) mod link;
@@ -20,11 +22,12 @@ mod pair;
 mod process;
 mod run;
 mod testpmd;
+pub(crate) mod wiring;
 
 pub use drops::{Drops, Hop, Passage};
 pub use loss::FlowLoss;
 pub use namespace::Namespace;
-pub use pair::{Edge, H1_ADDRESS, H2_ADDRESS, H2_ADDRESS6, Pair, SWITCHES_ADDRESS};
+pub use pair::Pair;
 pub use process::{Process, wait_until};
 pub use run::Run;
 pub use testpmd::Testpmd;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::pair::{Edge, Pair};
+use super::pair::Pair;
 use super::process::{Process, wait_until};
 use super::run::Run;
 
@@ -14,30 +14,32 @@ use super::run::Run;
 #[derive(Debug)]
 pub struct Testpmd {
     process: Process,
-    edge: Edge,
+    edge: usize,
+    name: String,
 }
 
 impl Testpmd {
     /// Starts it on one CPU, its output in `logs`.
-    pub fn start(run: &Run, pair: &Pair, edge: Edge, cpu: usize, logs: &Path) -> Result<Self> {
+    pub fn start(run: &Run, pair: &Pair, edge: usize, cpu: usize, logs: &Path) -> Result<Self> {
+        let name = pair.edges()[edge].clone();
         let mut command = pair.switches().command("dpdk-testpmd");
         command.args(["--no-huge", "-m", "1024", "--no-pci", "--no-telemetry"]);
-        command.args(["--file-prefix", &format!("{}-{}", run.prefix(), edge.name())]);
+        command.args(["--file-prefix", &format!("{}-{name}", run.prefix())]);
         command.args(["--lcores", &format!("0@{cpu},1@{cpu}")]);
-        command.args(edge.devices());
+        command.args(pair.devices(edge));
         command.args(["--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=16384"]);
         // By default it throws away what arrived before it was ready.
         command.arg("--no-flush-rx");
         // Without a terminal testpmd ends at once, unless it has statistics to print.
         command.args(["--stats-period", "3600"]);
-        let process = Process::start(&format!("testpmd-{}", edge.name()), command, logs)
+        let process = Process::start(&format!("testpmd-{name}"), command, logs)
             .context("starting dpdk-testpmd (Debian and Ubuntu package dpdk-dev)")?;
-        Ok(Self { process, edge })
+        Ok(Self { process, edge, name })
     }
 
     /// Waits until no packet passes it by.
     pub fn wait_ready(&mut self, pair: &Pair) -> Result<()> {
-        let what = format!("dpdk-testpmd to open the interfaces of {}", self.edge.name());
+        let what = format!("dpdk-testpmd to open the interfaces of {}", self.name);
         wait_until(&what, Duration::from_secs(20), || {
             self.process.check_running()?;
             pair.has_switch(self.edge)

@@ -11,7 +11,7 @@
 //! fabric: edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its
 //! control plane. Behind them each edge has a router, which is to the fabric what the edge is in
 //! the topology; the topology's other switches are routers too, and those that are software are
-//! behind theirs ([`transit`]). Nothing has to be resolved or learnt: routers have no addresses, neighbours are permanent, and routes are those of
+//! behind theirs (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no addresses, neighbours are permanent, and routes are those of
 //! [`Routes`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H for
 //! host H of edge E, counted from 0.
 
@@ -21,15 +21,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::transit;
-use crate::fabric::link::{self, End};
-use crate::fabric::{Namespace, Run, wait_until};
+use super::link::{self, End};
+use super::namespace::Namespace;
+use super::process::wait_until;
+use super::run::Run;
 use crate::topology::{EdgeKind, Routes, Topology};
 use crate::workload::{host_address, host_address6};
 
-/// Interface indexes of an edge's ports begin at a multiple of this: see
-/// [`Pair`](crate::fabric::Pair) on what DPDK makes of them.
-const INDEXES: u32 = 1 << 12;
+/// Interface indexes of a switch's ports begin at a multiple of this.
+///
+/// DPDK's net_af_packet joins a fanout group numbered `(process id ^ interface index) & 0xffff`,
+/// and refuses to start when another process in the namespace has the same number. With indexes
+/// this far apart that takes process ids 4096 apart; with neighbouring ones it hit one start in
+/// fifteen.
+pub(crate) const INDEXES: u32 = 1 << 12;
 
 /// The most switches of ours that can be told apart by interface indexes.
 const SWITCHES: usize = 15;
@@ -42,14 +47,14 @@ const QUIET: Duration = Duration::from_secs(1);
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 /// Interface of a host.
-const HOST: &str = "eth0";
+pub(crate) const HOST: &str = "eth0";
 
 /// What hosts call their router, in either family; no interface has these addresses.
 const GATEWAYS: [&str; 2] = ["169.254.0.1", "fe80::1"];
 
 /// The network. Dropping it removes it, and kills what runs in it.
 #[derive(Debug)]
-pub(super) struct Wiring {
+pub(crate) struct Wiring {
     names: Vec<String>,
     /// By edge and host.
     hosts: Vec<Vec<Namespace>>,
@@ -61,10 +66,9 @@ pub(super) struct Wiring {
 
 impl Wiring {
     /// Builds the network of `topology`, links as they are now.
-    pub(super) fn create(run: &Run, topology: &Topology) -> Result<Self> {
+    pub(crate) fn create(run: &Run, topology: &Topology) -> Result<Self> {
         let edges = topology.edges().len();
-        let transits: Vec<usize> = topology.transits().collect();
-        let switches = edges + transits.len();
+        let switches = edges + topology.transits().count();
         ensure!(
             switches <= SWITCHES,
             "{switches} edges and transits: a live fabric has at most {SWITCHES}"
@@ -104,10 +108,6 @@ impl Wiring {
             wiring.meet(a_end, b, &b_end.mac()?)?;
             wiring.meet(b_end, a, &a_end.mac()?)?;
         }
-        for (number, &transit) in transits.iter().enumerate() {
-            let index = (edges + number + 1) as u32 * INDEXES;
-            transit::attach(&wiring, topology, transit, index)?;
-        }
         for router in &wiring.routers {
             // Flows are shared out by their ports too.
             router.sysctl(&[
@@ -122,39 +122,39 @@ impl Wiring {
     }
 
     /// Hosts, by edge.
-    pub(super) fn hosts(&self) -> &[Vec<Namespace>] {
+    pub(crate) fn hosts(&self) -> &[Vec<Namespace>] {
         &self.hosts
     }
 
     /// Routers, edges' first.
-    pub(super) fn routers(&self) -> &[Namespace] {
+    pub(crate) fn routers(&self) -> &[Namespace] {
         &self.routers
     }
 
     /// Where edges, transits and controller run.
-    pub(super) fn switches(&self) -> &Namespace {
+    pub(crate) fn switches(&self) -> &Namespace {
         &self.switches
     }
 
     /// The interfaces of an edge: for each host the one towards it and the one towards the fabric.
-    pub(super) fn ports(&self, edge: usize) -> Vec<[String; 2]> {
+    pub(crate) fn ports(&self, edge: usize) -> Vec<[String; 2]> {
         let name = &self.names[edge];
         let hosts = 1..=self.hosts[edge].len();
         hosts.map(|host| ["h", "f"].map(|side| format!("{name}{side}{host}"))).collect()
     }
 
     /// Both ends of the wire at a hardware edge's CPU port: the control plane's and the switch's.
-    pub(super) fn cpu_port(&self, edge: usize) -> [String; 2] {
+    pub(crate) fn cpu_port(&self, edge: usize) -> [String; 2] {
         ["cpu", "dp"].map(|end| format!("{}{end}", self.names[edge]))
     }
 
     /// What every router's interface towards the router `neighbour` is called.
-    pub(super) fn interface(&self, neighbour: usize) -> &str {
+    pub(crate) fn interface(&self, neighbour: usize) -> &str {
         &self.names[neighbour]
     }
 
     /// The routers next to a router, by the index of its interface towards each.
-    pub(super) fn neighbours(&self, router: usize) -> Result<HashMap<u32, usize>> {
+    pub(crate) fn neighbours(&self, router: usize) -> Result<HashMap<u32, usize>> {
         let named = |(name, index): (String, u32)| {
             Some((index, self.names.iter().position(|switch| *switch == name)?))
         };
@@ -162,7 +162,7 @@ impl Wiring {
     }
 
     /// Packets that hosts have received, and that they have sent, by the kernel's counters.
-    pub(super) fn moved_by_hosts(&self) -> Result<(u64, u64)> {
+    pub(crate) fn moved_by_hosts(&self) -> Result<(u64, u64)> {
         let mut moved = (0, 0);
         for namespace in self.hosts.iter().flatten() {
             let counters = End { namespace, name: HOST }.counters()?;
@@ -173,7 +173,7 @@ impl Wiring {
     }
 
     /// Waits until no host has sent or received anything for a while.
-    pub(super) fn wait_quiet(&self) -> Result<()> {
+    pub(crate) fn wait_quiet(&self) -> Result<()> {
         let mut last = (self.moved_by_hosts()?, Instant::now());
         wait_until("the traffic to end", QUIET_LIMIT, || {
             std::thread::sleep(Duration::from_millis(100));
@@ -187,7 +187,7 @@ impl Wiring {
 
     /// Lets every router send packets on the shortest ways over the links that are up; those of
     /// transits leave it to the transits.
-    pub(super) fn set_routes(&self, topology: &Topology) -> Result<()> {
+    pub(crate) fn set_routes(&self, topology: &Topology) -> Result<()> {
         let routes = Routes::new(topology);
         let transits: Vec<usize> = topology.transits().collect();
         let routers = self.routers.iter().enumerate();
@@ -259,15 +259,31 @@ impl Wiring {
 }
 
 /// The hosts of an edge, in IPv4 and in IPv6.
-pub(super) fn prefixes_of(edge: usize) -> [String; 2] {
+pub(crate) fn prefixes_of(edge: usize) -> [String; 2] {
     let ipv4 = Ipv4Addr::from_bits(host_address(edge, 0).to_bits() & !0xFF);
     let ipv6 = Ipv6Addr::from_bits(host_address6(edge, 0).to_bits() & !0xFFFF);
     [format!("{ipv4}/24"), format!("{ipv6}/64")]
 }
 
 /// Addresses by which neighbours know a router, in IPv4 and in IPv6.
-pub(super) fn nicknames(router: usize) -> [String; 2] {
+pub(crate) fn nicknames(router: usize) -> [String; 2] {
     let number = 0x100 + router as u32;
     let ipv6 = Ipv6Addr::new(0xFE80, 0, 0, 0, 0, 0, 0, number as u16);
     [Ipv4Addr::from_bits(0xA9FE_0000 + number).to_string(), ipv6.to_string()]
+}
+
+/// What DPDK calls the first `ports` ports of a switch.
+pub(crate) fn port_names(ports: usize) -> Vec<String> {
+    (0..ports).map(|number| format!("net_af_packet{number}")).collect()
+}
+
+/// EAL arguments that make ports of interfaces, with rings of so many packets.
+pub(crate) fn devices<'a>(
+    names: &[String],
+    interfaces: impl Iterator<Item = &'a String>,
+    ring: u32,
+) -> Vec<String> {
+    let ring = format!("blocksz=65536,framesz=2048,framecnt={ring}");
+    let device = |(name, interface)| format!("--vdev={name},iface={interface},{ring}");
+    names.iter().zip(interfaces).map(device).collect()
 }

@@ -9,8 +9,8 @@ use calumma_controller::report::EpochReport;
 use calumma_sketch::{Key, WideKey};
 
 use super::witness::Witness;
-use super::{Live, faults, unlogged};
-use crate::fabric::link;
+use super::{Live, unlogged};
+use crate::fabric::{faults, link};
 use crate::simulate::{EpochTruth, Outcome};
 
 /// How long after an epoch's end its last packets have surely been logged.

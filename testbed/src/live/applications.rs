@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::wiring::Wiring;
+use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Process, Run};
 use crate::scenario::{Application, ApplicationKind};
 use crate::topology::Topology;

@@ -10,7 +10,6 @@
 
 mod account;
 mod applications;
-mod faults;
 mod nflog;
 mod sender;
 mod slow;
@@ -18,7 +17,6 @@ mod switch;
 mod systems;
 mod transit;
 mod unlogged;
-mod wiring;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,10 +34,10 @@ use self::slow::SlowLinks;
 use self::switch::EdgeSwitch;
 use self::systems::{OfSystems, Read};
 use self::transit::Transit;
-use self::wiring::Wiring;
 use self::witness::Witness;
 use crate::calumma::{Controller, Place, Reports};
-use crate::fabric::{Run, interrupt};
+use crate::fabric::wiring::Wiring;
+use crate::fabric::{Run, faults, interrupt};
 use crate::scenario::{Network, Scenario, SystemSummary};
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, Systems};
@@ -132,6 +130,7 @@ impl Live {
         check_links(&topology, clock)?;
         let run = Run::begin()?;
         let wiring = Wiring::create(&run, &topology)?;
+        transit::attach_all(&wiring, &topology)?;
         for router in wiring.routers() {
             faults::install(router)?;
         }
@@ -283,7 +282,7 @@ impl Live {
             faults[a].insert(self.wiring.interface(b).to_owned(), link.quality);
             faults[b].insert(self.wiring.interface(a).to_owned(), link.quality);
         }
-        let slow = faults.iter().flat_map(BTreeMap::values).any(slow::is_slow);
+        let slow = faults.iter().flat_map(BTreeMap::values).any(faults::is_slow);
         if slow && self.slow.is_none() {
             self.slow = Some(SlowLinks::start(self.wiring.routers(), self.seed)?);
         }

@@ -13,9 +13,9 @@ use nix::sys::socket::{
     SockaddrLike, sendto, socket,
 };
 
-use super::faults::MADE_UP;
 use super::unix_ns;
-use super::wiring::Wiring;
+use crate::fabric::faults::MADE_UP;
+use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, interrupt};
 use crate::simulate::Entered;
 use crate::workload::pcap::packets_of;

@@ -4,7 +4,7 @@
 //! A rule of the router hands out packets that come in over one as a packet log and drops them;
 //! they are sent on from here when they are due, through a raw socket of the router's. Nothing is
 //! lost here: what a link does not carry, and finds no room in its queue, the rule before loses
-//! ([`faults`](super::faults)).
+//! ([`faults`](crate::fabric::faults)).
 //!
 //! Why not the kernel's own means: `netem` and nftables' `queue` are modules that many kernels do
 //! without. `tbf` and `htb` are more common, but let no packet overtake another, and of what their
@@ -31,20 +31,13 @@ use super::nflog::Log;
 use super::sender::send;
 use super::unix_ns;
 use crate::fabric::Namespace;
+use crate::fabric::faults::{SLOW_GROUP, is_slow};
 use crate::queue::Queue;
 use crate::topology::LinkQuality;
 use crate::workload::Draw;
 
-/// Log group by which rules hand out packets, with the interface that they came in by as prefix.
-pub(super) const SLOW_GROUP: u16 = 8;
-
 /// Longest that nothing is looked after.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Whether a link of this quality is a slow one.
-pub(super) fn is_slow(quality: &LinkQuality) -> bool {
-    quality.jitter_us > 0.0 || quality.rate_pps > 0.0
-}
 
 /// Checks that packets get over a slow link so soon that the log of what is lost behind it tells
 /// the epoch that they entered in: a way of four such links takes no longer than an epoch.

@@ -6,13 +6,16 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use calumma_chamelemon::Layout;
 
-use super::wiring::Wiring;
 use crate::calumma::{Device, Hardware, Place, Switch, Tofino, Wire};
+use crate::fabric::wiring::{Wiring, devices, port_names};
 use crate::topology::EdgeKind;
 
 /// Switches share their CPUs: they go to sleep soon, and for no longer than a receive ring lasts.
 const IDLE_SLEEP_US: u32 = 100;
 const IDLE_POLLS: u32 = 16;
+
+/// Packets that the ring of a port holds, so many as arrive while the switch waits for a CPU.
+pub(super) const RING: u32 = 4096;
 
 /// Where the drivers of modelled Tofinos offer their interface, edge by edge.
 const FIRST_GRPC_PORT: u16 = 50_052;
@@ -38,7 +41,7 @@ impl EdgeSwitch {
                 let names = port_names(2 * interfaces.len());
                 let ports: Vec<Device<'_>> =
                     names.chunks_exact(2).flat_map(|two| Device::pair(&two[0], &two[1])).collect();
-                let devices = devices(&names, interfaces.iter().flatten());
+                let devices = devices(&names, interfaces.iter().flatten(), RING);
                 let lcores = lcores(edge);
                 let wire = wire((name, "edge"), &lcores, &ports, &devices, "");
                 Switch::start(place, &wire).map(Self::Software)
@@ -71,22 +74,6 @@ impl EdgeSwitch {
             Self::Tofino(switch) => switch.stop().map(|()| None),
         }
     }
-}
-
-/// What DPDK calls the first `ports` ports of a switch.
-pub(super) fn port_names(ports: usize) -> Vec<String> {
-    (0..ports).map(|number| format!("net_af_packet{number}")).collect()
-}
-
-/// EAL arguments that make ports of interfaces.
-pub(super) fn devices<'a>(
-    names: &[String],
-    interfaces: impl Iterator<Item = &'a String>,
-) -> Vec<String> {
-    // Rings that hold what arrives while the switch waits for a CPU.
-    let rings = "blocksz=65536,framesz=2048,framecnt=4096";
-    let device = |(name, interface)| format!("--vdev={name},iface={interface},{rings}");
-    names.iter().zip(interfaces).map(device).collect()
 }
 
 /// One lcore for the switch at this position, by turns on all CPUs.

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::switch::{devices, lcores, port_names, wire};
-use super::wiring::{Wiring, nicknames, prefixes_of};
+use super::switch::{RING, lcores, wire};
 use crate::calumma::{Device, Place, Switch, Wire};
 use crate::fabric::link::{self, End};
+use crate::fabric::wiring::{INDEXES, Wiring, devices, nicknames, port_names, prefixes_of};
 use crate::topology::{Routes, Topology};
 
 /// How long a transit may take until it forwards.
@@ -106,9 +106,18 @@ fn addresses(at: usize, port: usize) -> [([IpAddr; 2], u8); 2] {
     [([ipv4(1), ipv4(2)], 30), ([ipv6(1), ipv6(2)], 64)]
 }
 
-/// Puts the router of the switch at position `at` between its ports and its neighbours. `index` is
-/// the interface index of its first port.
-pub(super) fn attach(wiring: &Wiring, topology: &Topology, at: usize, index: u32) -> Result<()> {
+/// Puts the router of every transit between its ports and its neighbours.
+pub(super) fn attach_all(wiring: &Wiring, topology: &Topology) -> Result<()> {
+    let first = topology.edges().len() + 1;
+    for (number, at) in (first..).zip(topology.transits()) {
+        attach(wiring, topology, at, number as u32 * INDEXES)?;
+    }
+    Ok(())
+}
+
+/// Does so with the switch at position `at`. `index` is the interface index before that of its
+/// first port.
+fn attach(wiring: &Wiring, topology: &Topology, at: usize, index: u32) -> Result<()> {
     let (router, name) = (&wiring.routers()[at], &topology.names()[at]);
     for (port, neighbour) in (1..).zip(topology.neighbours(at)) {
         let interface = interface(name, port);
@@ -184,6 +193,6 @@ fn with_wire<T>(
             forwarding += &format!("[[forwarding.route]]\nto = \"{prefix}\"\n{way}\n");
         }
     }
-    let (lcores, devices) = (lcores(at), devices(&names, interfaces.iter()));
+    let (lcores, devices) = (lcores(at), devices(&names, interfaces.iter(), RING));
     f(&wire((name, "transit"), &lcores, &ports, &devices, &forwarding))
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::wiring::Wiring;
+use crate::fabric::wiring::Wiring;
 use crate::fabric::{drops, link};
 
 /// What was counted before the scenario began.

@@ -16,10 +16,10 @@ use calumma_epoch::{EpochClock, timestamp_bit};
 use calumma_sketch::WideKey;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::faults::{DOUBLED, LOG_GROUP, LOST};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
-use super::wiring::Wiring;
+use crate::fabric::faults::{DOUBLED, LOG_GROUP, LOST};
+use crate::fabric::wiring::Wiring;
 use crate::simulate::FlowTruth;
 use crate::topology::Segment;
 

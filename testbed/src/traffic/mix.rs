@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::iperf::{Iperf, Protocol, Totals};
 use super::short::Outcome;
-use crate::fabric::{H2_ADDRESS, H2_ADDRESS6, Namespace, Pair, Process};
+use crate::fabric::{Namespace, Pair, Process};
 
 const SHORT_PORT: u16 = 7000;
 const TCP_PORT: u16 = 5201;
@@ -69,15 +69,16 @@ impl Mix {
             transfer(Protocol::Tcp, REVERSE_PORT, self.tcp_mbit / 4, true),
             transfer(Protocol::Udp, UDP_PORT, self.udp_mbit, false),
         ];
-        let short = SocketAddr::new(H2_ADDRESS.parse()?, SHORT_PORT);
-        let short_server = serve(pair.h2(), "short-server", short, testbed, logs)?;
+        let (h1, h2) = (pair.host(0), pair.host(1));
+        let short = SocketAddr::new(pair.address(1, false), SHORT_PORT);
+        let short_server = serve(h2, "short-server", short, testbed, logs)?;
         let server = short.to_string();
-        let address = if self.ipv6 { H2_ADDRESS6 } else { H2_ADDRESS };
+        let address = pair.address(1, self.ipv6).to_string();
         let mut transfer_servers = Vec::new();
         for transfer in &transfers {
-            transfer_servers.push(transfer.serve(pair.h2(), address, logs)?);
+            transfer_servers.push(transfer.serve(h2, &address, logs)?);
         }
-        let client = |name: &str, args: &[&str]| start(pair.h1(), testbed, name, args, logs);
+        let client = |name: &str, args: &[&str]| start(h1, testbed, name, args, logs);
         client("short-probe", &["short-client", &server, "--wait"])?
             .finish(PATH_LIMIT + Duration::from_secs(5))
             .context("the edges let nothing through")?;
@@ -88,7 +89,7 @@ impl Mix {
         let short = client("short-client", &args)?;
         let mut clients = Vec::new();
         for transfer in &transfers {
-            clients.push(transfer.start(pair.h1(), address, logs)?);
+            clients.push(transfer.start(h1, &address, logs)?);
         }
         let mut totals = [Totals::default(); 3];
         for ((transfer, client), total) in transfers.iter().zip(clients).zip(&mut totals) {

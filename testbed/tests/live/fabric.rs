@@ -56,13 +56,13 @@ fn programs_of(testbed: &Child, programs: usize) -> Vec<String> {
 
 #[test]
 #[ignore = "end to end: needs root, dpdk-testpmd and iperf3; `cargo xtask test` runs it"]
-fn only_the_core_drops_and_it_counts_every_drop_by_its_flow() {
+fn only_routers_drop_and_they_count_every_drop_by_its_flow() {
     let _alone = alone();
     let mix = Mix { seconds: 2, tcp_mbit: 200, udp_mbit: 50, connections: 100, ipv6: false };
     let result = baseline::run(&mix, 20, Path::new(TESTBED)).expect("the baseline runs");
 
     let complaints = result.passage.complaints();
-    assert!(result.passage.only_the_core_dropped(), "{}", complaints.join("\n"));
+    assert!(result.passage.only_routers_dropped(), "{}", complaints.join("\n"));
     assert_eq!(result.traffic.short.completed, 100, "{:?}", result.traffic.short);
 
     let lost = |wanted: &dyn Fn(u8, u16, u16) -> bool| -> u64 {

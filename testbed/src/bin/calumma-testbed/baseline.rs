@@ -12,10 +12,10 @@ use crate::prepare;
 
 /// Run the demo's network and traffic with dpdk-testpmd in place of the edges
 ///
-/// Two hosts in network namespaces, two forwarders, and between them a namespace that routes and
-/// drops packets at random. Shows what this machine carries without Calumma, and that the core
-/// alone drops: each hop is listed with what entered and left it. Exits with 1 if packets vanished
-/// anywhere else. Needs root; cleans up after itself, also on Ctrl-C.
+/// Two hosts in network namespaces, two forwarders, and between them Linux routers that drop
+/// packets at random. Shows what this machine carries without Calumma, and that these alone drop:
+/// each hop is listed with what entered and left it. Exits with 1 if packets vanished anywhere
+/// else. Needs root; cleans up after itself, also on Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Baseline {
     #[command(flatten)]
@@ -31,6 +31,6 @@ impl Baseline {
         let mix = self.traffic.mix();
         let result = baseline::run(&mix, self.traffic.loss_permille, &testbed)?;
         print(self.json, &result, || result.to_text(&mix))?;
-        Ok(verdict(result.passage.only_the_core_dropped()))
+        Ok(verdict(result.passage.only_routers_dropped()))
     }
 }

@@ -14,8 +14,7 @@ use crate::prepare;
 
 /// Watch two edge switches and the controller find every packet a network loses
 ///
-/// Two hosts, two calumma-edge processes and between them a namespace that routes and drops packets
-/// at random. Writes epochs.jsonl (the reports) and truth.json (the kernel's counts of what it
+/// Two hosts, two calumma-edge processes and between them Linux routers that drop packets at random. Writes epochs.jsonl (the reports) and truth.json (the kernel's counts of what it
 /// dropped). Exits with 1 unless they are equal for every flow. Needs root, and the programs
 /// calumma-edge and calumma-controller beside this one; cleans up after itself, also on Ctrl-C.
 #[derive(Args)]
@@ -46,7 +45,7 @@ pub(crate) struct Traffic {
     /// How long to send, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// TCP and UDP packets the core drops, of a thousand
+    /// TCP and UDP packets that are dropped, of a thousand
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=999))]
     pub(crate) loss_permille: u16,
     /// TCP from h1 to h2, in Mbit/s; a quarter of it goes back from h2 to h1
