@@ -1,6 +1,6 @@
 //! The flows of a burst: what is read from its headers once, for every system that is on.
 
-use calumma_sketch::{BURST, FlowKey, Key};
+use calumma_sketch::{BURST, FlowKey, HashColumns, HashFamily, Key};
 
 use crate::arrival::Arrival;
 use crate::carrier::Mark;
@@ -25,6 +25,8 @@ pub struct Flows<K> {
     /// A bit for each packet: whether it enters the network at this switch.
     entered: u32,
     len: usize,
+    /// The hashes, where several systems use the same.
+    hashes: Option<Box<HashColumns>>,
     /// Room for the arrivals, where a system asks for them.
     arrivals: Option<Box<Arrivals>>,
     /// Whether they are there.
@@ -46,6 +48,7 @@ impl<K: Key> Flows<K> {
             marked: 0,
             entered: 0,
             len: 0,
+            hashes: None,
             arrivals: None,
             timed: false,
         }
@@ -69,6 +72,25 @@ impl<K: Key> Flows<K> {
             }
             self.timed = true;
         }
+    }
+
+    /// Hashes all keys, into the memory that is lent.
+    pub(crate) fn hash(&mut self, by: &HashFamily, memory: Option<Box<HashColumns>>) {
+        self.hashes = memory;
+        if let Some(hashes) = &mut self.hashes {
+            by.hash_columns(&self.keys[..self.len], hashes);
+        }
+    }
+
+    /// Gives back the memory of hashes.
+    pub(crate) fn take_hashes(&mut self) -> Option<Box<HashColumns>> {
+        self.hashes.take()
+    }
+
+    /// The hashes of the packets' keys, where several systems use the same functions.
+    #[inline]
+    pub fn hashes(&self) -> Option<&HashColumns> {
+        self.hashes.as_deref()
     }
 
     /// Gives back what was lent.
@@ -237,22 +259,25 @@ impl<K: Key> Flows<K> {
         Mark { bit: (self.bits >> at & 1) as usize, hierarchy: self.hierarchies[at] }
     }
 
-    /// Keys, and the hierarchies that a system gives the packets at the ingress side.
+    /// Keys with their [hashes](Self::hashes), and the hierarchies that a system gives the packets
+    /// at the ingress side.
     #[inline]
-    pub fn classify(&mut self) -> (&[K], &mut [Hierarchy]) {
-        (&self.keys[..self.len], &mut self.hierarchies[..self.len])
+    pub fn classify(&mut self) -> (&[K], Option<&HashColumns>, &mut [Hierarchy]) {
+        let hashes = self.hashes.as_deref();
+        (&self.keys[..self.len], hashes, &mut self.hierarchies[..self.len])
     }
 
-    /// The marked packets of each timestamp bit: their keys and hierarchies, if there are any.
+    /// The marked packets of each timestamp bit, if there are any.
     #[inline]
-    pub fn by_bit(&self, mut record: impl FnMut(usize, &[K], &[Hierarchy])) {
+    pub fn by_bit(&self, mut record: impl FnMut(OfBit<'_, K>)) {
         if self.len == 0 {
             return;
         }
         let all = self.all();
         // Nearly always all packets of a burst carry the mark of one epoch.
         if self.marked == all && (self.bits == 0 || self.bits == all) {
-            return record(self.bit(), self.keys(), &self.hierarchies[..self.len]);
+            let (bit, keys, hashes) = (self.bit(), self.keys(), self.hashes());
+            return record(OfBit { bit, keys, hashes, hierarchies: &self.hierarchies[..self.len] });
         }
         for bit in 0..2 {
             let of_bit = self.marked & if bit == 1 { self.bits } else { !self.bits };
@@ -266,9 +291,23 @@ impl<K: Key> Flows<K> {
                 (keys[len], hierarchies[len]) = (self.keys[at], self.hierarchies[at]);
                 len += 1;
             }
-            record(bit, &keys[..len], &hierarchies[..len]);
+            let (keys, hierarchies) = (&keys[..len], &hierarchies[..len]);
+            record(OfBit { bit, keys, hashes: None, hierarchies });
         }
     }
+}
+
+/// Packets that carry one timestamp bit.
+#[derive(Clone, Copy, Debug)]
+pub struct OfBit<'a, K> {
+    /// The bit.
+    pub bit: usize,
+    /// Each packet's key.
+    pub keys: &'a [K],
+    /// Their hashes, where they are at hand: see [`Flows::hashes`].
+    pub hashes: Option<&'a HashColumns>,
+    /// Each packet's hierarchy.
+    pub hierarchies: &'a [Hierarchy],
 }
 
 #[cfg(test)]
@@ -298,8 +337,9 @@ mod tests {
                 marked.filter_map(|packet| of_bit(&packet)).collect::<Vec<_>>()
             };
             let mut given = [Vec::new(), Vec::new()];
-            flows.by_bit(|bit, keys, hierarchies| {
-                given[bit].extend(keys.iter().copied().zip(hierarchies.iter().copied()));
+            flows.by_bit(|of| {
+                let packets = of.keys.iter().copied().zip(of.hierarchies.iter().copied());
+                given[of.bit].extend(packets);
             });
             prop_assert_eq!(given, [wanted(0), wanted(1)]);
             let unmarked = marks.iter().filter(|mark| mark.is_none()).count();

@@ -27,7 +27,7 @@ pub mod worker;
 pub use arrival::Arrival;
 pub use carrier::{Carrier, Mark};
 pub use counters::Counters;
-pub use flows::Flows;
+pub use flows::{Flows, OfBit};
 pub use mark::Hierarchy;
 pub use measure::Measurement;
 pub use merge::{LcoreMerger, Part};

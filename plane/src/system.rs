@@ -13,7 +13,7 @@ use std::any::Any;
 use std::fmt::Debug;
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::{AnyKey, Key, KeyKind, Keyed};
+use calumma_sketch::{AnyKey, HashFamily, Key, KeyKind, Keyed};
 use calumma_wire::{self as wire, Offer, Role, Secret, SideKind, SystemSetup};
 
 use crate::counters::Counters;
@@ -191,6 +191,15 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
     fn wants_arrivals(&self) -> bool {
         false
     }
+
+    /// The functions by which it hashes every packet's key, if it does. Where several systems have
+    /// the same, a burst is hashed once for all of them.
+    fn hashes_by(&self) -> Option<&HashFamily> {
+        None
+    }
+
+    /// From here on flows have the [hashes](Flows::hashes) by its functions with them, or not.
+    fn share_hashes(&mut self, _shared: bool) {}
 
     /// Records packets that enter the network with the timestamp bit [`Flows::bit`]. ChameleMon
     /// gives each its hierarchy.

@@ -309,7 +309,7 @@ fn walk_as<K: Measured, P: Packet>(
         drops.0 |= keep_carriable(policy, counters, packets, &mut flows);
     }
     if let Some(active) = &mut active {
-        active.note_arrivals(packets, &mut flows);
+        active.add_details(packets, &mut flows);
     }
     match path {
         Path::Enter => {

@@ -38,7 +38,7 @@ pub mod tower;
 
 pub use burst::BURST;
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Shape, ShapeMismatch};
-pub use hash::{HashFamily, HashKey, Hashes};
+pub use hash::{HashColumns, HashFamily, HashKey, Hashes};
 pub use key::{AnyKey, Encoders, FlowKey, Key, KeyKind, Keyed, WideKey};
 pub use part::Part;
 pub use simd::Engine;

@@ -7,7 +7,7 @@
 use std::any::Any;
 
 use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule};
-use calumma_sketch::{AnyKey, Key, Keyed};
+use calumma_sketch::{AnyKey, HashColumns, Key, Keyed};
 use crossbeam_channel::Sender;
 
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
@@ -52,6 +52,8 @@ pub struct Active<K: Key> {
     pub(crate) asks_arrivals: bool,
     /// When the burst under way arrived, where that is asked for and known.
     pub(crate) arrival: Option<Arrival>,
+    /// The first of the systems that hash by the same functions, where there are several.
+    hashing: Option<usize>,
     /// When the lcore first saw that the next event is due, where that has to wait.
     due_since_ns: Option<u64>,
     /// The last epoch that is measured before the switch stops.
@@ -79,6 +81,8 @@ pub struct Systems<K: Key> {
     recorded: Box<Flows<K>>,
     /// Room for the arrivals of a burst.
     arrivals: Option<Box<Arrivals>>,
+    /// Room for the hashes of a burst.
+    hashes: Option<Box<HashColumns>>,
 }
 
 /// A system of a session on an lcore.
@@ -102,7 +106,8 @@ impl<K: Key> Systems<K> {
     pub(super) fn new() -> Self {
         let [recording, waiting] = [(); 2].map(|()| Vec::with_capacity(MOST_SYSTEMS));
         let recorded = Box::new(Flows::with_arrivals());
-        Self { recording, waiting, recorded, arrivals: Some(Box::default()) }
+        let (arrivals, hashes) = (Some(Box::default()), Some(Box::default()));
+        Self { recording, waiting, recorded, arrivals, hashes }
     }
 
     fn find(&mut self, number: usize) -> Option<&mut Running<K>> {
@@ -120,6 +125,32 @@ pub(super) fn add(active: &mut AnyKey<Sessions>, new: NewSystem) {
         (AnyKey::Dual(active), AnyKey::Dual(half)) => active.add(system, first_epoch, half),
         _ => {}
     }
+}
+
+/// Lets systems that hash by the same functions share the hashes; gives the first of them.
+fn share_hashes<K: Key>(recording: &mut [Running<K>]) -> Option<usize> {
+    let same =
+        |one: &Running<K>, other: &Running<K>| match (one.half.hashes_by(), other.half.hashes_by())
+        {
+            (Some(one), Some(other)) => one.is_same(other),
+            _ => false,
+        };
+    let has_peer = |at: &usize| {
+        let (_, others) = recording.split_at(at + 1);
+        others.iter().any(|other| same(&recording[*at], other))
+    };
+    let first = (0..recording.len()).find(has_peer);
+    // Each is asked of the first one, before any is told.
+    let mut shared = [false; MOST_SYSTEMS];
+    if let Some(first) = first {
+        for (shared, system) in shared.iter_mut().zip(&*recording) {
+            *shared = same(&recording[first], system);
+        }
+    }
+    for (system, shared) in recording.iter_mut().zip(shared) {
+        system.half.share_hashes(shared);
+    }
+    first
 }
 
 /// What [`Active::on_due`] has done.
@@ -148,6 +179,7 @@ impl<K: Key> Active<K> {
             asks_sent: false,
             asks_arrivals: false,
             arrival: None,
+            hashing: None,
             systems,
             due_since_ns: None,
             last_epoch: None,
@@ -209,9 +241,15 @@ impl<K: Key> Active<K> {
         }
     }
 
-    /// Notes when the packets arrived, where a system asks for it.
+    /// Adds what systems ask for: when the packets arrived, and hashes that several use.
     #[inline]
-    pub(crate) fn note_arrivals<P: Packet>(&mut self, packets: &[P], flows: &mut Flows<K>) {
+    pub(crate) fn add_details<P: Packet>(&mut self, packets: &[P], flows: &mut Flows<K>) {
+        let Systems { recording, hashes, .. } = &mut self.systems;
+        if let Some(system) = self.hashing.and_then(|at| recording.get(at))
+            && let Some(by) = system.half.hashes_by()
+        {
+            flows.hash(by, hashes.take());
+        }
         if self.asks_arrivals
             && let Some(arrival) = self.arrival
         {
@@ -225,6 +263,9 @@ impl<K: Key> Active<K> {
     pub(crate) fn keep_for_sent(&mut self, mut flows: Flows<K>) {
         if self.asks_sent {
             self.systems.recorded.append(&flows);
+        }
+        if let Some(hashes) = flows.take_hashes() {
+            self.systems.hashes = Some(hashes);
         }
         if let Some(arrivals) = flows.give_back() {
             self.systems.arrivals = Some(arrivals);
@@ -372,6 +413,7 @@ impl<K: Key> Active<K> {
         if changed {
             self.transit = recording.iter().any(|system| system.half.wants_transit());
             self.asks_sent = recording.iter().any(|system| system.half.wants_sent());
+            self.hashing = share_hashes(recording);
             self.asks_arrivals = recording.iter().any(|system| system.half.wants_arrivals());
         }
     }

@@ -115,6 +115,20 @@ impl HashFamily {
         }
     }
 
+    /// All hashes of a burst of keys, at most [`BURST`], column by column: for several sketches.
+    ///
+    /// # Panics
+    /// When the burst is longer.
+    #[inline]
+    pub fn hash_columns<K: Key>(&self, keys: &[K], out: &mut HashColumns) {
+        self.engine.run(HashInto(self, keys, out));
+    }
+
+    /// Whether both compute the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.tables == other.tables
+    }
+
     /// As [`hash`](Self::hash), within work that already runs on `isa`.
     #[inline(always)]
     pub fn hash_with<K: Key>(&self, isa: impl Isa, key: &K) -> Hashes {
@@ -146,6 +160,17 @@ impl<K: Key> Work for HashOne<'_, K> {
     }
 }
 
+struct HashInto<'a, K>(&'a HashFamily, &'a [K], &'a mut HashColumns);
+
+impl<K: Key> Work for HashInto<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) {
+        *self.2 = self.0.hash_keys::<K>(isa, &K::burst(isa, self.1));
+    }
+}
+
 struct HashBurst<'a, K>(&'a HashFamily, &'a [K], &'a mut [Hashes]);
 
 impl<K: Key> Work for HashBurst<'_, K> {
@@ -161,10 +186,17 @@ impl<K: Key> Work for HashBurst<'_, K> {
 }
 
 /// The hashes of a burst of keys.
+#[derive(Clone, Debug)]
 pub struct HashColumns {
     lanes: [Column; LANES],
     x: Column,
     y: Column,
+}
+
+impl Default for HashColumns {
+    fn default() -> Self {
+        Self { lanes: [Column::ZERO; LANES], x: Column::ZERO, y: Column::ZERO }
+    }
 }
 
 impl HashColumns {
@@ -280,12 +312,25 @@ pub fn sample_seed(epoch: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::FlowKey;
 
     #[test]
     fn tables_are_the_chacha20_key_stream() {
         // RFC 8439, appendix A.1, test vector 1: key and nonce of zeros.
         let family = HashFamily::new(&HashKey::from_bytes([0; 32]));
         assert_eq!(family.tables()[0][0], [0xade0_b876, 0x903d_f1a0, 0xe56a_5d40, 0x28bd_8653]);
+    }
+
+    #[test]
+    fn columns_are_the_hashes_of_their_keys() {
+        let [family, other] = [1, 2].map(|byte| HashFamily::new(&HashKey::from_bytes([byte; 32])));
+        let keys: Vec<_> = (0..20).map(|n| FlowKey::from_words(n, 7, 9, 17)).collect();
+        let mut columns = HashColumns::default();
+        family.hash_columns(&keys, &mut columns);
+        for (at, key) in keys.iter().enumerate() {
+            assert_eq!(columns.of(at), family.hash(key));
+        }
+        assert!(family.is_same(&family.clone().scalar()) && !family.is_same(&other));
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
     }
 
     fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
-        flows.by_bit(|bit, keys, _| self.by_bit(bit, keys.iter().map(|&key| (key, 1))));
+        flows.by_bit(|of| self.by_bit(of.bit, of.keys.iter().map(|&key| (key, 1))));
     }
 
     /// Refused packets go where they were recorded; one whose epoch was over was not.

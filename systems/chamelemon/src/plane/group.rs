@@ -9,7 +9,7 @@ use calumma_sketch::burst::Column;
 use calumma_sketch::hash::sample_seed;
 use calumma_sketch::simd::{Isa, Work};
 use calumma_sketch::{
-    FermatSketch, FlowKey, HashFamily, Hashes, Insertion, Key, Part, TowerSketch,
+    FermatSketch, FlowKey, HashColumns, HashFamily, Hashes, Insertion, Key, Part, TowerSketch,
 };
 
 use super::attention::Attention;
@@ -68,17 +68,32 @@ impl<K: Key> IngressGroup<K> {
     /// # Panics
     /// When the burst is longer, or `hierarchies` is not as long as `keys`.
     pub fn record_burst(&mut self, family: &HashFamily, keys: &[K], hierarchies: &mut [Hierarchy]) {
+        self.record_hashed(family, keys, None, hierarchies);
+    }
+
+    /// The same where `hashes` are the keys' by `family`, or none are at hand.
+    ///
+    /// # Panics
+    /// As [`record_burst`](Self::record_burst).
+    pub fn record_hashed(
+        &mut self,
+        family: &HashFamily,
+        keys: &[K],
+        hashes: Option<&HashColumns>,
+        hierarchies: &mut [Hierarchy],
+    ) {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
         if few_runs(keys) {
             family.engine().run(EnterRuns { group: self, family, keys, hierarchies });
             return;
         }
-        match self.classifier.insertion() {
+        let (engine, group) = (family.engine(), self);
+        match group.classifier.insertion() {
             Insertion::Cm => {
-                family.engine().run(Enter::<_, true> { group: self, family, keys, hierarchies });
+                engine.run(Enter::<_, true> { group, family, keys, hashes, hierarchies });
             }
             Insertion::Cu => {
-                family.engine().run(Enter::<_, false> { group: self, family, keys, hierarchies });
+                engine.run(Enter::<_, false> { group, family, keys, hashes, hierarchies });
             }
         }
     }
@@ -142,6 +157,7 @@ struct Enter<'a, K: Key, const CM: bool> {
     group: &'a mut IngressGroup<K>,
     family: &'a HashFamily,
     keys: &'a [K],
+    hashes: Option<&'a HashColumns>,
     hierarchies: &'a mut [Hierarchy],
 }
 
@@ -150,10 +166,17 @@ impl<K: Key, const CM: bool> Work for Enter<'_, K, CM> {
 
     #[inline(always)]
     fn work(self, isa: impl Isa) {
-        let Self { group, family, keys, hierarchies } = self;
+        let Self { group, family, keys, hashes, hierarchies } = self;
         let keys = K::burst(isa, keys);
-        let hashes = family.hash_keys::<K>(isa, &keys);
-        let sizes = group.classifier.insert_burst::<CM>(hierarchies.len(), &hashes);
+        let computed;
+        let hashes = match hashes {
+            Some(hashes) => hashes,
+            None => {
+                computed = family.hash_keys::<K>(isa, &keys);
+                &computed
+            }
+        };
+        let sizes = group.classifier.insert_burst::<CM>(hierarchies.len(), hashes);
         let classes = Column::from_fn(|packet| {
             let sample = hashes.of(packet).sample(group.sample_seed);
             group.attention.class(sizes.0[packet], sample)
@@ -161,7 +184,7 @@ impl<K: Key, const CM: bool> Work for Enter<'_, K, CM> {
         for (hierarchy, &class) in hierarchies.iter_mut().zip(&classes.0) {
             *hierarchy = Hierarchy::from_bits(class as u8);
         }
-        group.upstream.encode_burst(isa, &group.parts, &keys, &hashes, &classes);
+        group.upstream.encode_burst(isa, &group.parts, &keys, hashes, &classes);
     }
 }
 
@@ -224,11 +247,26 @@ impl<K: Key> EgressGroup<K> {
         keys: &[K],
         hierarchies: &[Hierarchy],
     ) -> u32 {
+        self.record_hashed(family, keys, None, hierarchies)
+    }
+
+    /// The same where `hashes` are the keys' by `family`, or none are at hand.
+    ///
+    /// # Panics
+    /// As [`record_burst`](Self::record_burst).
+    pub fn record_hashed(
+        &mut self,
+        family: &HashFamily,
+        keys: &[K],
+        hashes: Option<&HashColumns>,
+        hierarchies: &[Hierarchy],
+    ) -> u32 {
         assert_eq!(keys.len(), hierarchies.len(), "one hierarchy for each key");
         if few_runs(keys) {
             return family.engine().run(LeaveRuns { group: self, family, keys, hierarchies });
         }
-        let foreign = family.engine().run(Leave { group: self, family, keys, hierarchies });
+        let leave = Leave { group: &mut *self, family, keys, hashes, hierarchies };
+        let foreign = family.engine().run(leave);
         self.foreign_packets += u64::from(foreign);
         foreign
     }
@@ -290,6 +328,7 @@ struct Leave<'a, K: Key> {
     group: &'a mut EgressGroup<K>,
     family: &'a HashFamily,
     keys: &'a [K],
+    hashes: Option<&'a HashColumns>,
     hierarchies: &'a [Hierarchy],
 }
 
@@ -298,13 +337,20 @@ impl<K: Key> Work for Leave<'_, K> {
 
     #[inline(always)]
     fn work(self, isa: impl Isa) -> u32 {
-        let Self { group, family, keys, hierarchies } = self;
+        let Self { group, family, keys, hashes, hierarchies } = self;
         let mut classes = Column::ZERO;
         for (class, hierarchy) in classes.0[..keys.len()].iter_mut().zip(hierarchies) {
             *class = u32::from(hierarchy.bits());
         }
         let keys = K::burst(isa, keys);
-        let hashes = family.hash_keys::<K>(isa, &keys);
-        group.downstream.encode_burst(isa, &group.parts, &keys, &hashes, &classes)
+        let computed;
+        let hashes = match hashes {
+            Some(hashes) => hashes,
+            None => {
+                computed = family.hash_keys::<K>(isa, &keys);
+                &computed
+            }
+        };
+        group.downstream.encode_burst(isa, &group.parts, &keys, hashes, &classes)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use calumma_plane::counters::Counters;
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::{Groups, LcoreSystem, Recorded};
-use calumma_plane::{Flows, Hierarchy, MarkedRun, Run, Slots};
+use calumma_plane::{Flows, Hierarchy, MarkedRun, OfBit, Run, Slots};
 use calumma_sketch::{BURST, FlowKey, HashFamily, Key};
 
 use super::attention::Attention;
@@ -17,12 +17,14 @@ use super::layout::Layout;
 pub(crate) struct OnLcore<K: Key> {
     family: Arc<HashFamily>,
     slots: Slots<IngressGroup<K>, EgressGroup<K>>,
+    /// Whether flows have their hashes with them.
+    shared: bool,
 }
 
 impl<K: Key> OnLcore<K> {
     /// No groups yet; `attention` holds from `first_epoch` on.
     pub(crate) fn new(family: Arc<HashFamily>, first_epoch: u64, attention: Attention) -> Self {
-        Self { family, slots: Slots::new(first_epoch, 1, attention) }
+        Self { family, slots: Slots::new(first_epoch, 1, attention), shared: false }
     }
 }
 
@@ -31,12 +33,21 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
         &mut self.slots
     }
 
+    fn hashes_by(&self) -> Option<&HashFamily> {
+        Some(&self.family)
+    }
+
+    fn share_hashes(&mut self, shared: bool) {
+        self.shared = shared;
+    }
+
     #[inline]
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters) {
-        let (keys, hierarchies) = flows.classify();
+        let (keys, hashes, hierarchies) = flows.classify();
         let packets = keys.len() as u64;
         if let Some(record) = self.slots.ingress() {
-            record.group.record_burst(&self.family, keys, hierarchies);
+            let hashes = hashes.filter(|_| self.shared);
+            record.group.record_hashed(&self.family, keys, hashes, hierarchies);
             record.packets += packets;
             counters.ingress_recorded += packets;
         } else {
@@ -46,11 +57,12 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
     #[inline]
     fn leave(&mut self, flows: &Flows<K>, counters: &mut Counters) {
-        let Self { family, slots } = self;
-        flows.by_bit(|bit, keys, hierarchies| {
+        let Self { family, slots, shared } = self;
+        flows.by_bit(|OfBit { bit, keys, hashes, hierarchies }| {
             let packets = keys.len() as u64;
             if let Some(record) = slots.by_bit(bit) {
-                record.group.record_burst(family, keys, hierarchies);
+                let hashes = hashes.filter(|_| *shared);
+                record.group.record_hashed(family, keys, hashes, hierarchies);
                 record.packets += packets;
                 counters.egress_recorded += packets;
             } else {
