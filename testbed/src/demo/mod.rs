@@ -43,8 +43,8 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Epochs that are waited for after the last packet.
 const EPOCHS_AFTER: u32 = 3;
 
-/// Runs the demo with a system alone, and writes `epochs.jsonl` and `truth.json` to `out`. `testbed`
-/// is the calumma-testbed program, beside which those of the edge and the controller lie.
+/// Runs the demo with a system alone, and writes `epochs.jsonl` and `truth.json` to `out`.
+/// `testbed` is the calumma-testbed program, beside which those of the edge and the controller lie.
 ///
 /// # Errors
 /// When the user is not root, or something breaks down.

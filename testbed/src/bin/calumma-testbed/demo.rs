@@ -14,7 +14,8 @@ use crate::prepare;
 
 /// Watch two edge switches and the controller find every packet a network loses
 ///
-/// Two hosts, two calumma-edge processes and between them Linux routers that drop packets at random. Writes epochs.jsonl (the reports) and truth.json (the kernel's counts of what it
+/// Two hosts, two calumma-edge processes and between them Linux routers that drop packets at
+/// random. Writes epochs.jsonl (the reports) and truth.json (the kernel's counts of what it
 /// dropped). Exits with 1 unless they are equal for every flow. Needs root, and the programs
 /// calumma-edge and calumma-controller beside this one; cleans up after itself, also on Ctrl-C.
 #[derive(Args)]
