@@ -1,9 +1,9 @@
 //! Networks to try edge switches on, made of Linux network namespaces.
 //!
-//! `Wiring` builds any topology: hosts, the places of edge switches, and behind them namespaces that
-//! route. `faults` has these drop packets at random, counting each drop by its 5-tuple: switches of
-//! which nothing is ours, and a list of losses to compare with. [`Pair`] is the least of these
-//! networks.
+//! `Wiring` builds any topology: hosts, the places of edge switches, and behind them namespaces
+//! that route. `faults` has these drop packets at random, counting each drop by its 5-tuple:
+//! switches of which nothing is ours, and a list of losses to compare with. [`Pair`] is the least
+//! of these networks.
 //!
 //! Everything is made with the `ip`, `nft`, `ethtool` and `sysctl` commands and taken away again
 //! when its value is dropped, also after an error and on Ctrl-C ([`interrupt`]). What a killed run

@@ -11,9 +11,9 @@
 //! fabric: edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its
 //! control plane. Behind them each edge has a router, which is to the fabric what the edge is in
 //! the topology; the topology's other switches are routers too, and those that are software are
-//! behind theirs (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no addresses, neighbours are permanent, and routes are those of
-//! [`Routes`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H for
-//! host H of edge E, counted from 0.
+//! behind theirs (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no
+//! addresses, neighbours are permanent, and routes are those of [`Routes`], several of equal length
+//! shared out by flow. The same in IPv6, with fd00:0:0:E::H for host H of edge E, counted from 0.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};

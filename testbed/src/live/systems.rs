@@ -1,5 +1,5 @@
-//! Reports of measurement systems in a live fabric: ChameleMon's are put in order with what happened
-//! by [`account`](super::account), those of all others are held against it here.
+//! Reports of measurement systems in a live fabric: those of ChameleMon are held against what
+//! happened by [`account`](super::account), those of all others here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

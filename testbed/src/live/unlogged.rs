@@ -47,8 +47,8 @@ pub(super) fn by_kernel(wiring: &Wiring, before: &Before) -> Result<Vec<String>>
     Ok(lines)
 }
 
-/// What happened to a switch's packets beside its ports: `interfaces` are its ports' in the order of
-/// their DPDK devices, `kernel` what the kernel counted on these, and `totals` what the switch
+/// What happened to a switch's packets beside its ports: `interfaces` are its ports' in the order
+/// of their DPDK devices, `kernel` what the kernel counted on these, and `totals` what the switch
 /// itself counted from its start to its end.
 pub(super) fn by_switch(
     switch: &str,
