@@ -7,11 +7,8 @@ use anyhow::{Context, Result, ensure};
 use crate::scenario::Scenario;
 use crate::scenario::command::{Order, play_all};
 
-/// The least that a long run plays, whatever it is told.
-const EPOCHS: u64 = 10_000;
-
-/// Plays all simulated scenarios: `folder` has a folder of them for each system. `seeds` seeds of
-/// each, or as many more as make 10,000 epochs. Gives whether everything held.
+/// Plays `seeds` seeds of each simulated scenario: `folder` has a folder of scenarios for each
+/// system. Gives whether everything held.
 ///
 /// # Errors
 /// When a scenario can't be read or played.
@@ -34,7 +31,6 @@ pub fn run(folder: &Path, seeds: u64, out: Option<PathBuf>) -> Result<bool> {
         .collect::<Result<Vec<_>>>()?;
     let once: u64 = scenarios.iter().map(|(_, scenario)| scenario.epochs).sum();
     ensure!(once > 0, "{}: no scenario is there", folder.display());
-    let seeds = seeds.max(EPOCHS.div_ceil(once));
     println!("{} scenarios, {seeds} seeds of each: {} epochs", scenarios.len(), once * seeds);
     play_all(&scenarios, &Order { files, seeds, out, epoch_ms: None, live: None })
 }

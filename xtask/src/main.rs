@@ -112,7 +112,7 @@ enum Command {
     /// folders beside the targets.
     Nightly {
         /// How many seeds of each scenario
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
         /// How long each fuzz target runs
         #[arg(long, default_value_t = 600, value_name = "SECONDS")]

@@ -9,14 +9,14 @@ use clap::Args;
 
 use crate::output::verdict;
 
-/// The long run: all scenarios simulated, 100 seeds of each, at least 10,000 epochs
+/// The long run: all scenarios simulated, many seeds of each
 ///
-/// Takes hours. Exits with 1 if an expectation fails, or if any report claims to be certain and is
+/// Takes hours. Exits with 1 if an expectation fails, or if any report claims to be exact and is
 /// wrong; the seed that is printed plays it again.
 #[derive(Args)]
 pub(crate) struct Nightly {
     /// How many seeds of each scenario
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The folder with the scenarios of each system
     #[arg(long, default_value = "testbed/scenarios", value_name = "DIR")]
