@@ -1,14 +1,23 @@
 //! Several systems that hash by the same functions: a burst is hashed once for all of them, and
 //! each records what it would have recorded alone.
 
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout, SwitchHalf};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_plane::measure::Side;
 use calumma_plane::packet::Frame;
+use calumma_plane::slots::AnySlots;
+use calumma_plane::system::{FinishedSide, Groups, LcoreHalf, Notes};
 use calumma_plane::worker::{Policy, Worker};
-use calumma_plane::{LcoreMerger, Measurement, Part, SwitchSystem};
-use calumma_sketch::{FlowKey, HashColumns, HashFamily, HashKey, KeyKind};
+use calumma_plane::{
+    Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Measurement, Part, Record, Run, Slots,
+    SwitchSystem, measure,
+};
+use calumma_sketch::{AnyKey, FlowKey, HashColumns, HashFamily, HashKey, KeyKind};
+use calumma_wire::Side;
 
 const EPOCH_NS: u64 = 50_000_000;
 const FIRST_EPOCH: u64 = 100;
@@ -60,11 +69,11 @@ fn measured(systems: Vec<Box<dyn SwitchSystem>>) -> Vec<Recorded> {
                 let Part::Side { system, epoch, side, record, .. } = part else { continue };
                 let of = &mut recorded[system];
                 match side {
-                    Side::Ingress => {
+                    measure::Side::Ingress => {
                         let group = &record.get::<IngressGroup<FlowKey>>().unwrap().group;
                         of.entered.push((epoch, group.clone()));
                     }
-                    Side::ByBit => {
+                    measure::Side::ByBit => {
                         let group = &record.get::<EgressGroup<FlowKey>>().unwrap().group;
                         of.left.push((epoch, group.clone()));
                     }
@@ -100,6 +109,124 @@ fn systems_that_share_hashes_record_what_each_would_alone() {
     assert_eq!(together[0], alone[0]);
     assert_eq!(together[1], alone[2]);
     assert_eq!(together[2], alone[1]);
+}
+
+/// A system that reads hashes where they are at hand, and counts the packets they are of.
+#[derive(Clone, Debug)]
+struct Reader {
+    family: Arc<HashFamily>,
+    packets: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct ReaderOnLcore {
+    reader: Reader,
+    shared: bool,
+    slots: Slots<Nothing, Nothing>,
+}
+
+#[derive(Clone, Debug)]
+struct Nothing;
+
+impl Record for Nothing {
+    type Plan = ();
+
+    fn begin(&mut self, (): &(), _epoch: u64) {}
+
+    fn plan(&self) -> &() {
+        &()
+    }
+
+    fn merge(&mut self, _other: &Self) {}
+
+    fn clear(&mut self) {}
+}
+
+impl LcoreSystem<FlowKey> for ReaderOnLcore {
+    fn slots(&mut self) -> &mut dyn AnySlots {
+        &mut self.slots
+    }
+
+    fn hashes_by(&self) -> Option<&HashFamily> {
+        Some(&self.reader.family)
+    }
+
+    fn share_hashes(&mut self, shared: bool) {
+        self.shared = shared;
+    }
+
+    fn enter(&mut self, flows: &mut Flows<FlowKey>, _: &mut Counters) {
+        let Some(hashes) = flows.hashes().filter(|_| self.shared) else { return };
+        for (at, key) in flows.keys().iter().enumerate() {
+            assert_eq!(hashes.of(at), self.reader.family.hash(key));
+        }
+        self.reader.packets.fetch_add(flows.len() as u64, Ordering::Relaxed);
+    }
+
+    fn leave(&mut self, _: &Flows<FlowKey>, _: &mut Counters) {}
+
+    fn enter_run(&mut self, _: &FlowKey, packets: u32, _: &mut Counters) -> Run {
+        Run::unencoded(packets)
+    }
+
+    fn leave_run(&mut self, _: &FlowKey, _: &MarkedRun, _: &mut Counters) {}
+}
+
+impl SwitchSystem for Reader {
+    fn on_lcore(&self, _: KeyKind) -> AnyKey<LcoreHalf> {
+        let (reader, slots) = (self.clone(), Slots::new(FIRST_EPOCH, 1, ()));
+        let half: Box<dyn LcoreSystem<FlowKey>> =
+            Box::new(ReaderOnLcore { reader, shared: false, slots });
+        AnyKey::Ipv4(half)
+    }
+
+    fn groups(&self, _: KeyKind) -> Groups {
+        let nothing = || Box::new(calumma_plane::Recorded::new(Nothing));
+        Groups { ingress: nothing(), by_bit: nothing() }
+    }
+
+    fn plan(&self, _: &[u8]) -> Result<Box<dyn Any + Send>, String> {
+        Ok(Box::new(()))
+    }
+
+    fn accept(&mut self, _: u64, _: &[u8]) {}
+
+    fn holding(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn side(&self, _: FinishedSide<'_>) -> Option<(Side, Notes)> {
+        None
+    }
+}
+
+/// Packets of which a system of the deployment with secret 1 was given the hashes beside others.
+fn read_beside(mut systems: Vec<Box<dyn SwitchSystem>>) -> u64 {
+    let family = Arc::new(HashFamily::new(&HashKey::from_bytes([1; 32])));
+    let reader = Reader { family, packets: Arc::default() };
+    systems.push(Box::new(reader.clone()));
+    let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+    merger.begin(clock(), FIRST_EPOCH, KeyKind::Ipv4, systems);
+    let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
+    worker.advance_to(clock().start_of(FIRST_EPOCH) + EPOCH_NS / 2);
+    for burst in 0..10 {
+        let mut frames: Vec<Frame> = (burst..burst + 20).map(frame).collect();
+        worker.ingress(&mut frames);
+    }
+    reader.packets.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_burst_is_hashed_for_all_that_hash_alike_and_for_none_alone() {
+    assert_eq!(read_beside(vec![system(20, 1)]), 200);
+    assert_eq!(read_beside(vec![system(20, 2), system(90, 1)]), 200);
+    assert_eq!(read_beside(vec![system(20, 2)]), 0);
+    assert_eq!(
+        read_beside(vec![system(20, 2), system(90, 2)]),
+        0,
+        "by other functions than its own"
+    );
+    assert_eq!(read_beside(Vec::new()), 0);
 }
 
 /// A record that is given hashes does not make its own.
