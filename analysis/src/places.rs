@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use calumma_topology::{Cut, Place, Routes, Topology};
+use calumma_topology::{Cut, Place, Routes, Segment, Topology};
 use calumma_wire::SideKind;
 
 use crate::run::Collected;
@@ -20,10 +20,31 @@ pub struct Passed {
     pub switch: usize,
     /// The side that it counted them on.
     pub side: SideKind,
-    /// How many there were at least.
+    /// Those that it received.
+    pub received: Bounds,
+    /// Those of them that its transmit queues refused; none where the system does not know.
+    pub refused: Bounds,
+}
+
+/// A number that lies between two others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least that it can be.
     pub least: u64,
-    /// And at most.
+    /// The most.
     pub most: u64,
+}
+
+impl Bounds {
+    /// `counted`, and up to `more` that may not have been.
+    pub fn counted(counted: u64, more: u64) -> Self {
+        Self { least: counted, most: counted.saturating_add(more) }
+    }
+
+    fn add(self, other: Self) -> Self {
+        let least = self.least.saturating_add(other.least);
+        Self { least, most: self.most.saturating_add(other.most) }
+    }
 }
 
 /// Packets of a flow that were lost in one of some places.
@@ -89,8 +110,8 @@ impl Locator {
     /// sent.
     pub fn losses(&mut self, passed: &[Passed]) -> Option<Vec<Loss>> {
         let on = |side, most: bool| {
-            let seen =
-                move |it: &&Passed| it.side == side && if most { it.most } else { it.least } > 0;
+            let packets = move |Bounds { least, most: at_most }| if most { at_most } else { least };
+            let seen = move |it: &&Passed| it.side == side && packets(it.received) > 0;
             passed.iter().filter(seen).map(|it| it.switch).collect::<BTreeSet<usize>>()
         };
         let sources = on(SideKind::Ingress, true);
@@ -109,17 +130,28 @@ impl Locator {
                 _ => is_on(it, &cut.to),
             })
         };
-        if !passed.iter().filter(|it| it.least > 0).all(on_the_way) {
+        if !passed.iter().filter(|it| it.received.least > 0).all(on_the_way) {
             return None;
         }
-        let mut losses = Vec::new();
+        // What a transmit queue refused was lost inside the switch. The rest of what is missing was
+        // lost there as well, or on the way to the next switch that counts.
+        let refused = passed.iter().filter(|it| it.refused.most > 0).map(|it| {
+            let place = self.topology.place(Segment::inside(it.switch));
+            let Bounds { least, most } = it.refused;
+            Loss { least, most, places: [place].into() }
+        });
+        let mut losses: Vec<Loss> = refused.collect();
         for (cut, places) in cuts.iter() {
-            let near = sum(passed, |it| it.side != SideKind::Egress && is_on(it, &cut.from));
-            let far = sum(passed, |it| it.side != SideKind::Ingress && is_on(it, &cut.to));
-            let most = near.1.checked_sub(far.0)?;
+            let from = |it: &&Passed| it.side != SideKind::Egress && is_on(it, &cut.from);
+            let to = |it: &&Passed| it.side != SideKind::Ingress && is_on(it, &cut.to);
+            let near =
+                passed.iter().filter(from).map(handed_over).fold(Bounds::default(), Bounds::add);
+            let far = passed.iter().filter(to).map(|it| it.received);
+            let far = far.fold(Bounds::default(), Bounds::add);
+            let most = near.most.checked_sub(far.least)?;
             if most > 0 {
                 let places = places.clone();
-                losses.push(Loss { least: near.0.saturating_sub(far.1), most, places });
+                losses.push(Loss { least: near.least.saturating_sub(far.most), most, places });
             }
         }
         Some(losses)
@@ -136,11 +168,13 @@ impl Locator {
     }
 }
 
-/// Least and most packets of those that `counts` holds for.
-fn sum(passed: &[Passed], counts: impl Fn(&Passed) -> bool) -> (u64, u64) {
-    passed.iter().filter(|it| counts(it)).fold((0, 0), |(least, most), it| {
-        (it.least.saturating_add(least), it.most.saturating_add(most))
-    })
+/// What was received and not refused.
+fn handed_over(passed: &Passed) -> Bounds {
+    let Passed { received, refused, .. } = passed;
+    Bounds {
+        least: received.least.saturating_sub(refused.most),
+        most: received.most.saturating_sub(refused.least),
+    }
 }
 
 #[cfg(test)]
@@ -172,11 +206,15 @@ mod tests {
         let passed = counts.iter().map(|&(name, side, least, most)| Passed {
             switch: locator.position(name).unwrap(),
             side,
-            least,
-            most,
+            received: Bounds { least, most },
+            refused: Bounds::default(),
         });
         let passed: Vec<_> = passed.collect();
-        let in_words = |loss: Loss| {
+        in_words(locator, &passed)
+    }
+
+    fn in_words(locator: &mut Locator, passed: &[Passed]) -> Option<Vec<String>> {
+        let words = |loss: Loss| {
             let number = match (loss.least, loss.most) {
                 (least, most) if least == most => most.to_string(),
                 (least, most) => format!("{least}..{most}"),
@@ -184,7 +222,7 @@ mod tests {
             let place = |place: &Place| format!(" {}-{}", place.from, place.to);
             number + &loss.places.iter().map(place).collect::<String>()
         };
-        Some(locator.losses(&passed)?.into_iter().map(in_words).collect())
+        Some(locator.losses(passed)?.into_iter().map(words).collect())
     }
 
     use SideKind::{Egress, Ingress, Transit};
@@ -208,6 +246,22 @@ mod tests {
             bounds.unwrap(),
             ["3..10 e1:in-s1:in e1:in-s2:in", "0..7 s1:in-e2:in s2:in-e2:in"]
         );
+    }
+
+    #[test]
+    fn what_a_transmit_queue_refused_was_lost_inside_its_switch() {
+        let (mut edges, _) = locator(&["e1", "e2"]);
+        let passed = |switch, side, received, refused| Passed {
+            switch,
+            side,
+            received: Bounds::counted(received, 0),
+            refused: Bounds::counted(refused, 0),
+        };
+        let counts = [passed(0, Ingress, 100, 4), passed(1, Egress, 93, 1)];
+        let inside = ["4 e1:in-e1:out", "1 e2:in-e2:out"];
+        assert_eq!(in_words(&mut edges, &counts).unwrap(), [inside[0], inside[1], "3 e1:in-e2:in"]);
+        let more = [passed(0, Ingress, 100, 4), passed(1, Egress, 97, 0)];
+        assert_eq!(in_words(&mut edges, &more), None, "a packet that was refused arrived");
     }
 
     #[test]

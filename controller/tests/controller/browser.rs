@@ -26,11 +26,48 @@ const FLAGS: [&str; 9] = [
 
 /// A browser with one page.
 pub(crate) struct Browser {
-    driver: Child,
-    // Kept open: the driver would die of writing to a closed pipe.
-    _output: BufReader<ChildStdout>,
+    _driver: Driver,
     agent: ureq::Agent,
     session: String,
+}
+
+/// The program that drives a browser; it ends with this.
+struct Driver {
+    child: Child,
+    // Kept open: the driver would die of writing to a closed pipe.
+    output: BufReader<ChildStdout>,
+}
+
+impl Driver {
+    fn start() -> Self {
+        let mut child = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("chromedriver starts");
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+
+    /// The port that it listens on; `None` where it ended at once.
+    fn port(&mut self) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if let Some((_, port)) = line.trim_end().rsplit_once("successfully on port ") {
+                return Some(port.trim_end_matches('.').to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Browser {
@@ -39,19 +76,14 @@ impl Browser {
         if !calumma_testenv::has_program("chromedriver", "chromium-driver") {
             return None;
         }
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("chromedriver starts");
-        let mut output = BufReader::new(driver.stdout.take().unwrap());
-        let port = loop {
-            let mut line = String::new();
-            assert!(output.read_line(&mut line).unwrap() > 0, "chromedriver ended at once");
-            if let Some((_, port)) = line.trim_end().rsplit_once("successfully on port ") {
-                break port.trim_end_matches('.').to_owned();
-            }
-        };
+        // It takes a port that is free for one family of addresses, and ends where another program
+        // has it for the other.
+        let started = (0..5).find_map(|_| {
+            let mut driver = Driver::start();
+            let port = driver.port()?;
+            Some((driver, port))
+        });
+        let (driver, port) = started.expect("chromedriver ends at once, again and again");
         let agent: ureq::Agent =
             ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
         let url = format!("http://127.0.0.1:{port}/session");
@@ -61,7 +93,7 @@ impl Browser {
         }}});
         let answer = agent.post(&url).send_json(wanted).unwrap().body_mut().read_json::<Value>();
         let id = answer.unwrap()["value"]["sessionId"].as_str().unwrap().to_owned();
-        Some(Self { driver, _output: output, agent, session: format!("{url}/{id}") })
+        Some(Self { _driver: driver, agent, session: format!("{url}/{id}") })
     }
 
     fn post(&self, command: &str, body: Value) -> Value {
@@ -144,7 +176,5 @@ impl Drop for Browser {
     fn drop(&mut self) {
         // Also where a test failed: the driver ends its browser with the session.
         let _ = self.agent.delete(&self.session).call();
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
     }
 }

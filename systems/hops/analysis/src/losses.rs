@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use calumma_analysis::places::{Locator, Passed};
+use calumma_analysis::places::{Bounds, Locator, Passed};
 use calumma_analysis::{Collected, Flow};
-use calumma_hops::frames::Counts;
+use calumma_hops::frames::{Counts, Packets};
 use calumma_sketch::WideKey;
 use calumma_topology::Place;
 use calumma_wire::SideKind;
@@ -55,14 +55,17 @@ pub(crate) fn find(locator: &mut Locator, window: &Collected<(u64, Counts)>) -> 
         let at = locator.position(&delivery.node.name).filter(|&at| locator.counts(at));
         let Some(switch) = at else { continue };
         for (side, (_, Counts { flows: counted, others })) in delivery.came() {
-            let others = others.received;
-            if others > 0 {
-                full.push(Passed { switch, side, least: 0, most: others });
+            let passed = |of_flow: Packets| Passed {
+                switch,
+                side,
+                received: Bounds::counted(of_flow.received, others.received),
+                refused: Bounds::counted(of_flow.refused, others.refused),
+            };
+            if others.received > 0 {
+                full.push(passed(Packets::default()));
             }
             for (key, packets) in counted {
-                let packets = packets.received;
-                let most = packets.saturating_add(others);
-                flows.entry(key).or_default().push(Passed { switch, side, least: packets, most });
+                flows.entry(key).or_default().push(passed(*packets));
             }
         }
     }
@@ -109,8 +112,8 @@ pub(crate) fn find(locator: &mut Locator, window: &Collected<(u64, Counts)>) -> 
 /// A flow that the topology has no way for.
 fn nowhere(flow: Flow, passed: &[Passed]) -> Lost {
     let on = |side: SideKind| passed.iter().filter(move |it| it.side == side);
-    let entered: u64 = on(SideKind::Ingress).map(|it| it.least).sum();
-    let left = on(SideKind::Egress).fold(0_u64, |left, it| left.saturating_add(it.most));
+    let entered: u64 = on(SideKind::Ingress).map(|it| it.received.least).sum();
+    let left = on(SideKind::Egress).fold(0_u64, |left, it| left.saturating_add(it.received.most));
     let at_least = entered.saturating_sub(left);
     Lost { flow, lost: None, at_least, at_most: None, places: None }
 }

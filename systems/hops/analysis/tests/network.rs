@@ -19,7 +19,7 @@ use calumma_edge::control::unix_ns;
 use calumma_hops_analysis::Found;
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::system::System as SwitchSystem;
-use calumma_plane::worker::Policy;
+use calumma_plane::worker::{Policy, Sent};
 use calumma_plane::{Measurement, Worker};
 use calumma_sketch::FlowKey;
 use calumma_switch_host::{Conversation, Identity};
@@ -82,6 +82,7 @@ type Counts = BTreeMap<Flow, u64>;
 struct Truth {
     entered: Counts,
     passed: Counts,
+    refused: Counts,
     left: Counts,
 }
 
@@ -119,7 +120,8 @@ impl Network {
         [&mut self.e1, &mut self.s1, &mut self.e2].into_iter().for_each(Switch::step);
     }
 
-    /// A burst of packets on its way. Every seventh is lost before s1, every eleventh behind it.
+    /// A burst of packets on its way. Every seventh is lost before s1, every eleventh behind it, and
+    /// s1's transmit queue refuses every thirteenth.
     fn send(&mut self) {
         for _ in 0..16 {
             self.sent += 1;
@@ -133,6 +135,12 @@ impl Network {
             }
             self.s1.worker.transit(std::slice::from_mut(&mut frame));
             *self.truth.passed.entry(flow).or_default() += 1;
+            if n.is_multiple_of(13) {
+                self.s1.worker.sent(Sent { accepted: 0, refused: 1 });
+                *self.truth.refused.entry(flow).or_default() += 1;
+                continue;
+            }
+            self.s1.worker.sent(Sent { accepted: 1, refused: 0 });
             if n.is_multiple_of(11) {
                 continue;
             }
@@ -202,6 +210,18 @@ impl Reports {
         counted
     }
 
+    /// All packets that `hops` reports as refused on a node's side.
+    fn refused(&self, node: &str, side: &str) -> Counts {
+        let mut refused = Counts::new();
+        for report in self.hops() {
+            let counts = report.findings.counts.iter().filter(|count| count.refused > 0);
+            for count in counts.filter(|count| (&*count.node, &*count.side) == (node, side)) {
+                *refused.entry(count.flow).or_default() += count.refused;
+            }
+        }
+        refused
+    }
+
     /// All packets that `hops` reports as lost in a place, by flow.
     fn lost(&self, from: &str, to: &str) -> Counts {
         let place = Place { from: from.to_owned(), to: to.to_owned() };
@@ -224,6 +244,7 @@ impl Reports {
         Truth {
             entered: self.counted("e1", "ingress"),
             passed: self.counted("s1", "transit"),
+            refused: self.refused("s1", "transit"),
             left: self.counted("e2", "egress"),
         }
     }
@@ -307,9 +328,11 @@ fn every_switch_counts_what_passes_it_and_the_controller_reports_it() {
 
     assert!(network.truth.entered.len() == 20 && network.truth.left.len() == 20);
     assert_eq!(reports.truth(), network.truth);
-    let Truth { entered, passed, left } = &network.truth;
+    let Truth { entered, passed, refused, left } = &network.truth;
     assert_eq!(reports.lost("e1:in", "s1:in"), difference(entered, passed));
-    assert_eq!(reports.lost("s1:in", "e2:in"), difference(passed, left));
+    assert_eq!(reports.lost("s1:in", "s1:out"), *refused);
+    let sent = difference(passed, refused);
+    assert_eq!(reports.lost("s1:in", "e2:in"), difference(&sent, left));
     let losses = losses(&reports);
     let measured = reports.hops();
     let first = measured.first().unwrap().head.epoch;
