@@ -8,8 +8,8 @@
 //!   uses it as the live controller does;
 //! * [`attention`]: from what an epoch showed to how later ones are to be measured. Pure;
 //! * [`collect`]: from frames in any order to whole epochs in order, for any measurement system;
-//!   [`chamelemon`]: the same of ChameleMon's frames; [`analysing`]: on to the reports of any
-//!   other system. Pure; time is passed in;
+//!   [`chamelemon`]: the same of ChameleMon's frames; [`analysing`]: on to the reports of any other
+//!   system. Pure; time is passed in;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them; [`program`] is all of it as
 //!   the program.

@@ -1,7 +1,7 @@
 //! The frames between a node and the controller.
 //!
-//! Both communicate over one long-lived TCP connection, which the node opens. A frame is, all numbers
-//! little-endian:
+//! Both communicate over one long-lived TCP connection, which the node opens. A frame is, all
+//! numbers little-endian:
 //!
 //! ```text
 //!  0        4       6         7      8

@@ -81,7 +81,8 @@ impl Exporter {
     /// Sends what a report has for it; `time` is in seconds since the Unix epoch.
     ///
     /// # Errors
-    /// When the kernel refused some of it, or the collector's host answered that its port is closed.
+    /// When the kernel refused some of it, or the collector's host answered that its port is
+    /// closed.
     pub fn export(&mut self, report: &EpochReport, time: u32, now: Instant) -> anyhow::Result<()> {
         let records = records_of(report, &self.edges);
         let mut sent = Ok(());

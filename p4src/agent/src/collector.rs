@@ -74,8 +74,8 @@ impl Exchange for Clearing {
 impl Collector {
     /// A collector for that switch.
     pub fn new(driver: Driver, way: Way, counters: Arc<Counters>) -> Collector {
-        // Milliseconds, of which a round takes one or more: numbers that no earlier session has had,
-        // so that its late reports are not mistaken for this one's.
+        // Milliseconds, of which a round takes one or more: numbers that no earlier session has
+        // had, so that its late reports are not mistaken for this one's.
         let next_round = (unix_ns() / 1_000_000) as u32;
         Collector { driver, way, next_round, counters }
     }

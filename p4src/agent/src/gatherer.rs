@@ -1,4 +1,5 @@
-//! The thread for finished groups: it takes them out of the switch, clears them, and fills the tables for their next epoch as soon as its configuration is settled.
+//! The thread for finished groups: it takes them out of the switch, clears them, and fills the
+//! tables for their next epoch as soon as its configuration is settled.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

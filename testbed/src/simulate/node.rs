@@ -213,8 +213,8 @@ impl Node {
         }
     }
 
-    /// Whether it takes the marks out of packets of a flow: without a session, an edge does not know
-    /// whether those of IPv6 are marked.
+    /// Whether it takes the marks out of packets of a flow: without a session, an edge does not
+    /// know whether those of IPv6 are marked.
     pub(super) fn takes_marks_of(&self, key: &WideKey) -> bool {
         let is_ipv4 = key.src().to_ipv4_mapped().is_some();
         let measures_ipv6 = match &self.switch {

@@ -536,7 +536,7 @@ impl Decider<'_> {
             return Err(Verdict::Refuse(asked.arrived, Refusal::TtlExpired));
         }
         let offset = usize::from(asked.offset);
-        if to.is_ipv6() && from_link_local(packet.bytes(), offset) {
+        if to.is_ipv6() && header::from_link_local(packet.bytes(), offset) {
             return Err(Verdict::Drop(Reason::Martian));
         }
         let next = match hop {
@@ -584,14 +584,6 @@ fn choose(ready: &[Adjacency], hash: impl FnOnce() -> u32) -> Option<&Adjacency>
             several.get(at as usize)
         }
     }
-}
-
-/// Whether an IPv6 packet comes from a link-local address: it may not go beyond its link (RFC 4291,
-/// section 2.5.6).
-#[inline]
-fn from_link_local(bytes: &[u8], offset: usize) -> bool {
-    let from = bytes.get(offset + 8..offset + 10);
-    matches!(from, Some(&[0xFE, second]) if second & 0xC0 == 0x80)
 }
 
 /// A neighbour may also ask one of the switch's addresses for its Ethernet address.

@@ -173,6 +173,14 @@ pub fn v6(bytes: &[u8], at: usize, wire_len: usize) -> Option<V6> {
     })
 }
 
+/// Whether the IPv6 packet whose header is at `at` comes from a link-local address: it may not go
+/// beyond its link (RFC 4291, section 2.5.6).
+#[inline]
+pub fn from_link_local(bytes: &[u8], at: usize) -> bool {
+    let from = bytes.get(at + 8..at + 10);
+    matches!(from, Some(&[0xFE, second]) if second & 0xC0 == 0x80)
+}
+
 /// The Internet checksum (RFC 1071) of bytes in which its field is zero; zero where it is right.
 #[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {

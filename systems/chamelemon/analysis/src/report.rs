@@ -91,8 +91,8 @@ pub struct PlanReport {
     pub state: NetworkState,
     /// The attention itself.
     pub config: EpochConfig,
-    /// Whether the switches were reconfigured; not in a dry run, and not where attention is frozen or
-    /// nothing changes.
+    /// Whether the switches were reconfigured; not in a dry run, and not where attention is frozen
+    /// or nothing changes.
     pub applied: bool,
     /// Why, a sentence a step, in the order of the decisions; empty where nothing changes.
     pub reasons: Vec<String>,

@@ -120,8 +120,8 @@ impl Network {
         [&mut self.e1, &mut self.s1, &mut self.e2].into_iter().for_each(Switch::step);
     }
 
-    /// A burst of packets on its way. Every seventh is lost before s1, every eleventh behind it, and
-    /// s1's transmit queue refuses every thirteenth.
+    /// A burst of packets on its way. Every seventh is lost before s1, every eleventh behind it,
+    /// and s1's transmit queue refuses every thirteenth.
     fn send(&mut self) {
         for _ in 0..16 {
             self.sent += 1;

@@ -1,4 +1,5 @@
-//! How many victim flows there were: decoded, counted by empty buckets, or estimated from packets lost.
+//! How many victim flows there were: decoded, counted by empty buckets, or estimated from packets
+//! lost.
 
 use calumma_chamelemon::{Attention, Layout};
 

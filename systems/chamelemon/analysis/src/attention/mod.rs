@@ -1,5 +1,5 @@
-//! Shifting measurement attention (section 4.3 of the ChameleMon paper): from what an epoch showed to
-//! the configuration that later ones should be measured under, and why.
+//! Shifting measurement attention (section 4.3 of the ChameleMon paper): from what an epoch showed
+//! to the configuration that later ones should be measured under, and why.
 //!
 //! [`plan`] is a pure function of an [`Observation`], the attention that stands for the epoch to
 //! come, the memory of the switches, the operator's [`Bounds`], and a small [`Memory`]. It does not
