@@ -9,6 +9,7 @@ pub mod command;
 mod expect;
 mod page;
 mod play;
+mod simulated;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ use serde::Deserialize;
 
 pub use self::change::Change;
 pub use self::expect::{Expectation, Verdict};
-pub use self::play::{Network, Played, play, play_in};
+pub use self::play::{Network, Played, play_in};
+pub use self::simulated::{play, play_with};
 pub use self::summary::{EpochSummary, SystemSummary};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
@@ -326,7 +328,11 @@ impl Scenario {
                 DetailName::Packets => Detail::Packets { spread: self.spread },
             },
             seed: self.seed,
-            systems: Systems::default(),
+            systems: Systems {
+                on: self.systems.clone(),
+                sections: simulated::sections(&self.system)?,
+                ..Systems::default()
+            },
         })
     }
 }

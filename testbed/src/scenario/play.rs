@@ -1,10 +1,10 @@
 //! Playing a scenario.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::{EpochSummary, Expectation, Scenario, SystemSummary, Verdict, change};
-use crate::simulate::{Outcome, Simulation, SwitchClock};
+use crate::simulate::Outcome;
 use crate::topology::Topology;
 use crate::workload::Traffic;
 
@@ -100,71 +100,10 @@ pub trait Network {
     }
 }
 
-impl Network for Simulation {
-    fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
-        Simulation::set_traffic(self, kinds)
-    }
-
-    fn set_links(&mut self, topology: &Topology) -> Result<()> {
-        Simulation::set_links(self, topology)
-    }
-
-    fn set_clock(&mut self, edge: usize, offset_ns: Option<f64>, drift: Option<f64>) -> Result<()> {
-        Simulation::set_clock(self, edge, offset_ns, drift);
-        Ok(())
-    }
-
-    fn restart(&mut self, edge: usize) -> Result<()> {
-        Simulation::restart(self, edge);
-        Ok(())
-    }
-
-    fn set_systems(&mut self, systems: &[String]) -> Result<()> {
-        ensure!(
-            *systems == [calumma_chamelemon_analysis::NAME],
-            "systems = {systems:?}: scenarios of other systems are played live"
-        );
-        Ok(())
-    }
-
-    fn set_controller(&mut self, runs: bool) -> Result<()> {
-        Simulation::set_controller(self, runs)
-    }
-
-    fn run_epoch(&mut self) -> Result<Vec<Outcome>> {
-        Simulation::run_epoch(self)
-    }
-
-    fn finish(&mut self) -> Result<Vec<Outcome>> {
-        Simulation::finish(self)
-    }
-}
-
-/// Plays a scenario in a simulation. Every reported epoch is shown to `watch`, with its summary, as
-/// it comes.
-///
-/// # Errors
-/// When the scenario can't be played, or `watch` fails.
-pub fn play(
-    scenario: &Scenario,
-    watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
-) -> Result<Played> {
-    let topology = scenario.topology()?;
-    let clocks = SwitchClock::draw(
-        scenario.seed,
-        topology.edges().len() + topology.transits().count(),
-        scenario.clocks.offset_us,
-        scenario.clocks.drift_ppm,
-    );
-    let mut simulation = Simulation::new(scenario.setup()?, topology, clocks)?;
-    Network::set_systems(&mut simulation, &scenario.systems)?;
-    play_in(&mut simulation, scenario, watch)
-}
-
 /// Plays a scenario in `network`, which is the scenario's before anything has changed.
 ///
 /// # Errors
-/// As [`play`].
+/// When the scenario can't be played there, or `watch` fails.
 pub fn play_in(
     network: &mut impl Network,
     scenario: &Scenario,

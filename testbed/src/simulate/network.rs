@@ -521,7 +521,7 @@ impl Simulation {
         for (next, published) in others {
             let epoch = published.report.head().epoch;
             if let Some(at) = self.is_news(published.report.system(), epoch, next) {
-                let truth = (epoch..next).map(|epoch| self.truth.of(epoch).clone()).collect();
+                let truth = (epoch..next).map(|epoch| self.truth.of(epoch)).collect();
                 let analysis::Published { report, json } = published;
                 self.others.push(SystemOutcome { epoch: at, report, json, truth });
             }
@@ -535,7 +535,7 @@ impl Simulation {
             }
             // Others may still report that epoch.
             let is_last = of < unreported;
-            let truth = if is_last { self.truth.take(of) } else { self.truth.of(of).clone() };
+            let truth = if is_last { self.truth.take(of) } else { self.truth.of(of) };
             self.outcomes.push(Outcome { report, truth, frame_bytes: Some(frame_bytes), response });
         }
         if unreported < u64::MAX {

@@ -12,7 +12,7 @@ pub struct Systems {
     /// Those that software switches can run.
     pub on_switches: &'static [&'static dyn plane::System],
     /// Those that the controller can analyse for.
-    pub in_controller: &'static [&'static dyn analysis::System],
+    pub in_controller: Vec<&'static dyn analysis::System>,
     /// Names of those that run.
     pub on: Vec<String>,
     /// Their sections of the controller's file.
@@ -24,7 +24,7 @@ impl Default for Systems {
     fn default() -> Self {
         Self {
             on_switches: calumma_edge::control::systems::SYSTEMS,
-            in_controller: calumma_systems::SYSTEMS,
+            in_controller: calumma_systems::SYSTEMS.to_vec(),
             on: vec!["chamelemon".to_owned()],
             sections: BTreeMap::new(),
         }

@@ -277,9 +277,28 @@ impl Expected {
 /// The truth of all epochs that have not been reported.
 #[derive(Debug, Default)]
 pub(super) struct Truths {
-    epochs: BTreeMap<u64, EpochTruth>,
+    epochs: BTreeMap<u64, Known>,
     /// The first epoch that is not forgotten.
     from: u64,
+}
+
+/// What is known of an epoch.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    flows: Vec<FlowTruth>,
+    /// Packets that passed each switch's two points, by position.
+    passed: Vec<[u64; 2]>,
+}
+
+impl Known {
+    fn into_truth(self) -> EpochTruth {
+        let points = |(switch, passed): (usize, &[u64; 2])| {
+            [Point::In(switch), Point::Out(switch)].into_iter().zip(*passed)
+        };
+        let passed = self.passed.iter().enumerate().flat_map(points);
+        let passed = passed.filter(|&(_, packets)| packets > 0).collect();
+        EpochTruth { flows: self.flows, entered: None, passed }
+    }
 }
 
 /// Where the truth has what packets did: their epoch, and their flow's position in it.
@@ -305,9 +324,12 @@ impl Truths {
 
     /// Packets of a flow passed a point.
     pub(super) fn passed(&mut self, account: Account, point: Point, packets: u32) {
-        if let Some(epoch) = self.epochs.get_mut(&account.epoch) {
-            *epoch.passed.entry(point).or_default() += u64::from(packets);
+        let (Point::In(switch) | Point::Out(switch)) = point;
+        let Some(Known { passed, .. }) = self.epochs.get_mut(&account.epoch) else { return };
+        if passed.len() <= switch {
+            passed.resize(switch + 1, [0; 2]);
         }
+        passed[switch][usize::from(point == Point::Out(switch))] += u64::from(packets);
     }
 
     /// Whether what happened in an epoch is not forgotten.
@@ -316,15 +338,13 @@ impl Truths {
     }
 
     /// What happened in an epoch, as far as it is known.
-    pub(super) fn of(&self, epoch: u64) -> &EpochTruth {
-        static NOTHING: EpochTruth =
-            EpochTruth { flows: Vec::new(), entered: None, passed: BTreeMap::new() };
-        self.epochs.get(&epoch).unwrap_or(&NOTHING)
+    pub(super) fn of(&self, epoch: u64) -> EpochTruth {
+        self.epochs.get(&epoch).cloned().unwrap_or_default().into_truth()
     }
 
     /// The same, which is then forgotten.
     pub(super) fn take(&mut self, epoch: u64) -> EpochTruth {
-        self.epochs.remove(&epoch).unwrap_or_default()
+        self.epochs.remove(&epoch).unwrap_or_default().into_truth()
     }
 
     /// Forgets the epochs before `epoch`.

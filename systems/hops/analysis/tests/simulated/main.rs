@@ -1,6 +1,7 @@
 //! `hops` beside ChameleMon on whole simulated networks: with the switches' own conversation, and
 //! held against what the simulation did to every packet.
 
+mod scenario;
 mod segments;
 mod switching;
 
@@ -42,7 +43,7 @@ fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
         seed,
         systems: Systems {
             on_switches: ON_SWITCHES,
-            in_controller: IN_CONTROLLER,
+            in_controller: IN_CONTROLLER.to_vec(),
             on: vec!["chamelemon".to_owned(), "hops".to_owned()],
             sections: BTreeMap::from([("hops".to_owned(), hops)]),
         },
@@ -55,7 +56,10 @@ type Counts = BTreeMap<(String, String, Flow), [u64; 2]>;
 
 /// What a report of `hops` says, of flows that were seen.
 fn counts(outcome: &SystemOutcome) -> Counts {
-    let report = report(outcome);
+    counts_of(report(outcome))
+}
+
+fn counts_of(report: &SystemReport<Found>) -> Counts {
     let mut counts = Counts::new();
     for count in &report.findings.counts {
         assert_eq!(count.packets, count.at_most, "the tables are large enough");

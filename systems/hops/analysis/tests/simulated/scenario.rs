@@ -1,0 +1,74 @@
+//! The scenario of live fabrics that switches systems on and off, in a simulation.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use calumma_analysis::{Flow, Report, SystemReport};
+use calumma_chamelemon_analysis::ChameleMon;
+use calumma_hops_analysis::{Found, Hops};
+use calumma_testbed::scenario::{Scenario, play_with};
+use calumma_testbed::simulate::EpochTruth;
+use calumma_testbed::system::{Said, System, Systems};
+use calumma_testbed::topology::Topology;
+
+use crate::{ON_SWITCHES, counts_of, passed};
+
+static SYSTEMS: Systems = &[&ChameleMon, &HeldHops];
+
+/// `hops`, whose reports are held against what passed each node.
+#[derive(Debug)]
+struct HeldHops;
+
+impl System for HeldHops {
+    fn listed(&self) -> &'static dyn calumma_analysis::System {
+        &Hops
+    }
+
+    fn said(&self, report: &dyn Report) -> Option<Said> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let mut lost: BTreeMap<Flow, i64> = BTreeMap::new();
+        for ((_, side, flow), [packets, _]) in counts_of(report) {
+            match side.as_str() {
+                "ingress" => *lost.entry(flow).or_default() += packets as i64,
+                "egress" => *lost.entry(flow).or_default() -= packets as i64,
+                _ => {}
+            }
+        }
+        lost.retain(|_, packets| *packets != 0);
+        Some(Said {
+            head: report.head,
+            complete: report.complete,
+            incomplete_because: report.incomplete_because.clone(),
+            exact: report.complete,
+            lost,
+            line: String::new(),
+        })
+    }
+
+    fn contradicts(
+        &self,
+        report: &dyn Report,
+        truth: &EpochTruth,
+        topology: &Topology,
+    ) -> Option<String> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let (said, is) = (counts_of(report), passed(topology, std::slice::from_ref(truth)));
+        (report.complete && said != is).then(|| format!("{said:?} counted, {is:?} passed"))
+    }
+}
+
+#[test]
+fn the_live_scenario_that_switches_systems_holds_in_a_simulation() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../testbed/scenarios/live/systems/switching.toml"
+    );
+    let scenario = Scenario::load(Path::new(path)).unwrap();
+    let played = play_with(ON_SWITCHES, SYSTEMS, &scenario, |_, _| Ok(())).unwrap();
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    for verdict in &played.verdicts {
+        assert!(verdict.holds, "{verdict:?}");
+    }
+    assert!(played.systems.iter().filter(|of| of.exact && of.lost > 0).count() > 100);
+}
