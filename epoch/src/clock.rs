@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::step::RESTART_NS;
+
 /// The bit that packets of an epoch carry: 0 for even epochs, 1 for odd ones.
 #[inline]
 pub fn timestamp_bit(epoch: u64) -> usize {
@@ -82,6 +84,11 @@ impl EpochClock {
     /// The epoch that `unix_ns` falls into.
     pub fn epoch_at(&self, unix_ns: u64) -> u64 {
         unix_ns / self.length_ns
+    }
+
+    /// The first epoch that is measured by a clock that was set to `now_ns` ([`RESTART_NS`](crate::RESTART_NS)).
+    pub fn first_after_step(&self, now_ns: u64) -> u64 {
+        self.epoch_at(now_ns.saturating_add(RESTART_NS)) + 2
     }
 
     /// When `epoch` starts, in nanoseconds since the Unix epoch.

@@ -25,9 +25,11 @@
 mod clock;
 mod rotation;
 mod schedule;
+mod step;
 mod timeline;
 
 pub use clock::{ClockError, EpochClock, Guards, timestamp_bit};
 pub use rotation::{Finished, Rotation};
 pub use schedule::{Due, Event, Schedule};
+pub use step::{RESTART_NS, StepWatch};
 pub use timeline::{Timeline, TooLate};

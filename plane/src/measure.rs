@@ -13,7 +13,7 @@ mod warming;
 
 use std::any::Any;
 
-use calumma_epoch::{EpochClock, Event};
+use calumma_epoch::{EpochClock, Event, Guards};
 use calumma_sketch::{AnyKey, KeyKind, either};
 use crossbeam_channel::{Receiver, Sender};
 
@@ -107,6 +107,13 @@ pub enum FromLcore {
         /// Its half on this lcore.
         half: AnyKey<LcoreHalf>,
     },
+    /// The clock was set, and the session ended by that: another one must begin.
+    ClockSet {
+        /// The session.
+        session: u32,
+        /// By how much, in nanoseconds; negative where it was set back.
+        by_ns: i64,
+    },
     /// A session is over: its memory, which is not for an lcore to free.
     Over(AnyKey<Sessions>),
 }
@@ -167,6 +174,9 @@ pub struct Measurement {
     active: Option<AnyKey<Sessions>>,
     /// What is left to do about the armed records' memory.
     warming: Option<Warming>,
+    /// The session that was ended since the clock was set, and by how much that was, until the
+    /// control thread knows.
+    ended: Option<(u32, i64)>,
 }
 
 /// What happened to the epochs before a burst.
@@ -217,7 +227,7 @@ pub enum Leaving {
 impl Measurement {
     /// A measurement that waits for its session.
     pub fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, next_ns: 0, active: None, warming: None }
+        Self { mailbox, next_ns: 0, active: None, warming: None, ended: None }
     }
 
     /// When something is due next, in nanoseconds since the Unix epoch.
@@ -243,7 +253,8 @@ impl Measurement {
         self.active.as_mut()
     }
 
-    /// Does what is due at `now_ns` (nanoseconds since the Unix epoch; must not run backwards).
+    /// Does what is due at `now_ns` (nanoseconds since the Unix epoch; must not run backwards but
+    /// where the [clock was set](Self::clock_set)).
     /// `drained` says that the receive queues were found empty since the last call: an epoch is
     /// taken only then, so that packets which arrived in time are recorded in time. Gives what
     /// happened to the epochs.
@@ -256,6 +267,38 @@ impl Measurement {
             Moment::Ordinary
         } else {
             self.on_due(now_ns, drained, counters)
+        }
+    }
+
+    /// The clock that ticks are given by was set by `by_ns` nanoseconds, and shows `now_ns`.
+    ///
+    /// Where that is more than the clock guard, gives true, and time may run backwards once. What
+    /// was measured since the last epoch's end is of no known time then: nothing of it is handed
+    /// over, so that its epochs are incomplete, and the control thread begins another session. One
+    /// that it has begun by the new time already stays.
+    #[inline]
+    pub fn clock_set(&mut self, by_ns: i64, now_ns: u64) -> bool {
+        let guard_ns = match &self.active {
+            Some(active) => either!(active, active => active.guards().clock_ns),
+            None => Guards::default().clock_ns,
+        };
+        let is_step = by_ns.unsigned_abs() > guard_ns;
+        if is_step {
+            self.on_step(by_ns, now_ns);
+        }
+        is_step
+    }
+
+    #[cold]
+    fn on_step(&mut self, by_ns: i64, now_ns: u64) {
+        self.next_ns = now_ns;
+        if let Some(active) = &self.active {
+            let (session, begins_anew) =
+                either!(active, active => (active.session(), active.begins_after_step(now_ns)));
+            if !begins_anew {
+                self.replace(None);
+                self.ended = Some((session, by_ns));
+            }
         }
     }
 
@@ -285,6 +328,7 @@ impl Measurement {
             self.read_inbox();
         }
         let Some(active) = &mut self.active else {
+            self.say_ended();
             self.next_ns = now_ns + IDLE_POLL_NS;
             return Moment::Ordinary;
         };
@@ -295,6 +339,15 @@ impl Measurement {
             self.warming = due.armed.map(|(lines, at_ns)| Warming::new(lines, now_ns, at_ns));
         }
         due.moment
+    }
+
+    /// Says that the clock was set, once there is room for that.
+    fn say_ended(&mut self) {
+        if let Some((session, by_ns)) = self.ended
+            && self.mailbox.outbox.try_send(FromLcore::ClockSet { session, by_ns }).is_ok()
+        {
+            self.ended = None;
+        }
     }
 
     /// Lets the epoch under way be the last one, and says how far it has come. To be asked once a

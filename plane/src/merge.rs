@@ -84,6 +84,8 @@ pub struct LcoreMerger {
     /// By epoch and system.
     pending: BTreeMap<(u64, usize), Pending>,
     discarded: Discarded,
+    /// By how much the clock was set that ended the session, in nanoseconds.
+    clock_set: Option<i64>,
 }
 
 /// A system of the session.
@@ -200,6 +202,7 @@ impl LcoreMerger {
             next_number: 0,
             pending: BTreeMap::new(),
             discarded: Discarded::default(),
+            clock_set: None,
         };
         (merger, mailboxes)
     }
@@ -216,6 +219,7 @@ impl LcoreMerger {
     ) {
         self.finish();
         self.session += 1;
+        self.clock_set = None;
         self.keys = keys;
         self.systems.clear();
         self.next_number = 0;
@@ -277,6 +281,12 @@ impl LcoreMerger {
     pub fn end(&mut self) {
         self.session += 1;
         self.lcores.iter_mut().for_each(|lcore| lcore.supersede(ToLcore::End));
+    }
+
+    /// By how many nanoseconds the clock was set, where that has ended the session on an lcore and
+    /// another one must begin; once.
+    pub fn take_clock_set(&mut self) -> Option<i64> {
+        self.clock_set.take()
     }
 
     /// Lets a plan hold from `epoch` on, on all lcores.
@@ -374,11 +384,18 @@ impl LcoreMerger {
                 self.discarded.egress += record.packets();
                 None
             }
+            FromLcore::ClockSet { session, by_ns } if session == current => {
+                self.clock_set = Some(by_ns);
+                None
+            }
             FromLcore::Removed { session, system, .. } if session == current => {
                 self.systems.entry(system).and_modify(|of| of.left += 1);
                 None
             }
-            FromLcore::Sealed { .. } | FromLcore::Removed { .. } | FromLcore::Over(_) => None,
+            FromLcore::Sealed { .. }
+            | FromLcore::Removed { .. }
+            | FromLcore::ClockSet { .. }
+            | FromLcore::Over(_) => None,
         }
     }
 

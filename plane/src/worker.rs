@@ -108,6 +108,11 @@ impl Worker {
         self.measurement.tick(now_ns, drained, &self.counters)
     }
 
+    /// The clock was set: see [`Measurement::clock_set`].
+    pub fn clock_set(&mut self, by_ns: i64, now_ns: u64) -> bool {
+        self.measurement.clock_set(by_ns, now_ns)
+    }
+
     /// Treats packets by `policy` from here on.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;

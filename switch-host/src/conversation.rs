@@ -110,6 +110,11 @@ pub trait Measurer {
     /// [`lead_ns`](Self::lead_ns) ahead of the epoch's arming.
     fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]);
 
+    /// By how many nanoseconds the clock was set that is measured by, negative where it was set
+    /// back, where that was more than the clock guard; once. Nothing is measured from then on,
+    /// until a session [begins](Self::begin).
+    fn take_clock_set(&mut self) -> Option<i64>;
+
     /// How long before an epoch is armed its plans must be known, in nanoseconds.
     fn lead_ns(&self) -> u64;
 
@@ -172,6 +177,9 @@ impl<T: Transport> Conversation<T> {
 
     /// Connects where it is due, receives what the controller has sent and answers.
     pub fn step(&mut self, now_ns: u64, measurer: &mut impl Measurer) {
+        if let Some(by_ns) = measurer.take_clock_set() {
+            self.begin_anew(by_ns, now_ns, measurer);
+        }
         if self.link.connect_if_due() {
             info!(controller = self.address(), "connected");
             self.totals.clear();
@@ -198,6 +206,29 @@ impl<T: Transport> Conversation<T> {
         let systems = measurer.systems().iter().map(|of| of.offer).collect();
         let holding = measurer.holding();
         Message::Hello(Box::new(Hello { node, role, kind, program, marking, systems, holding }))
+    }
+
+    /// Begins the session anew, since the clock was set that it was measured by. What it has
+    /// measured before is of another time, and discarded as far as it is held.
+    fn begin_anew(&mut self, by_ns: i64, now_ns: u64, measurer: &mut impl Measurer) {
+        let Some(Active { session, plans }) = &mut self.session else { return };
+        self.link.queue.discard();
+        session.first_epoch = session.clock.first_after_step(now_ns + measurer.setup_ns());
+        for of in &mut session.systems {
+            if let Some((_, plan)) = plans.iter().find(|(system, _)| *system == of.system) {
+                of.plan.clone_from(plan);
+            }
+        }
+        let first_epoch = session.first_epoch;
+        let (way, by_ms) =
+            (if by_ns < 0 { "back" } else { "ahead" }, by_ns.unsigned_abs() as f64 / 1e6);
+        warn!(first_epoch, "the clock was set {way} by {by_ms:.1} ms; measuring begins anew");
+        if let Err(problem) = measurer.begin(session) {
+            let problem = format!("can't measure since the clock was set: {problem}");
+            error!("{problem}");
+            let systems: Vec<_> = session.systems.iter().map(|of| of.system).collect();
+            systems.into_iter().for_each(|of| self.decline(of, first_epoch, &problem));
+        }
     }
 
     fn on_message(

@@ -9,6 +9,7 @@
 //!
 //! [`Signals`] and [`Supervisor`] are its host's side, [`metrics`] what Prometheus reads.
 
+mod clock;
 mod conversation;
 mod link;
 pub mod metrics;
@@ -18,16 +19,10 @@ mod role;
 mod service;
 mod transport;
 
+pub use clock::{WatchedClock, steady_ns, unix_ns};
 pub use conversation::{Conversation, Identity, Measurer, Session, SystemOffer, UNDELIVERED};
 pub use link::MOST_HELD;
 pub use pipe::Pipe;
 pub use role::NodeRole;
 pub use service::{Signals, Supervisor};
 pub use transport::{Tcp, Transport};
-
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Nanoseconds since the Unix epoch by the system's clock.
-pub fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
-}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use calumma_epoch::Guards;
+use calumma_epoch::{Guards, RESTART_NS};
 use calumma_switch_host::{Conversation, Identity, Measurer, Pipe, Session, SystemOffer};
 use calumma_wire::{
     Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SideKind, SwitchKind, SystemId,
@@ -24,6 +24,7 @@ struct Switch {
     /// Whether systems can join and leave, and what did so at which epoch: false where it left.
     switches: bool,
     switched: Vec<(SystemId, u64, bool)>,
+    clock_set: Option<i64>,
 }
 
 impl Measurer for Switch {
@@ -69,6 +70,10 @@ impl Measurer for Switch {
 
     fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
         self.plans.push((system, epoch, plan.to_vec()));
+    }
+
+    fn take_clock_set(&mut self) -> Option<i64> {
+        self.clock_set.take()
     }
 
     fn lead_ns(&self) -> u64 {
@@ -333,5 +338,33 @@ fn systems_join_and_leave_a_session_that_goes_on() {
     assert_eq!(node.switch.switched.len(), 3);
     let changed = SystemSetup { system: FLEETING, version: 3, setup: vec![4], plan: vec![1] };
     node.receive(&welcome(vec![setup(), changed]), VERSION);
+    assert_eq!(node.switch.begun.len(), 2);
+}
+
+#[test]
+fn a_session_whose_clock_was_set_begins_anew_by_the_plan_that_holds() {
+    let mut node = Node::new();
+    node.connect();
+    node.receive(&welcome(vec![setup()]), VERSION);
+    let system = SystemId::CHAMELEMON;
+    let plan = vec![2; 24];
+    node.receive(
+        &Message::Reconfigure { system, effective_epoch: NOW + 9, plan: plan.clone() },
+        VERSION,
+    );
+    node.conversation.side(side(system, NOW + 3));
+    node.sent();
+    node.switch.clock_set = Some(-7_000_000_000);
+    node.step();
+    let [before, anew] = &node.switch.begun[..] else { panic!("two sessions") };
+    let first_epoch = NOW + RESTART_NS / EPOCH_NS + 2;
+    let systems = vec![SystemSetup { plan, ..setup() }];
+    assert_eq!(anew, &Session { first_epoch, systems, ..before.clone() });
+    // What was measured by the old time is not sent to the next controller.
+    assert_eq!((node.conversation.held_bytes(), node.conversation.discarded()), (0, 1));
+    // The next welcome finds a session that goes on.
+    node.break_off();
+    node.connect();
+    node.receive(&welcome(vec![setup()]), VERSION);
     assert_eq!(node.switch.begun.len(), 2);
 }

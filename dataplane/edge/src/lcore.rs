@@ -78,6 +78,9 @@ pub fn run<F: Forwarder>(
         let moment = pace.moment(meter.now());
         if moment == Moment::Millisecond {
             poll_control(line, &mut worker, &mut settings, &mut meter);
+            if worker.clock_set(pace.set_by_ns(), pace.anchored_ns()) {
+                pace.follow();
+            }
         }
         let event = worker.tick(pace.unix_ns(meter.now()), drained);
         pace.after(event);

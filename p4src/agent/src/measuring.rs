@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -62,6 +62,8 @@ pub(crate) struct Measuring {
     /// What the system that ran before has finished.
     rest: VecDeque<Finished>,
     counters: Arc<Counters>,
+    /// By how many nanoseconds the clock was set that has ended the session; 0 where none was.
+    clock_set: Arc<AtomicI64>,
 }
 
 /// What a system has finished, with its number and its words' meaning.
@@ -129,6 +131,7 @@ impl Measuring {
             parts,
             rest: VecDeque::new(),
             counters,
+            clock_set: Arc::default(),
         })
     }
 
@@ -299,6 +302,7 @@ impl Measuring {
             ready,
             parts: self.to_controller.clone(),
             counters: self.counters.clone(),
+            clock_set: self.clock_set.clone(),
         };
         let channels = Channels { tasks, ready: give_ready, parts: self.to_controller.clone() };
         let gatherer = Gatherer::new(driver, collector, run, channels, self.counters.clone());

@@ -3,14 +3,14 @@
 //! longer, is for the [gatherer](crate::gatherer).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use calumma_bfrt::proto::TableEntry;
 use calumma_bfrt::{ClientError, Value};
 use calumma_epoch::{Due, EpochClock, Event, Schedule, timestamp_bit};
-use calumma_switch_host::unix_ns;
+use calumma_switch_host::{WatchedClock, unix_ns};
 use calumma_wire::Role;
 use tracing::warn;
 
@@ -64,16 +64,24 @@ pub(crate) struct Pilot {
     pub(crate) ready: Receiver<Ready>,
     pub(crate) parts: Sender<Part>,
     pub(crate) counters: Arc<Counters>,
+    /// By how many nanoseconds the clock was set that has ended the session; 0 where none was.
+    pub(crate) clock_set: Arc<AtomicI64>,
 }
 
 impl Pilot {
-    /// Runs until `stop` is set.
+    /// Runs until `stop` is set, or the clock is.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), ClientError> {
         let mut schedule = Schedule::starting_with(self.clock, self.first_epoch);
         let mut groups = [Group::default(), Group::default()];
         let mut counted = self.count()?;
+        let mut clock = WatchedClock::of_system();
         while !stop.load(Ordering::Relaxed) {
-            let now_ns = unix_ns();
+            let (now_ns, by_ns) = clock.read();
+            if by_ns.unsigned_abs() > self.clock.guards().clock_ns {
+                // What the groups hold is of no known time.
+                self.clock_set.store(by_ns, Ordering::Relaxed);
+                return Ok(());
+            }
             match schedule.due(now_ns) {
                 Some(Due { event: Event::Arm(epoch), .. }) => {
                     self.arm(epoch, &mut groups)?;
@@ -128,7 +136,7 @@ impl Pilot {
     fn flip(&self, epoch: u64, at_ns: u64, groups: &[Group; 2]) -> Result<(), ClientError> {
         let value = Value::Number(epoch & 1);
         self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &[("value", value)])?;
-        let late_ns = unix_ns() - at_ns;
+        let late_ns = unix_ns().saturating_sub(at_ns);
         let before = epoch - 1;
         if let Some(side) = side_at_flip(self.role).filter(|_| before < self.end())
             && let Some(ready) = &groups[timestamp_bit(before)].measured
@@ -180,7 +188,11 @@ impl Pilot {
             epoch,
             side: side_at_take(self.role),
             plan: ready.plan,
-            stall_ns: if now_ns >= self.clock.arm_time(epoch + 2) { now_ns - at_ns } else { 0 },
+            stall_ns: if now_ns < self.clock.arm_time(epoch + 2) {
+                0
+            } else {
+                now_ns.saturating_sub(at_ns)
+            },
             unrecorded: counted[0].saturating_sub(before[0]),
             foreign_packets,
         });

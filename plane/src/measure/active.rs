@@ -186,6 +186,22 @@ impl<K: Key> Active<K> {
         }
     }
 
+    /// Its number.
+    pub(super) fn session(&self) -> u32 {
+        self.session
+    }
+
+    pub(super) fn guards(&self) -> Guards {
+        self.guards
+    }
+
+    /// Whether it has recorded nothing yet, and begins when one does that was begun by a clock just
+    /// set to `now_ns`.
+    pub(super) fn begins_after_step(&self, now_ns: u64) -> bool {
+        let begins = self.clock.first_after_step(now_ns);
+        self.systems.recording.is_empty() && self.next_armed().abs_diff(begins) <= 1
+    }
+
     /// What is due next, whether now or not.
     pub(super) fn next_event(&self) -> Event {
         self.schedule.next()

@@ -145,6 +145,11 @@ impl LcoreGroups {
         self.0.finish();
     }
 
+    /// By how many nanoseconds the clock was set, where that has ended the session; once.
+    pub fn take_clock_set(&mut self) -> Option<i64> {
+        self.0.take_clock_set()
+    }
+
     /// What was discarded so far.
     pub fn discarded(&self) -> Discarded {
         self.0.discarded()

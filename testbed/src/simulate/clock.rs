@@ -37,7 +37,7 @@ impl SwitchClock {
     }
 
     /// By how much it is ahead at true time `true_ns`.
-    fn ahead(&self, true_ns: u64) -> f64 {
+    pub(super) fn ahead(&self, true_ns: u64) -> f64 {
         self.offset_ns + true_ns.saturating_sub(self.since_ns) as f64 * self.drift
     }
 

@@ -1,7 +1,6 @@
 //! The network itself: what happens when, and to which switch.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use calumma_analysis as analysis;
@@ -9,16 +8,15 @@ use calumma_chamelemon::Run;
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::packet::{self, Packet};
 use calumma_plane::{Counters, MarkedRun};
-use calumma_wire::{Role, SwitchKind};
 
 use super::controller::{Controller, Outgoing, Reported, Work};
-use super::node::Node;
+use super::node::{Node, expected, identity};
 use super::numbers::Numbers;
 use super::truth::{Account, FlowTruth, Truths};
 use super::way::{Fabric, Load};
 use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock, SystemOutcome, link};
 use crate::queue::Queue;
-use crate::topology::{EdgeKind, Point, Routes, Segment, Topology};
+use crate::topology::{Point, Routes, Segment, Topology};
 use crate::workload::pcap::packets_of;
 use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
 
@@ -44,6 +42,8 @@ enum Event {
     ToNode(usize, u64, Vec<u8>),
     /// The controller stops waiting for an epoch.
     Deadline,
+    /// A node's clock is set by so many nanoseconds.
+    Step(usize, i64),
     /// Packets go on, or have arrived at their egress edge.
     Load(Box<Load>),
 }
@@ -204,8 +204,19 @@ impl Simulation {
     /// Sets a node's clock: its offset, its drift, or both.
     pub fn set_clock(&mut self, node: usize, offset_ns: Option<f64>, drift: Option<f64>) {
         let now_ns = self.now_ns();
-        let clock = &mut self.nodes[node].clock;
-        *clock = clock.changed(now_ns, offset_ns, drift);
+        let clock = self.nodes[node].clock.changed(now_ns, offset_ns, drift);
+        self.change_clock(node, clock, now_ns);
+    }
+
+    /// Lets a node's clock be set by `by_ns` when `after_ns` have passed since the epoch's
+    /// beginning by true time.
+    pub fn step_clock(&mut self, node: usize, after_ns: u64, by_ns: i64) {
+        self.queue.push(self.now_ns() + after_ns, Event::Step(node, by_ns));
+    }
+
+    fn change_clock(&mut self, node: usize, clock: SwitchClock, now_ns: u64) {
+        self.nodes[node].set_clock(clock, now_ns);
+        self.carry(node, now_ns);
         self.schedule(node, now_ns);
     }
 
@@ -479,6 +490,11 @@ impl Simulation {
                 }
                 self.report(now_ns)?;
             }
+            Event::Step(node, by_ns) => {
+                let clock = self.nodes[node].clock;
+                let offset_ns = clock.ahead(now_ns) + by_ns as f64;
+                self.change_clock(node, clock.changed(now_ns, Some(offset_ns), None), now_ns);
+            }
             Event::Load(load) if load.has_arrived() => self.deliver(*load)?,
             Event::Load(load) => self.pass(*load, now_ns)?,
             Event::Connect(..) | Event::ToNode(..) => {}
@@ -564,30 +580,6 @@ impl Simulation {
         *reported = next - self.first_epoch;
         Some(epoch)
     }
-}
-
-/// Name, role and kind of the node at position `node`.
-fn identity(topology: &Topology, node: usize) -> (&str, Role, SwitchKind) {
-    match (topology.edges().get(node), topology.kinds().get(node)) {
-        (Some(name), Some(EdgeKind::Software)) => (name, Role::Edge, SwitchKind::Software),
-        (Some(name), _) => (name, Role::Edge, SwitchKind::Tofino),
-        (None, _) => {
-            let switch = topology.transits().nth(node - topology.edges().len());
-            let name = switch.map_or("", |switch| &topology.names()[switch]);
-            (name, Role::Transit, SwitchKind::Software)
-        }
-    }
-}
-
-/// The nodes that the controller expects.
-fn expected(topology: &Topology) -> Vec<Arc<analysis::Node>> {
-    let nodes = topology.edges().len() + topology.transits().count();
-    let node = |at: usize| {
-        let (name, role, _) = identity(topology, at);
-        let id = u16::try_from(at + 1).unwrap_or(u16::MAX);
-        Arc::new(analysis::Node { name: name.to_owned(), role, id })
-    };
-    (0..nodes).map(node).collect()
 }
 
 /// The mark that a packet carries.

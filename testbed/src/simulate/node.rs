@@ -1,6 +1,7 @@
 //! A node in the simulation: a switch of either kind under a clock of its own, and the conversation
 //! with the controller that live switches have, over a pipe.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -19,6 +20,7 @@ use super::clock::SwitchClock;
 use super::network::Bytes;
 use super::software::Software;
 use super::tofino::Tofino;
+use crate::topology::{EdgeKind, Topology};
 
 /// A switch: an edge, or a transit.
 pub(super) struct Node {
@@ -42,6 +44,19 @@ enum Switch {
 struct Hardware {
     switch: Tofino,
     session: Option<SwitchSession>,
+    /// By how much the clock was set that has ended the session, in nanoseconds.
+    clock_set: Option<i64>,
+}
+
+impl Hardware {
+    /// The clock was set: where that is beyond the guard, the session is over.
+    fn clock_set(&mut self, by_ns: i64) {
+        let guard_ns = self.session.as_ref().map(|session| session.plan().clock.guards().clock_ns);
+        if guard_ns.is_some_and(|guard_ns| by_ns.unsigned_abs() > guard_ns) {
+            self.switch.end();
+            self.clock_set = Some(by_ns);
+        }
+    }
 }
 
 /// What a Tofino switch has finished.
@@ -74,7 +89,9 @@ impl Node {
     ) -> Self {
         let switch = match kind {
             SwitchKind::Software => Switch::Software(Box::new(Software::new(known, role))),
-            SwitchKind::Tofino => Switch::Tofino(Hardware { switch: Tofino::new(), session: None }),
+            SwitchKind::Tofino => {
+                Switch::Tofino(Hardware { switch: Tofino::new(), session: None, clock_set: None })
+            }
         };
         let identity = Identity {
             node: name.to_owned(),
@@ -85,6 +102,18 @@ impl Node {
         };
         let conversation = Conversation::over(Pipe::new(), identity, MOST_HELD);
         Self { clock, switch, conversation, due_ns: 0, start }
+    }
+
+    /// Sets its clock, which the switch notices at once.
+    pub(super) fn set_clock(&mut self, clock: SwitchClock, now_ns: u64) {
+        let (before_ns, shown_ns) = (self.clock.at(now_ns), clock.at(now_ns));
+        let by_ns = shown_ns.wrapping_sub(before_ns).cast_signed();
+        self.clock = clock;
+        match &mut self.switch {
+            Switch::Software(software) => software.clock_set(by_ns, shown_ns),
+            Switch::Tofino(hardware) => hardware.clock_set(by_ns),
+        }
+        self.converse(now_ns);
     }
 
     /// A connection to the controller is set up.
@@ -155,7 +184,7 @@ impl Node {
                         };
                     }
                 }
-                Switch::Tofino(Hardware { switch, session }) => {
+                Switch::Tofino(Hardware { switch, session, .. }) => {
                     for finished in switch.step(session.as_ref(), shown_ns)? {
                         match finished {
                             Finished::Side(side) => self.conversation.side(side),
@@ -264,6 +293,10 @@ impl Measurer for Hardware {
         session.accept(epoch, attention);
     }
 
+    fn take_clock_set(&mut self) -> Option<i64> {
+        self.clock_set.take()
+    }
+
     fn lead_ns(&self) -> u64 {
         LEAD_NS
     }
@@ -271,4 +304,28 @@ impl Measurer for Hardware {
     fn setup_ns(&self) -> u64 {
         0
     }
+}
+
+/// Name, role and kind of the node at position `node`.
+pub(super) fn identity(topology: &Topology, node: usize) -> (&str, Role, SwitchKind) {
+    match (topology.edges().get(node), topology.kinds().get(node)) {
+        (Some(name), Some(EdgeKind::Software)) => (name, Role::Edge, SwitchKind::Software),
+        (Some(name), _) => (name, Role::Edge, SwitchKind::Tofino),
+        (None, _) => {
+            let switch = topology.transits().nth(node - topology.edges().len());
+            let name = switch.map_or("", |switch| &topology.names()[switch]);
+            (name, Role::Transit, SwitchKind::Software)
+        }
+    }
+}
+
+/// The nodes that the controller expects.
+pub(super) fn expected(topology: &Topology) -> Vec<Arc<calumma_analysis::Node>> {
+    let nodes = topology.edges().len() + topology.transits().count();
+    let node = |at: usize| {
+        let (name, role, _) = identity(topology, at);
+        let id = u16::try_from(at + 1).unwrap_or(u16::MAX);
+        Arc::new(calumma_analysis::Node { name: name.to_owned(), role, id })
+    };
+    (0..nodes).map(node).collect()
 }

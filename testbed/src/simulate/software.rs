@@ -43,6 +43,15 @@ impl Software {
         self.systems.poll()
     }
 
+    /// Its clock was set by `by_ns`, and shows `shown_ns`.
+    pub(super) fn clock_set(&mut self, by_ns: i64, shown_ns: u64) {
+        if self.worker.clock_set(by_ns, shown_ns) {
+            self.worker.tick(shown_ns, true);
+        }
+        // What it has finished before is of a session that is over.
+        self.systems.poll();
+    }
+
     pub(super) fn ingress(&mut self, packet: &mut Bytes) {
         self.worker.ingress(std::slice::from_mut(packet));
     }

@@ -93,6 +93,12 @@ impl Tofino {
         Ok(())
     }
 
+    /// Ends the session: packets pass as they are.
+    pub(super) fn end(&mut self) {
+        self.session = None;
+        self.idle_until_ns = 0;
+    }
+
     pub(super) fn attend(&mut self, epoch: u64, attention: Attention) {
         if let Some(session) = &mut self.session {
             // An epoch that is too late is refused before.

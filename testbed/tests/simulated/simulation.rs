@@ -191,6 +191,41 @@ fn clocks_too_far_apart_make_epochs_incomplete_and_not_wrong() {
     }
 }
 
+/// A clock that was seconds off is set right, back or ahead: its edge measures with the others
+/// again soon after, and not once its old time has come, or after it has made up for the epochs
+/// between.
+#[test]
+fn an_edge_whose_clock_is_set_right_begins_anew() {
+    for (kind, by_ns) in [("", 30e9), ("", -30e9), (" e1=tofino", 30e9), (" e1=tofino", -30e9)] {
+        let topology = format!("pair{kind}");
+        let topology = Topology::load(&topology, Path::new("."), LinkQuality::default()).unwrap();
+        let clocks = SwitchClock::draw(9, 2, 500.0, 20.0);
+        let mut simulation = Simulation::new(setup(Detail::Runs, 9), topology, clocks).unwrap();
+        simulation.set_traffic(vec![traffic(50)]).unwrap();
+        let mut outcomes = Vec::new();
+        for epoch in 0..50 {
+            match epoch {
+                5 => simulation.set_clock(0, Some(by_ns), None),
+                10 => simulation.set_clock(0, Some(0.0), None),
+                _ => {}
+            }
+            outcomes.extend(simulation.run_epoch().unwrap());
+        }
+        let complete: Vec<u64> = outcomes
+            .iter()
+            .filter(|outcome| outcome.report.complete)
+            .map(|outcome| outcome.report.epoch)
+            .collect();
+        let again = complete[4];
+        assert!((32..37).contains(&again), "{kind} {by_ns}: {complete:?}");
+        let expected: Vec<u64> = (0..4).chain(again..49).collect();
+        assert_eq!(complete, expected, "{kind} {by_ns}");
+        for Outcome { report, truth, .. } in &outcomes {
+            assert_eq!(truth.contradicts(report), None, "{kind} {by_ns}: epoch {}", report.epoch);
+        }
+    }
+}
+
 #[test]
 fn a_restarted_edge_and_an_absent_controller_come_back() {
     let mut simulation = network(setup(Detail::Runs, 6), 0.0);

@@ -226,6 +226,10 @@ impl Measurer for Systems {
         }
     }
 
+    fn take_clock_set(&mut self) -> Option<i64> {
+        self.merger.take_clock_set()
+    }
+
     fn lead_ns(&self) -> u64 {
         LEAD_NS
     }

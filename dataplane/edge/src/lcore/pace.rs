@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use calumma_switch_host::{steady_ns, unix_ns};
+
 use crate::config::Settings;
-use crate::control::unix_ns;
 use crate::lcore::clock::TscClock;
 use crate::measure::Moment;
 
@@ -14,13 +15,18 @@ const SMALL_BURST: usize = 8;
 /// How many such bursts there are, the one before which it happens included.
 const SMALL_BURSTS: u32 = 4;
 
-/// What a clock is read from.
-type Source = fn() -> u64;
+/// What the counter is read from.
+type Ticks = fn() -> u64;
+
+/// What the system's clocks are read from.
+type Clocks = fn() -> (u64, u64);
 
 /// An lcore's clock, the size of its bursts, and its sleep when there is nothing to do.
 #[derive(Debug)]
 pub struct Pace {
-    clock: TscClock<Source, Source>,
+    clock: TscClock<Ticks, Clocks>,
+    /// What the last anchor has given.
+    set_by_ns: i64,
     small_bursts: u32,
     idle_polls: u32,
 }
@@ -28,8 +34,9 @@ pub struct Pace {
 impl Pace {
     /// Starts the clock.
     pub fn start() -> Self {
-        let clock = TscClock::new(dpdk::tsc_hz(), dpdk::tsc as Source, unix_ns as Source);
-        Self { clock, small_bursts: 0, idle_polls: 0 }
+        let clocks: Clocks = || (unix_ns(), steady_ns());
+        let clock = TscClock::new(dpdk::tsc_hz(), dpdk::tsc as Ticks, clocks);
+        Self { clock, set_by_ns: 0, small_bursts: 0, idle_polls: 0 }
     }
 
     /// What the clock has come to when the counter read `tsc`. Every millisecond it is anchored
@@ -38,12 +45,28 @@ impl Pace {
     pub fn moment(&mut self, tsc: u64) -> Moment {
         if !self.clock.is_due(tsc) {
             Moment::Ordinary
-        } else if self.clock.was_halfway() {
+        } else if self.clock.is_halfway(tsc) {
             Moment::Instant
         } else {
-            self.clock.anchor();
+            self.set_by_ns = self.clock.anchor();
             Moment::Millisecond
         }
+    }
+
+    /// By how much the system's clock was set within the last millisecond; see
+    /// [`TscClock::anchor`].
+    pub fn set_by_ns(&self) -> i64 {
+        self.set_by_ns
+    }
+
+    /// What the system's clock showed at the last anchor.
+    pub fn anchored_ns(&self) -> u64 {
+        self.clock.anchored_ns()
+    }
+
+    /// Follows the system's clock where that was set back.
+    pub fn follow(&mut self) {
+        self.clock.follow();
     }
 
     /// The time at which the counter read `tsc`, in nanoseconds since the Unix epoch.

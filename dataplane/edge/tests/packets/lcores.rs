@@ -220,3 +220,56 @@ proptest! {
         prop_assert_eq!(one, several);
     }
 }
+
+/// What the switch has finished: epochs, and packets that entered in them.
+fn entered(collector: &mut LcoreGroups) -> BTreeMap<u64, u64> {
+    let mut entered = BTreeMap::new();
+    for part in collector.poll() {
+        if let Part::Ingress { epoch, record, .. } = part {
+            entered.insert(epoch, record.packets);
+        }
+    }
+    entered
+}
+
+/// The clock is set by more than the guard: of the epoch under way nothing is sent, and lcores that
+/// notice one after the other measure the same new session.
+#[test]
+fn a_clock_that_is_set_ends_the_session_on_every_lcore() {
+    for by_ns in [-3_000_000_000_i64, -40_000_000, 40_000_000, 3_000_000_000] {
+        for noticed_first in [true, false] {
+            let mut plan = plan();
+            let (mut collector, mut workers) = switch(2, &plan);
+            let before = plan.clock.start_of(FIRST_EPOCH + 2) + 20_000_000;
+            for worker in &mut workers {
+                worker.advance_to(before);
+                assert!(!worker.clock_set(-900_000, before), "less than the guard");
+                worker.ingress(&mut [frame(1)]);
+            }
+            assert_eq!(entered(&mut collector), [(100, 0), (101, 0)].into());
+
+            let after = before.saturating_add_signed(by_ns);
+            assert!(workers[0].clock_set(by_ns, after));
+            workers[0].advance_to(after + 1_000_000);
+            assert!(entered(&mut collector).is_empty());
+            assert_eq!(collector.take_clock_set(), Some(by_ns));
+            plan.first_epoch = plan.clock.first_after_step(after + 2_000_000);
+            collector.begin(&plan).unwrap();
+            if !noticed_first {
+                // It has not read its clock yet, and its time stands still or goes on.
+                workers[1].tick(before, true);
+            }
+            assert!(workers[1].clock_set(by_ns, after + 3_000_000));
+            for worker in &mut workers {
+                worker.advance_to(plan.clock.start_of(plan.first_epoch) - 5_000_000);
+                worker.ingress(&mut [frame(2)]);
+                worker.advance_to(plan.clock.start_of(plan.first_epoch) + 5_000_000);
+                worker.ingress(&mut [frame(3), frame(4)]);
+                worker.advance_to(plan.clock.start_of(plan.first_epoch + 2) + 5_000_000);
+            }
+            let first = plan.first_epoch;
+            assert_eq!(entered(&mut collector), [(first, 4), (first + 1, 0)].into(), "{by_ns}");
+            assert_eq!(collector.take_clock_set(), None);
+        }
+    }
+}

@@ -201,6 +201,15 @@ impl Measurer for Measuring {
         of_session.for_each(|running| running.reconfigure(epoch, plan));
     }
 
+    fn take_clock_set(&mut self) -> Option<i64> {
+        let by_ns = self.clock_set.swap(0, Ordering::Relaxed);
+        if by_ns == 0 {
+            return None;
+        }
+        self.stop();
+        Some(by_ns)
+    }
+
     fn lead_ns(&self) -> u64 {
         // A thread may be late.
         let clock = self.running.as_ref().map(|running| running.run.clock);
