@@ -5,6 +5,8 @@
 pub struct NodeEnd {
     /// Packets that came after the node had finished the epoch; `None` where it has not sealed it.
     pub late_packets: Option<u64>,
+    /// What else its seal says of them, in the system's own format.
+    pub seal: Vec<u8>,
     /// What else the operator should know where something is missing.
     pub note: Option<String>,
     /// What is wrong with its clock, where it is too far from another node's.

@@ -165,7 +165,7 @@ impl Network {
     pub fn frames(&self, edge: usize, epoch: u64) -> [Vec<u8>; 3] {
         let ingress = self.ingress_side(edge, epoch).to_wire(Some(&self.edges[edge].hh_flows));
         let egress = self.egress_side(edge, epoch).to_wire();
-        let sealed = Message::Sealed { epoch, late_packets: 0 }.to_wire();
+        let sealed = Message::Sealed { epoch, late_packets: 0, late: Vec::new() }.to_wire();
         let sides = [ingress, egress].map(|side| wire::Message::Side(Box::new(side)));
         let [ingress, egress] = sides;
         [ingress, egress, sealed].map(|message| {

@@ -94,15 +94,16 @@ impl Analysing {
         Ok(self.collector.take(node, epoch, Frame::Side(kind, side), received_ns))
     }
 
-    /// Takes in that the node at position `node` can record nothing of `epoch` any more.
+    /// Takes in that the node at position `node` can record nothing of `epoch` any more, with its
+    /// late packets and what else is known of them.
     pub fn sealed(
         &mut self,
         node: usize,
         epoch: u64,
-        late_packets: u64,
+        (late_packets, body): (u64, Vec<u8>),
         received_ns: u64,
     ) -> Receipt {
-        self.collector.take(node, epoch, Frame::Sealed { late_packets }, received_ns)
+        self.collector.take(node, epoch, Frame::Sealed { late_packets, body }, received_ns)
     }
 
     /// The next epoch that is to be reported at `now_ns`, if any; ask until there is none. `clocks`

@@ -44,6 +44,8 @@ pub enum Frame<S> {
     Sealed {
         /// Packets of it that came too late to be recorded.
         late_packets: u64,
+        /// What else is known of them, in the system's own format.
+        body: Vec<u8>,
     },
 }
 
@@ -141,7 +143,8 @@ pub struct Collector<S> {
 #[derive(Debug)]
 struct Pending<S> {
     sides: Vec<NodeSides<S>>,
-    late_packets: Vec<Option<u64>>,
+    /// Of each node that has sealed it, its late packets and what else is known of them.
+    seals: Vec<Option<(u64, Vec<u8>)>>,
     received_ns: [u64; KINDS],
     /// Sides that are still to come.
     missing_sides: usize,
@@ -155,7 +158,7 @@ impl<S> Pending<S> {
     fn new(nodes: &[&'static [SideKind]]) -> Self {
         Self {
             sides: nodes.iter().map(|_| NodeSides::default()).collect(),
-            late_packets: vec![None; nodes.len()],
+            seals: vec![None; nodes.len()],
             received_ns: [0; KINDS],
             missing_sides: nodes.iter().map(|sides| sides.len()).sum(),
             unsealed: nodes.len(),
@@ -183,12 +186,12 @@ impl<S> Pending<S> {
                 *last = received_ns.max(*last);
                 self.missing_sides -= 1;
             }
-            Frame::Sealed { late_packets } => {
-                let place = &mut self.late_packets[node];
+            Frame::Sealed { late_packets, body } => {
+                let place = &mut self.seals[node];
                 if place.is_some() {
                     return Receipt::Duplicate;
                 }
-                *place = Some(late_packets);
+                *place = Some((late_packets, body));
                 self.unsealed -= 1;
             }
         }
@@ -332,14 +335,14 @@ impl<S> Collector<S> {
 
     fn take_ends(&mut self, window: u64) -> Ends {
         let epoch = window * self.window;
-        let late_packets = self.pending.remove(&window).map_or_else(Vec::new, |it| it.late_packets);
+        let seals = self.pending.remove(&window).map_or_else(Vec::new, |it| it.seals);
         let note = |other| format!("it sends epoch {other} while {epoch} is due: check its clock");
-        let end = |(late_packets, other): (Option<u64>, &Option<u64>)| NodeEnd {
-            late_packets,
-            note: other.map(note),
-            clock: None,
+        let end = |(seal, other): (Option<_>, &Option<u64>)| {
+            let (late_packets, seal) = seal.unzip();
+            let seal = seal.unwrap_or_default();
+            NodeEnd { late_packets, seal, note: other.map(note), clock: None }
         };
-        Ends { epoch, nodes: late_packets.into_iter().zip(&self.out_of_window).map(end).collect() }
+        Ends { epoch, nodes: seals.into_iter().zip(&self.out_of_window).map(end).collect() }
     }
 
     /// The window to come after `window`: the following one, unless the controller slept.
@@ -371,7 +374,7 @@ mod tests {
     /// All that a node of a role sends of an epoch; its sides hold the epoch.
     fn frames(role: Role, epoch: u64) -> Vec<Frame<u64>> {
         let sides = sides_of(role).iter().map(|&kind| Frame::Side(kind, epoch));
-        sides.chain([Frame::Sealed { late_packets: 0 }]).collect()
+        sides.chain([Frame::Sealed { late_packets: 0, body: Vec::new() }]).collect()
     }
 
     /// The epochs that are reported at `now_ns`, each with its nodes that sealed it.
@@ -430,7 +433,7 @@ mod tests {
         }
         collector.end_at(102);
         assert!(!collector.has_ended(now));
-        let after = Frame::Sealed { late_packets: 0 };
+        let after = Frame::Sealed { late_packets: 0, body: Vec::new() };
         assert_eq!(collector.take(0, 102, after, now), Receipt::Late);
         assert_eq!(reported(&mut collector, 200 * LENGTH), [(100, 1), (101, 0)]);
         assert!(collector.has_ended(200 * LENGTH));
@@ -458,7 +461,7 @@ mod tests {
                 now += step;
                 let epoch = 100 + epoch;
                 let frame = if is_seal {
-                    Frame::Sealed { late_packets: 0 }
+                    Frame::Sealed { late_packets: 0, body: Vec::new() }
                 } else {
                     Frame::Side(SideKind::Transit, epoch)
                 };

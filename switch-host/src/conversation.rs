@@ -431,10 +431,15 @@ impl<T: Transport> Conversation<T> {
         self.side(side)
     }
 
-    /// Sends that no packet of the epoch can be recorded any more, and how many came too late;
-    /// gives the bytes it takes.
-    pub fn sealed(&mut self, system: SystemId, epoch: u64, late_packets: u64) -> usize {
-        self.queue(system, epoch, &Message::Sealed { system, epoch, late_packets })
+    /// Sends that no packet of the epoch can be recorded any more, how many came too late, and what
+    /// else the system knows of these; gives the bytes it takes.
+    pub fn sealed(
+        &mut self,
+        system: SystemId,
+        epoch: u64,
+        (late_packets, body): (u64, Vec<u8>),
+    ) -> usize {
+        self.queue(system, epoch, &Message::Sealed { system, epoch, late_packets, body })
     }
 
     fn queue(&mut self, system: SystemId, epoch: u64, message: &Message) -> usize {

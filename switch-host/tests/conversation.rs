@@ -195,11 +195,11 @@ fn a_controller_one_release_older_is_answered_in_its_version() {
     assert_eq!((session.node_id, &session.systems), (None, &vec![setup()]));
 
     node.conversation.side(side(SystemId::CHAMELEMON, NOW));
-    node.conversation.sealed(SystemId::CHAMELEMON, NOW, 4);
+    node.conversation.sealed(SystemId::CHAMELEMON, NOW, (4, Vec::new()));
     let system = SystemId::CHAMELEMON;
     let expected = [
         Message::Side(Box::new(side(system, NOW))),
-        Message::Sealed { system, epoch: NOW, late_packets: 4 },
+        Message::Sealed { system, epoch: NOW, late_packets: 4, body: Vec::new() },
     ];
     assert_eq!(node.sent(), expected.map(|message| (v5::VERSION, message)));
 

@@ -50,6 +50,8 @@ pub enum Message {
         epoch: u64,
         /// Packets of the epoch that came too late to be recorded.
         late_packets: u64,
+        /// What else is known of them, in the system's own format; often empty.
+        body: Vec<u8>,
     },
     /// Node: the answer to a probe, at once. All times are nanoseconds since the Unix epoch.
     Echo {
@@ -215,11 +217,14 @@ impl Message {
                 fields::put_counters(out, &side.counters);
                 out.extend_from_slice(&side.body);
             }),
-            Self::Sealed { system, epoch, late_packets } => frame(out, kind::SEALED, &|out| {
-                fields::put_system(out, *system);
-                put_u64(out, *epoch);
-                put_u64(out, *late_packets);
-            }),
+            Self::Sealed { system, epoch, late_packets, body } => {
+                frame(out, kind::SEALED, &|out| {
+                    fields::put_system(out, *system);
+                    put_u64(out, *epoch);
+                    put_u64(out, *late_packets);
+                    out.extend_from_slice(body);
+                });
+            }
             Self::Welcome(welcome) => frame(out, kind::WELCOME, &|out| {
                 put_u16(out, welcome.node_id.unwrap_or(0));
                 out.extend_from_slice(&welcome.hash_key.0);
@@ -356,6 +361,7 @@ impl Message {
                 system: fields::system(body)?,
                 epoch: body.u64("epoch")?,
                 late_packets: body.u64("late packets")?,
+                body: body.rest().to_vec(),
             },
             kind::WELCOME => Self::Welcome(Box::new(Welcome {
                 node_id: match body.u16("node id")? {

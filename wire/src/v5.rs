@@ -1,9 +1,9 @@
 //! Version 5 of the protocol, which nodes and controllers one release older speak.
 //!
 //! It knew one system, ChameleMon, and one role, edge, and had ChameleMon's fields in the messages
-//! themselves. The bodies that ChameleMon has had since are those same bytes, so frames are mapped
-//! to messages and back without looking into them. Not everything can be said in version 5: other
-//! systems, other roles, node ids.
+//! themselves. Version 1 of ChameleMon's bodies is those same bytes, so frames are mapped to messages
+//! and back without looking into them. Not everything can be said in version 5: other systems, other
+//! roles, node ids, what is known of late packets but their number.
 
 use crate::body::{Body, put_text, put_u8, put_u64};
 use crate::error::{DecodeError, Problem};
@@ -81,6 +81,7 @@ pub(crate) fn decode_body(kind: u8, body: &mut Body) -> Result<Message, DecodeEr
             system,
             epoch: body.u64("epoch")?,
             late_packets: body.u64("late packets")?,
+            body: Vec::new(),
         },
         kind::WELCOME => {
             let mut setup = body.bytes("layout", LAYOUT)?.to_vec();
@@ -169,7 +170,7 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
                 out.extend_from_slice(sketches);
             });
         }
-        Message::Sealed { system: SystemId::CHAMELEMON, epoch, late_packets } => {
+        Message::Sealed { system: SystemId::CHAMELEMON, epoch, late_packets, .. } => {
             frame(out, VERSION, kind::SEALED, |out| {
                 put_u64(out, *epoch);
                 put_u64(out, *late_packets);

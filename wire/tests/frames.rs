@@ -14,7 +14,7 @@ fn encoded(message: &Message) -> Vec<u8> {
 }
 
 fn sealed() -> Message {
-    Message::Sealed { system: SystemId::OMNIMON, epoch: 7, late_packets: 0 }
+    Message::Sealed { system: SystemId::OMNIMON, epoch: 7, late_packets: 0, body: Vec::new() }
 }
 
 fn hello(node: &str) -> Hello {
@@ -142,10 +142,8 @@ fn message() -> impl Strategy<Value = Message> {
         (id(), any::<u64>(), outcome()).prop_map(|(system, effective_epoch, outcome)| {
             Message::Applied { system, effective_epoch, outcome }
         }),
-        (id(), any::<(u64, u64)>()).prop_map(|(system, (epoch, late_packets))| Message::Sealed {
-            system,
-            epoch,
-            late_packets
+        (id(), any::<(u64, u64)>(), bytes()).prop_map(|(system, (epoch, late_packets), body)| {
+            Message::Sealed { system, epoch, late_packets, body }
         }),
         (id(), any::<u64>(), bytes()).prop_map(|(system, effective_epoch, plan)| {
             Message::Reconfigure { system, effective_epoch, plan }
@@ -220,6 +218,9 @@ proptest! {
             (Err(error), _) => prop_assert!(error.offset <= end, "{}", error),
             (Ok(Message::Side(read)), Message::Side(sent)) => {
                 prop_assert!(sent.body.starts_with(&read.body) && read.body.len() < sent.body.len());
+            }
+            (Ok(Message::Sealed { body: read, .. }), Message::Sealed { body: sent, .. }) => {
+                prop_assert!(sent.starts_with(&read) && read.len() < sent.len());
             }
             (Ok(read), sent) => prop_assert_eq!(read, sent),
         }

@@ -43,9 +43,10 @@ impl Plan {
         }
     }
 
-    /// What an edge is sent that is to measure from `effective_epoch` on.
-    pub(crate) fn setup(&self, layout: &Layout, effective_epoch: u64) -> SystemSetup {
-        frames::setup(layout, self.timeline.at(effective_epoch))
+    /// What an edge is sent that is to measure from `effective_epoch` on, and to write bodies of
+    /// `version`.
+    pub(crate) fn setup(&self, layout: &Layout, effective_epoch: u64, version: u8) -> SystemSetup {
+        frames::setup(layout, self.timeline.at(effective_epoch), version)
     }
 
     /// The change that is still to come then.

@@ -98,7 +98,9 @@ impl Collector {
             Message::Egress(side) => {
                 (side.epoch, Frame::Side(SideKind::Egress, EdgeSide::Egress(side)))
             }
-            Message::Sealed { epoch, late_packets } => (epoch, Frame::Sealed { late_packets }),
+            Message::Sealed { epoch, late_packets, late: body } => {
+                (epoch, Frame::Sealed { late_packets, body })
+            }
             _ => return Receipt::Accepted,
         };
         self.of_edges.take(edge, epoch, frame, received_ns)
@@ -192,8 +194,12 @@ mod tests {
         [
             Message::Ingress(input.ingress.unwrap()),
             Message::Egress(input.egress.unwrap()),
-            Message::Sealed { epoch, late_packets: 0 },
+            sealed(epoch, 0),
         ]
+    }
+
+    fn sealed(epoch: u64, late_packets: u64) -> Message {
+        Message::Sealed { epoch, late_packets, late: Vec::new() }
     }
 
     /// A collector and the epochs that it has given out and not yet ended.
@@ -325,11 +331,8 @@ mod tests {
     fn the_first_of_two_equal_frames_stands() {
         let mut collecting = Collecting::start();
         let now = 103 * LENGTH;
-        assert_eq!(
-            collecting.0.take(0, Message::Sealed { epoch: 100, late_packets: 0 }, now),
-            Receipt::Accepted
-        );
-        let again = Message::Sealed { epoch: 100, late_packets: 9 };
+        assert_eq!(collecting.0.take(0, sealed(100, 0), now), Receipt::Accepted);
+        let again = sealed(100, 9);
         assert_eq!(collecting.0.take(0, again, now), Receipt::Duplicate);
         let epoch = collecting.finish().remove(0);
         assert_eq!(epoch.edges[0].late_packets, Some(0));
@@ -340,10 +343,10 @@ mod tests {
         let mut collecting = Collecting::start();
         let now = 103 * LENGTH;
         for ahead in [104, 5_000, u64::MAX] {
-            let message = Message::Sealed { epoch: ahead, late_packets: 0 };
+            let message = sealed(ahead, 0);
             assert_eq!(collecting.0.take(1, message, now), Receipt::OutOfWindow);
         }
-        let (now, ancient) = (5000 * LENGTH, Message::Sealed { epoch: 3, late_packets: 0 });
+        let (now, ancient) = (5000 * LENGTH, sealed(3, 0));
         assert_eq!(collecting.0.take(1, ancient, now), Receipt::OutOfWindow);
         assert_eq!(collecting.0.next_deadline(), None, "nothing has been received yet");
 

@@ -146,8 +146,8 @@ impl Running {
         }
         let epoch = frame.epoch();
         let receipt = match frame {
-            NodeFrame::Sealed { late_packets, .. } => {
-                self.system.sealed(at, epoch, late_packets, received_ns)
+            NodeFrame::Sealed { late_packets, body, .. } => {
+                self.system.sealed(at, epoch, (late_packets, body), received_ns)
             }
             NodeFrame::Side(mut side) => {
                 self.hub.note_counters(position, std::mem::take(&mut side.counters));

@@ -193,8 +193,8 @@ async fn converse(
             Message::Side(side) => {
                 inbound.take(NodeFrame::Side(side), received_at_ns).await?;
             }
-            Message::Sealed { system, epoch, late_packets } => {
-                let frame = NodeFrame::Sealed { system, epoch, late_packets };
+            Message::Sealed { system, epoch, late_packets, body } => {
+                let frame = NodeFrame::Sealed { system, epoch, late_packets, body };
                 inbound.take(frame, received_at_ns).await?;
             }
             Message::Echo { sent_ns, received_ns, answered_ns } => {

@@ -42,6 +42,8 @@ pub(crate) enum NodeFrame {
         epoch: u64,
         /// Packets of it that came too late to be recorded.
         late_packets: u64,
+        /// What else is known of them, in the system's own format.
+        body: Vec<u8>,
     },
 }
 
@@ -67,8 +69,8 @@ impl From<NodeFrame> for Message {
     fn from(frame: NodeFrame) -> Self {
         match frame {
             NodeFrame::Side(side) => Self::Side(side),
-            NodeFrame::Sealed { system, epoch, late_packets } => {
-                Self::Sealed { system, epoch, late_packets }
+            NodeFrame::Sealed { system, epoch, late_packets, body } => {
+                Self::Sealed { system, epoch, late_packets, body }
             }
         }
     }
@@ -306,7 +308,8 @@ mod tests {
         let inlet = Inlet::Analysis(queue.clone(), HashMap::new());
         let lane = Lane::new(calumma_systems::SYSTEMS[0], inlet, 7, &config);
         let frame = |epoch| {
-            let frame = NodeFrame::Sealed { system: lane.id(), epoch, late_packets: 0 };
+            let frame =
+                NodeFrame::Sealed { system: lane.id(), epoch, late_packets: 0, body: Vec::new() };
             Inbound { node: 0, connection: 0, version: 1, frame, received_ns: 0 }
         };
         lane.put(&queue, frame(7), false).await;

@@ -59,7 +59,12 @@ fn frames_of_systems_that_are_not_run_are_skipped() {
     let mut e2 = Edge::join(&controller, "e2");
     let epoch = e1.recent_epoch();
     let system = SystemId(200);
-    e1.send_bytes(&framed(&wire::Message::Sealed { system, epoch, late_packets: 9 }));
+    e1.send_bytes(&framed(&wire::Message::Sealed {
+        system,
+        epoch,
+        late_packets: 9,
+        body: Vec::new(),
+    }));
     let mut world = e1.world(epoch);
     traffic(&mut world);
     e1.deliver(&world, 0);

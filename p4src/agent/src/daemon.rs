@@ -171,7 +171,7 @@ fn deliver(conversation: &mut Conversation, system: SystemId, setup: &dyn Setup,
             (Err(problem), _) => error!(closed.epoch, "{problem}"),
         },
         Part::Sealed { epoch, late_packets } => {
-            conversation.sealed(system, epoch, late_packets);
+            conversation.sealed(system, epoch, (late_packets, Vec::new()));
         }
     }
 }

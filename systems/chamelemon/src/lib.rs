@@ -14,6 +14,7 @@ pub mod switch;
 pub use calumma_plane::{Hierarchy, Run};
 pub use plane::any::{EgressGroups, IngressGroups};
 pub use plane::attention::{Attention, AttentionError, SampleRate};
+pub use plane::balance::Balance;
 pub use plane::group::{EgressGroup, IngressGroup};
 pub use plane::layout::{Layout, LayoutError, Partition};
 pub use switch::{ChameleMon, SetupError, SwitchHalf};

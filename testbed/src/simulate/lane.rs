@@ -188,7 +188,7 @@ impl Lane {
     /// What the node at position `node` is sent that is to run `version` from `epoch` on.
     pub(super) fn setup(&self, node: usize, version: u8, plan: &Plan, epoch: u64) -> SystemSetup {
         match &self.analysis {
-            Analysis::ChameleMon(of) => frames::setup(&of.layout, plan.timeline.at(epoch)),
+            Analysis::ChameleMon(of) => frames::setup(&of.layout, plan.timeline.at(epoch), version),
             Analysis::Other(of, at) => {
                 let place = at.binary_search(&node).expect("a node that it runs on");
                 let setup = of.setup(place, version);
@@ -228,8 +228,8 @@ impl Lane {
                 if let wire::Message::Side(side) = message {
                     let receipt = of.side(place, version, *side, received_ns);
                     receipt.map_err(anyhow::Error::msg)?;
-                } else if let wire::Message::Sealed { late_packets, .. } = message {
-                    of.sealed(place, epoch, late_packets, received_ns);
+                } else if let wire::Message::Sealed { late_packets, body, .. } = message {
+                    of.sealed(place, epoch, (late_packets, body), received_ns);
                 }
             }
         }

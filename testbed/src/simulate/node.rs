@@ -14,7 +14,7 @@ use calumma_sketch::{KeyKind, WideKey};
 use calumma_switch_host::{
     Conversation, Identity, MOST_HELD, Measurer, Pipe, Session, SystemOffer,
 };
-use calumma_wire::{Marking, Role, Side, SwitchKind, SystemId};
+use calumma_wire::{Marking, Offer, Role, Side, SwitchKind, SystemId};
 
 use super::clock::SwitchClock;
 use super::network::Bytes;
@@ -178,8 +178,8 @@ impl Node {
                         match finished.what {
                             // Nobody looks at a simulated switch's totals.
                             What::Side { side, .. } => self.conversation.side(side),
-                            What::Sealed { epoch, late_packets } => {
-                                self.conversation.sealed(system, epoch, late_packets)
+                            What::Sealed { epoch, late_packets, body } => {
+                                self.conversation.sealed(system, epoch, (late_packets, body))
                             }
                         };
                     }
@@ -189,7 +189,8 @@ impl Node {
                         match finished {
                             Finished::Side(side) => self.conversation.side(side),
                             Finished::Sealed { epoch, late_packets } => {
-                                self.conversation.sealed(frames::ID, epoch, late_packets)
+                                let seal = (late_packets, Vec::new());
+                                self.conversation.sealed(frames::ID, epoch, seal)
                             }
                         };
                     }
@@ -262,9 +263,12 @@ impl Node {
     }
 }
 
+/// What a Tofino offers: it records nothing beside the sketches.
+const OFFER: Offer = Offer { highest: frames::OLDEST_VERSION, ..frames::OFFER };
+
 impl Measurer for Hardware {
     fn systems(&self) -> Vec<SystemOffer> {
-        vec![SystemOffer { offer: frames::OFFER, held: true }]
+        vec![SystemOffer { offer: OFFER, held: true }]
     }
 
     fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {

@@ -220,6 +220,7 @@ impl Session {
             packets,
             classifier: &classifier,
             upstream: &upstream,
+            balance: None,
         });
         Ok(vec![Finished::Side(side)])
     }
@@ -247,6 +248,9 @@ impl Session {
             defects: Defects { foreign_packets, ..Defects::default() },
             packets: encoded + unencoded - self.unencoded,
             downstream: &downstream,
+            balance: None,
+            strays: None,
+            unmarked: None,
         };
         let side = side.to_wire();
         self.unencoded = unencoded;

@@ -129,6 +129,7 @@ impl Edge {
                         counters: Vec::new(),
                         classifier: group.classifier().clone(),
                         upstream: Upstream::undecoded(group.upstream().clone()),
+                        balance: None,
                     };
                     self.sides.entry(epoch).or_default().ingress = Some(Box::new(side));
                     self.collector.recycle(record);
@@ -143,6 +144,9 @@ impl Edge {
                         packets_out: record.packets,
                         counters: Vec::new(),
                         downstream: group.downstream().clone().into(),
+                        balance: None,
+                        strays: None,
+                        unmarked: None,
                     };
                     self.sides.entry(epoch).or_default().egress = Some(Box::new(side));
                     self.collector.recycle(record);

@@ -58,7 +58,7 @@ impl Hub {
         for (lane, version) in &wanted.runs {
             match &lane.inlet {
                 Inlet::ChameleMon(_) => {
-                    systems.push(plan.setup(&self.config.layout, effective_epoch));
+                    systems.push(plan.setup(&self.config.layout, effective_epoch, *version));
                     pending = plan.change_after(effective_epoch);
                 }
                 Inlet::Analysis(_, setups) => {

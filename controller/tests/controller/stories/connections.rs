@@ -18,7 +18,7 @@ fn strangers_doubles_and_other_versions_are_refused_with_a_reason() {
     assert!(version.contains("version 9") && version.contains("same release"), "{version}");
     let browser = refusal(b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n");
     assert!(browser.contains("is the peer a Calumma program?"), "{browser}");
-    let early = refusal(&frame(Message::Sealed { epoch: 1, late_packets: 0 }));
+    let early = refusal(&frame(Message::Sealed { epoch: 1, late_packets: 0, late: Vec::new() }));
     assert!(early.contains("a sealed frame came before hello"), "{early}");
 }
 
@@ -257,7 +257,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
     let epoch = e1.recent_epoch();
     let mut world = e1.world(epoch);
     traffic(&mut world);
-    e2.send(&Message::Sealed { epoch: epoch + 1_000_000, late_packets: 0 });
+    e2.send(&Message::Sealed { epoch: epoch + 1_000_000, late_packets: 0, late: Vec::new() });
     e1.deliver(&world, 0);
     e2.deliver(&world, 1);
     let report = controller.report(epoch);

@@ -127,7 +127,7 @@ fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
     let controller = Controller::start(PATIENT);
     let mut e1 = Edge::join(&controller, "e1");
     let mut e2 = Edge::join(&controller, "e2");
-    let mut rubbish = encoded(&Message::Sealed { epoch: 1, late_packets: 0 });
+    let mut rubbish = encoded(&Message::Sealed { epoch: 1, late_packets: 0, late: Vec::new() });
     rubbish[7] = 0x77;
     e2.stream.write_all(&rubbish).unwrap();
     let Some(Message::Refused { reason }) = e2.receive() else { panic!("a reason") };

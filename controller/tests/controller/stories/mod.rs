@@ -267,7 +267,7 @@ fn frames<K: Key>(world: &World<K>, position: usize) -> [Message; 3] {
     [
         Message::Ingress(input.ingress.unwrap()),
         Message::Egress(input.egress.unwrap()),
-        Message::Sealed { epoch: world.epoch, late_packets: 0 },
+        Message::Sealed { epoch: world.epoch, late_packets: 0, late: Vec::new() },
     ]
 }
 

@@ -211,7 +211,7 @@ impl FakeNode {
         for &side in sides {
             self.send_side(epoch, side, packets.to_le_bytes().to_vec());
         }
-        self.send(&Message::Sealed { system: TALLY, epoch, late_packets: 0 });
+        self.send(&Message::Sealed { system: TALLY, epoch, late_packets: 0, body: Vec::new() });
     }
 
     /// Delivers what the edge at `position` of `world` has measured.
@@ -219,7 +219,10 @@ impl FakeNode {
         let input = world.inputs().swap_remove(position);
         self.send(&OfChameleMon::Ingress(input.ingress.unwrap()).to_wire());
         self.send(&OfChameleMon::Egress(input.egress.unwrap()).to_wire());
-        self.send(&OfChameleMon::Sealed { epoch: world.epoch, late_packets: 0 }.to_wire());
+        self.send(
+            &OfChameleMon::Sealed { epoch: world.epoch, late_packets: 0, late: Vec::new() }
+                .to_wire(),
+        );
     }
 }
 
@@ -319,7 +322,7 @@ fn an_analysis_that_is_slow_delays_no_other_systems_reports() {
     network.tally(first, [1; 3]);
     network.chamelemon(&controller, first);
     // Far more than its queue takes.
-    let again = Message::Sealed { system: TALLY, epoch: first, late_packets: 0 };
+    let again = Message::Sealed { system: TALLY, epoch: first, late_packets: 0, body: Vec::new() };
     for _ in 0..2000 {
         network.edges[0].send(&again);
     }
@@ -420,7 +423,7 @@ fn a_node_that_sends_what_it_does_not_run_or_nobody_can_read_is_cut_off_alone() 
     let only = [TALLY_OFFER];
     let mut transit = FakeNode::introduce(&controller, "s1", Role::Transit, &only);
     transit.receive_welcome();
-    transit.send(&Message::Sealed { system: frames::ID, epoch, late_packets: 0 });
+    transit.send(&Message::Sealed { system: frames::ID, epoch, late_packets: 0, body: Vec::new() });
     let refusal = transit.receive_refusal();
     assert_eq!(refusal, "a frame of chamelemon, which this transit does not run");
     wait_until("it is gone again", || status()["connected"] == false);

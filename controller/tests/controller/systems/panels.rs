@@ -27,7 +27,7 @@ fn deliver(node: &mut FakeNode, epoch: u64, sides: &[(SideKind, u64)]) {
         let side = Side { system, epoch, side, stall_ns: 0, packets, counters: Vec::new(), body };
         node.send(&Message::Side(Box::new(side)));
     }
-    node.send(&Message::Sealed { system, epoch, late_packets: 0 });
+    node.send(&Message::Sealed { system, epoch, late_packets: 0, body: Vec::new() });
 }
 
 #[test]

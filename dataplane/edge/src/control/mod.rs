@@ -226,8 +226,9 @@ impl Control {
                 recent.frame_bytes += bytes as u64;
                 recent.notes.extend(notes.into_iter().map(|(name, of)| (name.to_owned(), of)));
             }
-            What::Sealed { epoch, late_packets } => {
-                let bytes = self.conversation.sealed(system.offer().system, epoch, late_packets);
+            What::Sealed { epoch, late_packets, body } => {
+                let system_id = system.offer().system;
+                let bytes = self.conversation.sealed(system_id, epoch, (late_packets, body));
                 let recent = self.recent.entry(system.name()).or_default().of(epoch);
                 recent.late_packets = Some(late_packets);
                 recent.frame_bytes += bytes as u64;

@@ -64,6 +64,8 @@ pub enum What {
         epoch: u64,
         /// Packets that came too late to be recorded.
         late_packets: u64,
+        /// What else is known of them, in the system's own format.
+        body: Vec<u8>,
     },
 }
 
@@ -123,7 +125,9 @@ impl Systems {
         let running = self.running.iter().find(|running| running.number == number)?;
         let system = running.system;
         let what = match part {
-            Part::Sealed { epoch, late_packets, .. } => What::Sealed { epoch, late_packets },
+            Part::Sealed { epoch, late_packets, .. } => {
+                What::Sealed { epoch, late_packets, body: Vec::new() }
+            }
             Part::Side { epoch, side, record, mixed_plan, counters, .. } => {
                 let of_wire = match (self.role, side) {
                     (Role::Edge, measure::Side::Ingress) => Some(SideKind::Ingress),

@@ -17,7 +17,7 @@ use calumma_chamelemon::frames::{
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
-use calumma_wire::{Role, Side, SideKind, SystemSetup};
+use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System};
 use crate::tables::TableEntry;
@@ -26,13 +26,16 @@ use sketches::{EgressSketches, IngressSketches};
 
 pub use sources::Source;
 
+/// What it offers: bodies of the first version, since it records nothing beside the sketches.
+const OFFER: Offer = Offer { highest: frames::OLDEST_VERSION, ..frames::OFFER };
+
 /// ChameleMon's description.
 #[derive(Clone, Copy, Debug)]
 pub struct ChameleMon;
 
 impl System for ChameleMon {
     fn offer(&self) -> SystemOffer {
-        SystemOffer { offer: frames::OFFER, held: true }
+        SystemOffer { offer: OFFER, held: true }
     }
 
     fn name(&self) -> &'static str {
@@ -169,12 +172,31 @@ impl Setup for Sketches {
             let IngressSketches { packets, classifier, upstream } =
                 IngressSketches::new(self.layout(), words).map_err(nonsense)?;
             let (classifier, upstream) = (&classifier, &upstream);
-            let side = IngressSide { epoch, attention, defects, packets, classifier, upstream };
+            let side = IngressSide {
+                epoch,
+                attention,
+                defects,
+                packets,
+                classifier,
+                upstream,
+                balance: None,
+            };
             return Ok(self.session.ingress(&side).0);
         }
         let EgressSketches { encoded, downstream } =
             EgressSketches::new(self.layout(), words).map_err(nonsense)?;
         let (packets, downstream) = (encoded + closed.unrecorded, &downstream);
-        Ok(EgressSide { epoch, attention, defects, packets, downstream }.to_wire())
+        let (balance, strays, unmarked) = (None, None, None);
+        let side = EgressSide {
+            epoch,
+            attention,
+            defects,
+            packets,
+            downstream,
+            balance,
+            strays,
+            unmarked,
+        };
+        Ok(side.to_wire())
     }
 }

@@ -40,7 +40,7 @@ fn sort(reports: &mut Reports, message: Message) -> Option<Message> {
             let reported = reports.entry(side.epoch).or_default();
             reported.egress = Some(side);
         }
-        Message::Sealed { epoch, late_packets } => {
+        Message::Sealed { epoch, late_packets, .. } => {
             reports.entry(epoch).or_default().sealed = Some(late_packets);
         }
         other => return Some(other),

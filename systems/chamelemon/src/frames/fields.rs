@@ -4,6 +4,7 @@ use calumma_sketch::{Arithmetic, Insertion, KeyKind, Level, tower};
 use calumma_wire::body::{Body, put_u8, put_u32, put_u64};
 use calumma_wire::{DecodeError, MAX_COUNTERS, MAX_FRAME_BYTES, MAX_NAME_BYTES};
 
+use super::records;
 use super::sketches::{most_fermat_bytes, most_tower_bytes};
 use crate::{Attention, Layout, Partition, SampleRate};
 
@@ -104,7 +105,7 @@ pub fn check_layout(layout: &Layout) -> Result<(), String> {
     let counters = MAX_COUNTERS * (MAX_NAME_BYTES + 10);
     let most = most_fermat_bytes(layout)
         .saturating_add(most_tower_bytes(layout))
-        .saturating_add(counters + 1024);
+        .saturating_add(counters + records::most_bytes() + 1024);
     if most > MAX_FRAME_BYTES {
         return Err(format!(
             "a frame with these sketches takes up to {most} bytes, at most {MAX_FRAME_BYTES} are \

@@ -1,14 +1,17 @@
 //! The messages of a conversation about ChameleMon, with their bodies decoded.
 
 use calumma_epoch::Guards;
-use calumma_sketch::{HashKey, either};
+use calumma_plane::AnyStrays;
+use calumma_sketch::{AnyKey, FermatSketch, HashKey, Key, either};
 use calumma_wire::{
     self as wire, DecodeError, Hello, Marking, Outcome, Problem, Role, Secret, Side, SideKind,
     SwitchKind, SystemSetup, Welcome,
 };
 
 use super::side::{self, Egress, EgressSide, Ingress, IngressSide};
-use super::{Holding, ID, OFFER, VERSION, decode_plan, decode_setup, encode_plan, encode_setup};
+use super::{
+    Holding, ID, OFFER, decode_late, decode_plan, decode_setup, encode_plan, encode_setup,
+};
 use crate::{Attention, Layout};
 
 /// What an edge and the controller send to each other about ChameleMon: the messages of the
@@ -45,9 +48,14 @@ pub enum Message {
         epoch: u64,
         /// Packets that carried its timestamp bit after its egress group had been taken.
         late_packets: u64,
+        /// What is known of them beyond their number, for [`decode_late`] to read; empty where that
+        /// is nothing.
+        late: Vec<u8>,
     },
     /// Controller: all that the edge measures by.
     Welcome {
+        /// The version of the bodies that it is to write.
+        version: u8,
         /// Memory of the sketches.
         layout: Layout,
         /// Secret from which the hash tables are drawn.
@@ -129,14 +137,18 @@ impl Message {
                     SideKind::Transit | SideKind::Host => return Ok(None),
                 }
             }
-            wire::Message::Sealed { system: ID, epoch, late_packets } => {
-                Self::Sealed { epoch, late_packets }
+            wire::Message::Sealed { system: ID, epoch, late_packets, body: late } => {
+                if !late.is_empty() {
+                    decode_late(layout.ok_or_else(no_layout)?.keys, &late)?;
+                }
+                Self::Sealed { epoch, late_packets, late }
             }
             wire::Message::Welcome(welcome) => {
                 let Some(of) = welcome.systems.iter().find(|of| of.system == ID) else {
                     return Ok(None);
                 };
                 Self::Welcome {
+                    version: of.version,
                     layout: decode_setup(&of.setup)?,
                     hash_key: HashKey::from_bytes(welcome.hash_key.0),
                     epoch_length_ns: welcome.epoch_length_ns,
@@ -180,10 +192,11 @@ impl Message {
             }
             Self::Ingress(side) => wire::Message::Side(Box::new(ingress_to_wire(&side))),
             Self::Egress(side) => wire::Message::Side(Box::new(egress_to_wire(&side))),
-            Self::Sealed { epoch, late_packets } => {
-                wire::Message::Sealed { system: ID, epoch, late_packets }
+            Self::Sealed { epoch, late_packets, late } => {
+                wire::Message::Sealed { system: ID, epoch, late_packets, body: late }
             }
             Self::Welcome {
+                version,
                 layout,
                 hash_key,
                 epoch_length_ns,
@@ -196,7 +209,7 @@ impl Message {
                 epoch_length_ns,
                 guards,
                 effective_epoch,
-                systems: vec![setup(&layout, &attention)],
+                systems: vec![setup(&layout, &attention, version)],
             })),
             Self::Reconfigure { effective_epoch, attention } => wire::Message::Reconfigure {
                 system: ID,
@@ -226,10 +239,10 @@ impl Message {
     }
 }
 
-/// ChameleMon's setup in a welcome.
-pub fn setup(layout: &Layout, attention: &Attention) -> SystemSetup {
+/// ChameleMon's setup in a welcome, for a switch that writes bodies of `version`.
+pub fn setup(layout: &Layout, attention: &Attention, version: u8) -> SystemSetup {
     let (setup, plan) = (encode_setup(layout), encode_plan(attention));
-    SystemSetup { system: ID, version: VERSION, setup, plan }
+    SystemSetup { system: ID, version, setup, plan }
 }
 
 fn no_layout() -> DecodeError {
@@ -247,6 +260,7 @@ fn ingress_to_wire(side: &Ingress) -> Side {
             packets: side.packets_in,
             classifier: &side.classifier,
             upstream: &upstream.encoder,
+            balance: side.balance,
         }
         .to_wire(upstream.hh_flows.as_deref())
     });
@@ -254,16 +268,25 @@ fn ingress_to_wire(side: &Ingress) -> Side {
 }
 
 fn egress_to_wire(side: &Egress) -> Side {
-    let wire = either!(&side.downstream, downstream => {
-        EgressSide {
-            epoch: side.epoch,
-            attention: &side.attention,
-            defects: side.defects,
-            packets: side.packets_out,
-            downstream,
-        }
-        .to_wire()
-    });
+    match &side.downstream {
+        AnyKey::Ipv4(downstream) => egress_of(side, downstream),
+        AnyKey::Dual(downstream) => egress_of(side, downstream),
+    }
+}
+
+fn egress_of<K: Key>(side: &Egress, downstream: &FermatSketch<K>) -> Side {
+    let of_keys = |strays: &Option<AnyKey<AnyStrays>>| strays.as_ref()?.get::<K>().cloned();
+    let wire = EgressSide {
+        epoch: side.epoch,
+        attention: &side.attention,
+        defects: side.defects,
+        packets: side.packets_out,
+        downstream,
+        balance: side.balance,
+        strays: of_keys(&side.strays),
+        unmarked: of_keys(&side.unmarked),
+    }
+    .to_wire();
     Side { counters: side.counters.clone(), ..wire }
 }
 

@@ -1,12 +1,16 @@
 //! The two sides of an epoch at an edge, and their bodies.
 
-use calumma_sketch::{AnyKey, Encoders, FermatSketch, HashFamily, Key, Keyed, TowerSketch};
+use calumma_plane::{AnyStrays, Strays};
+use calumma_sketch::{
+    AnyKey, Encoders, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Keyed, TowerSketch, WideKey,
+};
 use calumma_wire::body::{Body, put_u8, put_u64};
 use calumma_wire::{DecodeError, Side, SideKind};
 
 use super::fields::{self, Defects};
+use super::records::{self, Records};
 use super::{ID, sketches};
-use crate::{Attention, EgressGroup, IngressGroup, Layout};
+use crate::{Attention, Balance, EgressGroup, IngressGroup, Layout};
 
 /// The ingress side of an epoch at one edge.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +29,8 @@ pub struct Ingress {
     pub classifier: TowerSketch,
     /// The upstream flow encoder, for keys of the layout's kind.
     pub upstream: AnyKey<Upstreams>,
+    /// The packets as they were classified; `None` from a switch that does not count them so.
+    pub balance: Option<Balance>,
 }
 
 /// An upstream flow encoder, and what the switch decoded of it.
@@ -67,6 +73,16 @@ pub struct Egress {
     pub counters: Vec<(String, u64)>,
     /// The downstream flow encoder, for keys of the layout's kind.
     pub downstream: AnyKey<Encoders>,
+    /// The packets by what they carried, those without buckets included; `None` from a switch that
+    /// does not count them so.
+    pub balance: Option<Balance>,
+    /// Packets that no bucket holds: of a hierarchy without buckets in this epoch, which are among
+    /// [`packets_out`](Self::packets_out), or of an epoch before with the same timestamp bit, which
+    /// are not. `None` from a switch that does not keep them by flow.
+    pub strays: Option<AnyKey<AnyStrays>>,
+    /// Packets without a valid mark, which came while this epoch was the current one there. `None`
+    /// from a switch that does not keep them by flow.
+    pub unmarked: Option<AnyKey<AnyStrays>>,
 }
 
 /// The ingress side of an epoch where it was measured.
@@ -84,6 +100,8 @@ pub struct IngressSide<'a, K: Key> {
     pub classifier: &'a TowerSketch,
     /// The upstream flow encoder.
     pub upstream: &'a FermatSketch<K>,
+    /// The packets as they were classified, where they are counted so.
+    pub balance: Option<Balance>,
 }
 
 impl<'a, K: Key> IngressSide<'a, K> {
@@ -95,7 +113,8 @@ impl<'a, K: Key> IngressSide<'a, K> {
         defects: Defects,
     ) -> Self {
         let (attention, classifier) = (group.attention(), group.classifier());
-        Self { epoch, attention, defects, packets, classifier, upstream: group.upstream() }
+        let (upstream, balance) = (group.upstream(), None);
+        Self { epoch, attention, defects, packets, classifier, upstream, balance }
     }
 
     /// Its frame, where its HH encoder holds `hh_flows` and nothing else; without them, where it is
@@ -106,6 +125,8 @@ impl<'a, K: Key> IngressSide<'a, K> {
         sketches::put_tower(&mut body, self.classifier);
         let hh = self.attention.partition.hh_part();
         sketches::put_upstream(&mut body, self.upstream, &hh, hh_flows);
+        let records = Records::<K> { balance: self.balance, ..Records::NONE };
+        records::put_records(&mut body, &records);
         wire_side(SideKind::Ingress, self.epoch, &self.defects, self.packets, body)
     }
 
@@ -119,6 +140,7 @@ impl<'a, K: Key> IngressSide<'a, K> {
             counters: Vec::new(),
             classifier: self.classifier.clone(),
             upstream: Upstream::undecoded(self.upstream.clone()),
+            balance: self.balance,
         }
     }
 
@@ -136,7 +158,7 @@ impl<'a, K: Key> IngressSide<'a, K> {
 }
 
 /// The egress side of an epoch where it was measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EgressSide<'a, K: Key> {
     /// The epoch.
     pub epoch: u64,
@@ -148,13 +170,20 @@ pub struct EgressSide<'a, K: Key> {
     pub packets: u64,
     /// The downstream flow encoder.
     pub downstream: &'a FermatSketch<K>,
+    /// As [`Egress::balance`].
+    pub balance: Option<Balance>,
+    /// As [`Egress::strays`].
+    pub strays: Option<Strays<K>>,
+    /// As [`Egress::unmarked`].
+    pub unmarked: Option<Strays<K>>,
 }
 
 impl<'a, K: Key> EgressSide<'a, K> {
     /// The side that a group of `epoch` measured.
     pub fn of_group(epoch: u64, group: &'a EgressGroup<K>, packets: u64, defects: Defects) -> Self {
         let (attention, downstream) = (group.attention(), group.downstream());
-        Self { epoch, attention, defects, packets, downstream }
+        let (balance, strays, unmarked) = (None, None, None);
+        Self { epoch, attention, defects, packets, downstream, balance, strays, unmarked }
     }
 
     /// Its frame.
@@ -162,6 +191,8 @@ impl<'a, K: Key> EgressSide<'a, K> {
         let mut body = Vec::new();
         put_head(&mut body, self.attention, &self.defects);
         sketches::put_buckets(&mut body, self.downstream, self.downstream.shape().buckets);
+        let (strays, unmarked) = (self.strays.clone(), self.unmarked.clone());
+        records::put_records(&mut body, &Records { balance: self.balance, strays, unmarked });
         wire_side(SideKind::Egress, self.epoch, &self.defects, self.packets, body)
     }
 
@@ -174,6 +205,9 @@ impl<'a, K: Key> EgressSide<'a, K> {
             packets_out: self.packets,
             counters: Vec::new(),
             downstream: self.downstream.clone().into(),
+            balance: self.balance,
+            strays: self.strays.clone().map(K::any),
+            unmarked: self.unmarked.clone().map(K::any),
         }
     }
 }
@@ -206,6 +240,7 @@ pub(super) fn ingress(side: Side, layout: &Layout) -> Result<Ingress, DecodeErro
     let classifier = sketches::tower("classifier", layout, &mut body)?;
     let hh = attention.partition.hh_part();
     let upstream = sketches::any_upstream(layout, &hh, &mut body)?;
+    let balance = records::of_ingress(&mut body)?;
     body.end()?;
     Ok(Ingress {
         epoch: side.epoch,
@@ -215,6 +250,7 @@ pub(super) fn ingress(side: Side, layout: &Layout) -> Result<Ingress, DecodeErro
         counters: side.counters,
         classifier,
         upstream,
+        balance,
     })
 }
 
@@ -222,6 +258,10 @@ pub(super) fn egress(side: Side, layout: &Layout) -> Result<Egress, DecodeError>
     let mut body = Body::new("an egress side", &side.body, 0);
     let (attention, defects) = head(layout, side.stall_ns, &mut body)?;
     let downstream = sketches::any_downstream(layout, &mut body)?;
+    let (balance, strays, unmarked) = match layout.keys {
+        KeyKind::Ipv4 => any_records::<FlowKey>(&mut body)?,
+        KeyKind::Dual => any_records::<WideKey>(&mut body)?,
+    };
     body.end()?;
     Ok(Egress {
         epoch: side.epoch,
@@ -230,5 +270,16 @@ pub(super) fn egress(side: Side, layout: &Layout) -> Result<Egress, DecodeError>
         packets_out: side.packets,
         counters: side.counters,
         downstream,
+        balance,
+        strays,
+        unmarked,
     })
+}
+
+/// The records of an egress side of either kind of key.
+type AnyRecords = (Option<Balance>, Option<AnyKey<AnyStrays>>, Option<AnyKey<AnyStrays>>);
+
+fn any_records<K: Key>(body: &mut Body) -> Result<AnyRecords, DecodeError> {
+    let Records { balance, strays, unmarked } = records::of_egress::<K>(body)?;
+    Ok((balance, strays.map(K::any), unmarked.map(K::any)))
 }

@@ -150,16 +150,38 @@ fn put_flows<K: Key>(out: &mut Vec<u8>, flows: &[(K, i64)]) {
     if flows.is_empty() {
         return;
     }
-    // In this order, first words differ little from one flow to the next.
-    let before = std::iter::once(0).chain(flows.iter().map(|(key, _)| key.word(0)));
+    put_keys(out, &flows.iter().map(|&(key, _)| key).collect::<Vec<_>>());
+    put_words(out, 4, flows.iter().map(|&(_, packets)| packets as u32));
+}
+
+/// Appends keys, which ascend: first words differ little from one to the next.
+pub(super) fn put_keys<K: Key>(out: &mut Vec<u8>, keys: &[K]) {
+    let before = std::iter::once(0).chain(keys.iter().map(|key| key.word(0)));
     let steps: Vec<u32> =
-        flows.iter().zip(before).map(|((key, _), before)| key.word(0) - before).collect();
+        keys.iter().zip(before).map(|(key, before)| key.word(0).wrapping_sub(before)).collect();
     put_words(out, 4, steps.iter().copied());
     for word in 1..K::WORDS {
-        put_words(out, 4, flows.iter().map(|(key, _)| key.word(word)));
+        put_words(out, 4, keys.iter().map(|key| key.word(word)));
     }
-    put_words(out, 1, flows.iter().map(|(key, _)| key.protocol().into()));
-    put_words(out, 4, flows.iter().map(|&(_, packets)| packets as u32));
+    put_words(out, 1, keys.iter().map(|key| key.protocol().into()));
+}
+
+/// Reads so many keys. Whether they ascend is not checked.
+pub(super) fn keys<K: Key>(
+    field: &'static str,
+    number: usize,
+    body: &mut Body,
+) -> Result<Vec<K>, DecodeError> {
+    let words: Vec<Vec<u32>> =
+        (0..K::WORDS).map(|_| read_words(body, field, 4, number)).collect::<Result<_, _>>()?;
+    let protocols = read_words(body, field, 1, number)?;
+    let mut first = 0_u32;
+    let key = |at: usize| {
+        first = first.wrapping_add(words[0][at]);
+        let word = |word: usize| if word == 0 { first } else { words[word][at] };
+        K::from_word_fn(word, protocols[at] as u8)
+    };
+    Ok((0..number).map(key).collect())
 }
 
 fn flows<K: Key>(
@@ -176,16 +198,10 @@ fn flows<K: Key>(
     if number == 0 {
         return Ok(Vec::new());
     }
-    let words: Vec<Vec<u32>> =
-        (0..K::WORDS).map(|_| read_words(body, field, 4, number)).collect::<Result<_, _>>()?;
-    let protocols = read_words(body, field, 1, number)?;
+    let keys = keys(field, number, body)?;
     let packets = read_words(body, field, 4, number)?;
     let mut flows: Vec<(K, i64)> = Vec::with_capacity(number);
-    let mut first = 0_u32;
-    for at in 0..number {
-        first = first.wrapping_add(words[0][at]);
-        let word = |word: usize| if word == 0 { first } else { words[word][at] };
-        let key = K::from_word_fn(word, protocols[at] as u8);
+    for (at, key) in keys.into_iter().enumerate() {
         if flows.last().is_some_and(|(before, _)| *before >= key) {
             let why = format_args!("flow {at} is not beyond the one before it");
             return Err(body.wrong(start, field, why));

@@ -2,6 +2,7 @@
 
 pub mod any;
 pub mod attention;
+pub mod balance;
 pub mod group;
 pub mod layout;
 pub(crate) mod lcore;

@@ -1,8 +1,13 @@
 //! One message of every kind, with small sketches that really recorded packets.
 
-use calumma_chamelemon::frames::{Defects, Egress, Holding, Ingress, Message, Upstream};
-use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout, Partition, SampleRate};
+use calumma_chamelemon::frames::{
+    Defects, Egress, Holding, Ingress, Late, Message, OLDEST_VERSION, Upstream,
+};
+use calumma_chamelemon::{
+    Attention, Balance, EgressGroup, Hierarchy, IngressGroup, Layout, Partition, SampleRate,
+};
 use calumma_epoch::Guards;
+use calumma_plane::{Stray, Strays};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, KeyKind, Level, WideKey};
 use calumma_wire::{Marking, Outcome, SwitchKind};
 
@@ -87,6 +92,7 @@ pub(crate) fn with_hh_flows<K: Key>(group: &IngressGroup<K>, epoch: u64) -> Ingr
         counters: Vec::new(),
         classifier: group.classifier().clone(),
         upstream: K::any(Upstream { encoder, hh_flows: Some(hh_flows) }),
+        balance: None,
     }
 }
 
@@ -118,6 +124,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         (
             "welcome",
             Message::Welcome {
+                version: OLDEST_VERSION,
                 layout: layout(),
                 hash_key: hash_key(),
                 epoch_length_ns: 50_000_000,
@@ -156,6 +163,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 counters: vec![("received.host".to_owned(), 9), ("transmitted".to_owned(), 8)],
                 classifier: ingress.classifier().clone(),
                 upstream: Upstream::undecoded(ingress.upstream().clone()),
+                balance: None,
             })),
         ),
         ("ingress-flows", Message::Ingress(Box::new(with_hh_flows(&ingress, epoch)))),
@@ -168,11 +176,15 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 packets_out: 6,
                 counters: Vec::new(),
                 downstream: egress.downstream().clone().into(),
+                balance: None,
+                strays: None,
+                unmarked: None,
             })),
         ),
         (
             "welcome-dual",
             Message::Welcome {
+                version: OLDEST_VERSION,
                 layout: dual_layout(),
                 hash_key: hash_key(),
                 epoch_length_ns: 50_000_000,
@@ -181,7 +193,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 effective_epoch: epoch,
             },
         ),
-        ("sealed", Message::Sealed { epoch, late_packets: 5 }),
+        ("sealed", Message::Sealed { epoch, late_packets: 5, late: Vec::new() }),
         ("probe", Message::Probe { sent_ns: 1_700_000_000_000_000_000 }),
         (
             "echo",
@@ -215,7 +227,78 @@ pub(crate) fn dual_messages() -> Vec<(&'static str, Message)> {
                 packets_out: 6,
                 counters: Vec::new(),
                 downstream: egress.downstream().clone().into(),
+                balance: None,
+                strays: None,
+                unmarked: None,
             })),
         ),
     ]
+}
+
+/// Packets of two flows that no sketch holds, one of them by two marks.
+pub(crate) fn strays<K: Key>(flows: [K; 2]) -> Strays<K> {
+    let stray =
+        |key, hierarchy, epochs_back, packets| Stray { key, hierarchy, epochs_back, packets };
+    let mut entries = vec![
+        stray(flows[0], Hierarchy::SampledLl, 0, 3),
+        stray(flows[0], Hierarchy::HlCandidate, 2, 1),
+        stray(flows[1], Hierarchy::HhCandidate, 0, 70_000),
+    ];
+    entries.sort();
+    Strays { entries, beyond: 9 }
+}
+
+/// Sides and seals with what version 2 of the bodies adds, by the name of their golden file.
+pub(crate) fn recorded_messages() -> Vec<(&'static str, Message)> {
+    let epoch = 34_000_000_001;
+    let (ingress, egress) = groups(epoch);
+    let flows =
+        [1, 2].map(|host| FlowKey::v4([172, 16, 0, host].into(), [10, 2, 0, 1].into(), 7, 443, 17));
+    let late = Late { unencoded: 4, strays: strays(flows) };
+    vec![
+        (
+            "ingress-balance",
+            Message::Ingress(Box::new(Ingress {
+                balance: Some(Balance::new([0, 3, 4, 1])),
+                ..with_hh_flows(&ingress, epoch)
+            })),
+        ),
+        (
+            "egress-strays",
+            Message::Egress(Box::new(Egress {
+                epoch,
+                attention: *egress.attention(),
+                defects: Defects { foreign_packets: 70_003, ..Defects::default() },
+                packets_out: 70_009,
+                counters: Vec::new(),
+                downstream: egress.downstream().clone().into(),
+                balance: Some(Balance::new([0, 5, 4, 70_000])),
+                strays: Some(Key::any(strays(flows))),
+                unmarked: Some(Key::any(Strays::<FlowKey>::default())),
+            })),
+        ),
+        ("sealed-late", Message::Sealed { epoch, late_packets: 70_013, late: late.encode() }),
+    ]
+}
+
+/// The same of wide keys.
+pub(crate) fn dual_recorded_messages() -> Vec<(&'static str, Message)> {
+    let epoch = 34_000_000_001;
+    let (_, egress) = dual_groups(epoch);
+    let [src, dst] = [1, 2].map(|net| [0x2001, 0xDB8, net, 0, 0, 0, 0, 1].into());
+    let flows = [7, 8].map(|port| WideKey::v6(src, dst, port, 443, 17));
+    vec![(
+        "dual-egress-strays",
+        Message::Egress(Box::new(Egress {
+            epoch,
+            attention: *egress.attention(),
+            defects: Defects::default(),
+            packets_out: 6,
+            counters: Vec::new(),
+            downstream: egress.downstream().clone().into(),
+            balance: None,
+            strays: None,
+            unmarked: Some(Key::any(strays(flows))),
+        })),
+    )]
 }

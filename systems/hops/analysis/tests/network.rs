@@ -64,9 +64,9 @@ impl Switch {
         for finished in self.systems.poll() {
             match finished.what {
                 What::Side { side, .. } => self.conversation.side(side),
-                What::Sealed { epoch, late_packets } => {
+                What::Sealed { epoch, late_packets, body } => {
                     let system = finished.system.offer().system;
-                    self.conversation.sealed(system, epoch, late_packets)
+                    self.conversation.sealed(system, epoch, (late_packets, body))
                 }
             };
         }

@@ -142,6 +142,7 @@ pub(crate) fn welcome(listener: &TcpListener, layout: &Layout, clock: EpochClock
     let (mut stream, _) = listener.accept().unwrap();
     let mut welcome = Vec::new();
     Message::Welcome {
+        version: calumma_chamelemon::frames::VERSION,
         layout: layout.clone(),
         hash_key: HashKey::from_bytes([5; 32]),
         epoch_length_ns: clock.length_ns(),

@@ -47,7 +47,7 @@ fn hops() -> SystemSetup {
 fn chamelemon() -> SystemSetup {
     SystemSetup {
         system: frames::ID,
-        version: frames::VERSION,
+        version: frames::OLDEST_VERSION,
         setup: frames::encode_setup(&layout(Arithmetic::Prime)),
         plan: frames::encode_plan(&attention()),
     }
@@ -136,7 +136,7 @@ impl Controller {
                     assert_eq!(side.system, ID);
                     self.epochs.entry(side.epoch).or_default().sides.push(*side);
                 }
-                Message::Sealed { system, epoch, late_packets } => {
+                Message::Sealed { system, epoch, late_packets, .. } => {
                     assert_eq!(system, ID);
                     self.epochs.entry(epoch).or_default().late_packets = Some(late_packets);
                 }

@@ -315,6 +315,7 @@ impl Controller {
         let hello = self.receive(|message| matches!(message, Message::Hello { .. }));
         let clock = self.clock;
         self.send(&Message::Welcome {
+            version: calumma_chamelemon::frames::OLDEST_VERSION,
             layout: self.layout.clone(),
             hash_key: HashKey::from_bytes(KEY),
             epoch_length_ns: clock.length_ns(),

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use calumma_analysis::NodeEnd;
-use calumma_chamelemon::frames::Ingress;
+use calumma_chamelemon::frames::{Ingress, decode_late};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
-use calumma_sketch::HashFamily;
+use calumma_sketch::{HashFamily, KeyKind};
 
 use super::edge::{EdgeSizes, rounded};
 use super::ingress::DecodedIngress;
@@ -62,7 +62,7 @@ impl Decoder {
         } else {
             Losses::skipped(&attention)
         };
-        DecodedEpoch { input, attention, losses, clock: self.clock }
+        DecodedEpoch { input, attention, losses, clock: self.clock, keys: self.layout.keys }
     }
 }
 
@@ -74,6 +74,7 @@ pub struct DecodedEpoch {
     attention: Attention,
     losses: Losses,
     clock: EpochClock,
+    keys: KeyKind,
 }
 
 impl DecodedEpoch {
@@ -138,6 +139,8 @@ impl DecodedEpoch {
     pub fn end(&mut self, ends: Vec<NodeEnd>) {
         for (edge, end) in self.input.edges.iter_mut().zip(ends) {
             edge.late_packets = end.late_packets;
+            // What can't be read is not known. Frames of such seals are refused when they come.
+            edge.late = decode_late(self.keys, &end.seal).ok().flatten();
             edge.note = end.note;
             edge.clock = end.clock;
         }

@@ -1,8 +1,8 @@
 //! What an epoch is analysed from.
 
-use calumma_chamelemon::frames::{Defects, Egress, EgressSide, Ingress, IngressSide};
+use calumma_chamelemon::frames::{AnyLate, Defects, Egress, EgressSide, Ingress, IngressSide};
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
-use calumma_sketch::Key;
+use calumma_sketch::{AnyKey, Key};
 
 use super::ingress::DecodedIngress;
 use crate::report::DecodeState;
@@ -32,6 +32,8 @@ pub struct EdgeInput {
     /// Packets that came after the egress group had been taken; `None` where the edge has not
     /// sealed the epoch.
     pub late_packets: Option<u64>,
+    /// These packets by flow; `None` where the edge only counts them.
+    pub late: Option<AnyKey<AnyLate>>,
     /// What else the operator should know where something is missing.
     pub note: Option<String>,
     /// What is wrong with its clock, where it is too far from another edge's.
@@ -61,6 +63,7 @@ impl EdgeInput {
             decoded: None,
             egress: Some(Box::new(egress)),
             late_packets: Some(0),
+            late: None,
             note: None,
             clock: None,
         }
