@@ -109,6 +109,14 @@ impl<I, E> Rotation<I, E> {
         }
     }
 
+    /// Notes packets that carried `bit` and further bits of an older epoch's number: they are not
+    /// of the epoch with that bit that is or was open last, and count as late for it, since of
+    /// their own nothing is to be sent any more.
+    #[inline]
+    pub fn outdated(&mut self, bit: usize, packets: u64) {
+        self.bits[bit & 1].late += packets;
+    }
+
     /// Whether a window begins with `epoch`.
     pub fn is_first(&self, epoch: u64) -> bool {
         epoch.is_multiple_of(self.window)

@@ -1,18 +1,26 @@
-//! The mark: three bits that travel with a packet from its ingress to its egress edge.
+//! The mark: what travels with a packet from its ingress to its egress edge.
 //!
-//! How they travel is the network's choice, the same at all its edges: in the ToS byte or traffic
-//! class ([`Tos`]), in the IPv6 flow label ([`FlowLabel`]), or in a header of their own between
-//! Ethernet and IP ([`Shim`]). `docs/contract.md` (Carrier) has the bits.
+//! How it travels is the network's choice, the same at all its edges: in the ToS byte or traffic
+//! class ([`Tos`]), in the IPv6 flow label ([`FlowLabel`]), in the IPv4 identification ([`IpId`]),
+//! or in a header of its own between Ethernet and IP ([`Shim`]). `docs/contract.md` (Carrier) has
+//! the bits.
 //!
 //! A [`Carrier`] is looked at once a burst; what is done to a packet is compiled for each kind
 //! through [`Carry`].
 
 mod flow_label;
+mod ip_id;
 mod shim;
+mod signature;
+mod signed;
 mod tos;
 
+use calumma_epoch::timestamp_bit;
+
 pub use self::flow_label::FlowLabel;
+pub use self::ip_id::{IpId, Numbers};
 pub use self::shim::Shim;
+pub use self::signature::Signer;
 pub use self::tos::{PlainTos, SignedTos, Tos};
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
@@ -24,10 +32,24 @@ pub struct Mark {
     pub bit: usize,
     /// Hierarchy that its ingress edge gave it.
     pub hierarchy: Hierarchy,
+    /// Further bits of that epoch's number, of a carrier that has room for them.
+    pub epoch: EpochBits,
 }
 
 impl Mark {
-    /// The three bits, the timestamp bit on top.
+    /// A mark that says no more of the epoch than its timestamp bit.
+    #[inline]
+    pub fn plain(bit: usize, hierarchy: Hierarchy) -> Self {
+        Self { bit, hierarchy, epoch: EpochBits::UNKNOWN }
+    }
+
+    /// The mark of packets that enter in an epoch.
+    #[inline]
+    pub fn of_epoch(epoch: u64, hierarchy: Hierarchy) -> Self {
+        Self { bit: timestamp_bit(epoch), hierarchy, epoch: EpochBits::of(epoch) }
+    }
+
+    /// The three bits of a mark that says no more, the timestamp bit on top.
     #[inline]
     pub fn bits(self) -> u8 {
         (self.bit as u8 & 1) << 2 | self.hierarchy.bits()
@@ -36,7 +58,28 @@ impl Mark {
     /// The mark from its three bits; further bits are ignored.
     #[inline]
     pub fn from_bits(bits: u8) -> Self {
-        Self { bit: usize::from(bits >> 2 & 1), hierarchy: Hierarchy::from_bits(bits) }
+        Self::plain(usize::from(bits >> 2 & 1), Hierarchy::from_bits(bits))
+    }
+}
+
+/// The two bits of an epoch's number above the timestamp bit, or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochBits(u8);
+
+impl EpochBits {
+    /// What a carrier says that has no room for them.
+    pub const UNKNOWN: Self = Self(0b100);
+
+    /// Those of an epoch.
+    #[inline]
+    pub fn of(epoch: u64) -> Self {
+        Self((epoch >> 1) as u8 & 0b11)
+    }
+
+    /// The two bits.
+    #[inline]
+    pub fn get(self) -> Option<u8> {
+        (self != Self::UNKNOWN).then_some(self.0)
     }
 }
 
@@ -48,15 +91,40 @@ pub enum Carrier {
     /// In all six bits of the DSCP, the lower three of which tell marked packets from others.
     SignedTos(SignedTos),
     /// In the flow label; IPv6 only.
-    FlowLabel(FlowLabel),
+    FlowLabel,
+    /// In the identification of IPv4, and in the flow label of IPv6.
+    IpId,
     /// In a header between Ethernet and IP.
     Shim(Shim),
+}
+
+impl Carrier {
+    /// Whether marks are signed by the deployment's secret, which is known in a session only.
+    #[inline]
+    pub fn is_keyed(self) -> bool {
+        matches!(self, Self::FlowLabel | Self::IpId)
+    }
 }
 
 impl Default for Carrier {
     fn default() -> Self {
         Self::Tos(PlainTos::default())
     }
+}
+
+/// Writes two bytes into an IPv4 header, at an even place, and keeps its checksum as right as it
+/// was (RFC 1624).
+#[inline(always)]
+fn update_checksum(header: &mut [u8; 20], at: usize, bytes: [u8; 2]) {
+    // The sum is the same in any byte order (RFC 1071), so the machine's own will do.
+    let word = |header: &[u8; 20], at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    let before = word(header, at);
+    header[at..at + 2].copy_from_slice(&bytes);
+    let after = u16::from_ne_bytes(bytes);
+    let sum = u32::from(!word(header, 10)) + u32::from(!before) + u32::from(after);
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(sum as u16)).to_ne_bytes());
 }
 
 /// What a kind of carrier does to packets.
@@ -79,6 +147,7 @@ pub trait Carry: Copy {
 pub(crate) mod tests {
     use super::*;
     use crate::packet::Frame;
+    use calumma_wire::Secret;
 
     /// Marks a frame, hands the marked bytes to `look`, and takes the mark out again.
     pub(crate) fn through<C: Carry>(
@@ -101,12 +170,23 @@ pub(crate) mod tests {
         (0..8).map(Mark::from_bits)
     }
 
+    /// Those that have all bits of the epoch.
+    pub(crate) fn dated_marks() -> impl Iterator<Item = Mark> {
+        let of_epoch = |epoch| (0..4).map(move |bits| (epoch, Hierarchy::from_bits(bits)));
+        (96..104).flat_map(of_epoch).map(|(epoch, hierarchy)| Mark::of_epoch(epoch, hierarchy))
+    }
+
+    pub(crate) fn signer() -> Signer {
+        Signer::new(Secret([9; 32]), 103)
+    }
+
     #[test]
     fn a_mark_is_its_three_bits() {
         for bits in 0..8 {
             assert_eq!(Mark::from_bits(bits).bits(), bits);
         }
-        let mark = Mark { bit: 1, hierarchy: Hierarchy::SampledLl };
-        assert_eq!(mark.bits(), 0b101);
+        let mark = Mark::of_epoch(7, Hierarchy::SampledLl);
+        assert_eq!((mark.bits(), mark.epoch.get()), (0b101, Some(3)));
+        assert_eq!(Mark::from_bits(0b101).epoch.get(), None);
     }
 }

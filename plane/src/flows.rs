@@ -3,15 +3,17 @@
 use calumma_sketch::{BURST, FlowKey, HashColumns, HashFamily, Key};
 
 use crate::arrival::Arrival;
-use crate::carrier::Mark;
+use crate::carrier::{EpochBits, Mark};
 use crate::mark::Hierarchy;
+use crate::worker::masks::positions;
 
 /// The measurable packets of a burst, at most [`BURST`], in their order: key, place and mark of
 /// each.
 ///
 /// At the ingress side all packets are stamped with one [bit](Self::bit); each one's hierarchy is a
 /// system's to give. Elsewhere bit and hierarchy are what a packet carries; one without a valid
-/// mark is [not marked](Self::is_marked) and to be recorded by nobody.
+/// mark is [not marked](Self::is_marked) and to be recorded by nobody, nor is one whose mark says
+/// that it is [older](Self::stale) than the epochs that may be open.
 #[derive(Clone, Debug)]
 pub struct Flows<K> {
     keys: [K; BURST],
@@ -20,8 +22,17 @@ pub struct Flows<K> {
     hierarchies: [Hierarchy; BURST],
     /// A bit for each packet: the timestamp bit that it carries.
     bits: u32,
-    /// A bit for each packet: whether it carries a mark.
+    /// A bit for each packet: whether it carries a mark of an epoch that may be open.
     marked: u32,
+    /// A bit for each packet: whether it carries a mark of an older epoch.
+    stale: u32,
+    /// A bit for each packet: whether its mark has the bits of the epoch's number above the
+    /// timestamp bit.
+    dated: u32,
+    /// A bit for each packet: the lower of these, and the upper one.
+    epoch_bits: [u32; 2],
+    /// The newest epoch that packets may carry.
+    newest: u64,
     /// A bit for each packet: whether it enters the network at this switch.
     entered: u32,
     len: usize,
@@ -32,6 +43,9 @@ pub struct Flows<K> {
     /// Whether they are there.
     timed: bool,
 }
+
+/// What there is a bit of for each packet.
+const COLUMNS: usize = 7;
 
 /// The arrivals of a burst's packets.
 pub(crate) type Arrivals = [Arrival; BURST];
@@ -46,6 +60,10 @@ impl<K: Key> Flows<K> {
             hierarchies: [Hierarchy::NonSampledLl; BURST],
             bits: 0,
             marked: 0,
+            stale: 0,
+            dated: 0,
+            epoch_bits: [0; 2],
+            newest: 0,
             entered: 0,
             len: 0,
             hashes: None,
@@ -111,6 +129,7 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.bits, self.marked, self.entered, self.len) = (0, 0, 0, 0);
+        (self.stale, self.dated, self.epoch_bits) = (0, 0, [0; 2]);
         self.timed = false;
     }
 
@@ -124,9 +143,13 @@ impl<K: Key> Flows<K> {
         self.places[at..at + more].copy_from_slice(&others.places[..more]);
         self.hierarchies[at..at + more].copy_from_slice(&others.hierarchies[..more]);
         let first = u32::MAX >> (BURST - more);
-        self.bits |= (others.bits & first) << at;
-        self.marked |= (others.marked & first) << at;
-        self.entered |= (others.entered & first) << at;
+        let [low, high] = others.epoch_bits;
+        let theirs =
+            [others.bits, others.marked, others.stale, others.dated, low, high, others.entered];
+        for (mine, theirs) in self.columns().into_iter().zip(theirs) {
+            *mine |= (theirs & first) << at;
+        }
+        self.newest = others.newest;
         self.len += more;
         if let (Some(mine), Some(theirs), true) =
             (&mut self.arrivals, &others.arrivals, others.timed)
@@ -170,14 +193,26 @@ impl<K: Key> Flows<K> {
     /// Keeps the packets that `keep` has a bit for.
     pub(crate) fn retain(&mut self, keep: u32) {
         let mut kept = 0;
+        let mut columns = [0; COLUMNS];
         for at in 0..self.len {
             if keep >> at & 1 == 1 {
                 self.keys[kept] = self.keys[at];
                 self.places[kept] = self.places[at];
+                self.hierarchies[kept] = self.hierarchies[at];
+                for (after, before) in columns.iter_mut().zip(self.columns()) {
+                    *after |= (*before >> at & 1) << kept;
+                }
                 kept += 1;
             }
         }
+        self.columns().into_iter().zip(columns).for_each(|(before, after)| *before = after);
         self.len = kept;
+    }
+
+    /// What there is a bit of for each packet.
+    fn columns(&mut self) -> [&mut u32; COLUMNS] {
+        let Self { bits, marked, stale, dated, epoch_bits: [low, high], entered, .. } = self;
+        [bits, marked, stale, dated, low, high, entered]
     }
 
     /// Stamps all packets with a timestamp bit, and with hierarchy 0.
@@ -195,7 +230,42 @@ impl<K: Key> Flows<K> {
             self.marked |= 1 << at;
             self.bits |= (mark.bit as u32 & 1) << at;
             self.hierarchies[at] = mark.hierarchy;
+            if let Some(bits) = mark.epoch.get() {
+                self.dated |= 1 << at;
+                self.epoch_bits[0] |= (u32::from(bits) & 1) << at;
+                self.epoch_bits[1] |= (u32::from(bits) >> 1) << at;
+            }
         }
+    }
+
+    /// Tells packets of the two newest epochs, the last of which is `newest`, from older ones, as
+    /// far as their marks say.
+    #[inline(always)]
+    pub(crate) fn date(&mut self, newest: u64) {
+        self.newest = newest;
+        if self.dated == 0 {
+            return;
+        }
+        let wanted = [0, 1].map(|bit| latest(newest, bit) >> 1);
+        let differs = |column: u32, at: u32| {
+            let column_of = |bit: usize| 0_u32.wrapping_sub((wanted[bit] >> at) as u32 & 1);
+            column ^ (self.bits & column_of(1) | !self.bits & column_of(0))
+        };
+        let [low, high] = self.epoch_bits;
+        self.stale = self.dated & self.marked & (differs(low, 0) | differs(high, 1));
+        self.marked &= !self.stale;
+    }
+
+    /// The packets whose marks say that they are older than the newest epoch with their timestamp
+    /// bit: their numbers, and by how many epochs, 2, 4 or 6. Of one that is older by eight more
+    /// nothing is known.
+    #[inline]
+    pub fn stale(&self) -> impl Iterator<Item = (usize, u8)> {
+        positions(self.stale).map(|at| {
+            let [low, high] = self.epoch_bits.map(|column| u64::from(column >> at & 1));
+            let wanted = latest(self.newest, (self.bits >> at & 1) as usize) >> 1;
+            (at, (wanted.wrapping_sub(high << 1 | low) & 0b11) as u8 * 2)
+        })
     }
 
     /// A bit for each packet there is.
@@ -234,7 +304,7 @@ impl<K: Key> Flows<K> {
         self.bits as usize & 1
     }
 
-    /// Whether packet number `at` of these carries a mark.
+    /// Whether packet number `at` of these carries a mark of an epoch that may be open.
     #[inline]
     pub fn is_marked(&self, at: usize) -> bool {
         self.marked >> at & 1 == 1
@@ -250,13 +320,25 @@ impl<K: Key> Flows<K> {
     /// How many packets carry no mark.
     #[inline]
     pub fn unmarked(&self) -> u32 {
-        self.len as u32 - self.marked.count_ones()
+        self.len as u32 - (self.marked | self.stale).count_ones()
+    }
+
+    /// A bit for each packet that carries no mark.
+    #[inline]
+    pub(crate) fn without_mark(&self) -> u32 {
+        self.all() & !(self.marked | self.stale)
     }
 
     /// The mark of packet number `at` of these.
     #[inline(always)]
     pub fn mark(&self, at: usize) -> Mark {
-        Mark { bit: (self.bits >> at & 1) as usize, hierarchy: self.hierarchies[at] }
+        let [low, high] = self.epoch_bits.map(|column| u64::from(column >> at & 1));
+        let epoch = if self.dated >> at & 1 == 1 {
+            EpochBits::of((high << 1 | low) << 1)
+        } else {
+            EpochBits::UNKNOWN
+        };
+        Mark { bit: (self.bits >> at & 1) as usize, hierarchy: self.hierarchies[at], epoch }
     }
 
     /// Keys with their [hashes](Self::hashes), and the hierarchies that a system gives the packets
@@ -267,7 +349,7 @@ impl<K: Key> Flows<K> {
         (&self.keys[..self.len], hashes, &mut self.hierarchies[..self.len])
     }
 
-    /// The marked packets of each timestamp bit, if there are any.
+    /// The [marked](Self::is_marked) packets of each timestamp bit, if there are any.
     #[inline]
     pub fn by_bit(&self, mut record: impl FnMut(OfBit<'_, K>)) {
         if self.len == 0 {
@@ -297,6 +379,12 @@ impl<K: Key> Flows<K> {
     }
 }
 
+/// The newest epoch with this timestamp bit.
+#[inline(always)]
+fn latest(newest: u64, bit: usize) -> u64 {
+    newest.wrapping_sub((newest ^ bit as u64) & 1)
+}
+
 /// Packets that carry one timestamp bit.
 #[derive(Clone, Copy, Debug)]
 pub struct OfBit<'a, K> {
@@ -313,6 +401,7 @@ pub struct OfBit<'a, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use calumma_epoch::timestamp_bit;
     use proptest::prelude::*;
 
     fn key(n: usize) -> FlowKey {
@@ -372,8 +461,8 @@ mod tests {
                 let enters = entering >> at & 1 == 1;
                 prop_assert_eq!((all.keys()[number], all.is_entering(number)), (key(at), enters));
                 let wanted = if enters { Some(4) } else { marks[at] };
-                let mark = all.is_marked(number).then(|| all.mark(number).bits());
-                prop_assert_eq!(mark, wanted);
+                let mark = all.is_marked(number).then(|| all.mark(number));
+                prop_assert_eq!(mark, wanted.map(Mark::from_bits));
                 let found = all.at_positions(positions) >> number & 1;
                 prop_assert_eq!(found, positions >> at & 1);
             }
@@ -381,15 +470,51 @@ mod tests {
             prop_assert_eq!((all.len(), all.unmarked(), all.at_positions(u32::MAX)), (0, 0, 0));
         }
 
+        /// Whatever epochs packets carry: those of the two newest are given, others are stale by as
+        /// much as they are older, as long as that is less than eight.
+        #[test]
+        fn packets_are_told_apart_by_all_bits_of_their_epochs(
+            newest in 8u64..1 << 40,
+            back in prop::collection::vec(prop::option::of(0u64..8), 0..=BURST),
+        ) {
+            let mut flows = Flows::new();
+            for (at, back) in back.iter().enumerate() {
+                flows.push(key(at), at, 14);
+                let hierarchy = Hierarchy::from_bits(at as u8);
+                flows.set_mark(at, back.map(|back| Mark::of_epoch(newest - back, hierarchy)));
+            }
+            flows.date(newest);
+            let back = back.into_iter().enumerate().filter_map(|(at, back)| Some((at, back?)));
+            let (new, old): (Vec<_>, Vec<_>) = back.partition(|&(_, back)| back < 2);
+            let mut given = [Vec::new(), Vec::new()];
+            flows.by_bit(|of| given[of.bit].extend_from_slice(of.keys));
+            for (bit, given) in given.iter().enumerate() {
+                let of_bit = new.iter().filter(|(_, back)| timestamp_bit(newest - back) == bit);
+                prop_assert_eq!(given, &of_bit.map(|&(at, _)| key(at)).collect::<Vec<_>>());
+            }
+            let stale: Vec<_> = flows.stale().collect();
+            let wanted: Vec<_> = old.iter().map(|&(at, back)| (at, (back & !1) as u8)).collect();
+            prop_assert_eq!(stale, wanted);
+            prop_assert_eq!(flows.unmarked() as usize, flows.len() - new.len() - old.len());
+        }
+
         #[test]
         fn only_what_is_kept_remains_in_order(number in 0..=BURST, keep: u32) {
             let mut flows = Flows::new();
-            (0..number).for_each(|at| flows.push(key(at), at, 14));
+            (0..number).for_each(|at| {
+                flows.push(key(at), at, 14);
+                flows.set_mark(at, (at % 3 > 0).then(|| Mark::of_epoch(at as u64, Hierarchy::HlCandidate)));
+            });
+            flows.date(19);
+            let before: Vec<_> = flows.stale().collect();
             flows.retain(keep);
             let kept: Vec<_> = (0..number).filter(|at| keep >> at & 1 == 1).collect();
             prop_assert_eq!(flows.keys(), kept.iter().map(|&at| key(at)).collect::<Vec<_>>());
             let places: Vec<_> = kept.iter().map(|&at| (at as u16, 14)).collect();
             prop_assert_eq!(flows.places(), places);
+            let stale = flows.stale().map(|(number, back)| (kept[number], back));
+            let wanted = before.into_iter().filter(|&(at, _)| keep >> at & 1 == 1);
+            prop_assert_eq!(stale.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
         }
     }
 }

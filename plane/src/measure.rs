@@ -15,8 +15,10 @@ use std::any::Any;
 
 use calumma_epoch::{EpochClock, Event, Guards};
 use calumma_sketch::{AnyKey, KeyKind, either};
+use calumma_wire::Secret;
 use crossbeam_channel::{Receiver, Sender};
 
+use crate::carrier::Signer;
 use crate::counters::Counters;
 use crate::system::{AnyRecord, Groups, LcoreHalf};
 
@@ -141,18 +143,27 @@ pub struct Session {
     pub clock: EpochClock,
     /// The first epoch to measure.
     pub first_epoch: u64,
+    /// What signs marks.
+    pub signer: Signer,
     /// By which keys packets are measured, and room for the systems to come.
     pub systems: AnyKey<SessionSystems>,
 }
 
 impl Session {
     /// A session without systems: those are [added](ToLcore::Add).
-    pub fn new(number: u32, clock: EpochClock, first_epoch: u64, keys: KeyKind) -> Self {
+    pub fn new(
+        number: u32,
+        clock: EpochClock,
+        first_epoch: u64,
+        secret: Secret,
+        keys: KeyKind,
+    ) -> Self {
         let systems = match keys {
             KeyKind::Ipv4 => AnyKey::Ipv4(Systems::new()),
             KeyKind::Dual => AnyKey::Dual(Systems::new()),
         };
-        Self { number, clock, first_epoch, systems }
+        let signer = Signer::new(secret, first_epoch.saturating_sub(1));
+        Self { number, clock, first_epoch, signer, systems }
     }
 }
 
@@ -172,6 +183,8 @@ pub struct Measurement {
     mailbox: Mailbox,
     next_ns: u64,
     active: Option<AnyKey<Sessions>>,
+    /// By which keys the last session measured, or this one.
+    keys: Option<KeyKind>,
     /// What is left to do about the armed records' memory.
     warming: Option<Warming>,
     /// The session that was ended since the clock was set, and by how much that was, until the
@@ -227,7 +240,8 @@ pub enum Leaving {
 impl Measurement {
     /// A measurement that waits for its session.
     pub fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, next_ns: 0, active: None, warming: None, ended: None }
+        let (active, keys, warming, ended) = Default::default();
+        Self { mailbox, next_ns: 0, active, keys, warming, ended }
     }
 
     /// When something is due next, in nanoseconds since the Unix epoch.
@@ -239,6 +253,12 @@ impl Measurement {
     #[inline]
     pub fn keys(&self) -> Option<KeyKind> {
         self.active.as_ref().map(AnyKey::kind)
+    }
+
+    /// By which keys the session measures or, where there is none, the last one did.
+    #[inline]
+    pub(crate) fn last_keys(&self) -> Option<KeyKind> {
+        self.keys
     }
 
     /// Whether a system records when packets arrived.
@@ -395,6 +415,7 @@ impl Measurement {
     /// Puts another session in the place of the one under way, whose memory goes back.
     fn replace(&mut self, session: Option<AnyKey<Sessions>>) {
         self.warming = None;
+        self.keys = session.as_ref().map(AnyKey::kind).or(self.keys);
         if let Some(before) = std::mem::replace(&mut self.active, session) {
             let _ = self.mailbox.outbox.try_send(FromLcore::Over(before));
         }
@@ -402,9 +423,10 @@ impl Measurement {
 }
 
 fn begin(session: Session) -> AnyKey<Sessions> {
-    let Session { number, clock, first_epoch, systems } = session;
+    let Session { number, clock, first_epoch, signer, systems } = session;
+    let epochs = (clock, first_epoch, signer);
     match systems {
-        AnyKey::Ipv4(systems) => AnyKey::Ipv4(Active::new(number, clock, first_epoch, systems)),
-        AnyKey::Dual(systems) => AnyKey::Dual(Active::new(number, clock, first_epoch, systems)),
+        AnyKey::Ipv4(systems) => AnyKey::Ipv4(Active::new(number, epochs, systems)),
+        AnyKey::Dual(systems) => AnyKey::Dual(Active::new(number, epochs, systems)),
     }
 }

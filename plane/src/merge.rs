@@ -9,6 +9,7 @@ use std::ops::AddAssign;
 
 use calumma_epoch::EpochClock;
 use calumma_sketch::KeyKind;
+use calumma_wire::Secret;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::counters::Counters;
@@ -209,11 +210,12 @@ impl LcoreMerger {
 
     /// Begins a session on all lcores, from `first_epoch` on and for packets told apart by `keys`:
     /// hands out the systems' halves and empty records. The systems are numbered from 0 on in
-    /// their order. An earlier session ends.
+    /// their order. Marks are signed by the deployment's secret. An earlier session ends.
     pub fn begin(
         &mut self,
         clock: EpochClock,
         first_epoch: u64,
+        secret: Secret,
         keys: KeyKind,
         systems: Vec<Box<dyn SwitchSystem>>,
     ) {
@@ -225,7 +227,7 @@ impl LcoreMerger {
         self.next_number = 0;
         for lcore in &mut self.lcores {
             lcore.pairs.clear();
-            let session = Session::new(self.session, clock, first_epoch, keys);
+            let session = Session::new(self.session, clock, first_epoch, secret, keys);
             lcore.supersede(ToLcore::Begin(Box::new(session)));
         }
         systems.into_iter().for_each(|of| drop(self.add(first_epoch, of)));

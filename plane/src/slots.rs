@@ -57,6 +57,12 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> Slots<I, E> {
     pub fn late(&mut self, bit: usize, packets: u64) {
         self.rotation.late(bit, packets);
     }
+
+    /// Notes packets that carried `bit` and a mark of an [older epoch](crate::Flows::stale) with it.
+    #[inline]
+    pub fn outdated(&mut self, bit: usize, packets: u64) {
+        self.rotation.outdated(bit, packets);
+    }
 }
 
 /// Records of any system, moved by the events of an epoch.

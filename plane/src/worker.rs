@@ -4,21 +4,24 @@
 //! each kind of key), marks are read or written (for each carrier), and every system records the
 //! whole burst (for each system and key). What is compiled adds up and does not multiply.
 
-mod masks;
+mod marks;
+pub(crate) mod masks;
 
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, KeyKind, WideKey, either};
 
 use crate::arrival::Arrival;
-use crate::carrier::{Carrier, Carry, Mark};
+use crate::carrier::{Carrier, Mark, Numbers};
 use crate::counters::Counters;
 use crate::flows::Flows;
+use crate::mark::Hierarchy;
 use crate::measure::{Active, Leaving, Measurement, Moment, Sessions};
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
 use crate::parse::{Parsed, PlainFlows, Unmeasured, header_by_header, plain};
 use crate::run::{MarkedRun, Run};
 
+use self::marks::Marks;
 use self::masks::positions;
 pub use self::masks::{DropMask, Sent, first};
 
@@ -44,6 +47,10 @@ pub struct Policy {
     pub carrier: Carrier,
     /// By which header packets in tunnels are measured.
     pub tunnels: Tunnels,
+    /// By which keys the network is taken to measure before the first session says it. Unknown,
+    /// packets of both families are taken to be marked: a host is rather given a packet without
+    /// its DSCP than one with a mark.
+    pub keys: Option<KeyKind>,
 }
 
 /// One lcore's share of the switch: its measurement, its counters, its policy.
@@ -51,6 +58,8 @@ pub struct Policy {
 pub struct Worker {
     policy: Policy,
     measurement: Measurement,
+    /// For packets that leave and may become fragments.
+    numbers: Numbers,
     /// The lcore's totals; what happens to packets outside of the worker is counted by the lcore.
     pub counters: Counters,
 }
@@ -99,7 +108,7 @@ impl Measured for WideKey {
 impl Worker {
     /// A worker that treats packets by `policy` and measures with `measurement`.
     pub fn new(policy: Policy, measurement: Measurement) -> Self {
-        Self { policy, measurement, counters: Counters::default() }
+        Self { policy, measurement, numbers: Numbers::new(), counters: Counters::default() }
     }
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
@@ -223,16 +232,23 @@ impl Worker {
         if path == Path::Transit && !self.measurement.active().is_some_and(wanted) {
             return DropMask::default();
         }
-        let Self { policy, measurement, counters } = self;
+        let Self { policy, measurement, numbers, counters } = self;
+        let by = By { policy, numbers };
         let which = (of, known);
-        match measurement.active() {
-            Some(AnyKey::Ipv4(active)) => {
-                walk_as::<FlowKey, P>(path, Some(active), policy, counters, packets, which)
+        let keys = measurement.last_keys().or(policy.keys).unwrap_or(KeyKind::Dual);
+        match (measurement.active(), keys) {
+            (Some(AnyKey::Ipv4(active)), _) => {
+                walk_as::<FlowKey, P>(path, Some(active), by, counters, packets, which)
             }
-            Some(AnyKey::Dual(active)) => {
-                walk_as::<WideKey, P>(path, Some(active), policy, counters, packets, which)
+            (Some(AnyKey::Dual(active)), _) => {
+                walk_as::<WideKey, P>(path, Some(active), by, counters, packets, which)
             }
-            None => walk_as::<FlowKey, P>(path, None, policy, counters, packets, which),
+            (None, KeyKind::Ipv4) => {
+                walk_as::<FlowKey, P>(path, None, by, counters, packets, which)
+            }
+            (None, KeyKind::Dual) => {
+                walk_as::<WideKey, P>(path, None, by, counters, packets, which)
+            }
         }
     }
 
@@ -289,11 +305,18 @@ impl Worker {
     }
 }
 
+/// What a lcore treats packets by, beside its measurement.
+#[derive(Clone, Copy)]
+struct By<'a> {
+    policy: &'a Policy,
+    numbers: &'a Numbers,
+}
+
 /// Everything between receiving and sending, for one kind of key and the packets of one way.
 fn walk_as<K: Measured, P: Packet>(
     path: Path,
     mut active: Option<&mut Active<K>>,
-    policy: &Policy,
+    By { policy, numbers }: By<'_>,
     counters: &mut Counters,
     packets: &mut [P],
     (of, known): (u32, &PlainFlows),
@@ -301,7 +324,7 @@ fn walk_as<K: Measured, P: Packet>(
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
     let carrier = policy.carrier;
     let from_fabric = matches!(path, Path::Leave | Path::Transit);
-    let detached = if from_fabric { detach(carrier, packets, of) } else { None };
+    let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
     let mut flows = Flows::<K>::new();
     let mut drops = if path == Path::Transit {
         // What can't be measured, its edges count and treat.
@@ -311,31 +334,49 @@ fn walk_as<K: Measured, P: Packet>(
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
     if path == Path::Enter {
-        drops.0 |= keep_carriable(policy, counters, packets, &mut flows);
+        let marks = Marks { carrier, signer: None, numbers };
+        drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, u32::MAX));
     }
     if let Some(active) = &mut active {
         active.add_details(packets, &mut flows);
     }
     match path {
         Path::Enter => {
-            let bit = record_entering(active.as_deref_mut(), counters, &mut flows);
-            write_marks(carrier, packets, &flows, bit);
+            let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
+            let signer = active.as_ref().map(|active| &active.signer);
+            Marks { carrier, signer, numbers }.write(packets, &flows, stamp);
         }
         Path::Cross => {
             record_entering(active.as_deref_mut(), counters, &mut flows);
             record_leaving(active.as_deref_mut(), counters, &flows);
         }
         Path::Leave => {
-            take_marks(carrier, detached.as_ref(), packets, &mut flows);
-            counters.egress_unmarked += u64::from(flows.unmarked());
+            let signer = active.as_ref().map(|active| &active.signer);
+            let marks = Marks { carrier, signer, numbers };
+            marks.take(detached.as_ref(), packets, &mut flows);
+            // A shim could be in any packet, and a ToS byte is.
+            let without = if carrier.is_keyed() { flows.without_mark() } else { 0 };
+            drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, without));
+            if let Some(active) = &active {
+                flows.date(active.newest);
+            }
+            if active.is_none() && carrier.is_keyed() {
+                // Nobody can say which of them were marked.
+                counters.egress_unrecorded += flows.len() as u64;
+            } else {
+                counters.egress_unmarked += u64::from(flows.unmarked());
+            }
             record_leaving(active.as_deref_mut(), counters, &flows);
         }
         Path::Transit => {
-            read_marks(carrier, detached.as_ref(), packets, &mut flows);
+            let signer = active.as_ref().map(|active| &active.signer);
+            let marks = Marks { carrier, signer, numbers };
+            marks.read(detached.as_ref(), packets, &mut flows);
             if let (Carrier::Shim(shim), Some(marks)) = (carrier, &detached) {
                 shim.attach(packets, marks);
             }
             if let Some(active) = &mut active {
+                flows.date(active.newest);
                 for system in &mut active.systems.recording {
                     system.half.transit(&flows, counters);
                 }
@@ -348,24 +389,24 @@ fn walk_as<K: Measured, P: Packet>(
     drops
 }
 
-/// Records what enters; gives the timestamp bit that it is marked with.
+/// Records what enters; gives the mark that it carries, but for the hierarchies.
 #[inline]
 fn record_entering<K: Key>(
     active: Option<&mut Active<K>>,
     counters: &mut Counters,
     flows: &mut Flows<K>,
-) -> usize {
+) -> Mark {
     let Some(active) = active else {
         counters.ingress_unrecorded += flows.len() as u64;
         flows.stamp(0);
-        return 0;
+        return Mark::plain(0, Hierarchy::NonSampledLl);
     };
-    let bit = timestamp_bit(active.epoch);
-    flows.stamp(bit);
+    let stamp = Mark::of_epoch(active.epoch, Hierarchy::NonSampledLl);
+    flows.stamp(stamp.bit);
     for system in &mut active.systems.recording {
         system.half.enter(flows, counters);
     }
-    bit
+    stamp
 }
 
 #[inline]
@@ -466,129 +507,31 @@ fn parse_inner<P: Packet>(counters: &mut Counters, packet: &P) -> Parsed {
 fn is_foreign<P: Packet>(carrier: Carrier, packet: &P) -> bool {
     match carrier {
         Carrier::Shim(shim) => shim.is_foreign(packet),
-        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel(_) => false,
+        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel | Carrier::IpId => false,
     }
 }
 
-/// Leaves out, and counts, the packets that can carry no mark. Gives those of them that are to be
-/// dropped.
-#[inline]
+/// Leaves out those of the packets that `of` has a bit for and that can carry no mark, and counts
+/// them. Gives those of them that are to be dropped.
 fn keep_carriable<K: Key, P: Packet>(
+    marks: Marks<'_>,
     policy: &Policy,
     counters: &mut Counters,
     packets: &[P],
-    flows: &mut Flows<K>,
+    (flows, of): (&mut Flows<K>, u32),
 ) -> u32 {
-    let can_carry = match policy.carrier {
-        Carrier::Tos(_) | Carrier::SignedTos(_) => return 0,
-        Carrier::FlowLabel(label) => carriable(label, packets, flows.places()),
-        Carrier::Shim(shim) => carriable(shim, packets, flows.places()),
-    };
+    if of == 0 {
+        return 0;
+    }
+    let Some(can_carry) = marks.carriable(packets, flows.places()) else { return 0 };
+    let keep = can_carry | !of;
     let mut drops = 0;
     for (number, &(at, _)) in flows.places().iter().enumerate() {
-        if can_carry >> number & 1 == 0 {
+        if keep >> number & 1 == 0 {
             let treatment = unmeasured(policy, counters, Unmeasured::NoCarrier);
             drops |= u32::from(treatment == Treatment::Drop) << at;
         }
     }
-    flows.retain(can_carry);
+    flows.retain(keep);
     drops
-}
-
-/// A bit for each of the places whose packet can be marked.
-fn carriable<P: Packet>(carrier: impl Carry, packets: &[P], places: &[(u16, u16)]) -> u32 {
-    let can_carry = |&(at, ip_offset): &(u16, u16)| {
-        carrier.can_carry(&packets[usize::from(at)], usize::from(ip_offset))
-    };
-    let bits = places.iter().map(can_carry).enumerate();
-    bits.fold(0, |mask, (number, can)| mask | u32::from(can) << number)
-}
-
-/// Marks the packets.
-#[inline]
-fn write_marks<K: Key, P: Packet>(
-    carrier: Carrier,
-    packets: &mut [P],
-    flows: &Flows<K>,
-    bit: usize,
-) {
-    fn write<K: Key, P: Packet>(by: impl Carry, packets: &mut [P], flows: &Flows<K>, bit: usize) {
-        for (number, &(at, ip_offset)) in flows.places().iter().enumerate() {
-            let mark = Mark { bit, hierarchy: flows.mark(number).hierarchy };
-            by.write(&mut packets[usize::from(at)], usize::from(ip_offset), mark);
-        }
-    }
-    match carrier {
-        Carrier::Tos(tos) => write(tos, packets, flows, bit),
-        Carrier::SignedTos(tos) => write(tos, packets, flows, bit),
-        Carrier::FlowLabel(label) => write(label, packets, flows, bit),
-        Carrier::Shim(shim) => write(shim, packets, flows, bit),
-    }
-}
-
-/// Marks that were taken out of a burst's packets before their headers were read.
-type Detached = [Option<Mark>; BURST];
-
-/// Takes out what hides the headers.
-#[inline]
-fn detach<P: Packet>(carrier: Carrier, packets: &mut [P], of: u32) -> Option<Detached> {
-    match carrier {
-        Carrier::Shim(shim) => Some(shim.detach(packets, of)),
-        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel(_) => None,
-    }
-}
-
-/// Takes the marks out.
-#[inline]
-fn take_marks<K: Key, P: Packet>(
-    carrier: Carrier,
-    detached: Option<&Detached>,
-    packets: &mut [P],
-    flows: &mut Flows<K>,
-) {
-    fn take<K: Key, P: Packet>(by: impl Carry, packets: &mut [P], flows: &mut Flows<K>) {
-        for number in 0..flows.len() {
-            let (at, ip_offset) = flows.places()[number];
-            let mark = by.take(&mut packets[usize::from(at)], usize::from(ip_offset));
-            flows.set_mark(number, mark);
-        }
-    }
-    match carrier {
-        Carrier::Tos(tos) => take(tos, packets, flows),
-        Carrier::SignedTos(tos) => take(tos, packets, flows),
-        Carrier::FlowLabel(label) => take(label, packets, flows),
-        Carrier::Shim(_) => set_marks(detached, flows),
-    }
-}
-
-/// Notes the marks of packets that were detached.
-fn set_marks<K: Key>(detached: Option<&Detached>, flows: &mut Flows<K>) {
-    for number in 0..flows.len() {
-        let at = usize::from(flows.places()[number].0);
-        let mark = detached.and_then(|marks| marks.get(at).copied().flatten());
-        flows.set_mark(number, mark);
-    }
-}
-
-/// Reads the marks, which stay where they are.
-#[inline]
-fn read_marks<K: Key, P: Packet>(
-    carrier: Carrier,
-    detached: Option<&Detached>,
-    packets: &[P],
-    flows: &mut Flows<K>,
-) {
-    fn read<K: Key, P: Packet>(by: impl Carry, packets: &[P], flows: &mut Flows<K>) {
-        for number in 0..flows.len() {
-            let (at, ip_offset) = flows.places()[number];
-            let mark = by.read(&packets[usize::from(at)], usize::from(ip_offset));
-            flows.set_mark(number, mark);
-        }
-    }
-    match carrier {
-        Carrier::Tos(tos) => read(tos, packets, flows),
-        Carrier::SignedTos(tos) => read(tos, packets, flows),
-        Carrier::FlowLabel(label) => read(label, packets, flows),
-        Carrier::Shim(_) => set_marks(detached, flows),
-    }
 }

@@ -166,8 +166,8 @@ impl Outcome {
 /// same: what all switches of a deployment must agree on beside what the controller tells them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marking {
-    /// Where packets carry their mark: `tos`, `signed tos`, `flow-label`, or `shim` and its
-    /// EtherType.
+    /// Where packets carry their mark, and in which version where there are several: `tos`,
+    /// `signed tos`, `ip-id`, `flow-label v2`, or `shim`, its EtherType and `v2`.
     pub carrier: String,
     /// By which header packets in tunnels are measured: `outer` or `inner`.
     pub tunnels: String,

@@ -17,6 +17,7 @@ use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::LcoreMerger;
 use calumma_sketch::{BURST, FlowKey, HashFamily, HashKey, Hashes};
+use calumma_wire::Secret;
 
 use crate::measure::{Case, Watch};
 use crate::workload;
@@ -100,7 +101,7 @@ pub fn stages() -> Vec<Case<'static>> {
                     PlainTos::default().write(
                         &mut frame.0,
                         14,
-                        Mark { bit: 1, hierarchy: Hierarchy::HlCandidate },
+                        Mark::plain(1, Hierarchy::HlCandidate),
                     );
                 }
             }),
@@ -149,7 +150,8 @@ pub(super) fn measuring_worker() -> Worker {
     let plan = SessionPlan { layout, hash_key, clock, first_epoch: 10, attention };
     let system = SwitchHalf::new(plan);
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-    merger.begin(clock, 10, keys, vec![Box::new(system.expect("a valid attention"))]);
+    let system = Box::new(system.expect("a valid attention"));
+    merger.begin(clock, 10, Secret([7; 32]), keys, vec![system]);
     let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
     worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);

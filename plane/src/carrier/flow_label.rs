@@ -1,69 +1,86 @@
 //! Marks in the IPv6 flow label, for networks that use the whole DSCP and carry IPv6.
 
-use super::{Carry, Mark};
+use super::signature::Signer;
+use super::{Carry, Mark, signed};
 use crate::packet::Packet;
 
-/// The whole label: bits 19-17 are the mark, bits 16-0 a fixed pattern that tells marked packets
-/// from others; a label drawn at random looks marked once in 131,072 times.
+/// The whole label: eight bits of [fields](signed) on top of a signature of twelve, by which a
+/// label drawn at random looks marked once in 32,768 times.
 ///
 /// Packets leave the network with the label 0, "not labelled" (RFC 6437). IPv4 has no label, and
-/// is not measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct FlowLabel;
+/// is not measured. Without a signer no mark is written or believed, and every packet leaves
+/// without a label.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowLabel<'a> {
+    /// That of the session.
+    pub signer: Option<&'a Signer>,
+}
 
 const LABEL: u32 = 0xF_FFFF;
-const MARK_SHIFT: u32 = 17;
-const SIGNATURE_MASK: u32 = 0x1_FFFF;
-const SIGNATURE: u32 = 0x1_CA1A;
+const FIELDS_SHIFT: u32 = 12;
+const SIGNATURE_MASK: u32 = 0xFFF;
+/// Of the signer's 64 bits the upper twelve.
+const SIGNATURE_SHIFT: u32 = 52;
 
-impl FlowLabel {
-    /// The packet's first IP header word if it is IPv6.
+impl FlowLabel<'_> {
+    /// The packet's header if it is IPv6.
     #[inline]
-    fn word(bytes: &[u8], ip_offset: usize) -> Option<u32> {
-        let word = u32::from_be_bytes(*bytes.get(ip_offset..)?.first_chunk()?);
-        (word >> 28 == 6).then_some(word)
+    fn header(bytes: &[u8], ip_offset: usize) -> Option<&[u8; 40]> {
+        let header = bytes.get(ip_offset..)?.first_chunk()?;
+        (header[0] >> 4 == 6).then_some(header)
     }
 
     #[inline]
     fn set(bytes: &mut [u8], ip_offset: usize, label: u32) {
-        if let Some(word) = Self::word(bytes, ip_offset) {
-            let word = word & !LABEL | label;
-            bytes[ip_offset..ip_offset + 4].copy_from_slice(&word.to_be_bytes());
+        if let Some(word) = bytes.get_mut(ip_offset..).and_then(<[u8]>::first_chunk_mut) {
+            *word = (u32::from_be_bytes(*word) & !LABEL | label).to_be_bytes();
         }
     }
 }
 
-impl Carry for FlowLabel {
+impl Carry for FlowLabel<'_> {
     #[inline]
     fn can_carry<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
-        Self::word(packet.bytes(), ip_offset).is_some()
+        Self::header(packet.bytes(), ip_offset).is_some()
     }
 
     #[inline]
     fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark) {
-        let label = u32::from(mark.bits()) << MARK_SHIFT | SIGNATURE;
-        Self::set(packet.bytes_mut(), ip_offset, label);
+        if let Some(signer) = self.signer
+            && let Some(header) = Self::header(packet.bytes(), ip_offset)
+        {
+            let fields = signed::fields(mark);
+            let signature = (signer.ipv6(signed::epoch(fields), header) >> SIGNATURE_SHIFT) as u32;
+            Self::set(packet.bytes_mut(), ip_offset, u32::from(fields) << FIELDS_SHIFT | signature);
+        }
     }
 
     #[inline]
     fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
-        let word = Self::word(packet.bytes(), ip_offset)?;
-        let marked = word & SIGNATURE_MASK == SIGNATURE;
-        marked.then(|| Mark::from_bits((word >> MARK_SHIFT) as u8))
+        let header = Self::header(packet.bytes(), ip_offset)?;
+        let word = u32::from_be_bytes(*header.first_chunk()?);
+        let fields = (word >> FIELDS_SHIFT) as u8;
+        let signature = self.signer?.ipv6(signed::epoch(fields), header) >> SIGNATURE_SHIFT;
+        if u64::from(word & SIGNATURE_MASK) != signature {
+            return None;
+        }
+        signed::mark(fields)
     }
 
     #[inline]
     fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
-        let mark = self.read(packet, ip_offset)?;
-        Self::set(packet.bytes_mut(), ip_offset, 0);
-        Some(mark)
+        let mark = self.read(packet, ip_offset);
+        if mark.is_some() || self.signer.is_none() && self.can_carry(packet, ip_offset) {
+            Self::set(packet.bytes_mut(), ip_offset, 0);
+        }
+        mark
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{marks, through};
+    use crate::carrier::tests::{dated_marks, signer, through};
     use crate::packet::Frame;
     use crate::parse::ipv6::tests::packet;
     use crate::parse::tests::udp;
@@ -72,12 +89,17 @@ mod tests {
     fn a_mark_is_the_label_and_nothing_else_changes() {
         let mut before = packet(&[], 6, &[0; 20]);
         before[14..16].copy_from_slice(&[0x6B, 0x80]);
-        for mark in marks() {
+        let signer = signer();
+        for mark in dated_marks() {
             let mut frame = Frame::new(before.to_vec());
-            let seen = through(FlowLabel, &mut frame, 14, mark, |bytes| {
-                assert_eq!(bytes[14..16], [0x6B, 0x80 | mark.bits() << 1 | 1]);
-                assert_eq!(bytes[16..18], [0xCA, 0x1A]);
-            });
+            let seen =
+                through(FlowLabel { signer: Some(&signer) }, &mut frame, 14, mark, |bytes| {
+                    assert_eq!(bytes[14], 0x6B);
+                    let fields = (bytes[15] << 4, bytes[16] >> 4);
+                    assert_eq!(fields.0 | fields.1, signed::fields(mark));
+                    assert_eq!(bytes[15] >> 4, 8);
+                    assert_eq!(bytes[18..], before[18..]);
+                });
             assert_eq!(seen, Some(mark));
             assert_eq!(frame.bytes(), before);
         }
@@ -85,21 +107,44 @@ mod tests {
 
     #[test]
     fn another_label_is_no_mark_and_stays() {
-        for label in [0, 0x12345, 0x1_CA1B, 0xF_FFFF_u32] {
-            let mut bytes = packet(&[], 6, &[0; 20]);
-            bytes[14..18].copy_from_slice(&(0x6000_0000 | label).to_be_bytes());
-            let mut frame = Frame::new(bytes.to_vec());
-            assert_eq!(FlowLabel.take(&mut frame, 14), None, "{label:x}");
+        let signer = signer();
+        let label = FlowLabel { signer: Some(&signer) };
+        let mut marked = Frame::new(packet(&[], 6, &[0; 20]).to_vec());
+        label.write(&mut marked, 14, dated_marks().next().unwrap());
+        for changed in [0x0000_0001, 0x0000_0800, 0x0000_4000, 0x0002_0000, 0x0008_0000_u32] {
+            let mut bytes = marked.bytes().to_vec();
+            for (byte, changed) in bytes[14..18].iter_mut().zip(changed.to_be_bytes()) {
+                *byte ^= changed;
+            }
+            let mut frame = Frame::new(bytes.clone());
+            assert_eq!(label.take(&mut frame, 14), None, "{changed:x}");
             assert_eq!(frame.bytes(), bytes);
         }
     }
 
     #[test]
+    fn without_a_session_no_mark_is_written_or_believed_and_none_reaches_a_host() {
+        let signer = signer();
+        let mut frame = Frame::new(packet(&[], 6, &[0; 20]).to_vec());
+        let before = frame.clone();
+        FlowLabel::default().write(&mut frame, 14, dated_marks().next().unwrap());
+        assert_eq!(frame, before);
+        FlowLabel { signer: Some(&signer) }.write(&mut frame, 14, dated_marks().next().unwrap());
+        assert_ne!(frame, before);
+        assert_eq!(FlowLabel::default().take(&mut frame, 14), None);
+        assert_eq!(frame, before);
+    }
+
+    #[test]
     fn ipv4_carries_nothing() {
-        let mut frame = Frame::new(udp(0, 0).to_vec());
-        assert!(!FlowLabel.can_carry(&frame, 14));
-        FlowLabel.write(&mut frame, 14, Mark::from_bits(7));
-        assert_eq!(frame.bytes(), udp(0, 0));
-        assert_eq!(FlowLabel.take(&mut frame, 14), None);
+        let signer = signer();
+        for signer in [None, Some(&signer)] {
+            let label = FlowLabel { signer };
+            let mut frame = Frame::new(udp(0, 0).to_vec());
+            assert!(!label.can_carry(&frame, 14));
+            label.write(&mut frame, 14, Mark::from_bits(7));
+            assert_eq!(label.take(&mut frame, 14), None);
+            assert_eq!(frame.bytes(), udp(0, 0));
+        }
     }
 }

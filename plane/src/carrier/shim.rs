@@ -3,15 +3,18 @@
 //! Four bytes before the EtherType, behind VLAN tags, shaped like one of them:
 //!
 //! ```text
-//! | addresses | VLAN tags | shim's EtherType | 0xCA | t hh vvvvv | EtherType | IP ...
+//! | addresses | VLAN tags | shim's EtherType | 0xCA | t hh ee vvv | EtherType | IP ...
 //! ```
 //!
-//! t is the timestamp bit, hh the hierarchy, v the version (1). A marked packet is longer by four
-//! bytes, which the network's MTU must allow. The packet leaves the network as it came.
+//! t is the timestamp bit, hh the hierarchy, ee the two bits of the epoch's number above the
+//! timestamp bit, v the version (2). One of version 1, which releases before had, has 00 for ee and
+//! says nothing of the epoch; so do edges without a session, which know none. A marked packet is
+//! longer by four bytes, which the network's MTU must allow. The packet leaves the network as it
+//! came.
 
 use calumma_sketch::BURST;
 
-use super::{Carry, Mark};
+use super::{Carry, EpochBits, Mark};
 use crate::packet::Packet;
 use crate::parse::ether_type;
 use crate::tag::{close_gap, open_gap};
@@ -27,9 +30,31 @@ pub struct Shim {
 const SHIM: usize = 4;
 
 const MAGIC: u8 = 0xCA;
-const VERSION: u8 = 1;
-const VERSION_MASK: u8 = 0b0001_1111;
+const UNDATED: u8 = 1;
+const UNDATED_MASK: u8 = 0b0001_1111;
+const DATED: u8 = 2;
+const DATED_MASK: u8 = 0b0000_0111;
+const EPOCH_SHIFT: u32 = 3;
 const MARK_SHIFT: u32 = 5;
+
+/// The byte that says a mark.
+#[inline]
+fn byte_of(mark: Mark) -> u8 {
+    let rest = mark.epoch.get().map_or(UNDATED, |bits| bits << EPOCH_SHIFT | DATED);
+    mark.bits() << MARK_SHIFT | rest
+}
+
+/// The mark that a byte says.
+#[inline]
+fn mark_of(byte: u8) -> Option<Mark> {
+    let undated = Mark::from_bits(byte >> MARK_SHIFT);
+    if byte & DATED_MASK == DATED {
+        let epoch = EpochBits::of(u64::from(byte >> EPOCH_SHIFT) << 1);
+        Some(Mark { epoch, ..undated })
+    } else {
+        (byte & UNDATED_MASK == UNDATED).then_some(undated)
+    }
+}
 
 impl Shim {
     /// IEEE 802's EtherType for local experiments.
@@ -43,9 +68,7 @@ impl Shim {
     #[inline]
     pub fn ether_type_behind(bytes: &[u8], at: usize) -> Option<u16> {
         match *bytes.get(at..)?.first_chunk()? {
-            [MAGIC, mark, high, low] if mark & VERSION_MASK == VERSION => {
-                Some(u16::from_be_bytes([high, low]))
-            }
+            [MAGIC, mark, high, low] => mark_of(mark).map(|_| u16::from_be_bytes([high, low])),
             _ => None,
         }
     }
@@ -59,9 +82,7 @@ impl Shim {
         }
         // The EtherType of what follows is there as well.
         match *bytes.get(end..)?.first_chunk()? {
-            [MAGIC, mark, _, _] if mark & VERSION_MASK == VERSION => {
-                Some((Mark::from_bits(mark >> MARK_SHIFT), end - 2))
-            }
+            [MAGIC, mark, _, _] => mark_of(mark).map(|mark| (mark, end - 2)),
             _ => None,
         }
     }
@@ -126,7 +147,7 @@ impl Carry for Shim {
             return;
         }
         let [high, low] = self.ether_type.to_be_bytes();
-        let shim = [high, low, MAGIC, mark.bits() << MARK_SHIFT | VERSION];
+        let shim = [high, low, MAGIC, byte_of(mark)];
         packet.bytes_mut()[at..at + SHIM].copy_from_slice(&shim);
     }
 
@@ -144,7 +165,7 @@ impl Carry for Shim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carrier::tests::{marks, through};
+    use crate::carrier::tests::{dated_marks, marks, through};
     use crate::packet::Frame;
     use crate::parse::tests::udp;
 
@@ -152,11 +173,13 @@ mod tests {
     fn the_shim_lies_between_ethernet_and_ip_and_goes_without_a_trace() {
         for (tags, ip_offset) in [(0, 14), (1, 18), (2, 22)] {
             let before = udp(tags, 20);
-            for mark in marks() {
+            for mark in marks().chain(dated_marks()) {
                 let mut frame = Frame::with_headroom(4, &before);
                 let seen = through(Shim::default(), &mut frame, ip_offset, mark, |bytes| {
                     assert_eq!(bytes[..ip_offset - 2], before[..ip_offset - 2]);
-                    let shim = [0x88, 0xB5, 0xCA, mark.bits() << 5 | 1, 0x08, 0x00];
+                    let epoch = mark.epoch.get().map_or(1, |bits| bits << 3 | 2);
+                    let byte = mark.bits() << 5 | epoch;
+                    let shim = [0x88, 0xB5, 0xCA, byte, 0x08, 0x00];
                     assert_eq!(bytes[ip_offset - 2..ip_offset + 4], shim);
                     assert_eq!(bytes[ip_offset + 4..], before[ip_offset..]);
                 });
@@ -183,8 +206,14 @@ mod tests {
             bytes[at] = value;
             bytes
         };
-        let others =
-            [udp(0, 20), with(13, 0xB5), with(14, 0xCB), with(15, 0xA2), bytes[..17].to_vec()];
+        let others = [
+            udp(0, 20),
+            with(13, 0xB5),
+            with(14, 0xCB),
+            with(15, 0xA3),
+            with(15, 0xA9),
+            bytes[..17].to_vec(),
+        ];
         for other in others {
             let mut frame = Frame::new(other.to_vec());
             assert_eq!(shim.take(&mut frame, 14), None);

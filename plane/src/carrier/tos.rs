@@ -2,7 +2,7 @@
 //!
 //! The ECN field is never touched, and the IPv4 header checksum follows incrementally (RFC 1624).
 
-use super::{Carry, Mark};
+use super::{Carry, Mark, update_checksum};
 use crate::packet::Packet;
 
 /// Bits 7-5 are the mark: bit 7 the timestamp bit, bits 6-5 the hierarchy.
@@ -78,15 +78,7 @@ impl<const SIGNED: bool> Tos<SIGNED> {
         if tos == header[1] {
             return;
         }
-        // The sum is the same in any byte order (RFC 1071), so the machine's own will do.
-        let word = |header: &[u8; 20], at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
-        let before = word(header, 0);
-        header[1] = tos;
-        let after = word(header, 0);
-        let sum = u32::from(!word(header, 10)) + u32::from(!before) + u32::from(after);
-        let sum = (sum & 0xFFFF) + (sum >> 16);
-        let sum = (sum & 0xFFFF) + (sum >> 16);
-        header[10..12].copy_from_slice(&(!(sum as u16)).to_ne_bytes());
+        update_checksum(header, 0, [header[0], tos]);
     }
 }
 
@@ -165,7 +157,7 @@ mod tests {
 
     #[test]
     fn egress_gives_the_configured_dscp_back() {
-        let mark = Mark { bit: 1, hierarchy: Hierarchy::HhCandidate };
+        let mark = Mark::from_bits(0b100 | Hierarchy::HhCandidate.bits());
         let mut plain = Frame::new(udp(0, 0).to_vec());
         through(PlainTos { dscp: 46 }, &mut plain, 14, mark, |_| ());
         assert_eq!(plain.bytes()[15], 0b1010_0000 | 0x03);

@@ -12,6 +12,7 @@ use crossbeam_channel::Sender;
 
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
 use crate::arrival::Arrival;
+use crate::carrier::Signer;
 use crate::counters::Counters;
 use crate::flows::{Arrivals, Flows};
 use crate::packet::Packet;
@@ -43,6 +44,10 @@ pub struct Active<K: Key> {
     schedule: Schedule,
     /// The epoch that packets entering the network are stamped with.
     pub(crate) epoch: u64,
+    /// The newest epoch that packets may carry: the last one armed.
+    pub(crate) newest: u64,
+    /// What signs marks, in the epochs up to that.
+    pub(crate) signer: Signer,
     pub(crate) systems: Systems<K>,
     /// Whether a system records packets that pass from fabric to fabric.
     pub(crate) transit: bool,
@@ -165,8 +170,7 @@ pub(super) struct Done {
 impl<K: Key> Active<K> {
     pub(super) fn new(
         session: u32,
-        clock: EpochClock,
-        first_epoch: u64,
+        (clock, first_epoch, signer): (EpochClock, u64, Signer),
         systems: Systems<K>,
     ) -> Self {
         Self {
@@ -175,6 +179,8 @@ impl<K: Key> Active<K> {
             clock,
             schedule: Schedule::starting_with(clock, first_epoch),
             epoch: first_epoch.saturating_sub(1),
+            newest: first_epoch.saturating_sub(1),
+            signer,
             transit: false,
             asks_sent: false,
             asks_arrivals: false,
@@ -407,6 +413,8 @@ impl<K: Key> Active<K> {
     /// given back.
     fn arm(&mut self, epoch: u64, outbox: &Sender<FromLcore>) {
         let session = self.session;
+        self.newest = epoch;
+        self.signer.begin(epoch);
         let Systems { recording, waiting, .. } = &mut self.systems;
         let before = recording.len();
         recording.extend(waiting.extract_if(.., |system| system.first <= epoch));

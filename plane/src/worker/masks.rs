@@ -53,7 +53,7 @@ pub fn first(n: usize) -> u32 {
 
 /// The positions in a set, the lowest first.
 #[inline(always)]
-pub(super) fn positions(mut set: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn positions(mut set: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lowest = (set != 0).then(|| set.trailing_zeros() as usize);
         set &= set.wrapping_sub(1);

@@ -7,6 +7,7 @@ use calumma_plane::measure::{Mailbox, Side};
 use calumma_plane::merge::{self, Discarded};
 use calumma_plane::{AnyRecord, Counters, LcoreMerger, Recorded};
 use calumma_sketch::{AnyKey, FlowKey, WideKey, either};
+use calumma_wire::Secret;
 
 use crate::frames::{SessionPlan, encode_plan};
 use crate::switch::{SetupError, SwitchHalf};
@@ -116,7 +117,9 @@ impl LcoreGroups {
     /// When the layout or the attention is invalid; nothing changes then.
     pub fn begin(&mut self, plan: &SessionPlan) -> Result<(), SetupError> {
         let system = SwitchHalf::new(plan.clone())?;
-        self.0.begin(plan.clock, plan.first_epoch, plan.layout.keys, vec![Box::new(system)]);
+        let secret = Secret(*plan.hash_key.as_bytes());
+        let SessionPlan { clock, first_epoch, .. } = *plan;
+        self.0.begin(clock, first_epoch, secret, plan.layout.keys, vec![Box::new(system)]);
         Ok(())
     }
 

@@ -168,6 +168,7 @@ mod tests {
     use calumma_plane::measure::{Measurement, Moment};
     use calumma_plane::{Counters, LcoreMerger};
     use calumma_sketch::HashKey;
+    use calumma_wire::Secret;
 
     use super::*;
     use crate::{Attention, Layout};
@@ -182,7 +183,7 @@ mod tests {
         let plan = SessionPlan { layout, hash_key, clock, first_epoch: 100, attention };
         let system = SwitchHalf::new(plan).unwrap();
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, 100, keys, vec![Box::new(system)]);
+        merger.begin(clock, 100, Secret([3; 32]), keys, vec![Box::new(system)]);
         let mut measurement = Measurement::new(mailboxes.remove(0));
         let mut tick = |now_ns| measurement.tick(now_ns, true, &Counters::default());
 

@@ -54,7 +54,7 @@ struct Switch {
 impl Switch {
     fn begin(carrier: Carrier, clock: EpochClock, systems: Vec<Box<dyn SwitchSystem>>) -> Self {
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, FIRST_EPOCH, KeyKind::Ipv4, systems);
+        merger.begin(clock, FIRST_EPOCH, Secret([1; 32]), KeyKind::Ipv4, systems);
         let policy = Policy { carrier, ..Policy::default() };
         let worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
         let [entered, by_bit, refused] = [(); 3].map(|()| Counts::new());
@@ -122,6 +122,7 @@ fn packet(n: u64) -> (FlowKey, Frame) {
     let mut bytes = vec![0; 60];
     bytes[12] = 8;
     bytes[14..18].copy_from_slice(&[0x45, 0, 0, 46]);
+    bytes[20] = 0x40;
     bytes[23] = 17;
     bytes[26..30].copy_from_slice(&key.src_word().to_be_bytes());
     bytes[30..34].copy_from_slice(&key.dst_word().to_be_bytes());
@@ -279,12 +280,13 @@ fn a_late_packet_is_counted_in_its_window() {
     }
 }
 
-fn carriers() -> [Carrier; 3] {
+fn carriers() -> [Carrier; 4] {
     use calumma_plane::carrier::{Shim, Tos};
     [
         Carrier::Tos(Tos::default()),
         Carrier::SignedTos(Tos::default()),
         Carrier::Shim(Shim::default()),
+        Carrier::IpId,
     ]
 }
 

@@ -234,7 +234,7 @@ mod tests {
         let mut seen = Seen::default();
         let mut log = |prefix: &str, bit, hierarchy, time_ns| {
             let mut bytes = frame(&key, 60);
-            PlainTos::default().write(&mut bytes, 14, Mark { bit, hierarchy });
+            PlainTos::default().write(&mut bytes, 14, Mark::plain(bit, hierarchy));
             let (prefix, packet) = (prefix.to_owned(), bytes[14..].to_vec());
             let logged = Logged { prefix, time_ns: Some(time_ns), came_in_by: None, packet };
             note(&mut seen, &logged, Segment::link(0, 2), clock, 0)

@@ -364,7 +364,7 @@ impl Simulation {
             let from = flow.edges[0];
             let mut packet = Bytes::new(frame(&flow.key, 60));
             self.nodes[from].ingress(&mut packet);
-            let Mark { bit, hierarchy } = mark_of(&packet);
+            let Mark { bit, hierarchy, .. } = mark_of(&packet);
             let run = MarkedRun { bit, run: Run::single(hierarchy) };
             let measured_in = self.epoch_shown(from, now_ns);
             let account = *accounts.entry((at, measured_in)).or_insert_with(|| {

@@ -132,7 +132,11 @@ impl Tofino {
         for (hierarchy, packets) in run.by_hierarchy() {
             for _ in 0..packets {
                 let mut packet = Bytes::new(frame(key, 60));
-                PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, Mark { bit, hierarchy });
+                PlainTos::default().write(
+                    packet.bytes_mut(),
+                    IP_OFFSET,
+                    Mark::plain(bit, hierarchy),
+                );
                 self.egress(&mut packet);
             }
         }

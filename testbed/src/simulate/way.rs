@@ -186,7 +186,7 @@ impl Load {
             (number < end).then_some(hierarchy)
         });
         if let Some(hierarchy) = hierarchy {
-            PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, Mark { bit, hierarchy });
+            PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, Mark::plain(bit, hierarchy));
         }
         packet
     }

@@ -21,6 +21,7 @@ use calumma_epoch::{EpochClock, Guards, timestamp_bit};
 use calumma_plane::{LcoreMerger, Part};
 use calumma_sketch::{Arithmetic, BURST};
 use calumma_testbed::capture::Capture;
+use calumma_wire::Secret;
 
 use common::{FABRIC, HOST, Numbers, Pair, attention, packet};
 
@@ -49,7 +50,8 @@ impl Software {
         let attention = pair.attention;
         let plan = SessionPlan { layout, hash_key, clock, first_epoch, attention };
         let system = SwitchHalf::new(plan).unwrap();
-        merger.begin(clock, FIRST_EPOCH, keys, vec![Box::new(system)]);
+        let secret = Secret(*hash_key.as_bytes());
+        merger.begin(clock, FIRST_EPOCH, secret, keys, vec![Box::new(system)]);
         worker.advance_to(clock.start_of(FIRST_EPOCH - 1));
         Software { worker, merger, clock }
     }

@@ -27,7 +27,7 @@ impl Marked {
         if theirs != carrier {
             return Some(format!(
                 "its packets carry their mark by {carrier:?}, those of {name} by {theirs:?}: give all \
-                 edges the same [carrier]"
+                 edges the same [carrier] and programs of one release; a Tofino knows \"tos\" only"
             ));
         }
         let theirs = &self.marking.tunnels;

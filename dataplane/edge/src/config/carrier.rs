@@ -1,9 +1,10 @@
 //! The `[carrier]` and `[measure]` sections.
 
+use calumma_sketch::KeyKind;
 use serde::Deserialize;
 
 use super::Mistakes;
-use crate::carrier::{Carrier, FlowLabel, Shim, SignedTos, Tos};
+use crate::carrier::{Carrier, Shim, SignedTos, Tos};
 use crate::parse::tunnel::Tunnels;
 
 /// How packets carry their mark. The same at all edges of a network.
@@ -31,6 +32,8 @@ pub enum CarrierKind {
     Tos,
     /// In the IPv6 flow label.
     FlowLabel,
+    /// In the IPv4 identification and the IPv6 flow label.
+    IpId,
     /// In a header between Ethernet and IP.
     Shim,
 }
@@ -82,13 +85,42 @@ impl CarrierConfig {
     }
 
     /// Where packets carry their mark, in words that are the same where
-    /// [`marks_as`](Self::marks_as) holds.
+    /// [`marks_as`](Self::marks_as) holds. Those of the releases that had other bits there had no
+    /// version.
     pub(super) fn words(&self) -> String {
         match self.carrier() {
             Carrier::Tos(_) => "tos".to_owned(),
             Carrier::SignedTos(_) => "signed tos".to_owned(),
-            Carrier::FlowLabel(_) => "flow-label".to_owned(),
-            Carrier::Shim(shim) => format!("shim {:#06x}", shim.ether_type),
+            Carrier::FlowLabel => "flow-label v2".to_owned(),
+            Carrier::IpId => "ip-id".to_owned(),
+            Carrier::Shim(shim) => format!("shim {:#06x} v2", shim.ether_type),
+        }
+    }
+
+    /// What the choice costs, and what it can't do, for who checks the file.
+    pub fn costs(&self) -> &'static str {
+        match self.carrier() {
+            Carrier::Tos(_) => {
+                "the mark is in the upper three bits of the DSCP: what hosts write there is lost, a \
+                 network that sets them makes packets seem lost, packets that no edge has marked and \
+                 those late by two epochs or more can't be told from others. kind = \"ip-id\" has \
+                 none of this; it needs software edges of this release everywhere, since a Tofino \
+                 can't sign"
+            }
+            Carrier::SignedTos(_) => {
+                "the mark is the whole DSCP: what hosts write there is lost, and packets late by two \
+                 epochs or more can't be told from others. kind = \"ip-id\" has neither"
+            }
+            Carrier::FlowLabel => {
+                "the mark is in the flow label: IPv4 is not measured; kind = \"ip-id\" does both"
+            }
+            Carrier::IpId => {
+                "the mark is in the IPv4 identification and the IPv6 flow label, which leave as 0 or, \
+                 where IPv4 may be fragmented, as a fresh number: fragments and packets with an \
+                 authentication header are not measured, and the fabric must not make fragments. A \
+                 Tofino can't sign it: all edges must be software edges of this release"
+            }
+            Carrier::Shim(_) => "the mark is four bytes more, which the fabric's MTU must allow",
         }
     }
 
@@ -98,7 +130,8 @@ impl CarrierConfig {
         match (self.kind, self.signature) {
             (CarrierKind::Tos, Some(true)) => Carrier::SignedTos(SignedTos { dscp }),
             (CarrierKind::Tos, _) => Carrier::Tos(Tos { dscp }),
-            (CarrierKind::FlowLabel, _) => Carrier::FlowLabel(FlowLabel),
+            (CarrierKind::FlowLabel, _) => Carrier::FlowLabel,
+            (CarrierKind::IpId, _) => Carrier::IpId,
             (CarrierKind::Shim, _) => Carrier::Shim(
                 self.ether_type.map_or_else(Shim::default, |ether_type| Shim { ether_type }),
             ),
@@ -112,4 +145,7 @@ impl CarrierConfig {
 pub struct MeasureConfig {
     /// By which header packets in VXLAN and Geneve tunnels are measured.
     pub tunnels: Tunnels,
+    /// What the controller's layout has for `keys`. It says which packets are taken to be marked
+    /// before the controller has said it: unset, those of both families.
+    pub keys: Option<KeyKind>,
 }

@@ -244,6 +244,7 @@ impl Config {
             unmeasured: self.policy.unmeasured,
             carrier: self.carrier.carrier(),
             tunnels: self.measure.tunnels,
+            keys: self.measure.keys,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Configurations as operators write them, and what is said of their mistakes.
 
 use super::*;
-use crate::carrier::{FlowLabel, Shim, Tos};
+use crate::carrier::{Shim, Tos};
 use crate::parse::tunnel::Tunnels;
 
 const PAIR: &str = r#"
@@ -69,13 +69,44 @@ fn a_carrier_is_what_the_configuration_says() {
     for (section, wanted) in [
         ("dscp = 46", Carrier::Tos(Tos { dscp: 46 })),
         ("signature = true\ndscp = 8", Carrier::SignedTos(Tos { dscp: 8 })),
-        ("kind = 'flow-label'", Carrier::FlowLabel(FlowLabel)),
+        ("kind = 'flow-label'", Carrier::FlowLabel),
+        ("kind = 'ip-id'", Carrier::IpId),
         ("kind = 'shim'", Carrier::Shim(Shim { ether_type: 0x88B5 })),
         ("kind = 'shim'\nether_type = 0x9ABC", Carrier::Shim(Shim { ether_type: 0x9ABC })),
     ] {
         let text = format!("{PAIR}\n[carrier]\n{section}\n[measure]\ntunnels = 'inner'");
         let policy = Config::parse(&text, "edge.toml").unwrap().policy();
         assert_eq!((policy.carrier, policy.tunnels), (wanted, Tunnels::Inner));
+    }
+}
+
+#[test]
+fn switches_are_marked_alike_by_the_same_words_and_releases_differ_in_them() {
+    let words = |section: &str| {
+        let text = format!("{PAIR}\n[carrier]\n{section}");
+        Config::parse(&text, "edge.toml").unwrap().marking().carrier
+    };
+    assert_eq!(words(""), "tos");
+    assert_eq!(words("dscp = 46"), "tos");
+    assert_eq!(words("signature = true"), "signed tos");
+    assert_eq!(words("kind = 'ip-id'"), "ip-id");
+    // Those before had other bits there, and said "flow-label" and "shim 0x88b5".
+    assert_eq!(words("kind = 'flow-label'"), "flow-label v2");
+    assert_eq!(words("kind = 'shim'"), "shim 0x88b5 v2");
+}
+
+#[test]
+fn a_carrier_says_what_it_costs() {
+    for (section, wanted) in [
+        ("", "upper three bits of the DSCP"),
+        ("signature = true", "the whole DSCP"),
+        ("kind = 'flow-label'", "IPv4 is not measured"),
+        ("kind = 'ip-id'", "fragments"),
+        ("kind = 'shim'", "MTU"),
+    ] {
+        let config = Config::parse(&format!("{PAIR}\n[carrier]\n{section}"), "edge.toml").unwrap();
+        let costs = config.carrier.costs();
+        assert!(costs.contains(wanted), "{costs}");
     }
 }
 
@@ -100,6 +131,7 @@ fn what_a_carrier_can_not_be_is_said_with_the_remedy() {
         ("ether_type = 0x88b5", "only kind = \"shim\""),
         ("kind = 'shim'\ndscp = 0", "only kind = \"tos\""),
         ("kind = 'flow-label'\nsignature = true", "carrier.signature"),
+        ("kind = 'ip-id'\ndscp = 0", "only kind = \"tos\""),
         ("kind = 'vlan'", "flow-label"),
     ] {
         let problem = problem(&format!("{PAIR}\n[carrier]\n{section}"));

@@ -182,7 +182,8 @@ impl Measurer for Systems {
         let Some(keys) = common_keys(halves.iter().map(|half| half.keys())) else {
             return Err("the systems measure by different keys; let them run one by one".to_owned());
         };
-        self.merger.begin(session.clock, session.first_epoch, keys, halves);
+        let Session { clock, first_epoch, hash_key, .. } = *session;
+        self.merger.begin(clock, first_epoch, hash_key, keys, halves);
         let numbered = systems.into_iter().enumerate();
         let running = |(number, system)| Running { system, number, left: false };
         self.running = numbered.map(running).collect();

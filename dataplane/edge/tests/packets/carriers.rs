@@ -5,12 +5,15 @@ use std::fs;
 use std::path::Path;
 
 use crate::passage::{CARRIERS, Edge, Passage, cut, whole};
-use calumma_edge::carrier::{Carrier, Carry, Mark, SignedTos};
+use calumma_edge::carrier::{Carrier, Carry, FlowLabel, IpId, Mark, Numbers, SignedTos, Signer};
+use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::tunnel::{Inside, Tunnels};
 use calumma_edge::parse::{Malformed, Unmeasured};
-use calumma_edge::worker::{DropMask, Policy};
-use calumma_sketch::BURST;
+use calumma_edge::worker::{DropMask, Policy, Worker};
+use calumma_plane::{Hierarchy, LcoreMerger};
+use calumma_sketch::{BURST, KeyKind};
+use calumma_wire::Secret;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -44,6 +47,19 @@ fn ipv6(first_word: u32, protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// The same IPv4 packet with other fragmentation bits and another protocol.
+fn fragmented(frame: &[u8], word: u16, protocol: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let before = u32::from(u16::from_be_bytes([frame[24], frame[25]]));
+    let changed = u32::from(word) + u32::from(protocol) - u32::from(frame[23]);
+    let sum = u32::from(!(before as u16)) + changed;
+    let checksum = !((sum & 0xFFFF) + (sum >> 16)) as u16;
+    frame[20..22].copy_from_slice(&word.to_be_bytes());
+    frame[23] = protocol;
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
 fn tagged(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
     [&frame[..12], &tag, &frame[12..]].concat()
 }
@@ -61,6 +77,10 @@ fn kinds() -> Vec<Vec<u8>> {
     arp[12..14].copy_from_slice(&[8, 6]);
     vec![
         plain.clone(),
+        fragmented(&plain, 0x4000, 17),
+        fragmented(&plain, 0x2000, 17),
+        fragmented(&plain, 0x0005, 17),
+        fragmented(&plain, 0x4000, 51),
         tagged(&plain, [0x81, 0, 0, 7]),
         tagged(&tagged(&plain, [0x81, 0, 0, 7]), [0x88, 0xA8, 0, 9]),
         udp(0x03, [3, 4], [1, 4789], &in_vxlan),
@@ -96,14 +116,18 @@ fn packets_of_every_kind_leave_the_network_as_they_entered_it() {
             // Of IPv6 packets only the one with IPv4 inside can be measured, of IPv4 packets only
             // the one with IPv6 inside can't.
             let (ipv4, inner_ipv4) = match tunnels {
-                Tunnels::Outer => (8, 0),
-                Tunnels::Inner => (7, 1),
+                Tunnels::Outer => (12, 0),
+                Tunnels::Inner => (11, 1),
             };
-            let flow_label = matches!(carrier, Carrier::FlowLabel(_));
-            let recorded = inner_ipv4 + if flow_label { 0 } else { ipv4 };
+            let without = match carrier {
+                Carrier::FlowLabel => ipv4,
+                Carrier::IpId => 3,
+                _ => 0,
+            };
+            let recorded = inner_ipv4 + ipv4 - without;
             assert_eq!(counters.ingress_recorded, recorded, "{name}, {tunnels:?}");
             let no_carrier = counters.unmeasured[Unmeasured::NoCarrier as usize];
-            assert_eq!(no_carrier, if flow_label { ipv4 } else { 0 }, "{name}, {tunnels:?}");
+            assert_eq!(no_carrier, without, "{name}, {tunnels:?}");
         }
     }
 }
@@ -122,7 +146,71 @@ fn what_no_edge_has_marked_is_counted_and_neither_encoded_nor_changed() {
             assert_eq!(frame.bytes(), packet, "{name}");
         }
         let counters = &exit.worker.counters;
-        assert_eq!((counters.egress_unmarked, counters.egress_recorded), (2, 0), "{name}");
+        assert_eq!(counters.egress_recorded, 0, "{name}");
+        // In IPv4 there is no flow label that could have said it.
+        let no_carrier = counters.unmeasured[Unmeasured::NoCarrier as usize];
+        let wanted = if carrier == Carrier::FlowLabel { (0, 2) } else { (2, 0) };
+        assert_eq!((counters.egress_unmarked, no_carrier), wanted, "{name}");
+    }
+}
+
+/// A restarted edge forwards before its controller has said what is measured, or by which secret.
+#[test]
+fn an_edge_without_a_session_hands_no_marks_to_hosts() {
+    let packets = [
+        fragmented(&udp(0, [1, 2], [1, 2], &[]), 0x4000, 17),
+        ipv6(0x6000_0000, 17, &[0x9C, 0x40, 0x14, 0x51, 0, 8, 0, 0]),
+    ];
+    for (name, carrier) in CARRIERS {
+        let policy = Policy { carrier, ..Policy::default() };
+        let mut entry = Edge::by_keys(policy, KeyKind::Dual);
+        let mut arrived = frames(&packets);
+        entry.worker.ingress(&mut arrived);
+        let carried = if carrier == Carrier::FlowLabel { 1 } else { 2 };
+        assert_eq!(entry.worker.counters.ingress_recorded, carried, "{name}");
+        assert_ne!(arrived[1].bytes(), packets[1], "{name}");
+
+        let (_merger, mut mailboxes) = LcoreMerger::new(1);
+        let mut exit = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
+        exit.egress(&mut arrived);
+        for (frame, packet) in arrived.iter().zip(&packets) {
+            let mut wanted = packet.clone();
+            if let Carrier::Tos(tos) = carrier {
+                // What the mark has covered.
+                restore_class(&mut wanted, 0xE0, tos.dscp);
+            } else if let Carrier::SignedTos(tos) = carrier {
+                restore_class(&mut wanted, 0xFC, tos.dscp);
+            }
+            assert_eq!(frame.bytes()[14..24], wanted[14..24], "{name}");
+        }
+        let counters = exit.counters;
+        assert_eq!((counters.egress_recorded, counters.egress_unmarked), (0, 0), "{name}");
+        assert_eq!(counters.egress_unrecorded, carried, "{name}");
+    }
+}
+
+/// Gives a packet's traffic class these bits of a DSCP.
+fn restore_class(packet: &mut [u8], mask: u8, dscp: u8) {
+    let word = u16::from_be_bytes([packet[14], packet[15]]);
+    let (mask, class) = (u16::from(mask), u16::from(dscp << 2));
+    let shift = if word >> 12 == 6 { 4 } else { 0 };
+    let word = word & !(mask << shift) | (class & mask) << shift;
+    packet[14..16].copy_from_slice(&word.to_be_bytes());
+}
+
+/// Of what the last session measured, the next one's marks are: IPv6 is not marked where keys are
+/// those of IPv4, so nothing is taken out of it.
+#[test]
+fn where_keys_are_of_ipv4_a_switch_without_a_session_leaves_ipv6_alone() {
+    let (name, carrier) = CARRIERS[0];
+    let policy = Policy { carrier, keys: Some(KeyKind::Ipv4), ..Policy::default() };
+    let (_merger, mut mailboxes) = LcoreMerger::new(1);
+    let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
+    let packet = ipv6(0x6B81_2345, 17, &[0x9C, 0x40, 0x14, 0x51, 0, 8, 0, 0]);
+    for pass in [Worker::ingress, Worker::egress] {
+        let mut arrived = frames(std::slice::from_ref(&packet));
+        pass(&mut worker, &mut arrived);
+        assert_eq!(arrived[0].bytes(), packet, "{name}");
     }
 }
 
@@ -132,7 +220,8 @@ fn a_shim_that_no_edge_has_made_is_dropped_at_the_networks_border() {
     let policy = Policy { carrier, ..Policy::default() };
     let packet = udp(0, [1, 2], [1, 2], &[]);
     let shim = |mark: u8| tagged(&packet, [0x88, 0xB5, 0xCA, mark]);
-    let (right, other_version) = (shim(0x41), shim(0x42));
+    // Of epoch 10: t 0, hh 2, ee 1, version 2.
+    let (right, other_version) = (shim(0x4A), shim(0x4B));
 
     let mut entry = Edge::new(policy);
     let drops = entry.worker.ingress(&mut frames(&[right.clone(), packet.clone()]));
@@ -141,7 +230,7 @@ fn a_shim_that_no_edge_has_made_is_dropped_at_the_networks_border() {
 
     let mut exit = Edge::new(policy);
     let mut arrived =
-        frames(&[right.clone(), other_version, tagged(&right, [0x88, 0xB5, 0xCA, 0x41])]);
+        frames(&[right.clone(), other_version, tagged(&right, [0x88, 0xB5, 0xCA, 0x4A])]);
     let drops = exit.worker.egress(&mut arrived);
     assert_eq!(drops, DropMask(0b110), "one of another version, and one in another");
     assert_eq!(arrived[0].bytes(), packet);
@@ -261,6 +350,50 @@ proptest! {
     }
 }
 
+/// The golden packets are marked under this key, in epochs 1004 and 1005.
+fn golden_secret() -> [u8; 32] {
+    std::array::from_fn(|at| at as u8)
+}
+
+/// A block of RFC 8439's key stream, as 64-bit words.
+fn chacha20(key: [u8; 32], nonce: [u32; 3], counter: u32) -> [u64; 8] {
+    let mut state = [0; 16];
+    state[..4].copy_from_slice(&[0x6170_7865, 0x3320_646E, 0x7962_2D32, 0x6B20_6574]);
+    for (word, bytes) in state[4..12].iter_mut().zip(key.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    state[12] = counter;
+    state[13..].copy_from_slice(&nonce);
+    let mut block: [u32; 16] = state;
+    for _ in 0..10 {
+        let columns = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
+        let diagonals = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
+        for [a, b, c, d] in columns.into_iter().chain(diagonals) {
+            for (sum, of, turned, by) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)]
+            {
+                block[sum] = block[sum].wrapping_add(block[of]);
+                block[turned] = (block[turned] ^ block[sum]).rotate_left(by);
+            }
+        }
+    }
+    let word = |at: usize| u64::from(block[at].wrapping_add(state[at]));
+    std::array::from_fn(|at| word(2 * at) | word(2 * at + 1) << 32)
+}
+
+/// The signature of a packet: of its addresses, word by word, and its protocol.
+fn signature(epoch: u32, source: &[u32], destination: &[u32], protocol: u8) -> u64 {
+    let factors = [0, 1].map(|counter| chacha20(golden_secret(), [2, 0, 0], counter));
+    let [pad, ..] = chacha20(golden_secret(), [1, epoch, 0], 0);
+    let m = |at: usize| factors.as_flattened()[at];
+    let pairs = source.iter().zip(destination).enumerate();
+    let sum = pairs.fold(pad, |sum, (at, (&source, &destination))| {
+        let source = m(2 * at).wrapping_add(source.into());
+        let destination = m(2 * at + 1).wrapping_add(destination.into());
+        sum.wrapping_add(source.wrapping_mul(destination))
+    });
+    sum.wrapping_add(m(8).wrapping_mul(protocol.into()))
+}
+
 /// The bits of every carrier as `docs/contract.md` gives them, computed from that page alone: what
 /// a packet of each family looks like once it is marked.
 fn vectors() -> Value {
@@ -270,16 +403,24 @@ fn vectors() -> Value {
             let plain = 0xAB & 0x1F | mark << 5;
             let signed = 0xAB & 0x03 | 0b011 << 2 | mark << 5;
             let of_class = |class: u8| 0x6001_2345 | u32::from(class) << 20;
-            let label = u32::from(mark) << 17 | 0x1_CA1A;
+            let (bit, hierarchy) = (mark >> 2, mark & 3);
+            let epoch = 1004 + u32::from(bit);
+            let fields = (epoch as u8 & 7) << 5 | hierarchy << 3;
+            let of_ipv4 = signature(epoch, &[0x0A00_0001], &[0x0A00_0002], 17) >> 56;
+            let of_ipv6 = signature(epoch, &[0xFDFD_FDFD; 4], &[0xFDFD_FDFD; 4], 59) >> 52;
+            let label = u32::from(fields) << 12 | of_ipv6 as u32;
+            let shim = mark << 5 | (epoch as u8 >> 1 & 3) << 3 | 2;
             json!({
-                "timestamp bit": mark >> 2,
-                "hierarchy": mark & 3,
+                "epoch": epoch,
+                "timestamp bit": bit,
+                "hierarchy": hierarchy,
                 "ToS byte of ab": format!("{plain:02x}"),
                 "ToS byte of ab, with a signature": format!("{signed:02x}"),
                 "first word of IPv6 of 6ab12345": format!("{:08x}", of_class(plain)),
                 "the same, with a signature": format!("{:08x}", of_class(signed)),
                 "the same, by its flow label": format!("{:08x}", 0x6AB0_0000 | label),
-                "shim before IPv4": hex(&[0x88, 0xB5, 0xCA, mark << 5 | 1, 8, 0]),
+                "IPv4 identification": hex(&[fields, of_ipv4 as u8]),
+                "shim before IPv4": hex(&[0x88, 0xB5, 0xCA, shim, 8, 0]),
             })
         })
         .collect();
@@ -295,28 +436,32 @@ fn the_golden_vectors_are_those_of_the_page_and_what_the_carriers_write() {
     }
     assert_eq!(fs::read_to_string(golden).unwrap(), text);
 
-    fn marked(carrier: impl Carry, packet: &[u8], bits: u8) -> String {
+    fn marked(carrier: impl Carry, packet: &[u8], mark: Mark) -> String {
         let mut frame = whole(packet);
-        carrier.write(&mut frame, 14, Mark::from_bits(bits));
-        frame.bytes()[12..18].iter().map(|byte| format!("{byte:02x}")).collect()
+        carrier.write(&mut frame, 14, mark);
+        frame.bytes()[12..20].iter().map(|byte| format!("{byte:02x}")).collect()
     }
-    let [(_, Carrier::Tos(tos)), _, (_, Carrier::FlowLabel(label)), (_, Carrier::Shim(shim))] =
-        CARRIERS
-    else {
+    let [(_, Carrier::Tos(tos)), _, _, _, (_, Carrier::Shim(shim))] = CARRIERS else {
         panic!("one of each kind");
     };
     let signed = SignedTos::default();
+    let (signer, numbers) = (Signer::new(Secret(golden_secret()), 1005), Numbers::new());
+    let label = FlowLabel { signer: Some(&signer) };
+    let identification = IpId { signer: Some(&signer), numbers: &numbers };
     let ipv4 = udp(0xAB, [1, 2], [1, 2], &[]);
     let ipv6 = ipv6(0x6AB1_2345, 59, &[]);
     for (bits, vector) in vectors().as_array().unwrap().iter().enumerate() {
-        let bits = bits as u8;
+        let hierarchy = Hierarchy::from_bits(bits as u8);
+        let mark = Mark::of_epoch(vector["epoch"].as_u64().unwrap(), hierarchy);
         for (name, from, seen) in [
-            ("ToS byte of ab", 6..8, marked(tos, &ipv4, bits)),
-            ("ToS byte of ab, with a signature", 6..8, marked(signed, &ipv4, bits)),
-            ("first word of IPv6 of 6ab12345", 4..12, marked(tos, &ipv6, bits)),
-            ("the same, with a signature", 4..12, marked(signed, &ipv6, bits)),
-            ("the same, by its flow label", 4..12, marked(label, &ipv6, bits)),
-            ("shim before IPv4", 0..12, marked(shim, &ipv4, bits)),
+            ("ToS byte of ab", 6..8, marked(tos, &ipv4, mark)),
+            ("ToS byte of ab, with a signature", 6..8, marked(signed, &ipv4, mark)),
+            ("first word of IPv6 of 6ab12345", 4..12, marked(tos, &ipv6, mark)),
+            ("the same, with a signature", 4..12, marked(signed, &ipv6, mark)),
+            ("the same, by its flow label", 4..12, marked(label, &ipv6, mark)),
+            ("the same, by its flow label", 4..12, marked(identification, &ipv6, mark)),
+            ("IPv4 identification", 12..16, marked(identification, &ipv4, mark)),
+            ("shim before IPv4", 0..12, marked(shim, &ipv4, mark)),
         ] {
             assert_eq!(vector[name], seen[from], "{name}");
         }

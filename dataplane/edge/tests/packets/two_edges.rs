@@ -22,7 +22,7 @@ const FIRST_EPOCH: u64 = 100;
 /// A UDP packet of flow `n` without payload.
 fn frame(n: u32) -> Frame {
     let mut bytes = vec![2; 12];
-    bytes.extend_from_slice(&[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0]);
+    bytes.extend_from_slice(&[8, 0, 0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0]);
     bytes.extend_from_slice(&(n as u16).to_be_bytes());
     bytes.extend_from_slice(&[10, 200, 0, 1, 0x30, 0x39, 0, 80, 0, 8, 0, 0]);
     Frame::with_headroom(8, &bytes)
@@ -39,7 +39,7 @@ fn dual_frame(n: u32) -> Frame {
         return frame(n);
     }
     let mut bytes = vec![2; 12];
-    bytes.extend_from_slice(&[0x86, 0xDD, 0x60, 0, 0, n as u8, 0, 8, 17, 64]);
+    bytes.extend_from_slice(&[0x86, 0xDD, 0x60, 0, 0, 0, 0, 8, 17, 64]);
     bytes.extend_from_slice(dual_flow(n).as_bytes().first_chunk::<36>().unwrap());
     bytes.extend_from_slice(&[0, 8, 0, 0]);
     Frame::with_headroom(8, &bytes)
@@ -143,20 +143,26 @@ fn carriers() -> impl Strategy<Value = Carrier> {
         Carrier::default(),
         Carrier::SignedTos(SignedTos::default()),
         Carrier::Shim(Shim::default()),
+        Carrier::IpId,
     ])
 }
 
-fn packets() -> impl Strategy<Value = Vec<Sent>> {
-    let flight = prop_oneof![9 => (0..10_000_000_u64).prop_map(Some), 1 => Just(None)];
+/// Packets that travel for at most so long.
+fn packets(longest_ns: u64) -> impl Strategy<Value = Vec<Sent>> {
+    let flight = prop_oneof![9 => (0..longest_ns).prop_map(Some), 1 => Just(None)];
     prop::collection::vec((0..6 * LENGTH_NS, 0u32..300, flight), 1..2000)
 }
+
+/// As long as all bits of an epoch's number tell packets apart, wherever in their epoch they were
+/// sent: seven epochs, less what the eighth is armed ahead of its time.
+const TOLD_APART_NS: u64 = 7 * LENGTH_NS - 1_000_000;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn upstream_minus_downstream_is_what_was_lost_in_each_epoch(
-        sent in packets(), ingress_lcores in 1usize..4, egress_lcores in 1usize..4,
+        sent in packets(10_000_000), ingress_lcores in 1usize..4, egress_lcores in 1usize..4,
         carrier in carriers(), dual: bool,
     ) {
         let lcores = [ingress_lcores, egress_lcores];
@@ -166,17 +172,38 @@ proptest! {
             assert_losses_are_found(&sent, lcores, carrier, frame, flow)?;
         }
     }
+
+    /// However late a packet is, up to seven epochs: it is recorded in its own or counted as late.
+    #[test]
+    fn a_packet_of_an_older_epoch_is_late_and_in_no_other(
+        sent in packets(TOLD_APART_NS), dual: bool,
+        carrier in prop::sample::select(vec![Carrier::Shim(Shim::default()), Carrier::IpId]),
+    ) {
+        if dual {
+            assert_late_or_right(&sent, carrier, dual_frame, dual_flow)?;
+        } else {
+            assert_late_or_right(&sent, carrier, frame, flow)?;
+        }
+    }
 }
 
-/// Sends packets from one switch to the other, both measuring by the key that `flow` gives, and
-/// compares.
-fn assert_losses_are_found<K: Key>(
+/// What two switches have measured of packets that went from one to the other.
+struct Flight<K: Key> {
+    entry: Switch<K>,
+    exit: Switch<K>,
+    /// What was lost of the packets of each epoch.
+    lost: BTreeMap<u64, BTreeMap<K, i64>>,
+    plan: SessionPlan,
+}
+
+/// Sends packets from one switch to the other, both measuring by the key that `flow` gives.
+fn fly<K: Key>(
     sent: &[Sent],
     [ingress_lcores, egress_lcores]: [usize; 2],
     carrier: Carrier,
     frame: fn(u32) -> Frame,
     flow: fn(u32) -> K,
-) -> Result<(), TestCaseError> {
+) -> Result<Flight<K>, TestCaseError> {
     let mut plan = plan();
     plan.layout.keys = K::KIND;
     let start = plan.clock.start_of(FIRST_EPOCH);
@@ -205,7 +232,7 @@ fn assert_losses_are_found<K: Key>(
             travelling.insert(id, packet);
         }
     }
-    let end = start + 10 * LENGTH_NS;
+    let end = start + 20 * LENGTH_NS;
     entry.advance_to(end);
     exit.advance_to(end);
 
@@ -216,20 +243,69 @@ fn assert_losses_are_found<K: Key>(
             *of_epoch.entry(flow(n)).or_default() += 1;
         }
     }
-    let family = HashFamily::new(&plan.hash_key);
-    let hl = plan.attention.partition.hl_part();
-    for (epoch, lost) in lost {
-        let mut delta = entry.upstream[&epoch].part(&hl);
-        delta.subtract(&exit.downstream[&epoch].part(&hl)).unwrap();
-        let decoded = delta.decode(&family);
-        prop_assert!(decoded.is_complete());
-        prop_assert_eq!(decoded.into_flowset().into_iter().collect::<BTreeMap<_, _>>(), lost);
+    Ok(Flight { entry, exit, lost, plan })
+}
+
+impl<K: Key> Flight<K> {
+    /// What entered less what left, of each epoch in which packets were sent or recorded.
+    fn deltas(&self) -> Result<BTreeMap<u64, BTreeMap<K, i64>>, TestCaseError> {
+        let family = HashFamily::new(&self.plan.hash_key);
+        let hl = self.plan.attention.partition.hl_part();
+        let mut deltas = BTreeMap::new();
+        for (epoch, upstream) in &self.entry.upstream {
+            let Some(downstream) = self.exit.downstream.get(epoch) else { continue };
+            let mut delta = upstream.part(&hl);
+            delta.subtract(&downstream.part(&hl)).unwrap();
+            let decoded = delta.decode(&family);
+            prop_assert!(decoded.is_complete());
+            deltas.insert(*epoch, decoded.into_flowset().into_iter().collect());
+        }
+        Ok(deltas)
     }
+}
+
+/// Compares what two switches say was lost with what was.
+fn assert_losses_are_found<K: Key>(
+    sent: &[Sent],
+    lcores: [usize; 2],
+    carrier: Carrier,
+    frame: fn(u32) -> Frame,
+    flow: fn(u32) -> K,
+) -> Result<(), TestCaseError> {
+    let flight = fly(sent, lcores, carrier, frame, flow)?;
+    let deltas = flight.deltas()?;
+    for (epoch, lost) in &flight.lost {
+        prop_assert_eq!(&deltas[epoch], lost);
+    }
+    let Flight { entry, exit, .. } = flight;
     let entered: u64 = entry.packets.values().map(|packets| packets.0).sum();
     let left: u64 = exit.packets.values().map(|packets| packets.1).sum();
     prop_assert_eq!(entered, sent.len() as u64);
     prop_assert_eq!(left, sent.iter().filter(|packet| packet.2.is_some()).count() as u64);
     prop_assert_eq!(entry.late_packets + exit.late_packets, 0);
+    Ok(())
+}
+
+/// In no epoch and flow less is missing than was lost, and beyond it as much as was late.
+fn assert_late_or_right<K: Key>(
+    sent: &[Sent],
+    carrier: Carrier,
+    frame: fn(u32) -> Frame,
+    flow: fn(u32) -> K,
+) -> Result<(), TestCaseError> {
+    let mut flight = fly(sent, [1, 2], carrier, frame, flow)?;
+    let mut late = 0;
+    for (epoch, delta) in flight.deltas()? {
+        let mut lost = flight.lost.remove(&epoch).unwrap_or_default();
+        for (flow, missing) in delta {
+            let lost = lost.remove(&flow).unwrap_or(0);
+            prop_assert!(missing >= lost, "{} missing of {} lost in {}", missing, lost, epoch);
+            late += (missing - lost) as u64;
+        }
+        prop_assert!(lost.is_empty(), "not seen in {}: {:?}", epoch, lost);
+    }
+    prop_assert!(flight.lost.is_empty());
+    prop_assert_eq!((flight.entry.late_packets, flight.exit.late_packets), (0, late));
     Ok(())
 }
 
@@ -260,6 +336,50 @@ fn a_packet_that_travels_longer_than_the_guard_is_seen_to_be_late() {
     exit.advance_to(start + 3 * LENGTH_NS);
     assert_eq!(exit.late_packets, 1);
     assert_eq!(exit.packets[&FIRST_EPOCH], (0, 0));
+}
+
+/// Sends a packet in the first epoch, lets it arrive so many epochs and 20 ms after its end, and
+/// gives the switch that it arrived at, when three more are over.
+fn late_by(epochs: u64, carrier: Carrier) -> Switch {
+    let plan = plan();
+    let start = plan.clock.start_of(FIRST_EPOCH);
+    let [mut entry, mut exit] = [(); 2].map(|()| Switch::with_carrier(1, &plan, carrier));
+    entry.advance_to(start + 1);
+    let mut packet = frame(1);
+    entry.lcore_of(1).ingress(std::slice::from_mut(&mut packet));
+    let end = start + (epochs + 1) * LENGTH_NS + 20_000_000;
+    exit.advance_to(end);
+    exit.lcore_of(1).egress(std::slice::from_mut(&mut packet));
+    exit.advance_to(end + 4 * LENGTH_NS);
+    exit
+}
+
+/// What the timestamp bit alone can't tell, and what remains where there are two bits more.
+#[test]
+fn a_bit_alone_tells_an_epoch_from_the_next_and_three_tell_eight() {
+    let counted_in = |exit: &Switch| {
+        let counted = exit.packets.iter().find(|(_, packets)| packets.1 > 0);
+        counted.map(|(epoch, _)| epoch - FIRST_EPOCH)
+    };
+    for (carrier, apart) in [
+        (Carrier::default(), 2),
+        (Carrier::SignedTos(SignedTos::default()), 2),
+        (Carrier::Shim(Shim::default()), 8),
+        (Carrier::IpId, 8),
+    ] {
+        for epochs in 0..apart - 1 {
+            let exit = late_by(epochs, carrier);
+            assert_eq!((counted_in(&exit), exit.late_packets), (None, 1), "{carrier:?}, {epochs}");
+        }
+        let exit = late_by(apart - 1, carrier);
+        if carrier.is_keyed() {
+            // Its signature is that of an epoch of which no packet is believed any more.
+            assert_eq!((counted_in(&exit), exit.late_packets), (None, 0));
+            assert_eq!(exit.lcores[0].counters.egress_unmarked, 1);
+        } else {
+            assert_eq!((counted_in(&exit), exit.late_packets), (Some(apart), 0), "{carrier:?}");
+        }
+    }
 }
 
 #[test]

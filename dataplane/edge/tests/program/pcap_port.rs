@@ -146,7 +146,8 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
         *counted.entry(counter).or_default() += 1;
     }
 
-    let Run { fabric: out, totals, .. } = run(&folder, "", &input, &[]);
+    let ipv4 = "[measure]\nkeys = 'ipv4'";
+    let Run { fabric: out, totals, .. } = run(&folder, ipv4, &input, &[]);
     assert_eq!(out, input, "without a controller nothing is marked, and by default all pass");
     for (counter, packets) in &counted {
         assert_eq!(totals[*counter], *packets, "{counter}");
@@ -154,7 +155,7 @@ fn packets_of_every_kind_pass_or_are_dropped_as_configured_and_are_counted_by_ki
     assert_eq!(totals["received.host"], input.len() as u64);
     assert_eq!(totals["transmitted"], input.len() as u64);
 
-    let strict = "[policy]\nmalformed = 'drop'\nunmeasured = 'drop'";
+    let strict = "[policy]\nmalformed = 'drop'\nunmeasured = 'drop'\n[measure]\nkeys = 'ipv4'";
     let Run { fabric: out, totals, .. } = run(&folder, strict, &input, &[]);
     let measurable: Vec<_> =
         kinds.iter().filter(|(kind, _)| *kind == "ingress.unrecorded").collect();
@@ -170,7 +171,7 @@ fn a_shim_goes_in_and_out_of_mbufs_without_a_trace() {
     let folder = Folder::new("edge-shim");
     let kinds = kinds();
     let input: Vec<Vec<u8>> = kinds.iter().map(|(_, frame)| frame.clone()).collect();
-    let section = "[carrier]\nkind = 'shim'";
+    let section = "[carrier]\nkind = 'shim'\n[measure]\nkeys = 'ipv4'";
     let Run { fabric: marked, .. } = run(&folder, section, &input, &[]);
     for ((kind, frame), marked) in kinds.iter().zip(&marked) {
         let shim = if *kind == "ingress.unrecorded" { 4 } else { 0 };

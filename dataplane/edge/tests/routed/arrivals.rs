@@ -20,7 +20,7 @@ use calumma_plane::{
     Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Record, Run, Slots, SwitchSystem,
 };
 use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind};
-use calumma_wire::Side;
+use calumma_wire::{Secret, Side};
 use dpdk::{Burst, Mempool, Port, PortConfig};
 
 use crate::edge::{H0, eal};
@@ -151,7 +151,8 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
     let first_epoch = clock.epoch_at(unix_ns()) + 2;
     let seen = Seen::default();
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-    merger.begin(clock, first_epoch, KeyKind::Ipv4, vec![Box::new(Probe(seen.clone()))]);
+    let probe = Box::new(Probe(seen.clone()));
+    merger.begin(clock, first_epoch, Secret([0; 32]), KeyKind::Ipv4, vec![probe]);
     let worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     let policy = Policy::default();
     let settings = Settings { policy, idle_sleep_us: 0, idle_polls: 1000, transmit_retries: 0 };

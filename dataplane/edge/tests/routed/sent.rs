@@ -36,7 +36,8 @@ fn a_system_is_told_which_packets_each_port_took() {
     // Even, as the timestamp bit of what comes from the fabric here says.
     let first_epoch = (clock.epoch_at(edge.now_ns) | 1) + 3;
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-    merger.begin(clock, first_epoch, KeyKind::Dual, vec![hops(clock, first_epoch)]);
+    let systems = vec![hops(clock, first_epoch)];
+    merger.begin(clock, first_epoch, Secret([1; 32]), KeyKind::Dual, systems);
     let counters = edge.worker.counters;
     edge.worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     edge.worker.counters = counters;

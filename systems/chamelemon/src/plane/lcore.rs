@@ -5,7 +5,7 @@ use std::sync::Arc;
 use calumma_plane::counters::Counters;
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::{Groups, LcoreSystem, Recorded};
-use calumma_plane::{Flows, Hierarchy, MarkedRun, OfBit, Run, Slots};
+use calumma_plane::{Flows, Hierarchy, Mark, MarkedRun, OfBit, Run, Slots};
 use calumma_sketch::{BURST, FlowKey, HashFamily, Key};
 
 use super::attention::Attention;
@@ -73,6 +73,13 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
                 counters.egress_unrecorded += packets - late;
             }
         });
+        for (at, _) in flows.stale() {
+            let Mark { bit, hierarchy, .. } = flows.mark(at);
+            let late = u64::from(hierarchy != Hierarchy::NonSampledLl);
+            slots.outdated(bit, late);
+            counters.egress_late += late;
+            counters.egress_unrecorded += 1 - late;
+        }
     }
 
     fn enter_run(&mut self, key: &K, packets: u32, counters: &mut Counters) -> Run {

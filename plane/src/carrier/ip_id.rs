@@ -1,0 +1,316 @@
+//! Marks in the IPv4 identification, for networks that use or re-mark the DSCP.
+//!
+//! The identification of a datagram that is not and may not be fragmented means nothing (RFC 6864),
+//! and nothing on the way looks at it. In IPv6 the flow label carries the same mark.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use super::flow_label::FlowLabel;
+use super::signature::Signer;
+use super::{Carry, Mark, signed, update_checksum};
+use crate::packet::Packet;
+
+/// All sixteen bits: eight bits of [fields](signed) on top of a signature of eight. An
+/// identification drawn at random looks marked once in 2,048 times.
+///
+/// Packets leave the network with the identification 0 where they may not be fragmented, and with a
+/// fresh number else. Fragments carry no mark, as all of a datagram's must keep one identification;
+/// nor do packets with an authentication header, which covers it (RFC 4302). A packet that became
+/// fragments after it was marked is read, unchanged, by the first of them. Without a signer no mark
+/// is written or believed, and every identification is replaced at egress.
+#[derive(Clone, Copy, Debug)]
+pub struct IpId<'a> {
+    /// That of the session.
+    pub signer: Option<&'a Signer>,
+    /// That of the lcore.
+    pub numbers: &'a Numbers,
+}
+
+const AUTHENTICATION_HEADER: u8 = 51;
+
+/// Of bytes 6 and 7: no fragmentation, more fragments, and where a fragment lies.
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET: u16 = 0x1FFF;
+
+/// Of the signer's 64 bits the upper eight.
+const SIGNATURE_SHIFT: u32 = 56;
+
+/// How a datagram stands to fragmentation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Datagram {
+    /// It is whole and stays so.
+    Atomic,
+    /// It is whole and may become fragments.
+    Whole,
+    /// It is the first of several.
+    FirstFragment,
+    /// Another fragment, or covered by an authentication header.
+    Untouchable,
+}
+
+impl Datagram {
+    #[inline(always)]
+    fn of(header: &[u8; 20]) -> Self {
+        let word = u16::from_be_bytes([header[6], header[7]]);
+        if word & OFFSET != 0 || header[9] == AUTHENTICATION_HEADER {
+            Self::Untouchable
+        } else if word & MORE_FRAGMENTS != 0 {
+            Self::FirstFragment
+        } else if word & DONT_FRAGMENT != 0 {
+            Self::Atomic
+        } else {
+            Self::Whole
+        }
+    }
+}
+
+impl<'a> IpId<'a> {
+    fn label(self) -> FlowLabel<'a> {
+        FlowLabel { signer: self.signer }
+    }
+
+    /// The packet's IPv4 header and what it is; `None` where it is IPv6.
+    #[inline(always)]
+    fn header(bytes: &[u8], ip_offset: usize) -> Option<(&[u8; 20], Datagram)> {
+        let header = bytes.get(ip_offset..)?.first_chunk()?;
+        (header[0] >> 4 == 4).then(|| (header, Datagram::of(header)))
+    }
+
+    /// Writes the identification, and what the checksum is then.
+    #[inline(always)]
+    fn set(bytes: &mut [u8], ip_offset: usize, identification: u16) {
+        let header = bytes.get_mut(ip_offset..).and_then(<[u8]>::first_chunk_mut::<20>);
+        if let Some(header) = header {
+            update_checksum(header, 4, identification.to_be_bytes());
+        }
+    }
+
+    /// The mark that a header carries.
+    #[inline(always)]
+    fn mark(self, header: &[u8; 20]) -> Option<Mark> {
+        let [fields, signature] = [header[4], header[5]];
+        let signed = self.signer?.ipv4(signed::epoch(fields), header) >> SIGNATURE_SHIFT;
+        if u64::from(signature) != signed {
+            return None;
+        }
+        signed::mark(fields)
+    }
+}
+
+impl Carry for IpId<'_> {
+    #[inline]
+    fn can_carry<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
+        match Self::header(packet.bytes(), ip_offset) {
+            Some((_, datagram)) => matches!(datagram, Datagram::Atomic | Datagram::Whole),
+            None => self.label().can_carry(packet, ip_offset),
+        }
+    }
+
+    #[inline]
+    fn write<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark) {
+        let Some(signer) = self.signer else { return };
+        match Self::header(packet.bytes(), ip_offset) {
+            Some((header, Datagram::Atomic | Datagram::Whole)) => {
+                let fields = signed::fields(mark);
+                let signature = signer.ipv4(signed::epoch(fields), header) >> SIGNATURE_SHIFT;
+                let identification = u16::from_be_bytes([fields, signature as u8]);
+                Self::set(packet.bytes_mut(), ip_offset, identification);
+            }
+            Some(_) => {}
+            None => self.label().write(packet, ip_offset, mark),
+        }
+    }
+
+    #[inline]
+    fn read<P: Packet>(self, packet: &P, ip_offset: usize) -> Option<Mark> {
+        match Self::header(packet.bytes(), ip_offset) {
+            Some((_, Datagram::Untouchable)) => None,
+            Some((header, _)) => self.mark(header),
+            None => self.label().read(packet, ip_offset),
+        }
+    }
+
+    #[inline]
+    fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
+        let Some((header, datagram)) = Self::header(packet.bytes(), ip_offset) else {
+            return self.label().take(packet, ip_offset);
+        };
+        if datagram == Datagram::Untouchable {
+            return None;
+        }
+        let mark = self.mark(header);
+        if mark.is_some() || self.signer.is_none() {
+            match datagram {
+                Datagram::Atomic => Self::set(packet.bytes_mut(), ip_offset, 0),
+                Datagram::Whole => {
+                    Self::set(packet.bytes_mut(), ip_offset, self.numbers.next());
+                }
+                Datagram::FirstFragment | Datagram::Untouchable => {}
+            }
+        }
+        mark
+    }
+}
+
+/// Fresh identifications, one lcore's: all 65,536 in an order of its own, then again.
+#[derive(Debug)]
+pub struct Numbers {
+    counter: Cell<u16>,
+    key: u16,
+}
+
+impl Numbers {
+    /// An order drawn at random.
+    pub fn new() -> Self {
+        let drawn = RandomState::new().build_hasher().finish();
+        Self { counter: Cell::new(drawn as u16), key: (drawn >> 16) as u16 }
+    }
+
+    /// The next one.
+    #[inline]
+    fn next(&self) -> u16 {
+        let counter = self.counter.get().wrapping_add(1);
+        self.counter.set(counter);
+        // Each step can be undone, so that different counters give different numbers.
+        let mut number = (counter ^ self.key).wrapping_mul(0x9E37);
+        number ^= number >> 7;
+        number = number.wrapping_mul(0xB52D);
+        number ^ number >> 9 ^ self.key
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::tests::{dated_marks, signer, through};
+    use crate::packet::Frame;
+    use crate::parse::ipv6::tests::packet as ipv6_packet;
+    use crate::parse::tests::{checksum, udp};
+
+    /// A packet whose fragmentation word and protocol are these, with the right checksum.
+    fn datagram(fragmentation: u16, protocol: u8) -> Vec<u8> {
+        let mut bytes = udp(0, 8);
+        bytes[18..20].copy_from_slice(&[0x12, 0x34]);
+        bytes[20..22].copy_from_slice(&fragmentation.to_be_bytes());
+        bytes[23] = protocol;
+        bytes[24..26].fill(0);
+        let right = checksum(&bytes[14..34]);
+        bytes[24..26].copy_from_slice(&right.to_be_bytes());
+        bytes
+    }
+
+    fn identification(frame: &Frame) -> u16 {
+        u16::from_be_bytes([frame.bytes()[18], frame.bytes()[19]])
+    }
+
+    #[test]
+    fn a_mark_is_the_identification_and_an_atomic_datagram_leaves_with_none() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let before = datagram(0x4000, 6);
+        for mark in dated_marks() {
+            let mut frame = Frame::new(before.clone());
+            let seen = through(carrier, &mut frame, 14, mark, |bytes| {
+                assert_eq!(bytes[18], signed::fields(mark));
+                assert_eq!(checksum(&bytes[14..34]), 0);
+                assert_eq!((&bytes[..18], &bytes[26..]), (&before[..18], &before[26..]));
+            });
+            assert_eq!(seen, Some(mark));
+            assert_eq!(identification(&frame), 0);
+            assert_eq!(checksum(&frame.bytes()[14..34]), 0);
+            assert_eq!(frame.bytes()[26..], before[26..]);
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_may_become_fragments_leaves_with_a_fresh_number() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..=u16::MAX {
+            let mut frame = Frame::new(datagram(0, 17));
+            carrier.write(&mut frame, 14, Mark::from_bits(5));
+            assert!(carrier.take(&mut frame, 14).is_some());
+            assert_eq!(checksum(&frame.bytes()[14..34]), 0);
+            assert!(seen.insert(identification(&frame)), "none twice in 65,536");
+        }
+    }
+
+    #[test]
+    fn fragments_and_authenticated_packets_carry_none_and_stay_as_they_are() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        for signer in [None, Some(&signer)] {
+            let carrier = IpId { signer, numbers: &numbers };
+            for (word, protocol) in [(0x2000, 17), (0x2001, 17), (0x0001, 17), (0x4000, 51)] {
+                let before = Frame::new(datagram(word, protocol));
+                let mut frame = before.clone();
+                assert!(!carrier.can_carry(&frame, 14), "{word:x} {protocol}");
+                carrier.write(&mut frame, 14, Mark::from_bits(7));
+                assert_eq!(carrier.take(&mut frame, 14), None);
+                assert_eq!(frame, before);
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_cut_into_fragments_on_its_way_is_read_by_the_first() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let mut marked = Frame::new(datagram(0, 17));
+        let mark = dated_marks().nth(9).unwrap();
+        carrier.write(&mut marked, 14, mark);
+        for (word, seen) in [(0x2000_u16, Some(mark)), (0x2001, None), (0x0001, None)] {
+            let mut frame = marked.clone();
+            frame.bytes_mut()[20..22].copy_from_slice(&word.to_be_bytes());
+            let before = frame.clone();
+            assert_eq!(carrier.take(&mut frame, 14), seen);
+            assert_eq!(frame, before, "all fragments keep one identification");
+        }
+    }
+
+    #[test]
+    fn without_a_session_no_mark_is_written_or_believed_and_none_reaches_a_host() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        let keyed = IpId { signer: Some(&signer), numbers: &numbers };
+        let keyless = IpId { signer: None, numbers: &numbers };
+        let mark = dated_marks().nth(5).unwrap();
+        let mut frame = Frame::new(datagram(0x4000, 6));
+        let before = frame.clone();
+        keyless.write(&mut frame, 14, mark);
+        assert_eq!(frame, before);
+        keyed.write(&mut frame, 14, mark);
+        assert_eq!(keyless.take(&mut frame, 14), None);
+        assert_eq!((identification(&frame), checksum(&frame.bytes()[14..34])), (0, 0));
+        let mut frame = Frame::new(ipv6_packet(&[], 6, &[0; 20]).to_vec());
+        keyed.write(&mut frame, 14, mark);
+        assert_eq!(keyless.take(&mut frame, 14), None);
+        assert_eq!(frame.bytes(), &ipv6_packet(&[], 6, &[0; 20])[..]);
+    }
+
+    /// Of all identifications that a router may draw for its own packets, 32 look marked.
+    #[test]
+    fn a_stranger_hits_a_mark_once_in_2048_times_and_is_left_alone_else() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let mut hits = 0;
+        for number in 0..=u16::MAX {
+            let mut frame = Frame::new(datagram(0x4000, 1));
+            frame.bytes_mut()[18..20].copy_from_slice(&number.to_be_bytes());
+            let before = frame.clone();
+            if carrier.take(&mut frame, 14).is_some() {
+                hits += 1;
+            } else {
+                assert_eq!(frame, before);
+            }
+        }
+        assert_eq!(hits, 32);
+    }
+}
