@@ -6,15 +6,32 @@
 //! somewhere, so the one that waited least counts, unless it is so old that clocks may have drifted
 //! further since than it was exact.
 //!
-//! Pure; time is passed in. Setting clocks right is chrony's or ptp4l's business.
+//! Exchanges that can't both be right show that the clock was set in between: those from before
+//! count no more, and epochs are not trusted until what was measured before is over.
+//!
+//! Pure; time is passed in, by a clock that is never set. Setting clocks right is chrony's or
+//! ptp4l's business.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use calumma_epoch::RESTART_NS;
 
 /// Exchanges that are remembered of an edge.
 const REMEMBERED: usize = 32;
 
 /// How fast two clocks that nobody disciplines may drift apart: nanoseconds a second.
 const DRIFT_NS_PER_S: u64 = 50_000;
+
+/// How fast they may where one of them is being set right little by little.
+const SLEW_NS_PER_S: u64 = 1_000_000;
+
+/// A node that has been connected for this long, and whose clock was not compared within it, may
+/// show any time.
+const COMPARED_NS: u64 = RESTART_NS;
+
+/// How long a clock that was set spoils epochs: what was measured by its old time is reported
+/// within that, and what is measured by the new one is not.
+const SPOILS_NS: u64 = RESTART_NS;
 
 /// One exchange of times, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +57,55 @@ pub struct ClockEstimate {
     pub delay_ns: u64,
 }
 
+impl ClockEstimate {
+    /// What it says later, where clocks have drifted since.
+    fn aged(self, age_ns: u64, drift_ns_per_s: u64) -> Self {
+        let drift_ns = (age_ns / 1000).saturating_mul(drift_ns_per_s) / 1_000_000;
+        Self { error_ns: self.error_ns.saturating_add(drift_ns), ..self }
+    }
+
+    /// By how much the clock was certainly set between this estimate and a later one; 0 where both
+    /// may be right.
+    fn contradicts(&self, later: &Self) -> u64 {
+        let apart_ns = later.offset_ns.abs_diff(self.offset_ns);
+        apart_ns.saturating_sub(self.error_ns.saturating_add(later.error_ns))
+    }
+}
+
+/// A clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ClockStep {
+    /// When that showed.
+    at_ns: u64,
+    /// By how much, about.
+    by_ns: i64,
+    /// By how much at least.
+    certain_ns: u64,
+}
+
+/// What there is to say of a node's clock when an epoch is judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockState {
+    /// The best that is known of it; none before the first exchange.
+    pub estimate: Option<ClockEstimate>,
+    /// By how much it was set a moment ago, where that is certain to be more than another number:
+    /// both in nanoseconds.
+    pub set_by_ns: Option<(i64, u64)>,
+    /// Since when it was not compared, where that is long ago, in nanoseconds.
+    pub unknown_for_ns: Option<u64>,
+}
+
 /// The latest exchanges with one edge.
 #[derive(Clone, Debug, Default)]
 pub struct ClockFilter {
     /// What each exchange showed, and when.
     samples: VecDeque<(u64, ClockEstimate)>,
+    step: Option<ClockStep>,
 }
 
 impl ClockFilter {
     /// Takes an exchange in. One that can't have happened, by either clock alone, is ignored: one
-    /// of them was set in between.
+    /// of them was set in between. Where it contradicts earlier ones, those are forgotten.
     pub fn take(&mut self, exchange: Exchange) {
         let Exchange { sent_ns, received_ns, answered_ns, returned_ns } = exchange;
         let (Some(there), Some(held)) =
@@ -61,25 +117,59 @@ impl ClockFilter {
         let way_out = i128::from(received_ns) - i128::from(sent_ns);
         let way_back = i128::from(answered_ns) - i128::from(returned_ns);
         let Ok(offset_ns) = i64::try_from((way_out + way_back) / 2) else { return };
+        let error_ns = delay_ns.div_ceil(2);
+        let sample = ClockEstimate { offset_ns, error_ns, delay_ns };
+        self.compare(sample, returned_ns);
         if self.samples.len() == REMEMBERED {
             self.samples.pop_front();
         }
-        let error_ns = delay_ns.div_ceil(2);
-        self.samples.push_back((returned_ns, ClockEstimate { offset_ns, error_ns, delay_ns }));
+        self.samples.push_back((returned_ns, sample));
     }
 
-    /// Forgets all exchanges: another switch may answer next.
-    pub fn clear(&mut self) {
-        self.samples.clear();
+    /// Holds a new sample against the earlier ones.
+    fn compare(&mut self, sample: ClockEstimate, at_ns: u64) {
+        let apart = |drift_ns_per_s| {
+            let of_one = move |&(then_ns, older): &(u64, ClockEstimate)| {
+                let age_ns = at_ns.saturating_sub(then_ns);
+                let certain_ns = older.aged(age_ns, drift_ns_per_s).contradicts(&sample);
+                (certain_ns, sample.offset_ns.saturating_sub(older.offset_ns))
+            };
+            self.samples.iter().map(of_one).max_by_key(|&(certain_ns, _)| certain_ns)
+        };
+        if let Some((certain_ns, by_ns)) = apart(SLEW_NS_PER_S)
+            && certain_ns > 0
+        {
+            self.step = Some(ClockStep { at_ns, by_ns, certain_ns });
+        }
+        if apart(DRIFT_NS_PER_S).is_some_and(|(certain_ns, _)| certain_ns > 0) {
+            self.samples.clear();
+        }
+    }
+
+    /// What there is to say at `now_ns`; the node has been connected since `connected_ns`, if it is.
+    /// What was known of one that has gone is known as long as epochs that it measured may wait.
+    pub fn state(&self, now_ns: u64, connected_ns: Option<u64>) -> ClockState {
+        // The node may have read its clock as soon as the probe was sent.
+        let compared_ns =
+            self.samples.back().map(|(at_ns, last)| at_ns.saturating_sub(last.delay_ns));
+        let known_ns = connected_ns.map(|since_ns| since_ns.max(compared_ns.unwrap_or(0)));
+        let unknown_for_ns = known_ns.map(|known_ns| now_ns.saturating_sub(known_ns));
+        let step = self.step.filter(|step| now_ns.saturating_sub(step.at_ns) < SPOILS_NS);
+        let is_known = connected_ns.is_some()
+            || compared_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < SPOILS_NS);
+        ClockState {
+            estimate: self.estimate(now_ns).filter(|_| is_known),
+            set_by_ns: step.map(|step| (step.by_ns, step.certain_ns)),
+            unknown_for_ns: unknown_for_ns.filter(|&for_ns| for_ns > COMPARED_NS),
+        }
     }
 
     /// The best that is known at `now_ns`; none before the first exchange.
     pub fn estimate(&self, now_ns: u64) -> Option<ClockEstimate> {
-        let aged = self.samples.iter().map(|&(at_ns, sample)| {
-            let age_us = now_ns.saturating_sub(at_ns) / 1000;
-            let drift_ns = age_us.saturating_mul(DRIFT_NS_PER_S) / 1_000_000;
-            ClockEstimate { error_ns: sample.error_ns.saturating_add(drift_ns), ..sample }
-        });
+        let aged = self
+            .samples
+            .iter()
+            .map(|&(at_ns, sample)| sample.aged(now_ns.saturating_sub(at_ns), DRIFT_NS_PER_S));
         aged.min_by_key(|estimate| estimate.error_ns)
     }
 }
@@ -149,6 +239,44 @@ pub fn deviations(clocks: &[Option<ClockEstimate>], guard_ns: u64) -> Vec<Option
     }
 }
 
+/// What is wrong with each node's clock, in words, where `guard_ns` is the clock guard; `name` gives
+/// the name of the node at a position.
+pub fn problems<'a>(
+    clocks: &[ClockState],
+    guard_ns: u64,
+    name: impl Fn(usize) -> &'a str,
+) -> Vec<Option<String>> {
+    let estimates: Vec<_> = clocks.iter().map(|clock| clock.estimate).collect();
+    let way = |by_ns: i64, back, ahead| if by_ns < 0 { back } else { ahead };
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let deviating = |Deviation { from, by_ns }: Deviation| {
+        format!(
+            "its clock is {:.2} ms {} {}'s, more than the clock guard of {} ms: see `chronyc \
+             tracking` on both, or raise clock_guard_us",
+            ms(by_ns.unsigned_abs()),
+            way(by_ns, "behind", "ahead of"),
+            name(from),
+            ms(guard_ns),
+        )
+    };
+    let was_set = |(by_ns, certain_ns): (i64, u64)| {
+        (certain_ns > guard_ns).then(|| {
+            let by_ms = ms(by_ns.unsigned_abs());
+            format!("its clock was set {} by {by_ms:.1} ms", way(by_ns, "back", "ahead"))
+        })
+    };
+    let unknown = |for_ns: u64| {
+        format!("its clock was not compared for {:.1} s: it answers no probes", ms(for_ns) / 1e3)
+    };
+    let all = deviations(&estimates, guard_ns).into_iter().zip(clocks);
+    all.map(|(deviation, clock)| {
+        let was_set = || clock.set_by_ns.and_then(was_set);
+        let unknown = || clock.unknown_for_ns.map(unknown);
+        deviation.map(deviating).or_else(was_set).or_else(unknown)
+    })
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +312,57 @@ mod tests {
         let hour = 3_600_000_000_000;
         filter.take(exchange(START + hour, 900_000, 200_000, 0, 200_000));
         assert_eq!(filter.estimate(START + hour + 400_000).unwrap().offset_ns, 900_000);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_shows_with_the_next_exchange() {
+        for by_ns in [-40_000_000, 3_000_000, 5_000_000_000] {
+            let mut filter = ClockFilter::default();
+            let second = 1_000_000_000;
+            filter.take(exchange(START, 0, 20_000, 0, 30_000));
+            assert_eq!(filter.state(START + second, Some(0)).unknown_for_ns, None);
+            // The path has become slow, and the old exchange knows the clock better than this one.
+            filter.take(exchange(START + second, by_ns, 200_000, 0, 300_000));
+            let state = filter.state(START + second + 1_000_000, Some(0));
+            let estimate = state.estimate.unwrap();
+            assert!(estimate.offset_ns.abs_diff(by_ns) <= estimate.error_ns, "{estimate:?}");
+            let (about_ns, certain_ns) = state.set_by_ns.unwrap();
+            assert!(about_ns.abs_diff(by_ns) < 100_000 && certain_ns > 1_600_000, "{certain_ns}");
+            let told = problems(&[state, state], 1_000_000, |_| "e2");
+            assert!(told[0].as_ref().unwrap().contains("its clock was set"), "{told:?}");
+            let later = filter.state(START + 4 * second, Some(0));
+            assert_eq!((later.set_by_ns, later.unknown_for_ns), (None, Some(3_000_000_000)));
+            assert_eq!(filter.state(START + 4 * second, None).unknown_for_ns, None);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_right_little_by_little_was_not_set() {
+        let mut filter = ClockFilter::default();
+        let mut offset_ns = 40_000_000;
+        for step in 0..400 {
+            let now_ns = START + step * 250_000_000;
+            filter.take(exchange(now_ns, offset_ns, 20_000, 0, 30_000));
+            let state = filter.state(now_ns, Some(START));
+            assert_eq!((state.set_by_ns, state.unknown_for_ns), (None, None), "{step}");
+            let estimate = state.estimate.unwrap();
+            assert!(estimate.offset_ns.abs_diff(offset_ns) < 200_000, "{step}");
+            // 500 ppm, as the kernel does it.
+            offset_ns -= 125_000;
+        }
+    }
+
+    #[test]
+    fn a_node_that_answers_no_probes_may_show_any_time() {
+        let filter = ClockFilter::default();
+        assert_eq!(filter.state(START + 900_000_000, Some(START)).unknown_for_ns, None);
+        let state = filter.state(START + 1_500_000_000, Some(START));
+        let told = problems(&[state, ClockState::default()], 1_000_000, |_| "e2");
+        assert_eq!(
+            told[0].as_deref(),
+            Some("its clock was not compared for 1.5 s: it answers no probes")
+        );
+        assert_eq!(told[1], None);
     }
 
     #[test]
@@ -237,6 +416,32 @@ mod tests {
                 now_ns += 250_000_000;
                 let estimate = filter.estimate(now_ns).unwrap();
                 prop_assert!(estimate.offset_ns.abs_diff(offset_ns) <= estimate.error_ns);
+            }
+        }
+
+        /// With the exchange after a step the estimate is as right as that one can tell, and a large
+        /// step is always noticed.
+        #[test]
+        fn the_true_offset_is_within_the_errors_of_a_clock_that_is_set(
+            turns in prop::collection::vec(
+                (0u64..5_000_000, 0u64..5_000_000, prop::option::of(-5_000_000_000i64..5_000_000_000)),
+                1..60,
+            ),
+        ) {
+            let mut filter = ClockFilter::default();
+            let (mut now_ns, mut offset_ns) = (START, 0);
+            for (turn, (out_ns, back_ns, step_ns)) in turns.into_iter().enumerate() {
+                offset_ns += step_ns.unwrap_or(0);
+                filter.take(exchange(now_ns, offset_ns, out_ns, 0, back_ns));
+                let state = filter.state(now_ns + out_ns + back_ns, Some(START));
+                let estimate = state.estimate.unwrap();
+                let newest_ns = (out_ns + back_ns).div_ceil(2);
+                let wrong_ns = estimate.offset_ns.abs_diff(offset_ns);
+                prop_assert!(wrong_ns <= estimate.error_ns + 2 * newest_ns, "{wrong_ns}");
+                if turn > 0 && step_ns.is_some_and(|step_ns| step_ns.abs() > 20_000_000) {
+                    prop_assert!(state.set_by_ns.is_some_and(|(_, certain)| certain > 1_000_000));
+                }
+                now_ns += 250_000_000;
             }
         }
 

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use calumma_analysis::NodeEnd;
 use calumma_epoch::EpochClock;
 use calumma_wire::{Role, SideKind};
+use tracing::warn;
 
 /// Most epochs that may have passed without anything received of them and still be reported one by
 /// one. More than that is a controller that slept, or whose clock was set. Also how far the first
@@ -134,6 +135,8 @@ pub struct Collector<S> {
     end: Option<u64>,
     /// Whether a window has been reported.
     reporting: bool,
+    /// Since when the next window lies ahead of time, where it does.
+    ahead_since_ns: Option<u64>,
     pending: BTreeMap<u64, Pending<S>>,
     /// For each node, the epoch of its last frame, where that was out of window.
     out_of_window: Vec<Option<u64>>,
@@ -214,6 +217,7 @@ impl<S> Collector<S> {
             next: None,
             end: None,
             reporting: false,
+            ahead_since_ns: None,
             pending: BTreeMap::new(),
         }
     }
@@ -268,6 +272,7 @@ impl<S> Collector<S> {
     /// Takes in a frame about `epoch` of the node at position `node` among the expected ones,
     /// received at `received_ns`. Its side must be one that the node delivers.
     pub fn take(&mut self, node: usize, epoch: u64, frame: Frame<S>, received_ns: u64) -> Receipt {
+        self.follow_back(received_ns);
         let window = epoch / self.window;
         let is_over = self.reporting && self.next.is_some_and(|next| window < next);
         if is_over || self.end.is_some_and(|end| window >= end) {
@@ -289,8 +294,33 @@ impl<S> Collector<S> {
         pending.put(node, frame, received_ns)
     }
 
+    /// Begins as at the start where the controller's clock went ahead, so that epochs were closed
+    /// that were still to come, and was set back: else all that comes would be late until time has
+    /// caught up. Those epochs are reported twice.
+    fn follow_back(&mut self, now_ns: u64) {
+        let current = self.clock.epoch_at(now_ns) / self.window;
+        let Some(next) = self.next.filter(|&next| self.reporting && next > current + 2) else {
+            self.ahead_since_ns = None;
+            return;
+        };
+        let since_ns = self.ahead_since_ns.map_or(now_ns, |since_ns| since_ns.min(now_ns));
+        self.ahead_since_ns = Some(since_ns);
+        if now_ns - since_ns >= self.grace_ns {
+            let (next, current) = (next * self.window, current * self.window);
+            warn!(
+                next,
+                current,
+                "the controller's clock went ahead and was set back: epochs before {next} were closed \
+                 before their time, and are collected anew from about {current} on"
+            );
+            self.pending.clear();
+            (self.next, self.reporting, self.ahead_since_ns) = (None, false, None);
+        }
+    }
+
     /// What is to be done at `now_ns`, if anything; ask until there is nothing.
     pub fn step(&mut self, now_ns: u64) -> Option<Step<S>> {
+        self.follow_back(now_ns);
         let measured = |(_, it): &(&u64, &Pending<S>)| !it.decoding && it.is_measured();
         if let Some((&window, _)) = self.pending.iter().find(measured) {
             return Some(self.decode(window));
@@ -442,6 +472,42 @@ mod tests {
         silent.end_at(102);
         let deadline = silent.next_deadline().unwrap();
         assert!(!silent.has_ended(deadline - 1) && silent.has_ended(deadline));
+    }
+
+    /// A controller whose clock is an hour ahead for a moment closes an hour of epochs; set back, it
+    /// goes on with what its nodes send.
+    #[test]
+    fn a_clock_that_was_ahead_for_a_moment_stops_reports_for_the_grace_only() {
+        for ahead_ns in [5_000_000_000, 3_600_000_000_000] {
+            let mut collector = collector(&[Role::Transit]);
+            let deliver = |collector: &mut Collector<u64>, epoch: u64| {
+                let now_ns = (epoch + 2) * LENGTH;
+                for frame in frames(Role::Transit, epoch) {
+                    collector.take(0, epoch, frame, now_ns);
+                }
+                reported(collector, now_ns)
+            };
+            assert_eq!(deliver(&mut collector, 100), [(100, 1)]);
+            assert!(reported(&mut collector, 103 * LENGTH + ahead_ns).len() > 80);
+            let after: Vec<_> = (102..130).flat_map(|e| deliver(&mut collector, e)).collect();
+            let first = 103 + GRACE / LENGTH - 1;
+            let expected: Vec<_> = (first..130).map(|epoch| (epoch, 1)).collect();
+            assert_eq!(after, expected, "{ahead_ns}");
+        }
+    }
+
+    /// A controller whose clock is set back by less than the grace closes no epoch twice.
+    #[test]
+    fn a_clock_that_is_set_back_a_little_changes_nothing() {
+        let mut collector = collector(&[Role::Transit]);
+        let mut out = Vec::new();
+        for (epoch, now) in [(100, 102), (101, 103), (102, 98), (102, 104), (103, 105)] {
+            for frame in frames(Role::Transit, epoch) {
+                collector.take(0, epoch, frame, now * LENGTH);
+            }
+            out.extend(reported(&mut collector, now * LENGTH));
+        }
+        assert_eq!(out, [(100, 1), (101, 1), (102, 1), (103, 1)]);
     }
 
     proptest! {

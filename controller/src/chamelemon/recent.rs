@@ -62,6 +62,10 @@ impl Recent {
             let mut reports = lock(&self.reports);
             let excess = (reports.len() + 1).saturating_sub(self.kept);
             reports.drain(..excess);
+            // After the controller's clock was set back, epochs come anew.
+            while reports.back().is_some_and(|last| last.epoch >= epoch) {
+                reports.pop_back();
+            }
             reports.push_back(report);
         }
         self.last_epoch.send_replace(Some(epoch));

@@ -182,6 +182,6 @@ impl Running {
 
 /// What is wrong with the clocks of the nodes at these positions.
 fn clocks(hub: &Hub, positions: &[usize]) -> Vec<Option<String>> {
-    let mut problems = hub.clock_problems_of_all(unix_ns());
+    let mut problems = hub.clock_problems_of_all();
     positions.iter().map(|&position| problems[position].take()).collect()
 }

@@ -1,5 +1,6 @@
 //! One node's connection: hello, welcome, then frames in and messages out.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use calumma_wire::{FrameReader, Hello, MAX_FRAME_BYTES, Message, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::hub::{Admission, Hub, Introduction, Lanes};
 use super::lane::{Inbound, Inlet, NodeFrame};
-use super::unix_ns;
+use super::{steady_ns, unix_ns};
 use crate::analyse::{DecodedIngress, Decoder};
 use crate::chamelemon::EdgeFrame;
 use crate::clocks::Exchange;
@@ -43,6 +44,9 @@ const SILENT_EPOCHS: u32 = 20;
 const PROBE_SOON: Duration = Duration::from_millis(20);
 const PROBE_LATER: Duration = Duration::from_millis(250);
 const FIRST_PROBES: u32 = 8;
+
+/// Probes of which an answer still counts: those of ten seconds at first.
+const PROBES_OUT: usize = 512;
 
 /// Accepts connections until the controller stops.
 pub(super) async fn accept(
@@ -76,7 +80,8 @@ pub(super) async fn accept(
 
 async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
     let reader = FrameReader::new().with_limit(HELLO_BYTES);
-    let mut link = Link { stream, reader, version: VERSION, buffer: vec![0; READ_BYTES] };
+    let (buffer, received_at) = (vec![0; READ_BYTES], Instant::now());
+    let mut link = Link { stream, reader, version: VERSION, buffer, received_at };
     // A frame is one write, and the next may be long in coming.
     let _ = link.stream.set_nodelay(true);
     let hello = match timeout(HELLO_TIMEOUT, link.receive()).await {
@@ -163,9 +168,11 @@ async fn converse(
     let epochs = Duration::from_nanos(hub.clock().length_ns()) * SILENT_EPOCHS;
     let silence = SILENCE.max(epochs);
     let mut answered = 0;
+    let mut probes = VecDeque::new();
     let probe = tokio::time::sleep(Duration::ZERO);
     tokio::pin!(probe);
     loop {
+        let silent_at = link.received_at + silence;
         let message = tokio::select! {
             Some(message) = messages.recv() => {
                 // A system could not read what the node sent.
@@ -176,12 +183,18 @@ async fn converse(
                 continue;
             }
             () = &mut probe => {
-                link.send(&Message::Probe { sent_ns: unix_ns() }).await.map_err(Ended::Broken)?;
+                let sent_ns = steady_ns();
+                if probes.len() == PROBES_OUT {
+                    probes.pop_front();
+                }
+                probes.push_back(sent_ns);
+                link.send(&Message::Probe { sent_ns }).await.map_err(Ended::Broken)?;
                 let wait = if answered < FIRST_PROBES { PROBE_SOON } else { PROBE_LATER };
-                probe.as_mut().reset(tokio::time::Instant::now() + wait);
+                probe.as_mut().reset(Instant::now() + wait);
                 continue;
             }
-            received = timeout(silence, link.receive()) => match received {
+            received = timeout_at(silent_at, link.receive()) => match received {
+                Err(_) if link.received_at + silence > Instant::now() => continue,
                 Err(_) => return Err(Ended::Broken(format!("nothing received for {silence:?}"))),
                 Ok(Err(problem)) => return Err(Ended::Protocol(problem)),
                 Ok(Ok(None)) => return Ok(()),
@@ -198,8 +211,11 @@ async fn converse(
                 inbound.take(frame, received_at_ns).await?;
             }
             Message::Echo { sent_ns, received_ns, answered_ns } => {
+                // An answer to what was not asked, or twice, says nothing.
+                let Some(at) = probes.iter().position(|&probe| probe == sent_ns) else { continue };
+                probes.drain(..=at);
                 answered += 1;
-                let returned_ns = received_at_ns;
+                let returned_ns = steady_ns();
                 hub.exchanged(node, Exchange { sent_ns, received_ns, answered_ns, returned_ns });
             }
             Message::Applied { system: frames::ID, effective_epoch, outcome } => {
@@ -287,6 +303,8 @@ struct Link {
     /// The version of the protocol that the node speaks, and is answered in.
     version: u8,
     buffer: Vec<u8>,
+    /// When bytes were received last.
+    received_at: Instant,
 }
 
 impl Link {
@@ -303,7 +321,10 @@ impl Link {
                     return Err("the connection was closed within a frame".to_owned());
                 }
                 Ok(0) => return Ok(None),
-                Ok(read) => self.reader.push(&self.buffer[..read]),
+                Ok(read) => {
+                    self.received_at = Instant::now();
+                    self.reader.push(&self.buffer[..read]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.to_string()),
             }

@@ -202,10 +202,10 @@ impl Lane {
         self.unreported.load(Ordering::Acquire)
     }
 
-    /// Notes that everything before `epoch` has been reported; all bits set where nothing will be
-    /// any more.
+    /// Notes that everything before `epoch` has been reported, and no more; all bits set where
+    /// nothing will be any more.
     pub(crate) fn set_unreported(&self, epoch: u64) {
-        self.unreported.fetch_max(epoch, Ordering::AcqRel);
+        self.unreported.store(epoch, Ordering::Release);
     }
 
     /// Frames that found its queue full.
@@ -262,7 +262,12 @@ impl History {
         let mut lines = lock(&self.lines);
         let excess = (lines.len() + 1).saturating_sub(self.kept);
         lines.drain(..excess);
-        lines.push_back((published.report.head().epoch, published.json.as_str().into()));
+        let epoch = published.report.head().epoch;
+        // After the controller's clock was set back, epochs come anew.
+        while lines.back().is_some_and(|&(last, _)| last >= epoch) {
+            lines.pop_back();
+        }
+        lines.push_back((epoch, published.json.as_str().into()));
     }
 
     /// The last `last` reports, oldest first.

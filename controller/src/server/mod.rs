@@ -24,7 +24,8 @@ mod secret;
 mod systems;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use anyhow::Context;
 use calumma_analysis::System;
@@ -50,6 +51,16 @@ use crate::output::{Background, Output};
 pub fn unix_ns() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// What [`steady_ns`] counts from, and the time then.
+static BEGIN: LazyLock<(Instant, u64)> = LazyLock::new(|| (Instant::now(), unix_ns()));
+
+/// The same by a clock that is never set: what the system's would show had it not been set since
+/// this was asked first.
+pub(crate) fn steady_ns() -> u64 {
+    let (begin, unix_ns) = *BEGIN;
+    unix_ns + begin.elapsed().as_nanos() as u64
 }
 
 /// Steps of niceness by which estimates come after everything else.

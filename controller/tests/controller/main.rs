@@ -11,6 +11,7 @@ mod dashboard;
 mod dual_stack;
 mod ipfix;
 mod metrics;
+mod peer;
 mod program;
 mod schema;
 mod shifting;

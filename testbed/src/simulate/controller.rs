@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use calumma_analysis::{Node, Published};
+use calumma_controller::clocks::{self, ClockFilter, Exchange};
 use calumma_controller::report::EpochReport;
 use calumma_wire::{FrameReader, Message, Offer, Secret, SystemId, Welcome};
 
@@ -67,12 +68,23 @@ struct Peer {
     runs: Vec<(SystemId, u8)>,
     /// The first epoch that it does not know to be reported.
     unreported: u64,
+    clock: ClockFilter,
+    /// True time at which its connection was set up, while it stands.
+    connected_ns: Option<u64>,
 }
 
 impl Peer {
     fn new(node: Arc<Node>) -> Self {
         let reader = FrameReader::new();
-        Self { node, reader, offers: Vec::new(), runs: Vec::new(), unreported: 0 }
+        Self {
+            node,
+            reader,
+            offers: Vec::new(),
+            runs: Vec::new(),
+            unreported: 0,
+            clock: ClockFilter::default(),
+            connected_ns: None,
+        }
     }
 
     /// The lanes of what it is to run, with versions.
@@ -121,10 +133,18 @@ impl Controller {
         Lane::new(system, &self.setup, &self.topology, &nodes, first_epoch)
     }
 
-    /// Forgets what a node had begun to send on its last connection.
-    pub(super) fn connected(&mut self, node: usize) {
+    /// Forgets what a node had begun to send on its last connection, but for what was learned of
+    /// its clock.
+    pub(super) fn connected(&mut self, node: usize, now_ns: u64) {
         let peer = &mut self.peers[node];
-        *peer = Peer::new(peer.node.clone());
+        let clock = std::mem::take(&mut peer.clock);
+        let connected_ns = Some(now_ns);
+        *peer = Peer { clock, connected_ns, ..Peer::new(peer.node.clone()) };
+    }
+
+    /// A node's connection has broken.
+    pub(super) fn disconnected(&mut self, node: usize) {
+        self.peers[node].connected_ns = None;
     }
 
     /// Receives the bytes of a node, and gives the answers to it.
@@ -153,8 +173,13 @@ impl Controller {
                     let taken = self.take(node, message, now_ns);
                     taken.with_context(|| format!("a frame of {name}"))?;
                 }
+                Message::Echo { sent_ns, received_ns, answered_ns } => {
+                    let exchange =
+                        Exchange { sent_ns, received_ns, answered_ns, returned_ns: now_ns };
+                    self.peers[node].clock.take(exchange);
+                }
                 // Whatever comes of it shows in later frames.
-                Message::Applied { .. } | Message::Echo { .. } => {}
+                Message::Applied { .. } => {}
                 other => bail!("a {} frame of {name}", other.name()),
             }
         }
@@ -245,8 +270,9 @@ impl Controller {
         let planned_ns = now_ns + RESPONSE_NS;
         let earliest_epoch = self.earliest_epoch(planned_ns);
         let mut change = None;
+        let clocks = self.clocks(now_ns);
         for lane in &mut self.lanes {
-            while let Some(done) = lane.step(now_ns, &mut self.plan, earliest_epoch) {
+            while let Some(done) = lane.step(now_ns, &mut self.plan, earliest_epoch, &clocks) {
                 match done {
                     Done::Change(message) => change = Some((lane.id(), message)),
                     Done::Other { next, report } => work.others.push((next, report?)),
@@ -277,6 +303,14 @@ impl Controller {
         Ok(work)
     }
 
+    /// What is wrong with the clock of each node.
+    fn clocks(&self, now_ns: u64) -> Vec<Option<String>> {
+        let state = |peer: &Peer| peer.clock.state(now_ns, peer.connected_ns);
+        let states: Vec<_> = self.peers.iter().map(state).collect();
+        let guard_ns = self.setup.clock.guards().clock_ns;
+        clocks::problems(&states, guard_ns, |at| &self.peers[at].node.name)
+    }
+
     /// The first epoch that one of the systems has not reported; all bits set where none runs.
     pub(super) fn unreported(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.unreported).min().unwrap_or(u64::MAX)
@@ -292,4 +326,9 @@ fn encoded(message: &Message) -> Vec<u8> {
     let mut frame = Vec::new();
     message.encode(&mut frame);
     frame
+}
+
+/// A probe of a node's clock.
+pub(super) fn probe(now_ns: u64) -> Vec<u8> {
+    encoded(&Message::Probe { sent_ns: now_ns })
 }

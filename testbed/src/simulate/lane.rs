@@ -237,24 +237,26 @@ impl Lane {
     }
 
     /// What is to be done at `now_ns`, if anything; ask until there is nothing. A message about a
-    /// plan that is made now can change `earliest_epoch` on every switch, and none before.
+    /// plan that is made now can change `earliest_epoch` on every switch, and none before. `clocks`
+    /// says of each node what is wrong with its clock.
     pub(super) fn step(
         &mut self,
         now_ns: u64,
         plan: &mut Plan,
         earliest_epoch: u64,
+        clocks: &[Option<String>],
     ) -> Option<Done> {
         match &mut self.analysis {
             Analysis::ChameleMon(of) => {
-                let done = of.step(now_ns, plan, earliest_epoch)?;
+                let done = of.step(now_ns, plan, earliest_epoch, clocks)?;
                 if let Done::ChameleMon { report, .. } = &done {
                     self.unreported = report.epoch + 1;
                 }
                 Some(done)
             }
             Analysis::Other(of, at) => {
-                // Nobody measures how far simulated clocks are apart.
-                let analysed = of.step(now_ns, || vec![None; at.len()])?;
+                let clocks = || at.iter().map(|&at| clocks[at].clone()).collect();
+                let analysed = of.step(now_ns, clocks)?;
                 self.unreported = analysed.next;
                 Some(Done::Other { next: analysed.next, report: analysed.report })
             }
@@ -299,7 +301,13 @@ impl ChameleMon {
 
     /// Decodes an epoch that is measured and plans from it, or reports one that is over or whose
     /// time is up.
-    fn step(&mut self, now_ns: u64, plan: &mut Plan, earliest_epoch: u64) -> Option<Done> {
+    fn step(
+        &mut self,
+        now_ns: u64,
+        plan: &mut Plan,
+        earliest_epoch: u64,
+        clocks: &[Option<String>],
+    ) -> Option<Done> {
         loop {
             match self.collector.step(now_ns, |epoch| plan.timeline.freeze(epoch))? {
                 Step::Decode(input, _) => {
@@ -314,7 +322,9 @@ impl ChameleMon {
                         return Some(Done::Change(change));
                     }
                 }
-                Step::Report(ends) => {
+                Step::Report(mut ends) => {
+                    let of_edges = ends.nodes.iter_mut().zip(clocks);
+                    of_edges.for_each(|(end, clock)| end.clock.clone_from(clock));
                     let Some(mut measured) = self.measured.remove(&ends.epoch) else { continue };
                     measured.decoded.end(ends.nodes);
                     let mut report = self.analyser.report(measured.decoded);

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::{Result, ensure};
 use calumma_analysis as analysis;
 use calumma_chamelemon::Run;
-use calumma_edge::carrier::{Mark, PlainTos};
+use calumma_edge::carrier::Mark;
 use calumma_edge::packet::{self, Packet};
 use calumma_plane::{Counters, MarkedRun};
 
-use super::controller::{Controller, Outgoing, Reported, Work};
+use super::controller::{self, Controller, Outgoing, Reported, Work};
 use super::node::{Node, expected, identity};
 use super::numbers::Numbers;
 use super::truth::{Account, FlowTruth, Truths};
-use super::way::{Fabric, Load};
+use super::way::{Fabric, Load, mark_of};
 use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock, SystemOutcome, link};
 use crate::queue::Queue;
 use crate::topology::{Point, Routes, Segment, Topology};
@@ -22,6 +22,9 @@ use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
+
+/// How often the controller compares its clock with a node's; the live one's own.
+const PROBE_NS: u64 = 250_000_000;
 
 /// How long a node waits before it tries again to reach the controller; the live one's own.
 const RETRY_NS: u64 = 250_000_000;
@@ -42,6 +45,8 @@ enum Event {
     ToNode(usize, u64, Vec<u8>),
     /// The controller stops waiting for an epoch.
     Deadline,
+    /// The controller sends a node its time, on this connection.
+    Probe(usize, u64),
     /// A node's clock is set by so many nanoseconds.
     Step(usize, i64),
     /// Packets go on, or have arrived at their egress edge.
@@ -227,6 +232,7 @@ impl Simulation {
         let (identity, known) = (identity(&self.topology, node), self.setup.systems.on_switches);
         self.nodes[node] = Node::new(identity, known, clock, start + 1);
         self.connections[node] = 0;
+        self.controller.iter_mut().for_each(|of| of.disconnected(node));
         self.schedule(node, now_ns);
         self.queue.push(now_ns, Event::Connect(node, start + 1));
     }
@@ -246,6 +252,7 @@ impl Simulation {
         if std::mem::take(&mut self.connections[node]) == 0 {
             return;
         }
+        self.controller.iter_mut().for_each(|of| of.disconnected(node));
         let of = &mut self.nodes[node];
         of.cut_off(now_ns);
         // Tried again below.
@@ -463,9 +470,10 @@ impl Simulation {
                 } else if self.connections[node] == 0 {
                     self.last_connection += 1;
                     self.connections[node] = self.last_connection;
-                    self.controller.iter_mut().for_each(|controller| controller.connected(node));
+                    self.controller.iter_mut().for_each(|of| of.connected(node, now_ns));
                     self.nodes[node].connect(now_ns);
                     self.carry(node, now_ns);
+                    self.queue.push(now_ns, Event::Probe(node, self.last_connection));
                 }
             }
             Event::ToController(node, connection, bytes) => {
@@ -489,6 +497,12 @@ impl Simulation {
                     self.deadline_ns = u64::MAX;
                 }
                 self.report(now_ns)?;
+            }
+            Event::Probe(node, connection) => {
+                if self.controller.is_some() && self.connections[node] == connection {
+                    self.tell(Outgoing { at_ns: now_ns, node, frame: controller::probe(now_ns) });
+                    self.queue.push(now_ns + PROBE_NS, Event::Probe(node, connection));
+                }
             }
             Event::Step(node, by_ns) => {
                 let clock = self.nodes[node].clock;
@@ -517,6 +531,7 @@ impl Simulation {
         }
         if let Some(retry) = self.nodes[node].take_retry() {
             self.connections[node] = 0;
+            self.controller.iter_mut().for_each(|of| of.disconnected(node));
             let connect = Event::Connect(node, self.nodes[node].start);
             self.queue.push(now_ns + retry.as_nanos() as u64, connect);
         }
@@ -580,10 +595,4 @@ impl Simulation {
         *reported = next - self.first_epoch;
         Some(epoch)
     }
-}
-
-/// The mark that a packet carries.
-pub(super) fn mark_of(packet: &Bytes) -> Mark {
-    // Its header is whole.
-    PlainTos::default().read(packet.bytes(), IP_OFFSET).unwrap_or(Mark::from_bits(0))
 }

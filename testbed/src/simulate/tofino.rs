@@ -17,8 +17,9 @@ use calumma_switchd::hashes;
 use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, Switch};
 
-use super::network::{Bytes, IP_OFFSET, mark_of};
+use super::network::{Bytes, IP_OFFSET};
 use super::node::Finished;
+use super::way::mark_of;
 use crate::calumma::p4;
 use crate::workload::frame;
 

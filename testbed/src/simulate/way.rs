@@ -307,3 +307,9 @@ impl Fabric {
         }
     }
 }
+
+/// The mark that a packet carries.
+pub(super) fn mark_of(packet: &Bytes) -> Mark {
+    // Its header is whole.
+    PlainTos::default().read(packet.bytes(), IP_OFFSET).unwrap_or(Mark::from_bits(0))
+}

@@ -17,10 +17,10 @@ use crate::alert::{WatchedNode, WatchedNodes};
 use crate::api::{EdgeStatus, NodeStatus, UnexpectedNode};
 use crate::chamelemon::attention::reconfigure;
 use crate::chamelemon::is_chamelemon;
-use crate::clocks::{self, ClockEstimate, ClockFilter, Deviation, Exchange};
+use crate::clocks::{self, ClockFilter, ClockState, Exchange};
 use crate::collect::Receipt;
 use crate::server::lane::Lane;
-use crate::server::unix_ns;
+use crate::server::{steady_ns, unix_ns};
 
 /// Messages that may wait for a node.
 const MESSAGES_WAITING: usize = 64;
@@ -30,6 +30,9 @@ const UNEXPECTED_NS: u64 = 120_000_000_000;
 
 /// Counters that are remembered of a node: names come from the network, so there is a bound.
 const MOST_COUNTERS: usize = 4 * calumma_wire::MAX_COUNTERS;
+
+/// Epochs by which a node's distance delays plans at most.
+const LEAD_EPOCHS: u64 = 8;
 
 /// An expected node.
 #[derive(Debug)]
@@ -46,11 +49,27 @@ pub(super) struct State {
     pub(super) link: Option<Link>,
 }
 
+impl State {
+    /// What there is to say of the node's clock, as compared with the system's now.
+    fn clock(&self) -> ClockState {
+        let (steady_ns, unix_ns) = (steady_ns(), unix_ns());
+        let connected_ns = self.link.as_ref().map(|link| link.since_ns);
+        let mut state = self.clock.state(steady_ns, connected_ns);
+        if let Some(estimate) = &mut state.estimate {
+            let set_by_ns = steady_ns.wrapping_sub(unix_ns).cast_signed();
+            estimate.offset_ns = estimate.offset_ns.saturating_add(set_by_ns);
+        }
+        state
+    }
+}
+
 /// The connection under way.
 #[derive(Debug)]
 pub(super) struct Link {
     /// Its number.
     connection: u64,
+    /// When it was set up, by [`steady_ns`].
+    since_ns: u64,
     pub(super) messages: mpsc::Sender<Message>,
     /// What the node can run.
     pub(super) offers: Vec<Offer>,
@@ -117,12 +136,11 @@ impl Hub {
 
     /// Every expected edge.
     pub fn edges(&self) -> Vec<EdgeStatus> {
-        let now_ns = unix_ns();
-        let problems = self.clock_problems(self.edge_entries(), now_ns);
+        let problems = self.clock_problems(self.edge_entries());
         let ms = |ns: f64| (ns / 1e3).round() / 1e3;
         let status = |(entry, problem): (&Entry, Option<String>)| {
             let state = lock(&entry.state);
-            let clock = state.clock.estimate(now_ns);
+            let clock = state.clock().estimate.filter(|_| state.link.is_some());
             EdgeStatus {
                 clock_offset_ms: clock.map(|clock| ms(clock.offset_ns as f64)),
                 clock_error_ms: clock.map(|clock| ms(clock.error_ns as f64)),
@@ -137,8 +155,8 @@ impl Hub {
     /// Every expected node.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         let lanes = self.lanes();
-        let problems = self.clock_problems(&self.nodes, unix_ns());
-        let of_edges = self.clock_problems(self.edge_entries(), unix_ns()).into_iter().map(Some);
+        let problems = self.clock_problems(&self.nodes);
+        let of_edges = self.clock_problems(self.edge_entries()).into_iter().map(Some);
         let problems = of_edges.chain(std::iter::repeat(None)).zip(problems);
         let problems = problems.map(|(of_edge, of_any)| of_edge.unwrap_or(of_any));
         let status = |(entry, clock_problem): (&Entry, Option<String>)| {
@@ -193,7 +211,7 @@ impl Hub {
         self.unexpected.since(unix_ns().saturating_sub(UNEXPECTED_NS))
     }
 
-    /// Takes in an exchange of times with a node.
+    /// Takes in an exchange of times with a node, of which the controller's are by [`steady_ns`].
     pub(in crate::server) fn exchanged(&self, node: usize, exchange: Exchange) {
         let entry = &self.nodes[node];
         let mut state = lock(&entry.state);
@@ -207,20 +225,23 @@ impl Hub {
         delays.set(node, delay_ns);
         let slowest_ns = delays.longest_ns().unwrap_or(LEAD_NS);
         let lead_ns = NODE_LEAD_NS.saturating_add(slowest_ns.saturating_mul(2));
+        // A node that is further away gets its plans too late, and no one else does.
+        let lead_ns = lead_ns.min(LEAD_EPOCHS * self.clock.length_ns());
         self.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
 
-    /// For each edge, in words, by how much more than the clock guard its clock differs from
-    /// another edge's. What other nodes' clocks show changes nothing here.
-    pub(crate) fn clock_problems_of_edges(&self, now_ns: u64) -> Vec<Option<String>> {
-        let problems = self.clock_problems(self.edge_entries(), now_ns);
+    /// For each edge, in words, what is wrong with its clock: by how much more than the clock guard
+    /// it differs from another edge's, or was set, or that it is not known. What other nodes' clocks
+    /// show changes nothing here.
+    pub(crate) fn clock_problems_of_edges(&self) -> Vec<Option<String>> {
+        let problems = self.clock_problems(self.edge_entries());
         self.note_clock_problems(0, &problems);
         problems
     }
 
     /// For each node, the same among all of them.
-    pub(in crate::server) fn clock_problems_of_all(&self, now_ns: u64) -> Vec<Option<String>> {
-        let problems = self.clock_problems(&self.nodes, now_ns);
+    pub(in crate::server) fn clock_problems_of_all(&self) -> Vec<Option<String>> {
+        let problems = self.clock_problems(&self.nodes);
         let edges = self.config.edges.len();
         self.note_clock_problems(edges, &problems[edges..]);
         problems
@@ -238,22 +259,9 @@ impl Hub {
         }
     }
 
-    fn clock_problems(&self, among: &[Entry], now_ns: u64) -> Vec<Option<String>> {
-        let clock = |entry: &Entry| lock(&entry.state).clock.estimate(now_ns);
-        let clocks: Vec<Option<ClockEstimate>> = among.iter().map(clock).collect();
-        let guard_ns = self.clock.guards().clock_ns;
-        let deviations = clocks::deviations(&clocks, guard_ns);
-        let in_words = |Deviation { from, by_ns }: Deviation| {
-            let (by_ms, way) =
-                (by_ns.unsigned_abs() as f64 / 1e6, if by_ns > 0 { "ahead of" } else { "behind" });
-            let guard_ms = guard_ns as f64 / 1e6;
-            format!(
-                "its clock is {by_ms:.2} ms {way} {}'s, more than the clock guard of {guard_ms} ms: \
-                 see `chronyc tracking` on both, or raise clock_guard_us",
-                among[from].node.name
-            )
-        };
-        deviations.into_iter().map(|found| found.map(in_words)).collect()
+    fn clock_problems(&self, among: &[Entry]) -> Vec<Option<String>> {
+        let clocks: Vec<_> = among.iter().map(|entry| lock(&entry.state).clock()).collect();
+        clocks::problems(&clocks, self.clock.guards().clock_ns, |at| &among[at].node.name)
     }
 
     /// Lets a node in that introduced itself.
@@ -312,7 +320,7 @@ impl Hub {
             self.adopt(&mut plan, &holding, now_ns);
         }
         let mut state = lock(&entry.state);
-        let State { status, link, clock } = &mut *state;
+        let State { status, link, .. } = &mut *state;
         if link.is_some() {
             let other = status.address.map_or("elsewhere".to_owned(), |at| at.to_string());
             let role = role.name();
@@ -323,7 +331,6 @@ impl Hub {
         if role == Role::Edge {
             marked.insert(position, marking.clone());
         }
-        clock.clear();
         lock(&self.delays).set(position, None);
         status.connected = true;
         status.address = Some(address);
@@ -342,7 +349,8 @@ impl Hub {
             let _ = sender.try_send(message);
         }
         let runs = wanted.systems();
-        *link = Some(Link { connection, messages: sender, offers, runs, unreported: 0 });
+        let since_ns = steady_ns();
+        *link = Some(Link { connection, since_ns, messages: sender, offers, runs, unreported: 0 });
         Ok(Admission { node: position, connection, messages })
     }
 
@@ -372,11 +380,10 @@ impl Hub {
     pub(in crate::server) fn dismiss(&self, node: usize, connection: u64, problem: Option<String>) {
         let mut marked = lock(&self.marked);
         let mut state = lock(&self.nodes[node].state);
-        let State { status, link, clock } = &mut *state;
+        let State { status, link, .. } = &mut *state;
         if link.as_ref().is_some_and(|link| link.connection == connection) {
             *link = None;
             marked.remove(node);
-            clock.clear();
             lock(&self.delays).set(node, None);
             status.connected = false;
             status.last_problem = problem;

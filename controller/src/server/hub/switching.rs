@@ -146,7 +146,7 @@ impl Link {
         let Some(unreported) = lanes.iter().filter(runs).map(|lane| lane.unreported()).min() else {
             return;
         };
-        if unreported > self.unreported && unreported < u64::MAX {
+        if unreported != self.unreported && unreported < u64::MAX {
             self.unreported = unreported;
             // A node that takes no messages holds the epoch a while longer.
             let _ = self.messages.try_send(Message::Reported { epoch: unreported - 1 });

@@ -45,10 +45,11 @@ fn new_attention_reaches_every_edge_with_the_same_epoch_and_a_late_one_is_told_a
     let mut e2 = Edge::join(&controller, "e2");
     let body = r#"{"hl_buckets": 1024}"#;
     let post = |body: &str| controller.post("/api/v1/attention", body);
+    let asked = e1.clock.epoch_at(unix_ns());
     let (status, answer) = post(body);
     assert_eq!(status, 200);
     let effective = answer["effective_epoch"].as_u64().unwrap();
-    assert!(effective > e1.clock.epoch_at(unix_ns()));
+    assert!(effective > asked);
     for edge in [&mut e1, &mut e2] {
         let Some(Message::Reconfigure { effective_epoch, attention }) = edge.receive() else {
             panic!("a reconfiguration")
@@ -116,15 +117,12 @@ fn an_edge_whose_clock_is_beyond_the_guard_is_named_and_its_epochs_are_incomplet
     let mut e1 = Edge::join(&controller, "e1");
     let mut e2 = Edge::join(&controller, "e2");
     let status = |at: usize| controller.running.hub().edges()[at].clone();
-    for _ in 0..4 {
-        e1.answer_probe(0);
-        e2.answer_probe(4_000_000);
-    }
+    e2.set_clock(4_000_000);
     let since = std::time::Instant::now();
-    while status(1).clock_problem.is_none() {
+    let is_ahead = |problem: String| problem.contains("ahead of e1's");
+    while !status(1).clock_problem.is_some_and(is_ahead) {
         assert!(since.elapsed() < PATIENCE, "{:?}", status(1));
-        e1.answer_probe(0);
-        e2.answer_probe(4_000_000);
+        std::thread::sleep(Duration::from_millis(2));
     }
     let (offset, error) = (status(1).clock_offset_ms.unwrap(), status(1).clock_error_ms.unwrap());
     assert!((offset - 4.0).abs() <= error, "{offset} +- {error}");
@@ -153,7 +151,8 @@ fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_un
     let mut e1 = Edge::join_measuring(&controller, "e1", held);
     let mut e2 = Edge::join_measuring(&controller, "e2", held);
     assert_eq!((e1.attention, e2.attention), (held, held), "what they measure by already");
-    let first = e1.recent_epoch() - 40;
+    let connected = e1.recent_epoch();
+    let first = connected - 40;
     let worlds: Vec<World> = (first..first + 3)
         .map(|epoch| {
             let mut world = e1.world(epoch);
@@ -174,7 +173,7 @@ fn a_controller_that_starts_anew_takes_in_what_edges_held_and_changes_nothing_un
     let Some(Message::Reconfigure { effective_epoch, attention }) = e1.receive() else {
         panic!("the configuration's attention")
     };
-    assert!(effective_epoch > e1.clock.epoch_at(unix_ns()));
+    assert!(effective_epoch > connected);
     assert_eq!(attention, Attention::healthy(&layout, 512));
     assert_eq!([(); 3].map(|()| e2.receive_reported()), [first, first + 1, first + 2]);
 }
@@ -240,7 +239,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
         let mut world = e1.world(epoch);
         traffic(&mut world);
         e1.deliver(&world, 0);
-        e2.stream.write_all(&spoil(&world)).unwrap();
+        e2.send_bytes(&spoil(&world));
         let Some(Message::Refused { reason }) = e2.receive() else { panic!("a reason: {problem}") };
         assert!(reason.contains(problem), "{reason} for {problem}");
         let status = controller.running.hub().edges();
@@ -263,4 +262,54 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
     let report = controller.report(epoch);
     assert_eq!((report.complete, lost(&report)), (true, world.lost));
     assert_eq!(controller.running.hub().edges()[1].out_of_window_frames, 1);
+}
+
+/// A clock that is set shows with the next probe, though the controller knew it better before.
+#[test]
+fn an_edge_whose_clock_is_set_is_named_though_it_agrees_with_the_others_again() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    let mut e2 = Edge::join(&controller, "e2");
+    let epoch = e1.recent_epoch();
+    let mut world = e1.world(epoch);
+    traffic(&mut world);
+    e1.deliver(&world, 0);
+    e2.set_clock(7_000_000_000);
+    e2.set_clock(0);
+    e2.deliver(&world, 1);
+    let report = controller.report(epoch);
+    let [reason] = report.incomplete_because.as_slice() else { panic!("{report:?}") };
+    assert!(reason.starts_with("e2: its clock was set back by "), "{reason}");
+}
+
+/// Times that nobody asked for are no reason for anything.
+#[test]
+fn answers_to_probes_that_are_not_out_say_nothing() {
+    let controller = Controller::start(PATIENT);
+    let mut e1 = Edge::join(&controller, "e1");
+    e1.set_clock(0);
+    let now_ns = unix_ns();
+    for sent_ns in [0, 1, now_ns - 3_600_000_000_000, now_ns] {
+        let (received_ns, answered_ns) = (now_ns + 5_000_000_000, now_ns + 5_000_000_000);
+        e1.send(&Message::Echo { sent_ns, received_ns, answered_ns });
+    }
+    e1.set_clock(0);
+    let status = controller.running.hub().edges()[0].clone();
+    assert!(status.clock_offset_ms.unwrap().abs() < 100.0, "{status:?}");
+    assert!(status.path_delay_ms.unwrap() < 10_000.0, "{status:?}");
+    assert_eq!(status.clock_problem, None);
+}
+
+/// An edge whose host has gone does not keep its name, though nobody has closed the connection.
+#[test]
+fn an_edge_that_says_nothing_for_long_makes_room() {
+    let controller = Controller::start(IMPATIENT);
+    let mut silent = TcpStream::connect(controller.running.listen()).unwrap();
+    silent.write_all(&encoded(&hello("e1"))).unwrap();
+    let since = std::time::Instant::now();
+    while !controller.running.hub().edges()[0].connected {
+        assert!(since.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _e1 = Edge::rejoin(&controller, "e1");
 }

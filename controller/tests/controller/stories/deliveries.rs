@@ -129,7 +129,7 @@ fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
     let mut e2 = Edge::join(&controller, "e2");
     let mut rubbish = encoded(&Message::Sealed { epoch: 1, late_packets: 0, late: Vec::new() });
     rubbish[7] = 0x77;
-    e2.stream.write_all(&rubbish).unwrap();
+    e2.send_bytes(&rubbish);
     let Some(Message::Refused { reason }) = e2.receive() else { panic!("a reason") };
     assert_eq!(reason, "byte 7 of a frame: there is no frame of kind 0x77");
     assert_eq!(e2.receive(), None, "the connection is closed");

@@ -6,12 +6,13 @@ mod deliveries;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::peer::Peer;
 use crate::world::{World, flow};
-use calumma_chamelemon::frames::{FrameReader, Holding, Message};
+use calumma_chamelemon::frames::{Holding, Message};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::config::Config;
 use calumma_controller::report::EpochReport;
@@ -21,7 +22,7 @@ use calumma_sketch::{HashKey, Key, WideKey};
 use calumma_wire::{Marking, Outcome, SwitchKind, VERSION};
 use tokio::runtime::Runtime;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use crate::peer::PATIENCE;
 
 /// For stories in which every edge delivers, however slow the machine.
 pub(crate) const PATIENT: &str = "grace_ms = 60000";
@@ -89,8 +90,9 @@ impl Controller {
 
 /// An edge's end of the connection.
 pub(crate) struct Edge {
-    stream: TcpStream,
-    reader: FrameReader,
+    peer: Peer,
+    /// The version of the controller's last frame.
+    received_version: u8,
     /// The version of the protocol that it speaks.
     version: u8,
     layout: Layout,
@@ -110,12 +112,6 @@ pub(crate) fn hello(name: &str) -> Message {
     }
 }
 
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
 pub(crate) fn encoded(message: &Message) -> Vec<u8> {
     let mut frame = Vec::new();
     message.encode(&mut frame);
@@ -127,20 +123,6 @@ pub(crate) fn encoded_as(message: &Message, version: u8) -> Vec<u8> {
     let mut frame = Vec::new();
     assert!(message.to_wire().encode_as(version, &mut frame));
     frame
-}
-
-/// The next message, `None` where the controller closed the connection.
-fn read(stream: &mut TcpStream, reader: &mut FrameReader) -> Option<Message> {
-    let mut bytes = [0; 4096];
-    loop {
-        if let Some(message) = reader.next(None).unwrap() {
-            return Some(message);
-        }
-        match stream.read(&mut bytes).expect("an answer in time") {
-            0 => return None,
-            read => reader.push(&bytes[..read]),
-        }
-    }
 }
 
 impl Edge {
@@ -168,15 +150,15 @@ impl Edge {
 
     /// The same in another version of the protocol.
     pub(crate) fn introduce_as(controller: &Controller, hello: &Message, version: u8) -> Self {
-        let mut stream = connect(controller.running.listen());
-        stream.write_all(&encoded_as(hello, version)).unwrap();
-        let mut reader = FrameReader::new();
-        match read(&mut stream, &mut reader) {
+        let peer = Peer::connect(controller.running.listen(), version);
+        peer.send_bytes(&encoded_as(hello, version));
+        let (received_version, welcome) = peer.next().expect("a welcome");
+        match Message::read(welcome, None).unwrap() {
             Some(Message::Welcome {
                 layout, hash_key, epoch_length_ns, guards, attention, ..
             }) => {
                 let clock = EpochClock::new(epoch_length_ns, guards).unwrap();
-                Self { stream, reader, version, layout, hash_key, clock, attention }
+                Self { peer, received_version, version, layout, hash_key, clock, attention }
             }
             other => panic!("{other:?} instead of a welcome"),
         }
@@ -214,20 +196,21 @@ impl Edge {
     }
 
     pub(crate) fn send(&mut self, message: &Message) {
-        self.stream.write_all(&encoded_as(message, self.version)).unwrap();
+        self.send_bytes(&encoded_as(message, self.version));
     }
 
-    /// Answers the next probe by a clock that is `ahead_ns` ahead.
-    fn answer_probe(&mut self, ahead_ns: u64) {
+    /// Lets its clock be ahead, and waits until the controller knows.
+    fn set_clock(&self, ahead_ns: u64) {
+        self.peer.set_clock(ahead_ns);
+    }
+
+    /// The next message but probes; `None` where the controller closed the connection.
+    fn next(&mut self) -> Option<Message> {
         loop {
-            let message = read(&mut self.stream, &mut self.reader).expect("a probe");
-            if let Message::Probe { sent_ns } = message {
-                let now_ns = unix_ns() + ahead_ns;
-                return self.send(&Message::Echo {
-                    sent_ns,
-                    received_ns: now_ns,
-                    answered_ns: now_ns,
-                });
+            let (version, message) = self.peer.next()?;
+            self.received_version = version;
+            if let Some(message) = Message::read(message, None).unwrap() {
+                return Some(message);
             }
         }
     }
@@ -235,27 +218,26 @@ impl Edge {
     /// The epoch that the controller says next it has reported.
     fn receive_reported(&mut self) -> u64 {
         loop {
-            let message = read(&mut self.stream, &mut self.reader).expect("a notice");
-            if let Message::Reported { epoch } = message {
+            if let Message::Reported { epoch } = self.next().expect("a notice") {
                 return epoch;
             }
         }
     }
 
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+        self.peer.send_bytes(bytes);
     }
 
     /// The version of the controller's last frame.
     pub(crate) fn received_version(&self) -> u8 {
-        self.reader.version()
+        self.received_version
     }
 
     /// The next message but probes and notices of what has been reported.
     pub(crate) fn receive(&mut self) -> Option<Message> {
         loop {
-            match read(&mut self.stream, &mut self.reader) {
-                Some(Message::Probe { .. } | Message::Reported { .. }) => {}
+            match self.next() {
+                Some(Message::Reported { .. }) => {}
                 message => return message,
             }
         }
@@ -277,10 +259,10 @@ pub(crate) fn lost<K: Key>(report: &EpochReport) -> BTreeMap<K, u64> {
 
 /// What the controller says to whoever begins with these bytes.
 pub(crate) fn refused(controller: &Controller, bytes: &[u8]) -> String {
-    let mut stream = connect(controller.running.listen());
-    stream.write_all(bytes).unwrap();
-    match read(&mut stream, &mut FrameReader::new()) {
-        Some(Message::Refused { reason }) => reason,
+    let peer = Peer::connect(controller.running.listen(), VERSION);
+    peer.send_bytes(bytes);
+    match peer.next() {
+        Some((_, calumma_wire::Message::Refused { reason })) => reason,
         other => panic!("{other:?} instead of a refusal"),
     }
 }

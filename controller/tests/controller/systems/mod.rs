@@ -20,13 +20,13 @@ use calumma_controller::server::{Running, start_with, unix_ns};
 use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
 use calumma_wire::{
-    FrameReader, Hello, Marking, Message, Offer, Role, Side, SideKind, SwitchKind, SystemId,
-    Welcome,
+    Hello, Marking, Message, Offer, Role, Side, SideKind, SwitchKind, SystemId, VERSION, Welcome,
 };
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use self::tally::{GATE, SYSTEMS};
+use crate::peer::Peer;
 use crate::stories::{PATIENCE, PATIENT, traffic};
 use crate::world::World;
 
@@ -121,8 +121,7 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
 /// A node's end of a connection.
 struct FakeNode {
     role: Role,
-    stream: TcpStream,
-    reader: FrameReader,
+    peer: Peer,
 }
 
 fn hello(name: &str, role: Role, systems: &[Offer]) -> Message {
@@ -139,9 +138,7 @@ fn hello(name: &str, role: Role, systems: &[Offer]) -> Message {
 
 impl FakeNode {
     fn introduce(controller: &Controller, name: &str, role: Role, systems: &[Offer]) -> Self {
-        let stream = TcpStream::connect(controller.running.listen()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut node = Self { role, stream, reader: FrameReader::new() };
+        let mut node = Self { role, peer: Peer::connect(controller.running.listen(), VERSION) };
         node.send(&hello(name, role, systems));
         node
     }
@@ -157,23 +154,12 @@ impl FakeNode {
     fn send(&mut self, message: &Message) {
         let mut frame = Vec::new();
         message.encode(&mut frame);
-        self.stream.write_all(&frame).unwrap();
+        self.peer.send_bytes(&frame);
     }
 
     /// The next message that is no probe.
     fn receive(&mut self) -> Message {
-        let mut bytes = [0; 4096];
-        loop {
-            match self.reader.next_message().unwrap() {
-                Some(Message::Probe { .. }) => {}
-                Some(message) => return message,
-                None => {
-                    let read = self.stream.read(&mut bytes).expect("an answer in time");
-                    assert!(read > 0, "the connection is closed");
-                    self.reader.push(&bytes[..read]);
-                }
-            }
-        }
+        self.peer.next().expect("the connection stands").1
     }
 
     fn receive_welcome(&mut self) -> Welcome {
