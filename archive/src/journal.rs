@@ -1,8 +1,8 @@
 //! The journal: reports that no whole file holds yet, one line of JSON each.
 //!
 //! A line is in the hands of the operating system before the next report is looked at, so it
-//! outlives the controller's death, though not the machine's. Its lock keeps a second controller
-//! away.
+//! outlives the controller's death; once [synced](Journal::sync), the machine's as well. Its lock
+//! keeps a second controller away.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -43,6 +43,10 @@ impl Journal {
                 path.display()
             )
         })?;
+        // Its name is on the disk before its lines are.
+        File::open(dir)
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| format!("{}: can't be synced", dir.display()))?;
         Ok(Self { path, file, line: Vec::new() })
     }
 
@@ -68,6 +72,14 @@ impl Journal {
         self.line.extend_from_slice(json.as_bytes());
         self.line.push(b'\n');
         self.file.write_all(&self.line).with_context(|| self.path.display().to_string())
+    }
+
+    /// Has the disk take all lines.
+    ///
+    /// # Errors
+    /// When it doesn't.
+    pub(super) fn sync(&self) -> anyhow::Result<()> {
+        self.file.sync_data().with_context(|| self.path.display().to_string())
     }
 
     /// Empties it.

@@ -143,6 +143,15 @@ impl Archive {
         self.roll_if_due(now)
     }
 
+    /// Has the disk take all that was [appended](Self::append): from here on it outlives the
+    /// machine's death.
+    ///
+    /// # Errors
+    /// When the disk doesn't.
+    pub fn sync(&self) -> anyhow::Result<()> {
+        self.journal.sync()
+    }
+
     /// Ends files that have become old or large enough.
     ///
     /// # Errors

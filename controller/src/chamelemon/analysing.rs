@@ -122,6 +122,7 @@ fn report(
         let report = Arc::new(report);
         hub.chamelemon.recent.remember(report.clone(), analyser.sizes());
         let line = serde_json::to_string(&*report)?;
+        lane.reporting(report.epoch, report.epoch + 1);
         publisher.publish(&*report, &line);
         hub.reported(lane, report.epoch + 1);
         hub.attention_is_known(unix_ns());

@@ -17,6 +17,10 @@ impl Sink for Archive {
         self.append(published, Instant::now())
     }
 
+    fn sync(&mut self) -> anyhow::Result<()> {
+        Archive::sync(self)
+    }
+
     fn tick(&mut self) -> anyhow::Result<()> {
         self.roll_if_due(Instant::now())
     }

@@ -17,6 +17,9 @@ use super::Output;
 /// Reports that may wait for a sink.
 const REPORTS_WAITING: usize = 256;
 
+/// Reports after which a sink is synced at the latest; before, as soon as none waits.
+const MOST_UNSYNCED: usize = 16;
+
 /// How often a sink is woken when no report comes.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -30,6 +33,15 @@ pub trait Sink: Send + 'static {
     /// # Errors
     /// When something is lost.
     fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()>;
+
+    /// Has all that was taken outlive the machine, where that is what the sink is for. Comes before
+    /// anyone relies on it.
+    ///
+    /// # Errors
+    /// When that is not certain.
+    fn sync(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Does what time alone asks for; comes about once a second while no report does.
     ///
@@ -108,6 +120,19 @@ impl Background {
     /// # Errors
     /// When the system gives no thread.
     pub fn add(&mut self, sink: impl Sink) -> anyhow::Result<()> {
+        self.add_keeping(sink, |_| ())
+    }
+
+    /// The same for a sink that others rely on: `kept` is called for each report that it has taken
+    /// and synced, on its thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn add_keeping(
+        &mut self,
+        sink: impl Sink,
+        kept: impl Fn(&dyn Report) + Send + 'static,
+    ) -> anyhow::Result<()> {
         let name = sink.name();
         let status = Arc::new(SinkStatus {
             name,
@@ -119,7 +144,7 @@ impl Background {
         let own = status.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || run(sink, &own, &receiver))?;
+            .spawn(move || run(sink, &own, &receiver, kept))?;
         self.workers.push(Worker { status, sender, thread });
         Ok(())
     }
@@ -130,12 +155,29 @@ impl Background {
     }
 }
 
-fn run(mut sink: impl Sink, status: &SinkStatus, reports: &Receiver<Arc<Published>>) {
+fn run(
+    mut sink: impl Sink,
+    status: &SinkStatus,
+    reports: &Receiver<Arc<Published>>,
+    kept: impl Fn(&dyn Report),
+) {
     loop {
         match reports.recv_timeout(TICK) {
-            Ok(published) => {
-                status.check(sink.take(&published));
-                status.accepted.fetch_add(1, Relaxed);
+            Ok(first) => {
+                let mut taken = Vec::new();
+                for published in
+                    std::iter::once(first).chain(reports.try_iter()).take(MOST_UNSYNCED)
+                {
+                    match sink.take(&published) {
+                        Ok(()) => taken.push(published),
+                        lost => status.check(lost),
+                    }
+                    status.accepted.fetch_add(1, Relaxed);
+                }
+                match sink.sync() {
+                    Ok(()) => taken.iter().for_each(|published| kept(&*published.report)),
+                    failed => status.check(failed),
+                }
             }
             Err(RecvTimeoutError::Timeout) => status.check(sink.tick()),
             Err(RecvTimeoutError::Disconnected) => break,
@@ -186,6 +228,59 @@ mod tests {
     struct Slow {
         go: mpsc::Receiver<()>,
         seen: mpsc::Sender<u64>,
+    }
+
+    /// Fails to take epoch 3, and to sync epoch 5; says what it did.
+    struct Keeper {
+        last: u64,
+        did: mpsc::Sender<String>,
+    }
+
+    impl Sink for Keeper {
+        fn name(&self) -> &'static str {
+            "keeper"
+        }
+
+        fn take(&mut self, published: &Arc<Published>) -> anyhow::Result<()> {
+            self.last = published.report.head().epoch;
+            let _ = self.did.send(format!("take {}", self.last));
+            anyhow::ensure!(self.last != 3, "no room");
+            Ok(())
+        }
+
+        fn sync(&mut self) -> anyhow::Result<()> {
+            let _ = self.did.send(format!("sync {}", self.last));
+            anyhow::ensure!(self.last != 5, "no disk");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_sink_has_not_synced_is_not_relied_on() {
+        let (did, done) = mpsc::channel();
+        let mut background = Background::default();
+        let say = did.clone();
+        let kept = move |report: &dyn Report| {
+            let _ = say.send(format!("kept {}", report.head().epoch));
+        };
+        background.add_keeping(Keeper { last: 0, did }, kept).unwrap();
+        let mut report = sample();
+        let mut all = Vec::new();
+        for epoch in 1..=6 {
+            report.epoch = epoch;
+            background.report(&report, "");
+            let last = format!("sync {epoch}");
+            while all.last() != Some(&last) {
+                all.push(done.recv().unwrap());
+            }
+        }
+        assert!(background.finish().is_err());
+        all.extend(done.iter());
+        let expected = [1, 2, 3, 4, 5, 6].into_iter().flat_map(|epoch| {
+            let kept = (epoch != 3 && epoch != 5).then(|| format!("kept {epoch}"));
+            [format!("take {epoch}"), format!("sync {epoch}")].into_iter().chain(kept)
+        });
+        assert_eq!(all, expected.collect::<Vec<_>>());
     }
 
     impl Sink for Slow {

@@ -25,6 +25,9 @@ use crate::config::Config;
 /// Frames that may wait in a lane.
 pub(crate) const FRAMES_WAITING: usize = 256;
 
+/// Reported epochs that may wait for the archive. Where it fails for longer, the oldest are let go.
+const MOST_UNARCHIVED: usize = 4096;
+
 /// How long a node that runs several systems waits for room in the lane of one that works off a
 /// backlog, as after the controller's start.
 const BACKLOG_WAIT: Duration = Duration::from_millis(200);
@@ -116,6 +119,9 @@ pub(crate) struct Lane {
     changed: Notify,
     /// The first epoch that has not been reported; all bits set once the lane has ended.
     unreported: AtomicU64,
+    /// Epochs that were reported and are not in the archive yet, each with the next one to be
+    /// reported; `None` where there is no archive.
+    unarchived: Option<Mutex<VecDeque<(u64, u64)>>>,
     /// Whether a node waited for room in vain, and there has been none since.
     stuck: AtomicBool,
     /// Frames that found its queue full.
@@ -140,6 +146,7 @@ impl Lane {
             stopping: AtomicBool::new(false),
             changed: Notify::new(),
             unreported: AtomicU64::new(first_epoch),
+            unarchived: config.archive.as_ref().map(|_| Mutex::default()),
             stuck: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             history: History::new(config.history),
@@ -206,6 +213,30 @@ impl Lane {
     /// nothing will be any more.
     pub(crate) fn set_unreported(&self, epoch: u64) {
         self.unreported.store(epoch, Ordering::Release);
+    }
+
+    /// Notes that `epoch` is about to be reported, and that `next` is to be reported next.
+    pub(crate) fn reporting(&self, epoch: u64, next: u64) {
+        if let Some(unarchived) = &self.unarchived {
+            let mut unarchived = lock(unarchived);
+            if unarchived.len() == MOST_UNARCHIVED {
+                unarchived.pop_front();
+            }
+            unarchived.push_back((epoch, next));
+        }
+    }
+
+    /// Whether nodes hold what they have sent until it is in the archive.
+    pub(crate) fn is_archived(&self) -> bool {
+        self.unarchived.is_some()
+    }
+
+    /// Notes that `epoch` is in the archive; gives the next one to be reported, unless a later one
+    /// was archived already. One before that is not was lost to it.
+    pub(crate) fn archived(&self, epoch: u64) -> Option<u64> {
+        let mut unarchived = lock(self.unarchived.as_ref()?);
+        let at = unarchived.iter().position(|&(of, _)| of == epoch)?;
+        unarchived.drain(..=at).next_back().map(|(_, next)| next)
     }
 
     /// Frames that found its queue full.

@@ -143,7 +143,10 @@ fn background(hub: &Arc<Hub>) -> anyhow::Result<Background> {
     let (config, systems) = (hub.config(), hub.systems());
     let mut background = Background::default();
     if let Some(section) = &config.archive {
-        background.add(Archive::open(section, systems)?)?;
+        let kept = hub.clone();
+        background.add_keeping(Archive::open(section, systems)?, move |report| {
+            kept.archived(report.system(), report.head().epoch);
+        })?;
     }
     if let Some(section) = &config.ipfix {
         background.add(Exporter::start(section, &config.edges)?)?;

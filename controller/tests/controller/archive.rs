@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,14 +14,18 @@ use arrow_array::types::{Float64Type, UInt8Type, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use calumma_analysis::Published;
 use calumma_archive::{Archive, ArchiveSection, files_of, journaled};
+use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon_analysis::TABLES;
 use calumma_controller::report::{EpochReport, Flow};
 use calumma_systems::SYSTEMS;
+use calumma_wire::{Marking, SwitchKind};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 
 use crate::any::{quiet, reports};
-use crate::program::Folder;
+use crate::program::{Folder, controller};
+use crate::world::World;
 
 fn section(dir: &Path) -> ArchiveSection {
     // Reports of these tests are of long ago, and stay.
@@ -263,4 +270,79 @@ fn rows_that_the_disk_refuses_are_counted_and_later_ones_are_kept() {
     archive.append(&published(&report), Instant::now()).unwrap();
     archive.finish_roll().unwrap();
     assert_eq!(read(folder.path())["epochs"].len(), 1);
+}
+
+/// Has a controller report eight epochs up to about now, kills it when it has acknowledged the
+/// `last`th, and gives those that it has acknowledged.
+fn acknowledged_before_a_kill(config: &str, last: u64) -> Vec<u64> {
+    let mut child = controller(&["--config", config, "--listen", "127.0.0.1:0", "--quiet"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    let mut stream = TcpStream::connect(ready["listen"].as_str().unwrap()).unwrap();
+    let send = |mut stream: &TcpStream, message: &Message| {
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        stream.write_all(&frame).unwrap();
+    };
+    let (edge, program) = ("e1".to_owned(), "a test".to_owned());
+    let (kind, marking) = (SwitchKind::Software, Marking::default());
+    send(&stream, &Message::Hello { edge, kind, program, holding: None, marking });
+
+    let (mut reader, mut bytes) = (FrameReader::new(), [0; 4096]);
+    let mut first = None;
+    loop {
+        match reader.next(None).unwrap() {
+            Some(Message::Welcome { hash_key, attention, effective_epoch, .. }) => {
+                let epochs = effective_epoch - 12..effective_epoch - 4;
+                first = Some(epochs.start);
+                for epoch in epochs {
+                    let layout = Layout::default();
+                    let world: World = World::new(&["e1"], &layout, &hash_key, attention, epoch);
+                    let input = world.inputs().remove(0);
+                    send(&stream, &Message::Ingress(input.ingress.unwrap()));
+                    send(&stream, &Message::Egress(input.egress.unwrap()));
+                    send(&stream, &Message::Sealed { epoch, late_packets: 0, late: Vec::new() });
+                }
+            }
+            Some(Message::Reported { epoch }) if Some(epoch) >= first.map(|of| of + last) => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return (first.unwrap()..=epoch).collect();
+            }
+            Some(_) => {}
+            None => {
+                let read = stream.read(&mut bytes).unwrap();
+                assert!(read > 0, "a controller that runs");
+                reader.push(&bytes[..read]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_epoch_that_was_acknowledged_outlives_a_kill() {
+    let folder = Folder::new("acknowledged");
+    let dir = folder.path().join("archive");
+    let text = format!("edges = ['e1']\ngrace_ms = 60000\n[archive]\ndir = '{}'", dir.display());
+    let config = folder.file("c.toml", &text);
+    let mut acknowledged = Vec::new();
+    for last in [0, 3, 7] {
+        let epochs = acknowledged_before_a_kill(&config, last);
+        let kept = journaled(&dir, SYSTEMS).unwrap();
+        let kept: Vec<u64> = kept.iter().map(|report| report.head().epoch).collect();
+        assert!(epochs.iter().all(|epoch| kept.contains(epoch)), "{epochs:?} in {kept:?}");
+        acknowledged.extend(epochs);
+    }
+    // The next start brings them into files.
+    drop(Archive::open(&section(&dir), SYSTEMS).unwrap());
+    let batches = rows(&dir, "epochs");
+    let in_batch = |batch: &RecordBatch| -> Vec<Option<u64>> {
+        (0..batch.num_rows()).map(|row| u64_in(batch, "epoch", row)).collect()
+    };
+    let kept: Vec<_> = batches.iter().flat_map(in_batch).collect();
+    assert!(acknowledged.iter().all(|&epoch| kept.contains(&Some(epoch))), "{kept:?}");
 }

@@ -43,7 +43,7 @@ impl Drop for Folder {
     }
 }
 
-fn controller(arguments: &[&str]) -> Command {
+pub(crate) fn controller(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_calumma-controller"));
     command.args(arguments);
     command

@@ -113,9 +113,26 @@ impl Hub {
         }
     }
 
-    /// Notes that all epochs of a system before `epoch` have been reported, so that nodes need not
-    /// hold them; what else a node runs may still be to come.
+    /// Notes that all epochs of a system before `epoch` have been reported. Where there is no
+    /// archive that they must be in first, nodes need not hold them; what else a node runs may still
+    /// be to come.
     pub(crate) fn reported(&self, lane: &Lane, epoch: u64) {
+        if !lane.is_archived() {
+            self.acknowledge(lane, epoch);
+        }
+    }
+
+    /// Notes that the archive has the report on an epoch, so that nodes need not hold it.
+    pub(crate) fn archived(&self, system: &str, epoch: u64) {
+        let lanes = self.lanes();
+        let lane = lanes.iter().find(|lane| lane.system.name() == system);
+        if let Some((lane, next)) = lane.and_then(|lane| Some((lane, lane.archived(epoch)?))) {
+            self.acknowledge(lane, next);
+        }
+    }
+
+    /// Has nodes hold nothing of a system before `epoch`.
+    fn acknowledge(&self, lane: &Lane, epoch: u64) {
         lane.set_unreported(epoch);
         let lanes = self.lanes();
         for entry in &self.nodes {
@@ -135,7 +152,7 @@ impl Hub {
         self.lanes.send_modify(|lanes| {
             Arc::make_mut(lanes).retain(|lane| !Arc::ptr_eq(lane, ended));
         });
-        self.reported(ended, u64::MAX);
+        self.acknowledge(ended, u64::MAX);
     }
 }
 
