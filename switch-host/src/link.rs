@@ -10,6 +10,10 @@ use crate::transport::{RETRY, Transport};
 const FINISH: Duration = Duration::from_secs(1);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 
+/// A controller that compares clocks, and sends nothing for so long, is gone, though no one has said
+/// so: it compares them several times a second.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// Bytes that are usually held for a controller that is slow or away: some hundreds of epochs at
 /// the paper's sizes. Beyond that the oldest are discarded; the controller then misses those epochs
 /// and says so.
@@ -24,6 +28,8 @@ pub(crate) struct Link<T> {
     reader: FrameReader,
     /// The version that is written on this connection.
     version: u8,
+    /// Whether the controller has compared clocks on this connection.
+    probed: bool,
     /// What waits to be sent.
     pub(crate) queue: Queue,
 }
@@ -31,7 +37,7 @@ pub(crate) struct Link<T> {
 impl<T: Transport> Link<T> {
     pub(crate) fn new(transport: T, most_held: usize) -> Self {
         let (reader, queue) = (FrameReader::new(), Queue::new(most_held));
-        Self { transport, reader, version: VERSION, queue }
+        Self { transport, reader, version: VERSION, probed: false, queue }
     }
 
     /// Moves an attempt to connect along. True once, when the connection stands.
@@ -39,6 +45,7 @@ impl<T: Transport> Link<T> {
         let connected = self.transport.connect_if_due();
         if connected {
             self.reader = FrameReader::new();
+            self.probed = false;
             self.queue.speak(self.version);
         }
         connected
@@ -79,11 +86,18 @@ impl<T: Transport> Link<T> {
             self.close(RETRY);
             return Err(problem);
         }
+        if self.probed && bytes.is_empty() && self.transport.silence() >= SILENCE {
+            self.close(RETRY);
+            return Err(format!("the controller has sent nothing for {SILENCE:?}"));
+        }
         self.reader.push(&bytes);
         let mut messages = Vec::new();
         loop {
             match self.reader.next_message() {
-                Ok(Some(message)) => messages.push((self.reader.version(), message)),
+                Ok(Some(message)) => {
+                    self.probed |= matches!(message, Message::Probe { .. });
+                    messages.push((self.reader.version(), message));
+                }
                 Ok(None) => return Ok(messages),
                 Err(error) => {
                     self.close(RETRY);

@@ -16,6 +16,7 @@ pub struct Pipe {
     incoming: Vec<u8>,
     outgoing: Vec<Vec<u8>>,
     now_ns: u64,
+    silence: Duration,
 }
 
 impl Pipe {
@@ -27,6 +28,11 @@ impl Pipe {
     /// Sets the time that messages are stamped with, in nanoseconds since the Unix epoch.
     pub fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
+    }
+
+    /// Sets for how long nothing has arrived.
+    pub fn set_silence(&mut self, silence: Duration) {
+        self.silence = silence;
     }
 
     /// Sets a connection up; the conversation notices with its next step.
@@ -100,6 +106,10 @@ impl Transport for Pipe {
     fn wait(&self, _: Duration) {}
 
     fn finish(self, _: Instant) {}
+
+    fn silence(&self) -> Duration {
+        self.silence
+    }
 
     fn now_ns(&self) -> u64 {
         self.now_ns

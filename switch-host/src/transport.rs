@@ -46,6 +46,9 @@ pub trait Transport {
     /// until `end` at the longest.
     fn finish(self, end: Instant);
 
+    /// For how long nothing has arrived on the connection that stands.
+    fn silence(&self) -> Duration;
+
     /// Nanoseconds since the Unix epoch, by the clock that messages are stamped with.
     fn now_ns(&self) -> u64 {
         unix_ns()
@@ -59,9 +62,13 @@ pub struct Tcp {
 }
 
 enum State {
-    Idle { since: Instant, retry: Duration },
+    Idle {
+        since: Instant,
+        retry: Duration,
+    },
     Connecting(Receiver<io::Result<TcpStream>>),
-    Connected(TcpStream),
+    /// With the time at which bytes arrived last.
+    Connected(TcpStream, Instant),
 }
 
 impl Tcp {
@@ -78,7 +85,7 @@ impl Transport for Tcp {
     }
 
     fn is_connected(&self) -> bool {
-        matches!(self.state, State::Connected(_))
+        matches!(self.state, State::Connected(..))
     }
 
     fn connect_if_due(&mut self) -> bool {
@@ -93,7 +100,7 @@ impl Transport for Tcp {
             }
             State::Connecting(attempt) => match attempt.try_recv() {
                 Ok(Ok(stream)) => {
-                    self.state = State::Connected(stream);
+                    self.state = State::Connected(stream, Instant::now());
                     true
                 }
                 Ok(Err(_)) | Err(TryRecvError::Disconnected) => {
@@ -102,18 +109,21 @@ impl Transport for Tcp {
                 }
                 Err(TryRecvError::Empty) => false,
             },
-            State::Idle { .. } | State::Connected(_) => false,
+            State::Idle { .. } | State::Connected(..) => false,
         }
     }
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Result<(), String> {
-        let State::Connected(stream) = &mut self.state else { return Ok(()) };
+        let State::Connected(stream, received) = &mut self.state else { return Ok(()) };
         let mut buffer = [0; 16 << 10];
         let before = bytes.len();
         let problem = loop {
             match stream.read(&mut buffer) {
                 Ok(0) => break "the controller closed the connection".to_owned(),
-                Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+                Ok(read) => {
+                    *received = Instant::now();
+                    bytes.extend_from_slice(&buffer[..read]);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => break format!("the connection broke: {error}"),
@@ -124,7 +134,7 @@ impl Transport for Tcp {
     }
 
     fn send(&mut self, bytes: &[u8]) -> usize {
-        let State::Connected(stream) = &mut self.state else { return 0 };
+        let State::Connected(stream, _) = &mut self.state else { return 0 };
         loop {
             match stream.write(bytes) {
                 Ok(written) => return written,
@@ -140,16 +150,23 @@ impl Transport for Tcp {
     }
 
     fn wait(&self, most: Duration) {
-        let State::Connected(stream) = &self.state else { return std::thread::sleep(most) };
+        let State::Connected(stream, _) = &self.state else { return std::thread::sleep(most) };
         let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::ZERO);
         // Interrupted or not, the caller polls next.
         let _ = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], timeout);
     }
 
+    fn silence(&self) -> Duration {
+        match &self.state {
+            State::Connected(_, received) => received.elapsed(),
+            State::Idle { .. } | State::Connecting(_) => Duration::ZERO,
+        }
+    }
+
     fn finish(self, end: Instant) {
         // Closed with bytes of the controller's unread, the connection would be reset, and what the
         // controller has not read yet be lost.
-        let State::Connected(mut stream) = self.state else { return };
+        let State::Connected(mut stream, _) = self.state else { return };
         let _ = stream.shutdown(Shutdown::Write);
         let mut buffer = [0; 4 << 10];
         while Instant::now() < end {

@@ -368,3 +368,28 @@ fn a_session_whose_clock_was_set_begins_anew_by_the_plan_that_holds() {
     node.receive(&welcome(vec![setup()]), VERSION);
     assert_eq!(node.switch.begun.len(), 2);
 }
+
+/// The controller's host is gone, and has not closed the connection.
+#[test]
+fn a_controller_that_has_gone_silent_is_left_for_the_next_one() {
+    let mut node = Node::new();
+    node.connect();
+    node.receive(&welcome(vec![setup()]), VERSION);
+    node.conversation.side(side(SystemId::CHAMELEMON, NOW));
+    assert_eq!(node.sent().len(), 1);
+    // One that has compared no clocks need not have anything to say.
+    let silent = Duration::from_secs(6);
+    node.conversation.transport_mut().set_silence(silent);
+    node.step();
+    assert!(node.conversation.is_connected());
+    node.conversation.transport_mut().set_silence(Duration::ZERO);
+    node.receive(&Message::Probe { sent_ns: 1 }, VERSION);
+    node.conversation.transport_mut().set_silence(silent);
+    node.step();
+    assert!(!node.conversation.is_connected());
+    assert!(node.conversation.transport_mut().take_retry().is_some());
+    // What it had not reported goes to the next one.
+    node.conversation.transport_mut().set_silence(Duration::ZERO);
+    node.connect();
+    assert_eq!(node.receive(&welcome(vec![setup()]), VERSION).len(), 1);
+}
