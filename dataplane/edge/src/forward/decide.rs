@@ -446,6 +446,9 @@ impl Decider<'_> {
                 if let Some(verdict) = self.unusual_v6(&ip, bytes, &link, arrived) {
                     return Some(verdict);
                 }
+                if to_group {
+                    return Some(self.multicast());
+                }
                 v6.push(asked(ip.total_len, ip.hop_limit), ip.to.octets());
                 None
             }
@@ -536,7 +539,7 @@ impl Decider<'_> {
             return Err(Verdict::Refuse(asked.arrived, Refusal::TtlExpired));
         }
         let offset = usize::from(asked.offset);
-        if to.is_ipv6() && header::from_link_local(packet.bytes(), offset) {
+        if header::stays_on_link(packet.bytes(), offset, to) {
             return Err(Verdict::Drop(Reason::Martian));
         }
         let next = match hop {

@@ -1,7 +1,7 @@
 //! The headers that forwarding reads and writes: Ethernet, one VLAN tag, IPv4 and IPv6. Never
 //! panics, whatever the bytes.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::address::Mac;
 use super::tables::Adjacency;
@@ -173,12 +173,17 @@ pub fn v6(bytes: &[u8], at: usize, wire_len: usize) -> Option<V6> {
     })
 }
 
-/// Whether the IPv6 packet whose header is at `at` comes from a link-local address: it may not go
-/// beyond its link (RFC 4291, section 2.5.6).
+/// Whether the packet to `to` whose IP header is at `at` may not go beyond its link: it comes from a
+/// link-local address (RFC 4291, section 2.5.6) or, in IPv4, goes to one (RFC 3927, section 7).
 #[inline]
-pub fn from_link_local(bytes: &[u8], at: usize) -> bool {
-    let from = bytes.get(at + 8..at + 10);
-    matches!(from, Some(&[0xFE, second]) if second & 0xC0 == 0x80)
+pub fn stays_on_link(bytes: &[u8], at: usize, to: IpAddr) -> bool {
+    match to {
+        IpAddr::V4(to) => to.is_link_local() || bytes.get(at + 12..at + 14) == Some(&[169, 254]),
+        IpAddr::V6(_) => {
+            let from = bytes.get(at + 8..at + 10);
+            matches!(from, Some(&[0xFE, second]) if second & 0xC0 == 0x80)
+        }
+    }
 }
 
 /// The Internet checksum (RFC 1071) of bytes in which its field is zero; zero where it is right.

@@ -147,11 +147,11 @@ fn plain6(header: &[u8; IPV6_END], wire_len: usize) -> Option<Plain> {
     header.last_chunk().map(|to| Plain::V6(*to, total_len))
 }
 
-/// Whether an IPv4 address goes over links to one station, by its first byte: not 0, 127 or 224 and
-/// above.
+/// Whether an IPv4 address goes beyond links to one station, by its first byte: not 0, 127, 169,
+/// which some are link-local of, or 224 and above.
 #[inline(always)]
 fn unicast4(first: u8) -> bool {
-    first.wrapping_sub(1) < 223 && first != 127
+    first.wrapping_sub(1) < 223 && first != 127 && first != 169
 }
 
 /// Whether an IPv6 address is a global or a unique local one (2000::/3, fc00::/7), by its first
@@ -217,7 +217,8 @@ mod tests {
         // Station, EtherType, version, length of the header, of the packet, TTL, checksum, either
         // address.
         let v4_changes = [(0, 3), (5, 8), (13, 6), (14, 0x65), (14, 0x46), (17, 29), (22, 1)];
-        let more = [(22, 63), (26, 0), (26, 127), (26, 224), (30, 127), (30, 224), (30, 255)];
+        let more =
+            [(22, 63), (26, 0), (26, 127), (26, 169), (26, 224), (30, 127), (30, 169), (30, 255)];
         for (at, value) in v4_changes.into_iter().chain(more) {
             let mut frame = v4();
             frame[at] = value;
