@@ -73,6 +73,8 @@ pub enum Path {
     Transit,
     /// From the fabric to a host.
     Leave,
+    /// The same to a station that is behind another edge: marks are taken out, nothing is recorded.
+    Flooded,
     /// From host to host on the same switch.
     Cross,
 }
@@ -323,7 +325,7 @@ fn walk_as<K: Measured, P: Packet>(
 ) -> DropMask {
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
     let carrier = policy.carrier;
-    let from_fabric = matches!(path, Path::Leave | Path::Transit);
+    let from_fabric = matches!(path, Path::Leave | Path::Flooded | Path::Transit);
     let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
     let mut flows = Flows::<K>::new();
     let mut drops = if path == Path::Transit {
@@ -337,7 +339,9 @@ fn walk_as<K: Measured, P: Packet>(
         let marks = Marks { carrier, signer: None, numbers };
         drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, u32::MAX));
     }
-    if let Some(active) = &mut active {
+    if let Some(active) = &mut active
+        && path != Path::Flooded
+    {
         active.add_details(packets, &mut flows);
     }
     match path {
@@ -350,13 +354,17 @@ fn walk_as<K: Measured, P: Packet>(
             record_entering(active.as_deref_mut(), counters, &mut flows);
             record_leaving(active.as_deref_mut(), counters, &flows);
         }
-        Path::Leave => {
+        Path::Leave | Path::Flooded => {
             let signer = active.as_ref().map(|active| &active.signer);
             let marks = Marks { carrier, signer, numbers };
             marks.take(detached.as_ref(), packets, &mut flows);
             // A shim could be in any packet, and a ToS byte is.
             let without = if carrier.is_keyed() { flows.without_mark() } else { 0 };
             drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, without));
+            if path == Path::Flooded {
+                counters.egress_flooded += flows.len() as u64;
+                return drops;
+            }
             if let Some(active) = &active {
                 flows.date(active.newest);
             }

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod forwarder;
 pub mod meter;
 pub mod pace;
+pub mod stations;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

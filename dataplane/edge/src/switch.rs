@@ -18,6 +18,7 @@ use crate::control::{Control, Reload, Tools};
 use crate::cpus::Cpus;
 use crate::forward::assembly::Forwarding;
 use crate::lcore::forwarder::{Forwarder, Pairs};
+use crate::lcore::stations::Stations;
 use crate::lcore::{self, Finished, PortQueues};
 use crate::live::{Line, Lines, sum};
 use crate::measure::Measurement;
@@ -107,7 +108,9 @@ pub fn run(
     let finished = match routers {
         Some(routers) => run_lcores(&eal, inputs, routers, settings, &stop),
         None => {
-            let pairs = inputs.iter().map(|_| Pairs::default()).collect();
+            let stations = config.forwarding.skip_flooded.then(Arc::<Stations>::default);
+            let of_lcore = || stations.clone().map_or_else(Pairs::default, Pairs::learning);
+            let pairs = inputs.iter().map(|_| of_lcore()).collect();
             run_lcores(&eal, inputs, pairs, settings, &stop)
                 .map(|(finished, _)| (finished, Vec::new()))
         }

@@ -37,6 +37,8 @@ pub struct Counters {
     pub egress_unrecorded: u64,
     /// Measurable packets that came from the network without a valid mark.
     pub egress_unmarked: u64,
+    /// Measurable packets that came from the network for stations behind other edges.
+    pub egress_flooded: u64,
     /// Malformed packets by kind.
     pub malformed: [u64; Malformed::ALL.len()],
     /// Unmeasured packets by kind.
@@ -77,6 +79,7 @@ impl Counters {
             ("egress.late", self.egress_late),
             ("egress.unrecorded", self.egress_unrecorded),
             ("egress.unmarked", self.egress_unmarked),
+            ("egress.flooded", self.egress_flooded),
         ];
         let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
         let malformed = Malformed::ALL
@@ -112,6 +115,7 @@ impl AddAssign<&Self> for Counters {
         self.egress_unrecorded += other.egress_unrecorded;
         self.routed += &other.routed;
         self.egress_unmarked += other.egress_unmarked;
+        self.egress_flooded += other.egress_flooded;
         for (mine, theirs) in self.malformed.iter_mut().zip(other.malformed) {
             *mine += theirs;
         }

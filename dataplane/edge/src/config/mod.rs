@@ -286,6 +286,10 @@ impl Config {
             ("metrics", self.metrics != new.metrics),
             ("process", self.process != new.process),
             ("forwarding.mode", self.forwarding.mode != new.forwarding.mode),
+            (
+                "forwarding.skip_flooded",
+                self.forwarding.skip_flooded != new.forwarding.skip_flooded,
+            ),
         ];
         let fixed = differences.into_iter().filter(|&(_, differs)| differs).map(|(key, _)| key);
         (followed, fixed.collect())

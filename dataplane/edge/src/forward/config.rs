@@ -30,6 +30,9 @@ pub enum Mode {
 pub struct ForwardingConfig {
     /// Port pairs, or routes.
     pub mode: Mode,
+    /// Between port pairs: whether packets for stations that are behind other edges, which the
+    /// fabric has sent everywhere, are left out of measurement.
+    pub skip_flooded: bool,
     /// Where frames go that are not routed (neither IPv4, IPv6 nor ARP): `drop`, or a port's name.
     pub unknown: String,
     /// Where multicast and broadcast go: `drop`, or a port's name. Neighbour discovery and ARP are
@@ -54,6 +57,7 @@ impl Default for ForwardingConfig {
     fn default() -> Self {
         Self {
             mode: Mode::Pairs,
+            skip_flooded: false,
             unknown: "drop".to_owned(),
             multicast: "drop".to_owned(),
             neighbour_seconds: 60,
@@ -205,6 +209,11 @@ impl ForwardingConfig {
                 let problem = "interfaces and routes have no use between port pairs; set mode = \
                                \"routed\", or take them out";
                 vec![("forwarding".to_owned(), problem.to_owned())]
+            }
+            Mode::Routed if self.skip_flooded => {
+                let problem =
+                    "routed packets are never flooded; take it out, or set mode = \"pairs\"";
+                vec![("forwarding.skip_flooded".to_owned(), problem.to_owned())]
             }
             Mode::Routed => {
                 let macs = vec![Mac::default(); ports.len()];

@@ -1,10 +1,15 @@
 //! What an lcore does with a burst between receiving and sending.
 
+use std::sync::Arc;
+
 use dpdk::Burst;
 
 use super::PortQueues;
+use super::stations::{Side, Stations};
 use crate::config::Role;
-use crate::worker::{DropMask, Sent, Worker, first};
+use crate::packet::Packet;
+use crate::parse::PlainFlows;
+use crate::worker::{DropMask, Path, Sent, Worker, first};
 
 /// How packets find the port they leave by. An lcore has one, chosen when the switch starts.
 pub trait Forwarder {
@@ -33,14 +38,69 @@ pub trait Forwarder {
 pub struct Pairs {
     /// Packets of the burst under way that are not sent.
     drops: DropMask,
+    /// Where stations are, if packets for those elsewhere are not to count as having left.
+    learning: Option<Learning>,
+}
+
+/// What an lcore knows of stations, together with the others.
+#[derive(Debug)]
+struct Learning {
+    stations: Arc<Stations>,
+    /// The unit of age in which stations were forgotten last.
+    swept: u16,
+}
+
+impl Pairs {
+    /// Port pairs that leave packets out of measurement that were flooded: those for stations which
+    /// are elsewhere, as `stations` says.
+    pub fn learning(stations: Arc<Stations>) -> Self {
+        let swept = Stations::unit(dpdk::tsc());
+        Self { drops: DropMask::default(), learning: Some(Learning { stations, swept }) }
+    }
+}
+
+impl Learning {
+    fn record<P: Packet>(&mut self, worker: &mut Worker, role: Role, burst: &mut [P]) -> DropMask {
+        let Self { stations, swept } = self;
+        let unit = Stations::unit(dpdk::tsc());
+        if unit != *swept {
+            *swept = unit;
+            stations.sweep(unit);
+        }
+        match role {
+            Role::Host => {
+                stations.learn(burst, Side::Host, unit);
+                worker.ingress(burst)
+            }
+            Role::Fabric => {
+                stations.learn(burst, Side::Fabric, unit);
+                let flooded = stations.elsewhere(burst, unit);
+                leave_but(worker, burst, flooded)
+            }
+        }
+    }
+}
+
+/// What [`Worker::egress`] does, where packets that `flooded` has a bit for are for stations elsewhere.
+pub fn leave_but<P: Packet>(worker: &mut Worker, packets: &mut [P], flooded: u32) -> DropMask {
+    let all = first(packets.len());
+    worker.counters.fabric_received += packets.len() as u64;
+    worker.begin();
+    let mut drops = worker.pass(Path::Leave, packets, all & !flooded, &PlainFlows::NONE);
+    if all & flooded != 0 {
+        drops.0 |= worker.pass(Path::Flooded, packets, all & flooded, &PlainFlows::NONE).0;
+    }
+    drops
 }
 
 impl Forwarder for Pairs {
     #[inline]
     fn forward(&mut self, worker: &mut Worker, ports: &[PortQueues], at: usize, burst: &mut Burst) {
-        self.drops = match ports[at].role {
-            Role::Host => worker.ingress(burst.as_mut_slice()),
-            Role::Fabric => worker.egress(burst.as_mut_slice()),
+        let (role, packets) = (ports[at].role, burst.as_mut_slice());
+        self.drops = match (&mut self.learning, role) {
+            (None, Role::Host) => worker.ingress(packets),
+            (None, Role::Fabric) => worker.egress(packets),
+            (Some(learning), _) => learning.record(worker, role, packets),
         };
     }
 

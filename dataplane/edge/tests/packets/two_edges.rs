@@ -8,6 +8,7 @@ use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::lcores::{LcoreGroups, Part};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_edge::carrier::{Carrier, Shim, SignedTos};
+use calumma_edge::lcore::forwarder::leave_but;
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::Unmeasured;
@@ -379,6 +380,38 @@ fn a_bit_alone_tells_an_epoch_from_the_next_and_three_tell_eight() {
         } else {
             assert_eq!((counted_in(&exit), exit.late_packets), (Some(apart), 0), "{carrier:?}");
         }
+    }
+}
+
+/// The fabric sends a packet to two edges, as it does not know where its station is.
+#[test]
+fn a_flooded_packet_leaves_where_its_station_is_and_nowhere_else() {
+    let carriers = [
+        Carrier::default(),
+        Carrier::SignedTos(SignedTos::default()),
+        Carrier::Shim(Shim::default()),
+    ];
+    for carrier in carriers {
+        let plan = plan();
+        let start = plan.clock.start_of(FIRST_EPOCH);
+        let switch = || Switch::<FlowKey>::with_carrier(1, &plan, carrier);
+        let [mut entry, mut exit, mut other] = [switch(), switch(), switch()];
+        for switch in [&mut entry, &mut exit, &mut other] {
+            switch.advance_to(start + 1);
+        }
+        let mut packet = frame(1);
+        entry.lcore_of(1).ingress(std::slice::from_mut(&mut packet));
+        let mut copy = packet.clone();
+        exit.lcore_of(1).egress(std::slice::from_mut(&mut packet));
+        leave_but(other.lcore_of(1), std::slice::from_mut(&mut copy), 1);
+        assert_eq!((packet.bytes(), copy.bytes()), (frame(1).bytes(), frame(1).bytes()));
+        let left = |switch: &mut Switch| {
+            switch.advance_to(start + 3 * LENGTH_NS);
+            let counters = switch.lcores[0].counters;
+            assert_eq!(counters.egress_recorded, switch.packets[&FIRST_EPOCH].1);
+            (counters.egress_recorded, counters.egress_flooded, counters.fabric_received)
+        };
+        assert_eq!((left(&mut exit), left(&mut other)), ((1, 0, 1), (0, 1, 1)));
     }
 }
 
