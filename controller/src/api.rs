@@ -38,6 +38,9 @@ pub struct FlowInEpoch {
     pub class: Option<LossClass>,
     /// Whether `lost` is uncertain since an encoder came out partial.
     pub partial: bool,
+    /// Whether more may have been lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// Its size at every edge, where still known; in older epochs, where it was a heavy hitter.
     pub sizes: Vec<SizeAt>,
 }
@@ -48,7 +51,7 @@ pub struct Victim {
     /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// Packets lost for certain.
+    /// Packets lost for certain; more where copies or rewritten packets hide some.
     pub lost: u64,
     /// Packets lost as encoders have it that came out partial.
     pub uncertain: u64,

@@ -38,6 +38,9 @@ pub struct EpochSummary {
     pub victims: Option<u64>,
     /// Packets they lost; absent where not all losses are known.
     pub lost: Option<u64>,
+    /// Packets that were lost at least, where there is no more to know than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_at_least: Option<u64>,
     /// What was decided from this epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
@@ -91,6 +94,7 @@ impl From<&EpochReport> for EpochSummary {
             packets_out: sum(|edge| edge.packets_out),
             victims: known.then_some(report.loss.len() as u64),
             lost: known.then(|| report.lost_packets()),
+            lost_at_least: (report.losses_are_decoded() && !known).then(|| report.lost_packets()),
             plan: report.plan.clone(),
             timing: report.timing,
             edges: report.edges.iter().map(EdgeSummary::from).collect(),

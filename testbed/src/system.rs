@@ -136,8 +136,10 @@ impl System for ChameleMon {
             head: report.head(),
             complete: report.complete,
             incomplete_because: report.incomplete_because.clone(),
-            // What was sampled away is in no report.
-            exact: report.losses_are_exact() && report.config.sample_rate == 1.0,
+            // What was sampled away is in no report. Balances are right where packets were doubled.
+            exact: report.losses_are_decoded()
+                && report.config.sample_rate == 1.0
+                && report.rewritten.is_empty(),
             lost,
             line: format!("{packets:>7} packets  {flows:>6.0} flows  {hitters:>3} heavy hitters"),
         })

@@ -176,7 +176,7 @@ export async function showFlow(dialog, title, body, flow) {
   const lost = seen.reduce((sum, epoch) => sum + (epoch.lost ?? 0), 0);
   const rows = [...seen].reverse().map((epoch) => ({ cells: [
     String(epoch.epoch), clock(epoch.start_unix_ns), el('span', '', ...sizesAt(epoch)),
-    epoch.lost == null ? 'not known' : `${epoch.partial ? '~' : ''}${count(epoch.lost)}`,
+    epoch.lost == null ? 'not known' : `${mark(epoch)}${count(epoch.lost)}`,
     epoch.class ?? '',
   ] }));
   return replace(body, 
@@ -184,6 +184,12 @@ export async function showFlow(dialog, title, body, flow) {
       count(seen.length)} of them.`),
     el('div', 'scroll', table([['epoch', ''], ['time', ''], ['packets in', 'number'],
       ['lost', 'number'], ['class', '']], rows)));
+}
+
+/** What stands before a number that is not exact. */
+function mark(epoch) {
+  if (epoch.partial) return '~';
+  return epoch.at_least ? '≥ ' : '';
 }
 
 function sizesAt(epoch) {

@@ -4,10 +4,15 @@ import { Lane } from './charts.js';
 import { el, flowButton, nothing, replace, table } from './dom.js';
 import { clock, count, digits, ms, percent, ratio, short } from './format.js';
 
+/** Packets lost in an epoch, or lost at least. */
+function lostIn(epoch) {
+  return epoch.lost ?? epoch.lost_at_least;
+}
+
 /** What can be said of an epoch in one word. */
 export function stateOf(epoch) {
   if (!epoch.complete) return 'incomplete';
-  return epoch.lost == null ? 'undecoded' : epoch.state;
+  return lostIn(epoch) == null ? 'undecoded' : epoch.state;
 }
 
 const STATES = {
@@ -43,8 +48,9 @@ function tile(id, title, value, about, bad = false) {
 /** The window in six numbers. */
 export function tiles(element, epochs, victims) {
   const sum = (of) => epochs.reduce((total, epoch) => total + of(epoch), 0);
-  const known = epochs.filter((epoch) => epoch.lost != null);
-  const lost = known.reduce((total, epoch) => total + epoch.lost, 0);
+  const known = epochs.filter((epoch) => lostIn(epoch) != null);
+  const lost = known.reduce((total, epoch) => total + lostIn(epoch), 0);
+  const atLeast = known.some((epoch) => epoch.lost == null) ? 'at least ' : '';
   const entered = known.reduce((total, epoch) => total + epoch.packets_in, 0);
   const seconds = sum((epoch) => epoch.length_ms) / 1e3;
   const newest = epochs.at(-1);
@@ -55,7 +61,7 @@ export function tiles(element, epochs, victims) {
   const share = entered > 0 ? lost / entered : null;
   replace(element, 
     tile('tile-loss', 'Loss', known.length ? percent(share ?? 0) : '–',
-      known.length ? `${count(lost)} of ${count(entered)} packets` : 'no epoch with known losses',
+      known.length ? `${atLeast}${count(lost)} of ${count(entered)} packets` : 'no epoch with known losses',
       lost > 0),
     tile('tile-victims', 'Victim flows', count(victims?.victims),
       victims?.epochs ? `in ${count(victims.epochs)} epochs` : ''),
@@ -92,7 +98,7 @@ export function makeLanes() {
         value: (epoch) => perSecond(epoch.packets_in, epoch) },
     ] }),
     new Lane({ title: 'Losses', unit: 'packets an epoch', height: 84, series: [
-      { id: 'lost', label: 'lost', kind: 'bars', color: 'lost', value: (epoch) => epoch.lost },
+      { id: 'lost', label: 'lost', kind: 'bars', color: 'lost', value: lostIn },
       { id: 'victims', label: 'victim flows', kind: 'line', color: 'plain',
         value: (epoch) => epoch.victims },
     ] }),

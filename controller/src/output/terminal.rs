@@ -219,7 +219,13 @@ mod tests {
         };
         EpochReport {
             epoch,
-            loss: vec![Loss { flow: flow(1), lost, class: LossClass::Heavy, partial: false }],
+            loss: vec![Loss {
+                flow: flow(1),
+                lost,
+                class: LossClass::Heavy,
+                partial: false,
+                at_least: false,
+            }],
             edges: vec![edge],
             ..sample
         }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use calumma_controller::report::{
-    DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, Flow, HeavyChange,
-    HeavyHitter, Loss, LossClass, NetworkState, PlanReport, Surplus, Timing,
+    Change, DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, Flow, HeavyChange,
+    HeavyHitter, Loss, LossClass, NetworkState, PlanReport, Rewritten, Surplus, Timing,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -99,13 +99,14 @@ prop_compose! {
         (hl_load_factor, ll_load_factor) in (of(0.0..2.0), of(0.0..2.0)),
         loss in vec((flow(), 1u64..1 << 40, any::<bool>(), any::<bool>()), 0..6),
         surplus in vec((flow(), 1u64..1 << 40, any::<bool>()), 0..3),
+        rewritten in vec((flow(), of(flow()), 1u64..1 << 40), 0..3),
         plan in of(plan()),
         timing in of((0.0..100.0, 0.0..100.0, 0.0..100.0, 0.0..100.0)),
         edges in vec(edge(), 0..4),
     ) -> EpochReport {
         let lost = |(flow, lost, heavy, partial)| {
             let class = if heavy { LossClass::Heavy } else { LossClass::Light };
-            Loss { flow, lost, class, partial }
+            Loss { flow, lost, class, partial, at_least: partial }
         };
         let timing = timing.map(|(ingress_ms, egress_ms, planned_ms, published_ms)| {
             Timing { ingress_ms, egress_ms, planned_ms, published_ms }
@@ -123,7 +124,13 @@ prop_compose! {
             loss: loss.into_iter().map(lost).collect(),
             surplus: surplus
                 .into_iter()
-                .map(|(flow, packets, partial)| Surplus { flow, packets, partial })
+                .map(|(flow, packets, partial)| Surplus { flow, packets, partial, stranger: !partial })
+                .collect(),
+            rewritten: rewritten
+                .into_iter()
+                .map(|(from, to, packets)| {
+                    Rewritten { from, to, packets, what: Change::Address }
+                })
                 .collect(),
             plan,
             timing,
@@ -159,6 +166,7 @@ pub(crate) fn quiet() -> EpochReport {
         },
         loss: vec![],
         surplus: vec![],
+        rewritten: vec![],
         plan: None,
         timing: None,
         losses_only: false,

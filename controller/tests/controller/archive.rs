@@ -17,7 +17,7 @@ use calumma_archive::{Archive, ArchiveSection, files_of, journaled};
 use calumma_chamelemon::Layout;
 use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon_analysis::TABLES;
-use calumma_controller::report::{EpochReport, Flow};
+use calumma_controller::report::{EpochReport, Flow, Rewritten};
 use calumma_systems::SYSTEMS;
 use calumma_wire::{Marking, SwitchKind};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -107,9 +107,19 @@ fn line(table: &str, batch: &RecordBatch, row: usize) -> String {
             f64_of("published_ms"),
         ),
         "losses" => {
-            format!("{} {:?} {}", flow_in(batch, row), u64_of("lost"), truth("partial"))
+            let doubts = [truth("partial"), truth("at_least")];
+            format!("{} {:?} {doubts:?}", flow_in(batch, row), u64_of("lost"))
         }
-        "surplus" => format!("{} {:?}", flow_in(batch, row), u64_of("packets")),
+        "surplus" => {
+            let packets = u64_of("packets");
+            format!("{} {packets:?} {}", flow_in(batch, row), truth("stranger"))
+        }
+        "rewritten" => {
+            let to = batch.column_by_name("to_src").unwrap().is_valid(row);
+            let to = to.then(|| text_of("to_src"));
+            let packets = u64_of("packets");
+            format!("{} {to:?} {packets:?} {}", flow_in(batch, row), text_of("what"))
+        }
         "edges" => format!(
             "{} {:?} {:?} {:?}",
             text_of("edge"),
@@ -148,10 +158,16 @@ fn wanted(reports: &[EpochReport]) -> Lines {
         let complete = report.complete;
         add("epochs", report, format!("{complete} {because} {decode} {load:?} {published:?}"));
         for loss in &report.loss {
-            add("losses", report, format!("{} {:?} {}", loss.flow, Some(loss.lost), loss.partial));
+            let doubts = [loss.partial, loss.at_least];
+            add("losses", report, format!("{} {:?} {doubts:?}", loss.flow, Some(loss.lost)));
         }
         for surplus in &report.surplus {
-            add("surplus", report, format!("{} {:?}", surplus.flow, Some(surplus.packets)));
+            let (packets, stranger) = (Some(surplus.packets), surplus.stranger);
+            add("surplus", report, format!("{} {packets:?} {stranger}", surplus.flow));
+        }
+        for Rewritten { from, to, packets, what } in &report.rewritten {
+            let (to, what) = (to.map(|to| to.src.to_string()), what.name());
+            add("rewritten", report, format!("{from} {to:?} {:?} {what}", Some(packets)));
         }
         for edge in &report.edges {
             let (name, since) = (&edge.edge, edge.heavy_changes_since);

@@ -38,6 +38,7 @@ fn report() -> EpochReport {
         lost: u64::from(n),
         class: LossClass::Heavy,
         partial: n == 77,
+        at_least: false,
     };
     let edge = |edge: &str, from: u16| EdgeReport {
         edge: edge.to_owned(),

@@ -113,7 +113,7 @@ impl EpochSummary {
             epoch: report.epoch,
             complete: report.complete,
             missing_edges: report.missing_edges.clone(),
-            decoded: report.losses_are_exact(),
+            decoded: report.losses_are_decoded(),
             state: report.state,
             config: report.config,
             flows: truth.flows(),

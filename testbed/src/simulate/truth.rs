@@ -1,10 +1,10 @@
 //! What really happened in an epoch, and whether a report says so.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use calumma_chamelemon::{Hierarchy, Run};
-use calumma_controller::report::{EpochReport, LossClass};
+use calumma_controller::report::{EpochReport, Flow, LossClass};
 use calumma_sketch::WideKey;
 
 use super::numbers::Numbers;
@@ -188,8 +188,9 @@ impl EpochTruth {
     /// * It must count every packet that entered, where all flows are listed.
     /// * Where the encoders came out complete, it must name exactly the flows that lost packets
     ///   which carried an encoding, and how many: in a healthy network, all losses. Packets that
-    ///   left twice make up for as many lost ones of the same flow and encoder; what is left of
-    ///   them it must name as a surplus.
+    ///   left twice make up for as many lost ones of the same flow; what is left of them it must
+    ///   name as a surplus.
+    /// * What it says was lost at least must have been, and what it sets aside it must name.
     /// * Every packet lost after its flow had reached T_l must be among them.
     pub fn contradicts(&self, report: &EpochReport) -> Option<String> {
         if !report.complete {
@@ -199,7 +200,7 @@ impl EpochTruth {
         if self.entered.is_none() && counted != self.packets() {
             return Some(format!("{counted} packets counted, {} entered", self.packets()));
         }
-        if !report.losses_are_exact() {
+        if !report.losses_are_decoded() {
             return None;
         }
         let mut expected: HashMap<WideKey, Expected> = HashMap::new();
@@ -212,10 +213,24 @@ impl EpochTruth {
                 return Some(format!("{} is said to have lost {}", loss.flow, loss.lost));
             };
             let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
-            if loss.lost != truth.lost() || loss.class != class || loss.lost < truth.must_name() {
+            let said = if loss.at_least {
+                loss.lost <= truth.lost()
+            } else {
+                loss.lost == truth.lost() && loss.lost >= truth.must_name()
+            };
+            if !said || loss.class != class {
                 return Some(format!("{loss:?}, but in truth {truth:?}"));
             }
             named += 1;
+        }
+        let named_besides: HashSet<Flow> = report.loss.iter().map(|loss| loss.flow).collect();
+        for rewritten in &report.rewritten {
+            let truth = rewritten.from.key().and_then(|key: WideKey| expected.get(&key));
+            if truth.is_none_or(|truth| truth.missing() < rewritten.packets) {
+                return Some(format!("{rewritten:?}, but in truth {truth:?}"));
+            }
+            let victim = truth.is_some_and(|truth| truth.lost() > 0);
+            named += usize::from(victim && !named_besides.contains(&rewritten.from));
         }
         let mut surpluses = 0;
         for surplus in &report.surplus {
@@ -265,12 +280,17 @@ impl Expected {
         self.past_t_l.max(0) as u64
     }
 
-    fn lost(&self) -> u64 {
+    /// Packets missing in either encoder.
+    fn missing(&self) -> u64 {
         (self.heavy.max(0) + self.light.max(0)) as u64
     }
 
+    fn lost(&self) -> u64 {
+        (self.heavy + self.light).max(0) as u64
+    }
+
     fn surplus(&self) -> u64 {
-        (-self.heavy.min(0) - self.light.min(0)) as u64
+        (-self.heavy - self.light).max(0) as u64
     }
 }
 

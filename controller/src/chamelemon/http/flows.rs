@@ -53,15 +53,19 @@ pub(super) async fn history(
 
 fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> FlowInEpoch {
     let loss = report.loss.iter().find(|loss| loss.flow == *flow);
-    // What is not in the list was not lost, unless the flow may have been outside the sample.
-    let none = report.losses_are_exact() && report.config.sample_rate >= 1.0;
+    // What is not in the list was not lost, unless the flow may have been outside the sample, or
+    // hidden by copies.
+    let none = report.losses_are_decoded() && report.config.sample_rate >= 1.0;
+    let doubtful = report.surplus.iter().any(|surplus| surplus.flow == *flow)
+        || report.rewritten.iter().any(|rewritten| rewritten.from == *flow);
     FlowInEpoch {
         epoch: report.epoch,
         start_unix_ns: report.start_unix_ns,
         complete: report.complete,
-        lost: loss.map(|loss| loss.lost).or(none.then_some(0)),
+        lost: loss.map(|loss| loss.lost).or((none && !doubtful).then_some(0)),
         class: loss.map(|loss| loss.class),
         partial: loss.is_some_and(|loss| loss.partial),
+        at_least: loss.is_some_and(|loss| loss.at_least),
         sizes: sizes.unwrap_or_else(|| as_heavy_hitter(flow, report)),
     }
 }

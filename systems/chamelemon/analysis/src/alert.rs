@@ -72,6 +72,7 @@ fn losses(report: &EpochReport, limit: f64) -> Reading {
     match loss_share(report) {
         None => Reading::Unknown,
         Some(share) if share > limit => Reading::Bad,
+        Some(_) if !report.losses_are_exact() => Reading::Unknown,
         Some(share) if share > limit / 2.0 => Reading::Between,
         Some(_) => Reading::Good,
     }
@@ -89,11 +90,11 @@ fn decoding(report: &EpochReport) -> Reading {
     }
 }
 
-/// The share of packets that were lost, where it is known exactly.
+/// The share of packets that were lost, at least; where losses are known.
 fn loss_share(report: &EpochReport) -> Option<f64> {
     let entered: u64 = report.edges.iter().map(|edge| edge.packets_in).sum::<Option<u64>>()?;
     let share = report.lost_packets() as f64 / entered.max(1) as f64;
-    report.losses_are_exact().then_some(share)
+    report.losses_are_decoded().then_some(share)
 }
 
 fn text(fact: &Fact, report: &EpochReport, over: bool) -> String {

@@ -38,6 +38,10 @@ pub struct EpochReport {
     /// network, or later than the guards allow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub surplus: Vec<Surplus>,
+    /// Packets that are missing of one flow and may be those too many of another, or of the same
+    /// flow with another mark: not known to be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rewritten: Vec<Rewritten>,
     /// What was decided from this epoch; absent where attention is not the controller's to move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
@@ -53,15 +57,24 @@ pub struct EpochReport {
 }
 
 impl EpochReport {
-    /// Whether `loss` is the whole truth: of a sound measurement, out of encoders that were large
-    /// enough.
-    pub fn losses_are_exact(&self) -> bool {
+    /// Whether what each flow lost on balance is known: of a sound measurement, out of encoders
+    /// that were large enough.
+    pub fn losses_are_decoded(&self) -> bool {
         self.complete
             && self.decode.hl == DecodeState::Complete
             && matches!(self.decode.ll, DecodeState::Complete | DecodeState::Absent)
     }
 
-    /// Packets that victim flows are said to have lost, uncertain ones left out.
+    /// Whether `loss` is the whole truth: decoded, and without a doubt that packets of a flow were
+    /// copied or rewritten on their way.
+    pub fn losses_are_exact(&self) -> bool {
+        self.losses_are_decoded()
+            && self.rewritten.is_empty()
+            && self.loss.iter().all(|loss| !loss.at_least)
+            && self.surplus.iter().all(|surplus| surplus.stranger)
+    }
+
+    /// Packets that victim flows are said to have lost, uncertain ones left out: at least so many.
     pub fn lost_packets(&self) -> u64 {
         self.loss.iter().filter(|loss| !loss.partial).map(|loss| loss.lost).sum()
     }
@@ -245,6 +258,10 @@ pub struct Loss {
     /// Whether the number, or even the flow, is uncertain since an encoder came out partial.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
+    /// Whether more may have been lost: copies of packets that left the network may stand for lost
+    /// ones, and what may have been rewritten is not counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
 }
 
 /// A flow with more packets at egress than at ingress.
@@ -258,6 +275,44 @@ pub struct Surplus {
     /// Whether this is uncertain since an encoder came out partial.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
+    /// Whether the flow is known not to have entered the network in this epoch, so that these
+    /// packets hide no loss of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stranger: bool,
+}
+
+/// What a network may change of a packet on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// Addresses or ports, as NAT does.
+    Address,
+    /// The mark, as a policy for DSCP does.
+    Mark,
+}
+
+impl Change {
+    /// As reports write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Mark => "mark",
+        }
+    }
+}
+
+/// Packets that are missing of a flow and may have left the network as others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rewritten {
+    /// The flow that they entered as.
+    pub from: Flow,
+    /// The flow that they left as; absent where several may be it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Flow>,
+    /// Packets, at most.
+    pub packets: u64,
+    /// What was changed.
+    pub what: Change,
 }
 
 /// What one edge saw.
@@ -345,8 +400,15 @@ pub fn sample() -> EpochReport {
             hl_load_factor: Some(0.03),
             ll_load_factor: None,
         },
-        loss: vec![Loss { flow, lost: 3, class: LossClass::Heavy, partial: false }],
+        loss: vec![Loss {
+            flow,
+            lost: 3,
+            class: LossClass::Heavy,
+            partial: false,
+            at_least: false,
+        }],
         surplus: vec![],
+        rewritten: vec![],
         plan: None,
         timing: None,
         losses_only: false,

@@ -4,19 +4,21 @@ use std::borrow::Cow;
 
 use calumma_analysis::table::{
     OfFlow, Row, Table, TableOf, dport, dst, edge, epoch, number, proto, sport, src, start, text,
-    truth, u32, u64,
+    truth, u8, u16, u32, u64,
 };
 use calumma_analysis::{Flow, Report};
 
 use crate::report::{
-    EdgeReport, EpochConfig, EpochReport, HeavyChange, HeavyHitter, Loss, PlanReport, Surplus,
+    EdgeReport, EpochConfig, EpochReport, HeavyChange, HeavyHitter, Loss, PlanReport, Rewritten,
+    Surplus,
 };
 
 /// All of them.
-pub static TABLES: [&dyn Table; 8] = [
+pub static TABLES: [&dyn Table; 9] = [
     &EPOCHS,
     &LOSSES,
     &SURPLUS,
+    &REWRITTEN,
     &EDGES,
     &HEAVY_HITTERS,
     &HEAVY_CHANGES,
@@ -85,6 +87,9 @@ static EPOCHS: TableOf<EpochReport, EpochReport> = TableOf {
         u64("lost_packets", "packets they lost; NULL where losses are not known exactly", |row| {
             row.item.losses_are_exact().then(|| row.item.lost_packets())
         }),
+        u64("lost_at_least", "packets lost at least; NULL where losses are not decoded", |row| {
+            row.item.losses_are_decoded().then(|| row.item.lost_packets())
+        }),
         truth("losses_only", "whether the accumulation tasks were left out to keep up", |row| {
             Some(row.item.losses_only)
         }),
@@ -122,6 +127,7 @@ static LOSSES: TableOf<EpochReport, Loss> = TableOf {
         truth("partial", "whether the number, or even the flow, is uncertain", |row| {
             Some(row.item.partial)
         }),
+        truth("at_least", "whether more may have been lost", |row| Some(row.item.at_least)),
     ],
     rows: |report, rows| rows.extend(whole(report, &report.loss)),
 };
@@ -139,8 +145,35 @@ static SURPLUS: TableOf<EpochReport, Surplus> = TableOf {
         proto(),
         u64("packets", "packets too many", |row| Some(row.item.packets)),
         truth("partial", "whether this is uncertain", |row| Some(row.item.partial)),
+        truth("stranger", "whether the flow is known not to have entered in this epoch", |row| {
+            Some(row.item.stranger)
+        }),
     ],
     rows: |report, rows| rows.extend(whole(report, &report.surplus)),
+};
+
+static REWRITTEN: TableOf<EpochReport, Rewritten> = TableOf {
+    name: "rewritten",
+    help: "a flow of which packets may have left the network as another's, in an epoch",
+    columns: &[
+        epoch(),
+        start(),
+        src(),
+        dst(),
+        sport(),
+        dport(),
+        proto(),
+        text("to_src", "source address of the other; NULL where several may be it", |row| {
+            Some(row.item.to?.src.to_string().into())
+        }),
+        text("to_dst", "its destination address", |row| Some(row.item.to?.dst.to_string().into())),
+        u16("to_sport", "its source port", |row| Some(row.item.to?.sport)),
+        u16("to_dport", "its destination port", |row| Some(row.item.to?.dport)),
+        u8("to_proto", "its IP protocol number", |row| Some(row.item.to?.proto)),
+        u64("packets", "packets, at most", |row| Some(row.item.packets)),
+        text("what", "what was changed: address or mark", |row| Some(row.item.what.name().into())),
+    ],
+    rows: |report, rows| rows.extend(whole(report, &report.rewritten)),
 };
 
 static EDGES: TableOf<EpochReport, EdgeReport> = TableOf {
@@ -305,4 +338,10 @@ macro_rules! of_flow {
         })+
     };
 }
+impl OfFlow for Rewritten {
+    fn flow(&self) -> &Flow {
+        &self.from
+    }
+}
+
 of_flow!(Loss, Surplus, HeavyHitter, HeavyChange);

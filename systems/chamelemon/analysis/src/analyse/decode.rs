@@ -16,6 +16,8 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, KeyKind};
 
 use super::edge::{EdgeSizes, rounded};
+use super::entered::Entered;
+use super::explain::Explained;
 use super::ingress::DecodedIngress;
 use super::input::{EdgeInput, EpochInput};
 use super::loss::{self, Losses};
@@ -98,16 +100,18 @@ impl DecodedEpoch {
         &self.losses.decode
     }
 
-    /// Victim flows, most packets first. Packets that come too late may yet make them doubtful.
+    /// Victim flows, most packets first. Packets that come too late may yet make them doubtful, and
+    /// packets that were copied or rewritten are not known as such.
     pub fn losses(&self) -> &[Loss] {
         &self.losses.loss
     }
 
     /// The report as far as decoding gives it: losses and load factors, but none of the
     /// accumulation tasks' estimates.
-    pub(super) fn outline(&self, verdict: Verdict) -> EpochReport {
-        let losses =
-            if verdict.is_sound() { self.losses.clone() } else { Losses::skipped(&self.attention) };
+    pub(super) fn outline(&self, verdict: Verdict, entered: &Entered<'_>) -> EpochReport {
+        let skipped = Losses::skipped(&self.attention);
+        let losses = if verdict.is_sound() { &self.losses } else { &skipped };
+        let Explained { loss, surplus, rewritten } = losses.explained(entered);
         EpochReport {
             epoch: self.input.epoch,
             start_unix_ns: self.clock.start_of(self.input.epoch),
@@ -118,8 +122,9 @@ impl DecodedEpoch {
             state: (&self.attention).into(),
             config: (&self.attention).into(),
             decode: losses.decode,
-            loss: losses.loss,
-            surplus: losses.surplus,
+            loss,
+            surplus,
+            rewritten,
             plan: None,
             timing: None,
             losses_only: false,

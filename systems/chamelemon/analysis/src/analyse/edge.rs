@@ -12,6 +12,7 @@ use calumma_sketch::{
     AnyKey, FermatSketch, HashFamily, Hashes, Key, Keyed, Part, TowerSketch, either,
 };
 
+use super::entered::Bounds;
 use super::tasks::Tasks;
 use crate::report::{EdgeReport, Flow, HeavyChange, HeavyHitter};
 
@@ -222,6 +223,22 @@ impl<K: Key> SizesBy<K> {
         } else {
             FlowSize { size: bound, size_min: 0, exact: false }
         }
+    }
+
+    /// Bounds of the packets of `flow` that entered here.
+    pub(super) fn entered(&self, flow: &K, hashes: &Hashes) -> Bounds {
+        let recorded = self.accumulation.recorded(flow);
+        if let Some(before) = self.packets_before(flow, hashes) {
+            let size = recorded + before;
+            return Bounds { least: size, most: Some(size) };
+        }
+        let counted = self.classifier().query(hashes);
+        let counted = (counted != u32::MAX).then_some(u64::from(counted));
+        if !self.hh_complete {
+            return Bounds { least: 0, most: counted };
+        }
+        let most = recorded + u64::from(self.attention.t_h) - 1;
+        Bounds { least: recorded, most: Some(counted.map_or(most, |counted| counted.min(most))) }
     }
 
     /// Packets of the flow before it reached T_h, where they are known exactly.

@@ -11,28 +11,46 @@ use std::collections::HashMap;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::{Decoded, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Part, WideKey};
 
+use super::entered::Entered;
+use super::explain::{Explained, Net};
 use super::input::EdgeInput;
 use super::load::Load;
-use crate::report::{DecodeReport, DecodeState, Loss, LossClass, Surplus};
+use crate::report::{DecodeReport, DecodeState, Loss};
 
-/// What became of the packets.
+/// What the delta encoders hold.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Losses {
     pub(super) decode: DecodeReport,
+    /// The flows in them.
+    nets: Vec<Net>,
+    /// Those with packets too few, most packets first, as they are before anything explains them.
     pub(super) loss: Vec<Loss>,
-    pub(super) surplus: Vec<Surplus>,
 }
 
 impl Losses {
     /// Nothing is known.
     fn unknown(hl: DecodeState, ll: DecodeState) -> Self {
         let decode = DecodeReport { hl, ll, hl_load_factor: None, ll_load_factor: None };
-        Self { decode, loss: Vec::new(), surplus: Vec::new() }
+        Self { decode, nets: Vec::new(), loss: Vec::new() }
     }
 
     /// Nothing is known, since the epoch is unsound.
     pub(super) fn skipped(attention: &Attention) -> Self {
         Self::unknown(DecodeState::Skipped, or_absent(attention, DecodeState::Skipped))
+    }
+
+    /// Whether an encoder could not be emptied.
+    fn is_partial(&self) -> bool {
+        [self.decode.hl, self.decode.ll].contains(&DecodeState::Partial)
+    }
+
+    /// What became of the packets, given what entered.
+    pub(super) fn explained(&self, entered: &Entered<'_>) -> Explained {
+        if self.is_partial() {
+            Explained::partial(&self.nets)
+        } else {
+            Explained::exact(&self.nets, entered)
+        }
     }
 }
 
@@ -75,10 +93,13 @@ fn detect_by<K: Key>(
         hl_load_factor: Some(hl.load_factor),
         ll_load_factor: ll.as_ref().map(|ll| ll.load_factor),
     };
-    let partial = [decode.hl, decode.ll].contains(&DecodeState::Partial);
     let ll_flowset = ll.map(|ll| ll.decoded.into_flowset()).unwrap_or_default();
-    let (loss, surplus) = classify(hl.decoded.flowset(), &ll_flowset, partial);
-    Losses { decode, loss, surplus }
+    let nets = nets(hl.decoded.flowset(), &ll_flowset);
+    let mut losses = Losses { decode, nets, loss: Vec::new() };
+    let partial = losses.is_partial();
+    losses.loss = losses.nets.iter().filter_map(|net| net.loss(partial)).collect();
+    losses.loss.sort_by(|a, b| b.lost.cmp(&a.lost).then(a.flow.cmp(&b.flow)));
+    losses
 }
 
 const SAME: &str = "the frames of a deployment have its layout";
@@ -131,30 +152,13 @@ impl<K: Key> Delta<K> {
     }
 }
 
-/// Victim flows and flows with packets too many. A packet keeps its hierarchy on its way, so a loss
-/// in one encoder and a surplus in the other are two events and don't cancel.
-fn classify<K: Key>(
-    hl: &HashMap<K, i64>,
-    ll: &HashMap<K, i64>,
-    partial: bool,
-) -> (Vec<Loss>, Vec<Surplus>) {
-    let (mut loss, mut surplus) = (Vec::new(), Vec::new());
-    let only_light = ll.iter().filter(|(flow, _)| !hl.contains_key(flow)).map(|(&flow, _)| flow);
-    for key in hl.keys().copied().chain(only_light) {
-        let heavy = hl.get(&key).copied().unwrap_or(0);
-        let light = ll.get(&key).copied().unwrap_or(0);
-        let lost = (heavy.max(0) + light.max(0)) as u64;
-        let packets = (-heavy.min(0) - light.min(0)) as u64;
-        let flow = (&key).into();
-        if lost > 0 {
-            let class = if heavy > 0 { LossClass::Heavy } else { LossClass::Light };
-            loss.push(Loss { flow, lost, class, partial });
-        }
-        if packets > 0 {
-            surplus.push(Surplus { flow, packets, partial });
-        }
-    }
-    loss.sort_by(|a, b| b.lost.cmp(&a.lost).then(a.flow.cmp(&b.flow)));
-    surplus.sort_by(|a, b| b.packets.cmp(&a.packets).then(a.flow.cmp(&b.flow)));
-    (loss, surplus)
+/// The flows of both encoders.
+fn nets<K: Key>(hl: &HashMap<K, i64>, ll: &HashMap<K, i64>) -> Vec<Net> {
+    let only_light = ll.keys().filter(|flow| !hl.contains_key(flow));
+    let net = |key: &K| Net {
+        flow: key.into(),
+        heavy: hl.get(key).copied().unwrap_or(0),
+        light: ll.get(key).copied().unwrap_or(0),
+    };
+    hl.keys().chain(only_light).map(net).collect()
 }

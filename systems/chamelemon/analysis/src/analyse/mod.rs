@@ -5,10 +5,13 @@
 //! takes flows out of the encoders as soon as the sides of an epoch are in, and the [`Analyser`]
 //! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in
 //! `soundness`, and, where an earlier one spoils it, in
-//! `parity_conflicts`; losses are worked out in `loss`, the six accumulation tasks in `edge`.
+//! `parity_conflicts`; the delta encoders are decoded in `loss`, `explain` and `translation` have what
+//! their flows mean, the six accumulation tasks in `edge`.
 
 mod decode;
 mod edge;
+mod entered;
+mod explain;
 mod ingress;
 mod input;
 mod load;
@@ -16,6 +19,7 @@ mod loss;
 mod parity_conflicts;
 mod soundness;
 mod tasks;
+mod translation;
 
 pub use decode::{DecodedEpoch, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
@@ -30,6 +34,7 @@ use calumma_chamelemon::Layout;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey};
 
+use self::entered::Entered;
 use self::parity_conflicts::ParityConflicts;
 use crate::report::EpochReport;
 
@@ -104,6 +109,9 @@ impl Analyser {
     fn losses(&mut self, decoded: &DecodedEpoch) -> (EpochReport, HashMap<String, Arc<EdgeSizes>>) {
         let mut verdict = soundness::judge(&decoded.input);
         verdict.reasons.extend(self.conflicts.of(&decoded.input));
-        (decoded.outline(verdict), decoded.sizes())
+        let sizes = decoded.sizes();
+        let of_edges: Vec<_> = sizes.values().cloned().collect();
+        let entered = Entered::new(self.decoder.family(), &of_edges);
+        (decoded.outline(verdict, &entered), sizes)
     }
 }

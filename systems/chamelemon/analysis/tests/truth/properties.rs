@@ -1,0 +1,172 @@
+//! Networks at random, and what must hold of every report on them.
+
+use calumma_chamelemon::{Attention, Hierarchy, Partition, SampleRate};
+use calumma_chamelemon_analysis::report::EpochReport;
+use calumma_sketch::{FlowKey, Key};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::world::{FIRST, Fate, World, healthy};
+
+const EPOCHS: u64 = 4;
+
+/// How a network treats the packets of a flow in an epoch.
+#[derive(Clone, Debug)]
+struct Treatment {
+    epoch: u64,
+    flow: u8,
+    arrived: usize,
+    lost: usize,
+    copies: Vec<u8>,
+    marked: Vec<u8>,
+    translated: Option<Translation>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Translation {
+    Source,
+    Destination,
+    Both,
+    Tunnel,
+}
+
+/// Few hosts and ports, so that flows have ends in common.
+fn flow(n: u8) -> FlowKey {
+    let (host, server) = (n % 5 + 1, n / 5 % 3 + 1);
+    let (sport, dport) = (1000 + u16::from(n / 15), [443, 53][usize::from(n % 2)]);
+    let proto = if dport == 53 { 17 } else { 6 };
+    FlowKey::new([10, 1, 0, host].into(), [10, 2, 0, server].into(), sport, dport, proto).unwrap()
+}
+
+impl Translation {
+    /// What flow number `n` becomes: no flow that enters.
+    fn of(self, n: u8) -> FlowKey {
+        let (key, outside) = (flow(n), [10, 7, 7, n % 3].into());
+        let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+        let (sport_outside, inside) = (5000 + u16::from(n), [10, 8, 0, n % 3].into());
+        let key = match self {
+            Self::Source => FlowKey::new(outside, dst, sport_outside, dport, key.protocol()),
+            Self::Destination => FlowKey::new(src, inside, sport, 8080, key.protocol()),
+            Self::Both => FlowKey::new(outside, inside, sport_outside, dport, key.protocol()),
+            Self::Tunnel => FlowKey::new(outside, inside, 0, 0, 47),
+        };
+        key.unwrap()
+    }
+}
+
+fn translation() -> impl Strategy<Value = Translation> {
+    prop_oneof![
+        Just(Translation::Source),
+        Just(Translation::Destination),
+        Just(Translation::Both),
+        Just(Translation::Tunnel),
+    ]
+}
+
+prop_compose! {
+    fn treatment()(
+        (epoch, flow) in (0..EPOCHS, 0u8..60),
+        (arrived, lost) in (0usize..12, prop_oneof![Just(0), 0usize..6]),
+        copies in prop_oneof![4 => Just(vec![]), 1 => vec(2u8..5, 1..3)],
+        marked in prop_oneof![8 => Just(vec![]), 1 => vec(1u8..4, 1..3)],
+        translated in prop_oneof![4 => Just(None), 1 => translation().prop_map(Some)],
+    ) -> Treatment {
+        Treatment { epoch: FIRST + epoch, flow, arrived, lost, copies, marked, translated }
+    }
+}
+
+impl Treatment {
+    fn apply(&self, world: &mut World) {
+        let mut fates = vec![Fate::Lost; self.lost];
+        if let Some(translation) = self.translated {
+            fates.extend(vec![Fate::Became(translation.of(self.flow)); self.arrived]);
+        } else {
+            fates.extend(vec![Fate::Arrived; self.arrived]);
+            fates.extend(self.copies.iter().map(|&times| Fate::Copied(times)));
+            fates.extend(self.marked.iter().map(|&bits| Fate::Marked(Hierarchy::from_bits(bits))));
+        }
+        for (at, &fate) in fates.iter().enumerate() {
+            // In an order that has the same number of neighbours of every kind.
+            let path = [usize::from(self.flow % 3), (at * 7 + 1) % 3];
+            world.send(self.epoch, path, flow(self.flow), fate);
+        }
+    }
+
+    /// Whether packets of the flow were lost or arrived, and nothing else happened to them.
+    fn is_plain(&self) -> bool {
+        self.copies.is_empty() && self.marked.is_empty() && self.translated.is_none()
+    }
+}
+
+fn attention() -> impl Strategy<Value = Attention> {
+    let partition = Partition { hh: 128, hl: 64, ll: 64 };
+    let ill = Attention { t_h: 10, t_l: 4, sample_rate: SampleRate::ALL, partition };
+    prop_oneof![Just(healthy()), Just(Attention { t_h: 6, ..healthy() }), Just(ill)]
+}
+
+fn played(attention: Attention, treatments: &[Treatment], strangers: &[(u64, u8)]) -> World {
+    let mut world = World::new(attention, EPOCHS);
+    treatments.iter().for_each(|treatment| treatment.apply(&mut world));
+    for &(epoch, n) in strangers {
+        let router = FlowKey::new([10, 9, 9, n].into(), [10, 1, 0, 1].into(), 0, 0, 1).unwrap();
+        world.leave(FIRST + epoch, 0, router, Hierarchy::HlCandidate);
+    }
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_network_gets_a_wrong_number_into_a_report(
+        attention in attention(),
+        mut treatments in vec(treatment(), 0..40),
+        strangers in vec((0..EPOCHS, any::<u8>()), 0..4),
+    ) {
+        // A flow is translated for as long as an epoch, or not at all: see the assumptions.
+        treatments.sort_by_key(|of| (of.epoch, of.flow, of.translated.is_none()));
+        treatments.dedup_by_key(|of| (of.epoch, of.flow));
+        let world = played(attention, &treatments, &strangers);
+        let reports = world.reports();
+        prop_assert_eq!(world.contradicts(&reports), None, "{:#?}", reports);
+    }
+
+    /// So that the property above is not one of reports that say nothing.
+    #[test]
+    fn where_packets_are_only_lost_every_report_is_exact_for_all_strangers(
+        attention in attention(),
+        treatments in vec(treatment(), 0..40),
+        strangers in vec((0..EPOCHS, any::<u8>()), 0..4),
+    ) {
+        let treatments: Vec<_> = treatments.into_iter().filter(Treatment::is_plain).collect();
+        let world = played(attention, &treatments, &strangers);
+        let reports = world.reports();
+        prop_assert_eq!(world.contradicts(&reports), None);
+        prop_assert!(reports.iter().all(EpochReport::losses_are_exact), "{:#?}", reports);
+    }
+
+    /// Copies of one flow leave what is known of the others.
+    #[test]
+    fn copies_leave_what_others_lost_exact(
+        treatments in vec(treatment(), 1..40),
+        copied in 60u8..75,
+    ) {
+        let mut treatments: Vec<_> =
+            treatments.into_iter().filter(Treatment::is_plain).collect();
+        let twice = Treatment {
+            epoch: FIRST,
+            flow: copied,
+            arrived: 3,
+            lost: 0,
+            copies: vec![3],
+            marked: vec![],
+            translated: None,
+        };
+        treatments.push(twice);
+        let world = played(healthy(), &treatments, &[]);
+        let reports = world.reports();
+        prop_assert_eq!(world.contradicts(&reports), None);
+        prop_assert_eq!(reports[0].surplus.len(), 1);
+        prop_assert!(reports[0].loss.iter().all(|loss| !loss.at_least));
+    }
+}
