@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::analyse::{EdgeSizes, FlowSize};
 use crate::api::SizeAt;
-use crate::report::{EpochReport, Flow};
+use crate::report::{Amendment, EpochReport, Flow};
 use crate::server::hub::lock;
 
 /// Flow sizes that are kept: of this many edges and epochs together. Each holds a flow classifier
@@ -60,6 +60,7 @@ impl Recent {
         }
         {
             let mut reports = lock(&self.reports);
+            amend(&mut reports, &report.amendments);
             let excess = (reports.len() + 1).saturating_sub(self.kept);
             reports.drain(..excess);
             // After the controller's clock was set back, epochs come anew.
@@ -109,5 +110,15 @@ impl Recent {
         let mut sizes: Vec<SizeAt> = kept.into_iter().filter_map(at).collect();
         sizes.sort_by(|a, b| (a.epoch, &a.edge).cmp(&(b.epoch, &b.edge)));
         sizes
+    }
+}
+
+/// Adds to the reports what a later epoch shows of them.
+fn amend(reports: &mut VecDeque<Arc<EpochReport>>, amendments: &[Amendment]) {
+    for amendment in amendments {
+        let at = reports.binary_search_by_key(&amendment.epoch, |report| report.epoch);
+        if let Ok(at) = at {
+            Arc::make_mut(&mut reports[at]).amended.push(amendment.clone());
+        }
     }
 }

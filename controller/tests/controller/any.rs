@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use calumma_controller::report::{
-    Change, DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, Flow, HeavyChange,
-    HeavyHitter, Loss, LossClass, NetworkState, PlanReport, Rewritten, Surplus, Timing,
+    Amendment, Change, DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, Flow,
+    HeavyChange, HeavyHitter, Loss, LossClass, NetworkState, PlanReport, Rewritten, Surplus,
+    Timing,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -80,6 +81,18 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn amendment()(
+        (epoch, flow) in (0u64..1 << 40, flow()),
+        (lost, more) in (0u64..1 << 40, 0u64..1 << 40),
+        is_known in any::<bool>(),
+        why in "[a-z ]{1,20}",
+    ) -> Amendment {
+        let (late, at_most_late) = if is_known { (Some(more), None) } else { (None, Some(more)) };
+        Amendment { epoch, flow, was: lost + more, lost, late, at_most_late, why }
+    }
+}
+
+prop_compose! {
     fn plan()(
         effective_epoch in any::<u64>(),
         (state, config, applied) in (state(), config(), any::<bool>()),
@@ -100,6 +113,7 @@ prop_compose! {
         loss in vec((flow(), 1u64..1 << 40, any::<bool>(), any::<bool>()), 0..6),
         surplus in vec((flow(), 1u64..1 << 40, any::<bool>()), 0..3),
         rewritten in vec((flow(), of(flow()), 1u64..1 << 40), 0..3),
+        amendments in vec(amendment(), 0..3),
         plan in of(plan()),
         timing in of((0.0..100.0, 0.0..100.0, 0.0..100.0, 0.0..100.0)),
         edges in vec(edge(), 0..4),
@@ -132,6 +146,8 @@ prop_compose! {
                     Rewritten { from, to, packets, what: Change::Address }
                 })
                 .collect(),
+            amendments,
+            amended: vec![],
             plan,
             timing,
             losses_only: false,
@@ -167,6 +183,8 @@ pub(crate) fn quiet() -> EpochReport {
         loss: vec![],
         surplus: vec![],
         rewritten: vec![],
+        amendments: vec![],
+        amended: vec![],
         plan: None,
         timing: None,
         losses_only: false,

@@ -17,7 +17,7 @@ use calumma_archive::{Archive, ArchiveSection, files_of, journaled};
 use calumma_chamelemon::Layout;
 use calumma_chamelemon::frames::{FrameReader, Message};
 use calumma_chamelemon_analysis::TABLES;
-use calumma_controller::report::{EpochReport, Flow, Rewritten};
+use calumma_controller::report::{Amendment, EpochReport, Flow, Rewritten};
 use calumma_systems::SYSTEMS;
 use calumma_wire::{Marking, SwitchKind};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -120,6 +120,14 @@ fn line(table: &str, batch: &RecordBatch, row: usize) -> String {
             let packets = u64_of("packets");
             format!("{} {to:?} {packets:?} {}", flow_in(batch, row), text_of("what"))
         }
+        "amendments" => format!(
+            "{} {:?} {:?} {:?} {}",
+            flow_in(batch, row),
+            u64_of("amended_epoch"),
+            u64_of("lost"),
+            u64_of("at_most_late"),
+            text_of("why"),
+        ),
         "edges" => format!(
             "{} {:?} {:?} {:?}",
             text_of("edge"),
@@ -168,6 +176,10 @@ fn wanted(reports: &[EpochReport]) -> Lines {
         for Rewritten { from, to, packets, what } in &report.rewritten {
             let (to, what) = (to.map(|to| to.src.to_string()), what.name());
             add("rewritten", report, format!("{from} {to:?} {:?} {what}", Some(packets)));
+        }
+        for Amendment { epoch, flow, lost, at_most_late, why, .. } in &report.amendments {
+            let (epoch, lost) = (Some(epoch), Some(lost));
+            add("amendments", report, format!("{flow} {epoch:?} {lost:?} {at_most_late:?} {why}"));
         }
         for edge in &report.edges {
             let (name, since) = (&edge.edge, edge.heavy_changes_since);

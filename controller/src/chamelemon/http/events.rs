@@ -39,8 +39,9 @@ fn summary() -> View {
 
 /// Epochs as they are reported, one event each
 ///
-/// Server-Sent Events of the type `epoch`: `id` is the epoch's number, `data` its JSON. Whoever
-/// reconnects with `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one
+/// Server-Sent Events of the type `epoch`: `id` is the epoch's number, `data` its JSON. Before it
+/// come events of the type `amendment`, one for each loss of an earlier epoch that it makes
+/// uncertain; their `data` is as in `amendments` of the report. Whoever reconnects with `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one
 /// who reads too slowly, epochs that are no longer remembered are not sent: numbers then jump.
 #[utoipa::path(get, path = "/api/v1/events",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last epoch known")),
@@ -67,16 +68,27 @@ pub(super) async fn events(
         view: from.view,
         next,
         fetched: VecDeque::new(),
+        ready: VecDeque::new(),
         reported,
         stopped: server.stopped,
     };
     let stream = futures_util::stream::unfold(feed, async |mut feed| {
-        let report = feed.next().await?;
-        let event = Event::default().event("epoch").id(report.epoch.to_string());
-        let event = event.json_data(feed.view.of(&report)).ok()?;
+        if feed.ready.is_empty() {
+            let report = feed.next().await?;
+            feed.ready = events_of(&report, feed.view)?;
+        }
+        let event = feed.ready.pop_front()?;
         Some((Ok(event), feed))
     });
     Sse::new(stream).keep_alive(KeepAlive::default())
+}
+
+/// The events of a report; `None` where it can't be written, for which there is no reason.
+fn events_of(report: &EpochReport, view: View) -> Option<VecDeque<Event>> {
+    let amendment = |of| Event::default().event("amendment").json_data(of).ok();
+    let amendments = report.amendments.iter().map(amendment);
+    let epoch = Event::default().event("epoch").id(report.epoch.to_string());
+    amendments.chain([epoch.json_data(view.of(report)).ok()]).collect()
 }
 
 /// One reader's place in the epochs.
@@ -86,6 +98,8 @@ struct Feed {
     /// The first epoch that has not been fetched.
     next: u64,
     fetched: VecDeque<Arc<EpochReport>>,
+    /// Events that are still to be sent of the last report.
+    ready: VecDeque<Event>,
     reported: watch::Receiver<Option<u64>>,
     stopped: watch::Receiver<bool>,
 }

@@ -58,14 +58,18 @@ fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> Fl
     let none = report.losses_are_decoded() && report.config.sample_rate >= 1.0;
     let doubtful = report.surplus.iter().any(|surplus| surplus.flow == *flow)
         || report.rewritten.iter().any(|rewritten| rewritten.from == *flow);
+    let amended = report.amended.iter().find(|amended| amended.flow == *flow);
     FlowInEpoch {
         epoch: report.epoch,
         start_unix_ns: report.start_unix_ns,
         complete: report.complete,
-        lost: loss.map(|loss| loss.lost).or((none && !doubtful).then_some(0)),
+        lost: loss
+            .map(|loss| amended.map_or(loss.lost, |amended| amended.lost))
+            .or((none && !doubtful).then_some(0)),
         class: loss.map(|loss| loss.class),
         partial: loss.is_some_and(|loss| loss.partial),
-        at_least: loss.is_some_and(|loss| loss.at_least),
+        at_least: loss.is_some_and(|loss| loss.at_least)
+            || amended.is_some_and(|amended| amended.late.is_none()),
         sizes: sizes.unwrap_or_else(|| as_heavy_hitter(flow, report)),
     }
 }

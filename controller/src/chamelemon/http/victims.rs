@@ -57,7 +57,13 @@ fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> V
         sum.epochs += 1;
         sum.epochs_unknown += u64::from(!report.losses_are_exact());
         sum.packets_in += report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();
+        let amended: HashMap<&Flow, u64> =
+            report.amended.iter().map(|amended| (&amended.flow, amended.lost)).collect();
         for loss in &report.loss {
+            let lost = amended.get(&loss.flow).copied().unwrap_or(loss.lost);
+            if lost == 0 {
+                continue;
+            }
             let victim = victims.entry(loss.flow).or_insert_with(|| Victim {
                 flow: loss.flow,
                 lost: 0,
@@ -65,7 +71,7 @@ fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> V
                 epochs: 0,
                 last_epoch: 0,
             });
-            *(if loss.partial { &mut victim.uncertain } else { &mut victim.lost }) += loss.lost;
+            *(if loss.partial { &mut victim.uncertain } else { &mut victim.lost }) += lost;
             victim.epochs += 1;
             victim.last_epoch = report.epoch;
         }

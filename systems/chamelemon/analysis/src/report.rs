@@ -42,6 +42,12 @@ pub struct EpochReport {
     /// flow with another mark: not known to be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewritten: Vec<Rewritten>,
+    /// What this epoch shows of losses that earlier ones were reported with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub amendments: Vec<Amendment>,
+    /// What later epochs have shown of this one's losses; in no report as it was published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub amended: Vec<Amendment>,
     /// What was decided from this epoch; absent where attention is not the controller's to move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
@@ -70,13 +76,16 @@ impl EpochReport {
     pub fn losses_are_exact(&self) -> bool {
         self.losses_are_decoded()
             && self.rewritten.is_empty()
+            && self.amended.is_empty()
             && self.loss.iter().all(|loss| !loss.at_least)
             && self.surplus.iter().all(|surplus| surplus.stranger)
     }
 
     /// Packets that victim flows are said to have lost, uncertain ones left out: at least so many.
     pub fn lost_packets(&self) -> u64 {
-        self.loss.iter().filter(|loss| !loss.partial).map(|loss| loss.lost).sum()
+        let lost: u64 = self.loss.iter().filter(|loss| !loss.partial).map(|loss| loss.lost).sum();
+        let amended = self.amended.iter().map(|amendment| amendment.was - amendment.lost);
+        lost.saturating_sub(amended.sum())
     }
 }
 
@@ -315,6 +324,28 @@ pub struct Rewritten {
     pub what: Change,
 }
 
+/// What a later epoch shows of a flow's loss.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Amendment {
+    /// Number of the epoch whose report it amends.
+    pub epoch: u64,
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Packets that the report says were lost.
+    pub was: u64,
+    /// Packets that were lost at least; exactly, where `late` is there.
+    pub lost: u64,
+    /// Packets that were late, where their number is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<u64>,
+    /// Packets that were late at most, where their number is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most_late: Option<u64>,
+    /// What shows it, in words.
+    pub why: String,
+}
+
 /// What one edge saw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EdgeReport {
@@ -409,6 +440,8 @@ pub fn sample() -> EpochReport {
         }],
         surplus: vec![],
         rewritten: vec![],
+        amendments: vec![],
+        amended: vec![],
         plan: None,
         timing: None,
         losses_only: false,

@@ -9,16 +9,17 @@ use calumma_analysis::table::{
 use calumma_analysis::{Flow, Report};
 
 use crate::report::{
-    EdgeReport, EpochConfig, EpochReport, HeavyChange, HeavyHitter, Loss, PlanReport, Rewritten,
-    Surplus,
+    Amendment, EdgeReport, EpochConfig, EpochReport, HeavyChange, HeavyHitter, Loss, PlanReport,
+    Rewritten, Surplus,
 };
 
 /// All of them.
-pub static TABLES: [&dyn Table; 9] = [
+pub static TABLES: [&dyn Table; 10] = [
     &EPOCHS,
     &LOSSES,
     &SURPLUS,
     &REWRITTEN,
+    &AMENDMENTS,
     &EDGES,
     &HEAVY_HITTERS,
     &HEAVY_CHANGES,
@@ -174,6 +175,31 @@ static REWRITTEN: TableOf<EpochReport, Rewritten> = TableOf {
         text("what", "what was changed: address or mark", |row| Some(row.item.what.name().into())),
     ],
     rows: |report, rows| rows.extend(whole(report, &report.rewritten)),
+};
+
+static AMENDMENTS: TableOf<EpochReport, Amendment> = TableOf {
+    name: "amendments",
+    help: "what an epoch showed of a flow's loss in an earlier one",
+    columns: &[
+        epoch(),
+        start(),
+        u64("amended_epoch", "the earlier epoch", |row| Some(row.item.epoch)),
+        src(),
+        dst(),
+        sport(),
+        dport(),
+        proto(),
+        u64("was", "packets that were reported lost", |row| Some(row.item.was)),
+        u64("lost", "packets lost at least; exactly, where late is known", |row| {
+            Some(row.item.lost)
+        }),
+        u64("late", "packets that were late; NULL where unknown", |row| row.item.late),
+        u64("at_most_late", "packets late at most; NULL where late is known", |row| {
+            row.item.at_most_late
+        }),
+        text("why", "what shows it", |row| Some(row.item.why.as_str().into())),
+    ],
+    rows: |report, rows| rows.extend(whole(report, &report.amendments)),
 };
 
 static EDGES: TableOf<EpochReport, EdgeReport> = TableOf {
@@ -344,4 +370,4 @@ impl OfFlow for Rewritten {
     }
 }
 
-of_flow!(Loss, Surplus, HeavyHitter, HeavyChange);
+of_flow!(Amendment, Loss, Surplus, HeavyHitter, HeavyChange);

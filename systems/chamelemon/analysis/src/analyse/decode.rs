@@ -125,6 +125,8 @@ impl DecodedEpoch {
             loss,
             surplus,
             rewritten,
+            amendments: Vec::new(),
+            amended: Vec::new(),
             plan: None,
             timing: None,
             losses_only: false,

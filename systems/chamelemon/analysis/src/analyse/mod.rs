@@ -6,8 +6,9 @@
 //! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in
 //! `soundness`, and, where an earlier one spoils it, in
 //! `parity_conflicts`; the delta encoders are decoded in `loss`, `explain` and `translation` have what
-//! their flows mean, the six accumulation tasks in `edge`.
+//! their flows mean, `amendments` what they show of earlier epochs; the six accumulation tasks in `edge`.
 
+mod amendments;
 mod decode;
 mod edge;
 mod entered;
@@ -34,6 +35,7 @@ use calumma_chamelemon::Layout;
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey};
 
+use self::amendments::Amendments;
 use self::entered::Entered;
 use self::parity_conflicts::ParityConflicts;
 use crate::report::EpochReport;
@@ -46,13 +48,20 @@ pub struct Analyser {
     /// What is remembered of each edge from the epoch before.
     previous: HashMap<String, Arc<EdgeSizes>>,
     conflicts: ParityConflicts,
+    amendments: Amendments,
 }
 
 impl Analyser {
     /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
     pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
         let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)), clock);
-        Self { decoder, tasks, previous: HashMap::new(), conflicts: ParityConflicts::default() }
+        Self {
+            decoder,
+            tasks,
+            previous: HashMap::new(),
+            conflicts: ParityConflicts::default(),
+            amendments: Amendments::default(),
+        }
     }
 
     /// What decodes the epochs' encoders.
@@ -112,6 +121,8 @@ impl Analyser {
         let sizes = decoded.sizes();
         let of_edges: Vec<_> = sizes.values().cloned().collect();
         let entered = Entered::new(self.decoder.family(), &of_edges);
-        (decoded.outline(verdict, &entered), sizes)
+        let mut report = decoded.outline(verdict, &entered);
+        self.amendments.complete(&mut report);
+        (report, sizes)
     }
 }

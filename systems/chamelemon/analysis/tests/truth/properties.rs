@@ -1,5 +1,7 @@
 //! Networks at random, and what must hold of every report on them.
 
+use std::collections::HashSet;
+
 use calumma_chamelemon::{Attention, Hierarchy, Partition, SampleRate};
 use calumma_chamelemon_analysis::report::EpochReport;
 use calumma_sketch::{FlowKey, Key};
@@ -9,6 +11,9 @@ use proptest::prelude::*;
 use crate::world::{FIRST, Fate, World, healthy};
 
 const EPOCHS: u64 = 4;
+
+/// Epochs that are measured after them, so that what is late arrives.
+const AFTER: u64 = 8;
 
 /// How a network treats the packets of a flow in an epoch.
 #[derive(Clone, Debug)]
@@ -20,6 +25,8 @@ struct Treatment {
     copies: Vec<u8>,
     marked: Vec<u8>,
     translated: Option<Translation>,
+    /// For each packet that is counted in another epoch, by how many that is later.
+    elsewhere: Vec<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +77,13 @@ prop_compose! {
         copies in prop_oneof![4 => Just(vec![]), 1 => vec(2u8..5, 1..3)],
         marked in prop_oneof![8 => Just(vec![]), 1 => vec(1u8..4, 1..3)],
         translated in prop_oneof![4 => Just(None), 1 => translation().prop_map(Some)],
+        elsewhere in prop_oneof![
+            4 => Just(vec![]),
+            1 => vec(prop::sample::select(vec![-1, 1, 2, 4, 6]), 1..4),
+        ],
     ) -> Treatment {
-        Treatment { epoch: FIRST + epoch, flow, arrived, lost, copies, marked, translated }
+        let epoch = FIRST + epoch;
+        Treatment { epoch, flow, arrived, lost, copies, marked, translated, elsewhere }
     }
 }
 
@@ -84,6 +96,7 @@ impl Treatment {
             fates.extend(vec![Fate::Arrived; self.arrived]);
             fates.extend(self.copies.iter().map(|&times| Fate::Copied(times)));
             fates.extend(self.marked.iter().map(|&bits| Fate::Marked(Hierarchy::from_bits(bits))));
+            fates.extend(self.elsewhere().map(|(_, by)| Fate::Elsewhere(by)));
         }
         for (at, &fate) in fates.iter().enumerate() {
             // In an order that has the same number of neighbours of every kind.
@@ -92,9 +105,18 @@ impl Treatment {
         }
     }
 
+    /// The epochs in which packets of this one are counted, and by how many these are later.
+    fn elsewhere(&self) -> impl Iterator<Item = (u64, i64)> {
+        let at = self.elsewhere.iter().map(|&by| (self.epoch.strict_add_signed(by), by));
+        at.filter(|&(epoch, _)| epoch >= FIRST)
+    }
+
     /// Whether packets of the flow were lost or arrived, and nothing else happened to them.
     fn is_plain(&self) -> bool {
-        self.copies.is_empty() && self.marked.is_empty() && self.translated.is_none()
+        self.copies.is_empty()
+            && self.marked.is_empty()
+            && self.translated.is_none()
+            && self.elsewhere.is_empty()
     }
 }
 
@@ -105,7 +127,7 @@ fn attention() -> impl Strategy<Value = Attention> {
 }
 
 fn played(attention: Attention, treatments: &[Treatment], strangers: &[(u64, u8)]) -> World {
-    let mut world = World::new(attention, EPOCHS);
+    let mut world = World::new(attention, EPOCHS + AFTER);
     treatments.iter().for_each(|treatment| treatment.apply(&mut world));
     for &(epoch, n) in strangers {
         let router = FlowKey::new([10, 9, 9, n].into(), [10, 1, 0, 1].into(), 0, 0, 1).unwrap();
@@ -126,6 +148,21 @@ proptest! {
         // A flow is translated for as long as an epoch, or not at all: see the assumptions.
         treatments.sort_by_key(|of| (of.epoch, of.flow, of.translated.is_none()));
         treatments.dedup_by_key(|of| (of.epoch, of.flow));
+        // An epoch in which a mark does not fit is incomplete, and shows nothing of others.
+        if attention.partition.ll == 0 {
+            treatments.iter_mut().for_each(|of| of.marked.retain(|&bits| bits > 1));
+        }
+        // Where packets are counted that are not of the epoch, none of the flow may be lost: that
+        // shows nowhere.
+        let others: HashSet<(u64, u8)> = treatments
+            .iter()
+            .filter(|of| of.translated.is_none())
+            .flat_map(|of| of.elsewhere().map(|(epoch, _)| (epoch, of.flow)))
+            .collect();
+        for of in treatments.iter_mut().filter(|of| others.contains(&(of.epoch, of.flow))) {
+            (of.lost, of.translated) = (0, None);
+            of.elsewhere.clear();
+        }
         let world = played(attention, &treatments, &strangers);
         let reports = world.reports();
         prop_assert_eq!(world.contradicts(&reports), None, "{:#?}", reports);
@@ -161,6 +198,7 @@ proptest! {
             copies: vec![3],
             marked: vec![],
             translated: None,
+            elsewhere: vec![],
         };
         treatments.push(twice);
         let world = played(healthy(), &treatments, &[]);

@@ -166,3 +166,33 @@ fn a_tunnel_may_carry_any_flow() {
     said.sort_by_key(|(from, ..)| from.sport == 4000);
     assert_eq!(said, flows);
 }
+
+/// A packet says only whether its epoch is even or odd.
+#[test]
+fn what_arrives_epochs_later_amends_the_report_that_had_it_lost() {
+    let mut world = World::new(healthy(), 8);
+    let (late, lost) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
+    send(&mut world, late, [Fate::Elsewhere(2), Fate::Elsewhere(6), Fate::Lost, Fate::Arrived]);
+    send(&mut world, lost, [Fate::Lost, Fate::Arrived]);
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    let amended: Vec<_> = reports.iter().map(|report| report.amendments.len()).collect();
+    assert_eq!(amended, [0, 0, 1, 0, 0, 0, 0, 0]);
+    let amendment = &reports[2].amendments[0];
+    assert_eq!((amendment.epoch, amendment.flow), (FIRST, Flow::from(&late)));
+    assert_eq!((amendment.was, amendment.lost, amendment.at_most_late), (3, 0, Some(3)));
+    assert!(amendment.why.contains("in epoch 102"), "{}", amendment.why);
+}
+
+#[test]
+fn packets_with_the_other_timestamp_bit_are_not_lost() {
+    let mut world = World::new(healthy(), 3);
+    let flow = tcp(CLIENT, 1, SERVER, 443);
+    world.send(FIRST + 1, [0, 1], flow, Fate::Elsewhere(-1));
+    world.send(FIRST + 1, [0, 1], flow, Fate::Elsewhere(1));
+    world.send(FIRST + 1, [0, 1], tcp(CLIENT, 2, SERVER, 443), Fate::Lost);
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    assert_eq!(lost(&reports[1]).len(), 1);
+    assert_eq!(rewritten(&reports[1]), [(Flow::from(&flow), Some(Flow::from(&flow)), 2)]);
+}

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout};
-use calumma_chamelemon_analysis::report::EpochReport;
+use calumma_chamelemon_analysis::report::{Amendment, EpochReport, Flow};
 use calumma_chamelemon_analysis::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, Level};
@@ -44,6 +44,8 @@ pub(crate) enum Fate {
     Marked(Hierarchy),
     /// It left as another flow.
     Became(FlowKey),
+    /// It left where the epoch so many after its own was being recorded.
+    Elsewhere(i64),
 }
 
 /// What a flow did in an epoch.
@@ -107,12 +109,16 @@ impl World {
                 truth.moved += 1;
                 self.leave(epoch, to, other, mark);
             }
+            Fate::Elsewhere(by) => {
+                truth.moved += 1;
+                self.leave(epoch.strict_add_signed(by), to, key, mark);
+            }
         }
     }
 
     /// A packet leaves the network.
     pub(crate) fn leave(&mut self, epoch: u64, edge: usize, key: FlowKey, mark: Hierarchy) {
-        let Some(groups) = self.epochs.get_mut(&epoch) else { return };
+        let groups = self.epochs.get_mut(&epoch).expect("an epoch of this network");
         groups[edge].egress.record(&key, &self.family.hash(&key), mark);
         groups[edge].packets_out += 1;
     }
@@ -154,6 +160,11 @@ impl World {
     /// What is wrong with reports, if anything: an exact number that is not the balance, a lower
     /// bound above the truth, a flow that lost packets and is passed over.
     pub(crate) fn contradicts(&self, reports: &[EpochReport]) -> Option<String> {
+        let amended: Vec<&Amendment> =
+            reports.iter().flat_map(|report| &report.amendments).collect();
+        let amendment = |epoch, flow: &Flow| {
+            amended.iter().find(|amended| (amended.epoch, &amended.flow) == (epoch, flow))
+        };
         for report in reports.iter().filter(|report| report.losses_are_decoded()) {
             let epoch = report.epoch;
             let mut named = BTreeSet::new();
@@ -161,8 +172,12 @@ impl World {
                 let key = loss.flow.key().unwrap();
                 named.insert(key);
                 let truth = self.truth(epoch, &key);
+                let (least, is_exact) = match amendment(epoch, &loss.flow) {
+                    Some(amended) => (amended.lost, false),
+                    None => (loss.lost, !loss.at_least),
+                };
                 let balance = truth.lost as i64 - truth.copies as i64;
-                if loss.lost > truth.lost || (!loss.at_least && loss.lost as i64 != balance) {
+                if least > truth.lost || (is_exact && least as i64 != balance) {
                     return Some(format!("{epoch}: {loss:?}, but {truth:?}"));
                 }
             }
