@@ -253,7 +253,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
 
     // Frames that can be read, but of an epoch that nobody can have measured.
     let mut e2 = Edge::join(&controller, "e2");
-    let epoch = e1.recent_epoch();
+    let epoch = e1.settled_epoch(&mut e2);
     let mut world = e1.world(epoch);
     traffic(&mut world);
     e2.send(&Message::Sealed { epoch: epoch + 1_000_000, late_packets: 0, late: Vec::new() });

@@ -199,6 +199,17 @@ impl Edge {
         self.send_bytes(&encoded_as(message, self.version));
     }
 
+    /// The epoch after two in which both edges deliver everything: they leave nothing to it.
+    pub(crate) fn settled_epoch(&mut self, other: &mut Self) -> u64 {
+        let first = self.recent_epoch();
+        for epoch in first..first + 2 {
+            let world = self.world(epoch);
+            self.deliver(&world, 0);
+            other.deliver(&world, 1);
+        }
+        first + 2
+    }
+
     /// Lets its clock be ahead, and waits until the controller knows.
     fn set_clock(&self, ahead_ns: u64) {
         self.peer.set_clock(ahead_ns);

@@ -74,6 +74,11 @@ impl EdgeInput {
         self.decoded.as_ref().map_or(DecodeState::Skipped, |decoded| decoded.hh_state())
     }
 
+    /// Whether anything that it measured came.
+    pub(super) fn came(&self) -> bool {
+        self.ingress.is_some() || self.egress.is_some()
+    }
+
     /// Whether both sides are there.
     pub fn is_measured(&self) -> bool {
         self.ingress.is_some() && self.egress.is_some()

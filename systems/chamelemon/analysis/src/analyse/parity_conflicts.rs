@@ -4,7 +4,7 @@
 //! packets of the other may have been counted as its own, or its own for the other's; the switch
 //! can report it for the epoch that it was late with, but not for the one that bears it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::input::{EdgeInput, EpochInput};
 
@@ -13,6 +13,8 @@ use super::input::{EdgeInput, EpochInput};
 pub(super) struct ParityConflicts {
     /// Epochs that leave something, and why the next one with their bit can't be trusted.
     left: VecDeque<(u64, Vec<String>)>,
+    /// Edges of which a side came once. The others had measured nothing that could be late.
+    begun: HashSet<String>,
 }
 
 impl ParityConflicts {
@@ -24,7 +26,13 @@ impl ParityConflicts {
             Some((of, reasons)) if of + 2 == epoch => reasons.clone(),
             _ => Vec::new(),
         };
-        let left: Vec<String> = input.edges.iter().flat_map(|edge| left_by(edge, epoch)).collect();
+        for edge in input.edges.iter().filter(|edge| edge.came()) {
+            if !self.begun.contains(&edge.edge) {
+                self.begun.insert(edge.edge.clone());
+            }
+        }
+        let left = |edge| left_by(edge, epoch, self.begun.contains(&edge.edge));
+        let left: Vec<String> = input.edges.iter().flat_map(left).collect();
         if !left.is_empty() {
             self.left.push_back((epoch, left));
         }
@@ -32,8 +40,9 @@ impl ParityConflicts {
     }
 }
 
-/// What an edge leaves of `epoch` to the next one with the same timestamp bit.
-fn left_by(edge: &EdgeInput, epoch: u64) -> Vec<String> {
+/// What an edge leaves of `epoch` to the next one with the same timestamp bit; `begun` where
+/// something has come of it, then or before.
+fn left_by(edge: &EdgeInput, epoch: u64, begun: bool) -> Vec<String> {
     let name = &edge.edge;
     let mut left = Vec::new();
     // A packet that comes between the taking of one epoch and the arming of the next counts as late
@@ -66,12 +75,17 @@ fn left_by(edge: &EdgeInput, epoch: u64) -> Vec<String> {
             stall_ns as f64 / 1e6
         ));
     }
-    // An edge of which nothing came had not begun; one of which something is missing had.
-    let sides = [edge.ingress.is_some(), edge.egress.is_some()];
-    if sides.contains(&true) && sides.contains(&false) {
+    // An edge that had not begun had nothing to be late with. One that had may have stood still, and
+    // what it measured then was discarded, or came too late itself.
+    if begun && !edge.is_whole() {
+        let (what, came) = match (edge.came(), edge.is_measured()) {
+            (false, _) => ("nothing", "came"),
+            (true, false) => ("a side", "did not come"),
+            (true, true) => ("the seal", "did not come"),
+        };
         left.push(format!(
-            "{name}: a side of epoch {epoch}, which has the same timestamp bit, did not come, so it \
-             is not known whether it was late"
+            "{name}: {what} of epoch {epoch}, which has the same timestamp bit, {came}, so it is not \
+             known whether it was late"
         ));
     }
     left
