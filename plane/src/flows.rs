@@ -257,8 +257,8 @@ impl<K: Key> Flows<K> {
     }
 
     /// The packets whose marks say that they are older than the newest epoch with their timestamp
-    /// bit: their numbers, and by how many epochs, 2, 4 or 6. Of one that is older by eight more
-    /// nothing is known.
+    /// bit: their numbers, and by how many epochs, 2, 4 or 6. A packet that is older by eight more
+    /// looks the same, and one of the epoch to come, whose edge has a fast clock, like 6.
     #[inline]
     pub fn stale(&self) -> impl Iterator<Item = (usize, u8)> {
         positions(self.stale).map(|at| {

@@ -533,6 +533,10 @@ fn keep_carriable<K: Key, P: Packet>(
     }
     let Some(can_carry) = marks.carriable(packets, flows.places()) else { return 0 };
     let keep = can_carry | !of;
+    let all = first(flows.len());
+    if keep & all == all {
+        return 0;
+    }
     let mut drops = 0;
     for (number, &(at, _)) in flows.places().iter().enumerate() {
         if keep >> number & 1 == 0 {

@@ -9,7 +9,7 @@ use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{
     Attention, Hierarchy, IngressGroup, Layout, Partition, SampleRate, SwitchHalf,
 };
-use calumma_edge::carrier::{Mark, PlainTos};
+use calumma_edge::carrier::{Carry, IpId, Mark, Numbers, PlainTos, Signer};
 use calumma_edge::measure::Measurement;
 use calumma_edge::packet::Packet;
 use calumma_edge::parse::parse;
@@ -75,6 +75,7 @@ pub fn stages() -> Vec<Case<'static>> {
     };
     let mut hashes = [Hashes::default(); BURST];
     let hashing = family.clone();
+    let (signer, numbers) = (Signer::new(Secret([7; 32]), 10), Numbers::new());
     let mut worker = measuring_worker();
     vec![
         each(
@@ -103,6 +104,15 @@ pub fn stages() -> Vec<Case<'static>> {
                         14,
                         Mark::plain(1, Hierarchy::HlCandidate),
                     );
+                }
+            }),
+        ),
+        each(
+            "edge.stage.mark_by_ip_id.ns",
+            Box::new(move |frames, _| {
+                let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+                for frame in frames {
+                    carrier.write(frame, 14, Mark::of_epoch(10, Hierarchy::HlCandidate));
                 }
             }),
         ),

@@ -118,8 +118,37 @@ impl Default for CollectionConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CarrierConfig {
+    /// Where, as a software edge's file has it: "tos" is the only one that the program can.
+    pub kind: CarrierKind,
     /// The DSCP (0 to 63) whose upper three bits packets are given back at egress.
     pub dscp: u8,
+}
+
+/// Where packets of a network carry their mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CarrierKind {
+    /// In the ToS byte.
+    #[default]
+    Tos,
+    /// In the IPv4 identification.
+    IpId,
+    /// In the IPv6 flow label.
+    FlowLabel,
+    /// In a header between Ethernet and IP.
+    Shim,
+}
+
+impl CarrierKind {
+    /// Why a Tofino can't.
+    fn hindrance(self) -> Option<&'static str> {
+        match self {
+            Self::Tos => None,
+            Self::IpId => Some("such marks are signed by products, and a Tofino does not multiply"),
+            Self::FlowLabel => Some("a Tofino edge does not measure IPv6"),
+            Self::Shim => Some("the program has no header for a shim"),
+        }
+    }
 }
 
 /// A port.
@@ -260,6 +289,9 @@ impl Config {
         if self.name.is_empty() || self.name.len() > calumma_wire::MAX_NAME_BYTES {
             return Some("name: a switch's name has 1 to 64 bytes".to_owned());
         }
+        if let Some(why) = self.carrier.kind.hindrance() {
+            return Some(format!("carrier.kind: {why}; all edges of its network go by \"tos\""));
+        }
         if self.carrier.dscp > 63 {
             return Some(format!("carrier.dscp = {}: a DSCP is 0 to 63", self.carrier.dscp));
         }
@@ -390,6 +422,8 @@ mod tests {
         assert!(host.contains("the network is 10.0.0.0/8"), "{host}");
         let long = problem(&format!("{PAIR}[[route]]\nto = \"fd00::/65\"\ndiscard = true\n"));
         assert!(long.contains("at most 64 bits"), "{long}");
+        let signed = problem(&format!("{PAIR}[carrier]\nkind = \"ip-id\"\n"));
+        assert!(signed.contains("does not multiply"), "{signed}");
         let missing = Config::load(Path::new("/nonexistent/switchd.toml")).unwrap_err();
         assert!(missing.to_string().contains("--config"));
     }

@@ -35,7 +35,7 @@ const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET: u16 = 0x1FFF;
 
 /// Of the signer's 64 bits the upper eight.
-const SIGNATURE_SHIFT: u32 = 56;
+const SIGNATURE_BITS: u32 = 8;
 
 /// How a datagram stands to fragmentation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,8 +91,8 @@ impl<'a> IpId<'a> {
     #[inline(always)]
     fn mark(self, header: &[u8; 20]) -> Option<Mark> {
         let [fields, signature] = [header[4], header[5]];
-        let signed = self.signer?.ipv4(signed::epoch(fields), header) >> SIGNATURE_SHIFT;
-        if u64::from(signature) != signed {
+        let (signer, epoch) = (self.signer?, signed::epoch(fields));
+        if !signer.fits(epoch, signer.ipv4(epoch, header), SIGNATURE_BITS, signature.into()) {
             return None;
         }
         signed::mark(fields)
@@ -114,8 +114,9 @@ impl Carry for IpId<'_> {
         match Self::header(packet.bytes(), ip_offset) {
             Some((header, Datagram::Atomic | Datagram::Whole)) => {
                 let fields = signed::fields(mark);
-                let signature = signer.ipv4(signed::epoch(fields), header) >> SIGNATURE_SHIFT;
-                let identification = u16::from_be_bytes([fields, signature as u8]);
+                let signature = signer.ipv4(signed::epoch(fields), header);
+                let signature = (signature >> (u64::BITS - SIGNATURE_BITS)) as u8;
+                let identification = u16::from_be_bytes([fields, signature]);
                 Self::set(packet.bytes_mut(), ip_offset, identification);
             }
             Some(_) => {}
@@ -145,7 +146,8 @@ impl Carry for IpId<'_> {
             match datagram {
                 Datagram::Atomic => Self::set(packet.bytes_mut(), ip_offset, 0),
                 Datagram::Whole => {
-                    Self::set(packet.bytes_mut(), ip_offset, self.numbers.next());
+                    let number = self.numbers.next(header);
+                    Self::set(packet.bytes_mut(), ip_offset, number);
                 }
                 Datagram::FirstFragment | Datagram::Untouchable => {}
             }
@@ -154,30 +156,38 @@ impl Carry for IpId<'_> {
     }
 }
 
-/// Fresh identifications, one lcore's: all 65,536 in an order of its own, then again.
+/// Fresh identifications, one lcore's: of packets between two addresses each is the one before
+/// plus 1, from where nobody outside can know (RFC 7739). Receivers that merge TCP segments ask for
+/// that where the packets may become fragments.
 #[derive(Debug)]
 pub struct Numbers {
-    counter: Cell<u16>,
-    key: u16,
+    counters: Box<[Cell<u16>; COUNTERS]>,
+    key: u64,
 }
 
+/// Pairs of addresses share a counter where their hashes agree.
+const COUNTERS: usize = 256;
+
 impl Numbers {
-    /// An order drawn at random.
+    /// Numbers that begin anywhere.
     pub fn new() -> Self {
-        let drawn = RandomState::new().build_hasher().finish();
-        Self { counter: Cell::new(drawn as u16), key: (drawn >> 16) as u16 }
+        let drawn = || RandomState::new().build_hasher().finish();
+        let counters = Box::new(std::array::from_fn(|_| Cell::new(drawn() as u16)));
+        Self { counters, key: drawn() }
     }
 
-    /// The next one.
+    /// The next one of a packet with this header.
     #[inline]
-    fn next(&self) -> u16 {
-        let counter = self.counter.get().wrapping_add(1);
-        self.counter.set(counter);
-        // Each step can be undone, so that different counters give different numbers.
-        let mut number = (counter ^ self.key).wrapping_mul(0x9E37);
-        number ^= number >> 7;
-        number = number.wrapping_mul(0xB52D);
-        number ^ number >> 9 ^ self.key
+    fn next(&self, header: &[u8; 20]) -> u16 {
+        let [.., a, b, c, d, e, f, g, h] = *header;
+        let addresses = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let hash = (addresses ^ self.key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hash = (hash ^ hash >> 32).wrapping_mul(self.key | 1);
+        let counter = &self.counters[(hash >> 56) as usize % COUNTERS];
+        let number = counter.get().wrapping_add(1);
+        counter.set(number);
+        // Not the same for all that share the counter.
+        number.wrapping_add((hash >> 40) as u16)
     }
 }
 
@@ -230,17 +240,41 @@ mod tests {
         }
     }
 
+    /// Whatever else leaves in between.
     #[test]
-    fn a_datagram_that_may_become_fragments_leaves_with_a_fresh_number() {
+    fn datagrams_that_may_become_fragments_leave_with_numbers_that_rise() {
         let (signer, numbers) = (signer(), Numbers::new());
         let carrier = IpId { signer: Some(&signer), numbers: &numbers };
-        let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..=u16::MAX {
-            let mut frame = Frame::new(datagram(0, 17));
+        let leave = |host: u8| {
+            let mut bytes = datagram(0, 17);
+            bytes[29] = host;
+            bytes[24..26].fill(0);
+            let right = checksum(&bytes[14..34]);
+            bytes[24..26].copy_from_slice(&right.to_be_bytes());
+            let mut frame = Frame::new(bytes);
             carrier.write(&mut frame, 14, Mark::from_bits(5));
             assert!(carrier.take(&mut frame, 14).is_some());
             assert_eq!(checksum(&frame.bytes()[14..34]), 0);
-            assert!(seen.insert(identification(&frame)), "none twice in 65,536");
+            identification(&frame)
+        };
+        let shared = |one: u8, other: u8| {
+            let counter = |host: u8| {
+                let mut header = *datagram(0, 17)[14..].first_chunk::<20>().unwrap();
+                header[15] = host;
+                let before: Vec<u16> = numbers.counters.iter().map(Cell::get).collect();
+                numbers.next(&header);
+                let after = numbers.counters.iter().map(Cell::get);
+                before.into_iter().zip(after).position(|(before, after)| before != after)
+            };
+            counter(one) == counter(other)
+        };
+        let other = (3..).find(|&host| !shared(2, host)).unwrap();
+        let mut before = leave(2);
+        for _ in 0..=u16::MAX {
+            leave(other);
+            let number = leave(2);
+            assert_eq!(number, before.wrapping_add(1));
+            before = number;
         }
     }
 
@@ -295,7 +329,8 @@ mod tests {
         assert_eq!(frame.bytes(), &ipv6_packet(&[], 6, &[0; 20])[..]);
     }
 
-    /// Of all identifications that a router may draw for its own packets, 32 look marked.
+    /// Of all identifications that a router may draw for its own packets, 32 look marked, and 4
+    /// like those of the epoch to come.
     #[test]
     fn a_stranger_hits_a_mark_once_in_2048_times_and_is_left_alone_else() {
         let (signer, numbers) = (signer(), Numbers::new());
@@ -311,6 +346,6 @@ mod tests {
                 assert_eq!(frame, before);
             }
         }
-        assert_eq!(hits, 32);
+        assert_eq!(hits, 36);
     }
 }

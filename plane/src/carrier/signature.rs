@@ -29,6 +29,8 @@ pub struct Signer {
     factors: [u64; FACTORS],
     /// By epoch modulo eight: those of the last eight epochs.
     pads: [u64; EPOCHS],
+    /// That of the epoch to come, of which packets arrive that an edge with a fast clock has sent.
+    ahead: u64,
     newest: u64,
 }
 
@@ -44,7 +46,7 @@ impl Signer {
     pub fn new(secret: Secret, newest: u64) -> Self {
         let mut stream = key_stream(secret, FACTORS_NONCE, 0);
         let factors = std::array::from_fn(|_| stream.next_u64());
-        let mut signer = Self { secret, factors, pads: [0; EPOCHS], newest };
+        let mut signer = Self { secret, factors, pads: [0; EPOCHS], ahead: 0, newest };
         signer.draw_pads(newest.saturating_sub(EPOCHS as u64 - 1));
         signer
     }
@@ -58,10 +60,24 @@ impl Signer {
     }
 
     fn draw_pads(&mut self, first: u64) {
+        let pad = |epoch| key_stream(self.secret, PADS_NONCE, epoch).next_u64();
         for epoch in first..=self.newest {
-            self.pads[epoch as usize % EPOCHS] =
-                key_stream(self.secret, PADS_NONCE, epoch).next_u64();
+            self.pads[epoch as usize % EPOCHS] = pad(epoch);
         }
+        self.ahead = pad(self.newest + 1);
+    }
+
+    /// Whether `signed` is what a header that says this epoch has as its signature; `known` says
+    /// what it should be, by [`ipv4`](Self::ipv4) or [`ipv6`](Self::ipv6), and `bits` of it count.
+    ///
+    /// The eighth epoch back has the three bits of the one to come; either is right.
+    #[inline(always)]
+    pub(super) fn fits(&self, epoch: u8, known: u64, bits: u32, signed: u64) -> bool {
+        let cut = |signature: u64| signature >> (u64::BITS - bits);
+        let at = usize::from(epoch) % EPOCHS;
+        signed == cut(known)
+            || (self.newest + 1) as usize % EPOCHS == at
+                && signed == cut(known.wrapping_sub(self.pads[at]).wrapping_add(self.ahead))
     }
 
     /// Of an IPv4 header, in the epoch of these three bits: as many of the upper bits as there is
@@ -176,6 +192,21 @@ mod tests {
             }
             // A hundred each, and six standard deviations.
             assert!(same.iter().all(|&times| (40..=160).contains(&times)), "{same:?}");
+        }
+    }
+
+    #[test]
+    fn the_epoch_to_come_is_known_beside_the_eighth_back() {
+        let header = header(1, 2, 17);
+        let signer = signer(1);
+        for (newest, fits) in [(100, true), (101, true), (93, true), (92, false), (102, false)] {
+            let theirs = Signer::new(Secret([1; 32]), newest).ipv4(newest as u8 & 7, &header) >> 56;
+            let epoch = newest as u8 & 7;
+            assert_eq!(
+                signer.fits(epoch, signer.ipv4(epoch, &header), 8, theirs),
+                fits,
+                "{newest}"
+            );
         }
     }
 

@@ -31,6 +31,17 @@ pub struct Demo {
     pub comparison: Comparison,
 }
 
+/// What the demo's network is like.
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    /// TCP and UDP packets that its routers drop, of a thousand.
+    pub loss_permille: u16,
+    /// `[carrier] kind` of the edges; unset, the default one.
+    pub carrier: Option<String>,
+    /// Whether its routers set the DSCP of all packets to 0, as networks do that trust no host's.
+    pub clears_dscp: bool,
+}
+
 /// Where the controller listens, in the switches' own namespace.
 const CONTROLLER_PORT: u16 = 7600;
 
@@ -51,7 +62,7 @@ const EPOCHS_AFTER: u32 = 3;
 pub fn run(
     system: &'static dyn System,
     mix: &Mix,
-    loss_permille: u16,
+    network: &Network,
     testbed: &Path,
     out: &Path,
 ) -> Result<Demo> {
@@ -66,7 +77,12 @@ pub fn run(
     }
 
     let run = Run::begin()?;
-    let pair = Pair::create(&run, loss_permille)?;
+    let pair = Pair::create(&run, network.loss_permille)?;
+    if network.clears_dscp {
+        pair.clear_dscp()?;
+    }
+    let kind = network.carrier.as_ref().map(|kind| format!("[carrier]\nkind = \"{kind}\"\n"));
+    let more = kind.unwrap_or_default();
     let place = Place {
         run: &run,
         namespace: pair.switches(),
@@ -90,7 +106,7 @@ pub fn run(
             lcores: &format!("0@{}", edge % cpus),
             ports: &Device::pair("net_af_packet0", "net_af_packet1"),
             devices: &pair.devices(edge),
-            more: "",
+            more: &more,
             idle_sleep_us: 50,
             idle_polls: None,
         };

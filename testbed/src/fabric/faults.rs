@@ -71,6 +71,23 @@ pub(crate) fn install(router: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// Lets a router set the DSCP of every packet that it forwards to 0, before it loses any.
+pub(crate) fn clear_dscp(router: &Namespace) -> Result<()> {
+    for family in Family::BOTH {
+        let ip = family.name();
+        let ruleset = format!(
+            "table {ip} dscp {{
+               chain forward {{
+                 type filter hook forward priority -10; policy accept;
+                 {ip} dscp set cs0
+               }}
+             }}"
+        );
+        router.run_with_input("nft", &["-f", "-"], &ruleset)?;
+    }
+    Ok(())
+}
+
 /// Sets what happens to packets that come in through each interface, all at once.
 pub(crate) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> Result<()> {
     let mut rules = String::new();

@@ -59,6 +59,14 @@ impl Pair {
         Ok(Self { wiring, topology, backlog_before: drops::backlog()? })
     }
 
+    /// Lets the routers set the DSCP of every packet to 0.
+    ///
+    /// # Errors
+    /// When a command fails.
+    pub fn clear_dscp(&self) -> Result<()> {
+        self.wiring.routers().iter().try_for_each(faults::clear_dscp)
+    }
+
     /// Names of the edges.
     pub fn edges(&self) -> &[String] {
         self.topology.edges()

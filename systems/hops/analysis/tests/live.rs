@@ -169,7 +169,8 @@ fn the_demo_runs_with_hops_alone() {
     let programs = Programs::new("demo");
     let out = programs.0.join("out");
     let mix = Mix { seconds: 3, tcp_mbit: 20, udp_mbit: 5, connections: 50, ipv6: false };
-    let run = || demo::run(&HeldHops, &mix, 10, &programs.testbed(), &out).unwrap();
+    let network = demo::Network { loss_permille: 10, ..demo::Network::default() };
+    let run = || demo::run(&HeldHops, &mix, &network, &programs.testbed(), &out).unwrap();
     let mut demo = run();
     // A machine that stands still for longer than the guards is told by the epochs it tore: once
     // more then.

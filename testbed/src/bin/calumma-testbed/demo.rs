@@ -25,6 +25,12 @@ pub(crate) struct Demo {
     /// The measurement system that finds what is lost
     #[arg(long, value_name = "NAME", default_value = "chamelemon")]
     system: String,
+    /// How packets carry their mark: tos, ip-id, flow-label or shim
+    #[arg(long, value_name = "KIND")]
+    carrier: Option<String>,
+    /// Let the routers set the DSCP of all packets to 0
+    #[arg(long)]
+    clear_dscp: bool,
     /// Where epochs.jsonl and truth.json go
     #[arg(long, default_value = "demo-out", value_name = "DIR")]
     out: PathBuf,
@@ -32,10 +38,12 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Self { traffic, system, out } = self;
+        let Self { traffic, system, carrier, clear_dscp, out } = self;
         let system = system::find(SYSTEMS, &system).context("--system")?;
         let (testbed, _guard) = prepare()?;
-        let result = demo::run(system, &traffic.mix(), traffic.loss_permille, &testbed, &out)?;
+        let loss_permille = traffic.loss_permille;
+        let network = demo::Network { loss_permille, carrier, clears_dscp: clear_dscp };
+        let result = demo::run(system, &traffic.mix(), &network, &testbed, &out)?;
         println!("\n{}", result.to_text());
         Ok(verdict(result.is_equal()))
     }
