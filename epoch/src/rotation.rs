@@ -211,12 +211,15 @@ impl<I, E> Rotation<I, E> {
     }
 
     /// Forgets the packets of an epoch that is not measured, and may not have been armed: it is
-    /// being taken in time, so they were not late.
-    pub fn none_late(&mut self, epoch: u64) {
+    /// being taken in time, so they were not late. Gives whether there was nothing to keep them
+    /// for.
+    pub fn none_late(&mut self, epoch: u64) -> bool {
         let bit = &mut self.bits[timestamp_bit(epoch)];
-        if bit.epoch <= epoch && bit.place.is_none() {
+        let forgets = bit.epoch <= epoch && bit.place.is_none();
+        if forgets {
             (bit.epoch, bit.late) = (epoch, 0);
         }
+        forgets
     }
 }
 

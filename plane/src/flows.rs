@@ -329,6 +329,12 @@ impl<K: Key> Flows<K> {
         self.all() & !(self.marked | self.stale)
     }
 
+    /// The numbers of the packets that carry no mark.
+    #[inline]
+    pub fn each_unmarked(&self) -> impl Iterator<Item = usize> {
+        positions(self.without_mark())
+    }
+
     /// The mark of packet number `at` of these.
     #[inline(always)]
     pub fn mark(&self, at: usize) -> Mark {

@@ -51,6 +51,13 @@ pub enum ToLcore {
         /// The records.
         groups: Groups,
     },
+    /// An empty record for late packets.
+    Late {
+        /// Its system's number in the session.
+        system: usize,
+        /// The record.
+        record: Box<dyn AnyRecord>,
+    },
     /// A plan that takes effect at an epoch.
     Reconfigure {
         /// Its system's number in the session.
@@ -99,6 +106,8 @@ pub enum FromLcore {
         epoch: u64,
         /// Packets of the epoch that came after it was taken.
         late_packets: u64,
+        /// What is known of them, where it is more than their number.
+        late: Option<Box<dyn AnyRecord>>,
     },
     /// A system has left the session: its half, whose memory is not for an lcore to free.
     Removed {
@@ -401,6 +410,11 @@ impl Measurement {
                 ToLcore::Groups { system, groups } => {
                     if let Some(active) = &mut self.active {
                         either!(active, active => active.supply(system, groups));
+                    }
+                }
+                ToLcore::Late { system, record } => {
+                    if let Some(active) = &mut self.active {
+                        either!(active, active => active.supply_late(system, record));
                     }
                 }
                 ToLcore::Reconfigure { system, epoch, plan } => {

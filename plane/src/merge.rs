@@ -53,6 +53,9 @@ pub enum Part {
         epoch: u64,
         /// Packets that came after it was taken.
         late_packets: u64,
+        /// What is known of them, where it is more than their number; give it back by
+        /// [`LcoreMerger::recycle_late`].
+        late: Option<Box<dyn AnyRecord>>,
     },
 }
 
@@ -99,6 +102,7 @@ struct System {
     left: usize,
     free_ingress: Vec<Box<dyn AnyRecord>>,
     free_by_bit: Vec<Box<dyn AnyRecord>>,
+    free_late: Vec<Box<dyn AnyRecord>>,
 }
 
 #[derive(Debug)]
@@ -107,6 +111,8 @@ struct Lcore {
     from: Receiver<FromLcore>,
     /// Pairs of records it was given and has not yet finished, by system.
     pairs: BTreeMap<usize, usize>,
+    /// The same of records for late packets.
+    lates: BTreeMap<usize, usize>,
     counters: Counters,
     /// Messages that its mailbox, being full, did not take yet: it has not run for many epochs.
     backlog: VecDeque<ToLcore>,
@@ -142,6 +148,7 @@ struct Pending {
     by_bit: Share,
     sealed: usize,
     late_packets: u64,
+    late: Share,
 }
 
 impl Pending {
@@ -189,6 +196,7 @@ impl LcoreMerger {
                     to,
                     from,
                     pairs: BTreeMap::new(),
+                    lates: BTreeMap::new(),
                     counters: Counters::default(),
                     backlog: VecDeque::new(),
                 };
@@ -227,6 +235,7 @@ impl LcoreMerger {
         self.next_number = 0;
         for lcore in &mut self.lcores {
             lcore.pairs.clear();
+            lcore.lates.clear();
             let session = Session::new(self.session, clock, first_epoch, secret, keys);
             lcore.supersede(ToLcore::Begin(Box::new(session)));
         }
@@ -251,15 +260,22 @@ impl LcoreMerger {
             .unzip();
         // Emptied, which also writes to each once, so that no lcore pays for the first touch of a
         // page.
-        free_ingress.iter_mut().chain(&mut free_by_bit).for_each(|record| record.clear());
+        let late = of.late_record(self.keys).into_iter();
+        let mut free_late: Vec<_> = late
+            .flat_map(|late| (0..GROUPS * self.lcores.len()).map(move |_| late.copy()))
+            .collect();
+        let free = free_ingress.iter_mut().chain(&mut free_by_bit).chain(&mut free_late);
+        free.for_each(|record| record.clear());
         for lcore in &mut self.lcores {
             lcore.pairs.insert(system, 0);
+            lcore.lates.insert(system, 0);
             let half = of.on_lcore(self.keys);
             lcore.send(ToLcore::Add(NewSystem { system, first_epoch, half }));
         }
-        let added = System { of, first_epoch, left: 0, free_ingress, free_by_bit };
+        let added = System { of, first_epoch, left: 0, free_ingress, free_by_bit, free_late };
         self.systems.insert(system, added);
         self.hand_out(system);
+        self.hand_out_late(system);
         Ok(system)
     }
 
@@ -317,6 +333,7 @@ impl LcoreMerger {
         for system in gone {
             for lcore in lcores.iter_mut() {
                 lcore.pairs.remove(&system);
+                lcore.lates.remove(&system);
             }
         }
         let mut parts = Vec::new();
@@ -360,22 +377,33 @@ impl LcoreMerger {
                 let counters = self.counters();
                 sum.map(|record| Part::Side { system, epoch, side, record, mixed_plan, counters })
             }
-            FromLcore::Sealed { session, system, epoch, late_packets } if session == current => {
+            FromLcore::Sealed { session, system, epoch, late_packets, late }
+                if session == current =>
+            {
+                if late.is_some()
+                    && let Some(lates) = self.lcores[at].lates.get_mut(&system)
+                {
+                    *lates = lates.saturating_sub(1);
+                }
                 let pending = self.pending.entry((epoch, system)).or_default();
                 pending.sealed += 1;
                 pending.late_packets += late_packets;
-                if pending.sealed < lcores {
+                let merged = late.and_then(|late| pending.late.add(late));
+                let is_last = pending.sealed == lcores;
+                merged.into_iter().for_each(|late| self.recycle_late(system, late));
+                if !is_last {
                     return None;
                 }
-                let pending = self.pending.remove(&(epoch, system))?;
-                let late_packets = pending.late_packets;
+                let mut pending = self.pending.remove(&(epoch, system))?;
+                let (late_packets, late) = (pending.late_packets, pending.late.sum.take());
                 self.discard(system, pending);
                 // An epoch that ended before the system was on has nothing to seal.
                 let first_epoch = self.systems.get(&system).map_or(0, |system| system.first_epoch);
                 if epoch + 1 < first_epoch && late_packets == 0 {
+                    late.into_iter().for_each(|late| self.recycle_late(system, late));
                     return None;
                 }
-                Some(Part::Sealed { system, epoch, late_packets })
+                Some(Part::Sealed { system, epoch, late_packets, late })
             }
             // Of an earlier session, whose records may have been of other sizes.
             FromLcore::Side { side: Side::Ingress, record, .. } => {
@@ -408,6 +436,7 @@ impl LcoreMerger {
         for (side, share) in shares {
             share.sum.into_iter().for_each(|record| self.recycle(system, side, record));
         }
+        pending.late.sum.into_iter().for_each(|late| self.recycle_late(system, late));
     }
 
     /// Discards the epochs of which shares are still to come: the session is over.
@@ -438,6 +467,27 @@ impl LcoreMerger {
             Side::ByBit => of.free_by_bit.push(record),
         }
         self.hand_out(system);
+    }
+
+    /// Clears what was known of late packets, and reuses it.
+    pub fn recycle_late(&mut self, system: usize, mut late: Box<dyn AnyRecord>) {
+        let Some(of) = self.systems.get_mut(&system) else { return };
+        late.clear();
+        of.free_late.push(late);
+        self.hand_out_late(system);
+    }
+
+    /// Gives records for late packets to the lcores that have the fewest.
+    fn hand_out_late(&mut self, system: usize) {
+        let Some(of) = self.systems.get_mut(&system) else { return };
+        let lates = |lcore: &Lcore| lcore.lates.get(&system).copied();
+        while let Some(lcore) = self.lcores.iter_mut().min_by_key(|lcore| lates(lcore))
+            && let Some(given) = lcore.lates.get_mut(&system)
+            && let Some(record) = of.free_late.pop()
+        {
+            *given += 1;
+            lcore.send(ToLcore::Late { system, record });
+        }
     }
 
     /// Gives pairs of records to the lcores that have the fewest.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
-use calumma_epoch::{Finished, Rotation, Timeline};
+use calumma_epoch::{Finished, Rotation, Timeline, timestamp_bit};
 
 use crate::system::{AnyRecord, Groups, Record, Recorded};
 
@@ -14,19 +14,57 @@ const MOST_SPARE: usize = 8;
 type Pair<I, E> = (Box<Recorded<I>>, Box<Recorded<E>>);
 
 /// The records of one system: `I` for packets that enter the network, `E` for those that are
-/// recorded by the timestamp bit they carry. Finished records are named by the first epoch of their
-/// window.
+/// recorded by the timestamp bit they carry, `L` for those that carry a bit when no epoch with it
+/// is open. Finished records are named by the first epoch of their window.
 #[derive(Debug)]
-pub struct Slots<I: Record, E: Record<Plan = I::Plan>> {
+pub struct Slots<I: Record, E: Record<Plan = I::Plan>, L: Record = CountOnly> {
     rotation: Rotation<Box<Recorded<I>>, Box<Recorded<E>>>,
     timeline: Timeline<I::Plan>,
     /// Empty pairs to spare. There is room for as many as there may be.
     spare: Vec<Pair<I, E>>,
     /// The ingress record of the window before, until it is handed over.
     flipped: Option<Finished<Box<Recorded<I>>>>,
+    /// By timestamp bit: the late packets of the epoch that has used it last.
+    late: [Option<Box<Recorded<L>>>; 2],
+    /// Empty ones to spare. There is room for as many as there may be.
+    spare_late: Vec<Box<Recorded<L>>>,
 }
 
-impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> Slots<I, E> {
+/// Keeps nothing: the number of late packets is enough.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CountOnly;
+
+impl Record for CountOnly {
+    type Plan = ();
+
+    fn begin(&mut self, (): &(), _epoch: u64) {}
+
+    fn plan(&self) -> &() {
+        &()
+    }
+
+    fn merge(&mut self, _other: &Self) {}
+
+    fn clear(&mut self) {}
+}
+
+/// An epoch of whose packets none can be recorded any more; of windows, the last one of a window.
+#[derive(Debug)]
+pub struct Seal {
+    /// The epoch; of a window, its first.
+    pub epoch: u64,
+    /// Packets that came after it was taken.
+    pub late_packets: u64,
+    /// What is known of them; `None` where there are none, or nothing but their number is known.
+    pub late: Option<Box<dyn AnyRecord>>,
+}
+
+impl<I, E, L> Slots<I, E, L>
+where
+    I: Record + Clone,
+    E: Record<Plan = I::Plan> + Clone,
+    L: Record + Clone,
+{
     /// No records yet; `plan` holds from `first_epoch` on, and a window has `window` epochs.
     ///
     /// # Panics
@@ -37,6 +75,8 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> Slots<I, E> {
             timeline: Timeline::new(plan),
             spare: Vec::with_capacity(MOST_SPARE),
             flipped: None,
+            late: [None, None],
+            spare_late: Vec::with_capacity(MOST_SPARE),
         }
     }
 
@@ -52,16 +92,46 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> Slots<I, E> {
         self.rotation.by_bit(bit).map(|record| &mut **record)
     }
 
-    /// Notes packets that carried `bit` when no epoch with that bit was open.
+    /// The record of packets that carry the timestamp bit of the epoch that runs; `None` where that
+    /// is not measured.
     #[inline]
-    pub fn late(&mut self, bit: usize, packets: u64) {
-        self.rotation.late(bit, packets);
+    pub fn current(&mut self) -> Option<&mut Recorded<E>> {
+        let bit = timestamp_bit(self.rotation.epoch());
+        self.by_bit(bit)
     }
 
-    /// Notes packets that carried `bit` and a mark of an [older epoch](crate::Flows::stale) with it.
+    /// Notes packets that carried `bit` when no epoch with that bit was open. Gives the record of
+    /// such packets, where one is at hand, for what else is known of them. Where a window has
+    /// several epochs, only their number is sent.
     #[inline]
-    pub fn outdated(&mut self, bit: usize, packets: u64) {
+    pub fn late(&mut self, bit: usize, packets: u64) -> Option<&mut Recorded<L>> {
+        self.rotation.late(bit, packets);
+        self.late[bit & 1].as_deref_mut()
+    }
+
+    /// What is sealed, with the late packets of the epoch that used the timestamp bit of `epoch`
+    /// before.
+    fn seal(&mut self, epoch: u64, sealed: Option<(u64, u64)>) -> Option<Seal> {
+        let place = &mut self.late[timestamp_bit(epoch)];
+        let Some((of, late_packets)) = sealed else {
+            // Nothing is said of an epoch that was not taken.
+            place.iter_mut().filter(|late| late.packets > 0).for_each(|late| late.clear());
+            return None;
+        };
+        let late = place.take_if(|record| record.packets > 0);
+        if late.is_some() {
+            *place = self.spare_late.pop();
+        }
+        let late = late.map(|record| record as Box<dyn AnyRecord>);
+        Some(Seal { epoch: of, late_packets, late })
+    }
+
+    /// Notes packets that carried `bit` and a mark of an [older epoch](crate::Flows::stale) with it;
+    /// gives the same record as [`late`](Self::late).
+    #[inline]
+    pub fn outdated(&mut self, bit: usize, packets: u64) -> Option<&mut Recorded<L>> {
         self.rotation.outdated(bit, packets);
+        self.late[bit & 1].as_deref_mut()
     }
 }
 
@@ -74,9 +144,12 @@ pub trait AnySlots {
     /// armed.
     fn reconfigure(&mut self, epoch: u64, plan: Box<dyn Any + Send>);
 
-    /// Arms `epoch`. Gives the epoch that used its timestamp bit before, and how many of that one's
-    /// packets came after it was taken.
-    fn arm(&mut self, epoch: u64) -> Option<(u64, u64)>;
+    /// Takes an empty record for late packets.
+    fn supply_late(&mut self, late: Box<dyn AnyRecord>);
+
+    /// Arms `epoch`. Gives the epoch that used its timestamp bit before, with its packets that came
+    /// after it was taken.
+    fn arm(&mut self, epoch: u64) -> Option<Seal>;
 
     /// Packets enter `epoch` from here on. `stall_ns` is by how much this came too late.
     fn flip(&mut self, epoch: u64, stall_ns: u64);
@@ -92,7 +165,7 @@ pub trait AnySlots {
     fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<(u64, Box<dyn AnyRecord>)>;
 
     /// Closes the slot of `epoch`'s timestamp bit for good. Gives what [`arm`](Self::arm) gives.
-    fn close(&mut self, epoch: u64) -> Option<(u64, u64)>;
+    fn close(&mut self, epoch: u64) -> Option<Seal>;
 
     /// Whether packets that enter are recorded.
     fn is_recording(&mut self) -> bool;
@@ -104,7 +177,12 @@ pub trait AnySlots {
     fn make_ready(&mut self, line: usize);
 }
 
-impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I, E> {
+impl<I, E, L> AnySlots for Slots<I, E, L>
+where
+    I: Record + Clone,
+    E: Record<Plan = I::Plan> + Clone,
+    L: Record + Clone,
+{
     fn supply(&mut self, groups: Groups) {
         let ingress = groups.ingress.into_any().downcast();
         let by_bit = groups.by_bit.into_any().downcast();
@@ -112,6 +190,15 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
             && self.spare.len() < MOST_SPARE
         {
             self.spare.push((ingress, by_bit));
+        }
+    }
+
+    fn supply_late(&mut self, late: Box<dyn AnyRecord>) {
+        let Ok(late) = late.into_any().downcast() else { return };
+        if let Some(place) = self.late.iter_mut().find(|place| place.is_none()) {
+            *place = Some(late);
+        } else if self.spare_late.len() < MOST_SPARE {
+            self.spare_late.push(late);
         }
     }
 
@@ -123,7 +210,7 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
         }
     }
 
-    fn arm(&mut self, epoch: u64) -> Option<(u64, u64)> {
+    fn arm(&mut self, epoch: u64) -> Option<Seal> {
         let mut groups = None;
         if self.rotation.is_first(epoch) {
             let plan = self.timeline.freeze(epoch);
@@ -135,7 +222,7 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
         }
         let (sealed, unfinished) = self.rotation.arm(epoch, groups);
         debug_assert!(unfinished.is_none(), "taking comes before arming");
-        sealed
+        self.seal(epoch, sealed)
     }
 
     fn flip(&mut self, epoch: u64, stall_ns: u64) {
@@ -159,15 +246,23 @@ impl<I: Record + Clone, E: Record<Plan = I::Plan> + Clone> AnySlots for Slots<I,
     fn take(&mut self, epoch: u64, stall_ns: u64) -> Option<(u64, Box<dyn AnyRecord>)> {
         match self.rotation.recorded(epoch) {
             Some(record) => record.stall_ns = record.stall_ns.max(stall_ns),
-            None if stall_ns == 0 => self.rotation.none_late(epoch),
+            None if stall_ns == 0 => {
+                if self.rotation.none_late(epoch)
+                    && let Some(late) = &mut self.late[timestamp_bit(epoch)]
+                    && late.packets > 0
+                {
+                    late.clear();
+                }
+            }
             None => {}
         }
         let Finished { epoch, group } = self.rotation.take(epoch)?;
         Some((epoch, group))
     }
 
-    fn close(&mut self, epoch: u64) -> Option<(u64, u64)> {
-        self.rotation.close(epoch)
+    fn close(&mut self, epoch: u64) -> Option<Seal> {
+        let sealed = self.rotation.close(epoch);
+        self.seal(epoch, sealed)
     }
 
     fn is_recording(&mut self) -> bool {

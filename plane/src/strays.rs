@@ -1,11 +1,16 @@
 //! Packets that no sketch holds, by flow: they came late, carried a mark that fits nothing, or none.
 //!
 //! [`Strays`] is what is sent of them. Whoever subtracts what left the network from what entered it
-//! adds them again, flow by flow, so that a stranger's packets spoil nobody else's losses.
+//! adds them again, flow by flow, so that a stranger's packets spoil nobody else's losses. An lcore
+//! keeps them in a [`StrayTable`].
+
+mod table;
 
 use calumma_sketch::{Key, Keyed};
 
 use crate::mark::Hierarchy;
+
+pub use self::table::StrayTable;
 
 /// Most entries that are sent of one table in an epoch; the packets of others are only counted.
 pub const MOST_STRAYS: usize = 4096;

@@ -304,6 +304,12 @@ pub trait SwitchSystem: Debug + Send {
     /// Empty records for one lcore and epoch, touched once so that no lcore pays for mapping them.
     fn groups(&self, keys: KeyKind) -> Groups;
 
+    /// An empty record for one lcore's late packets of an epoch; `None` where their number is
+    /// enough.
+    fn late_record(&self, _keys: KeyKind) -> Option<Box<dyn AnyRecord>> {
+        None
+    }
+
     /// The plan that these bytes say, of the kind that its records measure by, for an lcore to own.
     ///
     /// # Errors
@@ -319,6 +325,12 @@ pub trait SwitchSystem: Debug + Send {
     /// The frame of a finished side without the switch's totals; `None` where the record is not one
     /// of this system's.
     fn side(&self, finished: FinishedSide<'_>) -> Option<(wire::Side, Notes)>;
+
+    /// The body of the seal of an epoch with so many late packets, of which `late` is what is known
+    /// beyond their number, in the system's own format.
+    fn seal(&self, _late_packets: u64, _late: Option<&dyn AnyRecord>) -> Vec<u8> {
+        Vec::new()
+    }
 
     /// What it measures with at present, by name: bytes, thresholds.
     fn gauges(&self) -> Vec<(&'static str, f64)> {

@@ -31,6 +31,8 @@ pub struct Counters {
     pub ingress_unrecorded: u64,
     /// Packets recorded by an egress group, those that carry no encoding included.
     pub egress_recorded: u64,
+    /// Of these, packets of a hierarchy that has no buckets in their epoch.
+    pub egress_foreign: u64,
     /// Marked packets that left while no epoch with their timestamp bit was open.
     pub egress_late: u64,
     /// Packets without an encoding that left while no epoch with their timestamp bit was open.
@@ -76,6 +78,7 @@ impl Counters {
             ("ingress.recorded", self.ingress_recorded),
             ("ingress.unrecorded", self.ingress_unrecorded),
             ("egress.recorded", self.egress_recorded),
+            ("egress.foreign", self.egress_foreign),
             ("egress.late", self.egress_late),
             ("egress.unrecorded", self.egress_unrecorded),
             ("egress.unmarked", self.egress_unmarked),
@@ -111,6 +114,7 @@ impl AddAssign<&Self> for Counters {
         self.ingress_recorded += other.ingress_recorded;
         self.ingress_unrecorded += other.ingress_unrecorded;
         self.egress_recorded += other.egress_recorded;
+        self.egress_foreign += other.egress_foreign;
         self.egress_late += other.egress_late;
         self.egress_unrecorded += other.egress_unrecorded;
         self.routed += &other.routed;

@@ -16,8 +16,8 @@ use crate::carrier::Signer;
 use crate::counters::Counters;
 use crate::flows::{Arrivals, Flows};
 use crate::packet::Packet;
-use crate::slots::AnySlots;
-use crate::system::{Groups, LcoreHalf, LcoreSystem};
+use crate::slots::{AnySlots, Seal};
+use crate::system::{AnyRecord, Groups, LcoreHalf, LcoreSystem};
 use crate::worker::Sent;
 
 /// Longest that the taking of an epoch is put off to empty receive queues first.
@@ -158,6 +158,12 @@ fn share_hashes<K: Key>(recording: &mut [Running<K>]) -> Option<usize> {
     first
 }
 
+/// The message that an epoch of a system is sealed.
+fn sealed(session: u32, system: usize, seal: Seal) -> FromLcore {
+    let Seal { epoch, late_packets, late } = seal;
+    FromLcore::Sealed { session, system, epoch, late_packets, late }
+}
+
 /// What [`Active::on_due`] has done.
 pub(super) struct Done {
     pub(super) moment: Moment,
@@ -240,6 +246,12 @@ impl<K: Key> Active<K> {
     pub(super) fn supply(&mut self, system: usize, groups: Groups) {
         if let Some(system) = self.systems.find(system) {
             system.slots().supply(groups);
+        }
+    }
+
+    pub(super) fn supply_late(&mut self, system: usize, late: Box<dyn AnyRecord>) {
+        if let Some(system) = self.systems.find(system) {
+            system.slots().supply_late(late);
         }
     }
 
@@ -422,9 +434,8 @@ impl<K: Key> Active<K> {
         for of in recording.iter_mut() {
             let slots = of.half.slots();
             let closed = if epoch < of.end { slots.arm(epoch) } else { slots.close(epoch) };
-            if let Some((epoch, late_packets)) = closed {
-                let system = of.number;
-                let _ = outbox.try_send(FromLcore::Sealed { session, system, epoch, late_packets });
+            if let Some(seal) = closed {
+                let _ = outbox.try_send(sealed(session, of.number, seal));
             }
         }
         for Running { number: system, half, .. } in
@@ -458,9 +469,8 @@ impl<K: Key> Active<K> {
         for of in &mut self.systems.recording {
             let system = of.number;
             let closed = of.slots().close(last + 2);
-            if let Some((epoch, late_packets)) = closed.filter(|&(epoch, _)| epoch == last) {
-                let sealed = FromLcore::Sealed { session, system, epoch, late_packets };
-                let _ = outbox.try_send(sealed);
+            if let Some(seal) = closed.filter(|seal| seal.epoch == last) {
+                let _ = outbox.try_send(sealed(session, system, seal));
             }
         }
         Leaving::Done

@@ -6,11 +6,11 @@
 use calumma_plane::measure::{Mailbox, Side};
 use calumma_plane::merge::{self, Discarded};
 use calumma_plane::{AnyRecord, Counters, LcoreMerger, Recorded};
-use calumma_sketch::{AnyKey, FlowKey, WideKey, either};
+use calumma_sketch::{AnyKey, FlowKey, KeyKind, WideKey, either};
 use calumma_wire::Secret;
 
-use crate::frames::{SessionPlan, encode_plan};
-use crate::switch::{SetupError, SwitchHalf};
+use crate::frames::{AnyLate, SessionPlan, encode_plan};
+use crate::switch::{SetupError, SwitchHalf, late_of};
 use crate::{Attention, EgressGroup, EgressGroups, IngressGroup, IngressGroups};
 
 /// ChameleMon's position among the systems of a session: it is the only one.
@@ -70,6 +70,8 @@ pub enum Part {
         epoch: u64,
         /// Packets that came after the egress group was taken.
         late_packets: u64,
+        /// What is known of these, and of late packets of hierarchy 0.
+        late: AnyKey<AnyLate>,
     },
 }
 
@@ -140,7 +142,8 @@ impl LcoreGroups {
     /// Takes what the lcores have finished since the last call, and gives what is now finished on
     /// all of them.
     pub fn poll(&mut self) -> Vec<Part> {
-        self.0.poll().into_iter().filter_map(part).collect()
+        let parts = self.0.poll();
+        parts.into_iter().filter_map(|part| self.part(part)).collect()
     }
 
     /// Discards the epochs of which shares are still to come: the session is over.
@@ -163,28 +166,35 @@ impl LcoreGroups {
         self.0.counters()
     }
 
+    /// A part as ChameleMon's.
+    fn part(&mut self, part: merge::Part) -> Option<Part> {
+        match part {
+            merge::Part::Side {
+                epoch, side: Side::Ingress, record, mixed_plan, counters, ..
+            } => {
+                let record = Box::new(ingress(record)?);
+                Some(Part::Ingress { epoch, record, mixed_attention: mixed_plan, counters })
+            }
+            merge::Part::Side { epoch, side: Side::ByBit, record, mixed_plan, .. } => {
+                let record = Box::new(egress(record)?);
+                Some(Part::Egress { epoch, record, mixed_attention: mixed_plan })
+            }
+            merge::Part::Sealed { system, epoch, late_packets, late: record } => {
+                let late = match self.0.keys() {
+                    KeyKind::Ipv4 => AnyKey::Ipv4(late_of(late_packets, record.as_deref())),
+                    KeyKind::Dual => AnyKey::Dual(late_of(late_packets, record.as_deref())),
+                };
+                record.into_iter().for_each(|record| self.0.recycle_late(system, record));
+                Some(Part::Sealed { epoch, late_packets, late })
+            }
+        }
+    }
+
     /// Clears a group that has been read, and reuses it.
     #[expect(clippy::boxed_local, reason = "parts hold boxes")]
     pub fn recycle<R: Recyclable>(&mut self, record: Box<R>) {
         let (side, record) = (*record).into_any_record();
         self.0.recycle(CHAMELEMON, side, record);
-    }
-}
-
-/// A part as ChameleMon's.
-fn part(part: merge::Part) -> Option<Part> {
-    match part {
-        merge::Part::Side { epoch, side: Side::Ingress, record, mixed_plan, counters, .. } => {
-            let record = Box::new(ingress(record)?);
-            Some(Part::Ingress { epoch, record, mixed_attention: mixed_plan, counters })
-        }
-        merge::Part::Side { epoch, side: Side::ByBit, record, mixed_plan, .. } => {
-            let record = Box::new(egress(record)?);
-            Some(Part::Egress { epoch, record, mixed_attention: mixed_plan })
-        }
-        merge::Part::Sealed { epoch, late_packets, .. } => {
-            Some(Part::Sealed { epoch, late_packets })
-        }
     }
 }
 

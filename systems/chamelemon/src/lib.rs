@@ -16,5 +16,6 @@ pub use plane::any::{EgressGroups, IngressGroups};
 pub use plane::attention::{Attention, AttentionError, SampleRate};
 pub use plane::balance::Balance;
 pub use plane::group::{EgressGroup, IngressGroup};
+pub use plane::late::LatePackets;
 pub use plane::layout::{Layout, LayoutError, Partition};
 pub use switch::{ChameleMon, SetupError, SwitchHalf};

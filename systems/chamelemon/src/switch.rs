@@ -5,14 +5,17 @@
 use std::any::Any;
 
 use calumma_plane::system::{
-    FinishedSide, Groups, LcoreHalf, Notes, SessionContext, SwitchSystem, System,
+    FinishedSide, Groups, LcoreHalf, Notes, Recorded, SessionContext, SwitchSystem, System,
 };
+use calumma_plane::{AnyRecord, Strays};
 use calumma_sketch::{AnyKey, FlowKey, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
-use crate::frames::{self, Defects, EgressSide, IngressSide, SessionPlan, SwitchSession};
+use crate::frames::{
+    self, Defects, EgressSide, IngressSide, Late, SessionPlan, SwitchSession, VERSION,
+};
 use crate::plane::lcore::{OnLcore, prefaulted};
-use crate::{AttentionError, EgressGroup, IngressGroup, LayoutError};
+use crate::{AttentionError, EgressGroup, IngressGroup, LatePackets, LayoutError};
 
 /// ChameleMon, which runs on edges.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +41,8 @@ impl System for ChameleMon {
     ) -> Result<Box<dyn SwitchSystem>, String> {
         let SessionContext { hash_key, clock, first_epoch, .. } = session;
         let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
-        let half = SwitchHalf::new(plan).map_err(|problem| problem.to_string())?;
-        Ok(Box::new(half))
+        let SwitchHalf(session) = SwitchHalf::new(plan).map_err(|problem| problem.to_string())?;
+        Ok(Box::new(SwitchHalf(session.with_version(setup.version))))
     }
 }
 
@@ -94,8 +97,8 @@ impl SwitchHalf {
                 let group = &record.get::<EgressGroup<K>>()?.group;
                 let foreign_packets = group.foreign_packets();
                 let defects = Defects { foreign_packets, ..defects };
-                let side = EgressSide::of_group(epoch, group, packets, defects).to_wire();
-                Some((side, vec![("foreign_packets", Some(foreign_packets))]))
+                let side = EgressSide::of_group(epoch, group, packets, defects);
+                Some((self.0.egress(side), vec![("foreign_packets", Some(foreign_packets))]))
             }
             SideKind::Transit | SideKind::Host => None,
         }
@@ -121,6 +124,14 @@ impl SwitchSystem for SwitchHalf {
         }
     }
 
+    fn late_record(&self, keys: KeyKind) -> Option<Box<dyn AnyRecord>> {
+        let layout = &self.0.plan().layout;
+        Some(match keys {
+            KeyKind::Ipv4 => Box::new(Recorded::new(LatePackets::<FlowKey>::new(layout))),
+            KeyKind::Dual => Box::new(Recorded::new(LatePackets::<WideKey>::new(layout))),
+        })
+    }
+
     fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
         Ok(Box::new(self.0.check(plan)?))
     }
@@ -139,6 +150,16 @@ impl SwitchSystem for SwitchHalf {
         match self.0.plan().layout.keys {
             KeyKind::Ipv4 => self.side_of::<FlowKey>(finished),
             KeyKind::Dual => self.side_of::<WideKey>(finished),
+        }
+    }
+
+    fn seal(&self, late_packets: u64, late: Option<&dyn AnyRecord>) -> Vec<u8> {
+        if self.0.version() < VERSION {
+            return Vec::new();
+        }
+        match self.0.plan().layout.keys {
+            KeyKind::Ipv4 => late_of::<FlowKey>(late_packets, late).encode(),
+            KeyKind::Dual => late_of::<WideKey>(late_packets, late).encode(),
         }
     }
 
@@ -162,6 +183,14 @@ impl SwitchSystem for SwitchHalf {
     }
 }
 
+/// What is sent of `late_packets` late packets, and those of hierarchy 0, that lcores recorded.
+pub(crate) fn late_of<K: Key>(late_packets: u64, late: Option<&dyn AnyRecord>) -> Late<K> {
+    match late.and_then(|record| record.get::<LatePackets<K>>()) {
+        Some(record) => record.group.late(late_packets),
+        None => Late { unencoded: 0, strays: Strays { entries: Vec::new(), beyond: late_packets } },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use calumma_epoch::{EpochClock, Guards};
@@ -172,6 +201,45 @@ mod tests {
 
     use super::*;
     use crate::{Attention, Layout};
+
+    /// A controller one release older reads what it always read; a newer one is not shown zeros.
+    #[test]
+    fn bodies_of_version_1_say_nothing_of_what_is_beside_the_sketches() {
+        let layout = Layout::default();
+        let attention = Attention::healthy(&layout, 1024);
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        let context = SessionContext {
+            role: Role::Edge,
+            node_id: None,
+            hash_key: calumma_wire::Secret([3; 32]),
+            clock,
+            first_epoch: 100,
+        };
+        let mut bytes = [Vec::new(), Vec::new()];
+        for (version, bytes) in [frames::OLDEST_VERSION, VERSION].into_iter().zip(&mut bytes) {
+            let setup = frames::setup(&layout, &attention, version);
+            let half = ChameleMon.begin(&context, &setup).unwrap();
+            let Groups { ingress, by_bit } = half.groups(layout.keys);
+            for (side, record) in [(SideKind::Ingress, ingress), (SideKind::Egress, by_bit)] {
+                let record = &*record;
+                let finished = FinishedSide { epoch: 100, side, record, mixed_plan: false };
+                let (frame, _) = half.side(finished).unwrap();
+                bytes.push(frame.body.len());
+                let message = calumma_wire::Message::Side(Box::new(frame));
+                let there = match frames::Message::read(message, Some(&layout)).unwrap() {
+                    Some(frames::Message::Ingress(side)) => vec![side.balance.is_some()],
+                    Some(frames::Message::Egress(side)) => {
+                        vec![side.balance.is_some(), side.strays.is_some(), side.unmarked.is_some()]
+                    }
+                    other => panic!("{other:?}"),
+                };
+                assert!(there.iter().all(|&there| there == (version == VERSION)));
+            }
+            assert_eq!(half.seal(0, None).is_empty(), version < VERSION);
+        }
+        let [older, newer] = bytes;
+        assert!(older.iter().zip(&newer).all(|(older, newer)| older < newer));
+    }
 
     #[test]
     fn a_flip_waits_for_one_burst_unless_the_lcore_was_away_for_long() {

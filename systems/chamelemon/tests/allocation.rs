@@ -7,7 +7,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::cell::Cell;
 
-use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout};
+use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout, Partition};
 use calumma_sketch::BURST;
 use calumma_sketch::{Arithmetic, Engine, FermatSketch, FlowKey, Hashes, Shape};
 use common::family;
@@ -66,6 +66,29 @@ fn bursts_take_no_memory() {
         });
         assert_eq!(taken, 0, "{}", engine.name());
         assert!(egress.downstream().packets() > 0);
+    }
+}
+
+#[test]
+fn packets_that_no_bucket_holds_take_no_memory() {
+    let layout = Layout { downstream_buckets: 32, ..Layout::default() };
+    let partition = Partition { ll: 0, ..Attention::healthy(&layout, 16).partition };
+    let attention = Attention { partition, ..Attention::healthy(&layout, 16) };
+    let family = family(3);
+    let mut egress = EgressGroup::new(&layout, attention).unwrap();
+    let keys = keys();
+    let taken = allocations(|| {
+        for keys in keys.chunks(BURST) {
+            let hierarchies = [Hierarchy::SampledLl; BURST];
+            let misfits = egress.record_burst(&family, keys, &hierarchies[..keys.len()]);
+            assert_eq!(misfits as usize, keys.len());
+            keys.iter().for_each(|key| egress.record_unmarked(key));
+        }
+    });
+    assert_eq!(taken, 0);
+    for strays in [egress.strays(), egress.unmarked()] {
+        assert!(strays.beyond > 0, "more flows than there is room for");
+        assert_eq!(strays.packets(), keys.len() as u64);
     }
 }
 

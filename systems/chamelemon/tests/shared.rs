@@ -16,7 +16,7 @@ use calumma_plane::{
     Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Measurement, Part, Record, Run, Slots,
     SwitchSystem, measure,
 };
-use calumma_sketch::{AnyKey, FlowKey, HashColumns, HashFamily, HashKey, KeyKind};
+use calumma_sketch::{AnyKey, FermatSketch, FlowKey, HashColumns, HashFamily, HashKey, KeyKind};
 use calumma_wire::{Secret, Side};
 
 const EPOCH_NS: u64 = 50_000_000;
@@ -49,7 +49,7 @@ fn frame(n: u64) -> Frame {
 #[derive(Debug, Default, PartialEq)]
 struct Recorded {
     entered: Vec<(u64, IngressGroup)>,
-    left: Vec<(u64, EgressGroup)>,
+    left: Vec<(u64, FermatSketch)>,
 }
 
 /// Lets the systems measure the same packets for a few epochs, which come back a moment later, so
@@ -75,7 +75,8 @@ fn measured(systems: Vec<Box<dyn SwitchSystem>>) -> Vec<Recorded> {
                     }
                     measure::Side::ByBit => {
                         let group = &record.get::<EgressGroup<FlowKey>>().unwrap().group;
-                        of.left.push((epoch, group.clone()));
+                        // The marks are the last system's, and so is the balance.
+                        of.left.push((epoch, group.downstream().clone()));
                     }
                 }
                 merger.recycle(system, side, record);

@@ -134,7 +134,9 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
     fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
         flows.by_bit(|of| self.by_bit(of.bit, of.keys.iter().map(|&key| (key, 1))));
-        flows.stale().for_each(|(at, _)| self.0.outdated(flows.mark(at).bit, 1));
+        for (at, _) in flows.stale() {
+            self.0.outdated(flows.mark(at).bit, 1);
+        }
     }
 
     /// Refused packets go where they were recorded; one whose epoch was over was not.

@@ -102,7 +102,7 @@ impl Switch {
                     }
                     self.merger.recycle(system, side, record);
                 }
-                Part::Sealed { system, epoch, late_packets } => {
+                Part::Sealed { system, epoch, late_packets, .. } => {
                     self.sealed.push((system, epoch));
                     self.late += late_packets;
                 }

@@ -83,8 +83,10 @@ impl Edge {
                 self.epoch(epoch).egress = Some(Box::new(egress));
                 self.collector.recycle(record);
             }
-            Part::Sealed { epoch, late_packets } => {
-                self.epoch(epoch).late_packets = Some(late_packets);
+            Part::Sealed { epoch, late_packets, late } => {
+                let of = self.epoch(epoch);
+                of.late_packets = Some(late_packets);
+                of.late = Some(late);
             }
         }
     }

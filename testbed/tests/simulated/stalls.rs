@@ -129,7 +129,7 @@ impl Edge {
                         counters: Vec::new(),
                         classifier: group.classifier().clone(),
                         upstream: Upstream::undecoded(group.upstream().clone()),
-                        balance: None,
+                        balance: Some(group.balance()),
                     };
                     self.sides.entry(epoch).or_default().ingress = Some(Box::new(side));
                     self.collector.recycle(record);
@@ -144,15 +144,17 @@ impl Edge {
                         packets_out: record.packets,
                         counters: Vec::new(),
                         downstream: group.downstream().clone().into(),
-                        balance: None,
-                        strays: None,
-                        unmarked: None,
+                        balance: Some(group.balance()),
+                        strays: Some(AnyKey::Ipv4(group.strays())),
+                        unmarked: Some(AnyKey::Ipv4(group.unmarked())),
                     };
                     self.sides.entry(epoch).or_default().egress = Some(Box::new(side));
                     self.collector.recycle(record);
                 }
-                Part::Sealed { epoch, late_packets } => {
-                    self.sides.entry(epoch).or_default().late_packets = Some(late_packets);
+                Part::Sealed { epoch, late_packets, late } => {
+                    let side = self.sides.entry(epoch).or_default();
+                    side.late_packets = Some(late_packets);
+                    side.late = Some(late);
                 }
             }
         }

@@ -125,8 +125,11 @@ impl Systems {
         let running = self.running.iter().find(|running| running.number == number)?;
         let system = running.system;
         let what = match part {
-            Part::Sealed { epoch, late_packets, .. } => {
-                What::Sealed { epoch, late_packets, body: Vec::new() }
+            Part::Sealed { epoch, late_packets, late, .. } => {
+                let half = self.merger.system(number);
+                let body = half.map(|half| half.seal(late_packets, late.as_deref()));
+                late.into_iter().for_each(|late| self.merger.recycle_late(number, late));
+                What::Sealed { epoch, late_packets, body: body.unwrap_or_default() }
             }
             Part::Side { epoch, side, record, mixed_plan, counters, .. } => {
                 let of_wire = match (self.role, side) {

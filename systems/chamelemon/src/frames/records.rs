@@ -1,8 +1,7 @@
 //! What version 2 of the bodies adds: packets by hierarchy, and packets that no sketch holds.
 //!
 //! Behind the sketches of a side comes, where any of it was recorded, a byte that says what: bit 0
-//! the [`Balance`], bit 1 packets that found no bucket or are of an epoch before, bit 2 packets
-//! without a mark. A side that ends with its sketches is one of version 1. The body of a seal is
+//! the [`Balance`], bit 1 packets that found no bucket, bit 2 packets without a mark. A side that ends with its sketches is one of version 1. The body of a seal is
 //! empty, or [`Late`].
 
 use calumma_plane::{Hierarchy, MOST_STRAYS, Stray, Strays};
@@ -39,7 +38,8 @@ impl<K> Records<K> {
 }
 
 /// Packets that came when the epoch of their timestamp bit was over, and the next one with that bit
-/// had not begun.
+/// had not begun; and those whose marks say that they are older by so many epochs than the one that
+/// is sealed, whenever they came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Late<K> {
     /// Those of hierarchy 0, which no sketch would have held.

@@ -6,8 +6,8 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::{HashFamily, HashKey, Key};
 use calumma_wire::{Side, SystemSetup};
 
-use super::side::IngressSide;
-use super::{Holding, decode_plan, decode_setup};
+use super::side::{EgressSide, IngressSide};
+use super::{Holding, VERSION, decode_plan, decode_setup};
 use crate::{Attention, Layout};
 
 /// What a session measures by.
@@ -50,13 +50,26 @@ pub struct SwitchSession {
     plan: SessionPlan,
     family: Arc<HashFamily>,
     holding: Holding,
+    version: u8,
 }
 
 impl SwitchSession {
     /// A session that begins by `plan`.
     pub fn new(plan: SessionPlan) -> Self {
         let holding = Holding { attention: plan.attention, effective_epoch: plan.first_epoch };
-        Self { family: Arc::new(HashFamily::new(&plan.hash_key)), holding, plan }
+        let family = Arc::new(HashFamily::new(&plan.hash_key));
+        Self { family, holding, plan, version: VERSION }
+    }
+
+    /// The same with bodies of `version`.
+    #[must_use]
+    pub fn with_version(self, version: u8) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The version of the bodies that are sent.
+    pub fn version(&self) -> u8 {
+        self.version
     }
 
     /// What it began by.
@@ -93,6 +106,16 @@ impl SwitchSession {
     /// buckets; `None` where that does not decode.
     pub fn ingress<K: Key>(&self, side: &IngressSide<K>) -> (Side, Option<usize>) {
         let flows = side.hh_flows(&self.family);
-        (side.to_wire(flows.as_deref()), flows.map(|flows| flows.len()))
+        let balance = side.balance.filter(|_| self.version >= VERSION);
+        let frame = IngressSide { balance, ..*side }.to_wire(flows.as_deref());
+        (frame, flows.map(|flows| flows.len()))
+    }
+
+    /// The frame of a finished egress side.
+    pub fn egress<K: Key>(&self, side: EgressSide<K>) -> Side {
+        if self.version < VERSION {
+            return EgressSide { balance: None, strays: None, unmarked: None, ..side }.to_wire();
+        }
+        side.to_wire()
     }
 }

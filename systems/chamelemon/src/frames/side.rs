@@ -76,9 +76,8 @@ pub struct Egress {
     /// The packets by what they carried, those without buckets included; `None` from a switch that
     /// does not count them so.
     pub balance: Option<Balance>,
-    /// Packets that no bucket holds: of a hierarchy without buckets in this epoch, which are among
-    /// [`packets_out`](Self::packets_out), or of an epoch before with the same timestamp bit, which
-    /// are not. `None` from a switch that does not keep them by flow.
+    /// Packets that no bucket holds, since their hierarchy has none in this epoch. They are among
+    /// [`packets_out`](Self::packets_out). `None` from a switch that does not keep them by flow.
     pub strays: Option<AnyKey<AnyStrays>>,
     /// Packets without a valid mark, which came while this epoch was the current one there. `None`
     /// from a switch that does not keep them by flow.
@@ -113,7 +112,7 @@ impl<'a, K: Key> IngressSide<'a, K> {
         defects: Defects,
     ) -> Self {
         let (attention, classifier) = (group.attention(), group.classifier());
-        let (upstream, balance) = (group.upstream(), None);
+        let (upstream, balance) = (group.upstream(), Some(group.balance()));
         Self { epoch, attention, defects, packets, classifier, upstream, balance }
     }
 
@@ -182,7 +181,8 @@ impl<'a, K: Key> EgressSide<'a, K> {
     /// The side that a group of `epoch` measured.
     pub fn of_group(epoch: u64, group: &'a EgressGroup<K>, packets: u64, defects: Defects) -> Self {
         let (attention, downstream) = (group.attention(), group.downstream());
-        let (balance, strays, unmarked) = (None, None, None);
+        let balance = Some(group.balance());
+        let (strays, unmarked) = (Some(group.strays()), Some(group.unmarked()));
         Self { epoch, attention, defects, packets, downstream, balance, strays, unmarked }
     }
 

@@ -4,7 +4,7 @@
 
 mod run;
 
-use calumma_plane::{Hierarchy, Record};
+use calumma_plane::{Hierarchy, Record, StrayTable, Strays};
 use calumma_sketch::burst::Column;
 use calumma_sketch::hash::sample_seed;
 use calumma_sketch::simd::{Isa, Work};
@@ -13,6 +13,7 @@ use calumma_sketch::{
 };
 
 use super::attention::Attention;
+use super::balance::Balance;
 use super::layout::{Layout, LayoutError};
 
 use self::run::{EnterRuns, LeaveRuns, few_runs};
@@ -22,6 +23,7 @@ use self::run::{EnterRuns, LeaveRuns, few_runs};
 pub struct IngressGroup<K: Key = FlowKey> {
     classifier: TowerSketch,
     upstream: FermatSketch<K>,
+    balance: Balance,
     attention: Attention,
     sample_seed: u16,
     /// Part of the encoder for each hierarchy.
@@ -38,6 +40,7 @@ impl<K: Key> IngressGroup<K> {
         let mut group = Self {
             classifier: TowerSketch::new(&layout.classifier)?.with_insertion(layout.insertion),
             upstream: FermatSketch::new(layout.upstream_shape()),
+            balance: Balance::default(),
             attention,
             sample_seed: 0,
             parts: [Part::new(0, 0); 4],
@@ -51,6 +54,7 @@ impl<K: Key> IngressGroup<K> {
     pub fn record(&mut self, key: &K, hashes: &Hashes) -> Hierarchy {
         let size = self.classifier.insert(hashes);
         let hierarchy = self.attention.classify(size, hashes, self.sample_seed);
+        self.balance.count(hierarchy);
         if hierarchy != Hierarchy::NonSampledLl {
             self.upstream.encode(&self.parts[usize::from(hierarchy.bits())], key, hashes);
         }
@@ -103,6 +107,11 @@ impl<K: Key> IngressGroup<K> {
         &self.classifier
     }
 
+    /// The packets as they were classified.
+    pub fn balance(&self) -> Balance {
+        self.balance
+    }
+
     /// The upstream flow encoder.
     pub fn upstream(&self) -> &FermatSketch<K> {
         &self.upstream
@@ -134,11 +143,13 @@ impl<K: Key> Record for IngressGroup<K> {
     fn merge(&mut self, other: &Self) {
         self.classifier.merge(&other.classifier);
         self.upstream.add(&other.upstream).expect("groups of one switch share its layout");
+        self.balance += other.balance;
     }
 
     fn clear(&mut self) {
         self.classifier.clear();
         self.upstream.clear();
+        self.balance = Balance::default();
     }
 
     fn lines(&self) -> usize {
@@ -181,6 +192,7 @@ impl<K: Key, const CM: bool> Work for Enter<'_, K, CM> {
             let sample = hashes.of(packet).sample(group.sample_seed);
             group.attention.class(sizes.0[packet], sample)
         });
+        group.balance.count_burst(&classes, hierarchies.len());
         for (hierarchy, &class) in hierarchies.iter_mut().zip(&classes.0) {
             *hierarchy = Hierarchy::from_bits(class as u8);
         }
@@ -192,8 +204,13 @@ impl<K: Key, const CM: bool> Work for Enter<'_, K, CM> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EgressGroup<K: Key = FlowKey> {
     downstream: FermatSketch<K>,
+    balance: Balance,
     attention: Attention,
     foreign_packets: u64,
+    /// Packets that no bucket holds.
+    strays: StrayTable<K>,
+    /// Packets without a mark, which came while the epoch was the current one.
+    unmarked: StrayTable<K>,
     /// Part of the encoder for each hierarchy; heavy-hitter candidates go to the HL part.
     parts: [Part; 4],
 }
@@ -207,8 +224,11 @@ impl<K: Key> EgressGroup<K> {
         layout.validate_for(K::KIND)?;
         let mut group = Self {
             downstream: FermatSketch::new(layout.downstream_shape()),
+            balance: Balance::default(),
             attention,
             foreign_packets: 0,
+            strays: StrayTable::new(layout.stray_entries()),
+            unmarked: StrayTable::new(layout.stray_entries() / 4),
             parts: [Part::new(0, 0); 4],
         };
         group.begin(&attention, 0);
@@ -219,12 +239,14 @@ impl<K: Key> EgressGroup<K> {
     /// that hierarchy has no buckets in this epoch, which no packet of this deployment carries.
     #[inline]
     pub fn record(&mut self, key: &K, hashes: &Hashes, hierarchy: Hierarchy) -> bool {
+        self.balance.count(hierarchy);
         if hierarchy == Hierarchy::NonSampledLl {
             return true;
         }
         let part = &self.parts[usize::from(hierarchy.bits())];
         if part.is_empty() {
             self.foreign_packets += 1;
+            self.strays.add(key, hierarchy, 0, 1);
             return false;
         }
         self.downstream.encode(part, key, hashes);
@@ -267,8 +289,43 @@ impl<K: Key> EgressGroup<K> {
         }
         let leave = Leave { group: &mut *self, family, keys, hashes, hierarchies };
         let foreign = family.engine().run(leave);
-        self.foreign_packets += u64::from(foreign);
+        if foreign > 0 {
+            self.foreign_packets += u64::from(foreign);
+            self.keep_foreign(keys, hierarchies);
+        }
         foreign
+    }
+
+    /// Keeps the packets of a burst that no bucket holds.
+    #[cold]
+    fn keep_foreign(&mut self, keys: &[K], hierarchies: &[Hierarchy]) {
+        for (key, &hierarchy) in keys.iter().zip(hierarchies) {
+            let part = &self.parts[usize::from(hierarchy.bits())];
+            if hierarchy != Hierarchy::NonSampledLl && part.is_empty() {
+                self.strays.add(key, hierarchy, 0, 1);
+            }
+        }
+    }
+
+    /// Records a packet without a mark, which came while this epoch was the current one.
+    #[cold]
+    pub fn record_unmarked(&mut self, key: &K) {
+        self.unmarked.add(key, Hierarchy::NonSampledLl, 0, 1);
+    }
+
+    /// The packets by the hierarchy that they carried, those without buckets included.
+    pub fn balance(&self) -> Balance {
+        self.balance
+    }
+
+    /// Packets that no bucket holds, by flow.
+    pub fn strays(&self) -> Strays<K> {
+        self.strays.strays()
+    }
+
+    /// Packets without a mark, by flow.
+    pub fn unmarked(&self) -> Strays<K> {
+        self.unmarked.strays()
     }
 
     /// Packets that carried a hierarchy which has no buckets in this epoch.
@@ -306,11 +363,17 @@ impl<K: Key> Record for EgressGroup<K> {
     fn merge(&mut self, other: &Self) {
         self.downstream.add(&other.downstream).expect("groups of one switch share its layout");
         self.foreign_packets += other.foreign_packets;
+        self.balance += other.balance;
+        self.strays.merge(&other.strays);
+        self.unmarked.merge(&other.unmarked);
     }
 
     fn clear(&mut self) {
         self.downstream.clear();
         self.foreign_packets = 0;
+        self.balance = Balance::default();
+        self.strays.clear();
+        self.unmarked.clear();
     }
 
     fn lines(&self) -> usize {
@@ -342,6 +405,7 @@ impl<K: Key> Work for Leave<'_, K> {
         for (class, hierarchy) in classes.0[..keys.len()].iter_mut().zip(hierarchies) {
             *class = u32::from(hierarchy.bits());
         }
+        group.balance.count_burst(&classes, keys.len());
         let keys = K::burst(isa, keys);
         let computed;
         let hashes = match hashes {

@@ -95,7 +95,15 @@ pub enum LayoutError {
 const ENCODER: f64 = 0.3;
 const CLASSIFIER: [(u32, f64); 3] = [(4, 0.3), (8, 0.5), (16, 0.2)];
 
+/// Most flows for whose packets an lcore has room that no bucket holds.
+const MOST_STRAY_ENTRIES: usize = 2048;
+
 impl Layout {
+    /// Flows for whose packets an lcore has room that no bucket holds, in an epoch.
+    pub fn stray_entries(&self) -> usize {
+        (self.downstream_buckets as usize / 2).clamp(16, MOST_STRAY_ENTRIES)
+    }
+
     /// A layout whose classifier and upstream flow encoder together fill at most `bytes` (but have
     /// at least one counter an array and one bucket an array), divided so that all six packet
     /// accumulation tasks are answered well from 200 to 600 KB: narrow counters tell the many small

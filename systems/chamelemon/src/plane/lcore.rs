@@ -10,13 +10,14 @@ use calumma_sketch::{BURST, FlowKey, HashFamily, Key};
 
 use super::attention::Attention;
 use super::group::{EgressGroup, IngressGroup};
+use super::late::LatePackets;
 use super::layout::Layout;
 
 /// ChameleMon's half on an lcore.
 #[derive(Debug)]
 pub(crate) struct OnLcore<K: Key> {
     family: Arc<HashFamily>,
-    slots: Slots<IngressGroup<K>, EgressGroup<K>>,
+    slots: Slots<IngressGroup<K>, EgressGroup<K>, LatePackets<K>>,
     /// Whether flows have their hashes with them.
     shared: bool,
 }
@@ -62,23 +63,37 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
             let packets = keys.len() as u64;
             if let Some(record) = slots.by_bit(bit) {
                 let hashes = hashes.filter(|_| *shared);
-                record.group.record_hashed(family, keys, hashes, hierarchies);
+                let foreign = record.group.record_hashed(family, keys, hashes, hierarchies);
                 record.packets += packets;
                 counters.egress_recorded += packets;
+                counters.egress_foreign += u64::from(foreign);
             } else {
                 let encoded = |&&hierarchy: &&_| hierarchy != Hierarchy::NonSampledLl;
                 let late = hierarchies.iter().filter(encoded).count() as u64;
-                slots.late(bit, late);
+                if let Some(record) = slots.late(bit, late) {
+                    record.group.record_burst(keys, hierarchies);
+                    record.packets += packets;
+                }
                 counters.egress_late += late;
                 counters.egress_unrecorded += packets - late;
             }
         });
-        for (at, _) in flows.stale() {
+        for (at, epochs_back) in flows.stale() {
             let Mark { bit, hierarchy, .. } = flows.mark(at);
             let late = u64::from(hierarchy != Hierarchy::NonSampledLl);
-            slots.outdated(bit, late);
+            if let Some(record) = slots.outdated(bit, late) {
+                record.group.record(&flows.keys()[at], hierarchy, epochs_back, 1);
+                record.packets += 1;
+            }
             counters.egress_late += late;
             counters.egress_unrecorded += 1 - late;
+        }
+        if flows.unmarked() > 0
+            && let Some(record) = slots.current()
+        {
+            for at in flows.each_unmarked() {
+                record.group.record_unmarked(&flows.keys()[at]);
+            }
         }
     }
 
@@ -99,12 +114,16 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
         let MarkedRun { bit, run } = *marked;
         let total = u64::from(run.packets());
         if let Some(record) = self.slots.by_bit(bit) {
-            record.group.record_run(key, &self.family.hash(key), &run);
+            let foreign = record.group.record_run(key, &self.family.hash(key), &run);
             record.packets += total;
             counters.egress_recorded += total;
+            counters.egress_foreign += u64::from(foreign);
         } else {
             let unencoded = u64::from(run.of(Hierarchy::NonSampledLl));
-            self.slots.late(bit, total - unencoded);
+            if let Some(record) = self.slots.late(bit, total - unencoded) {
+                record.group.record_run(key, &run);
+                record.packets += total;
+            }
             counters.egress_late += total - unencoded;
             counters.egress_unrecorded += unencoded;
         }

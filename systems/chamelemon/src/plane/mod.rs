@@ -4,5 +4,6 @@ pub mod any;
 pub mod attention;
 pub mod balance;
 pub mod group;
+pub mod late;
 pub mod layout;
 pub(crate) mod lcore;

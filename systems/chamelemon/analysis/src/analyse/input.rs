@@ -1,6 +1,8 @@
 //! What an epoch is analysed from.
 
-use calumma_chamelemon::frames::{AnyLate, Defects, Egress, EgressSide, Ingress, IngressSide};
+use calumma_chamelemon::frames::{
+    AnyLate, Defects, Egress, EgressSide, Ingress, IngressSide, Late, Strays,
+};
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup};
 use calumma_sketch::{AnyKey, Key};
 
@@ -55,6 +57,7 @@ impl EdgeInput {
         (egress, packets_out): (&EgressGroup<K>, u64),
     ) -> Self {
         let none = Defects::default();
+        let none_late = Late { unencoded: 0, strays: Strays::<K>::default() };
         let ingress = IngressSide::of_group(epoch, ingress, packets_in, none).to_ingress();
         let egress = EgressSide::of_group(epoch, egress, packets_out, none).to_egress();
         Self {
@@ -63,7 +66,7 @@ impl EdgeInput {
             decoded: None,
             egress: Some(Box::new(egress)),
             late_packets: Some(0),
-            late: None,
+            late: Some(K::any(none_late)),
             note: None,
             clock: None,
         }

@@ -43,6 +43,7 @@ impl<K: Key> IngressGroup<K> {
 
         let mut run = [0, 0, below_t_h - light, packets - below_t_h];
         run[usize::from(lowest.bits())] += light;
+        self.balance.count_run(&Run::new(run));
         for (part, packets) in self.parts.iter().zip(run).skip(1) {
             if packets > 0 {
                 self.upstream.insert_into(part, key, hashes, packets as i32);
@@ -58,9 +59,11 @@ impl<K: Key> EgressGroup<K> {
     #[inline(always)]
     pub fn record_run(&mut self, key: &K, hashes: &Hashes, run: &Run) -> u32 {
         let mut foreign = 0;
-        for (part, packets) in self.parts.iter().zip(run.counts()).skip(1) {
+        self.balance.count_run(run);
+        for (part, (hierarchy, packets)) in self.parts.iter().zip(run.by_hierarchy()).skip(1) {
             if packets > 0 && part.is_empty() {
                 foreign += packets;
+                self.strays.add(key, hierarchy, 0, packets);
             } else if packets > 0 {
                 self.downstream.insert_into(part, key, hashes, packets as i32);
             }
