@@ -36,6 +36,18 @@ pub struct LinkQuality {
     pub loss: f64,
     /// Share of the packets that arrive twice, at random, 0 to 1.
     pub duplicate: f64,
+    /// Share of the packets whose DSCP is set to `dscp`, at random, 0 to 1.
+    pub remark: f64,
+    /// The DSCP that it sets, 0 to 63.
+    pub dscp: u8,
+    /// Share of the flows whose destination is translated, as load balancers do, 0 to 1.
+    pub dnat: f64,
+    /// Share of the flows whose source is translated, 0 to 1.
+    pub snat: f64,
+    /// Share of the packets that are held up for as long as `late_ms` says, at random, 0 to 1.
+    pub late: f64,
+    /// The least and the most that such a packet is held up, in milliseconds.
+    pub late_ms: [f64; 2],
     /// Whether routes avoid the link.
     pub down: bool,
 }
@@ -49,6 +61,12 @@ impl Default for LinkQuality {
             queue: 100,
             loss: 0.0,
             duplicate: 0.0,
+            remark: 0.0,
+            dscp: 0,
+            dnat: 0.0,
+            snat: 0.0,
+            late: 0.0,
+            late_ms: [50.0, 2000.0],
             down: false,
         }
     }
@@ -60,10 +78,23 @@ impl LinkQuality {
     /// # Errors
     /// The field, its value, and what it may be.
     pub fn check(&self) -> Result<()> {
-        let Self { delay_us, jitter_us, rate_pps, loss, duplicate, .. } = *self;
-        for (field, value) in [("loss", loss), ("duplicate", duplicate)] {
+        let Self { delay_us, jitter_us, rate_pps, dscp, late_ms, .. } = *self;
+        for (field, value) in [
+            ("loss", self.loss),
+            ("duplicate", self.duplicate),
+            ("remark", self.remark),
+            ("dnat", self.dnat),
+            ("snat", self.snat),
+            ("late", self.late),
+        ] {
             anyhow::ensure!((0.0..=1.0).contains(&value), "{field} = {value}: a share from 0 to 1");
         }
+        anyhow::ensure!(dscp < 64, "dscp = {dscp}: 0 to 63");
+        let [least, most] = late_ms;
+        anyhow::ensure!(
+            (0.0..=most).contains(&least) && most <= 60_000.0,
+            "late_ms = [{least}, {most}]: the least comes first, and at most 60,000"
+        );
         for (field, value) in [("delay_us", delay_us), ("jitter_us", jitter_us)] {
             anyhow::ensure!((0.0..=1e6).contains(&value), "{field} = {value}: 0 to 1,000,000");
         }

@@ -1,6 +1,6 @@
 //! What routers do to packets on purpose: nftables rules that lose and double, count every loss by
-//! its 5-tuple and log each packet that they lose or double; and that hand out packets of slow
-//! links.
+//! its 5-tuple and log each packet that they lose or double; that re-mark packets and translate
+//! ports; and that hand out packets of slow links.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,20 @@ pub(crate) const MADE_UP: u16 = 0xCA1A;
 
 /// Whether a link of this quality is a slow one.
 pub(crate) fn is_slow(quality: &LinkQuality) -> bool {
-    quality.jitter_us > 0.0 || quality.rate_pps > 0.0
+    quality.jitter_us > 0.0 || quality.rate_pps > 0.0 || quality.late > 0.0
+}
+
+/// The port that a link translates destinations to, as a load balancer does, where it does.
+const TRANSLATED_TO: u16 = 8080;
+
+/// Of 256 destination ports, how many a link translates: those with the lowest last bytes.
+fn translated_ports(quality: &LinkQuality) -> u16 {
+    (quality.dnat * 256.0).round() as u16
+}
+
+/// The port that a link makes of a destination port; none where it leaves it alone.
+pub(crate) fn translated_port(quality: &LinkQuality, port: u16) -> Option<u16> {
+    (port & 0xFF < translated_ports(quality)).then_some(TRANSLATED_TO)
 }
 
 /// How nftables tells packets of made-up traffic from others.
@@ -94,14 +107,25 @@ pub(crate) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> 
     for family in Family::BOTH {
         let chain = format!("{} calumma links", family.name());
         rules += &format!("flush chain {chain}\n");
-        add_links(&mut rules, &chain, links);
+        add_links(&mut rules, family, &chain, links);
     }
     router.run_with_input("nft", &["-f", "-"], &rules).map(drop)
 }
 
-fn add_links(rules: &mut String, chain: &str, links: &BTreeMap<String, LinkQuality>) {
+fn add_links(
+    rules: &mut String,
+    family: Family,
+    chain: &str,
+    links: &BTreeMap<String, LinkQuality>,
+) {
     for (interface, quality) in links {
-        for (share, target) in [(quality.loss, "goto lose"), (quality.duplicate, "jump double")] {
+        let set_dscp = format!("{} dscp set {}", family.name(), quality.dscp);
+        for (share, target) in [
+            (quality.loss, "goto lose"),
+            (quality.duplicate, "jump double"),
+            // Behind what is logged, since the log reads marks.
+            (quality.remark, set_dscp.as_str()),
+        ] {
             let millionths = (share * f64::from(WHOLE)).round() as u32;
             let chance = match millionths {
                 0 => continue,
@@ -109,6 +133,15 @@ fn add_links(rules: &mut String, chain: &str, links: &BTreeMap<String, LinkQuali
                 some => format!("numgen random mod {WHOLE} < {some} "),
             };
             *rules += &format!("add rule {chain} iifname \"{interface}\" {chance}{target}\n");
+        }
+        let ports = translated_ports(quality);
+        for transport in ["tcp", "udp"] {
+            if ports > 0 {
+                *rules += &format!(
+                    "add rule {chain} iifname \"{interface}\" {transport} dport & 0xff < {ports} \
+                     {transport} dport set {TRANSLATED_TO}\n"
+                );
+            }
         }
         if quality.rate_pps > 0.0 {
             // A bucket of tokens runs dry when a queue of its size that is served at its rate is

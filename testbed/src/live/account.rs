@@ -56,9 +56,21 @@ impl Live {
             plan.effective_epoch = number + plan.effective_epoch.saturating_sub(report.epoch);
         }
         report.epoch = number;
+        report.amendments.retain_mut(|amendment| {
+            let number = self.of_systems.numbers.get(&amendment.epoch);
+            number.is_some_and(|&number| {
+                amendment.epoch = number;
+                true
+            })
+        });
         let response_ms = report.timing.map_or(0.0, |timing| timing.planned_ms - timing.egress_ms);
         Ok(Some(Outcome {
-            truth: EpochTruth { flows, entered: Some(entered), ..EpochTruth::default() },
+            truth: EpochTruth {
+                flows,
+                entered: Some(entered),
+                disturbed: self.disturbed.packets.clone(),
+                ..EpochTruth::default()
+            },
             frame_bytes: None,
             response: Duration::from_secs_f64(response_ms.max(0.0) / 1e3),
             report,
@@ -111,11 +123,13 @@ impl Live {
             logged.values().sum::<u64>()
         );
         let (received, sent_in_all) = self.wiring.moved_by_hosts()?;
-        let (came, went) = (sent_in_all + doubled, received + counters.values().sum::<u64>());
+        let inside = self.disturbed.from_inside;
+        let came = sent_in_all + inside + doubled;
+        let went = received + counters.values().sum::<u64>();
         if came != went {
             self.doubts.push(format!(
-                "hosts sent {sent_in_all} packets and routers doubled {doubled}, but {went} were \
-                 received or lost on purpose"
+                "hosts sent {sent_in_all} packets, routers {inside}, which doubled {doubled} \
+                 besides, but {went} were received or lost on purpose"
             ));
         }
         // Applications may send on after the last epoch.

@@ -10,6 +10,7 @@
 
 mod account;
 mod applications;
+mod disturbed;
 mod nflog;
 mod sender;
 mod slow;
@@ -29,6 +30,7 @@ use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 
 use self::applications::Applications;
+use self::disturbed::Disturbed;
 use self::sender::Sender;
 use self::slow::SlowLinks;
 use self::switch::EdgeSwitch;
@@ -92,6 +94,8 @@ pub struct Live {
     /// Reports on epochs that are not settled.
     pending: Vec<EpochReport>,
     of_systems: OfSystems,
+    /// What packets links and routers within the network have put in the place of others, by flow.
+    disturbed: Disturbed,
     /// Packets that hosts had sent before the first epoch.
     sent_before: u64,
     /// Packets that entered by the reports so far; none once one was not complete or did not come.
@@ -165,6 +169,7 @@ impl Live {
             entered: BTreeMap::new(),
             pending: Vec::new(),
             of_systems: OfSystems::default(),
+            disturbed: Disturbed::default(),
             sent_before: 0,
             counted: Some(0),
             next_report: 0,
@@ -294,6 +299,10 @@ impl Live {
 
 impl Network for Live {
     fn set_traffic(&mut self, kinds: Vec<Traffic>) -> Result<()> {
+        ensure!(
+            kinds.iter().all(|kind| kind.chosen.is_none()),
+            "chosen: hosts of a live fabric have addresses of their own"
+        );
         self.flows = FlowSet::new(self.seed, kinds, &self.topology, &self.routes)?;
         let packets: f64 = self.flows.flows().iter().map(|flow| f64::from(flow.packets)).sum();
         let pps = packets * 1e9 / self.clock.length_ns() as f64;
@@ -364,6 +373,7 @@ impl Network for Live {
         self.last_epoch = epoch;
         let (begin_ns, length_ns) = (self.clock.start_of(epoch), self.clock.length_ns());
         let flows = self.flows.flows();
+        self.disturbed.add(flows, &self.topology, number, length_ns);
         let entered = self.sender.send_epoch(flows, number, begin_ns, length_ns, self.spread)?;
         self.entered.insert(epoch, (number, entered));
         self.of_systems.numbers.insert(epoch, number);
@@ -401,7 +411,12 @@ fn known(systems: Systems, wanted: &[String]) -> Result<()> {
 
 /// What slow links can't do is refused.
 fn check_links(topology: &Topology, clock: EpochClock) -> Result<()> {
-    topology.links().iter().try_for_each(|link| slow::check(&link.quality, clock))
+    let mut links = topology.links().iter().map(|link| &link.quality);
+    ensure!(
+        links.clone().all(|quality| quality.snat == 0.0),
+        "snat: routers of a live fabric translate destinations alone"
+    );
+    links.try_for_each(|quality| slow::check(quality, clock))
 }
 
 /// The system's time in nanoseconds since the Unix epoch.

@@ -19,7 +19,7 @@ use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, interrupt};
 use crate::simulate::Entered;
 use crate::workload::pcap::packets_of;
-use crate::workload::{Flow, frame};
+use crate::workload::{Flow, frame, set_dscp};
 
 /// Where a frame's IP header begins; what is before it is the kernel's to write.
 const IP_OFFSET: usize = 14;
@@ -31,6 +31,8 @@ const TOGETHER_NS: u64 = 300_000;
 pub(super) struct Sender {
     /// By edge and host: one for IPv4, one for IPv6.
     sockets: Vec<Vec<[OwnedFd; 2]>>,
+    /// Of a router in the middle, for IPv4.
+    inside: OwnedFd,
 }
 
 impl Sender {
@@ -44,7 +46,10 @@ impl Sender {
         let of_edge = |hosts: &Vec<Namespace>| -> Result<Vec<[OwnedFd; 2]>> {
             hosts.iter().map(|host| host.within(both)).collect()
         };
-        Ok(Self { sockets: wiring.hosts().iter().map(of_edge).collect::<Result<_>>()? })
+        let edges = wiring.hosts().len();
+        let inner = wiring.routers().get(edges).context("no router in the middle")?;
+        let inside = inner.within(|| open(AddressFamily::Inet))?;
+        Ok(Self { inside, sockets: wiring.hosts().iter().map(of_edge).collect::<Result<_>>()? })
     }
 
     /// Sends what the flows send in the epoch `epoch` that begins at `begin_ns`, each packet when
@@ -58,8 +63,14 @@ impl Sender {
         length_ns: u64,
         spread: f64,
     ) -> Result<Entered> {
-        let packets = packets_of(flows, length_ns, spread);
-        let entered = Entered { flows: flows.len(), packets: packets.len() as u64 };
+        let packets = packets_of(flows, epoch, length_ns, spread);
+        let from_hosts = flows.iter().filter(|flow| flow.inside.is_none());
+        let is_from_host =
+            |&&(_, flow, _): &&(u64, u32, u32)| flows[flow as usize].inside.is_none();
+        let entered = Entered {
+            flows: from_hosts.count(),
+            packets: packets.iter().filter(is_from_host).count() as u64,
+        };
         sleep_until(begin_ns)?;
         for (at_ns, flow, number) in packets {
             let due_ns = begin_ns + at_ns;
@@ -73,12 +84,21 @@ impl Sender {
             if flow.fate(epoch).is_lost(number) {
                 bytes.mark_congestion();
             }
+            if let Some(tos) = flow.inside {
+                set_dscp(&mut bytes, tos >> 2);
+            }
             let ip = &mut bytes[IP_OFFSET..];
             // An identification, of which the kernel writes the header's checksum itself, or the
             // lower bits of a flow label.
             let made_up = if ip[0] >> 4 == 4 { 4..6 } else { 2..4 };
             ip[made_up].copy_from_slice(&MADE_UP.to_be_bytes());
-            self.send(flow.edges[0], &flow.key, ip)?;
+            match (flow.inside, flow.key.addresses().1) {
+                (Some(_), IpAddr::V4(to)) => {
+                    let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
+                    send(&self.inside, ip, &to)?;
+                }
+                _ => self.send(flow.edges[0], &flow.key, ip)?,
+            }
         }
         sleep_until(begin_ns + length_ns)?;
         Ok(entered)

@@ -1,5 +1,7 @@
 //! Links that take their time: they delay packets, each by more or less, so that these overtake one
-//! another, and let packets wait where more come than they carry.
+//! another, let packets wait where more come than they carry, and hold some up for long. What is
+//! lost behind a link that holds up packets would be logged for another epoch: scenarios lose none
+//! there.
 //!
 //! A rule of the router hands out packets that come in over one as a packet log and drops them;
 //! they are sent on from here when they are due, through a raw socket of the router's. Nothing is
@@ -147,7 +149,14 @@ impl Waiting {
             self.through_ns = leaves_ns;
         }
         let on_its_way_ns = (quality.delay_us + quality.jitter_us * draw.share()) * 1e3;
-        (leaves_ns + on_its_way_ns) as u64
+        let held_ns = match draw.of(1).share() < quality.late {
+            true => {
+                let [least, most] = quality.late_ms;
+                (least + (most - least) * draw.of(2).share()) * 1e6
+            }
+            false => 0.0,
+        };
+        (leaves_ns + on_its_way_ns + held_ns) as u64
     }
 }
 

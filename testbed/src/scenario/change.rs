@@ -48,6 +48,12 @@ struct LinkChange {
     queue: Option<u32>,
     loss: Option<f64>,
     duplicate: Option<f64>,
+    remark: Option<f64>,
+    dscp: Option<u8>,
+    dnat: Option<f64>,
+    snat: Option<f64>,
+    late: Option<f64>,
+    late_ms: Option<[f64; 2]>,
     down: Option<bool>,
 }
 
@@ -61,6 +67,12 @@ impl LinkChange {
             queue: self.queue.unwrap_or(quality.queue),
             loss: self.loss.unwrap_or(quality.loss),
             duplicate: self.duplicate.unwrap_or(quality.duplicate),
+            remark: self.remark.unwrap_or(quality.remark),
+            dscp: self.dscp.unwrap_or(quality.dscp),
+            dnat: self.dnat.unwrap_or(quality.dnat),
+            snat: self.snat.unwrap_or(quality.snat),
+            late: self.late.unwrap_or(quality.late),
+            late_ms: self.late_ms.unwrap_or(quality.late_ms),
             down: self.down.unwrap_or(quality.down),
         };
         quality.check()

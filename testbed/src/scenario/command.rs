@@ -10,13 +10,14 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use calumma_controller::report::Flow;
+use calumma_sketch::WideKey;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{EpochSummary, Played, Scenario, page, play, play_in};
 use crate::accuracy::Accuracy;
 use crate::live::Live;
-use crate::simulate::Outcome;
+use crate::simulate::{EpochTruth, Outcome, Treatment};
 use crate::topology::{Place, Segment, Topology, Way};
 
 /// How scenarios are played.
@@ -45,6 +46,22 @@ struct TruthLine {
     /// Where packets were lost, and how many.
     places: Vec<PlaceLine>,
     losses: Vec<LossLine>,
+    /// What else links did to packets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    treated: Vec<TreatedLine>,
+}
+
+/// What a link did to packets of a flow that it did not lose.
+#[derive(Serialize)]
+struct TreatedLine {
+    #[serde(flatten)]
+    flow: Flow,
+    place: Place,
+    packets: u32,
+    what: &'static str,
+    /// The flow that it made of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<Flow>,
 }
 
 /// A segment on which packets were lost.
@@ -123,11 +140,36 @@ impl Files {
                     path: flow.way.as_ref().map(path),
                 })
                 .collect(),
+            treated: Vec::new(),
         };
+        let line = TruthLine { treated: self.treated(truth), ..line };
         serde_json::to_writer(&mut self.reports, &outcome.report)?;
         serde_json::to_writer(&mut self.truth, &line)?;
         self.reports.write_all(b"\n")?;
         Ok(self.truth.write_all(b"\n")?)
+    }
+
+    /// What links did to packets that they did not lose.
+    fn treated(&self, truth: &EpochTruth) -> Vec<TreatedLine> {
+        let mut lines = Vec::new();
+        for flow in &truth.flows {
+            let mut line = |segment, what, packets, to: Option<&WideKey>| {
+                let place = self.topology.place(segment);
+                let (flow, to) = ((&flow.key).into(), to.map(Flow::from));
+                lines.push(TreatedLine { flow, place, packets, what, to });
+            };
+            for &(segment, copies) in &flow.copies {
+                line(segment, "copied", copies, None);
+            }
+            for (segment, treatment, packets) in &flow.treated {
+                match treatment {
+                    Treatment::Remarked(_) => line(*segment, "remarked", *packets, None),
+                    Treatment::Translated(to) => line(*segment, "translated", *packets, Some(to)),
+                    Treatment::HeldUp => line(*segment, "held up", *packets, None),
+                }
+            }
+        }
+        lines
     }
 
     fn finish(mut self, scenario: &Scenario, played: &Played) -> Result<()> {

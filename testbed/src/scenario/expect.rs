@@ -27,6 +27,10 @@ pub struct Expectation {
     state: Option<NetworkState>,
     /// Edges that are missing, exactly these.
     missing: Option<Vec<String>>,
+    /// Words that one of the reasons of an incomplete report has.
+    because: Option<String>,
+    /// Bounds of the packets lost that the report can't know of.
+    hidden: Option<[u64; 2]>,
     /// Bounds of the number of victim flows reported.
     victims: Option<[usize; 2]>,
     /// Bounds of the share of all lost packets that are reported.
@@ -83,6 +87,8 @@ impl Expectation {
             self.decoded.is_some(),
             self.state.is_some(),
             self.missing.is_some(),
+            self.because.is_some(),
+            self.hidden.is_some(),
             self.victims.is_some(),
             self.seen.is_some(),
             self.surpluses.is_some(),
@@ -116,11 +122,14 @@ impl Expectation {
         let equals = |expected: Option<bool>, value| expected.is_none_or(|is| is == value);
         let seen = epoch.reported_lost as f64 / epoch.lost.max(1) as f64;
         let missing = self.missing.as_ref();
+        let because = |words: &String| epoch.incomplete_because.iter().any(|of| of.contains(words));
         let conditions = [
             ("complete", equals(self.complete, epoch.complete)),
             ("decoded", equals(self.decoded, epoch.decoded)),
             ("state", self.state.is_none_or(|state| state == epoch.state)),
             ("missing", missing.is_none_or(|missing| *missing == epoch.missing_edges)),
+            ("because", self.because.as_ref().is_none_or(because)),
+            ("hidden", within(&self.hidden, Some(epoch.hidden))),
             ("victims", within(&self.victims, Some(epoch.reported_victims))),
             ("seen", within(&self.seen, Some(seen))),
             ("surpluses", within(&self.surpluses, Some(epoch.surpluses))),

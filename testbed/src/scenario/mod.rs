@@ -322,6 +322,7 @@ impl Scenario {
             hash_key: HashKey::from_bytes(key),
             clock: self.epoch.clock()?,
             tasks: self.tasks,
+            losses_only: false,
             grace_ns: self.grace_ms.saturating_mul(1_000_000),
             detail: match self.detail {
                 DetailName::Runs => Detail::Runs,

@@ -113,11 +113,12 @@ pub fn play_in(
     let mut traffic = scenario.traffic.clone();
     network.set_traffic(change::kinds(&traffic)?)?;
 
-    let mut epochs = Vec::new();
+    let (mut epochs, mut amendments): (Vec<EpochSummary>, Vec<_>) = Default::default();
     let mut take = |outcomes: Vec<Outcome>| {
         outcomes.into_iter().try_for_each(|outcome| {
             let summary = EpochSummary::new(&outcome);
             watch(&outcome, &summary)?;
+            amendments.extend(outcome.report.amendments);
             epochs.push(summary);
             anyhow::Ok(())
         })
@@ -129,6 +130,10 @@ pub fn play_in(
         take(network.run_epoch()?)?;
     }
     take(network.finish()?)?;
+    for amendment in &amendments {
+        let mut amended = epochs.iter_mut().filter(|epoch| epoch.epoch == amendment.epoch);
+        amended.by_ref().for_each(|epoch| epoch.amend(amendment));
+    }
     let systems = network.of_systems().to_vec();
     let judge = |expected: &Expectation| expected.judge(&epochs, &systems);
     let verdicts = scenario.expect.iter().map(judge).collect();

@@ -1,9 +1,9 @@
 //! An epoch of a scenario in a few numbers: what was said beside what happened.
 
-use calumma_controller::report::{EpochConfig, NetworkState};
+use calumma_controller::report::{Amendment, EpochConfig, NetworkState};
 use serde::Serialize;
 
-use crate::simulate::{EpochTruth, Outcome};
+use crate::simulate::{EpochTruth, Judgement, Outcome};
 use crate::system::Said;
 
 /// An epoch in numbers.
@@ -33,8 +33,19 @@ pub struct EpochSummary {
     pub reported_victims: usize,
     /// Packets that they are said to have lost.
     pub reported_lost: u64,
+    /// Packets that they are said to have lost, and did not.
+    pub false_lost: u64,
+    /// Of packets that they are said to have lost, those that a later report says were late.
+    pub amended: u64,
+    /// Packets lost that a report which claims to name every loss does not know of, since the
+    /// network put others in their place.
+    pub hidden: u64,
     /// Packets that left the network twice.
     pub doubled: u64,
+    /// Packets that no edge saw enter.
+    pub strangers: u64,
+    /// Why the report does not claim to be whole.
+    pub incomplete_because: Vec<String>,
     /// Flows that are reported to have left with packets too many.
     pub surpluses: usize,
     /// Load factor of the delta HL encoder.
@@ -56,6 +67,9 @@ pub struct EpochSummary {
     pub reasons: Vec<String>,
     /// What the report says that is not so.
     pub contradiction: Option<String>,
+    /// The same, claim by claim.
+    #[serde(skip)]
+    judged: Judgement,
 }
 
 /// A report of a system other than ChameleMon in a few words.
@@ -102,6 +116,14 @@ impl SystemSummary {
 }
 
 impl EpochSummary {
+    /// A later report says what this one's report should have said.
+    pub(super) fn amend(&mut self, amendment: &Amendment) {
+        self.judged.amend(amendment);
+        self.amended = self.judged.amended;
+        self.false_lost = self.judged.false_lost();
+        self.contradiction = self.judged.wrong.first().map(|wrong| wrong.words.clone());
+    }
+
     /// The summary of an epoch.
     pub fn new(outcome: &Outcome) -> Self {
         let Outcome { report, truth, .. } = outcome;
@@ -109,6 +131,7 @@ impl EpochSummary {
             report.edges.iter().map(of).max().unwrap_or(0)
         };
         let hh_loads = report.edges.iter().filter_map(|edge| edge.hh_load_factor);
+        let judged = truth.judge(report);
         Self {
             epoch: report.epoch,
             complete: report.complete,
@@ -122,7 +145,12 @@ impl EpochSummary {
             lost: truth.lost(),
             reported_victims: report.loss.len(),
             reported_lost: report.loss.iter().map(|loss| loss.lost).sum(),
+            false_lost: judged.false_lost(),
+            amended: judged.amended,
+            hidden: judged.hidden,
             doubled: truth.doubled(),
+            strangers: truth.strangers.iter().map(|of| u64::from(of.packets)).sum(),
+            incomplete_because: report.incomplete_because.clone(),
             surpluses: report.surplus.len(),
             hl_load: report.decode.hl_load_factor,
             ll_load: report.decode.ll_load_factor,
@@ -132,7 +160,8 @@ impl EpochSummary {
             frame_bytes: outcome.frame_bytes,
             response_ms: outcome.response.as_secs_f64() * 1e3,
             reasons: report.plan.as_ref().map_or(Vec::new(), |plan| plan.reasons.clone()),
-            contradiction: truth.contradicts(report),
+            contradiction: judged.wrong.first().map(|wrong| wrong.words.clone()),
+            judged,
         }
     }
 }

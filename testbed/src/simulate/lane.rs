@@ -271,6 +271,7 @@ struct ChameleMon {
     collector: Collector,
     analyser: Analyser,
     planner: Option<Planner>,
+    losses_only: bool,
     measured: BTreeMap<u64, Measured>,
     /// Bytes of the frames of each epoch that has not been reported.
     frame_bytes: BTreeMap<u64, u64>,
@@ -294,6 +295,7 @@ impl ChameleMon {
             collector: Collector::new(edges, setup.clock, setup.grace_ns),
             analyser: Analyser::new(layout.clone(), &setup.hash_key, setup.clock, setup.tasks),
             layout,
+            losses_only: setup.losses_only,
             measured: BTreeMap::new(),
             frame_bytes: BTreeMap::new(),
         })
@@ -327,7 +329,10 @@ impl ChameleMon {
                     of_edges.for_each(|(end, clock)| end.clock.clone_from(clock));
                     let Some(mut measured) = self.measured.remove(&ends.epoch) else { continue };
                     measured.decoded.end(ends.nodes);
-                    let mut report = self.analyser.report(measured.decoded);
+                    let mut report = match self.losses_only {
+                        true => self.analyser.report_losses_only(measured.decoded),
+                        false => self.analyser.report(measured.decoded),
+                    };
                     report.plan = measured.plan;
                     let later = self.frame_bytes.split_off(&(ends.epoch + 1));
                     let earlier = std::mem::replace(&mut self.frame_bytes, later);

@@ -6,6 +6,12 @@ use anyhow::{Result, ensure};
 use super::Setup;
 use crate::topology::{LinkQuality, Routes, Topology};
 
+/// Whether a link does nothing to packets but lose and delay them.
+pub(super) fn is_plain(quality: &LinkQuality) -> bool {
+    let LinkQuality { duplicate, remark, dnat, snat, late, .. } = *quality;
+    [duplicate, remark, dnat, snat, late] == [0.0; 5]
+}
+
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Transmitter {
@@ -31,15 +37,25 @@ impl Transmitter {
 }
 
 /// Checks that packets get through full queues so soon that they are recorded in the epoch they
-/// entered in, and that what is lost of an epoch is lost before it is reported.
+/// entered in, and that what is lost of an epoch is lost before it is reported. Packets that links
+/// hold up may be late where no queue and no switch loses any later.
 ///
 /// # Errors
 /// How long a way may take, and how long it may.
 pub(super) fn check(topology: &Topology, setup: &Setup) -> Result<()> {
     let up = || topology.links().iter().map(|link| link.quality).filter(|quality| !quality.down);
     if !up().any(|quality| quality.rate_pps > 0.0) {
+        let holds_up = up().any(|quality| quality.late > 0.0);
+        ensure!(
+            !holds_up || topology.transits().next().is_none(),
+            "late: what switches between edges lose of late packets would be lost after its report"
+        );
         return Ok(());
     }
+    ensure!(
+        up().all(|quality| quality.late == 0.0),
+        "late beside rate_pps: what queues lose of late packets would be lost after its report"
+    );
     let takes_us = |LinkQuality { delay_us, jitter_us, rate_pps, queue, .. }| {
         let packets = f64::from(queue) + 1.0;
         delay_us + jitter_us + if rate_pps > 0.0 { packets * 1e6 / rate_pps } else { 0.0 }

@@ -12,11 +12,14 @@
 
 mod clock;
 mod controller;
+mod judge;
 mod lane;
 mod link;
+mod nat;
 mod network;
 mod node;
 mod numbers;
+mod send;
 mod software;
 mod systems;
 mod tofino;
@@ -35,9 +38,10 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
 
 pub use self::clock::SwitchClock;
+pub use self::judge::{Judgement, Wrong};
 pub use self::network::Simulation;
 pub use self::systems::Systems;
-pub use self::truth::{Entered, EpochTruth, FlowTruth};
+pub use self::truth::{Entered, EpochTruth, FlowTruth, Stranger, Treatment};
 
 /// About when simulations take place, in nanoseconds since the Unix epoch.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
@@ -57,6 +61,8 @@ pub struct Setup {
     pub planner: Option<Bounds>,
     /// What to report.
     pub tasks: Tasks,
+    /// Whether ChameleMon reports losses alone, which takes a tenth of the time.
+    pub losses_only: bool,
     /// How long the controller waits for what is missing of an epoch, in nanoseconds.
     pub grace_ns: u64,
     /// How finely traffic is simulated.

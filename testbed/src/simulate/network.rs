@@ -1,24 +1,20 @@
 //! The network itself: what happens when, and to which switch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use calumma_analysis as analysis;
-use calumma_chamelemon::Run;
-use calumma_edge::carrier::Mark;
-use calumma_edge::packet::{self, Packet};
-use calumma_plane::{Counters, MarkedRun};
+use calumma_edge::packet;
+use calumma_plane::Counters;
 
 use super::controller::{self, Controller, Outgoing, Reported, Work};
 use super::node::{Node, expected, identity};
-use super::numbers::Numbers;
-use super::truth::{Account, FlowTruth, Truths};
-use super::way::{Fabric, Load, mark_of};
-use super::{BEGIN_NS, Detail, Outcome, Setup, SwitchClock, SystemOutcome, link};
+use super::truth::Truths;
+use super::way::{Fabric, Load};
+use super::{BEGIN_NS, Outcome, Setup, SwitchClock, SystemOutcome, link};
 use crate::queue::Queue;
-use crate::topology::{Point, Routes, Segment, Topology};
-use crate::workload::pcap::packets_of;
-use crate::workload::{Flow, FlowSet, Frame, Traffic, frame};
+use crate::topology::{Routes, Topology};
+use crate::workload::{Flow, FlowSet, Frame, Traffic};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
@@ -53,32 +49,19 @@ enum Event {
     Load(Box<Load>),
 }
 
-/// What a flow has sent.
-struct Sent {
-    /// The flow, by position.
-    at: usize,
-    epoch: u64,
-    now_ns: u64,
-    /// Number of the first of the packets.
-    first: u32,
-    run: MarkedRun,
-    bytes: Option<Bytes>,
-    account: Account,
-}
-
 /// A packet of the simulation.
 pub(super) type Bytes = packet::Frame<Frame>;
 
 /// A network, its traffic and its controller.
 #[derive(Debug)]
 pub struct Simulation {
-    setup: Setup,
+    pub(super) setup: Setup,
     topology: Topology,
     routes: Routes,
-    fabric: Fabric,
-    flows: FlowSet,
+    pub(super) fabric: Fabric,
+    pub(super) flows: FlowSet,
     /// The edges, then the inner switches that are software.
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// Number of each node's connection to the controller; 0 where there is none.
     connections: Vec<u64>,
     /// Whether the controller can be reached from each node.
@@ -94,7 +77,7 @@ pub struct Simulation {
     passed: u64,
     /// The first epoch, counted from 0, that has not been reported, by system.
     reported: BTreeMap<&'static str, u64>,
-    truth: Truths,
+    pub(super) truth: Truths,
     outcomes: Vec<Outcome>,
     others: Vec<SystemOutcome>,
     /// What goes on; empty but for its memory.
@@ -153,7 +136,7 @@ impl Simulation {
     }
 
     /// True time.
-    fn now_ns(&self) -> u64 {
+    pub(super) fn now_ns(&self) -> u64 {
         self.setup.clock.start_of(self.first_epoch + self.passed)
     }
 
@@ -220,6 +203,11 @@ impl Simulation {
     }
 
     fn change_clock(&mut self, node: usize, clock: SwitchClock, now_ns: u64) {
+        let (before_ns, shown_ns) = (self.nodes[node].clock.at(now_ns), clock.at(now_ns));
+        if before_ns.saturating_sub(shown_ns) > self.setup.clock.guards().clock_ns {
+            // Packets that entered by a clock that was ahead are of no epoch that is still to come.
+            self.truth.forget_at(node, self.setup.clock.epoch_at(shown_ns) + 1);
+        }
         self.nodes[node].set_clock(clock, now_ns);
         self.carry(node, now_ns);
         self.schedule(node, now_ns);
@@ -310,10 +298,7 @@ impl Simulation {
     pub fn run_epoch(&mut self) -> Result<Vec<Outcome>> {
         let epoch = self.passed;
         self.flows.renew(epoch, &self.topology, &self.routes)?;
-        match self.setup.detail {
-            Detail::Runs => self.send_runs(epoch)?,
-            Detail::Packets { spread } => self.send_packets(epoch, spread)?,
-        }
+        self.send_epoch(epoch)?;
         self.passed += 1;
         self.advance_to(self.now_ns())?;
         Ok(std::mem::take(&mut self.outcomes))
@@ -340,72 +325,8 @@ impl Simulation {
         Ok(outcomes)
     }
 
-    fn send_runs(&mut self, epoch: u64) -> Result<()> {
-        let (begin, length_ns) = (self.now_ns(), self.setup.clock.length_ns());
-        for at in 0..self.flows.flows().len() {
-            let flow = &self.flows.flows()[at];
-            let now_ns = begin + (flow.start * length_ns as f64) as u64;
-            self.advance_to(now_ns)?;
-
-            let flow = &self.flows.flows()[at];
-            let from = flow.edges[0];
-            let run = self.nodes[from].enter_run(&flow.key, flow.packets);
-            let measured_in = self.epoch_shown(from, now_ns);
-            let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), true);
-            let account = self.truth.open(measured_in, truth);
-            self.send(Sent { at, epoch, now_ns, first: 0, run, bytes: None, account })?;
-        }
-        Ok(())
-    }
-
-    fn send_packets(&mut self, epoch: u64, spread: f64) -> Result<()> {
-        let (begin, length_ns) = (self.now_ns(), self.setup.clock.length_ns());
-        let packets = packets_of(self.flows.flows(), length_ns, spread);
-        // A flow may send in two epochs by its edge's clock.
-        let mut accounts: HashMap<(u32, u64), Account> = HashMap::new();
-        for (at_ns, at, number) in packets {
-            let now_ns = begin + at_ns;
-            self.advance_to(now_ns)?;
-
-            let flow = &self.flows.flows()[at as usize];
-            let from = flow.edges[0];
-            let mut packet = Bytes::new(frame(&flow.key, 60));
-            self.nodes[from].ingress(&mut packet);
-            let Mark { bit, hierarchy, .. } = mark_of(&packet);
-            let run = MarkedRun { bit, run: Run::single(hierarchy) };
-            let measured_in = self.epoch_shown(from, now_ns);
-            let account = *accounts.entry((at, measured_in)).or_insert_with(|| {
-                let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), number == 0);
-                self.truth.open(measured_in, truth)
-            });
-            let (at, bytes) = (at as usize, Some(packet));
-            self.send(Sent { at, epoch, now_ns, first: number, run, bytes, account })?;
-        }
-        Ok(())
-    }
-
-    /// Sends what has entered on its way.
-    fn send(&mut self, sent: Sent) -> Result<()> {
-        let Sent { at, epoch, now_ns, first, run, bytes, account } = sent;
-        let flow = &self.flows.flows()[at];
-        let from = flow.edges[0];
-        let packets = run.run.packets();
-        self.truth.passed(account, Point::In(from), packets);
-        if let Some(truth) = self.truth.flow(account) {
-            truth.packets += packets;
-            if flow.way.is_none() {
-                let all = Numbers::within(first..first + packets);
-                truth.lose_on(Segment::inside(from), &run.run, all);
-            }
-        }
-        let Some(way) = &flow.way else { return Ok(()) };
-        let mut load = Load::new(flow, way, flow.fate(epoch), (first, run), account);
-        load.bytes = bytes;
-        self.pass(load, now_ns)
-    }
-
     /// Lets packets pass the fabric, as far as they get now.
-    fn pass(&mut self, load: Load, now_ns: u64) -> Result<()> {
+    pub(super) fn pass(&mut self, load: Load, now_ns: u64) -> Result<()> {
         let mut onward = std::mem::take(&mut self.onward);
         let Self { fabric, nodes, truth, .. } = self;
         fabric.pass(load, (now_ns, now_ns), nodes, truth, &mut onward);
@@ -428,12 +349,12 @@ impl Simulation {
     fn deliver(&mut self, mut load: Load) -> Result<()> {
         load.deliver(&mut self.truth);
         let edge = &mut self.nodes[load.egress()];
-        match &mut load.bytes {
-            Some(packet) => {
-                edge.egress(packet);
-                let is_whole = packet.bytes() == frame(&load.key, 60).as_ref();
+        match load.bytes.take() {
+            Some(mut packet) => {
+                edge.egress(&mut packet);
                 let knows = edge.takes_marks_of(&load.key);
-                ensure!(is_whole || !knows, "a packet of {:?} leaves with other bytes", load.key);
+                let is_whole = !knows || load.is_whole(&packet);
+                ensure!(is_whole, "a packet of {:?} leaves with other bytes", load.key);
             }
             None => edge.leave_run(&load.key, load.marked()),
         }
@@ -441,12 +362,12 @@ impl Simulation {
     }
 
     /// The epoch that an edge's clock shows.
-    fn epoch_shown(&self, edge: usize, now_ns: u64) -> u64 {
+    pub(super) fn epoch_shown(&self, edge: usize, now_ns: u64) -> u64 {
         self.setup.clock.epoch_at(self.nodes[edge].clock.at(now_ns))
     }
 
     /// Lets everything happen that is to happen up to `now_ns`.
-    fn advance_to(&mut self, now_ns: u64) -> Result<()> {
+    pub(super) fn advance_to(&mut self, now_ns: u64) -> Result<()> {
         while let Some((at_ns, event)) = self.queue.pop_before(now_ns + 1) {
             self.handle(event, at_ns)?;
         }
@@ -563,6 +484,10 @@ impl Simulation {
             report.epoch = epoch;
             if let Some(plan) = &mut report.plan {
                 plan.effective_epoch = plan.effective_epoch.saturating_sub(self.first_epoch);
+            }
+            report.amendments.retain(|amendment| amendment.epoch >= self.first_epoch);
+            for amendment in &mut report.amendments {
+                amendment.epoch -= self.first_epoch;
             }
             // Others may still report that epoch.
             let is_last = of < unreported;

@@ -168,6 +168,9 @@ impl Session {
         switch.add_entry("Ingress.host_ports", &host)?;
         let host = Entry::new("host").exact("egress_port", HOST).arg("dscp", 0u8);
         switch.add_entry("Egress.host_ports", &host)?;
+        // Not the first epoch's: packets that enter before it are not taken for its own.
+        let bit = u128::from(first_epoch & 1 ^ 1);
+        switch.set_default_action("Ingress.timestamp", "set_timestamp", &[("value", bit)])?;
         Ok(Self {
             switch,
             layout: layout.clone(),
@@ -213,6 +216,8 @@ impl Session {
         self.switch.set_default_action("Ingress.timestamp", "set_timestamp", &[("value", bit)])?;
         let before = epoch - 1;
         let Some((attention, _)) = &self.groups[timestamp_bit(before)].measured else {
+            // What entered before the first epoch is of none.
+            self.clear(&Source::INGRESS, timestamp_bit(before))?;
             return Ok(Vec::new());
         };
         let words = self.words(&Source::INGRESS, timestamp_bit(before))?;
@@ -260,7 +265,7 @@ impl Session {
         let side = side.to_wire();
         self.unencoded = unencoded;
         self.groups[bit].closed = Some((epoch, self.left(2)?));
-        self.clear(bit)?;
+        self.clear(&Source::ALL, bit)?;
         Ok(vec![Finished::Side(side)])
     }
 
@@ -284,8 +289,8 @@ impl Session {
         sources.iter().map(words).collect()
     }
 
-    fn clear(&mut self, bit: usize) -> Result<()> {
-        for source in Source::ALL {
+    fn clear(&mut self, sources: &[Source], bit: usize) -> Result<()> {
+        for source in sources {
             let source = source.of(&self.layout);
             let elements = source.elements as usize;
             for name in &source.registers {

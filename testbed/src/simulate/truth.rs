@@ -1,10 +1,9 @@
-//! What really happened in an epoch, and whether a report says so.
+//! What really happened in an epoch.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use calumma_chamelemon::{Hierarchy, Run};
-use calumma_controller::report::{EpochReport, Flow, LossClass};
 use calumma_sketch::WideKey;
 
 use super::numbers::Numbers;
@@ -42,9 +41,54 @@ pub struct FlowTruth {
     pub losses: Vec<(Segment, u32)>,
     /// How many copies were made on each segment, likewise.
     pub copies: Vec<(Segment, u32)>,
-    /// Numbers of the packets that were lost, where all of the flow's packets from the first on
-    /// were in this epoch.
-    lost_numbers: Option<Vec<Numbers>>,
+    /// What else was done to packets on each segment, and to how many.
+    pub treated: Vec<(Segment, Treatment, u32)>,
+    /// Which packets were lost and which copied, where the simulation knows them by number.
+    lost_packets: Vec<Touched>,
+    copied_packets: Vec<Touched>,
+    /// Whether all of the flow's packets from the first on were in this epoch.
+    from_first: bool,
+}
+
+/// What a link does to packets that it neither loses nor copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// It sets their DSCP.
+    Remarked(u8),
+    /// It makes packets of another flow out of them.
+    Translated(WideKey),
+    /// It holds them up for long.
+    HeldUp,
+}
+
+/// Packets of a flow by number.
+#[derive(Clone, Debug)]
+pub(super) struct Touched {
+    pub(super) numbers: Numbers,
+    /// What entered together with them: hierarchies from the packet `first` on.
+    pub(super) first: u32,
+    pub(super) entered: Run,
+}
+
+impl Touched {
+    /// Those whose hierarchy has an encoding: each with whether that is the heavy one.
+    fn encoded(&self) -> impl Iterator<Item = (u32, bool)> {
+        let [none, light, ..] = self.entered.counts();
+        let (light_from, heavy_from) = (self.first + none, self.first + none + light);
+        let encoded = self.numbers.iter().filter(move |&number| number >= light_from);
+        encoded.map(move |number| (number, number >= heavy_from))
+    }
+}
+
+/// A stranger: packets that arrived at an edge and that no edge saw enter.
+#[derive(Clone, Copy, Debug)]
+pub struct Stranger {
+    /// Its flow.
+    pub key: WideKey,
+    /// The edge where it arrived.
+    pub edge: u32,
+    /// Packets.
+    pub packets: u32,
 }
 
 impl FlowTruth {
@@ -64,14 +108,17 @@ impl FlowTruth {
             way: None,
             losses: Vec::new(),
             copies: Vec::new(),
-            lost_numbers: None,
+            treated: Vec::new(),
+            lost_packets: Vec::new(),
+            copied_packets: Vec::new(),
+            from_first: false,
         }
     }
 
     /// The same of a flow that takes `way`; `from_first` where the epoch has its first packet.
     pub(super) fn on_way(mut self, way: Option<Arc<Way>>, from_first: bool) -> Self {
         self.way = way;
-        self.lost_numbers = from_first.then(Vec::new);
+        self.from_first = from_first;
         self
     }
 
@@ -91,26 +138,55 @@ impl FlowTruth {
         self.doubled_heavy += heavy;
     }
 
-    /// Packets `numbers`, those of `run`, were lost on a segment.
-    pub(super) fn lose_on(&mut self, segment: Segment, run: &Run, numbers: Numbers) {
+    /// Packets, those of `run`, were lost on a segment.
+    pub(super) fn lose_on(&mut self, segment: Segment, run: &Run, packets: Touched) {
         self.lose(run);
         add(&mut self.losses, segment, run.packets());
-        if let Some(lost) = &mut self.lost_numbers {
-            lost.push(numbers);
-        }
+        self.lost_packets.push(packets);
     }
 
     /// Copies were made of packets on a segment.
-    pub(super) fn double_on(&mut self, segment: Segment, run: &Run) {
+    pub(super) fn double_on(&mut self, segment: Segment, run: &Run, packets: Touched) {
         self.double(run);
         add(&mut self.copies, segment, run.packets());
+        self.copied_packets.push(packets);
+    }
+
+    /// Something else was done to packets on a segment.
+    pub(super) fn treat_on(&mut self, segment: Segment, treatment: Treatment, packets: u32) {
+        let same = |of: &&mut (Segment, Treatment, u32)| (of.0, of.1) == (segment, treatment);
+        match self.treated.iter_mut().find(same) {
+            Some((.., count)) => *count += packets,
+            None => self.treated.push((segment, treatment, packets)),
+        }
     }
 
     /// How many of the lost packets came when the flow had already sent `packets`, as far as it is
     /// known.
-    fn lost_after(&self, packets: u32) -> u32 {
-        let lost = self.lost_numbers.iter().flatten();
-        lost.map(|numbers| numbers.count_from(packets)).sum()
+    pub(super) fn lost_after(&self, packets: u32) -> u32 {
+        let lost = self.lost_packets.iter().filter(|_| self.from_first);
+        lost.map(|lost| lost.numbers.count_from(packets)).sum()
+    }
+
+    /// Packets that carried an encoding and of which nothing arrived: heavy-loss and heavy-hitter
+    /// candidates, and sampled light-loss ones. Where it is not known which packet was lost, no
+    /// copy made up for another.
+    pub fn missing(&self) -> [u32; 2] {
+        if self.doubled == 0 || self.lost_packets.is_empty() {
+            return [self.heavy, self.encoded - self.heavy];
+        }
+        let mut copies: HashMap<u32, i64> = HashMap::new();
+        for (number, _) in self.copied_packets.iter().flat_map(Touched::encoded) {
+            *copies.entry(number).or_default() += 1;
+        }
+        let mut missing = [0; 2];
+        for (number, is_heavy) in self.lost_packets.iter().flat_map(Touched::encoded) {
+            let left = copies.entry(number).or_default();
+            *left -= 1;
+            // The packet itself, after all of its copies.
+            missing[usize::from(!is_heavy)] += u32::from(*left == -1);
+        }
+        missing
     }
 }
 
@@ -130,6 +206,11 @@ pub struct EpochTruth {
     pub entered: Option<Entered>,
     /// Packets that passed each point, where the simulation counts them.
     pub passed: BTreeMap<Point, u64>,
+    /// Strangers that arrived at an edge, by true time.
+    pub strangers: Vec<Stranger>,
+    /// Packets by flow that any link so far has held up, re-marked, or translated from it or into
+    /// it, and those of strangers: they may leave the network in any epoch.
+    pub disturbed: HashMap<WideKey, u64>,
 }
 
 /// Traffic that was sent into a network in an epoch.
@@ -182,116 +263,6 @@ impl EpochTruth {
     pub fn doubled(&self) -> u64 {
         self.flows.iter().map(|flow| u64::from(flow.doubled)).sum()
     }
-
-    /// What is wrong with a report that claims to be certain; nothing where it claims less.
-    ///
-    /// * It must count every packet that entered, where all flows are listed.
-    /// * Where the encoders came out complete, it must name exactly the flows that lost packets
-    ///   which carried an encoding, and how many: in a healthy network, all losses. Packets that
-    ///   left twice make up for as many lost ones of the same flow; what is left of them it must
-    ///   name as a surplus.
-    /// * What it says was lost at least must have been, and what it sets aside it must name.
-    /// * Every packet lost after its flow had reached T_l must be among them.
-    pub fn contradicts(&self, report: &EpochReport) -> Option<String> {
-        if !report.complete {
-            return None;
-        }
-        let counted: u64 = report.edges.iter().filter_map(|edge| edge.packets_in).sum();
-        if self.entered.is_none() && counted != self.packets() {
-            return Some(format!("{counted} packets counted, {} entered", self.packets()));
-        }
-        if !report.losses_are_decoded() {
-            return None;
-        }
-        let mut expected: HashMap<WideKey, Expected> = HashMap::new();
-        for flow in self.flows.iter().filter(|flow| flow.lost + flow.doubled > 0) {
-            expected.entry(flow.key).or_default().add(flow, report.config.t_l);
-        }
-        let mut named = 0;
-        for loss in &report.loss {
-            let Some(truth) = loss.flow.key().and_then(|key: WideKey| expected.get(&key)) else {
-                return Some(format!("{} is said to have lost {}", loss.flow, loss.lost));
-            };
-            let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
-            let said = if loss.at_least {
-                loss.lost <= truth.lost()
-            } else {
-                loss.lost == truth.lost() && loss.lost >= truth.must_name()
-            };
-            if !said || loss.class != class {
-                return Some(format!("{loss:?}, but in truth {truth:?}"));
-            }
-            named += 1;
-        }
-        let named_besides: HashSet<Flow> = report.loss.iter().map(|loss| loss.flow).collect();
-        for rewritten in &report.rewritten {
-            let truth = rewritten.from.key().and_then(|key: WideKey| expected.get(&key));
-            if truth.is_none_or(|truth| truth.missing() < rewritten.packets) {
-                return Some(format!("{rewritten:?}, but in truth {truth:?}"));
-            }
-            let victim = truth.is_some_and(|truth| truth.lost() > 0);
-            named += usize::from(victim && !named_besides.contains(&rewritten.from));
-        }
-        let mut surpluses = 0;
-        for surplus in &report.surplus {
-            let truth = surplus.flow.key().and_then(|key: WideKey| expected.get(&key));
-            if truth.map(Expected::surplus) != Some(surplus.packets) {
-                return Some(format!("{surplus:?}, but in truth {truth:?}"));
-            }
-            surpluses += 1;
-        }
-        let victims = expected.values().filter(|truth| truth.lost() > 0).count();
-        let with_surplus = expected.values().filter(|truth| truth.surplus() > 0).count();
-        let unseen = expected.iter().find(|(_, truth)| truth.lost() < truth.must_name());
-        if let Some((flow, truth)) = unseen {
-            return Some(format!("{flow} was left out: {truth:?}"));
-        }
-        if named < victims {
-            return Some(format!("{named} victim flows of {victims} named"));
-        }
-        (surpluses < with_surplus)
-            .then(|| format!("{surpluses} flows of {with_surplus} with packets too many named"))
-    }
-}
-
-/// What a report must say of a flow that lost packets or had some doubled.
-#[derive(Debug, Default)]
-struct Expected {
-    /// Lost less doubled heavy-loss and heavy-hitter candidates.
-    heavy: i64,
-    /// The same of sampled light-loss candidates.
-    light: i64,
-    /// Packets lost past T_l, less those doubled; negative where more were doubled.
-    past_t_l: i64,
-}
-
-impl Expected {
-    fn add(&mut self, flow: &FlowTruth, t_l: u32) {
-        let light = |encoded: u32, heavy: u32| i64::from(encoded - heavy);
-        self.heavy += i64::from(flow.heavy) - i64::from(flow.doubled_heavy);
-        self.light += light(flow.encoded, flow.heavy);
-        self.light -= light(flow.doubled_encoded, flow.doubled_heavy);
-        // Two flows may have one key, and what one doubles makes up for what the other loses.
-        self.past_t_l += i64::from(flow.lost_after(t_l - 1)) - i64::from(flow.doubled_encoded);
-    }
-
-    /// Losses past T_l that a report must name.
-    fn must_name(&self) -> u64 {
-        self.past_t_l.max(0) as u64
-    }
-
-    /// Packets missing in either encoder.
-    fn missing(&self) -> u64 {
-        (self.heavy.max(0) + self.light.max(0)) as u64
-    }
-
-    fn lost(&self) -> u64 {
-        (self.heavy + self.light).max(0) as u64
-    }
-
-    fn surplus(&self) -> u64 {
-        (-self.heavy - self.light).max(0) as u64
-    }
 }
 
 /// The truth of all epochs that have not been reported.
@@ -300,6 +271,7 @@ pub(super) struct Truths {
     epochs: BTreeMap<u64, Known>,
     /// The first epoch that is not forgotten.
     from: u64,
+    disturbed: HashMap<WideKey, u64>,
 }
 
 /// What is known of an epoch.
@@ -308,16 +280,18 @@ struct Known {
     flows: Vec<FlowTruth>,
     /// Packets that passed each switch's two points, by position.
     passed: Vec<[u64; 2]>,
+    strangers: Vec<Stranger>,
 }
 
 impl Known {
-    fn into_truth(self) -> EpochTruth {
+    fn into_truth(self, disturbed: HashMap<WideKey, u64>) -> EpochTruth {
         let points = |(switch, passed): (usize, &[u64; 2])| {
             [Point::In(switch), Point::Out(switch)].into_iter().zip(*passed)
         };
         let passed = self.passed.iter().enumerate().flat_map(points);
         let passed = passed.filter(|&(_, packets)| packets > 0).collect();
-        EpochTruth { flows: self.flows, entered: None, passed }
+        let Self { flows, strangers, .. } = self;
+        EpochTruth { flows, entered: None, passed, strangers, disturbed }
     }
 }
 
@@ -352,6 +326,17 @@ impl Truths {
         passed[switch][usize::from(point == Point::Out(switch))] += u64::from(packets);
     }
 
+    /// Something was done to packets of a flow that may let them leave the network in any epoch.
+    pub(super) fn disturb(&mut self, key: &WideKey, packets: u32) {
+        *self.disturbed.entry(*key).or_default() += u64::from(packets);
+    }
+
+    /// A stranger arrived.
+    pub(super) fn strange(&mut self, epoch: u64, stranger: Stranger) {
+        self.disturb(&stranger.key, stranger.packets);
+        self.epochs.entry(epoch).or_default().strangers.push(stranger);
+    }
+
     /// Whether what happened in an epoch is not forgotten.
     pub(super) fn remembers(&self, epoch: u64) -> bool {
         epoch >= self.from
@@ -359,12 +344,23 @@ impl Truths {
 
     /// What happened in an epoch, as far as it is known.
     pub(super) fn of(&self, epoch: u64) -> EpochTruth {
-        self.epochs.get(&epoch).cloned().unwrap_or_default().into_truth()
+        let known = self.epochs.get(&epoch).cloned().unwrap_or_default();
+        known.into_truth(self.disturbed.clone())
     }
 
     /// The same, which is then forgotten.
     pub(super) fn take(&mut self, epoch: u64) -> EpochTruth {
-        self.epochs.remove(&epoch).unwrap_or_default().into_truth()
+        let known = self.epochs.remove(&epoch).unwrap_or_default();
+        known.into_truth(self.disturbed.clone())
+    }
+
+    /// Forgets what entered at an edge in `epoch` and later ones.
+    pub(super) fn forget_at(&mut self, edge: usize, epoch: u64) {
+        let known = self.epochs.range_mut(epoch..);
+        let flows = known.flat_map(|(_, known)| &mut known.flows);
+        for flow in flows.filter(|flow| flow.edge as usize == edge) {
+            *flow = FlowTruth::new(flow.key, edge);
+        }
     }
 
     /// Forgets the epochs before `epoch`.

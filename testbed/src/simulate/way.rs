@@ -10,13 +10,14 @@ use calumma_edge::packet::Packet;
 use calumma_plane::{MarkedRun, Run};
 use calumma_sketch::{BURST, WideKey};
 
-use super::link::Transmitter;
+use super::link::{self, Transmitter};
+use super::nat;
 use super::network::{Bytes, IP_OFFSET};
 use super::node::Node;
 use super::numbers::Numbers;
-use super::truth::{Account, Truths};
+use super::truth::{Account, Touched, Treatment, Truths};
 use crate::topology::{Link, LinkQuality, Topology, Way};
-use crate::workload::{Chance, Fate, Flow, frame};
+use crate::workload::{Chance, Fate, Flow, frame, set_dscp, translate};
 
 /// Packets of one flow that are under way together.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(super) struct Load {
     left: Numbers,
     /// The packet itself, where packets are simulated one by one.
     pub(super) bytes: Option<Bytes>,
+    /// The DSCP that a link has given them, where one has.
+    dscp: Option<u8>,
     way: Arc<Way>,
     /// The segment of the way that they are about to pass.
     at: usize,
@@ -55,6 +58,7 @@ impl Load {
             first,
             left: Numbers::within(first..first + entered.run.packets()),
             bytes: None,
+            dscp: None,
             way: way.clone(),
             at: 0,
             has_waited: false,
@@ -66,7 +70,24 @@ impl Load {
 
     /// The packets with the marks they carry.
     pub(super) fn marked(&self) -> MarkedRun {
-        MarkedRun { bit: self.entered.bit, run: self.run(&self.left) }
+        let run = self.run(&self.left);
+        let Some(dscp) = self.dscp else { return MarkedRun { bit: self.entered.bit, run } };
+        let Mark { bit, hierarchy, .. } = Mark::from_bits(dscp >> 3);
+        let mut counts = [0; 4];
+        counts[usize::from(hierarchy.bits())] = run.packets();
+        MarkedRun { bit, run: Run::new(counts) }
+    }
+
+    /// Whether a packet is as its host sent it, but for what links have changed that no edge puts
+    /// right.
+    pub(super) fn is_whole(&self, packet: &Bytes) -> bool {
+        let mut expected = frame(&self.key, 60);
+        if let Some(dscp) = self.dscp {
+            // An edge gives back the bits that carry the mark, and no others.
+            set_dscp(&mut expected, dscp & 0b111);
+        }
+        // Ethernet's addresses say which host was meant before anything was translated.
+        packet.bytes()[12..] == expected[12..]
     }
 
     /// The edge where they leave the network.
@@ -88,7 +109,7 @@ impl Load {
         }
         let run = self.run(&lost);
         if let Some(flow) = truths.flow(self.account) {
-            flow.lose_on(self.way.segment(self.at), &run, lost);
+            flow.lose_on(self.way.segment(self.at), &run, self.touched(lost));
         }
     }
 
@@ -121,9 +142,98 @@ impl Load {
         }
         let run = self.run(&doubled);
         if let Some(flow) = truths.flow(self.account) {
-            flow.double_on(self.way.segment(self.at), &run);
+            flow.double_on(self.way.segment(self.at), &run, self.touched(doubled.clone()));
         }
         Some(Self { left: doubled, fate: self.fate.of_copies(link), ..self.clone() })
+    }
+
+    /// Some of the packets, as the truth keeps them.
+    fn touched(&self, numbers: Numbers) -> Touched {
+        Touched { numbers, first: self.first, entered: self.entered.run }
+    }
+
+    /// What a link makes of them, and how long each part of it takes; nothing of it is lost.
+    fn cross(
+        mut self,
+        truths: &mut Truths,
+        link: usize,
+        quality: &LinkQuality,
+    ) -> Vec<(u64, Self)> {
+        self.translate(truths, link, quality);
+        let mut parts = self.remark(truths, link, quality);
+        let copies: Vec<Self> =
+            parts.iter().filter_map(|part| part.copies(truths, link, quality)).collect();
+        parts.extend(copies);
+        let mut through = Vec::new();
+        for part in parts {
+            for (held_ns, mut part) in part.hold_up(truths, link, quality) {
+                let delay_ns = held_ns + part.delay_ns(link, quality);
+                part.pass(truths);
+                through.push((delay_ns, part));
+            }
+        }
+        through
+    }
+
+    /// A link translates their addresses, where it does so to this flow.
+    fn translate(&mut self, truths: &mut Truths, link: usize, quality: &LinkQuality) {
+        let Some(key) = nat::translated(&self.key, link, quality) else { return };
+        self.treat(truths, Treatment::Translated(key), &self.left);
+        self.key = key;
+        if let Some(packet) = &mut self.bytes {
+            translate(packet.bytes_mut(), &key);
+        }
+    }
+
+    /// A link sets the DSCP of packets by chance. Gives those whose it sets and the others, if any.
+    fn remark(self, truths: &mut Truths, link: usize, quality: &LinkQuality) -> Vec<Self> {
+        if quality.remark == 0.0 {
+            return vec![self];
+        }
+        let draw = |number| self.fate.draw(Chance::Remark, link, number).share();
+        let [set, left] = self.left.split(|number| draw(number) < quality.remark);
+        self.treat(truths, Treatment::Remarked(quality.dscp), &set);
+        let mut remarked = Self { left: set, dscp: Some(quality.dscp), ..self.clone() };
+        if let Some(packet) = &mut remarked.bytes {
+            set_dscp(packet.bytes_mut(), quality.dscp);
+        }
+        let both = [remarked, Self { left, ..self }];
+        both.into_iter().filter(|part| !part.left.is_empty()).collect()
+    }
+
+    /// A link holds up packets by chance, each for as long as it takes. Gives all of them, and for
+    /// how long they are held up.
+    fn hold_up(self, truths: &mut Truths, link: usize, quality: &LinkQuality) -> Vec<(u64, Self)> {
+        if quality.late == 0.0 {
+            return vec![(0, self)];
+        }
+        let draw = |number| self.fate.draw(Chance::HoldUp, link, number);
+        let [held, left] = self.left.split(|number| draw(number).share() < quality.late);
+        self.treat(truths, Treatment::HeldUp, &held);
+        let [least, most] = quality.late_ms;
+        let held_ns = |number| ((least + (most - least) * draw(number).of(1).share()) * 1e6) as u64;
+        let single = |number| Self { left: Numbers::within(number..number + 1), ..self.clone() };
+        let mut parts: Vec<(u64, Self)> =
+            held.iter().map(|number| (held_ns(number), single(number))).collect();
+        if !left.is_empty() {
+            parts.push((0, Self { left, ..self }));
+        }
+        parts
+    }
+
+    /// A link treats packets in a way that neither loses nor copies them.
+    fn treat(&self, truths: &mut Truths, treatment: Treatment, numbers: &Numbers) {
+        if numbers.is_empty() {
+            return;
+        }
+        let packets = numbers.count();
+        truths.disturb(&self.key, packets);
+        if let Treatment::Translated(key) = treatment {
+            truths.disturb(&key, packets);
+        }
+        if let Some(flow) = truths.flow(self.account) {
+            flow.treat_on(self.way.segment(self.at), treatment, packets);
+        }
     }
 
     /// How long a link takes to carry them.
@@ -187,6 +297,9 @@ impl Load {
         });
         if let Some(hierarchy) = hierarchy {
             PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, Mark::plain(bit, hierarchy));
+        }
+        if let Some(dscp) = self.dscp {
+            set_dscp(packet.bytes_mut(), dscp);
         }
         packet
     }
@@ -295,10 +408,10 @@ impl Fabric {
                 }
                 if let Some(link) = link {
                     let quality = &self.links[link].quality;
-                    if let Some(mut copies) = load.copies(truths, link, quality) {
-                        let at_ns = at_ns + copies.delay_ns(link, quality);
-                        copies.pass(truths);
-                        under_way.push((at_ns, copies));
+                    if !link::is_plain(quality) {
+                        let parts = load.cross(truths, link, quality).into_iter();
+                        under_way.extend(parts.map(|(delay_ns, part)| (at_ns + delay_ns, part)));
+                        break;
                     }
                     at_ns += load.delay_ns(link, quality);
                 }

@@ -1,16 +1,17 @@
 //! The flows of a network at one time.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use calumma_sketch::WideKey;
 
-use super::{Draw, Traffic};
+use super::fate::Chance;
+use super::{Draw, Fate, Traffic, chosen_pair};
 use crate::topology::{Routes, Topology, Way};
 
 /// Protocol numbers.
+const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -28,12 +29,11 @@ mod purpose {
     pub(super) const WAY: u64 = 9;
     pub(super) const FATE: u64 = 10;
     pub(super) const RENEWED: u64 = 11;
-    pub(super) const LINK_LOSS: u64 = 12;
-    pub(super) const DOUBLED: u64 = 13;
     pub(super) const FAMILY: u64 = 14;
     pub(super) const PLACE: u64 = 15;
-    pub(super) const LATE: u64 = 16;
-    pub(super) const COPY: u64 = 17;
+    pub(super) const GAP: u64 = 20;
+    pub(super) const INSIDE: u64 = 21;
+    pub(super) const CHOSEN: u64 = 22;
 }
 
 /// A flow of made-up traffic.
@@ -49,6 +49,10 @@ pub struct Flow {
     pub start: f64,
     /// Its way through the network; none where no way leads there.
     pub way: Option<Arc<Way>>,
+    /// The ToS byte of its packets where a router within the network sends them.
+    pub inside: Option<u8>,
+    /// Where it sends a packet now and then only: the time between two of them, in nanoseconds.
+    gap_ns: Option<u64>,
     /// Share of its packets that are lost wherever it goes.
     victim_loss: f64,
     draw: Draw,
@@ -62,88 +66,47 @@ struct Slot {
     number: u32,
 }
 
-/// What happens to a flow's packets of an epoch.
-///
-/// A victim flow of rate r loses every (1/r)-th packet, from a random one on, so that each loses
-/// the number expected of it. What links do to each packet is drawn by chance.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fate {
-    victim_rate: f64,
-    phase: f64,
-    draw: Draw,
-}
-
-/// What links do to packets by chance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chance {
-    /// Lose them.
-    Loss,
-    /// Deliver them twice.
-    Copy,
-    /// Delay them.
-    Delay,
-}
-
-impl Fate {
-    /// How many of the first `packets` packets the flow loses wherever it goes.
-    pub fn lost_among(&self, packets: u32) -> u32 {
-        (f64::from(packets) * self.victim_rate + self.phase) as u32
-    }
-
-    /// Whether the flow loses packet `number`, counted from 0, wherever it goes.
-    pub fn is_lost(&self, number: u32) -> bool {
-        self.lost_among(number + 1) > self.lost_among(number)
-    }
-
-    /// Those of the packets `numbers` that the flow loses wherever it goes, in order.
-    pub fn lost_of(self, numbers: Range<u32>) -> impl Iterator<Item = u32> {
-        let counts = self.lost_among(numbers.start)..self.lost_among(numbers.end);
-        counts.map(move |before| self.lost_after(before))
-    }
-
-    /// The packet that it loses after `before` others.
-    fn lost_after(&self, before: u32) -> u32 {
-        let expected = (f64::from(before) + 1.0 - self.phase) / self.victim_rate;
-        // Good to a packet, and rounded as `is_lost` rounds.
-        let mut number = (expected as u32).saturating_sub(1);
-        while self.lost_among(number + 1) <= before {
-            number += 1;
-        }
-        while self.lost_among(number) > before {
-            number -= 1;
-        }
-        number
-    }
-
-    /// Whether the flow loses packets wherever it goes.
-    pub fn is_victim(&self) -> bool {
-        self.victim_rate > 0.0
-    }
-
-    /// What decides whether link `link` does `what` to packet `number`.
-    pub fn draw(&self, what: Chance, link: usize, number: u32) -> Draw {
-        let purpose = match what {
-            Chance::Loss => purpose::LINK_LOSS,
-            Chance::Copy => purpose::DOUBLED,
-            Chance::Delay => purpose::LATE,
-        };
-        self.draw.of(purpose).of(link as u64).of(number.into())
-    }
-
-    /// What happens to copies that link `link` made of packets.
-    #[must_use]
-    pub fn of_copies(&self, link: usize) -> Self {
-        Self { draw: self.draw.of(purpose::COPY).of(link as u64), ..*self }
-    }
-}
-
 impl Flow {
+    /// Packets that it sends in `epoch`.
+    pub fn packets_in(&self, epoch: u64, length_ns: u64) -> u32 {
+        match self.gap_ns {
+            None => self.packets,
+            Some(_) => self.now_and_then(epoch, length_ns).count() as u32,
+        }
+    }
+
+    /// When in `epoch` it sends its packets, in nanoseconds since the epoch's beginning: spread
+    /// over the share `spread` of it, or now and then.
+    pub(super) fn times(
+        &self,
+        epoch: u64,
+        length_ns: u64,
+        spread: f64,
+    ) -> impl Iterator<Item = u64> {
+        let all = if self.gap_ns.is_some() { 0 } else { self.packets };
+        let within = move |number: u32| spread * f64::from(number) / f64::from(self.packets);
+        let at = move |number| self.start * (1.0 - spread) + within(number);
+        let evenly = (0..all).map(move |number| (at(number) * length_ns as f64) as u64);
+        evenly.chain(self.now_and_then(epoch, length_ns))
+    }
+
+    /// The same where it sends now and then; nothing where it does not.
+    fn now_and_then(&self, epoch: u64, length_ns: u64) -> impl Iterator<Item = u64> + use<> {
+        let begin = epoch * length_ns;
+        let gap_ns = self.gap_ns.unwrap_or(u64::MAX);
+        let phase = (self.start * gap_ns as f64) as u64;
+        let first = begin.saturating_sub(phase).div_ceil(gap_ns);
+        let times = (first..).map(move |number| number * gap_ns + phase);
+        let times = times.take_while(move |&at| at < begin + length_ns);
+        times.take(if self.gap_ns.is_some() { usize::MAX } else { 0 }).map(move |at| at - begin)
+    }
+
     /// What happens to its packets of `epoch`.
     pub fn fate(&self, epoch: u64) -> Fate {
         let draw = self.draw.of(purpose::FATE).of(epoch);
         // From a loss rate of one on, the phase must not add a packet.
         let phase = if self.victim_loss < 1.0 { draw.share() } else { 0.0 };
-        Fate { victim_rate: self.victim_loss, phase, draw }
+        Fate::new(self.victim_loss, phase, draw)
     }
 
     /// On which segment of its way a victim flow loses packets: on a link or in an inner switch, or
@@ -325,16 +288,23 @@ fn slot_draw(draw: Draw, slot: Slot) -> Draw {
     draw.of(slot.traffic as u64).of(u64::from(slot.number))
 }
 
+/// ICMP from one of the network's routers to a host, as when a TTL ends.
+fn from_inside(draw: Draw, (edge, number): (usize, u32)) -> WideKey {
+    let router = draw.below(1 << 16).to_be_bytes();
+    let src = Ipv4Addr::new(172, 31, router[6], router[7]);
+    WideKey::v4(src, host_address(edge, number), 0, 0, ICMP)
+}
+
 fn make(
-    draw: Draw,
+    all: Draw,
     kind: &Traffic,
     places: &Places,
     slot: Slot,
     generation: u64,
     routes: &Routes,
 ) -> Flow {
-    let slot_draw = slot_draw(draw, slot);
-    let draw = slot_draw.of(generation);
+    let of_slot = slot_draw(all, slot);
+    let draw = of_slot.of(generation);
     let (from, to) = places.draw(kind, draw);
     let (from, to) = (places.hosts[from], places.hosts[to]);
     let ports = draw.of(purpose::PORTS).bits() as u32 | 0x0400_0000;
@@ -354,12 +324,26 @@ fn make(
         let address = |host: (usize, u32)| host_address(host.0, host.1);
         WideKey::v4(address(from), address(to), sport, dport, protocol)
     };
+    let key = match (kind.inside, kind.chosen) {
+        (Some(_), _) => from_inside(draw.of(purpose::INSIDE), to),
+        (None, Some(chosen)) => {
+            let of_pair = Slot { number: slot.number / 2, ..slot };
+            let pair = slot_draw(all, of_pair).of(purpose::CHOSEN).of(generation);
+            chosen_pair(chosen, pair)[slot.number as usize % 2]
+        }
+        (None, None) => key,
+    };
     let mut flow = Flow {
         key,
         edges: [from.0, to.0],
         packets,
-        start: slot_draw.of(purpose::START).share(),
+        start: of_slot.of(purpose::START).share(),
         way: None,
+        inside: kind.inside,
+        gap_ns: kind.gap_ms.map(|[least, most]| {
+            let ms = least + (most - least) * draw.of(purpose::GAP).share();
+            (ms * 1e6) as u64
+        }),
         victim_loss: if victim { loss.max(least) } else { 0.0 },
         draw,
         slot,
@@ -374,7 +358,6 @@ mod tests {
     use crate::topology::{LinkQuality, Segment};
     use crate::workload::Sizes;
     use calumma_sketch::KeyKind;
-    use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
     use std::path::Path;
 
@@ -509,25 +492,6 @@ mod tests {
             let place = way.segment(flow.victim_segment());
             let edges = flow.edges.map(Segment::inside);
             assert!(!edges.contains(&place), "edges lose nothing: {place:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_lost_packets_of_a_range_are_those_of_it_that_are_lost(
-            victim_rate in prop_oneof![0.0..=1.0, Just(1.0), Just(0.1), 0.0..1e-3],
-            phase in 0.0..1.0,
-            start in 0u32..3_000_000,
-            length in 0u32..3000,
-        ) {
-            // A phase must not add a packet to all of them.
-            let phase = if victim_rate < 1.0 { phase } else { 0.0 };
-            let fate = Fate { victim_rate, phase, draw: Draw::new(1) };
-            for start in [0, start] {
-                let numbers = start..start + length;
-                let one_by_one = numbers.clone().filter(|&number| fate.is_lost(number));
-                prop_assert!(fate.lost_of(numbers).eq(one_by_one));
-            }
         }
     }
 

@@ -41,6 +41,39 @@ impl Frame {
     }
 }
 
+/// Sets the DSCP of a made-up packet, as a router does at a boundary of trust.
+pub fn set_dscp(bytes: &mut [u8], dscp: u8) {
+    let ip = &mut bytes[ETHERNET..];
+    if ip[0] >> 4 == 6 {
+        ip[0] = 0x60 | dscp >> 2;
+        ip[1] = ip[1] & 0x3F | dscp << 6;
+        return;
+    }
+    ip[1] = ip[1] & 3 | dscp << 2;
+    sum_up(ip);
+}
+
+/// Lets a made-up packet be of flow `key`, which is of the same IP version and protocol, as a
+/// router does that translates addresses. All that is neither address nor port stays as it is.
+pub fn translate(bytes: &mut [u8], key: &WideKey) {
+    let translated = frame(key, 60);
+    let header = if bytes[ETHERNET] >> 4 == 6 { IPV6 } else { IPV4 };
+    let addresses = if header == IPV6 { 8..IPV6 } else { 12..IPV4 };
+    let at = ETHERNET + addresses.start..ETHERNET + addresses.end;
+    bytes[at.clone()].copy_from_slice(&translated[at]);
+    bytes[ETHERNET + header..].copy_from_slice(&translated[ETHERNET + header..]);
+    if header == IPV4 {
+        sum_up(&mut bytes[ETHERNET..]);
+    }
+}
+
+/// Writes the checksum of an IPv4 header.
+fn sum_up(ip: &mut [u8]) {
+    ip[10..12].fill(0);
+    let sum = checksum(&ip[..IPV4], 0);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
 impl AsRef<[u8]> for Frame {
     fn as_ref(&self) -> &[u8] {
         self
@@ -172,6 +205,28 @@ mod tests {
             let pseudo = 0x0A00 + 0x0102 + 0x0A00 + 0x0301 + u32::from(protocol);
             let payload_len = u32::from(wire_len) - 34;
             assert_eq!(checksum(&frame[34..], pseudo + payload_len), 0);
+        }
+    }
+
+    #[test]
+    fn a_router_changes_what_it_says_and_nothing_else() {
+        let v4 = WideKey::v4(host_address(1, 1), host_address(3, 0), 4660, 443, 17);
+        let other_v4 = WideKey::v4(host_address(1, 1), host_address(9, 9), 4660, 8080, 17);
+        let v6 = WideKey::v6(host_address6(1, 1), host_address6(3, 0), 4660, 443, TCP);
+        let other_v6 = WideKey::v6(host_address6(7, 7), host_address6(3, 0), 9, 443, TCP);
+        for (key, other) in [(v4, other_v4), (v6, other_v6)] {
+            let mut bytes = frame(&key, 60);
+            bytes.mark_congestion();
+            set_dscp(&mut bytes, 46);
+            translate(&mut bytes, &other);
+            set_dscp(&mut bytes, 0);
+            let mut expected = frame(&other, 60);
+            expected.mark_congestion();
+            // Ethernet addresses stay.
+            assert_eq!(bytes[12..], expected[12..]);
+            set_dscp(&mut bytes, 46);
+            let tos = if key == v4 { bytes[15] } else { bytes[14] << 4 | bytes[15] >> 4 };
+            assert_eq!(tos, 46 << 2 | 3);
         }
     }
 

@@ -5,7 +5,9 @@
 //! Goes into the simulation ([`crate::simulate`]) or into a capture ([`pcap`]). Traffic of real
 //! applications is in [`crate::traffic`].
 
+mod chosen;
 mod draw;
+mod fate;
 mod flows;
 mod frame;
 pub mod pcap;
@@ -15,9 +17,11 @@ use anyhow::{Result, ensure};
 use calumma_sketch::KeyKind;
 use serde::Deserialize;
 
+pub use self::chosen::{Chosen, pair as chosen_pair};
 pub use self::draw::Draw;
-pub use self::flows::{Chance, Fate, Flow, FlowSet, host_address, host_address6};
-pub use self::frame::{Frame, frame};
+pub use self::fate::{Chance, Fate};
+pub use self::flows::{Flow, FlowSet, host_address, host_address6};
+pub use self::frame::{Frame, frame, set_dscp, translate};
 pub use self::sizes::Sizes;
 
 /// One kind of traffic. Every one of its flows sends all its packets in every epoch.
@@ -46,6 +50,14 @@ pub struct Traffic {
     pub ipv6: f64,
     /// Share of the flows that other ones take the place of in every epoch.
     pub churn: f64,
+    /// Flows send a packet now and then, in place of `sizes` packets in every epoch: the least and
+    /// the most between two of them, in milliseconds.
+    pub gap_ms: Option<[f64; 2]>,
+    /// The ToS byte of packets that routers within the network send to hosts, and that no edge sees
+    /// enter: ICMP errors, and routing protocols.
+    pub inside: Option<u8>,
+    /// Flows that a host chooses against public checksums, two by two.
+    pub chosen: Option<Chosen>,
 }
 
 impl Default for Traffic {
@@ -64,6 +76,9 @@ impl Default for Traffic {
             tcp: 0.0,
             ipv6: 0.0,
             churn: 0.0,
+            gap_ms: None,
+            inside: None,
+            chosen: None,
         }
     }
 }
@@ -87,6 +102,16 @@ impl Traffic {
         share("loss", low)?;
         share("loss", high)?;
         ensure!(low <= high, "loss = [{low}, {high}]: the lower bound comes first");
+        if let Some([least, most]) = self.gap_ms {
+            ensure!(
+                (1.0..=most).contains(&least) && most <= 10_000.0,
+                "gap_ms = [{least}, {most}]: the least comes first, from 1 to 10,000"
+            );
+        }
+        ensure!(
+            self.inside.is_none() || (self.victims == 0.0 && self.chosen.is_none()),
+            "inside: such packets are neither lost nor chosen"
+        );
         ensure!(self.flows <= 10_000_000, "flows = {}: at most 10,000,000", self.flows);
         Ok(())
     }

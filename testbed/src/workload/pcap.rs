@@ -63,8 +63,8 @@ pub fn record(
     for epoch in 0..u64::from(recording.epochs) {
         set.renew(epoch, topology, &routes)?;
         let begin = BEGIN_NS + epoch * recording.length_ns;
-        for (at_ns, flow, number) in packets_of(set.flows(), recording.length_ns, recording.spread)
-        {
+        let Recording { length_ns, spread, .. } = *recording;
+        for (at_ns, flow, number) in packets_of(set.flows(), epoch, length_ns, spread) {
             let flow = &set.flows()[flow as usize];
             let lost = flow.loses(topology, epoch, number);
             let mut bytes = frame(&flow.key, recording.packet_bytes);
@@ -94,17 +94,14 @@ pub fn record(
     Ok(packets)
 }
 
-/// Every packet of an epoch in the order in which they are sent: its time since the epoch's
+/// Every packet of `epoch` in the order in which they are sent: its time since the epoch's
 /// beginning, its flow by position, and its number in the flow. A flow spreads its packets over the
 /// share `spread` of an epoch; where they all begin at once, flows come one after another.
-pub fn packets_of(flows: &[Flow], length_ns: u64, spread: f64) -> Vec<(u64, u32, u32)> {
+pub fn packets_of(flows: &[Flow], epoch: u64, length_ns: u64, spread: f64) -> Vec<(u64, u32, u32)> {
     let mut packets = Vec::with_capacity(flows.iter().map(|flow| flow.packets as usize).sum());
     for (at, flow) in flows.iter().enumerate() {
-        for number in 0..flow.packets {
-            let within = spread * f64::from(number) / f64::from(flow.packets);
-            let share = flow.start * (1.0 - spread) + within;
-            packets.push(((share * length_ns as f64) as u64, at as u32, number));
-        }
+        let times = (0..).zip(flow.times(epoch, length_ns, spread));
+        packets.extend(times.map(|(number, at_ns)| (at_ns, at as u32, number)));
     }
     packets.sort_unstable();
     packets

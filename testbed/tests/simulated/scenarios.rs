@@ -69,6 +69,8 @@ scenarios! {
     random_loss
     scan
     slow_spine
+    sparse
+    strangers
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub(crate) fn setup(detail: Detail, seed: u64) -> Setup {
         hash_key: HashKey::from_bytes([7; 32]),
         clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
         tasks: Tasks::default(),
+        losses_only: false,
         grace_ns: 200_000_000,
         detail,
         seed,

@@ -38,6 +38,7 @@ fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
         hash_key: HashKey::from_bytes([5; 32]),
         clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
         tasks: Tasks::default(),
+        losses_only: false,
         grace_ns: 100_000_000,
         detail,
         seed,

@@ -53,15 +53,9 @@ fn played(topology: &str, quality: LinkQuality, detail: Detail, ipv6: f64, seed:
     Played { topology, of_chamelemon, of_hops }
 }
 
-const LOSSY: LinkQuality = LinkQuality {
-    delay_us: 5.0,
-    jitter_us: 200.0,
-    rate_pps: 0.0,
-    queue: 100,
-    loss: 0.01,
-    duplicate: 0.0,
-    down: false,
-};
+fn lossy() -> LinkQuality {
+    LinkQuality { jitter_us: 200.0, loss: 0.01, ..LinkQuality::default() }
+}
 
 const PACKETS: Detail = Detail::Packets { spread: 0.7 };
 
@@ -78,7 +72,7 @@ const TOPOLOGIES: [&str; 4] = [
 fn every_node_counts_what_reached_it_of_every_flow() {
     for (at, topology) in TOPOLOGIES.into_iter().enumerate() {
         for (detail, ipv6) in [(Detail::Runs, 0.0), (PACKETS, 0.3)] {
-            let quality = LinkQuality { duplicate: if at == 0 { 0.02 } else { 0.0 }, ..LOSSY };
+            let quality = LinkQuality { duplicate: if at == 0 { 0.02 } else { 0.0 }, ..lossy() };
             let Played { topology, of_hops, .. } =
                 played(topology, quality, detail, ipv6, at as u64);
             for outcome in &of_hops {
@@ -171,7 +165,7 @@ fn what_is_missing_between_two_points_was_lost_between_them() {
         for detail in [Detail::Runs, PACKETS] {
             let seed = 10 + at as u64;
             let Played { topology, of_chamelemon, of_hops } =
-                played(topology, LOSSY, detail, 0.0, seed);
+                played(topology, lossy(), detail, 0.0, seed);
             let mut stretches = 0;
             for (outcome, of_chamelemon) in of_hops.iter().zip(&of_chamelemon) {
                 let (counts, truth) = (counts(outcome), &outcome.truth[0]);

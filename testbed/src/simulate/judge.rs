@@ -1,0 +1,346 @@
+//! Whether a report says what really happened.
+//!
+//! Nothing here knows how losses are found. A packet is lost where nothing of it arrived, neither
+//! itself nor a copy, under whatever mark, address or delay; a report that claims to be certain
+//! must not say so of any other, and must say so of every one that it can know of.
+
+use std::collections::HashMap;
+
+use calumma_controller::report::{Amendment, EpochReport, Flow, LossClass};
+use calumma_sketch::WideKey;
+use serde::Serialize;
+
+use super::truth::{EpochTruth, FlowTruth};
+
+/// What a report claims and is not so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Wrong {
+    /// The flow that it is about, where it is about one.
+    pub flow: Option<Flow>,
+    /// Packets that it claims were lost, and that were not.
+    pub false_lost: u64,
+    /// The claim and the truth, in words.
+    pub words: String,
+}
+
+/// What was found about a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// What it claims and is not so.
+    pub wrong: Vec<Wrong>,
+    /// Packets that it claims were lost and that were not, and that later reports have amended.
+    pub amended: u64,
+    /// Packets that were really lost of each flow that it names.
+    missing: HashMap<Flow, u64>,
+    /// Packets that were lost, and that it does not know of since the network put others of the
+    /// same flow in their place. Of a report that does not claim to be certain, 0.
+    pub hidden: u64,
+}
+
+impl Judgement {
+    /// Packets that the report claims were lost, and that were not.
+    pub fn false_lost(&self) -> u64 {
+        self.wrong.iter().map(|wrong| wrong.false_lost).sum()
+    }
+
+    /// A later report says what this one's report should have said of a flow.
+    pub fn amend(&mut self, amendment: &Amendment) {
+        let flow = amendment.flow;
+        let missing = self.missing.get(&flow).copied().unwrap_or(0);
+        if amendment.lost > missing || (amendment.late.is_some() && amendment.lost < missing) {
+            let words = format!("{amendment:?}, but {missing} were lost");
+            self.add(flow, amendment.lost.saturating_sub(missing), words);
+            return;
+        }
+        let about = |wrong: &Wrong| wrong.flow == Some(flow);
+        let of_flow = self.wrong.iter().filter(|wrong| about(wrong));
+        self.amended += of_flow.map(|wrong| wrong.false_lost).sum::<u64>();
+        self.wrong.retain(|wrong| !about(wrong));
+    }
+
+    fn add(&mut self, flow: Flow, false_lost: u64, words: String) {
+        self.wrong.push(Wrong { flow: Some(flow), false_lost, words });
+    }
+}
+
+impl EpochTruth {
+    /// What is wrong with a report that claims to be certain; nothing where it claims less.
+    ///
+    /// See [`judge`](Self::judge).
+    pub fn contradicts(&self, report: &EpochReport) -> Option<String> {
+        self.judge(report).wrong.into_iter().next().map(|wrong| wrong.words)
+    }
+
+    /// Holds a report against the truth, as far as it claims to be certain.
+    ///
+    /// * It must count every packet that entered, where all flows are listed.
+    /// * Where the encoders came out complete, no flow may be said to have lost more packets than
+    ///   are missing, of those that carried an encoding.
+    /// * Of flows that links did no more to than lose and copy packets, it must say exactly how
+    ///   many more entered than left, or how many more left, by heavy-loss candidates and others.
+    /// * Every packet of such a flow that was lost after it had reached T_l must be among them.
+    /// * A flow said to have left with more packets than entered must have had such packets: copies,
+    ///   strangers, or packets that links held up, re-marked or translated.
+    pub fn judge(&self, report: &EpochReport) -> Judgement {
+        let mut judgement = Judgement::default();
+        if !report.complete {
+            return judgement;
+        }
+        let counted: u64 = report.edges.iter().filter_map(|edge| edge.packets_in).sum();
+        if self.entered.is_none() && counted != self.packets() {
+            let entered = self.packets();
+            let words = format!("{counted} packets counted, {entered} entered");
+            judgement.wrong.push(Wrong { flow: None, false_lost: 0, words });
+        }
+        if report.losses_are_decoded() {
+            self.judge_losses(report, &mut judgement);
+        }
+        judgement
+    }
+
+    fn judge_losses(&self, report: &EpochReport, judgement: &mut Judgement) {
+        let mut flows: HashMap<WideKey, Expected> = HashMap::new();
+        for flow in self.flows.iter().filter(|flow| flow.lost + flow.doubled > 0) {
+            flows.entry(flow.key).or_default().add(flow, report.config.t_l);
+        }
+        for loss in &report.loss {
+            let (flow, lost) = (loss.flow, loss.lost);
+            let truth = self.of(&mut flows, &flow);
+            truth.claimed += lost;
+            let missing = truth.missing();
+            judgement.missing.insert(flow, missing);
+            let false_lost = lost.saturating_sub(missing);
+            if false_lost > 0 {
+                let words = format!("{flow} lost {missing}, and is said to have lost {lost}");
+                judgement.add(flow, false_lost, words);
+            } else if !truth.is_disturbed {
+                let class = if truth.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
+                truth.is_bounded |= loss.at_least;
+                if !loss.at_least && (lost != truth.lost() || loss.class != class) {
+                    judgement.add(flow, 0, format!("{loss:?}, but in truth {truth:?}"));
+                }
+            }
+        }
+        for surplus in &report.surplus {
+            let truth = self.of(&mut flows, &surplus.flow);
+            truth.claimed_surplus += surplus.packets;
+            if surplus.stranger && self.flows.iter().any(|of| Flow::from(&of.key) == surplus.flow) {
+                judgement.add(surplus.flow, 0, format!("{} is no stranger", surplus.flow));
+            }
+            let too_many = surplus.packets > truth.copies + truth.disturbed;
+            if too_many || (!truth.is_disturbed && surplus.packets != truth.surplus()) {
+                judgement.add(surplus.flow, 0, format!("{surplus:?}, but in truth {truth:?}"));
+            }
+        }
+        for rewritten in &report.rewritten {
+            for flow in [Some(rewritten.from), rewritten.to].into_iter().flatten() {
+                self.of(&mut flows, &flow).is_bounded = true;
+            }
+            let truth = self.of(&mut flows, &rewritten.from);
+            truth.rewritten += rewritten.packets;
+            let from = self.flows.iter().filter(|of| Flow::from(&of.key) == rewritten.from);
+            let entered: u64 = from.map(|of| u64::from(of.packets)).sum();
+            if self.entered.is_none() && rewritten.packets > entered {
+                judgement.add(rewritten.from, 0, format!("{rewritten:?}, of {entered}"));
+            }
+        }
+        for (key, truth) in &mut flows {
+            truth.disturb(self.disturbed.get(key).copied());
+            judgement.hidden += truth.missing().saturating_sub(truth.claimed);
+            if truth.is_disturbed {
+                continue;
+            }
+            let flow = Flow::from(key);
+            let accounted = truth.claimed + truth.rewritten;
+            if truth.is_bounded && accounted >= truth.must_name() {
+                // It claims no more than bounds, and they hold.
+            } else if accounted < truth.must_name() {
+                judgement.add(flow, 0, format!("{flow} was left out: {truth:?}"));
+            } else if (truth.claimed, truth.claimed_surplus) != (truth.lost(), truth.surplus()) {
+                let (lost, more) = (truth.claimed, truth.claimed_surplus);
+                let words = format!("{flow}: {lost} lost, {more} too many, of {truth:?}");
+                judgement.add(flow, 0, words);
+            }
+        }
+    }
+
+    /// What a report must say of a flow that it names.
+    fn of<'a>(&self, flows: &'a mut HashMap<WideKey, Expected>, flow: &Flow) -> &'a mut Expected {
+        // A flow of neither family is none that was sent.
+        let nobody = || WideKey::v4([0; 4].into(), [0; 4].into(), 0, 0, 0);
+        let key = flow.key().unwrap_or_else(nobody);
+        let truth = flows.entry(key).or_default();
+        truth.disturb(self.disturbed.get(&key).copied());
+        truth
+    }
+}
+
+/// What a report must say of a flow, and what it says.
+#[derive(Debug, Default)]
+struct Expected {
+    /// Lost less doubled heavy-loss and heavy-hitter candidates.
+    heavy: i64,
+    /// The same of sampled light-loss candidates.
+    light: i64,
+    /// Packets lost past T_l, less those doubled; negative where more were doubled.
+    past_t_l: i64,
+    /// Packets of which nothing arrived, heavy ones and others.
+    missing: [u64; 2],
+    /// Copies that were made.
+    copies: u64,
+    /// Packets of it that may have left the network in this epoch though they entered in another
+    /// one, as another flow, or nowhere.
+    disturbed: u64,
+    is_disturbed: bool,
+    /// Whether the report gives bounds of it, and packets that it says may have been rewritten.
+    is_bounded: bool,
+    rewritten: u64,
+    /// Losses and packets too many that the report has of it.
+    claimed: u64,
+    claimed_surplus: u64,
+}
+
+impl Expected {
+    fn add(&mut self, flow: &FlowTruth, t_l: u32) {
+        let light = |encoded: u32, heavy: u32| i64::from(encoded - heavy);
+        self.heavy += i64::from(flow.heavy) - i64::from(flow.doubled_heavy);
+        self.light += light(flow.encoded, flow.heavy);
+        self.light -= light(flow.doubled_encoded, flow.doubled_heavy);
+        // Two flows may have one key, and what one doubles makes up for what the other loses.
+        self.past_t_l += i64::from(flow.lost_after(t_l - 1)) - i64::from(flow.doubled_encoded);
+        self.copies += u64::from(flow.doubled_encoded);
+        for (missing, of_flow) in self.missing.iter_mut().zip(flow.missing()) {
+            *missing += u64::from(of_flow);
+        }
+    }
+
+    fn disturb(&mut self, packets: Option<u64>) {
+        self.disturbed = packets.unwrap_or(0);
+        self.is_disturbed = packets.is_some();
+    }
+
+    /// Losses past T_l that a report must name.
+    fn must_name(&self) -> u64 {
+        self.past_t_l.max(0) as u64
+    }
+
+    fn missing(&self) -> u64 {
+        self.missing.iter().sum()
+    }
+
+    fn lost(&self) -> u64 {
+        (self.heavy + self.light).max(0) as u64
+    }
+
+    fn surplus(&self) -> u64 {
+        (-self.heavy - self.light).max(0) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calumma_chamelemon::Run;
+    use calumma_controller::report::{Loss, Surplus, sample};
+
+    /// A report that claims to be certain, and of the flow with source port `port` that it lost or
+    /// had too many packets.
+    fn report(losses: &[(u16, u64)], surpluses: &[(u16, u64)]) -> EpochReport {
+        let flow = |port: u16| Flow::from(&key(port));
+        let class = LossClass::Heavy;
+        let loss = |&(port, lost): &(u16, u64)| Loss {
+            flow: flow(port),
+            lost,
+            class,
+            partial: false,
+            at_least: false,
+        };
+        let surplus = |&(port, packets): &(u16, u64)| Surplus {
+            flow: flow(port),
+            packets,
+            partial: false,
+            stranger: false,
+        };
+        let mut report = sample();
+        report.config.t_l = 1;
+        report.loss = losses.iter().map(loss).collect();
+        report.surplus = surpluses.iter().map(surplus).collect();
+        report.edges.clear();
+        report
+    }
+
+    fn key(port: u16) -> WideKey {
+        WideKey::v4([10, 0, 0, 1].into(), [10, 0, 1, 1].into(), port, 80, 17)
+    }
+
+    /// The truth of one flow, of which `lost` packets were lost and `copied` ones copied.
+    fn truth(lost: u32, copied: u32) -> EpochTruth {
+        let mut flow = FlowTruth::new(key(1), 0);
+        let heavy = |packets| Run::new([0, 0, packets, 0]);
+        flow.lose(&heavy(lost));
+        flow.double(&heavy(copied));
+        EpochTruth { flows: vec![flow], ..EpochTruth::default() }
+    }
+
+    #[test]
+    fn exact_losses_are_the_truth_and_nothing_else() {
+        let truth = truth(3, 0);
+        let wrong = |losses: &[(u16, u64)]| truth.judge(&report(losses, &[])).wrong.len();
+        assert_eq!(wrong(&[(1, 3)]), 0);
+        assert!(wrong(&[(1, 2)]) > 0 && wrong(&[(1, 4)]) > 0 && wrong(&[]) > 0);
+        assert!(wrong(&[(1, 3), (2, 1)]) > 0, "a flow that lost nothing");
+        let judged = truth.judge(&report(&[(1, 4), (2, 5)], &[]));
+        assert_eq!((judged.false_lost(), judged.hidden), (6, 0));
+        let mut incomplete = report(&[(1, 9)], &[]);
+        incomplete.complete = false;
+        assert_eq!(truth.judge(&incomplete), Judgement::default());
+    }
+
+    #[test]
+    fn copies_hide_losses_and_the_judge_says_how_many() {
+        let judged = truth(3, 1).judge(&report(&[(1, 2)], &[]));
+        assert_eq!((judged.wrong.len(), judged.hidden), (0, 1));
+        let judged = truth(3, 3).judge(&report(&[], &[]));
+        assert_eq!((judged.wrong.len(), judged.hidden), (0, 3));
+        assert_eq!(truth(1, 3).judge(&report(&[], &[(1, 2)])).wrong.len(), 0);
+        assert!(!truth(1, 3).judge(&report(&[], &[(1, 3)])).wrong.is_empty());
+    }
+
+    #[test]
+    fn what_was_disturbed_was_not_lost_but_may_be_too_much() {
+        let mut truth = truth(1, 0);
+        truth.disturbed = HashMap::from([(key(1), 5), (key(2), 4)]);
+        let judge = |losses: &[(u16, u64)], surpluses: &[(u16, u64)]| {
+            truth.judge(&report(losses, surpluses))
+        };
+        let right = judge(&[(1, 1)], &[(2, 4)]);
+        assert_eq!((right.wrong.len(), right.hidden), (0, 0));
+        assert_eq!(judge(&[(1, 3), (2, 2)], &[]).false_lost(), 4);
+        assert!(!judge(&[(1, 1)], &[(2, 5)]).wrong.is_empty());
+        assert!(!judge(&[(1, 1)], &[(3, 1)]).wrong.is_empty());
+        let hidden = judge(&[], &[]);
+        assert_eq!((hidden.wrong.len(), hidden.hidden), (0, 1));
+    }
+    #[test]
+    fn an_amendment_takes_a_claim_back_and_is_judged_itself() {
+        let amendment = |port: u16, lost, late| Amendment {
+            epoch: 12,
+            flow: Flow::from(&key(port)),
+            was: 3,
+            lost,
+            late,
+            at_most_late: None,
+            why: String::new(),
+        };
+        let judged = || truth(1, 0).judge(&report(&[(1, 3), (2, 4)], &[]));
+        assert_eq!(judged().false_lost(), 6);
+        let mut amended = judged();
+        amended.amend(&amendment(1, 1, Some(2)));
+        assert_eq!((amended.false_lost(), amended.amended), (4, 2));
+        for (lost, late) in [(2, None), (0, Some(3))] {
+            let mut wrong = judged();
+            wrong.amend(&amendment(1, lost, late));
+            assert!(wrong.wrong.len() > judged().wrong.len(), "{lost} {late:?}");
+        }
+    }
+}

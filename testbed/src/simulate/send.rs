@@ -1,0 +1,141 @@
+//! What hosts send, and what routers within the network send to them.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use calumma_chamelemon::Run;
+use calumma_edge::carrier::Mark;
+use calumma_edge::packet::Packet;
+use calumma_plane::MarkedRun;
+
+use super::Detail;
+use super::network::{Bytes, Simulation};
+use super::numbers::Numbers;
+use super::truth::{Account, FlowTruth, Stranger, Touched};
+use super::way::{Load, mark_of};
+use crate::topology::{Point, Segment};
+use crate::workload::pcap::packets_of;
+use crate::workload::{frame, set_dscp};
+
+/// What a flow has sent.
+struct Sent {
+    /// The flow, by position.
+    at: usize,
+    epoch: u64,
+    now_ns: u64,
+    /// Number of the first of the packets.
+    first: u32,
+    run: MarkedRun,
+    bytes: Option<Bytes>,
+    account: Account,
+}
+
+impl Simulation {
+    /// Sends all that flows send in an epoch, and lets time pass up to the last of it.
+    ///
+    /// # Errors
+    /// As [`run_epoch`](Self::run_epoch).
+    pub(super) fn send_epoch(&mut self, epoch: u64) -> Result<()> {
+        match self.setup.detail {
+            Detail::Runs => self.send_runs(epoch),
+            Detail::Packets { spread } => self.send_packets(epoch, spread),
+        }
+    }
+
+    fn send_runs(&mut self, epoch: u64) -> Result<()> {
+        let (begin, length_ns) = (self.now_ns(), self.setup.clock.length_ns());
+        for at in 0..self.flows.flows().len() {
+            let flow = &self.flows.flows()[at];
+            let packets = flow.packets_in(epoch, length_ns);
+            let now_ns = begin + (flow.start * length_ns as f64) as u64;
+            self.advance_to(now_ns)?;
+
+            let flow = &self.flows.flows()[at];
+            if flow.inside.is_some() {
+                self.arrive_from_inside(at, packets, now_ns);
+                continue;
+            }
+            let from = flow.edges[0];
+            let run = self.nodes[from].enter_run(&flow.key, packets);
+            let measured_in = self.epoch_shown(from, now_ns);
+            let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), true);
+            let account = self.truth.open(measured_in, truth);
+            self.send(Sent { at, epoch, now_ns, first: 0, run, bytes: None, account })?;
+        }
+        Ok(())
+    }
+
+    fn send_packets(&mut self, epoch: u64, spread: f64) -> Result<()> {
+        let (begin, length_ns) = (self.now_ns(), self.setup.clock.length_ns());
+        let packets = packets_of(self.flows.flows(), epoch, length_ns, spread);
+        // A flow may send in two epochs by its edge's clock.
+        let mut accounts: HashMap<(u32, u64), Account> = HashMap::new();
+        for (at_ns, at, number) in packets {
+            let now_ns = begin + at_ns;
+            self.advance_to(now_ns)?;
+
+            let flow = &self.flows.flows()[at as usize];
+            if flow.inside.is_some() {
+                self.arrive_from_inside(at as usize, 1, now_ns);
+                continue;
+            }
+            let from = flow.edges[0];
+            let mut packet = Bytes::new(frame(&flow.key, 60));
+            self.nodes[from].ingress(&mut packet);
+            let Mark { bit, hierarchy, .. } = mark_of(&packet);
+            let run = MarkedRun { bit, run: Run::single(hierarchy) };
+            let measured_in = self.epoch_shown(from, now_ns);
+            let account = *accounts.entry((at, measured_in)).or_insert_with(|| {
+                let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), number == 0);
+                self.truth.open(measured_in, truth)
+            });
+            let (at, bytes) = (at as usize, Some(packet));
+            self.send(Sent { at, epoch, now_ns, first: number, run, bytes, account })?;
+        }
+        Ok(())
+    }
+
+    /// Sends what has entered on its way.
+    fn send(&mut self, sent: Sent) -> Result<()> {
+        let Sent { at, epoch, now_ns, first, run, bytes, account } = sent;
+        let flow = &self.flows.flows()[at];
+        let from = flow.edges[0];
+        let packets = run.run.packets();
+        self.truth.passed(account, Point::In(from), packets);
+        if let Some(truth) = self.truth.flow(account) {
+            truth.packets += packets;
+            if flow.way.is_none() {
+                let all = Numbers::within(first..first + packets);
+                let all = Touched { numbers: all, first, entered: run.run };
+                truth.lose_on(Segment::inside(from), &run.run, all);
+            }
+        }
+        let Some(way) = &flow.way else { return Ok(()) };
+        let mut load = Load::new(flow, way, flow.fate(epoch), (first, run), account);
+        load.bytes = bytes;
+        self.pass(load, now_ns)
+    }
+
+    /// Packets that a router within the network makes arrive at the edge of the host that they are
+    /// for.
+    fn arrive_from_inside(&mut self, at: usize, packets: u32, now_ns: u64) {
+        let flow = &self.flows.flows()[at];
+        let (key, [_, edge], tos) = (flow.key, flow.edges, flow.inside.unwrap_or(0));
+        let epoch = self.setup.clock.epoch_at(now_ns);
+        self.truth.strange(epoch, Stranger { key, edge: edge as u32, packets });
+        match self.setup.detail {
+            Detail::Runs => {
+                let Mark { bit, hierarchy, .. } = Mark::from_bits(tos >> 5);
+                let run = (0..packets).map(|_| hierarchy).collect();
+                self.nodes[edge].leave_run(&key, MarkedRun { bit, run });
+            }
+            Detail::Packets { .. } => {
+                for _ in 0..packets {
+                    let mut packet = Bytes::new(frame(&key, 60));
+                    set_dscp(packet.bytes_mut(), tos >> 2);
+                    self.nodes[edge].egress(&mut packet);
+                }
+            }
+        }
+    }
+}
