@@ -20,6 +20,7 @@ pub mod simulate;
 pub mod soak;
 pub mod system;
 mod table;
+pub mod tiny;
 pub mod traffic;
 pub mod workload;
 

@@ -6,9 +6,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::scenario::Scenario;
 use crate::scenario::command::{Order, play_all};
+use crate::tiny::{self, Trouble};
 
-/// Plays `seeds` seeds of each simulated scenario: `folder` has a folder of scenarios for each
-/// system. Gives whether everything held.
+/// Tiny networks that are played for each seed of the scenarios.
+const TINY: u64 = 10_000;
+
+/// Plays `seeds` seeds of each simulated scenario, and as many times [`TINY`] networks: `folder`
+/// has a folder of scenarios for each system. Gives whether everything held.
 ///
 /// # Errors
 /// When a scenario can't be read or played.
@@ -32,7 +36,10 @@ pub fn run(folder: &Path, seeds: u64, out: Option<PathBuf>) -> Result<bool> {
     let once: u64 = scenarios.iter().map(|(_, scenario)| scenario.epochs).sum();
     ensure!(once > 0, "{}: no scenario is there", folder.display());
     println!("{} scenarios, {seeds} seeds of each: {} epochs", scenarios.len(), once * seeds);
-    play_all(&scenarios, &Order { files, seeds, out, epoch_ms: None, live: None })
+    let held = play_all(&scenarios, &Order { files, seeds, out, epoch_ms: None, live: None })?;
+    let tiny = tiny::play(0..seeds.saturating_mul(TINY), &Trouble::HOLDS)?;
+    print!("{tiny}");
+    Ok(held && tiny.wrong.is_empty())
 }
 
 fn listing(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -7,5 +7,7 @@ mod replay;
 mod scenarios;
 mod simulation;
 mod stalls;
+mod tiny;
 mod traffic;
+mod treatments;
 mod ways;

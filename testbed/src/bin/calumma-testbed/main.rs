@@ -14,6 +14,7 @@ mod output;
 mod replay;
 mod run;
 mod soak;
+mod tiny;
 mod traffic;
 
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ enum Command {
     Soak(soak::Soak),
     Circulate(circulate::Circulate),
     Nightly(nightly::Nightly),
+    Tiny(tiny::Tiny),
     Generate(generate::Generate),
     Baseline(baseline::Baseline),
 
@@ -74,6 +76,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Soak(soak) => soak.run(),
         Command::Circulate(circulate) => circulate.run(),
         Command::Nightly(nightly) => nightly.run(),
+        Command::Tiny(tiny) => tiny.run(),
         Command::Generate(generate) => generate.run(),
         Command::Baseline(baseline) => baseline.run(),
         Command::Guard => guard::wait().map(|()| ExitCode::SUCCESS),

@@ -1,0 +1,27 @@
+//! A hundred thousand tiny networks that do to packets what networks do: no report that claims to
+//! be certain is wrong. Half a million with `CALUMMA_SWEEPS=large`; `cargo xtask nightly` plays a
+//! million. `calumma-testbed tiny --from SEED --networks 1` plays one of them again.
+
+use calumma_testbed::tiny::{self, Trouble};
+
+#[test]
+fn no_report_on_a_hundred_thousand_networks_is_wrong() {
+    let networks = if calumma_testenv::are_sweeps_large() { 500_000 } else { 100_000 };
+    let sum = tiny::play(0..networks, &Trouble::HOLDS).expect("networks that can be played");
+    println!("{sum}");
+    assert!(sum.wrong.is_empty() && sum.false_lost == 0 && sum.ghosts == 0, "{sum}");
+    // There was something to be wrong about, and to be silent about.
+    assert!(sum.complete > sum.epochs / 3 && sum.complete < sum.epochs, "{sum}");
+    assert!(sum.named > networks && sum.hidden > 0, "{sum}");
+}
+
+#[test]
+fn every_trouble_happens_and_a_seed_plays_the_same_network_again() {
+    let play = || tiny::play(0..200, &Trouble::ALL).expect("networks that can be played");
+    let sum = play();
+    let happened: Vec<&str> = sum.treated.keys().copied().collect();
+    let all = ["copied", "held up", "lost", "re-marked", "strange", "translated"];
+    assert_eq!(happened, all);
+    assert!(sum.treated.values().all(|&packets| packets > 100), "{sum}");
+    assert_eq!(sum, play());
+}
