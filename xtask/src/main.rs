@@ -142,6 +142,13 @@ enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// How far reports can be trusted in networks that re-mark, translate and hold up packets, and
+    /// what the secret hash costs
+    Trust {
+        /// Write the results to this file, too, as a JSON list
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// What an edge switch carries, beside DPDK's own forwarder and Open vSwitch on the same link;
     /// takes 25 minutes
     Edge {
@@ -165,6 +172,7 @@ fn main() -> ExitCode {
             bench("sketch", json.as_deref(), engine.as_ref().map_or(&[], |words| &words[..]))
         }
         Command::Bench(Bench::Controller { json }) => bench("controller", json.as_deref(), &[]),
+        Command::Bench(Bench::Trust { json }) => bench("trust", json.as_deref(), &[]),
         Command::Bench(Bench::Edge { json, svg, quick }) => {
             bench_edge(json.as_deref(), svg.as_deref(), quick)
         }
