@@ -47,6 +47,17 @@ fn edges_that_all_mark_in_another_way_are_welcome() {
     assert_eq!(edges[0].attention, edges[1].attention);
 }
 
+/// The same file in another release: its marks have other bits.
+#[test]
+fn an_edge_of_a_release_with_other_marks_is_refused() {
+    let controller = Controller::start(PATIENT);
+    let by = |carrier: &str| Marking { carrier: carrier.to_owned(), ..Marking::default() };
+    let _e1 = Edge::introduce(&controller, marking_as("e1", by("flow-label v2")));
+    let reason = refused(&controller, &encoded(&marking_as("e2", by("flow-label"))));
+    assert!(reason.contains("those of e1 by \"flow-label v2\""), "{reason}");
+    assert!(reason.contains("programs of one release"), "{reason}");
+}
+
 #[test]
 fn an_edge_that_can_not_measure_by_the_layout_says_so_and_is_shown_with_its_reason() {
     let controller = Controller::start(PATIENT);
