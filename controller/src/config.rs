@@ -25,6 +25,18 @@ use crate::analyse::Tasks;
 use crate::attention::Bounds;
 use crate::ipfix::IpfixSection;
 
+/// Where the generators of the hash functions' CRCs come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HashGenerators {
+    /// They are drawn from the hash key, so that nobody can choose flows that are mistaken for
+    /// each other.
+    #[default]
+    Secret,
+    /// They are those that switches of the release before know.
+    Public,
+}
+
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +72,9 @@ pub struct Config {
     /// The hash key as 64 hexadecimal digits, where it is not to be drawn at random.
     #[serde(default)]
     pub hash_key: Option<String>,
+    /// Where the generators of the hash functions' CRCs come from.
+    #[serde(default)]
+    pub hash_generators: HashGenerators,
     /// Epochs that the HTTP API remembers.
     #[serde(default = "default_history")]
     pub history: usize,
@@ -437,7 +452,15 @@ impl Config {
     /// The hash key, where the file has one.
     pub fn fixed_hash_key(&self) -> Option<HashKey> {
         let key = parse_hash_key(self.hash_key.as_ref()?).ok()?;
-        Some(HashKey::from_bytes(key))
+        Some(self.hash_key_of(key))
+    }
+
+    /// The hash key that these bytes are.
+    pub fn hash_key_of(&self, bytes: [u8; 32]) -> HashKey {
+        match self.hash_generators {
+            HashGenerators::Secret => HashKey::from_bytes(bytes),
+            HashGenerators::Public => HashKey::with_public_generators(bytes),
+        }
     }
 
     /// Names of what differs from `other` and can't change while the controller runs.
@@ -451,6 +474,7 @@ impl Config {
             ("[topology]", self.topology != other.topology),
             ("state_dir", self.state_dir != other.state_dir),
             ("hash_key", self.hash_key != other.hash_key),
+            ("hash_generators", self.hash_generators != other.hash_generators),
             ("history", self.history != other.history),
             ("grace_ms", self.grace_ms != other.grace_ms),
             ("[epoch]", self.epoch != other.epoch),

@@ -177,7 +177,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn signer() -> Signer {
-        Signer::new(Secret([9; 32]), 103)
+        Signer::new(Secret::new([9; 32]), 103)
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod merge;
 pub mod packet;
 pub mod parse;
 pub mod run;
+pub mod secret;
 pub mod slots;
 pub mod strays;
 pub mod system;

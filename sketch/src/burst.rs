@@ -4,6 +4,7 @@
 //! A column always has room for a whole burst. What stands behind the last packet of a shorter one
 //! is computed like the rest and never read.
 
+use crate::hash::crc::CrcPair;
 use crate::key::{FlowKey, WideKey};
 use crate::simd::Isa;
 
@@ -74,11 +75,11 @@ pub trait InBursts: Copy {
     /// How many keys there are.
     fn number(burst: &Self::Burst) -> usize;
 
-    /// Both CRCs of the padded key: CRC-32C and CRC-32/ISO-HDLC.
-    fn crc_pair(&self, isa: impl Isa) -> (u32, u32);
+    /// Both CRCs of the padded key.
+    fn crc_pair(&self, isa: impl Isa, crcs: &CrcPair) -> (u32, u32);
 
     /// Both CRCs of every key of a burst.
-    fn crcs(isa: impl Isa, burst: &Self::Burst) -> (Column, Column);
+    fn crcs(isa: impl Isa, crcs: &CrcPair, burst: &Self::Burst) -> (Column, Column);
 }
 
 impl InBursts for FlowKey {
@@ -100,13 +101,13 @@ impl InBursts for FlowKey {
     }
 
     #[inline(always)]
-    fn crc_pair(&self, isa: impl Isa) -> (u32, u32) {
-        isa.crc_pair(self.padded())
+    fn crc_pair(&self, isa: impl Isa, crcs: &CrcPair) -> (u32, u32) {
+        isa.crc_pair(crcs, self.padded())
     }
 
     #[inline(always)]
-    fn crcs(isa: impl Isa, burst: &Keys) -> (Column, Column) {
-        isa.crcs(burst)
+    fn crcs(isa: impl Isa, crcs: &CrcPair, burst: &Keys) -> (Column, Column) {
+        isa.crcs(crcs, burst)
     }
 }
 
@@ -131,15 +132,15 @@ impl InBursts for WideKey {
     }
 
     #[inline(always)]
-    fn crc_pair(&self, isa: impl Isa) -> (u32, u32) {
-        isa.crc_pair_wide(self.padded())
+    fn crc_pair(&self, isa: impl Isa, crcs: &CrcPair) -> (u32, u32) {
+        isa.crc_pair_wide(crcs, self.padded())
     }
 
     #[inline(always)]
-    fn crcs(isa: impl Isa, burst: &WideKeys) -> (Column, Column) {
+    fn crcs(isa: impl Isa, crcs: &CrcPair, burst: &WideKeys) -> (Column, Column) {
         let (mut x, mut y) = (Column::ZERO, Column::ZERO);
         for packet in 0..burst.len {
-            (x.0[packet], y.0[packet]) = isa.crc_pair_wide(burst.keys[packet].padded());
+            (x.0[packet], y.0[packet]) = isa.crc_pair_wide(crcs, burst.keys[packet].padded());
         }
         (x, y)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use calumma_epoch::{Guards, RESTART_NS};
 use calumma_switch_host::{Conversation, Identity, Measurer, Pipe, Session, SystemOffer};
 use calumma_wire::{
-    Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SideKind, SwitchKind, SystemId,
-    SystemSetup, VERSION, Welcome, v5,
+    Generators, Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SideKind, SwitchKind,
+    SystemId, SystemSetup, VERSION, Welcome, v5,
 };
 
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -150,9 +150,14 @@ fn setup() -> SystemSetup {
 }
 
 fn welcome(systems: Vec<SystemSetup>) -> Message {
+    // As a controller one release older can say it, too.
+    welcome_of(Generators::Public, systems)
+}
+
+fn welcome_of(generators: Generators, systems: Vec<SystemSetup>) -> Message {
     Message::Welcome(Box::new(Welcome {
         node_id: Some(7),
-        hash_key: Secret([9; 32]),
+        hash_key: Secret { key: [9; 32], generators },
         epoch_length_ns: EPOCH_NS,
         guards: Guards::default(),
         effective_epoch: NOW + 2,
@@ -217,6 +222,11 @@ fn a_controller_one_release_older_is_answered_in_its_version() {
     let again = node.receive(&welcome(vec![SystemSetup { plan: vec![2; 24], ..setup() }]), VERSION);
     assert_eq!(again.iter().map(|(version, _)| *version).collect::<Vec<_>>(), [VERSION; 2]);
     assert_eq!(node.switch.begun.len(), 1, "the same session");
+    // Other generators are other hash functions: nothing goes on.
+    let secret = welcome_of(Generators::Secret, vec![setup()]);
+    assert!(!secret.encode_as(v5::VERSION, &mut Vec::new()));
+    node.receive(&secret, VERSION);
+    assert_eq!(node.switch.begun.len(), 2, "another session");
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub mod v5;
 pub use error::{DecodeError, Problem};
 pub use fields::{Marking, Outcome, Role, SideKind, SwitchKind};
 pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, OLDEST_VERSION, VERSION};
-pub use message::{Hello, Message, Secret, Side, Welcome};
+pub use message::{Generators, Hello, Message, Secret, Side, Welcome};
 pub use system::{Offer, SystemId, SystemSetup};
 
 /// Longest name of a node, in bytes; longer ones are cut when encoded.

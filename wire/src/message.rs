@@ -115,7 +115,7 @@ pub struct Hello {
 pub struct Welcome {
     /// The node's number, never 0; `None` from a controller that gives out none.
     pub node_id: Option<u16>,
-    /// Secret from which hash tables are drawn.
+    /// Secret from which hash functions are drawn.
     pub hash_key: Secret,
     /// Length of an epoch in nanoseconds.
     pub epoch_length_ns: u64,
@@ -129,7 +129,28 @@ pub struct Welcome {
 
 /// The secret of a deployment.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret(pub [u8; 32]);
+pub struct Secret {
+    /// What hash functions are drawn from.
+    pub key: [u8; 32],
+    /// The generators of the CRCs in them.
+    pub generators: Generators,
+}
+
+/// Where the generators of the CRCs that keys are compressed by come from (docs/contract.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generators {
+    /// They are CRC-32C's and CRC-32's, as in releases that speak version 5.
+    Public,
+    /// They are drawn from the key.
+    Secret,
+}
+
+impl Secret {
+    /// A key from which generators are drawn as well.
+    pub fn new(key: [u8; 32]) -> Self {
+        Self { key, generators: Generators::Secret }
+    }
+}
 
 impl fmt::Debug for Secret {
     /// Prints no secret.
@@ -227,7 +248,8 @@ impl Message {
             }
             Self::Welcome(welcome) => frame(out, kind::WELCOME, &|out| {
                 put_u16(out, welcome.node_id.unwrap_or(0));
-                out.extend_from_slice(&welcome.hash_key.0);
+                out.extend_from_slice(&welcome.hash_key.key);
+                put_u8(out, u8::from(welcome.hash_key.generators == Generators::Secret));
                 put_u64(out, welcome.epoch_length_ns);
                 fields::put_guards(out, &welcome.guards);
                 put_u64(out, welcome.effective_epoch);
@@ -368,7 +390,13 @@ impl Message {
                     0 => None,
                     id => Some(id),
                 },
-                hash_key: Secret(body.key("hash key")?),
+                hash_key: Secret {
+                    key: body.key("hash key")?,
+                    generators: match body.flag("whether generators are secret")? {
+                        false => Generators::Public,
+                        true => Generators::Secret,
+                    },
+                },
                 epoch_length_ns: body.u64("epoch length")?,
                 guards: fields::guards(body)?,
                 effective_epoch: body.u64("effective epoch")?,

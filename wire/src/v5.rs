@@ -3,12 +3,15 @@
 //! It knew one system, ChameleMon, and one role, edge, and had ChameleMon's fields in the messages
 //! themselves. Version 1 of ChameleMon's bodies is those same bytes, so frames are mapped to messages
 //! and back without looking into them. Not everything can be said in version 5: other systems, other
-//! roles, node ids, what is known of late packets but their number.
+//! roles, node ids, what is known of late packets but their number, hash functions whose CRCs have
+//! secret generators.
 
 use crate::body::{Body, put_text, put_u8, put_u64};
 use crate::error::{DecodeError, Problem};
 use crate::fields::{self, Marking, Outcome, Role, SideKind, SwitchKind};
-use crate::message::{Hello, Message, Secret, Side, Welcome, frame, kind, name_of as name_of_v6};
+use crate::message::{
+    Generators, Hello, Message, Secret, Side, Welcome, frame, kind, name_of as name_of_v6,
+};
 use crate::system::{Offer, SystemId, SystemSetup};
 use crate::{MAX_NAME_BYTES, MAX_TEXT_BYTES};
 
@@ -89,7 +92,7 @@ pub(crate) fn decode_body(kind: u8, body: &mut Body) -> Result<Message, DecodeEr
             setup.push(levels);
             // The counter arrays, and how they count.
             setup.extend_from_slice(body.bytes("layout", usize::from(levels) * LEVEL + 1)?);
-            let hash_key = Secret(body.key("hash key")?);
+            let hash_key = Secret { key: body.key("hash key")?, generators: Generators::Public };
             let epoch_length_ns = body.u64("epoch length")?;
             let guards = fields::guards(body)?;
             let plan = body.bytes("attention", ATTENTION)?.to_vec();
@@ -181,12 +184,15 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
             else {
                 return false;
             };
-            if of.version != BODIES || of.plan.len() != ATTENTION {
+            if of.version != BODIES
+                || of.plan.len() != ATTENTION
+                || welcome.hash_key.generators != Generators::Public
+            {
                 return false;
             }
             frame(out, VERSION, kind::WELCOME, |out| {
                 out.extend_from_slice(&of.setup);
-                out.extend_from_slice(&welcome.hash_key.0);
+                out.extend_from_slice(&welcome.hash_key.key);
                 put_u64(out, welcome.epoch_length_ns);
                 fields::put_guards(out, &welcome.guards);
                 out.extend_from_slice(&of.plan);

@@ -2,8 +2,9 @@
 
 use calumma_epoch::Guards;
 use calumma_wire::{
-    FrameReader, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message, Offer, Outcome, Problem,
-    Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
+    FrameReader, Generators, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message, Offer,
+    Outcome, Problem, Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION,
+    Welcome, v5,
 };
 use proptest::prelude::*;
 
@@ -162,17 +163,23 @@ fn message() -> impl Strategy<Value = Message> {
                 }))
             }
         ),
-        (any::<[u8; 32]>(), any::<[u64; 4]>(), 1u16.., setups).prop_map(
-            |(key, [epoch_length_ns, clock_ns, flight_ns, effective_epoch], id, setups)| {
+        (any::<([u8; 32], bool)>(), any::<[u64; 4]>(), 1u16.., setups).prop_map(
+            |(
+                (key, public),
+                [epoch_length_ns, clock_ns, flight_ns, effective_epoch],
+                id,
+                setups,
+            )| {
                 let setup = |((system, version), setup, plan)| SystemSetup {
                     system: SystemId(system),
                     version,
                     setup,
                     plan,
                 };
+                let generators = if public { Generators::Public } else { Generators::Secret };
                 Message::Welcome(Box::new(Welcome {
                     node_id: Some(id),
-                    hash_key: Secret(key),
+                    hash_key: Secret { key, generators },
                     epoch_length_ns,
                     guards: Guards { clock_ns, flight_ns },
                     effective_epoch,

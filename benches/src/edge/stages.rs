@@ -75,7 +75,7 @@ pub fn stages() -> Vec<Case<'static>> {
     };
     let mut hashes = [Hashes::default(); BURST];
     let hashing = family.clone();
-    let (signer, numbers) = (Signer::new(Secret([7; 32]), 10), Numbers::new());
+    let (signer, numbers) = (Signer::new(Secret::new([7; 32]), 10), Numbers::new());
     let mut worker = measuring_worker();
     vec![
         each(
@@ -161,7 +161,7 @@ pub(super) fn measuring_worker() -> Worker {
     let system = SwitchHalf::new(plan);
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
     let system = Box::new(system.expect("a valid attention"));
-    merger.begin(clock, 10, Secret([7; 32]), keys, vec![system]);
+    merger.begin(clock, 10, Secret::new([7; 32]), keys, vec![system]);
     let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     worker.advance_to(clock.start_of(9) + EPOCH_NS / 2);
     worker.advance_to(clock.start_of(10) + EPOCH_NS / 2);

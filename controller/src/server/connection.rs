@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use calumma_chamelemon::frames;
-use calumma_wire::{FrameReader, Hello, MAX_FRAME_BYTES, Message, VERSION};
+use calumma_wire::{FrameReader, Hello, MAX_FRAME_BYTES, Message, VERSION, v5};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -91,6 +91,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(format!("no hello within {HELLO_TIMEOUT:?}")),
     };
+    let hello = hello.and_then(|hello| hashes_alike(link.version, hub).map(|()| hello));
     let (name, introduction) = match hello {
         Ok(hello) => hello,
         Err(reason) => {
@@ -125,6 +126,18 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
             link.refuse(problem).await;
         }
     }
+}
+
+/// Whether a node that speaks this version hashes as the deployment does.
+fn hashes_alike(version: u8, hub: &Hub) -> Result<(), String> {
+    if version == v5::VERSION && !hub.hash_key().has_public_generators() {
+        return Err(format!(
+            "switches that speak version {version} of the protocol hash by public CRCs, and this \
+             deployment does not: upgrade the switch, or set hash_generators = \"public\" at the \
+             controller until all switches are upgraded"
+        ));
+    }
+    Ok(())
 }
 
 /// Who a node is, by its hello.

@@ -19,7 +19,7 @@ pub(super) fn hash_key(config: &Config) -> anyhow::Result<HashKey> {
         (None, Some(folder)) => kept_in(folder)?,
         (None, None) => rand::random(),
     };
-    Ok(HashKey::from_bytes(bytes))
+    Ok(config.hash_key_of(bytes))
 }
 
 /// The key in `folder`, drawn and written there at the first start. Only the owner can read it.

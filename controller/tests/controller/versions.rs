@@ -12,8 +12,19 @@ fn framed(message: &wire::Message) -> Vec<u8> {
 }
 
 #[test]
-fn an_edge_one_release_older_works_beside_a_new_one() {
+fn an_edge_that_hashes_by_public_crcs_is_refused_with_the_reason() {
     let controller = Controller::start(PATIENT);
+    let mut frame = Vec::new();
+    assert!(hello("e1").to_wire().encode_as(v5::VERSION, &mut frame));
+    let reason = refused(&controller, &frame);
+    assert!(reason.contains("hash by public CRCs"), "{reason}");
+    assert!(reason.contains("hash_generators = \"public\""), "{reason}");
+}
+
+#[test]
+fn an_edge_one_release_older_works_beside_a_new_one() {
+    let public = format!("{PATIENT}\nhash_generators = 'public'");
+    let controller = Controller::start(&public);
     let mut old = Edge::introduce_as(&controller, &hello("e1"), v5::VERSION);
     assert_eq!(old.received_version(), v5::VERSION);
     let mut new = Edge::join(&controller, "e2");
@@ -49,7 +60,7 @@ fn a_node_of_another_role_or_system_is_refused() {
     let mut other = edge;
     other.systems[0].system = SystemId::CFS;
     let reason = refused(&controller, &framed(&wire::Message::Hello(other)));
-    assert!(reason.contains("does not run version 1 of chamelemon"), "{reason}");
+    assert!(reason.contains("does not run version 2 of chamelemon"), "{reason}");
 }
 
 #[test]

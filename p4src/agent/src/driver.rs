@@ -194,8 +194,11 @@ pub(crate) fn entry(
     let args: Vec<(&str, Value)> =
         args.iter().map(|&(name, value)| (name, Value::Number(value))).collect();
     let key = table.key(keys)?;
-    let data = table.data(Some(action), &args)?;
-    Ok(Entry { table_id: table.id, key: Some(key), data: Some(data), ..Entry::default() })
+    let data = Some(table.data(Some(action), &args)?);
+    if keys.is_empty() {
+        return Ok(Entry { table_id: table.id, data, is_default_entry: true, ..Entry::default() });
+    }
+    Ok(Entry { table_id: table.id, key: Some(key), data, ..Entry::default() })
 }
 
 /// What makes entries the same: table and match, in one order of fields.
@@ -219,6 +222,8 @@ fn differences(present: &[Entry], wanted: &[Entry]) -> (Vec<Update>, Vec<Update>
         let kind = match there.get(place) {
             Some(old) if old.data == entry.data => continue,
             Some(_) => UpdateType::Modify,
+            // Something always happens on a miss.
+            None if entry.is_default_entry => UpdateType::Modify,
             None => UpdateType::Insert,
         };
         updates.push(update(kind, entity((*entry).clone())));
@@ -264,5 +269,7 @@ mod tests {
         assert_eq!(kinds(others), [UpdateType::Insert, UpdateType::Modify]);
         assert_eq!(differences(&wanted, &wanted), (Vec::new(), Vec::new()));
         assert_eq!(differences(&[], &wanted).1.len(), 3);
+        let on_a_miss = Entry { key: None, is_default_entry: true, ..entry([0, 0], 1) };
+        assert_eq!(kinds(differences(&[], &[on_a_miss]).1), [UpdateType::Modify]);
     }
 }

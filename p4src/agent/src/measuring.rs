@@ -388,7 +388,9 @@ fn connect(config: &Config, runtime: &Arc<Runtime>) -> Result<Driver, ClientErro
 /// Fills in the tables of a session, and empties those of epochs.
 fn fill(driver: &Driver, fixed: &[TableEntry], epoch_tables: &[String]) -> Result<(), ClientError> {
     let wanted = driver.numbered(fixed)?;
-    let tables: BTreeSet<&str> = fixed.iter().map(|entry| &*entry.table).collect();
+    // What a table does on a miss is written anew each time.
+    let keyed = fixed.iter().filter(|entry| !entry.keys.is_empty());
+    let tables: BTreeSet<&str> = keyed.map(|entry| &*entry.table).collect();
     let mut present = Vec::new();
     for table in tables {
         present.extend(driver.entries(table)?);

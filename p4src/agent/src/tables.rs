@@ -14,7 +14,7 @@ pub enum Match {
 pub struct TableEntry {
     /// Full name of the table.
     pub table: String,
-    /// Key fields and how they match.
+    /// Key fields and how they match; none where it is what the table does on a miss.
     pub keys: Vec<(&'static str, Match)>,
     /// Name of the action.
     pub action: &'static str,

@@ -25,7 +25,7 @@ pub enum Match {
 /// A piece of data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// A number.
+    /// A number; where the field is a yes or no, 1 or 0.
     Number(u64),
     /// Yes or no.
     Bool(bool),
@@ -173,6 +173,9 @@ impl Field {
 
     fn data(&self, table: &str, value: &Value) -> Result<DataField, InfoError> {
         let value = match value {
+            Value::Number(number @ 0..=1) if self.r#type.r#type == "bool" => {
+                DataValue::Bool(*number == 1)
+            }
             Value::Number(number) => DataValue::Stream(self.bytes(table, *number)?),
             Value::Bool(value) => DataValue::Bool(*value),
             Value::Word(word) => {

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use calumma_tna::{CounterInfo, CounterKind, MatchKind, Program, RegisterInfo, TableInfo};
+use calumma_tna::{
+    CounterInfo, CounterKind, HashInfo, MatchKind, Program, RegisterInfo, TableInfo,
+};
 use serde_json::{Value, json};
 
 use crate::pipe::Counts;
@@ -17,6 +19,20 @@ pub(crate) mod field {
     pub(crate) const COUNTER_PACKETS: u32 = 65_554;
     pub(crate) const COUNTER_INDEX: u32 = 65_556;
     pub(crate) const REGISTER_INDEX: u32 = 65_557;
+}
+
+/// What a hash computes, by the driver's numbers.
+pub(crate) mod algorithm {
+    /// The only action here. The driver has another, for algorithms that have a name.
+    pub(crate) const USER_DEFINED: u32 = 2;
+    /// The data of this action: its number, its name, and its type.
+    pub(crate) const FIELDS: [(u32, &str, &str); 5] = [
+        (1, "reverse", "bool"),
+        (2, "polynomial", "uint64"),
+        (3, "init", "uint64"),
+        (4, "final_xor", "uint64"),
+        (5, "hash_bit_width", "uint64"),
+    ];
 }
 
 /// The table of mirror sessions, by the driver's numbers.
@@ -68,6 +84,8 @@ pub(crate) enum Object {
     Register(RegisterInfo),
     /// A counter.
     Counter(CounterInfo),
+    /// What a hash computes.
+    Algorithm(HashInfo),
     /// The mirror sessions.
     Mirror,
     /// The ports.
@@ -112,6 +130,10 @@ impl Schema {
         for (id, info) in (0x0400_0001..).zip(program.registers()) {
             tables.push(register(id, &info));
             objects.insert(id, Object::Register(info));
+        }
+        for (id, info) in (0x0500_0001..).zip(program.hashes()) {
+            tables.push(algorithm(id, &info));
+            objects.insert(id, Object::Algorithm(info));
         }
         let text = |tables: Vec<Value>| {
             let all = json!({
@@ -234,6 +256,22 @@ fn counter(id: u32, info: &CounterInfo) -> Value {
     counter["data"] = data.into();
     counter["supported_operations"] = json!(["Sync"]);
     counter
+}
+
+fn algorithm(id: u32, info: &HashInfo) -> Value {
+    let mut table = object(id, &format!("{}.algorithm", info.name), "DynHashAlgorithm", 1);
+    table["key"] = json!([]);
+    let data = algorithm::FIELDS.map(|(id, name, kind)| {
+        json!({
+            "id": id, "name": name, "repeated": false, "mandatory": name == "polynomial",
+            "read_only": false, "annotations": [], "type": { "type": kind },
+        })
+    });
+    table["action_specs"] = json!([{
+        "id": algorithm::USER_DEFINED, "name": "user_defined", "action_scope": "TableAndDefault",
+        "annotations": [], "data": data,
+    }]);
+    table
 }
 
 /// A table that no program declares.

@@ -6,12 +6,12 @@ use calumma_bfrt::proto::{
     TableData, TableEntry, TableKey, Ternary, Update, UpdateType,
 };
 use calumma_tna::{
-    ControlError, CounterInfo, Entry, EntryInfo, FieldMatch, MirrorSession, RegisterInfo, Switch,
-    TableInfo,
+    ControlError, CounterInfo, Entry, EntryInfo, FieldMatch, HashInfo, MirrorSession, RegisterInfo,
+    Switch, TableInfo,
 };
 use tonic::{Code, Status};
 
-use crate::schema::{Object, Schema, action_id, field, mirror};
+use crate::schema::{Object, Schema, action_id, algorithm, field, mirror};
 
 fn refused(error: &ControlError) -> Status {
     let code = match error {
@@ -34,6 +34,7 @@ pub(crate) fn update(schema: &Schema, switch: &mut Switch, update: Update) -> Re
         Some(EntityKind::TableEntry(entry)) => match schema.object(entry.table_id) {
             Some(Object::Table(info)) => change_table(switch, info, kind, &entry),
             Some(Object::Register(info)) => change_register(switch, info, kind, &entry),
+            Some(Object::Algorithm(info)) => change_algorithm(switch, info, &entry),
             Some(Object::Mirror) => change_mirror(switch, kind, &entry),
             Some(Object::Ports) => schema.ports.change(kind, entry),
             Some(Object::Counter(info)) => {
@@ -109,6 +110,9 @@ pub(crate) fn read(
             found
         }
         Some(Object::Mirror) => return Err(Status::unimplemented("reading mirror sessions")),
+        Some(Object::Algorithm(info)) => {
+            return Err(Status::unimplemented(format!("reading {}.algorithm", info.name)));
+        }
         Some(Object::Ports | Object::PortCounts) | None => {
             return Err(Status::not_found(format!("no table {id:#010x}")));
         }
@@ -242,6 +246,35 @@ fn change_register(
         switch.write_register(&info.name, index, &values).map_err(refused)?;
     }
     Ok(())
+}
+
+fn change_algorithm(
+    switch: &mut Switch,
+    info: &HashInfo,
+    entry: &TableEntry,
+) -> Result<(), Status> {
+    let table = format!("{}.algorithm", info.name);
+    let Some(data) = entry.data.as_ref().filter(|_| entry.is_default_entry) else {
+        return Err(invalid(format!("{table}: it has a default entry only")));
+    };
+    if data.action_id != algorithm::USER_DEFINED {
+        return Err(invalid(format!("{table}: no action {}", data.action_id)));
+    }
+    let mut args = Vec::new();
+    for field in &data.fields {
+        let name = algorithm::FIELDS.iter().find(|(id, ..)| *id == field.field_id);
+        let (Some((_, name, kind)), Some(value)) = (name, &field.value) else {
+            return Err(invalid(format!("{table}: no data {}", field.field_id)));
+        };
+        let value = match (value, *kind) {
+            (DataValue::Bool(value), "bool") => u128::from(*value),
+            (DataValue::Stream(bytes), "uint64") => number(bytes).into(),
+            _ => return Err(invalid(format!("{table}: {name} is a {kind}"))),
+        };
+        args.push((*name, value));
+    }
+    let set = switch.set_default_action(&table, "user_defined", &args);
+    set.map_err(|error| refused(&error))
 }
 
 fn change_mirror(switch: &mut Switch, kind: UpdateType, entry: &TableEntry) -> Result<(), Status> {

@@ -4,7 +4,8 @@
 #ifndef CALUMMA_HASHES
 #define CALUMMA_HASHES
 
-// Generators of the two CRCs over the key.
+// What the two CRCs over the key begin with. They are public: the control plane loads the
+// deployment's own generators before anything is measured.
 const bit<32> CRC_X = 32w0x1EDC6F41;
 const bit<32> CRC_Y = 32w0x04C11DB7;
 

@@ -10,6 +10,8 @@ use crate::types::mask;
 /// What a `Hash` instance computes.
 #[derive(Debug, Clone)]
 pub(crate) struct HashSpec {
+    /// Full name of the instance.
+    pub(crate) name: String,
     pub(crate) function: Function,
     /// Bits of the result.
     pub(crate) width: u16,
@@ -45,6 +47,20 @@ pub(crate) struct Polynomial {
 }
 
 impl Polynomial {
+    /// Why no hash unit computes it; `None` where one does.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let Self { width, coefficients, initial, last_xor, .. } = *self;
+        if !(8..=64).contains(&width) {
+            return Some("a polynomial has 8 to 64 bits".to_owned());
+        }
+        if coefficients & 1 == 0 {
+            return Some("a polynomial is odd".to_owned());
+        }
+        let wide = [coefficients, initial, last_xor].map(u128::from);
+        let wide = wide.into_iter().find(|&value| value > mask(width))?;
+        Some(format!("{wide:#x} does not fit in {width} bits"))
+    }
+
     /// CRC-8 (SMBus).
     pub(crate) const CRC8: Polynomial =
         Polynomial { width: 8, coefficients: 0x07, reflected: false, initial: 0, last_xor: 0 };
@@ -162,9 +178,10 @@ mod tests {
 
     #[test]
     fn identity_and_xor_take_the_low_bits() {
-        let identity = HashSpec { function: Function::Identity, width: 12 };
+        let spec = |function, width| HashSpec { name: String::new(), function, width };
+        let identity = spec(Function::Identity, 12);
         assert_eq!(identity.compute(&[0x12, 0x34, 0x56]), 0x456);
-        let xor = HashSpec { function: Function::Xor(2), width: 16 };
+        let xor = spec(Function::Xor(2), 16);
         assert_eq!(xor.compute(&[0x01, 0x12, 0x34]), 0x1234 ^ 0x01);
     }
 }

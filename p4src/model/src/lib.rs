@@ -42,5 +42,5 @@ mod types;
 pub use error::{ControlError, LoadError, Location};
 pub use exec::Count;
 pub use ir::{CounterKind, FieldMatch, MatchKind};
-pub use program::{ActionInfo, CounterInfo, KeyInfo, Program, RegisterInfo, TableInfo};
+pub use program::{ActionInfo, CounterInfo, HashInfo, KeyInfo, Program, RegisterInfo, TableInfo};
 pub use switch::{DigestRecord, Entry, EntryInfo, MirrorSession, Statistics, Switch};

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{ControlError, LoadError};
+use crate::hash::Function;
 use crate::ir::{Code, CounterKind, MatchKind};
 use crate::source::preprocess::{self, Stop};
 use crate::source::{Fault, SourceMap};
@@ -70,6 +71,13 @@ pub struct CounterInfo {
     pub size: usize,
     /// What it counts.
     pub kind: CounterKind,
+}
+
+/// A hash that computes a CRC, as the control plane sees it: the table `algorithm` of that name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HashInfo {
+    /// Full name of the `Hash` instance.
+    pub name: String,
 }
 
 impl Program {
@@ -147,6 +155,12 @@ impl Program {
             kind: counter.kind,
         };
         self.code.counters.iter().map(info).collect()
+    }
+
+    /// All hashes that compute CRCs.
+    pub fn hashes(&self) -> Vec<HashInfo> {
+        let crcs = self.code.hashes.iter().filter(|hash| matches!(hash.function, Function::Crc(_)));
+        crcs.map(|hash| HashInfo { name: hash.name.clone() }).collect()
     }
 
     pub(crate) fn table_index(&self, name: &str) -> Result<usize, ControlError> {

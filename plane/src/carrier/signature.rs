@@ -116,7 +116,7 @@ impl Signer {
 fn key_stream(secret: Secret, first: u32, others: u64) -> ChaCha20Rng {
     // The generator counts in 64 bits what RFC 8439 has as a counter and the nonce's first word.
     const WORDS: u128 = 16;
-    let mut stream = ChaCha20Rng::from_seed(secret.0);
+    let mut stream = ChaCha20Rng::from_seed(secret.key);
     stream.set_stream(others);
     stream.set_word_pos((u128::from(first) << 32) * WORDS);
     stream
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn signer(number: u8) -> Signer {
-        Signer::new(Secret([number; 32]), 100)
+        Signer::new(Secret::new([number; 32]), 100)
     }
 
     /// `docs/contract.md` in other words: 128-bit integers, cut to 64 bits at the end.
@@ -178,7 +178,7 @@ mod tests {
             for number in 0..25_600_u32 {
                 let mut secret = [1; 32];
                 secret[..4].copy_from_slice(&number.to_le_bytes());
-                let signer = Signer::new(Secret(secret), 8);
+                let signer = Signer::new(Secret::new(secret), 8);
                 let [one, other] = [
                     header(0x0A00_0001, 0x0A00_0002, 6),
                     header(
@@ -200,7 +200,8 @@ mod tests {
         let header = header(1, 2, 17);
         let signer = signer(1);
         for (newest, fits) in [(100, true), (101, true), (93, true), (92, false), (102, false)] {
-            let theirs = Signer::new(Secret([1; 32]), newest).ipv4(newest as u8 & 7, &header) >> 56;
+            let theirs =
+                Signer::new(Secret::new([1; 32]), newest).ipv4(newest as u8 & 7, &header) >> 56;
             let epoch = newest as u8 & 7;
             assert_eq!(
                 signer.fits(epoch, signer.ipv4(epoch, &header), 8, theirs),
@@ -219,12 +220,12 @@ mod tests {
         for to in [110, 103, 5, 1 << 40] {
             let mut jumped = signer(1);
             jumped.begin(to);
-            let fresh = Signer::new(Secret([1; 32]), to);
+            let fresh = Signer::new(Secret::new([1; 32]), to);
             for epoch in to.saturating_sub(7)..=to {
                 assert_eq!(of(&jumped, epoch), of(&fresh, epoch), "{epoch} at {to}");
             }
         }
-        assert_eq!(of(&stepped, 103), of(&Signer::new(Secret([1; 32]), 105), 103));
+        assert_eq!(of(&stepped, 103), of(&Signer::new(Secret::new([1; 32]), 105), 103));
         assert_ne!(of(&stepped, 108), of(&signer(1), 100), "eight epochs on");
     }
 }

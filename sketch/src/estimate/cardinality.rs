@@ -89,7 +89,7 @@ mod tests {
     use crate::{FlowKey, HashFamily, HashKey, Level};
 
     fn tower(levels: &[Level], flows: u32) -> TowerSketch {
-        let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+        let family = HashFamily::new(&HashKey::from_bytes([4; 32]));
         let mut tower = TowerSketch::new(levels).unwrap();
         for flow in 0..flows {
             tower.insert(&family.hash(&FlowKey::from_words(0x0A00_0000 + flow, 7, flow << 7, 17)));

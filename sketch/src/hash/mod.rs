@@ -1,22 +1,24 @@
 //! The hash family: every index, fingerprint and sampling decision of a packet, from two CRCs and
-//! one keyed table look-up.
+//! one table look-up, all of them secret.
 //!
 //! A CRC alone is linear: structured traffic (address ranges, port sweeps) would fall into buckets
 //! in rows, and nothing would decode. So one CRC goes through secret tables (tabulation hashing)
 //! and the other is rotated in, one rotation for each array. Together the two CRCs are the key's
-//! remainder modulo the product of two coprime polynomials of degree 32, so keys that differ only
-//! within 64 neighbouring bits never agree in both.
+//! remainder modulo the product of two irreducible polynomials of degree 32, so keys that differ
+//! only within 64 neighbouring bits never agree in both. The polynomials are secret as well: of
+//! keys that differ in more, nobody can know which agree.
 //!
 //! The construction is part of the contract with the hardware switches: `docs/contract.md`.
 
 pub mod crc;
+pub mod polynomial;
 
 use std::fmt;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use serde::{Deserialize, Serialize};
 
+use self::crc::CrcPair;
 use crate::burst::{BURST, Column};
 use crate::key::Key;
 use crate::simd::{Engine, Isa, Work};
@@ -30,19 +32,33 @@ pub const LANES: usize = 4;
 /// first CRC collide in all three arrays only where they agree in the second one as well.
 pub const ROTATIONS: [u32; LANES] = [0, 11, 21, 16];
 
-/// The secret of a deployment from which its tables are drawn; all its switches share it.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HashKey([u8; 32]);
+/// The secret of a deployment from which its hash functions are drawn; all its switches share it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HashKey {
+    bytes: [u8; 32],
+    public_generators: bool,
+}
 
 impl HashKey {
     /// The key from its 32 bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        Self { bytes, public_generators: false }
+    }
+
+    /// The key for the functions of releases that draw only the tables from it, and take the CRCs
+    /// that everybody knows. Hosts that choose their flows can have them mistaken for others.
+    pub fn with_public_generators(bytes: [u8; 32]) -> Self {
+        Self { bytes, public_generators: true }
     }
 
     /// The 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+        &self.bytes
+    }
+
+    /// Whether it is [one with public generators](Self::with_public_generators).
+    pub fn has_public_generators(&self) -> bool {
+        self.public_generators
     }
 }
 
@@ -59,20 +75,27 @@ pub(crate) type Tables = [[[u32; LANES]; 256]; 4];
 /// The keyed hash functions of a deployment.
 #[derive(Clone)]
 pub struct HashFamily {
+    crcs: Box<CrcPair>,
     tables: Box<Tables>,
     engine: Engine,
 }
 
 impl HashFamily {
-    /// Draws the tables from `key`: the ChaCha20 key stream (nonce 0), read as little-endian
-    /// 32-bit words, in the order byte position, byte value, lane.
+    /// Draws the functions from `key`: the ChaCha20 key stream (nonce 0), read as little-endian
+    /// 32-bit words. First come the tables, in the order byte position, byte value, lane, then the
+    /// CRCs' generators. Some 0.2 ms.
     pub fn new(key: &HashKey) -> Self {
-        let mut stream = ChaCha20Rng::from_seed(key.0);
+        let mut stream = ChaCha20Rng::from_seed(key.bytes);
         let mut tables = Box::new([[[0; LANES]; 256]; 4]);
         for word in tables.as_flattened_mut().as_flattened_mut() {
             *word = stream.next_u32();
         }
-        Self { tables, engine: Engine::detect() }
+        let generators = if key.public_generators {
+            [crc::CASTAGNOLI, crc::ISO_HDLC]
+        } else {
+            polynomial::draw(|| stream.next_u32())
+        };
+        Self { crcs: Box::new(CrcPair::new(generators)), tables, engine: Engine::detect() }
     }
 
     /// The same functions computed by plain code, to compare with.
@@ -94,6 +117,11 @@ impl HashFamily {
     /// value, lane.
     pub fn tables(&self) -> &[[[u32; LANES]; 256]; 4] {
         &self.tables
+    }
+
+    /// The CRCs x and y, whose generators a hardware switch must load as well.
+    pub fn crcs(&self) -> &CrcPair {
+        &self.crcs
     }
 
     /// All hashes of one key. The tables stay in the L1 cache; the key's line is the only other
@@ -126,20 +154,20 @@ impl HashFamily {
 
     /// Whether both compute the same.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.tables == other.tables
+        self.crcs.generators() == other.crcs.generators() && self.tables == other.tables
     }
 
     /// As [`hash`](Self::hash), within work that already runs on `isa`.
     #[inline(always)]
     pub fn hash_with<K: Key>(&self, isa: impl Isa, key: &K) -> Hashes {
-        let (x, y) = key.crc_pair(isa);
+        let (x, y) = key.crc_pair(isa, &self.crcs);
         Hashes::mix(isa.look_up(&self.tables, x), x, y)
     }
 
     /// All hashes of a burst, column by column, within work that already runs on `isa`.
     #[inline(always)]
     pub fn hash_keys<K: Key>(&self, isa: impl Isa, keys: &K::Burst) -> HashColumns {
-        let (x, y) = K::crcs(isa, keys);
+        let (x, y) = K::crcs(isa, &self.crcs, keys);
         let [a, b, c, d] = isa.look_up_burst(&self.tables, &x, K::number(keys));
         let mix = |words: Column, rotation: u32| {
             Column::from_fn(|packet| words.0[packet] ^ y.0[packet].rotate_left(rotation))

@@ -1,13 +1,11 @@
-//! AVX2, BMI, CRC32 and PCLMULQDQ: eight packets an instruction, 32 where bytes will do.
+//! AVX2, BMI and PCLMULQDQ: eight packets an instruction, 32 where bytes will do.
 
 use std::arch::x86_64::*;
 
 use super::*;
-use crate::hash::crc::{
-    self, BARRETT, FOLD_63, FOLD_95, FOLDS_TO_128, Halves, REFLECTED_33, halves,
-};
+use crate::hash::crc::{Fold, Halves};
 
-/// Shows by its existence that the CPU has AVX2, BMI, CRC32 and PCLMULQDQ.
+/// Shows by its existence that the CPU has AVX2, BMI and PCLMULQDQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx2(());
 
@@ -38,22 +36,22 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn crc_pair(self, key: &[u8; 16]) -> (u32, u32) {
+    fn crc_pair(self, crcs: &CrcPair, key: &[u8; 16]) -> (u32, u32) {
         // SAFETY: `Avx2` exists only where `detect` found the features that `crc_pair` enables.
-        unsafe { crc_pair(key) }
+        unsafe { crc_pair(crcs, key) }
     }
 
     #[inline(always)]
-    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32) {
+    fn crc_pair_wide(self, crcs: &CrcPair, key: &[u8; 40]) -> (u32, u32) {
         // SAFETY: `Avx2` exists only where `detect` found the features that `crc_pair_wide`
         // enables.
-        unsafe { crc_pair_wide(key) }
+        unsafe { crc_pair_wide(crcs, key) }
     }
 
     #[inline(always)]
-    fn crcs(self, keys: &Keys) -> (Column, Column) {
+    fn crcs(self, pair: &CrcPair, keys: &Keys) -> (Column, Column) {
         // SAFETY: `Avx2` exists only where `detect` found the feature that `crcs` enables.
-        unsafe { crcs(&keys.columns) }
+        unsafe { crcs(pair, &keys.columns) }
     }
 
     #[inline(always)]
@@ -126,40 +124,33 @@ fn add_limited(a: &[u32; 8], b: &[u32; 8], limit: &[u32; 8], excess: &[u32; 8]) 
     words
 }
 
-/// Two CRC32 instructions and four carry-less products.
+/// Eight carry-less products, in two chains of four.
 #[inline]
 #[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
-fn crc_pair(key: &[u8; 16]) -> (u32, u32) {
-    let message = u128::from_le_bytes(*key);
-    let x = _mm_crc32_u64(u64::from(u32::MAX), message as u64);
-    let x = !(_mm_crc32_u64(x, (message >> 64) as u64) as u32);
+fn crc_pair(crcs: &CrcPair, key: &[u8; 16]) -> (u32, u32) {
     // SAFETY: the key is 16 readable bytes; the load needs no alignment.
     let block = unsafe { _mm_loadu_si128(key.as_ptr().cast()) };
-    let block = _mm_xor_si128(block, _mm_cvtsi32_si128(-1));
-    (x, _mm_cvtsi128_si32(crc32_iso_hdlc(block)) as u32)
+    reduce(crcs, _mm_xor_si128(block, _mm_cvtsi32_si128(-1)))
 }
 
-/// Five CRC32 instructions and seven carry-less products.
+/// Eleven carry-less products: three bring the key down to 16 bytes for both CRCs.
 #[inline]
 #[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
-fn crc_pair_wide(key: &[u8; 40]) -> (u32, u32) {
+fn crc_pair_wide(crcs: &CrcPair, key: &[u8; 40]) -> (u32, u32) {
     let mut words = [0; 5];
     for (word, bytes) in words.iter_mut().zip(key.as_chunks().0) {
-        *word = u64::from_le_bytes(*bytes);
+        *word = i64::from_le_bytes(*bytes);
     }
-    let x = words.iter().fold(u64::from(u32::MAX), |x, &word| _mm_crc32_u64(x, word));
     // The first 24 bytes are carried down to the last sixteen, where they leave the remainder as it
     // is.
-    let [a, b, c, d, e] = words.map(|word| word as i64);
+    let [a, b, c, d, e] = words;
     let first = _mm_xor_si128(_mm_cvtsi64_si128(a), _mm_cvtsi32_si128(-1));
     let folded = [first, _mm_cvtsi64_si128(b), _mm_cvtsi64_si128(c)]
         .into_iter()
-        .zip(FOLDS_TO_128)
-        .map(|(word, fold)| {
-            _mm_clmulepi64_si128::<0x00>(word, _mm_cvtsi64_si128((fold << 32) as i64))
-        })
+        .zip(crcs.folds.to_128)
+        .map(|(word, power)| _mm_clmulepi64_si128::<0x00>(word, _mm_cvtsi64_si128(power as i64)))
         .fold(_mm_set_epi64x(e, d), |block, share| _mm_xor_si128(block, share));
-    (!(x as u32), _mm_cvtsi128_si32(crc32_iso_hdlc(folded)) as u32)
+    reduce(crcs, folded)
 }
 
 #[inline]
@@ -293,14 +284,12 @@ fn from_bytes(bytes: [__m256i; 4], constant: u32) -> Column {
     column
 }
 
-static CASTAGNOLI: [Halves; FlowKey::LEN] = halves(crc::CASTAGNOLI);
-static ISO_HDLC: [Halves; FlowKey::LEN] = halves(crc::ISO_HDLC);
-
 /// CRCs as linear maps: for each byte of a key, 16 look-ups among 16 bytes and as many exclusive
 /// ors serve 32 keys and both CRCs, some 20 instructions a key.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn crcs(keys: &[Column; 4]) -> (Column, Column) {
+fn crcs(pair: &CrcPair, keys: &[Column; 4]) -> (Column, Column) {
+    let [of_x, of_y] = &pair.affine;
     let mut bytes = [[_mm256_setzero_si256(); 4]; 4];
     for (bytes, column) in bytes.iter_mut().zip(keys) {
         *bytes = to_bytes(column);
@@ -324,12 +313,11 @@ fn crcs(keys: &[Column; 4]) -> (Column, Column) {
             )
         };
         for to in 0..4 {
-            x[to] = _mm256_xor_si256(x[to], share(&CASTAGNOLI[byte], to));
-            y[to] = _mm256_xor_si256(y[to], share(&ISO_HDLC[byte], to));
+            x[to] = _mm256_xor_si256(x[to], share(&of_x.halves[byte], to));
+            y[to] = _mm256_xor_si256(y[to], share(&of_y.halves[byte], to));
         }
     }
-    let zeros = (crc::of_zeros(crc::CASTAGNOLI), crc::of_zeros(crc::ISO_HDLC));
-    (from_bytes(x, zeros.0), from_bytes(y, zeros.1))
+    (from_bytes(x, of_x.zeros), from_bytes(y, of_y.zeros))
 }
 
 /// Eight packets an instruction.
@@ -344,21 +332,31 @@ fn nonzero(column: &Column) -> u32 {
     !zeros
 }
 
-/// CRC-32/ISO-HDLC of a block into which the initial value has been mixed, in every lane. With L
-/// and H the polynomials of its halves, the remainder is that of L x^96 + H x^32: one product takes
-/// L x^96 to degree 95, a second one the upper third to degree 63, two more reduce by Barrett's
-/// method. Bits are reflected, so the product of two halves comes out multiplied by x, which the
-/// constants allow for.
+/// Both CRCs of a block into which the initial value has been mixed.
 #[inline]
 #[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
-fn crc32_iso_hdlc(block: __m128i) -> __m128i {
-    let folds = _mm_set_epi64x((FOLD_63 << 32) as i64, (FOLD_95 << 32) as i64);
-    let reduction = _mm_set_epi64x(BARRETT as i64, REFLECTED_33 as i64);
+fn reduce(crcs: &CrcPair, block: __m128i) -> (u32, u32) {
+    let [of_x, of_y] = &crcs.folds.to_32;
+    let (x, y) = (crc32(of_x, block), crc32(of_y, block));
+    (_mm_cvtsi128_si32(x) as u32, _mm_cvtsi128_si32(y) as u32)
+}
+
+/// The CRC of a block into which the initial value has been mixed, in every lane. With L and H the
+/// polynomials of its halves, the remainder is that of L x^96 + H x^32: one product takes L x^96 to
+/// degree 95, a second one the upper third to degree 63, two more reduce by Barrett's method.
+#[inline]
+#[target_feature(enable = "avx2,sse4.2,pclmulqdq")]
+fn crc32(by: &Fold, block: __m128i) -> __m128i {
+    let two = |words: &[u64; 2]| {
+        // SAFETY: two words are 16 readable bytes; the load needs no alignment.
+        unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
+    };
+    let (powers, reduction) = (two(&by.powers), two(&by.reduction));
     let upper_by_32 = _mm_setr_epi8(-1, -1, -1, -1, 8, 9, 10, 11, 12, 13, 14, 15, -1, -1, -1, -1);
 
-    let to_95 = _mm_clmulepi64_si128::<0x00>(block, folds);
+    let to_95 = _mm_clmulepi64_si128::<0x00>(block, powers);
     let to_95 = _mm_xor_si128(to_95, _mm_shuffle_epi8(block, upper_by_32));
-    let to_63 = _mm_xor_si128(to_95, _mm_clmulepi64_si128::<0x10>(to_95, folds));
+    let to_63 = _mm_xor_si128(to_95, _mm_clmulepi64_si128::<0x10>(to_95, powers));
     let top = _mm_and_si128(to_63, _mm_setr_epi32(0, 0, -1, 0));
     let quotient = _mm_clmulepi64_si128::<0x11>(top, reduction);
     let quotient = _mm_and_si128(quotient, _mm_setr_epi32(-1, 0, 0, 0));

@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::avx2::{Avx2, look_up, look_up_in_register, prefetch};
 use super::*;
+use crate::hash::crc::Affine;
 
 /// Shows by its existence that the CPU has what [`Avx2`] says, AVX-512 (F, BW, DQ, VL, VBMI) and
 /// GFNI.
@@ -37,19 +38,19 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    fn crc_pair(self, key: &[u8; 16]) -> (u32, u32) {
-        self.0.crc_pair(key)
+    fn crc_pair(self, crcs: &CrcPair, key: &[u8; 16]) -> (u32, u32) {
+        self.0.crc_pair(crcs, key)
     }
 
     #[inline(always)]
-    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32) {
-        self.0.crc_pair_wide(key)
+    fn crc_pair_wide(self, crcs: &CrcPair, key: &[u8; 40]) -> (u32, u32) {
+        self.0.crc_pair_wide(crcs, key)
     }
 
     #[inline(always)]
-    fn crcs(self, keys: &Keys) -> (Column, Column) {
+    fn crcs(self, pair: &CrcPair, keys: &Keys) -> (Column, Column) {
         // SAFETY: `Avx512` exists only where `detect` found the features that `crcs` enables.
-        unsafe { crcs(&keys.columns) }
+        unsafe { crcs(pair, &keys.columns) }
     }
 
     #[inline(always)]
@@ -266,44 +267,29 @@ const GATHER: [u8; 64] = {
     gather
 };
 
-/// [`crc::matrices`], each for sixteen bytes.
-const fn matrices(generator: u32) -> [[u64; 8]; FlowKey::LEN] {
-    let narrow = crc::matrices(generator);
-    let mut wide = [[0; 8]; FlowKey::LEN];
-    let mut at = 0;
-    while at < 8 * FlowKey::LEN {
-        wide[at / 8][at % 8] = narrow[at / 8][at % 8 / 2];
-        at += 1;
-    }
-    wide
-}
-
-static CASTAGNOLI: [[u64; 8]; FlowKey::LEN] = matrices(crc::CASTAGNOLI);
-static ISO_HDLC: [[u64; 8]; FlowKey::LEN] = matrices(crc::ISO_HDLC);
-
 /// CRCs as linear maps: for each byte of a key one permutation, two affine maps and two exclusive
 /// ors serve sixteen keys and both CRCs, about four instructions a key.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
-fn crcs(keys: &[Column; 4]) -> (Column, Column) {
+fn crcs(pair: &CrcPair, keys: &[Column; 4]) -> (Column, Column) {
+    let [of_x, of_y] = &pair.affine;
     let (mut xs, mut ys) = (Column::ZERO, Column::ZERO);
-    let zeros = |generator: u32| _mm512_set1_epi32(crc::of_zeros(generator) as i32);
     for half in 0..2 {
         let (mut x, mut y) = (_mm512_setzero_si512(), _mm512_setzero_si512());
         for byte in 0..FlowKey::LEN {
             let words = load(&keys[byte / 4].0.as_chunks().0[half]);
             let bytes = _mm512_permutexvar_epi8(vector(SPREAD[byte % 4]), words);
             let share =
-                |matrices: &[u64; 8]| _mm512_gf2p8affine_epi64_epi8::<0>(bytes, vector(*matrices));
-            x = _mm512_xor_si512(x, share(&CASTAGNOLI[byte]));
-            y = _mm512_xor_si512(y, share(&ISO_HDLC[byte]));
+                |of: &Affine| _mm512_gf2p8affine_epi64_epi8::<0>(bytes, vector(of.matrices[byte]));
+            x = _mm512_xor_si512(x, share(of_x));
+            y = _mm512_xor_si512(y, share(of_y));
         }
-        let finish = |shares: __m512i, generator: u32| {
+        let finish = |shares: __m512i, of: &Affine| {
             let words = _mm512_permutexvar_epi8(vector(GATHER), shares);
-            _mm512_xor_si512(words, zeros(generator))
+            _mm512_xor_si512(words, _mm512_set1_epi32(of.zeros as i32))
         };
-        store(&mut xs.0.as_chunks_mut().0[half], finish(x, crc::CASTAGNOLI));
-        store(&mut ys.0.as_chunks_mut().0[half], finish(y, crc::ISO_HDLC));
+        store(&mut xs.0.as_chunks_mut().0[half], finish(x, of_x));
+        store(&mut ys.0.as_chunks_mut().0[half], finish(y, of_y));
     }
     (xs, ys)
 }

@@ -17,7 +17,8 @@ mod avx512;
 pub use self::{avx2::Avx2, avx512::Avx512};
 
 use crate::burst::{BURST, Column, Keys, Rows};
-use crate::hash::{LANES, Tables, crc};
+use crate::hash::crc::CrcPair;
+use crate::hash::{LANES, Tables};
 use crate::key::FlowKey;
 
 /// The instructions that a hash family, and what is called with it, uses.
@@ -25,7 +26,7 @@ use crate::key::FlowKey;
 pub enum Engine {
     /// Any CPU.
     Scalar,
-    /// x86-64 with AVX2, BMI, CRC32 and PCLMULQDQ.
+    /// x86-64 with AVX2, BMI and PCLMULQDQ.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     /// The same with AVX-512 (F, BW, DQ, VL, VBMI) and GFNI.
@@ -91,14 +92,14 @@ pub trait Isa: Copy {
     /// Does `work` in a function of its own, compiled for this instruction set.
     fn run<W: Work>(self, work: W) -> W::Output;
 
-    /// Both CRCs of a padded key: CRC-32C and CRC-32/ISO-HDLC.
-    fn crc_pair(self, key: &[u8; 16]) -> (u32, u32);
+    /// Both CRCs of a padded key.
+    fn crc_pair(self, crcs: &CrcPair, key: &[u8; 16]) -> (u32, u32);
 
     /// Both CRCs of a padded wide key.
-    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32);
+    fn crc_pair_wide(self, crcs: &CrcPair, key: &[u8; 40]) -> (u32, u32);
 
     /// Both CRCs of every key of a burst.
-    fn crcs(self, keys: &Keys) -> (Column, Column);
+    fn crcs(self, crcs: &CrcPair, keys: &Keys) -> (Column, Column);
 
     /// The exclusive or of the lines that the four bytes of `x` stand for.
     fn look_up(self, tables: &Tables, x: u32) -> [u32; LANES];
@@ -150,18 +151,22 @@ impl Isa for Scalar {
     }
 
     #[inline(always)]
-    fn crc_pair(self, key: &[u8; 16]) -> (u32, u32) {
-        (crc::crc32c(key), crc::crc32_iso_hdlc(key))
+    fn crc_pair(self, crcs: &CrcPair, key: &[u8; 16]) -> (u32, u32) {
+        crcs.of(key)
     }
 
     #[inline(always)]
-    fn crc_pair_wide(self, key: &[u8; 40]) -> (u32, u32) {
-        (crc::crc32c(key), crc::crc32_iso_hdlc(key))
+    fn crc_pair_wide(self, crcs: &CrcPair, key: &[u8; 40]) -> (u32, u32) {
+        crcs.of(key)
     }
 
     #[inline(always)]
-    fn crcs(self, keys: &Keys) -> (Column, Column) {
-        each_key(self, keys)
+    fn crcs(self, crcs: &CrcPair, keys: &Keys) -> (Column, Column) {
+        let (mut x, mut y) = (Column::ZERO, Column::ZERO);
+        for packet in 0..keys.len {
+            (x.0[packet], y.0[packet]) = crcs.of(&bytes(&keys.padded(packet)));
+        }
+        (x, y)
     }
 
     #[inline(always)]
@@ -214,16 +219,6 @@ impl Isa for Scalar {
 
     #[inline(always)]
     fn prefetch<T>(self, _slice: &[T], _at: usize) {}
-}
-
-/// The CRCs of a burst, key by key.
-#[inline(always)]
-fn each_key(isa: impl Isa, keys: &Keys) -> (Column, Column) {
-    let (mut x, mut y) = (Column::ZERO, Column::ZERO);
-    for packet in 0..keys.len {
-        (x.0[packet], y.0[packet]) = isa.crc_pair(&bytes(&keys.padded(packet)));
-    }
-    (x, y)
 }
 
 /// The bytes of four little-endian words.

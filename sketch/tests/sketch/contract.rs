@@ -8,8 +8,7 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use calumma_sketch::hash::crc;
-use calumma_sketch::hash::sample_seed;
+use calumma_sketch::hash::{polynomial, sample_seed};
 use calumma_sketch::{
     Arithmetic, FermatSketch, FlowKey, HashFamily, HashKey, Hashes, Key, Part, Shape, WideKey,
 };
@@ -39,11 +38,49 @@ mod reference {
         register ^ u32::MAX
     }
 
-    /// The first 4096 words of RFC 8439's ChaCha20 key stream, nonce 0, counter from 0.
-    pub(super) fn tables(key: &[u8; 32]) -> Vec<u32> {
+    /// Whether a polynomial of degree 32 has no factor of degree 16 or less (Ben-Or's test): such a
+    /// factor of degree i divides x^(2^i) - x.
+    pub(super) fn is_irreducible(polynomial: u64) -> bool {
+        let degree = |of: u128| 127 - of.leading_zeros() as i32;
+        let rest = |mut of: u128, by: u128| {
+            while of != 0 && degree(of) >= degree(by) {
+                of ^= by << (degree(of) - degree(by));
+            }
+            of
+        };
+        let polynomial = u128::from(polynomial);
+        let mut power = 2;
+        (1..=16).all(|_| {
+            let square = (0..64).filter(|bit| power >> bit & 1 == 1);
+            power = rest(square.fold(0, |sum, bit| sum ^ power << bit), polynomial);
+            let (mut one, mut other) = (polynomial, power ^ 2);
+            while other != 0 {
+                (one, other) = (other, rest(one, other));
+            }
+            one == 1
+        })
+    }
+
+    /// What a hash key stands for.
+    pub(super) struct Secret {
+        pub(super) tables: Vec<u32>,
+        pub(super) generators: [u32; 2],
+    }
+
+    pub(super) fn secret(key: &[u8; 32]) -> Secret {
+        let mut tables = key_stream(key, 0..320);
+        let candidates = tables.split_off(4096).into_iter().map(|word| word | 1);
+        let mut found = candidates.filter(|&word| is_irreducible(1 << 32 | u64::from(word)));
+        let x = found.next().unwrap();
+        let y = found.find(|&y| y != x).unwrap();
+        Secret { tables, generators: [x, y] }
+    }
+
+    /// Blocks of RFC 8439's ChaCha20 key stream, nonce 0, as words.
+    fn key_stream(key: &[u8; 32], counters: std::ops::Range<u32>) -> Vec<u32> {
         let word = |i: usize| u32::from_le_bytes(key[4 * i..4 * i + 4].try_into().unwrap());
         let mut stream = Vec::new();
-        for counter in 0..256 {
+        for counter in counters {
             let mut start = [0; 16];
             start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]);
             (0..8).for_each(|i| start[4 + i] = word(i));
@@ -72,13 +109,12 @@ mod reference {
         pub(super) lanes: [u32; 4],
     }
 
-    pub(super) fn words(tables: &[u32], key: &[u8]) -> Words {
-        let x = crc32(0x1EDC_6F41, &padded(key));
-        let y = crc32(0x04C1_1DB7, &padded(key));
+    pub(super) fn words(secret: &Secret, key: &[u8]) -> Words {
+        let [x, y] = secret.generators.map(|generator| crc32(generator, &padded(key)));
         let lanes = [0, 1, 2, 3].map(|lane| {
             let looked_up = |position: usize| {
                 let value = (x >> (8 * position) & 0xFF) as usize;
-                tables[(position * 256 + value) * 4 + lane]
+                secret.tables[(position * 256 + value) * 4 + lane]
             };
             (0..4).fold(y.rotate_left(ROTATIONS[lane]), |word, position| word ^ looked_up(position))
         });
@@ -208,8 +244,8 @@ fn wide_keys() -> Vec<[u8; 37]> {
 const PART: (u32, u32) = (512, 2560);
 const EPOCH: u64 = 1000;
 
-fn vector(tables: &[u32], key: &[u8; 13]) -> Value {
-    let words = reference::words(tables, key);
+fn vector(secret: &reference::Secret, key: &[u8; 13]) -> Value {
+    let words = reference::words(secret, key);
     let mut vector = vector_of_hashes(&words, key);
     vector["fingerprint"] = format!("{:05x}", words.fingerprint()).into();
     vector["prime_fragments"] =
@@ -219,8 +255,8 @@ fn vector(tables: &[u32], key: &[u8; 13]) -> Value {
     vector
 }
 
-fn wide_vector(tables: &[u32], key: &[u8; 37]) -> Value {
-    let words = reference::words(tables, key);
+fn wide_vector(secret: &reference::Secret, key: &[u8; 37]) -> Value {
+    let words = reference::words(secret, key);
     let fingerprint = words.wide_fingerprint();
     let mut vector = vector_of_hashes(&words, key);
     vector["fingerprint"] = format!("{fingerprint:04x}").into();
@@ -247,7 +283,8 @@ fn vector_of_hashes(words: &reference::Words, key: &[u8]) -> Value {
 }
 
 fn vectors() -> Value {
-    let tables = reference::tables(&hash_key());
+    let secret = reference::secret(&hash_key());
+    let tables = &secret.tables;
     let bytes: Vec<u8> = tables.iter().flat_map(|word| word.to_le_bytes()).collect();
     json!({
         "hash_key": hash_key().map(|byte| format!("{byte:02x}")).concat(),
@@ -256,11 +293,12 @@ fn vectors() -> Value {
             "last": hex_words(&tables[4092..]),
             "crc32_iso_hdlc": format!("{:08x}", reference::crc32(0x04C1_1DB7, &bytes)),
         },
+        "generators": hex_words(&secret.generators),
         "epoch": EPOCH,
         "seed": reference::seed(EPOCH),
         "part": {"offset": PART.0, "len": PART.1, "mask": format!("{:08x}", 0x3FFF)},
-        "keys": keys().iter().map(|key| vector(&tables, key)).collect::<Vec<_>>(),
-        "wide_keys": wide_keys().iter().map(|key| wide_vector(&tables, key)).collect::<Vec<_>>(),
+        "keys": keys().iter().map(|key| vector(&secret, key)).collect::<Vec<_>>(),
+        "wide_keys": wide_keys().iter().map(|key| wide_vector(&secret, key)).collect::<Vec<_>>(),
     })
 }
 
@@ -283,13 +321,15 @@ fn the_page_shows_the_vectors_and_numbers_that_the_crate_computes() {
     let page = fs::read_to_string(here().join("../docs/contract.md")).unwrap();
     let vectors = vectors();
     let mut wanted = vec![
-        format!("{:#010X}", crc::CASTAGNOLI).replace("0X", "0x"),
-        format!("{:#010X}", crc::ISO_HDLC).replace("0X", "0x"),
         calumma_sketch::fermat::P.to_string(),
         format!("{:?}", calumma_sketch::hash::ROTATIONS),
         vectors["tables"]["crc32_iso_hdlc"].as_str().unwrap().into(),
+        polynomial::IRREDUCIBLE.to_string(),
         vectors["seed"].to_string(),
     ];
+    for generator in vectors["generators"].as_array().unwrap() {
+        wanted.push(generator.as_str().unwrap().into());
+    }
     let shown = &vectors["keys"][0];
     for field in ["key", "x", "y", "fingerprint"] {
         wanted.push(shown[field].as_str().unwrap().into());
@@ -327,15 +367,15 @@ fn fragments<K: Key>(arithmetic: Arithmetic, key: &K, hashes: &Hashes) -> Vec<u3
 }
 
 fn assert_the_crate_follows_the_page(hash_key: [u8; 32], key: [u8; 13], epoch: u64, part: Part) {
-    let tables = reference::tables(&hash_key);
+    let secret = reference::secret(&hash_key);
     let family = HashFamily::new(&HashKey::from_bytes(hash_key));
-    assert_eq!(family.tables().as_flattened().as_flattened(), tables);
+    assert_eq!(family.tables().as_flattened().as_flattened(), secret.tables);
+    assert_eq!(family.crcs().generators(), secret.generators);
 
-    let words = reference::words(&tables, &key);
+    let words = reference::words(&secret, &key);
     let flow = FlowKey::from_bytes(key);
     let hashes = family.hash(&flow);
-    assert_eq!(crc::crc32c(flow.padded()), words.x);
-    assert_eq!(crc::crc32_iso_hdlc(flow.padded()), words.y);
+    assert_eq!(family.crcs().of(flow.padded()), (words.x, words.y));
     assert_hashes_follow_the_page(&hashes, &words, epoch, part);
     assert_eq!(hashes.fingerprint(), words.fingerprint());
 
@@ -347,8 +387,7 @@ fn assert_the_crate_follows_the_page(hash_key: [u8; 32], key: [u8; 13], epoch: u
 }
 
 fn assert_wide_keys_follow_the_page(hash_key: [u8; 32], key: [u8; 37], epoch: u64, part: Part) {
-    let tables = reference::tables(&hash_key);
-    let words = reference::words(&tables, &key);
+    let words = reference::words(&reference::secret(&hash_key), &key);
     let flow = WideKey::from_bytes(key);
     let hashes = HashFamily::new(&HashKey::from_bytes(hash_key)).hash(&flow);
     assert_hashes_follow_the_page(&hashes, &words, epoch, part);

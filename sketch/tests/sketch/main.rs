@@ -1,6 +1,7 @@
 //! What the sketches' users rely on.
 
 mod accumulation;
+mod chosen;
 #[path = "../common/mod.rs"]
 mod common;
 mod contract;

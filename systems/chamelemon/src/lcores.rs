@@ -5,9 +5,9 @@
 
 use calumma_plane::measure::{Mailbox, Side};
 use calumma_plane::merge::{self, Discarded};
+use calumma_plane::secret::secret;
 use calumma_plane::{AnyRecord, Counters, LcoreMerger, Recorded};
 use calumma_sketch::{AnyKey, FlowKey, KeyKind, WideKey, either};
-use calumma_wire::Secret;
 
 use crate::frames::{AnyLate, SessionPlan, encode_plan};
 use crate::switch::{SetupError, SwitchHalf, late_of};
@@ -119,8 +119,8 @@ impl LcoreGroups {
     /// When the layout or the attention is invalid; nothing changes then.
     pub fn begin(&mut self, plan: &SessionPlan) -> Result<(), SetupError> {
         let system = SwitchHalf::new(plan.clone())?;
-        let secret = Secret(*plan.hash_key.as_bytes());
         let SessionPlan { clock, first_epoch, .. } = *plan;
+        let secret = secret(&plan.hash_key);
         self.0.begin(clock, first_epoch, secret, plan.layout.keys, vec![Box::new(system)]);
         Ok(())
     }

@@ -40,7 +40,7 @@ impl System for ChameleMon {
         setup: &SystemSetup,
     ) -> Result<Box<dyn SwitchSystem>, String> {
         let SessionContext { hash_key, clock, first_epoch, .. } = session;
-        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
+        let plan = SessionPlan::decode(setup, hash_key, *clock, *first_epoch)?;
         let SwitchHalf(session) = SwitchHalf::new(plan).map_err(|problem| problem.to_string())?;
         Ok(Box::new(SwitchHalf(session.with_version(setup.version))))
     }
@@ -211,7 +211,7 @@ mod tests {
         let context = SessionContext {
             role: Role::Edge,
             node_id: None,
-            hash_key: calumma_wire::Secret([3; 32]),
+            hash_key: calumma_wire::Secret::new([3; 32]),
             clock,
             first_epoch: 100,
         };
@@ -251,7 +251,7 @@ mod tests {
         let plan = SessionPlan { layout, hash_key, clock, first_epoch: 100, attention };
         let system = SwitchHalf::new(plan).unwrap();
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, 100, Secret([3; 32]), keys, vec![Box::new(system)]);
+        merger.begin(clock, 100, Secret::new([3; 32]), keys, vec![Box::new(system)]);
         let mut measurement = Measurement::new(mailboxes.remove(0));
         let mut tick = |now_ns| measurement.tick(now_ns, true, &Counters::default());
 

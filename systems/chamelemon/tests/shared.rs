@@ -57,7 +57,7 @@ struct Recorded {
 fn measured(systems: Vec<Box<dyn SwitchSystem>>) -> Vec<Recorded> {
     let mut recorded: Vec<Recorded> = systems.iter().map(|_| Recorded::default()).collect();
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-    merger.begin(clock(), FIRST_EPOCH, Secret([1; 32]), KeyKind::Ipv4, systems);
+    merger.begin(clock(), FIRST_EPOCH, Secret::new([1; 32]), KeyKind::Ipv4, systems);
     let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     let start = clock().start_of(FIRST_EPOCH);
     let mut under_way: Vec<Frame> = Vec::new();
@@ -207,7 +207,7 @@ fn read_beside(mut systems: Vec<Box<dyn SwitchSystem>>) -> u64 {
     let reader = Reader { family, packets: Arc::default() };
     systems.push(Box::new(reader.clone()));
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-    merger.begin(clock(), FIRST_EPOCH, Secret([1; 32]), KeyKind::Ipv4, systems);
+    merger.begin(clock(), FIRST_EPOCH, Secret::new([1; 32]), KeyKind::Ipv4, systems);
     let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     worker.advance_to(clock().start_of(FIRST_EPOCH) + EPOCH_NS / 2);
     for burst in 0..10 {

@@ -21,7 +21,7 @@ const FIRST_EPOCH: u64 = 100;
 const EPOCH_NS: u64 = 50_000_000;
 
 fn hops(clock: EpochClock, window: u16) -> Box<dyn SwitchSystem> {
-    let (hash_key, node_id, role) = (Secret([1; 32]), None, Role::Edge);
+    let (hash_key, node_id, role) = (Secret::new([1; 32]), None, Role::Edge);
     let session = SessionContext { role, node_id, hash_key, clock, first_epoch: FIRST_EPOCH };
     let setup = Setup { flows: 64, window }.encode();
     let (system, version) = (OFFER.system, OFFER.highest);
@@ -54,7 +54,7 @@ struct Switch {
 impl Switch {
     fn begin(carrier: Carrier, clock: EpochClock, systems: Vec<Box<dyn SwitchSystem>>) -> Self {
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, FIRST_EPOCH, Secret([1; 32]), KeyKind::Ipv4, systems);
+        merger.begin(clock, FIRST_EPOCH, Secret::new([1; 32]), KeyKind::Ipv4, systems);
         let policy = Policy { carrier, ..Policy::default() };
         let worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
         let [entered, by_bit, refused] = [(); 3].map(|()| Counts::new());

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use calumma_analysis::{Node, Published};
 use calumma_controller::clocks::{self, ClockFilter, Exchange};
 use calumma_controller::report::EpochReport;
-use calumma_wire::{FrameReader, Message, Offer, Secret, SystemId, Welcome};
+use calumma_plane::secret::secret;
+use calumma_wire::{FrameReader, Message, Offer, SystemId, Welcome};
 
 use super::Setup;
 use super::lane::{Done, Inbound, Lane, Plan};
@@ -210,7 +211,7 @@ impl Controller {
         let of = |(lane, version): &(&Lane, u8)| lane.setup(node, *version, plan, effective_epoch);
         let welcome = Message::Welcome(Box::new(Welcome {
             node_id: Some(peer.node.id),
-            hash_key: Secret(*setup.hash_key.as_bytes()),
+            hash_key: secret(&setup.hash_key),
             epoch_length_ns: setup.clock.length_ns(),
             guards: setup.clock.guards(),
             effective_epoch,

@@ -36,7 +36,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 enum Switch {
     Software(Box<Software>),
-    Tofino(Hardware),
+    Tofino(Box<Hardware>),
 }
 
 /// A Tofino switch, and what it measures by; nothing before the first session.
@@ -89,9 +89,11 @@ impl Node {
     ) -> Self {
         let switch = match kind {
             SwitchKind::Software => Switch::Software(Box::new(Software::new(known, role))),
-            SwitchKind::Tofino => {
-                Switch::Tofino(Hardware { switch: Tofino::new(), session: None, clock_set: None })
-            }
+            SwitchKind::Tofino => Switch::Tofino(Box::new(Hardware {
+                switch: Tofino::new(),
+                session: None,
+                clock_set: None,
+            })),
         };
         let identity = Identity {
             node: name.to_owned(),
@@ -141,7 +143,7 @@ impl Node {
             Switch::Software(software) => {
                 self.conversation.step(shown_ns, &mut software.systems);
             }
-            Switch::Tofino(hardware) => self.conversation.step(shown_ns, hardware),
+            Switch::Tofino(hardware) => self.conversation.step(shown_ns, &mut **hardware),
         }
     }
 
@@ -184,7 +186,8 @@ impl Node {
                         };
                     }
                 }
-                Switch::Tofino(Hardware { switch, session, .. }) => {
+                Switch::Tofino(hardware) => {
+                    let Hardware { switch, session, .. } = &mut **hardware;
                     for finished in switch.step(session.as_ref(), shown_ns)? {
                         match finished {
                             Finished::Side(side) => self.conversation.side(side),
@@ -279,7 +282,7 @@ impl Measurer for Hardware {
     fn begin(&mut self, session: &Session) -> Result<(), String> {
         let setup = session.setup_of(frames::ID).ok_or("nothing else runs on this switch")?;
         let Session { hash_key, clock, first_epoch, .. } = session;
-        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
+        let plan = SessionPlan::decode(setup, hash_key, *clock, *first_epoch)?;
         self.switch.begin(&plan).map_err(|problem| format!("{problem:#}"))?;
         self.session = Some(SwitchSession::new(plan));
         Ok(())

@@ -305,7 +305,12 @@ impl Session {
 }
 
 fn add(switch: &mut Switch, entry: &TableEntry) -> Result<()> {
-    let added = switch.add_entry(&entry.table, &modelled(entry));
+    let added = if entry.keys.is_empty() {
+        let args: Vec<_> = entry.args.iter().map(|&(name, value)| (name, value.into())).collect();
+        switch.set_default_action(&entry.table, entry.action, &args)
+    } else {
+        switch.add_entry(&entry.table, &modelled(entry))
+    };
     added.with_context(|| format!("an entry of {}", entry.table))
 }
 

@@ -18,10 +18,10 @@ use calumma_edge::packet::{Frame, Packet};
 use calumma_edge::parse::{Malformed, Parsed, Unmeasured, parse};
 use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards, timestamp_bit};
+use calumma_plane::secret::secret;
 use calumma_plane::{LcoreMerger, Part};
 use calumma_sketch::{Arithmetic, BURST};
 use calumma_testbed::capture::Capture;
-use calumma_wire::Secret;
 
 use common::{FABRIC, HOST, Numbers, Pair, attention, packet};
 
@@ -50,8 +50,7 @@ impl Software {
         let attention = pair.attention;
         let plan = SessionPlan { layout, hash_key, clock, first_epoch, attention };
         let system = SwitchHalf::new(plan).unwrap();
-        let secret = Secret(*hash_key.as_bytes());
-        merger.begin(clock, FIRST_EPOCH, secret, keys, vec![Box::new(system)]);
+        merger.begin(clock, FIRST_EPOCH, secret(&hash_key), keys, vec![Box::new(system)]);
         worker.advance_to(clock.start_of(FIRST_EPOCH - 1));
         Software { worker, merger, clock }
     }

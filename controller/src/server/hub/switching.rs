@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use calumma_wire::{Message, Offer, Role, Secret, SystemId, Welcome};
+use calumma_chamelemon::frames::secret;
+use calumma_wire::{Message, Offer, Role, SystemId, Welcome};
 
 use super::nodes::Link;
 use super::{Hub, Lanes, lock};
@@ -72,7 +73,7 @@ impl Hub {
         }
         let welcome = Message::Welcome(Box::new(Welcome {
             node_id: Some(self.nodes[position].node.id),
-            hash_key: Secret(*self.hash_key.as_bytes()),
+            hash_key: secret(&self.hash_key),
             epoch_length_ns: self.clock.length_ns(),
             guards: self.clock.guards(),
             effective_epoch,

@@ -464,7 +464,7 @@ fn the_golden_vectors_are_those_of_the_page_and_what_the_carriers_write() {
         panic!("one of each kind");
     };
     let signed = SignedTos::default();
-    let (signer, numbers) = (Signer::new(Secret(golden_secret()), 1005), Numbers::new());
+    let (signer, numbers) = (Signer::new(Secret::new(golden_secret()), 1005), Numbers::new());
     let label = FlowLabel { signer: Some(&signer) };
     let identification = IpId { signer: Some(&signer), numbers: &numbers };
     let ipv4 = udp(0xAB, [1, 2], [1, 2], &[]);

@@ -152,7 +152,7 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
     let seen = Seen::default();
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
     let probe = Box::new(Probe(seen.clone()));
-    merger.begin(clock, first_epoch, Secret([0; 32]), KeyKind::Ipv4, vec![probe]);
+    merger.begin(clock, first_epoch, Secret::new([0; 32]), KeyKind::Ipv4, vec![probe]);
     let worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     let policy = Policy::default();
     let settings = Settings { policy, idle_sleep_us: 0, idle_polls: 1000, transmit_retries: 0 };

@@ -18,7 +18,7 @@ use crate::frames::{Udp, body};
 const EPOCH_NS: u64 = 50_000_000;
 
 fn hops(clock: EpochClock, first_epoch: u64) -> Box<dyn SwitchSystem> {
-    let (role, node_id, hash_key) = (Role::Edge, None, Secret([1; 32]));
+    let (role, node_id, hash_key) = (Role::Edge, None, Secret::new([1; 32]));
     let session = SessionContext { role, node_id, hash_key, clock, first_epoch };
     let setup = Setup { flows: 64, window: 1 }.encode();
     let (system, version) = (OFFER.system, OFFER.highest);
@@ -37,7 +37,7 @@ fn a_system_is_told_which_packets_each_port_took() {
     let first_epoch = (clock.epoch_at(edge.now_ns) | 1) + 3;
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
     let systems = vec![hops(clock, first_epoch)];
-    merger.begin(clock, first_epoch, Secret([1; 32]), KeyKind::Dual, systems);
+    merger.begin(clock, first_epoch, Secret::new([1; 32]), KeyKind::Dual, systems);
     let counters = edge.worker.counters;
     edge.worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
     edge.worker.counters = counters;

@@ -61,7 +61,7 @@ impl System for ChameleMon {
         setup: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
         let Session { hash_key, clock, first_epoch, .. } = session;
-        let plan = SessionPlan::decode(setup, hash_key.0, *clock, *first_epoch)?;
+        let plan = SessionPlan::decode(setup, hash_key, *clock, *first_epoch)?;
         program::check(&plan.layout).map_err(|problem| problem.to_string())?;
         Ok(Arc::new(Sketches {
             ingress: described(&Source::INGRESS, &plan.layout),

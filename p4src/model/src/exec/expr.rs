@@ -59,7 +59,7 @@ impl Machine {
             Expr::Hash { hash, data } => {
                 let mut bytes = std::mem::take(&mut self.bytes);
                 self.serialize(code, data, &mut bytes);
-                let value = code.hashes[*hash as usize].compute(&bytes);
+                let value = self.hashes[*hash as usize].compute(&bytes);
                 self.bytes = bytes;
                 value
             }

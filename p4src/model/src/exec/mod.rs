@@ -11,6 +11,7 @@ mod stmt;
 
 use std::collections::VecDeque;
 
+use crate::hash::HashSpec;
 use crate::ir::{Code, Data, Gress};
 use crate::table::TableState;
 
@@ -49,6 +50,8 @@ pub(crate) struct Machine {
     pub(crate) tables: Vec<TableState>,
     pub(crate) registers: Vec<RegisterState>,
     pub(crate) counters: Vec<Vec<Count>>,
+    /// As the program has them until the control plane gives one another polynomial.
+    pub(crate) hashes: Vec<HashSpec>,
     /// Values and masks.
     pub(crate) value_sets: Vec<Vec<(u128, u128)>>,
     pub(crate) digests: VecDeque<DigestMessage>,
@@ -92,6 +95,7 @@ impl Machine {
             tables: code.tables.iter().map(TableState::new).collect(),
             registers: registers.collect(),
             counters: code.counters.iter().map(|c| vec![Count::default(); c.size]).collect(),
+            hashes: code.hashes.clone(),
             value_sets: vec![Vec::new(); code.value_sets.len()],
             digests: VecDeque::new(),
             input: Vec::new(),

@@ -187,9 +187,6 @@ impl Lowerer {
             let message = "CRCPolynomial<bit<W>>(coefficients, reversed, msb, extended, init, xor)";
             return fault(decl.ty.span, message);
         };
-        if !(8..=64).contains(width) {
-            return fault(decl.ty.span, "a polynomial has 8 to 64 bits");
-        }
         for (flag, name) in [(msb, "msb"), (extended, "extended")] {
             if self.constant_of(scope, flag, &Type::Bool)? != 0 {
                 let message = format!("`{name}` = true is not supported by the model");
@@ -203,10 +200,10 @@ impl Lowerer {
             initial: self.constant_of(scope, initial, &ty)? as u64,
             last_xor: self.constant_of(scope, last_xor, &ty)? as u64,
         };
-        if polynomial.coefficients & 1 == 0 {
-            return fault(coefficients.span, "a polynomial is odd");
+        match polynomial.problem() {
+            Some(problem) => fault(decl.ty.span, problem),
+            None => Ok(Extern::Polynomial(polynomial)),
         }
-        Ok(Extern::Polynomial(polynomial))
     }
 
     /// `Hash<bit<W>>(algorithm)` or `Hash<bit<W>>(HashAlgorithm_t.CUSTOM, polynomial)`
@@ -250,7 +247,8 @@ impl Lowerer {
             let message = format!("the hash has {limit} bits, {width} are asked for");
             return fault(span, message);
         }
-        self.code.hashes.push(HashSpec { function, width });
+        let name = self.control_name(&decl.annotations, &decl.name);
+        self.code.hashes.push(HashSpec { name, function, width });
         Ok(Extern::Hash(self.code.hashes.len() as u32 - 1))
     }
 

@@ -6,6 +6,7 @@
 use super::Switch;
 use crate::error::ControlError;
 use crate::exec::Count;
+use crate::hash::{Crc, Function, HashSpec, Polynomial};
 use crate::ir::{FieldMatch, MatchKind, Table};
 use crate::program::find;
 use crate::table::{self, check_field, normalize};
@@ -191,7 +192,8 @@ impl Switch {
         })
     }
 
-    /// Sets what happens on a miss.
+    /// Sets what happens on a miss. The default of a hash's table `algorithm` is what it computes:
+    /// action `user_defined`.
     ///
     /// # Errors
     /// A name is unknown, a value does not fit, or the default is const.
@@ -201,6 +203,9 @@ impl Switch {
         action: &str,
         args: &[(&str, u128)],
     ) -> Result<(), ControlError> {
+        if let Some(hash) = table.strip_suffix(".algorithm") {
+            return self.set_algorithm(hash, action, args);
+        }
         let index = self.program.table_index(table)?;
         if self.program.code.tables[index].default_const {
             let place = self.program.code.tables[index].name.clone();
@@ -212,6 +217,54 @@ impl Switch {
         let state = &mut self.machine.tables[index];
         state.default_action = action;
         state.default_args = args;
+        Ok(())
+    }
+
+    /// Gives a hash that computes a CRC another one.
+    fn set_algorithm(
+        &mut self,
+        hash: &str,
+        action: &str,
+        args: &[(&str, u128)],
+    ) -> Result<(), ControlError> {
+        let index = find("hash", hash, self.program.code.hashes.iter().map(|hash| &*hash.name))?;
+        let HashSpec { name, function, width } = &mut self.machine.hashes[index];
+        let invalid = |problem: &str| {
+            let (place, problem) = (format!("{name}.algorithm"), problem.to_owned());
+            Err(ControlError::Invalid { place, problem })
+        };
+        if !matches!(function, Function::Crc(_)) || action != "user_defined" {
+            return invalid("only CRCs can be changed, by the action user_defined");
+        }
+        let mut crc = Polynomial {
+            width: *width,
+            coefficients: 0,
+            reflected: false,
+            initial: 0,
+            last_xor: 0,
+        };
+        for &(name, value) in args {
+            let Ok(value) = u64::try_from(value) else {
+                return invalid("a value of 64 bits at most");
+            };
+            match name {
+                "polynomial" => crc.coefficients = value,
+                "reverse" => crc.reflected = value != 0,
+                "init" => crc.initial = value,
+                "final_xor" => crc.last_xor = value,
+                "hash_bit_width" if (u64::from(*width)..=64).contains(&value) => {
+                    crc.width = value as u16
+                }
+                "msb" | "extend" if value == 0 => {}
+                other => {
+                    return invalid(&format!("`{other}` = {value} is not supported by the model"));
+                }
+            }
+        }
+        if let Some(problem) = crc.problem() {
+            return invalid(&problem);
+        }
+        *function = Function::Crc(Box::new(Crc::new(crc)));
         Ok(())
     }
 

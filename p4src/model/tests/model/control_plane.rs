@@ -134,3 +134,33 @@ fn two_switches_share_a_program_but_no_state() {
     one.write_register("sum", 0, &[5]).unwrap();
     assert_eq!(two.read_register("sum", 0).unwrap(), [0]);
 }
+
+#[test]
+fn a_hash_is_given_another_polynomial() {
+    let program = load("hashes.p4");
+    let names: Vec<_> = program.hashes().into_iter().map(|hash| hash.name).collect();
+    assert!(names.contains(&"Ingress.first.hash".to_owned()), "{names:?}");
+    assert!(!names.contains(&"Ingress.xor16".to_owned()), "{names:?}");
+    let mut switch = Switch::new(&program);
+    let packet = [&[7, 0, 0, 0], &[1, 2, 3, 4, 5, 6, 7, 8][..]].concat();
+    let hashes = |switch: &mut Switch| switch.inject(1, &packet).remove(0).1[12..].to_vec();
+    let (castagnoli, ethernet) = ([0x46, 0x89, 0x1f, 0x81], [0x3f, 0xca, 0x88, 0xc5]);
+    assert_eq!(hashes(&mut switch), [castagnoli, ethernet].concat());
+    let ones = u128::from(u32::MAX);
+    let crc = |polynomial| {
+        [("polynomial", polynomial), ("reverse", 1), ("init", ones), ("final_xor", ones)]
+    };
+    let table = "Ingress.first.hash.algorithm";
+    switch.set_default_action(table, "user_defined", &crc(0x04c1_1db7)).unwrap();
+    assert_eq!(hashes(&mut switch), [ethernet, ethernet].concat());
+
+    let mut refused = |table: &str, args: &[(&str, u128)]| {
+        switch.set_default_action(table, "user_defined", args).unwrap_err().to_string()
+    };
+    assert!(refused(table, &crc(0x04c1_1db6)).contains("a polynomial is odd"));
+    assert!(refused(table, &crc(0x1_04c1_1db7)).contains("does not fit in 32 bits"));
+    assert!(refused(table, &[("polynomial", 7), ("seed", 1)]).contains("`seed` = 1"));
+    assert!(refused("Ingress.xor16.algorithm", &crc(7)).contains("only CRCs"));
+    assert!(refused("Ingress.third.algorithm", &crc(7)).contains("hash `Ingress.third`"));
+    assert_eq!(hashes(&mut switch), [ethernet, ethernet].concat());
+}

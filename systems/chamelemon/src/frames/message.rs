@@ -2,10 +2,11 @@
 
 use calumma_epoch::Guards;
 use calumma_plane::AnyStrays;
+use calumma_plane::secret::{hash_key, secret};
 use calumma_sketch::{AnyKey, FermatSketch, HashKey, Key, either};
 use calumma_wire::{
-    self as wire, DecodeError, Hello, Marking, Outcome, Problem, Role, Secret, Side, SideKind,
-    SwitchKind, SystemSetup, Welcome,
+    self as wire, DecodeError, Hello, Marking, Outcome, Problem, Role, Side, SideKind, SwitchKind,
+    SystemSetup, Welcome,
 };
 
 use super::side::{self, Egress, EgressSide, Ingress, IngressSide};
@@ -150,7 +151,7 @@ impl Message {
                 Self::Welcome {
                     version: of.version,
                     layout: decode_setup(&of.setup)?,
-                    hash_key: HashKey::from_bytes(welcome.hash_key.0),
+                    hash_key: hash_key(&welcome.hash_key),
                     epoch_length_ns: welcome.epoch_length_ns,
                     guards: welcome.guards,
                     attention: decode_plan(&of.plan)?,
@@ -205,7 +206,7 @@ impl Message {
                 effective_epoch,
             } => wire::Message::Welcome(Box::new(Welcome {
                 node_id: None,
-                hash_key: Secret(*hash_key.as_bytes()),
+                hash_key: secret(&hash_key),
                 epoch_length_ns,
                 guards,
                 effective_epoch,

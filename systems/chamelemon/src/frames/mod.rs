@@ -28,6 +28,7 @@ mod sketches;
 
 use calumma_wire::{Offer, SystemId};
 
+pub use calumma_plane::secret::{hash_key, secret};
 pub use calumma_plane::strays::{AnyStrays, Stray, Strays};
 pub use fields::{
     Defects, Holding, check_layout, decode_plan, decode_setup, encode_plan, encode_setup,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
+use calumma_plane::secret::hash_key;
 use calumma_sketch::{HashFamily, HashKey, Key};
-use calumma_wire::{Side, SystemSetup};
+use calumma_wire::{Secret, Side, SystemSetup};
 
 use super::side::{EgressSide, IngressSide};
 use super::{Holding, VERSION, decode_plan, decode_setup};
@@ -32,14 +33,14 @@ impl SessionPlan {
     /// What can't be read, or does not fit the layout, in words.
     pub fn decode(
         setup: &SystemSetup,
-        hash_key: [u8; 32],
+        secret: &Secret,
         clock: EpochClock,
         first_epoch: u64,
     ) -> Result<Self, String> {
         let layout = decode_setup(&setup.setup).map_err(|error| error.to_string())?;
         let attention = decode_plan(&setup.plan).map_err(|error| error.to_string())?;
         attention.validate(&layout).map_err(|error| error.to_string())?;
-        let hash_key = HashKey::from_bytes(hash_key);
+        let hash_key = hash_key(secret);
         Ok(Self { layout, hash_key, clock, first_epoch, attention })
     }
 }

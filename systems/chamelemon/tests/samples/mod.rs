@@ -35,8 +35,9 @@ pub(crate) fn attention() -> Attention {
     }
 }
 
+/// One that both versions of the protocol can say.
 pub(crate) fn hash_key() -> HashKey {
-    HashKey::from_bytes(std::array::from_fn(|at| at as u8))
+    HashKey::with_public_generators(std::array::from_fn(|at| at as u8))
 }
 
 /// The sketches of two edges between which the third packet of every flow is lost.

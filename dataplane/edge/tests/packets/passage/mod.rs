@@ -62,7 +62,7 @@ impl Edge {
         let plan = SessionPlan { layout, hash_key, clock, first_epoch: EPOCH, attention };
         let system = SwitchHalf::new(plan).unwrap();
         let (mut merger, mut mailboxes) = LcoreMerger::new(1);
-        merger.begin(clock, EPOCH, Secret(SECRET), keys, vec![Box::new(system)]);
+        merger.begin(clock, EPOCH, Secret::new(SECRET), keys, vec![Box::new(system)]);
         let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
         worker.advance_to(clock.start_of(EPOCH - 1) + EPOCH_NS / 2);
         worker.advance_to(clock.start_of(EPOCH) + EPOCH_NS / 2);
@@ -84,7 +84,7 @@ pub(crate) struct Passage {
 impl Passage {
     pub(crate) fn new(carrier: Carrier, tunnels: Tunnels) -> Self {
         let policy = Policy { carrier, tunnels, ..Policy::default() };
-        let (signer, numbers) = (Signer::new(Secret(SECRET), EPOCH), Numbers::new());
+        let (signer, numbers) = (Signer::new(Secret::new(SECRET), EPOCH), Numbers::new());
         let [entry, exit] = [(); 2].map(|()| Edge::new(policy));
         Self { carrier, tunnels, entry, exit, signer, numbers }
     }

@@ -37,7 +37,13 @@ impl Pair {
         let hash_key = HashKey::from_bytes([7; 32]);
         let family = HashFamily::new(&hash_key);
         for entry in hashes::secrets(&family) {
-            switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
+            let args: Vec<_> =
+                entry.args.iter().map(|&(name, value)| (name, value.into())).collect();
+            if entry.keys.is_empty() {
+                switch.set_default_action(&entry.table, entry.action, &args).unwrap();
+            } else {
+                switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
+            }
         }
         let port = |port: u16| Entry::new("send").exact("ingress_port", port);
         switch.add_entry("port_pair", &port(HOST).arg("port", FABRIC)).unwrap();

@@ -101,7 +101,7 @@ impl Controller {
     fn welcome(&mut self, systems: Vec<SystemSetup>) {
         self.send(&Message::Welcome(Box::new(Welcome {
             node_id: Some(2),
-            hash_key: Secret(KEY),
+            hash_key: Secret::new(KEY),
             epoch_length_ns: self.clock.length_ns(),
             guards: self.clock.guards(),
             effective_epoch: self.clock.epoch_at(unix_ns()) + 1,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use calumma_chamelemon::frames::hash_key;
 use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_switchd::collection::{Record, Source};
@@ -46,11 +47,11 @@ impl System for Hops {
         session: &Session,
         _: &SystemSetup,
     ) -> Result<Arc<dyn Setup>, String> {
-        Ok(Arc::new(Cells::new(role, session.hash_key.0)))
+        Ok(Arc::new(Cells::new(role, &hash_key(&session.hash_key))))
     }
 
     fn build(&self, _: &toml::Table) -> Result<Build, String> {
-        let needs = Cells::new(Role::Edge, [0; 32]).needs();
+        let needs = Cells::new(Role::Edge, &HashKey::from_bytes([0; 32])).needs();
         Ok(Build { constants: None, defines: Vec::new(), needs })
     }
 }
@@ -62,8 +63,8 @@ struct Cells {
 }
 
 impl Cells {
-    fn new(role: Role, hash_key: [u8; 32]) -> Cells {
-        let family = HashFamily::new(&HashKey::from_bytes(hash_key));
+    fn new(role: Role, hash_key: &HashKey) -> Cells {
+        let family = HashFamily::new(hash_key);
         let source = |number, register: &str| Source {
             number,
             registers: vec![register.to_owned()],
