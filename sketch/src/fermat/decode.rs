@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use super::bucket::Lanes;
 use super::decoded::Decoded;
 use super::sketch::FermatSketch;
-use super::{Arithmetic, MAX_ARRAYS};
+use super::{Arithmetic, MAX_ARRAYS, indistinct};
 use crate::burst::{BURST, Column, ones};
 use crate::hash::HashFamily;
 use crate::key::Key;
@@ -168,7 +168,13 @@ impl<'a, I: Isa, K: Key, const PRIME: bool, const ARRAYS: usize> Peeling<'a, I, 
             }
         }
         let remaining = self.sketch.buckets().iter().filter(|bucket| !bucket.is_zero()).count();
-        Decoded::new(self.flows, self.repeated, remaining, exhausted)
+        let sets = if remaining == 0 || exhausted {
+            None
+        } else {
+            indistinct::sets::<K, PRIME>(self.isa, &self.sketch, self.family, &self.flows)
+        };
+        let decoded = Decoded::new(self.flows, self.repeated, remaining, exhausted);
+        decoded.beside(sets.unwrap_or_default())
     }
 
     /// Looks at up to [`BURST`] buckets and adds to the candidates what may be alone in one.

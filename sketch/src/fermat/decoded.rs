@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use super::indistinct::Indistinct;
 use crate::key::{FlowKey, Key};
 
 /// What came out of a sketch.
 ///
-/// Only a complete decode accounts for every packet. From a partial one, the flows are those that
+/// Only an exact decode accounts for every packet, be it by flow or by sets of flows that can't be
+/// told apart. From another one, the flows are those that
 /// could be peeled: each passed verification, but their counts may lack packets that remain in
 /// impure buckets, or count some twice.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,8 @@ pub struct Decoded<K = FlowKey> {
     by_key: OnceLock<HashMap<K, i64>>,
     remaining_buckets: usize,
     exhausted: bool,
+    /// What all of the remaining buckets hold, where that is known.
+    indistinct: Vec<Indistinct>,
 }
 
 impl<K: Key> Decoded<K> {
@@ -37,13 +41,30 @@ impl<K: Key> Decoded<K> {
             });
             flows.retain(|&(_, packets)| packets != 0);
         }
-        Self { flows, by_key: OnceLock::new(), remaining_buckets, exhausted }
+        let (by_key, indistinct) = (OnceLock::new(), Vec::new());
+        Self { flows, by_key, remaining_buckets, exhausted, indistinct }
+    }
+
+    /// The same, the remaining buckets being those of `sets`.
+    pub(super) fn beside(self, sets: Vec<Indistinct>) -> Self {
+        Self { indistinct: sets, ..self }
     }
 
     /// Whether the flowset accounts for all that the sketch recorded: every bucket came out empty,
     /// in fragments as well as counts.
     pub fn is_complete(&self) -> bool {
         self.remaining_buckets == 0 && !self.exhausted
+    }
+
+    /// Whether every flow's packets are exact: the decode is complete, or so but for sets of flows
+    /// that can't be told apart ([`indistinct`](Self::indistinct)).
+    pub fn is_exact(&self) -> bool {
+        self.is_complete() || !self.indistinct.is_empty()
+    }
+
+    /// Sets of flows that share a bucket in every array, where they are all that is left.
+    pub fn indistinct(&self) -> &[Indistinct] {
+        &self.indistinct
     }
 
     /// Buckets, over all arrays, that could not be emptied.
@@ -77,6 +98,7 @@ impl<K: Key> PartialEq for Decoded<K> {
     fn eq(&self, other: &Self) -> bool {
         self.remaining_buckets == other.remaining_buckets
             && self.exhausted == other.exhausted
+            && self.indistinct == other.indistinct
             && self.flowset() == other.flowset()
     }
 }

@@ -12,6 +12,7 @@ mod bucket;
 mod decode;
 mod decoded;
 mod hinted;
+mod indistinct;
 mod linear;
 mod prime;
 mod sizing;
@@ -23,6 +24,7 @@ mod wrapping;
 pub use arithmetic::Arithmetic;
 pub use bucket::{Bucket, Lanes, WideBucket};
 pub use decoded::Decoded;
+pub use indistinct::Indistinct;
 pub use prime::P;
 pub use sketch::{FermatSketch, Shape, ShapeMismatch, WordsError};
 

@@ -8,6 +8,7 @@ mod contract;
 mod estimates;
 mod hashes;
 mod hints;
+mod indistinct;
 mod robustness;
 mod sizing;
 mod wide;
