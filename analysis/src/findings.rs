@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_line_names_its_system_and_epoch_and_is_read_by_no_other() {
         let head = EpochHead { epoch: 7, start_unix_ns: 350_000_000, length_ms: 50 };
-        let epoch = Collected::<()> { head, nodes: Vec::new() };
+        let epoch = Collected::<()> { head, nodes: Vec::new(), topology: None };
         let mut report = SystemReport::new(&epoch, Found { packets: 3 });
         assert!(report.complete);
         report.add_problem("no room".to_owned());

@@ -60,10 +60,27 @@ pub struct Loss {
 
 type Cuts = Arc<[(Cut, Arc<[Place]>)]>;
 
-/// Finds the places of losses.
+/// Finds the places of losses in windows, each on its own topology.
+#[derive(Debug, Default)]
+pub struct Locators(Option<Locator>);
+
+impl Locators {
+    /// Begins a window. `None` where nothing can be said about it: without a topology, and where an
+    /// edge did not count all of its packets, since flows may have entered or left there.
+    pub fn begin<S>(&mut self, window: &Collected<S>) -> Option<&mut Locator> {
+        let topology = window.topology.as_ref()?;
+        if self.0.as_ref().is_none_or(|last| !Arc::ptr_eq(&last.topology, topology)) {
+            self.0 = Some(Locator::new(topology.clone()));
+        }
+        let locator = self.0.as_mut()?;
+        locator.begin(window).then_some(locator)
+    }
+}
+
+/// Finds the places of losses of a window.
 #[derive(Debug)]
 pub struct Locator {
-    topology: Topology,
+    topology: Arc<Topology>,
     routes: Routes,
     /// Which switches counted all packets of the window.
     counting: Vec<bool>,
@@ -72,11 +89,10 @@ pub struct Locator {
 }
 
 impl Locator {
-    /// Finds places on a topology.
-    pub fn new(topology: &Topology) -> Self {
+    fn new(topology: Arc<Topology>) -> Self {
         let counting = vec![false; topology.switches()];
-        let routes = Routes::new(topology);
-        Self { topology: topology.clone(), routes, counting, cuts: HashMap::new() }
+        let routes = Routes::new(&topology);
+        Self { topology, routes, counting, cuts: HashMap::new() }
     }
 
     /// The position of the switch called `name`.
@@ -84,9 +100,8 @@ impl Locator {
         self.topology.position(name)
     }
 
-    /// Begins a window, and whether anything can be said about it: not where an edge did not count
-    /// all of its packets, since flows may have entered or left there.
-    pub fn begin<S>(&mut self, window: &Collected<S>) -> bool {
+    /// Begins a window, and whether all edges counted all of its packets.
+    fn begin<S>(&mut self, window: &Collected<S>) -> bool {
         let mut counting = vec![false; self.topology.switches()];
         for delivery in window.nodes.iter().filter(|delivery| delivery.problem().is_none()) {
             if let Some(at) = self.topology.position(&delivery.node.name) {
@@ -188,17 +203,25 @@ mod tests {
 
     /// A leaf-spine:2x2, of which the named switches delivered the window.
     fn locator(names: &[&str]) -> (Locator, bool) {
-        let topology: Topology = serde_json::from_str("\"leaf-spine:2x2\"").unwrap();
-        let mut locator = Locator::new(&topology);
+        let topology = Arc::new(named("leaf-spine:2x2"));
+        let mut locator = Locator::new(topology.clone());
+        let can_tell = locator.begin(&window(names, Some(topology)));
+        (locator, can_tell)
+    }
+
+    fn named(shape: &str) -> Topology {
+        serde_json::from_value(shape.into()).unwrap()
+    }
+
+    /// A window that the named switches delivered.
+    fn window(names: &[&str], topology: Option<Arc<Topology>>) -> Collected<()> {
         let delivery = |&name: &&str| Delivery {
             node: Arc::new(Node { name: name.to_owned(), role: Role::Edge, id: 1 }),
             sides: vec![(SideKind::Ingress, Some(()))],
             end: NodeEnd { late_packets: Some(0), ..NodeEnd::default() },
         };
         let head = EpochHead { epoch: 1, start_unix_ns: 0, length_ms: 50 };
-        let window = Collected { head, nodes: names.iter().map(delivery).collect() };
-        let can_tell = locator.begin(&window);
-        (locator, can_tell)
+        Collected { head, nodes: names.iter().map(delivery).collect(), topology }
     }
 
     /// Losses of a flow in words: `5 e1:in-s1:in e1:in-s2:in`, or `0..5 ...`.
@@ -271,6 +294,17 @@ mod tests {
         let counts = [("e1", Ingress, 100, 100), ("e2", Egress, 93, 93)];
         assert_eq!(lost(&mut edges, &counts).unwrap(), ["7 e1:in-e2:in"]);
         assert!(!locator(&["e1", "s1", "s2"]).1);
+    }
+
+    #[test]
+    fn every_window_is_placed_on_its_own_topology() {
+        let (mut locators, edges) = (Locators::default(), ["e1", "e2"]);
+        assert!(locators.begin(&window(&edges, None)).is_none());
+        let mut switches = |shape: &str| {
+            let window = window(&edges, Some(Arc::new(named(shape))));
+            locators.begin(&window).unwrap().topology.switches()
+        };
+        assert_eq!((switches("leaf-spine:2x2"), switches("pair")), (4, 3));
     }
 
     #[test]

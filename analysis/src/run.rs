@@ -41,8 +41,6 @@ pub struct Deployment<'a> {
     pub clock: EpochClock,
     /// The nodes that the system runs on.
     pub nodes: &'a [Arc<Node>],
-    /// How the switches are linked, where the operator says so: every edge and transit is in it.
-    pub topology: Option<&'a Topology>,
 }
 
 impl Deployment<'_> {
@@ -117,6 +115,9 @@ pub struct Collected<S> {
     /// Every node that the system runs on, in the order of [`Deployment::nodes`], whether anything
     /// came from it or not.
     pub nodes: Vec<Delivery<S>>,
+    /// How the switches are linked, where the operator says so and it stayed so in all of the
+    /// epoch. Every edge and transit is in it.
+    pub topology: Option<Arc<Topology>>,
 }
 
 impl<S> Collected<S> {
@@ -199,11 +200,12 @@ impl<A: Analysis> AnyAnalysis for A {
 
     fn analyse(&mut self, epoch: Collected<AnySide>) -> serde_json::Result<Published> {
         let typed = |side: AnySide| side.downcast::<A::Side>().ok().map(|side| *side);
-        let nodes = epoch.nodes.into_iter().map(|Delivery { node, sides, end }| {
+        let Collected { head, nodes, topology } = epoch;
+        let nodes = nodes.into_iter().map(|Delivery { node, sides, end }| {
             let sides = sides.into_iter().map(|(kind, side)| (kind, side.and_then(typed)));
             Delivery { node, sides: sides.collect(), end }
         });
-        let epoch = Collected { head: epoch.head, nodes: nodes.collect() };
+        let epoch = Collected { head, nodes: nodes.collect(), topology };
         let report = Analysis::analyse(self, epoch);
         let json = serde_json::to_string(&report)?;
         Ok(Published::new(report, json))
@@ -246,7 +248,7 @@ mod tests {
         let hash_key = HashKey::from_bytes([1; 32]);
         let clock = EpochClock::new(50_000_000, calumma_epoch::Guards::default()).unwrap();
         let read = |section: &serde_json::Value| {
-            Deployment { section, hash_key: &hash_key, clock, nodes: &[], topology: None }
+            Deployment { section, hash_key: &hash_key, clock, nodes: &[] }
                 .parameters::<Parameters>()
         };
         assert_eq!(read(&serde_json::Value::Null), Ok(Parameters::default()));

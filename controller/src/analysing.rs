@@ -12,6 +12,8 @@ use calumma_analysis::{AnyAnalysis, Collected, Delivery, EpochHead, Node, NodeSe
 use calumma_epoch::EpochClock;
 use calumma_wire::Side;
 
+pub use crate::topology::Topologies;
+
 use crate::collect::{Collector, Ends, Frame, Receipt, Sides, Step, sides_of};
 
 /// The analysis of a system, and the epochs that are being collected for it.
@@ -22,6 +24,7 @@ pub struct Analysing {
     clock: EpochClock,
     window: u64,
     collector: Collector<AnySide>,
+    topologies: Arc<Topologies>,
     /// Epochs whose sides have been given out.
     open: BTreeMap<u64, Sides<AnySide>>,
 }
@@ -39,17 +42,19 @@ pub struct Analysed {
 
 impl Analysing {
     /// The analysis of a system that runs on `nodes`. An epoch is reported without what is still
-    /// missing of it `grace_ns` after all nodes should have sealed it.
+    /// missing of it `grace_ns` after all nodes should have sealed it. Each has its own of the
+    /// `topologies`.
     pub fn new(
         analysis: Box<dyn AnyAnalysis>,
         nodes: Vec<Arc<Node>>,
         clock: EpochClock,
         grace_ns: u64,
+        topologies: Arc<Topologies>,
     ) -> Self {
         let sides = nodes.iter().map(|node| sides_of(node.role)).collect();
         let window = analysis.window().max(1);
         let collector = Collector::new(sides, clock, grace_ns).with_window(window);
-        Self { analysis, nodes, clock, window, collector, open: BTreeMap::new() }
+        Self { analysis, nodes, clock, window, collector, topologies, open: BTreeMap::new() }
     }
 
     /// What the node at position `node` is sent that runs `version`.
@@ -159,8 +164,9 @@ impl Analysing {
             start_unix_ns: self.clock.start_of(epoch),
             length_ms: self.clock.length_ns().saturating_mul(self.window) / 1_000_000,
         };
-        let nodes = delivered.collect();
-        let report = self.analysis.analyse(Collected { head, nodes });
-        Analysed { epoch, next: epoch + self.window, report }
+        let (nodes, next) = (delivered.collect(), epoch + self.window);
+        let topology = self.topologies.in_all_of(epoch..next);
+        let report = self.analysis.analyse(Collected { head, nodes, topology });
+        Analysed { epoch, next, report }
     }
 }

@@ -471,7 +471,6 @@ impl Config {
             ("edges", self.edges != other.edges),
             ("transits", self.transits != other.transits),
             ("hosts", self.hosts != other.hosts),
-            ("[topology]", self.topology != other.topology),
             ("state_dir", self.state_dir != other.state_dir),
             ("hash_key", self.hash_key != other.hash_key),
             ("hash_generators", self.hash_generators != other.hash_generators),

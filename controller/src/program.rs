@@ -34,7 +34,8 @@ Examples:
       says whether the file is right, and what it means
 
 Signals:
-  SIGHUP            read the configuration again; new systems, [attention] and [tasks] take effect;
+  SIGHUP            read the configuration again; new systems, [topology], [attention] and [tasks]
+                    take effect;
                     a changed [attention] then holds, and nothing shifts before
                     'curl -X POST http://ADDRESS/api/v1/attention/release'
   SIGTERM, Ctrl-C   report the epochs still pending, then end

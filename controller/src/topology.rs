@@ -1,12 +1,14 @@
 //! The topology that the operator gives: whether it fits the nodes, and what is seen of it.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use calumma_topology::{Routes, Topology};
 use calumma_wire::Role;
 
 use crate::api::{NodeStatus, TopologyNode, TopologyStatus, UnexpectedNode};
-use crate::config::Config;
+use crate::server::hub::lock;
 
 /// Checks that a topology has the edges and transits that are expected, and ways between the edges.
 ///
@@ -54,13 +56,69 @@ pub(crate) fn check(
     }
 }
 
+/// Changes of the topology that are kept; windows before them have none.
+const CHANGES_KEPT: usize = 64;
+
+/// The topology of every epoch. It changes when the configuration is read again: in what epoch the
+/// links changed is then not known, but for those that begin afterwards.
+#[derive(Debug)]
+pub struct Topologies(Mutex<Changes>);
+
+#[derive(Debug)]
+struct Changes {
+    /// Before all changes.
+    first: Option<Arc<Topology>>,
+    /// Each with the epoch in which it was made, ascending.
+    made: VecDeque<(u64, Option<Arc<Topology>>)>,
+}
+
+impl Topologies {
+    /// One topology, or none, until it changes.
+    pub fn new(topology: Option<Topology>) -> Self {
+        let first = topology.map(Arc::new);
+        Self(Mutex::new(Changes { first, made: VecDeque::new() }))
+    }
+
+    /// The last one.
+    pub(crate) fn last(&self) -> Option<Arc<Topology>> {
+        let changes = lock(&self.0);
+        changes.made.back().map_or(&changes.first, |(_, topology)| topology).clone()
+    }
+
+    /// That of a window, which is not empty; `None` where it changed meanwhile.
+    pub(crate) fn in_all_of(&self, window: Range<u64>) -> Option<Arc<Topology>> {
+        let changes = lock(&self.0);
+        let before_its_end = changes.made.iter().rev().find(|(epoch, _)| *epoch < window.end);
+        match before_its_end {
+            None => changes.first.clone(),
+            Some((epoch, _)) if window.contains(epoch) => None,
+            Some((_, topology)) => topology.clone(),
+        }
+    }
+
+    /// Makes it another in `epoch`, and says whether it is another.
+    pub(crate) fn change(&self, topology: Option<Topology>, epoch: u64) -> bool {
+        if self.last().as_deref() == topology.as_ref() {
+            return false;
+        }
+        let mut changes = lock(&self.0);
+        // The clock may have been set back.
+        let epoch = changes.made.back().map_or(epoch, |(last, _)| epoch.max(*last));
+        changes.made.push_back((epoch, topology.map(Arc::new)));
+        if changes.made.len() > CHANGES_KEPT {
+            changes.made.pop_front();
+            changes.first = None;
+        }
+        true
+    }
+}
+
 /// The network as it should be, and as it is seen.
 pub(crate) fn status(
-    config: &Config,
+    topology: Option<&Topology>,
     nodes: Vec<NodeStatus>,
     unexpected: Vec<UnexpectedNode>,
 ) -> TopologyStatus {
-    let topology = config.topology.as_ref();
     let missing = nodes.iter().filter(|node| !node.connected).map(missing);
     let problems = missing.chain(unexpected.iter().map(not_named)).collect();
     let measuring: HashSet<String> = nodes.iter().map(|node| node.node.clone()).collect();
@@ -118,9 +176,31 @@ fn not_named(unexpected: &UnexpectedNode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn problem(text: &str) -> String {
         Config::parse(text, "c.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_window_in_which_the_topology_changed_has_none() {
+        let named = |shape: &str| Some(serde_json::from_value::<Topology>(shape.into()).unwrap());
+        let topologies = Topologies::new(named("pair"));
+        let switches = |window| topologies.in_all_of(window).map(|topology| topology.switches());
+        assert!(!topologies.change(named("pair"), 4), "it is no other");
+        assert_eq!(switches(0..100), Some(3));
+
+        assert!(topologies.change(named("leaf-spine:2x2"), 10));
+        assert!(topologies.change(named("leaf-spine:2x3"), 10), "once more in that epoch");
+        assert!(topologies.change(None, 20));
+        let windows = [9..10, 10..11, 11..12, 19..20, 20..21, 21..22, 5..11, 5..10, 11..20, 11..21];
+        let expected = [Some(3), None, Some(5), Some(5), None, None, None, Some(3), Some(5), None];
+        assert_eq!(windows.map(switches), expected);
+
+        let shapes = ["pair", "leaf-spine:2x2"].into_iter().cycle().take(CHANGES_KEPT);
+        shapes.zip(30..).for_each(|(shape, epoch)| assert!(topologies.change(named(shape), epoch)));
+        assert_eq!(topologies.last().unwrap().switches(), 4);
+        assert_eq!(switches(11..12), None, "that is forgotten");
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl Running {
         let grace_ns = hub.config().grace_ms.saturating_mul(1_000_000);
         let (positions, nodes): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
         let places = positions.iter().copied().zip(0..).collect();
-        let system = analysing::Analysing::new(analysis, nodes, hub.clock(), grace_ns);
+        let topologies = hub.topologies().clone();
+        let system = analysing::Analysing::new(analysis, nodes, hub.clock(), grace_ns, topologies);
         Self { hub, lane, publisher, system, positions, places }
     }
 

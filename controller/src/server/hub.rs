@@ -24,6 +24,7 @@ use super::lane::Lane;
 use crate::chamelemon::State;
 use crate::clocks::Delays;
 use crate::config::Config;
+use crate::topology::Topologies;
 
 /// Time that a message gets to reach a node before the epoch it is about is armed, as long as
 /// nothing is known of the way there.
@@ -59,6 +60,7 @@ pub struct Hub {
     /// Positions of the nodes by name.
     positions: HashMap<String, usize>,
     unexpected: Unexpected,
+    topologies: Arc<Topologies>,
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
@@ -87,6 +89,7 @@ impl Hub {
             positions: nodes.iter().map(|node| node.name.clone()).zip(0..).collect(),
             nodes: nodes.into_iter().map(Entry::expected).collect(),
             unexpected: Unexpected::default(),
+            topologies: Arc::new(Topologies::new(config.topology.clone())),
             config,
         })
     }
@@ -114,6 +117,11 @@ impl Hub {
     pub(super) fn nodes_of(&self, roles: &[Role]) -> Vec<(usize, Arc<Node>)> {
         let nodes = self.nodes.iter().map(|entry| entry.node.clone()).enumerate();
         nodes.filter(|(_, node)| roles.contains(&node.role)).collect()
+    }
+
+    /// How the switches are linked, by epoch.
+    pub(crate) fn topologies(&self) -> &Arc<Topologies> {
+        &self.topologies
     }
 
     /// The systems that run.

@@ -46,6 +46,7 @@ use crate::config::Config;
 use crate::ipfix::Exporter;
 use crate::metrics::Metrics;
 use crate::output::{Background, Output};
+use crate::topology;
 
 /// Nanoseconds since the Unix epoch by the system's clock.
 pub fn unix_ns() -> u64 {
@@ -200,8 +201,22 @@ impl Running {
             Ok(None) => info!("attention stays as it is"),
             Err(problem) => error!("[attention]: {problem}; the old one stays"),
         }
+        self.reload_topology(config);
         if let Err(problem) = self.switchboard.switch(config) {
             error!("systems: {problem:#}; those that run stay");
+        }
+    }
+
+    fn reload_topology(&self, config: &Config) {
+        let Config { edges, transits, .. } = self.hub.config();
+        let topology = config.topology.as_ref();
+        // The nodes stay as they are, whatever the file says of them now.
+        if let Some(Err(problem)) = topology.map(|it| topology::check(it, edges, transits)) {
+            return error!("[topology]: {problem}; the old one stays");
+        }
+        let epoch = self.hub.clock().epoch_at(unix_ns());
+        if self.hub.topologies().change(topology.cloned(), epoch) {
+            info!(epoch, "new topology; from the next epoch on, places are of it");
         }
     }
 

@@ -146,7 +146,6 @@ impl Switchboard {
             hash_key: hub.hash_key(),
             clock: hub.clock(),
             nodes: &of_system,
-            topology: hub.config().topology.as_ref(),
         };
         let analysis = system.start(&deployment);
         let analysis = analysis.map_err(|problem| anyhow!("[{name}]: {problem}"))?;

@@ -12,7 +12,7 @@ use calumma_analysis::{Deployment, Node, Published, System};
 use calumma_chamelemon::frames;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::{Analyser, DecodedEpoch};
-use calumma_controller::analysing::Analysing;
+use calumma_controller::analysing::{Analysing, Topologies};
 use calumma_controller::attention::{Observation, Planner};
 use calumma_controller::chamelemon::collect::{Collector, Step};
 use calumma_controller::collect::sides_of;
@@ -127,12 +127,13 @@ impl Lane {
             Analysis::ChameleMon(Box::new(ChameleMon::new(setup, &nodes)?))
         } else {
             let section = setup.systems.sections.get(name).unwrap_or(&Value::Null);
-            let (hash_key, clock, topology) = (&setup.hash_key, setup.clock, Some(topology));
-            let deployment = Deployment { section, hash_key, clock, nodes: &nodes, topology };
+            let (hash_key, clock) = (&setup.hash_key, setup.clock);
+            let deployment = Deployment { section, hash_key, clock, nodes: &nodes };
             let analysis = system.start(&deployment);
             let analysis = analysis.map_err(|problem| anyhow!("[{name}]: {problem}"))?;
             let analysis = analysis.with_context(|| format!("{name} has no analysis"))?;
-            let analysing = Analysing::new(analysis, nodes, clock, setup.grace_ns);
+            let topologies = Arc::new(Topologies::new(Some(topology.clone())));
+            let analysing = Analysing::new(analysis, nodes, clock, setup.grace_ns, topologies);
             Analysis::Other(Box::new(analysing), at)
         };
         Ok(Self { system, first_epoch, end: None, unreported: first_epoch, analysis })

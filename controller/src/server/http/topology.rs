@@ -10,5 +10,6 @@ use crate::api::TopologyStatus;
 #[utoipa::path(get, path = "/api/v1/topology", responses((status = OK, body = TopologyStatus)))]
 pub(super) async fn topology(State(server): State<Server>) -> Json<TopologyStatus> {
     let hub = &server.hub;
-    Json(crate::topology::status(hub.config(), hub.nodes(), hub.unexpected_nodes()))
+    let topology = hub.topologies().last();
+    Json(crate::topology::status(topology.as_deref(), hub.nodes(), hub.unexpected_nodes()))
 }

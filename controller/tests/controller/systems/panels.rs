@@ -14,7 +14,7 @@ const PLACES: &str = "systems = ['hops']\n\
                       link = [{ between = ['e1', 's1'] }, { between = ['s1', 'e2'] }]\n";
 
 /// Sends an epoch of `hops` with so many packets of one flow on each side.
-fn deliver(node: &mut FakeNode, epoch: u64, sides: &[(SideKind, u64)]) {
+pub(super) fn deliver(node: &mut FakeNode, epoch: u64, sides: &[(SideKind, u64)]) {
     let system = OFFER.system;
     for &(side, packets) in sides {
         let key = WideKey::from(FlowKey::from_words(0x0A01_0002, 0x0A02_0002, 7 << 16 | 9, 17));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules};
 use calumma_analysis::metrics::{ReportMetrics, counters};
-use calumma_analysis::places::Locator;
+use calumma_analysis::places::Locators;
 use calumma_analysis::table::{
     OfFlow, Row, Table, TableOf, dport, dst, epoch, proto, sport, src, start, text, u64,
 };
@@ -62,8 +62,8 @@ impl System for Hops {
         if flows == 0 || window == 0 {
             return Err("flows and window are at least 1".to_owned());
         }
-        let locator = deployment.topology.map(Locator::new);
-        Ok(Some(Box::new(Counting { setup: Setup { flows, window }, locator })))
+        let setup = Setup { flows, window };
+        Ok(Some(Box::new(Counting { setup, locators: Locators::default() })))
     }
 
     fn tables(&self) -> &'static [&'static dyn Table] {
@@ -153,7 +153,7 @@ impl Findings for Found {
 #[derive(Debug)]
 struct Counting {
     setup: Setup,
-    locator: Option<Locator>,
+    locators: Locators,
 }
 
 impl Analysis for Counting {
@@ -182,7 +182,7 @@ impl Analysis for Counting {
     }
 
     fn analyse(&mut self, epoch: Collected<Self::Side>) -> SystemReport<Found> {
-        let losses = self.locator.as_mut().and_then(|locator| losses::find(locator, &epoch));
+        let losses = losses::find(&mut self.locators, &epoch);
         let (losses, lost_at) = losses.unzip();
         let mut found = Found { nodes: Vec::new(), counts: Vec::new(), losses, lost_at };
         for delivery in &epoch.nodes {

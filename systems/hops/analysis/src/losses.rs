@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use calumma_analysis::places::{Bounds, Locator, Passed};
+use calumma_analysis::places::{Bounds, Locators, Passed};
 use calumma_analysis::{Collected, Flow};
 use calumma_hops::frames::{Counts, Packets};
 use calumma_sketch::WideKey;
@@ -44,10 +44,8 @@ pub struct LostAt {
 pub(crate) type Losses = (Vec<Lost>, Vec<LostAt>);
 
 /// The losses of a window; `None` where nothing can be said about them.
-pub(crate) fn find(locator: &mut Locator, window: &Collected<(u64, Counts)>) -> Option<Losses> {
-    if !locator.begin(window) {
-        return None;
-    }
+pub(crate) fn find(locators: &mut Locators, window: &Collected<(u64, Counts)>) -> Option<Losses> {
+    let locator = locators.begin(window)?;
     let mut flows: BTreeMap<&WideKey, Vec<Passed>> = BTreeMap::new();
     // Sides whose table was full: any flow may have passed there uncounted.
     let mut full: Vec<Passed> = Vec::new();
