@@ -1,5 +1,9 @@
 //! When packets arrived, as well as a switch can tell.
 
+mod device;
+
+use self::device::{DeviceClock, Reading};
+
 /// By how much a device may stamp a packet before a poll could find it: interrupts are held back
 /// and descriptors written in groups, though not for as long.
 const DEVICE_AHEAD_NS: u64 = 1_000_000;
@@ -20,20 +24,49 @@ impl Arrival {
         Self { earliest_ns: ns, latest_ns: ns }
     }
 
+    /// Whether a packet that polls found within these bounds may have been stamped at `ns`.
+    fn may_be(self, ns: u64) -> bool {
+        (self.earliest_ns.saturating_sub(DEVICE_AHEAD_NS)..=self.latest_ns).contains(&ns)
+    }
+
     /// How far its bounds are apart.
     pub fn width_ns(self) -> u64 {
         self.latest_ns.saturating_sub(self.earliest_ns)
     }
+}
 
-    /// The same for a packet that its device has stamped. A stamp counts if it is about where the
-    /// polls have found the packet: others are of another clock, or another unit.
+/// When the packets of a burst arrived: between when and when polls found them, and what their
+/// device's stamps say.
+#[derive(Clone, Copy, Debug)]
+pub struct BurstArrival {
+    polled: Arrival,
+    reading: Option<Reading>,
+}
+
+impl From<Arrival> for BurstArrival {
+    fn from(polled: Arrival) -> Self {
+        Self { polled, reading: None }
+    }
+}
+
+impl BurstArrival {
+    /// When the packet arrived that has this stamp, or none. A stamp counts as it is if it is about
+    /// where the polls have found the packet. Any other is of another clock, or another unit, which
+    /// gives bounds once it is known.
     #[inline]
-    #[must_use]
-    pub fn stamped(self, stamp_ns: Option<u64>) -> Self {
-        let from = self.earliest_ns.saturating_sub(DEVICE_AHEAD_NS);
-        match stamp_ns {
-            Some(ns) if (from..=self.latest_ns).contains(&ns) => Self::at(ns),
-            _ => self,
+    pub fn of(&self, stamp: Option<u64>) -> Arrival {
+        let Self { polled, reading } = *self;
+        let Some(stamp) = stamp else { return polled };
+        if polled.may_be(stamp) {
+            return Arrival::at(stamp);
+        }
+        let Some(read) = reading.map(|reading| reading.of(stamp)) else { return polled };
+        let latest_ns = read.latest_ns.min(polled.latest_ns);
+        // Stamped before polls could find it, it arrived before they say.
+        let earliest_ns = read.earliest_ns.max(polled.earliest_ns.min(latest_ns));
+        match polled.may_be(latest_ns) && earliest_ns <= latest_ns {
+            true => Arrival { earliest_ns, latest_ns },
+            false => polled,
         }
     }
 }
@@ -44,6 +77,7 @@ impl Arrival {
 pub struct Polls {
     /// Before the last poll that left the queue empty; 0 where none has.
     emptied_ns: u64,
+    device: DeviceClock,
 }
 
 impl Polls {
@@ -57,6 +91,14 @@ impl Polls {
         }
         arrival
     }
+
+    /// The arrivals of the packets that a poll found within `polled`, of which the last one has
+    /// this stamp, or none.
+    #[inline]
+    pub fn stamped(&mut self, polled: Arrival, last: Option<u64>) -> BurstArrival {
+        let ticks = last.filter(|&stamp| !polled.may_be(stamp));
+        BurstArrival { polled, reading: ticks.and_then(|stamp| self.device.note(stamp, polled)) }
+    }
 }
 
 #[cfg(test)]
@@ -66,15 +108,39 @@ mod tests {
 
     #[test]
     fn a_stamp_counts_where_the_packet_was_found() {
-        let found = Arrival { earliest_ns: 5_000_000, latest_ns: 5_002_000 };
+        let polled = Arrival { earliest_ns: 5_000_000, latest_ns: 5_002_000 };
+        let found = Polls::default().stamped(polled, None);
         for ns in [4_000_000, 4_999_000, 5_000_000, 5_002_000] {
-            assert_eq!(found.stamped(Some(ns)), Arrival::at(ns));
+            assert_eq!(found.of(Some(ns)), Arrival::at(ns));
         }
         // Of a clock that is behind, of one that is ahead, in microseconds, none.
         for stamp in [Some(3_999_999), Some(5_002_001), Some(5_001), None] {
-            assert_eq!(found.stamped(stamp), found);
+            assert_eq!(found.of(stamp), polled);
         }
-        assert_eq!((found.width_ns(), Arrival::at(7).width_ns()), (2_000, 0));
+        assert_eq!((polled.width_ns(), Arrival::at(7).width_ns()), (2_000, 0));
+    }
+
+    #[test]
+    fn ticks_give_packets_that_waited_narrower_bounds_than_polls() {
+        let mut polls = Polls::default();
+        let tick = |ns: u64| (ns - 900_000_000) / 8;
+        let found = |polls: &mut Polls, ns: u64, waited_ns: u64, busy_ns: u64| {
+            let over_ns = ns + waited_ns;
+            let polled = Arrival { earliest_ns: over_ns - busy_ns, latest_ns: over_ns };
+            (polled, polls.stamped(polled, Some(tick(ns))).of(Some(tick(ns))))
+        };
+        let mut at_ns = 1_000_000_000;
+        for _ in 0..600 {
+            at_ns += 10_000_000;
+            let (polled, arrival) = found(&mut polls, at_ns, 500, 2_000);
+            assert!(arrival.earliest_ns <= at_ns && at_ns <= arrival.latest_ns, "{arrival:?}");
+            assert!(arrival.width_ns() <= polled.width_ns());
+        }
+        at_ns += 1_000_000;
+        let (polled, arrival) = found(&mut polls, at_ns, 5_000_000, 20_000_000);
+        assert!(arrival.earliest_ns <= at_ns && at_ns <= arrival.latest_ns, "{arrival:?}");
+        assert_eq!(polled.width_ns(), 20_000_000);
+        assert!(arrival.width_ns() < 1_010_000, "{arrival:?}");
     }
 
     proptest! {

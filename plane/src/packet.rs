@@ -9,10 +9,10 @@ pub trait Packet {
     /// How long the packet is (or was) on the wire.
     fn wire_len(&self) -> usize;
 
-    /// When the device that received the packet stamped it, in nanoseconds since the Unix epoch if
-    /// its clock is set so; `None` where it did not.
+    /// The stamp that the device gave the packet as it arrived, by the device's own clock and in its
+    /// unit; `None` where it gave none.
     #[inline]
-    fn stamp_ns(&self) -> Option<u64> {
+    fn stamp(&self) -> Option<u64> {
         None
     }
 
@@ -56,7 +56,7 @@ impl Packet for dpdk::Mbuf {
     }
 
     #[inline]
-    fn stamp_ns(&self) -> Option<u64> {
+    fn stamp(&self) -> Option<u64> {
         self.rx_timestamp()
     }
 

@@ -10,7 +10,7 @@ pub(crate) mod masks;
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, KeyKind, WideKey, either};
 
-use crate::arrival::Arrival;
+use crate::arrival::{Arrival, BurstArrival};
 use crate::carrier::{Carrier, Mark, Numbers};
 use crate::counters::Counters;
 use crate::flows::Flows;
@@ -151,7 +151,7 @@ impl Worker {
             let due_ns = self.next_due_ns();
             self.tick(due_ns.min(now_ns), true);
             if due_ns > now_ns {
-                return self.arrived(Some(Arrival::at(now_ns)));
+                return self.arrived(Some(Arrival::at(now_ns).into()));
             }
         }
     }
@@ -196,7 +196,7 @@ impl Worker {
 
     /// Says when the packets of the bursts that follow arrived, as far as that is known.
     #[inline]
-    pub fn arrived(&mut self, arrival: Option<Arrival>) {
+    pub fn arrived(&mut self, arrival: Option<BurstArrival>) {
         if let Some(active) = self.measurement.active() {
             either!(active, active => active.arrival = arrival);
         }

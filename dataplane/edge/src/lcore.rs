@@ -14,7 +14,7 @@ pub mod stations;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use calumma_plane::arrival::Polls;
-use dpdk::{Burst, RxQueue, TxQueue};
+use dpdk::{Burst, Mbuf, RxQueue, TxQueue};
 
 use self::forwarder::Forwarder;
 use self::meter::Meter;
@@ -82,6 +82,10 @@ pub fn run<F: Forwarder>(
             if worker.clock_set(pace.set_by_ns(), pace.anchored_ns()) {
                 pace.follow();
             }
+            if pace.set_by_ns() != 0 {
+                // What they noted was by the clock as it was.
+                ports.iter_mut().for_each(|port| port.polls = Polls::default());
+            }
         }
         let event = worker.tick(pace.unix_ns(meter.now()), drained);
         pace.after(event);
@@ -104,7 +108,10 @@ pub fn run<F: Forwarder>(
             if let Some(began_ns) = began_ns {
                 let over_ns = if received > 0 { pace.unix_ns(dpdk::tsc()) } else { began_ns };
                 let emptied = open && received < most;
-                worker.arrived(Some(port.polls.polled(began_ns, over_ns, emptied)));
+                let polled = port.polls.polled(began_ns, over_ns, emptied);
+                let last = burst.as_slice().last().filter(|_| received > 0);
+                let stamp = last.and_then(Mbuf::rx_timestamp);
+                worker.arrived(Some(port.polls.stamped(polled, stamp)));
             }
             if received == 0 {
                 continue;

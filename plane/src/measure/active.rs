@@ -11,7 +11,7 @@ use calumma_sketch::{AnyKey, HashColumns, Key, Keyed};
 use crossbeam_channel::Sender;
 
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
-use crate::arrival::Arrival;
+use crate::arrival::BurstArrival;
 use crate::carrier::Signer;
 use crate::counters::Counters;
 use crate::flows::{Arrivals, Flows};
@@ -56,7 +56,7 @@ pub struct Active<K: Key> {
     /// Whether a system records when packets arrived.
     pub(crate) asks_arrivals: bool,
     /// When the burst under way arrived, where that is asked for and known.
-    pub(crate) arrival: Option<Arrival>,
+    pub(crate) arrival: Option<BurstArrival>,
     /// The first of the systems that hash by the same functions, where there are several.
     hashing: Option<usize>,
     /// When the lcore first saw that the next event is due, where that has to wait.
@@ -287,8 +287,8 @@ impl<K: Key> Active<K> {
         if self.asks_arrivals
             && let Some(arrival) = self.arrival
         {
-            let stamp_ns = |at: usize| packets.get(at).and_then(Packet::stamp_ns);
-            flows.lend(self.systems.arrivals.take(), |at| arrival.stamped(stamp_ns(at)));
+            let stamp = |at: usize| packets.get(at).and_then(Packet::stamp);
+            flows.lend(self.systems.arrivals.take(), |at| arrival.of(stamp(at)));
         }
     }
 
