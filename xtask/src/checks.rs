@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::runner::{Runner, as_root};
 use crate::sanitize::{self, Nightly};
 use crate::shell::cargo;
-use crate::steps::Steps;
+use crate::steps::{Job, Steps};
 use crate::{machine, runner};
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -27,19 +27,20 @@ pub(crate) fn run() -> Result<ExitCode> {
 
     let runner = Runner::choose();
     if steps.build("building the tests", runner.build()?)? {
+        let mut end_to_end = runner.end_to_end()?;
+        as_root(&mut end_to_end)?;
         if runner.runs_without_cargo() {
-            // Cargo has nothing more to build for the tests, so the linter can have its lock.
-            let lint = Steps::beside("linting", &lint())?;
+            // Many tests wait for something: what else there is to build is built meanwhile.
+            let background = Steps::beside(besides()?);
             steps.tests("testing", runner.tests()?)?;
-            steps.join(lint)?;
+            steps.tests("testing end to end", end_to_end)?;
+            steps.join(background)?;
         } else {
             steps.tests("testing", runner.tests()?)?;
+            steps.tests("testing end to end", end_to_end)?;
             steps.check("linting", lint())?;
         }
         steps.tests("testing the documentation's examples", runner::documentation())?;
-        let mut end_to_end = runner.end_to_end()?;
-        as_root(&mut end_to_end)?;
-        steps.tests("testing end to end", end_to_end)?;
     } else {
         steps.check("linting", lint())?;
     }
@@ -47,6 +48,28 @@ pub(crate) fn run() -> Result<ExitCode> {
 
     sanitized(&mut steps)?;
     Ok(steps.finish())
+}
+
+/// What needs cargo, and tests that were built do not.
+fn besides() -> Result<Vec<Job>> {
+    let mut jobs = vec![Job::check("linting", lint())];
+    jobs.push(Job::build("building SQL over the archive", only_built(runner::queries())));
+    if let Some(nightly) = Nightly::find() {
+        for (what, tests) in [
+            ("vector instructions", sanitize::sketches(nightly)?),
+            ("bindings", sanitize::dpdk(nightly)?),
+        ] {
+            let name = format!("building the {what} with AddressSanitizer");
+            jobs.push(Job::build(&name, only_built(tests)));
+        }
+    }
+    Ok(jobs)
+}
+
+/// `cargo test` that runs nothing.
+fn only_built(mut tests: Command) -> Command {
+    tests.arg("--no-run");
+    tests
 }
 
 /// Runs what is tested under AddressSanitizer.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,16 +31,57 @@ pub(crate) struct Steps {
 struct Row {
     name: String,
     time: Duration,
+    /// That of all commands that ended meanwhile, those in the background too.
     cpu: Duration,
     score: Score,
 }
 
-/// A check that runs beside the steps that follow, at the lowest priority.
-pub(crate) struct Background {
+/// Commands that run one after another beside the steps that follow, at the lowest priority: they
+/// have the CPUs while tests wait.
+pub(crate) struct Background(JoinHandle<Result<Vec<Ended>>>);
+
+/// A command of those.
+pub(crate) struct Job {
     name: String,
-    start: Instant,
-    child: Child,
-    output: JoinHandle<Vec<u8>>,
+    command: Command,
+    is_check: bool,
+}
+
+/// One that has ended.
+struct Ended {
+    name: String,
+    is_check: bool,
+    time: Duration,
+    output: Output,
+}
+
+impl Job {
+    /// A command that passes if it exits with 0, and counts as one test.
+    pub(crate) fn check(name: &str, command: Command) -> Self {
+        Self { name: name.into(), command, is_check: true }
+    }
+
+    /// Builds something; counts nothing unless it fails.
+    pub(crate) fn build(name: &str, command: Command) -> Self {
+        Self { name: name.into(), command, is_check: false }
+    }
+
+    fn run(self) -> Result<Ended> {
+        let Self { name, command, is_check } = self;
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+        for (variable, value) in command.get_envs() {
+            match value {
+                Some(value) => nice.env(variable, value),
+                None => nice.env_remove(variable),
+            };
+        }
+        nice.current_dir(command.get_current_dir().unwrap_or_else(|| shell::root()));
+        let start = Instant::now();
+        let output = nice.stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("running {nice:?}"))?;
+        Ok(Ended { name, is_check, time: start.elapsed(), output })
+    }
 }
 
 impl Steps {
@@ -110,45 +151,27 @@ impl Steps {
         self.rows.push(Row { name: name.into(), time: Duration::ZERO, cpu: Duration::ZERO, score });
     }
 
-    /// Starts a check that runs beside what follows; [`Steps::join`] waits for it.
-    pub(crate) fn beside(name: &str, command: &Command) -> Result<Background> {
-        let mut nice = Command::new("nice");
-        nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-        for (variable, value) in command.get_envs() {
-            match value {
-                Some(value) => nice.env(variable, value),
-                None => nice.env_remove(variable),
-            };
-        }
-        nice.current_dir(command.get_current_dir().unwrap_or_else(|| shell::root()));
-        let start = Instant::now();
-        let mut child = nice
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("running {nice:?}"))?;
-        let mut stream = child.stderr.take().context("a pipe to read from")?;
-        let output = std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let _ = stream.read_to_end(&mut bytes);
-            bytes
-        });
-        Ok(Background { name: name.into(), start, child, output })
+    /// Starts commands that run beside what follows; [`Steps::join`] waits for them.
+    pub(crate) fn beside(jobs: Vec<Job>) -> Background {
+        Background(std::thread::spawn(|| jobs.into_iter().map(Job::run).collect()))
     }
 
-    /// Waits for a check that ran beside others, and shows what it printed.
-    pub(crate) fn join(&mut self, mut background: Background) -> Result<()> {
-        shell::step(&format!("waiting for {}", background.name));
-        let before = children_cpu();
-        let status = background.child.wait().context("waiting for a check")?;
-        let output = background.output.join().unwrap_or_default();
-        std::io::stderr().write_all(&output).context("showing what a check printed")?;
-        self.rows.push(Row {
-            name: format!("{} (beside the above)", background.name),
-            time: background.start.elapsed(),
-            cpu: children_cpu().saturating_sub(before),
-            score: Score::of(status.success()),
-        });
+    /// Waits for what ran beside others, and shows what it printed.
+    pub(crate) fn join(&mut self, background: Background) -> Result<()> {
+        let mut ended = Vec::new();
+        self.work("waiting for what ran beside the above", || {
+            ended = background.0.join().ok().context("a thread that ran commands panicked")??;
+            Ok(())
+        })?;
+        for Ended { name, is_check, time, output } in ended {
+            std::io::stderr().write_all(&output.stderr).context("showing what was printed")?;
+            let score = match output.status.success() {
+                true if !is_check => Score::default(),
+                success => Score::of(success),
+            };
+            let name = format!("{name} (beside the above)");
+            self.rows.push(Row { name, time, cpu: Duration::ZERO, score });
+        }
         Ok(())
     }
 
@@ -299,6 +322,21 @@ mod tests {
         assert_eq!(result(line), Some(score(0, 1, 0)));
         assert_eq!(result("test a_test ... ok"), None);
         assert_eq!(result("    test result: FAILED. 0 passed; 1 failed"), None);
+    }
+
+    #[test]
+    fn what_runs_beside_counts_checks_and_builds_that_fail() {
+        let mut steps = Steps { rows: Vec::new(), start: Instant::now(), skipped: PathBuf::new() };
+        let command = |program: &str| Command::new(program);
+        let background = Steps::beside(vec![
+            Job::check("a", command("true")),
+            Job::build("b", command("true")),
+            Job::check("c", command("false")),
+            Job::build("d", command("false")),
+        ]);
+        steps.join(background).unwrap();
+        let scores: Vec<Score> = steps.rows[1..].iter().map(|row| row.score).collect();
+        assert_eq!(scores, [score(1, 0, 0), score(0, 0, 0), score(0, 1, 0), score(0, 1, 0)]);
     }
 
     #[test]
