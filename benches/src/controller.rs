@@ -36,7 +36,7 @@ fn read(frame: &[u8], network: &Network) -> Message {
     message.expect("a frame of ChameleMon")
 }
 
-/// Every step on the way from sketches to attention, and what nobody waits for.
+/// Every step on the way from sketches to attention, and the estimates, which come after it.
 pub fn steps(network: &Network) -> Vec<Case<'_>> {
     let hh = network.attention.partition.hh_part();
     let hl = network.attention.partition.hl_part();

@@ -73,7 +73,7 @@ pub(crate) fn prepare_peers() {
 
 fn install_packages() -> Result<()> {
     if !found("dpkg-query") || !found("apt-get") {
-        // Not Debian: whoever runs it knows the packages' names better. pkg-config knows whether
+        // Not Debian: its users know the packages' names better. pkg-config knows whether
         // DPDK is there.
         if succeeds(Command::new("pkg-config").args(["--exists", "libdpdk"])) {
             return Ok(());
@@ -131,7 +131,7 @@ pub(crate) fn add_rust_components() -> Result<()> {
 }
 
 /// Reserves hugepages if few are free. Everything runs without them too, so not getting them is
-/// only said.
+/// only printed.
 fn reserve_hugepages() -> Result<()> {
     let Some(memory) = Memory::read()? else {
         println!("no 2 MiB hugepages on this machine; DPDK runs without");
@@ -163,7 +163,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// What the kernel says; `None` where its hugepages aren't of 2 MiB.
+    /// What the kernel reports; `None` where its hugepages aren't of 2 MiB.
     fn read() -> Result<Option<Self>> {
         let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
         let value = |name: &str| {

@@ -34,7 +34,7 @@ impl Rows {
         places.iter().fold(u32::MAX, |least, &at| least.min(self.counters[at]))
     }
 
-    /// Flows that the first row says there were.
+    /// Number of flows by the first row.
     fn cardinality(&self) -> f64 {
         let row = &self.counters[..self.width];
         linear_counting(row.iter().filter(|&&counter| counter == 0).count() as f64, self.width)

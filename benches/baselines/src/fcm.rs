@@ -18,7 +18,7 @@ const ARITY: usize = 16;
 const STAGES: usize = 3;
 const WIDTHS: [usize; STAGES] = [1, 2, 4];
 
-/// The value that says that a counter has overflowed; it stands for one less.
+/// The value of a counter that has overflowed; it stands for one less.
 const fn mark(stage: usize) -> u32 {
     u32::MAX >> (32 - 8 * WIDTHS[stage])
 }

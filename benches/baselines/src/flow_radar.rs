@@ -1,4 +1,4 @@
-//! FlowRadar (Li and others, NSDI 2016): a Bloom filter tells new flows, which are encoded once
+//! FlowRadar (Li and others, NSDI 2016): a Bloom filter finds new flows, which are encoded once
 //! into three cells each; all packets are counted there. Losses are the differences of two decodes.
 
 use calumma_sketch::FlowKey;
@@ -66,7 +66,7 @@ impl FlowRadar {
         }
     }
 
-    /// All flows and their packets, ascending by key; `None` where not all can be told.
+    /// All flows and their packets, ascending by key; `None` where not all can be decoded.
     pub fn decode(mut self) -> Option<Vec<(FlowKey, u32)>> {
         let mut flows = Vec::new();
         let mut pure: Vec<usize> =

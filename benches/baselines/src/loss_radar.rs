@@ -1,4 +1,4 @@
-//! LossRadar (Li and others, CoNEXT 2016): every packet, told from others of its flow by its
+//! LossRadar (Li and others, CoNEXT 2016): every packet, identified within its flow by its
 //! number, goes into three cells of an invertible Bloom filter; what two filters differ by was
 //! lost.
 
@@ -69,7 +69,7 @@ impl LossRadar {
     }
 
     /// The flows of all packets recorded and how many each has, ascending by key; `None` where not
-    /// all can be told.
+    /// all can be decoded.
     pub fn decode(mut self) -> Option<Vec<(FlowKey, u32)>> {
         let mut flows: BTreeMap<FlowKey, u32> = BTreeMap::new();
         let mut pure: Vec<usize> =

@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Forwards until told to stop, and gives the number of packets counted.
+/// Forwards until stopped, and gives the number of packets counted.
 fn forward(
     rx: &mut RxQueue,
     tx: &mut TxQueue,

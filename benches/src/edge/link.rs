@@ -30,7 +30,7 @@ pub enum Switch {
     Member,
     /// Open vSwitch on DPDK.
     Ovs(Ovs),
-    /// `calumma-edge` that no controller tells to measure: it parses and forwards.
+    /// `calumma-edge` without a controller: it parses and forwards.
     EdgeOff,
     /// `calumma-edge` that measures.
     Edge(Measuring),
@@ -202,7 +202,7 @@ impl Link {
             switch.check_running()?;
             Ok(socket.exists())
         })?;
-        // A switch listens before its lcore polls, and says no more of that.
+        // A switch listens before its lcore polls, and does not report when that begins.
         std::thread::sleep(POLLS_AFTER);
         if controller.is_some() {
             wait_until("the edge to measure", START_LIMIT, || {
@@ -369,7 +369,7 @@ impl Link {
         Ok((None, process.with_context(starting)?))
     }
 
-    /// Starts the generator, and gives it and what it says when it has sent all.
+    /// Starts the generator, and gives it and the rate in Mpps once it has sent all.
     fn generate(
         &self,
         trial: &Trial,

@@ -111,7 +111,8 @@ pub fn trials(quick: bool) -> Vec<Trial> {
     trials
 }
 
-/// Runs all trials in turn, `rounds` times, each for `duration`; `progress` is told which is on.
+/// Runs all trials in turn, `rounds` times, each for `duration`; `progress` is called with the
+/// name of each.
 /// The figures of switches that this machine lacks have no value.
 ///
 /// # Errors

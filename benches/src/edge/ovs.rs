@@ -17,7 +17,7 @@ use calumma_testbed::fabric::{Process, wait_until};
 pub struct Ovs {
     /// By what it forwards.
     pub forwarding: Forwarding,
-    /// What it tells a collector of the packets.
+    /// What it exports to a collector.
     pub export: Option<Export>,
 }
 

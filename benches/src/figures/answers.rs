@@ -36,7 +36,7 @@ pub(super) struct Errors {
 }
 
 impl Answers {
-    /// Sizes of all flows that a sketch of the first epoch tells.
+    /// Sizes of all flows by a sketch of the first epoch.
     pub(super) fn with_sizes(mut self, pair: &Pair, sketch: &impl Query) -> Self {
         let size = |key: &FlowKey| (*key, f64::from(sketch.query(key)));
         self.sizes = Some(pair.first.flows.keys().map(size).collect());

@@ -120,7 +120,7 @@ fn on_capture(setup: &Setup, name: &str, sizes: &[usize]) -> Result<Drawn> {
     .because(OF_US))
 }
 
-/// What is said where a capture is not there.
+/// The text in place of a figure whose capture is missing.
 fn missing(file: &Path) -> String {
     let text = format!(
         "Skipped: there is no {}. Name the directory of the captures with --data or CALUMMA_DATA.",

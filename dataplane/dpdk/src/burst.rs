@@ -6,7 +6,7 @@ use dpdk_sys::rte_mbuf;
 
 use crate::mbuf::Mbuf;
 
-/// Packets of a burst, unless said otherwise.
+/// Packets of a burst by default.
 pub const BURST: usize = 32;
 
 /// Up to `N` packets, in order, without a heap. What is still in it when it is dropped is freed.
@@ -165,7 +165,7 @@ impl<const N: usize> Burst<N> {
     #[inline]
     pub(crate) fn vacant(&mut self) -> &mut [MaybeUninit<*mut rte_mbuf>] {
         let vacant = &mut self.mbufs[self.len..];
-        // SAFETY: an `Mbuf` is a pointer to an mbuf, and nothing is said of what lies there.
+        // SAFETY: an `Mbuf` is a pointer to an mbuf, and what lies there may be uninitialised.
         unsafe { std::slice::from_raw_parts_mut(vacant.as_mut_ptr().cast(), vacant.len()) }
     }
 

@@ -104,7 +104,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if !*self.leaked.get_mut() {
             // SAFETY: this is the last handle: no port and no pool is left, and none of the pools
-            // was given up with mbufs at large.
+            // was leaked with mbufs in use.
             unsafe { dpdk_sys::rte_eal_cleanup() };
         }
     }

@@ -88,7 +88,7 @@ pub enum Error {
     Panicked {
         /// The lcore's number.
         lcore: u32,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
@@ -114,7 +114,7 @@ impl Errno {
         std::io::Error::from_raw_os_error(self.0.abs()).kind()
     }
 
-    /// Whether a device says that it knows no such thing.
+    /// Whether a device reports that it does not support this.
     pub(crate) fn is_unsupported(self) -> bool {
         self.kind() == ErrorKind::Unsupported
     }

@@ -135,8 +135,8 @@ impl Eal {
     /// lcore, which is the calling thread. Waits for all of them and gives their outputs in
     /// order.
     ///
-    /// An lcore that panics tells the others nothing: work that runs until it is told to stop
-    /// should see to it that its own end, however it comes, is noticed.
+    /// An lcore that panics does not stop the others: work that runs until it is stopped should
+    /// signal its own end, however it comes.
     ///
     /// # Errors
     /// When there are fewer lcores than inputs, one of those is at work, or the calling thread is
@@ -227,7 +227,7 @@ pub(crate) fn is_idle(lcore: u32) -> bool {
     unsafe { dpdk_sys::rte_eal_get_lcore_state(lcore) == dpdk_sys::WAIT }
 }
 
-/// What an lcore's work gave, or what its panic said.
+/// What an lcore's work gave, or its panic's message.
 fn said<T>(lcore: u32, output: thread::Result<T>) -> Result<T> {
     output.map_err(|panic| {
         let message = message(&*panic);

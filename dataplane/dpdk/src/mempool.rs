@@ -51,7 +51,7 @@ impl Default for MempoolConfig {
 }
 
 impl Mempool {
-    /// Bytes of packet data an mbuf holds unless said otherwise, headroom not counted: enough for
+    /// Bytes of packet data an mbuf holds by default, headroom not counted: enough for
     /// 1500-byte Ethernet frames with two VLAN tags.
     pub const DATA_ROOM: u16 = 2048;
 
@@ -161,7 +161,7 @@ impl Drop for Inner {
         let at_rest = self.eal.at_rest()
             && unsafe { dpdk_sys::rte_mempool_in_use_count(self.pool.as_ptr()) } == 0;
         if at_rest {
-            // SAFETY: no mbuf is at large, and with the last handle gone (ports hold one) nobody
+            // SAFETY: no mbuf is in use, and with the last handle gone (ports hold one) nobody
             // can take another.
             unsafe { dpdk_sys::rte_mempool_free(self.pool.as_ptr()) };
         } else {

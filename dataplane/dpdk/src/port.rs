@@ -75,7 +75,7 @@ pub struct Link {
     pub up: bool,
     /// Whether it carries both ways at once.
     pub full_duplex: bool,
-    /// Megabits a second; `None` where the device can't tell.
+    /// Megabits a second; `None` where the device does not know.
     pub mbps: Option<u32>,
 }
 
@@ -210,7 +210,7 @@ impl Port {
             .collect();
         let port = Self { inner, name: name.to_owned() };
         if info.driver == "net_af_packet" {
-            // Until it was bound to its interface, the socket heard every other one as well.
+            // Until it was bound to its interface, the socket received from all others as well.
             queues.iter_mut().for_each(|(rx, _)| rx.discard_waiting());
             port.reset_stats()?;
         }

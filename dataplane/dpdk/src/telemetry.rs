@@ -9,12 +9,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use crate::eal::Eal;
 use crate::error::{Error, Result, check};
 
-/// What is told of a command.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Values by name; DPDK's library holds 256 of them, and tells no more.
+    /// Values by name; DPDK's library holds 256 of them; the rest is left out.
     Named(Vec<(String, Value)>),
-    /// Numbers; DPDK's library holds 512 of them, and tells no more.
+    /// Numbers; DPDK's library holds 512 of them; the rest is left out.
     List(Vec<u64>),
 }
 
@@ -104,7 +104,7 @@ fn write(answer: &Answer, data: *mut dpdk_sys::rte_tel_data) -> c_int {
                         }
                     }
                 };
-                // A text that was cut is told nevertheless; a full answer is.
+                // A text that was cut is an error to the library, and added; a full answer is not.
                 if code < 0 && matches!(value, Value::Number(_)) {
                     break;
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dpdk::{Eal, Error, Mempool};
 
-/// The EAL can be initialised once in a process, so the stories are told one after the other.
+/// The EAL can be initialised once in a process, so the cases run one after the other.
 #[test]
 fn work_is_done_on_lcores_and_comes_back_whatever_happens() {
     let eal = common::eal(3, &[]);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dpdk::{Burst, Eal, Error, Mempool, Port, PortConfig};
 
-/// The EAL can be initialised once in a process, so the stories are told one after the other.
+/// The EAL can be initialised once in a process, so the cases run one after the other.
 #[test]
 fn packets_are_owned_once_and_all_come_back_to_their_pool() {
     let eal = common::eal(2, &["--vdev=net_null0", "--vdev=net_null1"]);

@@ -5,7 +5,7 @@ mod common;
 
 use dpdk::{Burst, Eal, Error, Mempool, MempoolConfig, Port, PortConfig};
 
-/// The EAL can be initialised once in a process, so the stories are told one after the other.
+/// The EAL can be initialised once in a process, so the cases run one after the other.
 #[test]
 fn what_is_sent_comes_back_and_every_mbuf_returns_to_its_pool() {
     let eal = common::eal(1, &["--vdev=net_ring0"]);

@@ -19,7 +19,7 @@ use calumma_tna::Program;
 pub use pipe::{Pipe, Port};
 pub use service::Driver;
 
-/// What the driver says of a program: JSON, as a compiler's `bfrt.json`.
+/// The description of a program's tables: JSON, as a compiler's `bfrt.json`.
 pub fn description(program: &Program) -> Vec<u8> {
     schema::Schema::new(program, std::sync::Arc::default()).program
 }

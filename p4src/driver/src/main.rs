@@ -33,7 +33,7 @@ struct Arguments {
     #[arg(long, value_name = "NUMBER=INTERFACE", value_parser = port)]
     port: Vec<(u16, String)>,
 
-    /// Print what the driver says of the program's tables (JSON, as a compiler's bfrt.json), and
+    /// Print the description of the program's tables (JSON, as a compiler's bfrt.json), and
     /// exit.
     #[arg(long)]
     describe: bool,

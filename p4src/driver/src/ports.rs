@@ -1,5 +1,5 @@
 //! The table of ports: what the control plane has brought up, as it wrote it, and that of what they
-//! count. The model's ports carry frames, and count them, whatever the first one says.
+//! count. The model's ports carry and count frames, whether they are enabled or not.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -453,7 +453,7 @@ pub(crate) struct IntrinsicHeader {
     pub(crate) length: LayoutField,
 }
 
-/// Slots of what the ingress tells the traffic manager and the deparser.
+/// Slots of the metadata that ingress passes to the traffic manager and the deparser.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TrafficManager {
     pub(crate) ucast_egress_port: Slot,

@@ -25,11 +25,11 @@ pub struct FlowSize {
     pub at_most: Option<u64>,
 }
 
-/// What classifier and HH flowset of one epoch say together.
+/// What classifier and HH flowset of one epoch show together.
 ///
-/// From counters of CM insertion, which are sums, it tells how much of them is likely a flow's own.
-/// Counters of CU insertion are no sums: a flow is taken for as large as it can be, which is close
-/// to the truth, and there is neither distribution nor entropy.
+/// From counters of CM insertion, which are sums, it estimates how much of them is a flow's own.
+/// Counters of CU insertion are no sums: a flow's estimate is the most that it can have, which is
+/// close to the truth, and there is neither distribution nor entropy.
 ///
 /// Made in about the time of [`size_distribution`](super::size_distribution) when first asked for a
 /// size or the distribution; then a size costs some hundred nanoseconds.
@@ -121,7 +121,7 @@ impl<K: Key> Accumulation<K> {
     }
 
     /// Packets that a flow alone in its counters has sent when the HH encoder begins to record it:
-    /// all below T_h, or all that the widest counter tells.
+    /// all below T_h, or as many as the widest counter holds.
     fn unseen(&self) -> u64 {
         self.t_h.min(self.widest()) - 1
     }
@@ -140,7 +140,7 @@ impl<K: Key> Accumulation<K> {
     fn learn_from_bounds(&self) -> Known {
         let size = |(key, _): &(K, u64)| self.bounds(key, &self.family.hash(key)).closest();
         let hh = self.flows.iter().map(size).collect();
-        // Where the flowset has all flows, no counter is asked.
+        // Where the flowset has all flows, no counter is read.
         let distribution = if self.known_from() == 1 {
             Counted::of(&self.classifier, 1).distribution(self.flows.iter().map(|flow| flow.1))
         } else {
@@ -188,7 +188,7 @@ impl<K: Key> Accumulation<K> {
         self.index.get_or_init(index).get(key).copied()
     }
 
-    /// The classifier that is asked.
+    /// The classifier.
     pub fn classifier(&self) -> &TowerSketch {
         &self.classifier
     }
@@ -196,8 +196,8 @@ impl<K: Key> Accumulation<K> {
     /// The size of any flow (0 where it was not seen).
     ///
     /// Of a flow in the HH flowset the packets are known from the one on with which its counters
-    /// reached T_h; how many of those before were its own, the counters tell. Any other flow has
-    /// less than T_h packets, if the HH encoder decoded completely.
+    /// reached T_h; how many of those before were its own is estimated from the counters. Any other
+    /// flow has less than T_h packets, if the HH encoder decoded completely.
     pub fn size_of(&self, key: &K) -> FlowSize {
         let hashes = self.family.hash(key);
         let bounds = self.bounds(key, &hashes);
@@ -221,7 +221,7 @@ impl<K: Key> Accumulation<K> {
         Bounds { at_least: at_least.min(at_most.unwrap_or(u64::MAX)), at_most, widest }
     }
 
-    /// The most that any counter tells.
+    /// The most that any counter holds.
     fn widest(&self) -> u64 {
         self.classifier.levels().map(|level| u64::from(level.max())).max().unwrap_or(1)
     }
@@ -238,8 +238,8 @@ impl<K: Key> Accumulation<K> {
     }
 
     /// Flows whose sizes in the epochs `before` and this one differ by more than `threshold`, with
-    /// both sizes, the greatest change first. Only a flow in the HH flowset of either epoch can be
-    /// told.
+    /// both sizes, the greatest change first. Only flows in the HH flowset of either epoch are
+    /// found.
     pub fn heavy_changes<'a>(&'a self, before: &'a Self, threshold: u64) -> Vec<(K, u64, u64)> {
         let keys = |epoch: &'a Self| epoch.flows.iter().map(|flow| &flow.0);
         let new = keys(self).filter(|key| before.place(key).is_none());
@@ -268,8 +268,8 @@ impl<K: Key> Accumulation<K> {
     }
 
     /// Number of flows by size in packets, ascending; see
-    /// [`size_distribution`](super::size_distribution). Empty where it can't be told from counters
-    /// of CU insertion.
+    /// [`size_distribution`](super::size_distribution). Empty for counters of CU
+    /// insertion, which have none.
     pub fn distribution(&self) -> &[(u64, f64)] {
         &self.known().distribution
     }

@@ -28,7 +28,7 @@ impl Estimate {
 /// the default layout that gives 0.5 % of 30,000 flows and 1.0 % of 200,000.
 ///
 /// In an array whose size is no power of two, some counters have more of the hash words than
-/// others, up to a quarter. Taken for even it would tell about 1 % too few flows, more than its
+/// others, up to a quarter. Counted as even it would give about 1 % too few flows, more than its
 /// standard error; so the number of flows is looked for that leaves so many counters zero on
 /// average.
 ///

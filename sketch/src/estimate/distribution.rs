@@ -65,7 +65,7 @@ impl Counted {
         let maxima = classifier.levels().map(|level| u64::from(level.max())).collect();
         let mut counted =
             Self { known_from, maxima, strata: Vec::new(), arrays: Vec::new(), estimated: None };
-        // Where all sizes are known, no counter is asked.
+        // Where all sizes are known, no counter is read.
         if known_from > 1 {
             let strata = |at| classifier.strata(at).collect();
             counted.strata = (0..classifier.levels().len()).map(strata).collect();
@@ -83,7 +83,7 @@ impl Counted {
         &mut self,
         known_sizes: impl IntoIterator<Item = u64>,
     ) -> Vec<(u64, f64)> {
-        // Where nothing is said to be known, sizes beyond the last array are still listed.
+        // Where no sizes are known, those beyond the last array are still listed.
         let estimated_below = self.known_from.min(self.last());
         let mut known: Vec<u64> =
             known_sizes.into_iter().filter(|&size| size >= estimated_below).collect();

@@ -4,7 +4,7 @@
 //! there are of each size is known from a narrower array, so that their sum has a known
 //! distribution Q, and what is left is to find sizes s with rates mu_s that make the values seen
 //! likely, the probability of a value v being Q(v) + sum_s mu_s Q(v - s): expectation maximisation
-//! over candidate sizes close below the values seen. Two large flows in one counter are taken for
+//! over candidate sizes close below the values seen. Two large flows in one counter count as
 //! one.
 
 use std::ops::Range;

@@ -63,9 +63,9 @@ fn iterations(load: f64) -> usize {
 /// (at most the last ceiling), these stay as they are. Some 10 us an iteration and stratum at a
 /// ceiling of 255.
 ///
-/// Arrays are taken for independent, which their hash functions are: the flows that all arrays
-/// together make most likely are those that each array, asked how many there are of a size behind
-/// its counters, gives back on average.
+/// Arrays are assumed to be independent, as their hash functions are: the flows that all arrays
+/// together make most likely are those for which the expected numbers of flows behind each array's
+/// counters are these flows again, on average.
 pub(super) fn expect_and_maximise(
     arrays: &[Vec<Observed>],
     known: Option<(usize, Sizes)>,
@@ -161,7 +161,7 @@ fn expect(stratum: &Observed, sizes: &Sizes, weight: f64, expected: &mut [f64]) 
     beyond
 }
 
-/// Flows to start from: of each size those that the first array tells whose ceiling is above it.
+/// Flows to start from: of each size those that the first array gives whose ceiling is above it.
 fn first_guess(arrays: &[Vec<Observed>], ceiling: usize) -> Sizes {
     let mut sizes = Sizes { flows: vec![0.0], above: 0.0 };
     for strata in arrays {
@@ -399,8 +399,8 @@ mod tests {
     #[test]
     fn counters_that_are_hit_more_often_tell_no_more_flows() {
         let flows = [0.0, 150.0, 0.0, 50.0];
-        // Half of the counters are hit nine times as often as the others; taken for even, they
-        // would tell 187 flows.
+        // Half of the counters are hit nine times as often as the others; treated as even, they
+        // would give 187 flows.
         let uneven = vec![expected(500.0, 1.8e-3, &flows), expected(500.0, 0.2e-3, &flows)];
         let told = expect_and_maximise(&[uneven], None).flows;
         assert!((told.iter().sum::<f64>() - 200.0).abs() < 3.0, "{told:?}");

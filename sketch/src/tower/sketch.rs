@@ -25,9 +25,9 @@ pub enum Insertion {
     #[default]
     Cm,
     /// Only the smallest (CU, conservative update): sizes are several times more exact, but no
-    /// sums. Flow size distribution and entropy can't be told from them; a counter is zero
-    /// where no flow fell on it, as with CM, so flows are counted as well. Added replicas still
-    /// hold no flow for smaller than it is, but less exactly than one sketch would.
+    /// sums. They give neither a flow size distribution nor entropy; a counter is zero where no
+    /// flow fell on it, as with CM, so cardinality is estimated as well. Sums of replicas are still
+    /// upper bounds of sizes, but less exact ones than those of one sketch.
     Cu,
 }
 

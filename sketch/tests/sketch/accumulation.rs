@@ -168,7 +168,7 @@ fn a_flowset_that_lacks_flows_bounds_nothing_it_does_not_know() {
         assert!(size.at_most.is_none() || *packets < 65_535, "{size:?} {packets}");
         assert_eq!(size.estimate.standard_error.is_none(), size.at_most.is_none(), "{size:?}");
     }
-    // Those that are far larger than what shares their counters are still told well.
+    // Those that are far larger than what shares their counters are still estimated well.
     let (key, packets) = flows.iter().find(|flow| (3_000..60_000).contains(&flow.1)).unwrap();
     let value = epoch.size_of(key).estimate.value;
     assert!((value - f64::from(*packets)).abs() < 0.1 * f64::from(*packets), "{value} {packets}");
@@ -189,7 +189,7 @@ fn conservative_insertion_bounds_sizes_more_closely() {
             plain.insert(&hashes);
             conservative.insert(&hashes);
         }
-        // Of flows below T_h, which is as much as any of them is taken for.
+        // Of flows below T_h, which bounds all of them.
         let error = |tower: &TowerSketch| -> f64 {
             let told = flows.iter().filter(|flow| flow.1 < T_H);
             told.map(|(key, size)| {

@@ -1,4 +1,4 @@
-//! What a compiled program's assembly says of its parser.
+//! The parser in a compiled program's assembly.
 
 /// The first parser state with two ways on for every packet: the second one can't be taken, so the
 /// compiler has lost what the program selects by. p4c did so to every program until its pull

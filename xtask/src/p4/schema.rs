@@ -1,4 +1,4 @@
-//! What a compiler says of a program's tables beside what the model's driver says of them: a
+//! A compiler's description of a program's tables beside that of the model's driver: a
 //! control plane that is tested with the one must find the same in the other.
 
 use std::collections::BTreeMap;

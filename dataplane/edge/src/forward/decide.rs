@@ -26,7 +26,7 @@ pub enum Verdict {
     HandOver(Arrived, Task),
     /// It is dropped.
     Drop(Reason),
-    /// It is dropped, and its sender is told.
+    /// It is dropped, and its sender gets an ICMP error.
     Refuse(Arrived, Refusal),
 }
 
@@ -43,11 +43,11 @@ pub enum Task {
     Own,
     /// Its next hop's Ethernet address is not known yet.
     Resolve(InterfaceId, IpAddr),
-    /// It was dropped; its sender is to be told.
+    /// It was dropped; its sender is to get an ICMP error.
     Tell(Refusal),
 }
 
-/// Why the sender of a packet is told that it was dropped.
+/// Why a packet was dropped whose sender gets an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It had passed as many routers as it may.

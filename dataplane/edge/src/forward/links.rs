@@ -1,7 +1,7 @@
 //! Which ports have a link.
 //!
 //! Devices say so themselves, but those that DPDK makes on interfaces of the kernel
-//! (`net_af_packet`) always say yes: there the kernel is asked. Asked by the slow path, never by an
+//! (`net_af_packet`) always say yes: there the kernel is asked. By the slow path, never by an
 //! lcore.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use dpdk::Port;
 
-/// Where the kernel says what it has.
+/// Where the kernel lists its interfaces.
 const INTERFACES: &str = "/sys/class/net";
 
 /// Says of each port, by position, whether it has a link.
@@ -27,7 +27,7 @@ pub fn of_ports(ports: &[Port]) -> Links {
     Box::new(move || {
         let up = |(port, interface): &mut (Port, Option<Interface>)| match interface {
             Some(interface) => interface.is_up(),
-            // A device that can't tell is taken for one with a link.
+            // A device that does not know its link is treated as having one.
             None => port.link().map_or(true, |link| link.up),
         };
         watched.iter_mut().map(up).collect()

@@ -70,7 +70,7 @@ pub enum HopTarget {
     Via {
         /// Those that can be sent to; flows are spread over them.
         ready: Box<[Adjacency]>,
-        /// The one that is asked for where none is ready.
+        /// The one to solicit where none is ready.
         first: (InterfaceId, IpAddr),
     },
 }

@@ -161,7 +161,7 @@ fn solicited_node(of: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 1, 0xFF00 | u16::from(a), u16::from_be_bytes([b, c]))
 }
 
-/// A target and the option that tells an Ethernet address (RFC 4861, section 4.6.1).
+/// A target and the option with a link-layer address (RFC 4861, section 4.6.1).
 fn with_link_address(target: Ipv6Addr, option: u8, mac: Mac) -> Vec<u8> {
     let mut body = target.octets().to_vec();
     body.extend_from_slice(&[option, 1]);
@@ -219,7 +219,7 @@ pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-/// What an ICMP error says.
+/// Why a packet was dropped, as an ICMP error has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Complaint {
     /// The TTL, or hop limit, ran out.
@@ -300,7 +300,7 @@ fn unaddressed(packet: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// The sender of a packet that may be told of an error (RFC 1812, section 4.3.2.7).
+/// The sender of a packet that may be sent an ICMP error about it (RFC 1812, section 4.3.2.7).
 fn may_be_told_v4(packet: &[u8]) -> Option<Ipv4Addr> {
     let ip = super::super::header::v4(packet, 0, usize::MAX)?;
     let icmp_type = packet.get(ip.header_len);
@@ -310,7 +310,7 @@ fn may_be_told_v4(packet: &[u8]) -> Option<Ipv4Addr> {
     (!ip.is_later_fragment && !error && !nobody && !ip.to.is_multicast()).then_some(ip.from)
 }
 
-/// The sender of a packet that may be told of an error (RFC 4443, section 2.4 (e)).
+/// The sender of a packet that may be sent an ICMP error about it (RFC 4443, section 2.4 (e)).
 fn may_be_told_v6(packet: &[u8]) -> Option<Ipv6Addr> {
     let ip = super::super::header::v6(packet, 0, usize::MAX)?;
     let error = ip.next_header == 58 && packet.get(40).is_none_or(|kind| *kind < 128);

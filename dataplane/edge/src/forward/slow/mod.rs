@@ -1,6 +1,6 @@
 //! The slow path: all that a router does beside sending packets on. It answers and asks for
-//! Ethernet addresses, keeps packets that wait for one, answers pings, and tells senders why their
-//! packets were dropped.
+//! Ethernet addresses, keeps packets that wait for one, answers pings, and sends ICMP errors to
+//! senders whose packets were dropped.
 //!
 //! A state machine over packets of any kind: no clock, no rings, no DPDK. [`super::thread`] runs
 //! it. What it has to say it says by [`Output`]s; whoever runs it publishes the neighbours first
@@ -158,7 +158,7 @@ impl<P: Packet> SlowPath<P> {
         }
     }
 
-    /// Drops a packet for a neighbour that can't be sent to, and tells its sender.
+    /// Drops a packet for a neighbour that can't be reached, and sends its sender an ICMP error.
     fn give_up(&mut self, waited: Waiting<P>, reason: SlowReason, now_ns: u64) {
         self.counters.drop_for(reason, 1);
         if matches!(reason, SlowReason::NeighbourUnresolved | SlowReason::LinkDown) {
@@ -257,8 +257,8 @@ impl<P: Packet> SlowPath<P> {
         }
     }
 
-    /// Tells a packet's sender why it went no further, if that may be told and not too many have
-    /// been.
+    /// Sends a packet's sender an ICMP error, if it may be sent one and the limit of their rate
+    /// allows it.
     fn complain(&mut self, about: &HandOver<P>, complaint: Complaint, now_ns: u64) {
         let packet = ip_packet(&about.packet, self.plan.shim);
         let any = match packet.first().map(|first| first >> 4) {

@@ -1,8 +1,8 @@
 //! Which neighbour has which Ethernet address: asked for, believed for a while, checked, forgotten.
 //!
-//! No clock, no packets written: the caller passes the time in and is told whom to ask. Everything
-//! is bounded, so that a scan of a network costs memory and questions for so many addresses and no
-//! more.
+//! No clock, no packets written: the caller passes the time in and sends the solicitations that are
+//! due. Everything is bounded, so that a scan of a network costs memory and solicitations for so
+//! many addresses and no more.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ const MOST_WAITING: usize = 4;
 const MOST_UNKNOWN: usize = 1024;
 /// Neighbours at most.
 const MOST: usize = 65_536;
-/// How often a neighbour is asked before it is given up.
+/// Solicitations without an answer after which a neighbour is unreachable.
 const QUESTIONS: u32 = 3;
 /// Time between two questions, in nanoseconds.
 const QUESTION_NS: u64 = 1_000_000_000;
@@ -207,7 +207,7 @@ impl<P> Neighbours<P> {
         }
     }
 
-    /// Notes that a neighbour has said its Ethernet address. One that nobody asked for is noted
+    /// Notes a neighbour's Ethernet address as it announced it. One that was not solicited is noted
     /// only if `anew`. Gives the packets that waited for it.
     pub fn learn(&mut self, key: Key, mac: Mac, anew: bool, now_ns: u64) -> Vec<P> {
         if mac.is_group() || (!self.all.contains_key(&key) && (!anew || self.all.len() >= MOST)) {
