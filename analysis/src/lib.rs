@@ -10,11 +10,13 @@
 //! * [`table`]: tables of the archive, typed by the functions that read their columns;
 //! * [`metrics`]: metrics for Prometheus;
 //! * [`alert`]: what alerts watch for;
-//! * [`places`]: between which switches packets were lost.
+//! * [`places`]: between which switches packets were lost;
+//! * [`losses`]: the same by flow and by place, as reports have it.
 
 pub mod alert;
 mod findings;
 pub mod flow;
+pub mod losses;
 pub mod metrics;
 mod node;
 pub mod places;

@@ -3,13 +3,12 @@
 //!
 //! Beside [`calumma_hops`], which has the switch's part, this is all that the example consists of.
 
-mod losses;
-
 use std::sync::Arc;
 
 use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules};
+use calumma_analysis::losses::{FlowCounts, Lost, LostAt};
 use calumma_analysis::metrics::{ReportMetrics, counters};
-use calumma_analysis::places::Locators;
+use calumma_analysis::places::{Bounds, Locators, Passed};
 use calumma_analysis::table::{
     OfFlow, Row, Table, TableOf, dport, dst, epoch, proto, sport, src, start, text, u64,
 };
@@ -17,12 +16,10 @@ use calumma_analysis::{
     Analysis, AnyAnalysis, Collected, Deployment, Findings, Flow, Node, NodeSetup, Panel, Report,
     System, SystemReport,
 };
-use calumma_hops::frames::{Counts, OFFER, Setup};
+use calumma_hops::frames::{Counts, OFFER, Packets, Setup};
 use calumma_wire::{Offer, Role, Side, SideKind};
 use prometheus::{IntCounterVec, Registry};
 use serde::{Deserialize, Serialize};
-
-pub use losses::{Lost, LostAt};
 
 /// The system in the controller's list.
 #[derive(Clone, Copy, Debug)]
@@ -182,8 +179,7 @@ impl Analysis for Counting {
     }
 
     fn analyse(&mut self, epoch: Collected<Self::Side>) -> SystemReport<Found> {
-        let losses = losses::find(&mut self.locators, &epoch);
-        let (losses, lost_at) = losses.unzip();
+        let (losses, lost_at) = losses(&mut self.locators, &epoch).unzip();
         let mut found = Found { nodes: Vec::new(), counts: Vec::new(), losses, lost_at };
         for delivery in &epoch.nodes {
             for (side, (packets, Counts { flows, others })) in delivery.came() {
@@ -210,6 +206,33 @@ impl Analysis for Counting {
         }
         SystemReport::new(&epoch, found)
     }
+}
+
+/// Losses of a window by flow, those that are certain, and by place; `None` where nothing can be
+/// said about them.
+fn losses(
+    locators: &mut Locators,
+    window: &Collected<(u64, Counts)>,
+) -> Option<(Vec<Lost>, Vec<LostAt>)> {
+    let locator = locators.begin(window)?;
+    let mut all = FlowCounts::default();
+    for delivery in &window.nodes {
+        let at = locator.position(&delivery.node.name).filter(|&at| locator.counts(at));
+        let Some(switch) = at else { continue };
+        for (side, (_, Counts { flows, others })) in delivery.came() {
+            let passed = |of_flow: Packets| Passed {
+                switch,
+                side,
+                received: Bounds::counted(of_flow.received, others.received),
+                refused: Bounds::counted(of_flow.refused, others.refused),
+            };
+            if others.received > 0 {
+                all.add_unlisted(passed(Packets::default()));
+            }
+            flows.iter().for_each(|(key, of_flow)| all.add(Flow::from(key), passed(*of_flow)));
+        }
+    }
+    Some(all.losses(locator))
 }
 
 impl OfFlow for Count {
