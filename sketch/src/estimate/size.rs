@@ -24,7 +24,11 @@ pub(super) struct Recorded {
 
 /// What [`Sizes::in_company`] gave before, for a flow's recorded packets, its most packets and
 /// those of others: many mice have these in common.
-struct Companies(Vec<Option<(Company, Option<Estimate>)>>);
+struct Companies {
+    before: Vec<Option<(Company, Option<Estimate>)>>,
+    /// Sizes and their weights, of one company after the other.
+    weights: Vec<(f64, f64)>,
+}
 
 /// Recorded packets of a flow, its most packets, and those of others.
 type Company = (u64, u64, u64);
@@ -34,21 +38,21 @@ impl Companies {
     const REMEMBERED: usize = 1024;
 
     fn new() -> Self {
-        Self(vec![None; Self::REMEMBERED])
+        Self { before: vec![None; Self::REMEMBERED], weights: Vec::new() }
     }
 
     /// What `of` gives for `company`, or gave before.
     fn get(
         &mut self,
         company: Company,
-        of: impl FnOnce(Company) -> Option<Estimate>,
+        of: impl FnOnce(Company, &mut Vec<(f64, f64)>) -> Option<Estimate>,
     ) -> Option<Estimate> {
         let (recorded, most, others) = company;
         let mixed = (recorded << 40 ^ most << 20 ^ others).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let entry = &mut self.0[mixed as usize >> (usize::BITS - Self::REMEMBERED.ilog2())];
+        let entry = &mut self.before[mixed as usize >> (usize::BITS - Self::REMEMBERED.ilog2())];
         match *entry {
             Some((of_before, estimate)) if of_before == company => estimate,
-            _ => entry.insert((company, of(company))).1,
+            _ => entry.insert((company, of(company, &mut self.weights))).1,
         }
     }
 }
@@ -72,12 +76,22 @@ impl Seen {
     }
 }
 
-/// A flow's counter of one array.
-#[derive(Clone, Copy, Debug)]
-struct Place {
+/// The counters of one array that the flows of the flowset fall on, in its order.
+struct Places {
     /// Where in [`Known::packets`].
-    slot: usize,
-    value: u32,
+    slots: Vec<u32>,
+    values: Vec<u32>,
+}
+
+/// What the counters of a flow of the flowset say of it, whatever is known of the others.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// The most packets that it has.
+    most: u64,
+    /// All packets in its emptiest counter; `u64::MAX` where all overflowed.
+    exact: u64,
+    /// Whether one of them overflowed: of the packets in it, only those of known flows are known.
+    overflowed: bool,
 }
 
 /// Other flows in a counter of one array.
@@ -210,41 +224,93 @@ impl Sizes {
         unseen: u64,
         mut own: Vec<u64>,
     ) -> Vec<Estimate> {
-        let places: Vec<Vec<Place>> = (0..self.arrays.len())
-            .map(|array| {
-                let known = &self.known[array];
-                let place = |flow: &Recorded| {
-                    let (at, value) = classifier.counter(array, &flow.hashes);
-                    Place { slot: known.slot(at).expect("a counter of the flowset"), value }
-                };
-                flowset.iter().map(place).collect()
-            })
-            .collect();
-        let (mut estimates, mut companies) = (Vec::new(), Companies::new());
-        for _ in 0..ROUNDS {
+        let places: Vec<Places> =
+            (0..self.arrays.len()).map(|array| self.places(classifier, array, flowset)).collect();
+        let counted = self.counted(&places, flowset, unseen);
+        let mut companies = Companies::new();
+        let mut estimates: Vec<Estimate> = Vec::new();
+        for round in 0..ROUNDS {
+            // What other flows are taken for is asked where counters overflowed only.
             self.know(&places, &own);
-            estimates.clear();
-            for (flow, (recorded, &own)) in flowset.iter().zip(&own).enumerate() {
-                let seen = self.known.iter().zip(&places).map(|(known, places)| {
-                    let Place { slot, value } = places[flow];
-                    Seen::new(value, known.packets[slot].saturating_sub(own))
-                });
+            for (flow, (recorded, counted)) in flowset.iter().zip(&counted).enumerate() {
+                if round > 0 && !counted.overflowed {
+                    continue;
+                }
+                let guessed = match counted.overflowed {
+                    true => self.guessed(&places, flow, own[flow], unseen),
+                    false => u64::MAX,
+                };
                 let packets = recorded.packets;
-                estimates.push(self.of_recorded(seen, packets, unseen, &mut companies));
+                let estimate = self.of_recorded(packets, *counted, guessed, unseen, &mut companies);
+                match round {
+                    0 => estimates.push(estimate),
+                    _ => estimates[flow] = estimate,
+                }
             }
-            own = estimates.iter().map(|estimate| estimate.value.round() as u64).collect();
+            own.clear();
+            own.extend(estimates.iter().map(|estimate| estimate.value.round() as u64));
         }
         self.know(&places, &own);
         estimates
     }
 
+    fn places(&self, classifier: &TowerSketch, array: usize, flowset: &[Recorded]) -> Places {
+        let known = &self.known[array];
+        let place = |flow: &Recorded| {
+            let (at, value) = classifier.counter(array, &flow.hashes);
+            (known.slot(at).expect("a counter of the flowset") as u32, value)
+        };
+        let (slots, values) = flowset.iter().map(place).unzip();
+        Places { slots, values }
+    }
+
+    /// The arrays that kept flows out until they had `unseen` packets, which narrow counters do
+    /// not.
+    fn telling<'a>(
+        &'a self,
+        places: &'a [Places],
+        unseen: u64,
+    ) -> impl Iterator<Item = (&'a Noise, &'a Known, &'a Places)> {
+        let arrays = self.arrays.iter().zip(&self.known).zip(places);
+        let arrays = arrays.map(|((noise, known), places)| (noise, known, places));
+        arrays.filter(move |(noise, ..)| noise.max > unseen)
+    }
+
+    fn counted(&self, places: &[Places], flowset: &[Recorded], unseen: u64) -> Vec<Counted> {
+        let nothing = |flow: &Recorded| {
+            let most = flow.packets + unseen;
+            Counted { most, exact: u64::MAX, overflowed: false }
+        };
+        let mut counted: Vec<Counted> = flowset.iter().map(nothing).collect();
+        for (.., places) in self.telling(places, unseen) {
+            for (counted, &value) in counted.iter_mut().zip(&places.values) {
+                let overflowed = value == OVERFLOW;
+                let value = if overflowed { u64::MAX } else { value.into() };
+                counted.exact = counted.exact.min(value);
+                counted.overflowed |= overflowed;
+            }
+        }
+        counted.iter_mut().for_each(|counted| counted.most = counted.most.min(counted.exact));
+        counted
+    }
+
+    /// Other packets in the emptiest of a flow's counters that overflowed: those that are known,
+    /// and what is usual.
+    fn guessed(&self, places: &[Places], flow: usize, own: u64, unseen: u64) -> u64 {
+        let telling = self.telling(places, unseen).filter(|(.., at)| at.values[flow] == OVERFLOW);
+        let others = telling.map(|(noise, known, at)| {
+            known.packets[at.slots[flow] as usize].saturating_sub(own) + noise.median
+        });
+        others.min().unwrap_or(u64::MAX)
+    }
+
     /// Takes for known that the flows at these places, array by array, have so many packets, and
     /// nothing of others any more.
-    fn know(&mut self, places: &[Vec<Place>], own: &[u64]) {
+    fn know(&mut self, places: &[Places], own: &[u64]) {
         for (known, places) in self.known.iter_mut().zip(places) {
             known.packets.fill(0);
-            for (place, packets) in places.iter().zip(own) {
-                known.packets[place.slot] += packets;
+            for (&slot, packets) in places.slots.iter().zip(own) {
+                known.packets[slot as usize] += packets;
             }
         }
     }
@@ -294,31 +360,20 @@ impl Sizes {
     }
 
     /// The size of a flow of which `recorded` packets are in the flowset, the first `unseen`
-    /// packets of its counters not being recorded. `seen` is what each array shows of it.
+    /// packets of its counters not being recorded. `guessed` is what others have in the emptiest of
+    /// its counters that overflowed.
     ///
     /// All flows of a counter are taken to send evenly over the epoch. With A packets of others in
     /// the emptiest counter, a flow of S packets has sent its share S / (S + A) of `unseen` when
     /// the counter reaches that, so recorded = S - unseen S / (S + A).
     fn of_recorded(
         &self,
-        seen: impl Iterator<Item = Seen>,
         recorded: u64,
+        Counted { most, exact, .. }: Counted,
+        guessed: u64,
         unseen: u64,
         companies: &mut Companies,
     ) -> Estimate {
-        let mut most = recorded + unseen;
-        // Others in the emptiest counter: all packets but the flow's own, or what is known of it.
-        // An array of counters too narrow for `unseen` packets never kept the flow out.
-        let (mut exact, mut guessed) = (u64::MAX, u64::MAX);
-        for (seen, array) in seen.zip(&self.arrays).filter(|(_, array)| array.max > unseen) {
-            match seen.value {
-                Some(value) => {
-                    most = most.min(value);
-                    exact = exact.min(value);
-                }
-                None => guessed = guessed.min(seen.known + array.median),
-            }
-        }
         if most <= recorded {
             return Estimate { value: recorded as f64, standard_error: Some(0.0) };
         }
@@ -335,8 +390,9 @@ impl Sizes {
         let others = exact.saturating_sub(fluid as u64).min(guessed);
         if others >= unseen
             && fluid < LONGEST as f64
-            && let Some(estimate) =
-                companies.get((recorded, most, others), |company| self.in_company(company, unseen))
+            && let Some(estimate) = companies.get((recorded, most, others), |company, weights| {
+                self.in_company(company, unseen, weights)
+            })
         {
             return estimate;
         }
@@ -347,8 +403,13 @@ impl Sizes {
 
     /// A flow in company of at least as many packets as go unseen: each of its packets was late
     /// enough to be recorded with a like probability, and mice are likelier than larger flows.
-    fn in_company(&self, (recorded, most, others): Company, unseen: u64) -> Option<Estimate> {
-        let mut weights = Vec::new();
+    fn in_company(
+        &self,
+        (recorded, most, others): Company,
+        unseen: u64,
+        weights: &mut Vec<(f64, f64)>,
+    ) -> Option<Estimate> {
+        weights.clear();
         // Ways to choose the recorded packets among all, grown with the size.
         let mut choices = 1.0_f64;
         for size in recorded..=most.min(LONGEST as u64 - 1) {
@@ -363,7 +424,7 @@ impl Sizes {
             weights.push((s, self.prior[size as usize] * likelihood));
         }
         let total: f64 = weights.iter().map(|weight| weight.1).sum();
-        (total.is_finite() && total > 0.0).then(|| least_relative_error(&weights, total))
+        (total.is_finite() && total > 0.0).then(|| least_relative_error(weights, total))
     }
 }
 
