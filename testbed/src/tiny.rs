@@ -39,7 +39,7 @@ pub enum Trouble {
     Copies,
     /// Links set the DSCP of packets, to 0 or another value.
     Remarks,
-    /// Links translate destinations or sources of flows.
+    /// A link translates destinations or sources of flows.
     Translation,
     /// Links hold up packets for up to 40 epochs.
     Late,
@@ -51,11 +51,13 @@ pub enum Trouble {
     Sparse,
     /// A clock is further off than the guards allow.
     Clocks,
+    /// Links translate destinations and sources, so that of some flows both ends change.
+    BothEnds,
 }
 
 impl Trouble {
     /// All there are.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Loss,
         Self::Jitter,
         Self::Copies,
@@ -66,11 +68,19 @@ impl Trouble {
         Self::Chosen,
         Self::Sparse,
         Self::Clocks,
+        Self::BothEnds,
     ];
 
     /// Those that no report may be wrong about, in whatever company.
-    pub const HOLDS: [Self; 6] =
-        [Self::Loss, Self::Jitter, Self::Copies, Self::Strangers, Self::Sparse, Self::Clocks];
+    pub const HOLDS: [Self; 7] = [
+        Self::Loss,
+        Self::Jitter,
+        Self::Copies,
+        Self::Translation,
+        Self::Strangers,
+        Self::Sparse,
+        Self::Clocks,
+    ];
 }
 
 /// A network that is drawn from a seed.
@@ -80,6 +90,8 @@ pub struct Tiny {
     /// What it does.
     pub troubles: Vec<Trouble>,
     links: LinkQuality,
+    /// What the first edge's link does besides: `dnat` or `snat`.
+    translates: [f64; 2],
     traffic: Vec<Traffic>,
     detail: Detail,
     attention: Attention,
@@ -181,15 +193,19 @@ impl Tiny {
         };
         let either = |trouble: Trouble| draw.of(trouble as u64).of(2).below(3);
         let dscps = [0, 0, 0, 10, 46, 48, 56];
-        let translates = either(Trouble::Translation);
+        let translated = share(Trouble::Translation, 0);
+        let translates = match either(Trouble::Translation) {
+            0 => [translated, 0.0],
+            _ => [0.0, translated],
+        };
         let links = LinkQuality {
             loss: share(Trouble::Loss, 0) / 3.0,
             jitter_us: if is(Trouble::Jitter) { 800.0 } else { 0.0 },
             duplicate: share(Trouble::Copies, 0) / 2.0,
             remark: share(Trouble::Remarks, 0),
             dscp: dscps[draw.of(Trouble::Remarks as u64).of(1).below(7) as usize],
-            dnat: if translates < 2 { share(Trouble::Translation, 0) } else { 0.0 },
-            snat: if translates > 0 { share(Trouble::Translation, 1) } else { 0.0 },
+            dnat: share(Trouble::BothEnds, 0),
+            snat: share(Trouble::BothEnds, 1),
             late: share(Trouble::Late, 0),
             late_ms: [20.0, if either(Trouble::Late) == 0 { 2000.0 } else { 120.0 }],
             ..LinkQuality::default()
@@ -227,6 +243,7 @@ impl Tiny {
         Self {
             seed,
             links,
+            translates,
             traffic,
             detail,
             attention: if is_healthy { Attention::healthy(&layout, 24) } else { ill },
@@ -256,7 +273,11 @@ impl Tiny {
             seed: self.seed,
             systems: Systems::default(),
         };
-        let topology = Topology::load("pair", Path::new("."), self.links)?;
+        let mut topology = Topology::load("pair", Path::new("."), self.links)?;
+        let [dnat, snat] = self.translates;
+        let first = &mut topology.link_between(&["e1", "core"].map(str::to_owned))?.quality;
+        first.dnat = first.dnat.max(dnat);
+        first.snat = first.snat.max(snat);
         let mut clocks = SwitchClock::draw(self.seed, 2, 200.0, 0.0);
         clocks[1].offset_ns += self.clock_ns;
         let mut simulation = Simulation::new(setup, topology, clocks)?;

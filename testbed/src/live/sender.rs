@@ -31,8 +31,8 @@ const TOGETHER_NS: u64 = 300_000;
 pub(super) struct Sender {
     /// By edge and host: one for IPv4, one for IPv6.
     sockets: Vec<Vec<[OwnedFd; 2]>>,
-    /// Of a router in the middle, for IPv4.
-    inside: OwnedFd,
+    /// Of a router in the middle, where there is one, for IPv4.
+    inside: Option<OwnedFd>,
 }
 
 impl Sender {
@@ -47,8 +47,8 @@ impl Sender {
             hosts.iter().map(|host| host.within(both)).collect()
         };
         let edges = wiring.hosts().len();
-        let inner = wiring.routers().get(edges).context("no router in the middle")?;
-        let inside = inner.within(|| open(AddressFamily::Inet))?;
+        let inner = wiring.routers().get(edges);
+        let inside = inner.map(|inner| inner.within(|| open(AddressFamily::Inet))).transpose()?;
         Ok(Self { inside, sockets: wiring.hosts().iter().map(of_edge).collect::<Result<_>>()? })
     }
 
@@ -95,7 +95,8 @@ impl Sender {
             match (flow.inside, flow.key.addresses().1) {
                 (Some(_), IpAddr::V4(to)) => {
                     let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
-                    send(&self.inside, ip, &to)?;
+                    let inside = self.inside.as_ref().context("no router in the middle")?;
+                    send(inside, ip, &to)?;
                 }
                 _ => self.send(flow.edges[0], &flow.key, ip)?,
             }

@@ -71,6 +71,7 @@ scenarios! {
     slow_spine
     sparse
     strangers
+    translation
 }
 
 #[test]
