@@ -38,7 +38,10 @@ control CollectionPath(in collect_h collect, in PortId_t ingress_port, inout met
         report = 0;
         recirculation = 0;
         collectors.apply();
-        if (allowed && collect.isValid()) {
+        if (allowed && collect.isValid() && collect.left == 0) {
+            // It asks for nothing, and would go round until that has wrapped.
+            ig_dprsr_md.drop_ctl = 1;
+        } else if (allowed && collect.isValid()) {
             request.collects = true;
             if (collect.left == 1) {
                 ig_tm_md.ucast_egress_port = report;

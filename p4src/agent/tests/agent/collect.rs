@@ -191,3 +191,16 @@ fn a_host_can_neither_read_nor_clear() {
     }
     assert!(before == registers(&pair, Source::Upstream(0), 1));
 }
+
+#[test]
+fn a_packet_that_asks_for_nothing_is_dropped() {
+    let mut pair = measured(Arithmetic::Prime);
+    let before = registers(&pair, Source::Upstream(0), 1);
+    let mut clearing = Clearing::new(&Source::Upstream(0).of(&pair.layout), 1, 3);
+    let mut request = clearing.requests().remove(0);
+    // Behind Ethernet, source, access and first element it says how many.
+    request[18..20].fill(0);
+    assert!(pair.switch.inject(CPU, &request).is_empty());
+    assert_eq!(pair.switch.statistics().recirculations, 0, "it does not go round");
+    assert!(before == registers(&pair, Source::Upstream(0), 1));
+}
