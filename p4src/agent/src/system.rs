@@ -5,6 +5,7 @@
 //! All programs share what is the same for each: ports and forwarding, the timestamp bit,
 //! collection packets, and counters of packets (docs/p4.md, "What every program has").
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use calumma_bfrt::Info;
@@ -15,7 +16,7 @@ use crate::collection::Source;
 use crate::tables::TableEntry;
 
 /// A measurement system with a P4 program.
-pub trait System: Sync {
+pub trait System: Debug + Sync {
     /// Its number and versions, and whether its frames wait for a controller that is away.
     fn offer(&self) -> SystemOffer;
 
@@ -163,7 +164,7 @@ pub fn of_program<'a>(systems: &[&'a dyn System], info: &Info) -> Option<&'a dyn
 }
 
 /// The side that is over as soon as its epoch is: of packets that this switch itself has stamped.
-pub(crate) fn side_at_flip(role: Role) -> Option<SideKind> {
+pub fn side_at_flip(role: Role) -> Option<SideKind> {
     match role {
         Role::Edge => Some(SideKind::Ingress),
         Role::Transit | Role::Host => None,
@@ -171,7 +172,7 @@ pub(crate) fn side_at_flip(role: Role) -> Option<SideKind> {
 }
 
 /// The side that is over once the last packets of its epoch have come.
-pub(crate) fn side_at_take(role: Role) -> SideKind {
+pub fn side_at_take(role: Role) -> SideKind {
     match role {
         Role::Edge => SideKind::Egress,
         Role::Transit | Role::Host => SideKind::Transit,

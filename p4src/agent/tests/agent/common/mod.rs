@@ -37,13 +37,7 @@ impl Pair {
         let hash_key = HashKey::from_bytes([7; 32]);
         let family = HashFamily::new(&hash_key);
         for entry in hashes::secrets(&family) {
-            let args: Vec<_> =
-                entry.args.iter().map(|&(name, value)| (name, value.into())).collect();
-            if entry.keys.is_empty() {
-                switch.set_default_action(&entry.table, entry.action, &args).unwrap();
-            } else {
-                switch.add_entry(&entry.table, &modelled(&entry)).unwrap();
-            }
+            add(&mut switch, &entry);
         }
         let port = |port: u16| Entry::new("send").exact("ingress_port", port);
         switch.add_entry("port_pair", &port(HOST).arg("port", FABRIC)).unwrap();
@@ -129,7 +123,17 @@ fn registers(arithmetic: Arithmetic, encoder: &str, array: usize) -> Vec<String>
     registers.iter().map(|register| format!("{encoder}.array{array}.{register}")).collect()
 }
 
-fn modelled(entry: &TableEntry) -> Entry {
+/// Adds an entry, or sets what a table does on a miss.
+pub(crate) fn add(switch: &mut Switch, entry: &TableEntry) {
+    if entry.keys.is_empty() {
+        let args: Vec<_> = entry.args.iter().map(|&(name, value)| (name, value.into())).collect();
+        switch.set_default_action(&entry.table, entry.action, &args).unwrap();
+    } else {
+        switch.add_entry(&entry.table, &modelled(entry)).unwrap();
+    }
+}
+
+pub(crate) fn modelled(entry: &TableEntry) -> Entry {
     let mut out = Entry::new(entry.action);
     for (key, field) in &entry.keys {
         out = out.field(
