@@ -29,7 +29,7 @@ use calumma_sketch::{KeyKind, WideKey};
 use serde::Serialize;
 
 use crate::balance;
-use crate::calumma::{Controller, Device, Measured, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, LOOPBACK, Measured, Place, Reports, Switch, Wire};
 use crate::capture::PcapWriter;
 use crate::fabric::{Namespace, Run};
 use crate::workload::frame;
@@ -130,8 +130,8 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
     let epochs = run.directory().join("epochs.jsonl");
     // It has no links; what runs in it is found when this run is killed.
     let switches = Namespace::create(&run, "switches")?;
-    let place =
-        Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
+    let controller = (LOOPBACK, CONTROLLER_PORT);
+    let place = Place { run: &run, namespace: &switches, testbed, controller, first: false };
     let measured = Measured {
         system: NAME,
         keys: KeyKind::Dual,

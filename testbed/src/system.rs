@@ -27,6 +27,11 @@ pub trait System: Debug + Sync {
     /// The same system in the controller's list: its name, and how its reports are read.
     fn listed(&self) -> &'static dyn calumma_analysis::System;
 
+    /// The same system in the list of switches that are Tofinos; none where it has no P4 program.
+    fn on_tofino(&self) -> Option<&'static dyn calumma_switchd::system::System> {
+        None
+    }
+
     /// What one of its reports says; `None` for a report of another system.
     fn said(&self, report: &dyn Report) -> Option<Said>;
 
@@ -98,6 +103,11 @@ impl Said {
     }
 }
 
+/// Those of the systems that have a P4 program, as Tofinos run them.
+pub fn on_tofinos(systems: Systems) -> Vec<&'static dyn calumma_switchd::system::System> {
+    systems.iter().filter_map(|system| system.on_tofino()).collect()
+}
+
 /// The name of a system.
 pub fn name(system: &dyn System) -> &'static str {
     system.listed().name()
@@ -118,6 +128,10 @@ pub fn find(systems: Systems, wanted: &str) -> Result<&'static dyn System> {
 impl System for ChameleMon {
     fn listed(&self) -> &'static dyn calumma_analysis::System {
         &ChameleMon
+    }
+
+    fn on_tofino(&self) -> Option<&'static dyn calumma_switchd::system::System> {
+        Some(&calumma_switchd::chamelemon::ChameleMon)
     }
 
     fn said(&self, report: &dyn Report) -> Option<Said> {

@@ -176,8 +176,7 @@ pub struct Topology {
 
 impl Topology {
     /// The topology of that name, or of the file at that path (seen from `folder`), with what
-    /// switches are behind it; links without a quality of their own have `quality`. The testbed can
-    /// lay it out.
+    /// switches are behind it; links without a quality of their own have `quality`.
     ///
     /// # Errors
     /// When it is neither, or the file is wrong: the place and what is expected.
@@ -192,7 +191,6 @@ impl Topology {
             topology.set_kind(word)?;
         }
         topology.check()?;
-        topology.check_kinds()?;
         Ok(topology)
     }
 
@@ -248,17 +246,23 @@ impl Topology {
         &self.kinds
     }
 
-    /// Names of the inner switches that are said to measure.
-    pub fn measuring(&self) -> impl Iterator<Item = &str> {
-        let measuring = |&(_, &kind): &(&String, &InnerKind)| kind != InnerKind::Linux;
-        let inner = self.switches[self.hosts.len()..].iter().zip(&self.inner);
-        inner.filter(measuring).map(|(name, _)| name.as_str())
+    /// Whether the switch at a position is a modelled Tofino, edge or not.
+    pub fn is_tofino(&self, switch: usize) -> bool {
+        match switch.checked_sub(self.hosts.len()) {
+            None => self.kinds[switch] == EdgeKind::Tofino,
+            Some(inner) => self.inner[inner] == InnerKind::Tofino,
+        }
     }
 
-    /// The inner switches that are software, by position.
+    /// Names of the inner switches that measure.
+    pub fn measuring(&self) -> impl Iterator<Item = &str> {
+        self.transits().map(|at| self.switches[at].as_str())
+    }
+
+    /// The inner switches that measure, software and Tofinos, by position.
     pub fn transits(&self) -> impl Iterator<Item = usize> + use<> {
-        let software = |&(_, &kind): &(usize, &InnerKind)| kind == InnerKind::Software;
-        let inner = self.inner.iter().enumerate().filter(software);
+        let measures = |&(_, &kind): &(usize, &InnerKind)| kind != InnerKind::Linux;
+        let inner = self.inner.iter().enumerate().filter(measures);
         let at: Vec<usize> = inner.map(|(inner, _)| self.hosts.len() + inner).collect();
         at.into_iter()
     }
@@ -355,19 +359,6 @@ impl Topology {
         }
         Ok(())
     }
-
-    /// Refuses what the testbed can't lay out.
-    fn check_kinds(&self) -> Result<()> {
-        let tofino = self.inner.iter().position(|&kind| kind == InnerKind::Tofino);
-        if let Some(at) = tofino {
-            let name = &self.switches[self.hosts.len() + at];
-            anyhow::bail!(
-                "{name}=tofino: no system runs on a Tofino between other switches yet; it can be \
-                 linux or software"
-            );
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -391,9 +382,14 @@ mod tests {
         let load = |name| Topology::load(name, Path::new("."), LinkQuality::default());
         let transits = |name| load(name).unwrap().transits().collect::<Vec<_>>();
         assert!(transits("leaf-spine:2x3").is_empty());
-        assert_eq!(transits("leaf-spine:2x3 s3=software s1=software s2=linux"), [2, 4]);
+        assert_eq!(transits("leaf-spine:2x3 s3=tofino s1=software s2=linux"), [2, 4]);
+        let topology = load("leaf-spine:2x3 s3=tofino s1=software e2=tofino").unwrap();
+        let tofinos = (0..topology.switches()).filter(|&at| topology.is_tofino(at));
+        assert_eq!(tofinos.collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(topology.measuring().collect::<Vec<_>>(), ["s1", "s3"]);
         let problem = |name| format!("{:#}", load(name).unwrap_err());
         assert!(problem("pair core=asic").contains("linux, software or tofino"));
-        assert!(problem("pair core=tofino").contains("core=tofino: no system runs on a Tofino"));
+        assert!(problem("pair core").contains("e2=tofino s1=software"));
+        assert!(problem("pair c9=tofino").contains("no switch is called \"c9\""));
     }
 }

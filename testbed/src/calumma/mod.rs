@@ -6,7 +6,8 @@ mod reports;
 mod tofino;
 
 pub(crate) use programs::{
-    CLOCK_GUARD_US, Controller, Device, EPOCH, FLIGHT_GUARD_US, Measured, Place, Switch, Wire,
+    CLOCK_GUARD_US, Controller, Device, EPOCH, FLIGHT_GUARD_US, LOOPBACK, Measured, Place, Switch,
+    Wire,
 };
 pub(crate) use reports::Reports;
-pub(crate) use tofino::{Hardware, Tofino};
+pub(crate) use tofino::{Hardware, HardwarePort, Tofino, port_number};

@@ -1,4 +1,4 @@
-//! The P4 program of the hardware edge, built for a layout.
+//! P4 programs of measurement systems, built for a controller's configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,51 +6,83 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use calumma_chamelemon::Layout;
-use calumma_switchd::chamelemon::program::{contract, defines};
+use calumma_switchd::system::{Build, System};
 use calumma_tna::Program;
+use calumma_wire::Role;
 
-/// Where the program lies.
+/// Where the programs lie, and what they include.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../p4src");
+const INCLUDED: &str = "include";
 
-/// What it consists of; the constants of a layout are one of its files.
-const PARTS: [&str; 2] = ["edge.p4", "include"];
-const CONTRACT: &str = "include/chamelemon/generated/contract.p4";
-
-/// Writes the program with the constants of `layout` into `folder`, which must exist. Gives its
-/// top-level file.
-///
-/// # Errors
-/// When the program can't be built for the layout, its sources are not there, or a file can't be
-/// written.
-pub(crate) fn write(layout: &Layout, folder: &Path) -> Result<PathBuf> {
-    let contract = contract(layout).context("an edge is a Tofino")?;
-    for part in PARTS {
-        copy(&Path::new(SOURCES).join(part), &folder.join(part))?;
-    }
-    let path = folder.join(CONTRACT);
-    fs::write(&path, contract).with_context(|| format!("writing {}", path.display()))?;
-    Ok(folder.join(PARTS[0]))
+/// The system, of those that are known, whose program a Tofino of that role has. It has one at a
+/// time: that of the first system in `on` that has one for the role, else that of the first known.
+pub(crate) fn loaded(
+    known: &[&'static dyn System],
+    role: Role,
+    on: &[impl AsRef<str>],
+) -> Option<&'static dyn System> {
+    let mut fitting = known.iter().filter(|system| system.roles().contains(&role));
+    let named = |name| fitting.clone().find(|system| system.name() == name);
+    let of_on = on.iter().find_map(|name| named(name.as_ref()));
+    of_on.or_else(|| fitting.next()).copied()
 }
 
-/// The program for `layout`, loaded.
+/// A controller's configuration as far as programs of that layout depend on it.
+pub(crate) fn configuration(layout: &Layout) -> Result<toml::Table> {
+    let layout = toml::Table::try_from(layout).context("a layout as a table")?;
+    Ok(toml::Table::from_iter([("layout".to_owned(), layout.into())]))
+}
+
+/// A program's sources, ready to be compiled.
+pub(crate) struct Sources {
+    /// The top-level file.
+    pub(crate) file: PathBuf,
+    /// Macros to compile it with, and their values.
+    pub(crate) defines: Vec<(String, String)>,
+}
+
+/// Writes the sources of a system's program, for a controller of that configuration, into `folder`,
+/// which must exist.
+///
+/// # Errors
+/// When the program can't be built for it, its sources are not there, or a file can't be written.
+pub(crate) fn write(
+    system: &dyn System,
+    controller: &toml::Table,
+    folder: &Path,
+) -> Result<Sources> {
+    let built = system.build(controller).map_err(anyhow::Error::msg);
+    let Build { constants, defines, .. } =
+        built.with_context(|| format!("building {}", system.program()))?;
+    for part in [system.program(), INCLUDED] {
+        copy(&Path::new(SOURCES).join(part), &folder.join(part))?;
+    }
+    if let Some(constants) = constants {
+        let path = folder.join(constants.file);
+        fs::write(&path, constants.text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(Sources { file: folder.join(system.program()), defines })
+}
+
+/// The same program, loaded.
 ///
 /// # Errors
 /// As [`write`].
-pub(crate) fn program(layout: &Layout) -> Result<Program> {
+pub(crate) fn program(system: &dyn System, controller: &toml::Table) -> Result<Program> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("calumma-p4-{}-{number}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    let program = write(layout, &folder)
-        .and_then(|file| Program::load(file, &defines(layout)).map_err(Into::into));
+    let program = write(system, controller, &folder)
+        .and_then(|of| Program::load(of.file, &of.defines).map_err(Into::into));
     fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     program
 }
 
 /// Copies a file, or a folder with all that is in it.
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    let named = || format!("copying {}: the sources of the P4 edge switch", from.display());
+    let named = || format!("copying {}: the sources of a P4 program", from.display());
     if !from.is_dir() {
         return fs::copy(from, to).map(drop).with_context(named);
     }

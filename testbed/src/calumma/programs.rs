@@ -16,7 +16,8 @@ use crate::fabric::{Namespace, Process, Run, wait_until};
 /// Length of the epochs.
 pub(crate) const EPOCH: Duration = Duration::from_millis(50);
 
-pub(super) const ADDRESS: &str = "127.0.0.1";
+/// Where programs of one namespace find each other.
+pub(crate) const LOOPBACK: &str = "127.0.0.1";
 
 /// On a machine whose few CPUs two switches, hosts, core and applications share, and which is
 /// itself a guest, everything may stand still for ten milliseconds. The guards share an epoch out
@@ -41,8 +42,8 @@ pub(crate) struct Place<'a> {
     pub(crate) namespace: &'a Namespace,
     /// The calumma-testbed program, beside which the others lie.
     pub(crate) testbed: &'a Path,
-    /// The TCP port at which the controller listens.
-    pub(crate) port: u16,
+    /// The IPv4 address and the TCP port at which the controller listens, as seen from there.
+    pub(crate) controller: (&'a str, u16),
     /// Whether they go before other programs when CPUs are short. Switches that never sleep would
     /// starve these.
     pub(crate) first: bool,
@@ -130,7 +131,7 @@ impl Controller {
         let mut command = place.command("calumma-controller")?;
         command.arg("--config").arg(&config).arg("--out").arg(epochs).arg("--quiet");
         let mut process = Process::start("controller", command, place.run.directory())?;
-        process.wait_listening(place.port, Duration::from_secs(10))?;
+        process.wait_listening(place.controller.1, Duration::from_secs(10))?;
         Ok(Self(process))
     }
 
@@ -140,7 +141,8 @@ impl Controller {
         mut sections: toml::Table,
     ) -> Result<PathBuf> {
         let edges: Vec<&str> = edges.iter().map(AsRef::as_ref).collect();
-        sections.insert("listen".to_owned(), format!("{ADDRESS}:{}", place.port).into());
+        let (address, port) = place.controller;
+        sections.insert("listen".to_owned(), format!("{address}:{port}").into());
         sections.insert("edges".to_owned(), edges.into());
         place.write("controller.toml", &toml::to_string(&sections)?)
     }
@@ -210,14 +212,14 @@ pub(crate) struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// The configuration of the switch, which belongs to the controller at `port`.
-    fn config(&self, port: u16) -> String {
+    /// The configuration of the switch, which belongs to the controller at `address` and `port`.
+    fn config(&self, (address, port): (&str, u16)) -> String {
         let Wire { name, role, ports, more, idle_sleep_us, idle_polls, .. } = self;
         let idle_polls = idle_polls.map(|polls| format!("idle_polls = {polls}\n"));
         let mut config = format!(
             "name = \"{name}\"\n\
              role = \"{role}\"\n\
-             controller = \"{ADDRESS}:{port}\"\n\
+             controller = \"{address}:{port}\"\n\
              [polling]\n\
              idle_sleep_us = {idle_sleep_us}\n\
              {}{more}",
@@ -254,7 +256,7 @@ impl Switch {
     }
 
     fn configure(place: Place<'_>, wire: &Wire<'_>) -> Result<PathBuf> {
-        place.write(&format!("{}.toml", wire.name), &wire.config(place.port))
+        place.write(&format!("{}.toml", wire.name), &wire.config(place.controller))
     }
 
     /// Lets it go by `wire` from now on, as far as a switch can that runs.

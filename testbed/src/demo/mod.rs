@@ -15,7 +15,7 @@ use calumma_sketch::KeyKind;
 use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
-use crate::calumma::{Controller, Device, EPOCH, Measured, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, EPOCH, LOOPBACK, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Pair, Passage, Run, interrupt};
 use crate::system::{self, Said, System};
 use crate::traffic::{self, Mix};
@@ -87,7 +87,7 @@ pub fn run(
         run: &run,
         namespace: pair.switches(),
         testbed,
-        port: CONTROLLER_PORT,
+        controller: (LOOPBACK, CONTROLLER_PORT),
         first: true,
     };
     let measured = Measured {

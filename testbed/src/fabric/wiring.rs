@@ -10,12 +10,12 @@
 //! Every host has two ports of its edge switch to itself, one towards it and one towards the
 //! fabric: edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its
 //! control plane. Behind them each edge has a router, which is to the fabric what the edge is in
-//! the topology; the topology's other switches are routers too, and those that are software are
-//! behind theirs (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no
+//! the topology; the topology's other switches are routers too, and those that are ours are behind
+//! theirs, each in a namespace of its own (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no
 //! addresses, neighbours are permanent, and routes are those of [`Routes`], several of equal length
 //! shared out by flow. The same in IPv6, with fd00:0:0:E::H for host H of edge E, counted from 0.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use super::link::{self, End};
 use super::namespace::Namespace;
 use super::process::wait_until;
 use super::run::Run;
-use crate::topology::{EdgeKind, Routes, Topology};
+use crate::topology::{Routes, Topology};
 use crate::workload::{host_address, host_address6};
 
 /// Interface indexes of a switch's ports begin at a multiple of this.
@@ -36,8 +36,11 @@ use crate::workload::{host_address, host_address6};
 /// fifteen.
 pub(crate) const INDEXES: u32 = 1 << 12;
 
-/// The most switches of ours that can be told apart by interface indexes.
-const SWITCHES: usize = 15;
+/// The most edges that can be told apart by interface indexes.
+const EDGES: usize = 15;
+
+/// The interface of a transit's namespace that leads to the controller.
+const CONTROLLER: &str = "controller";
 
 /// The longest name that leaves room for a port's number in an interface's name.
 const NAME: usize = 11;
@@ -60,19 +63,17 @@ pub(crate) struct Wiring {
     hosts: Vec<Vec<Namespace>>,
     /// By switch, edges first.
     routers: Vec<Namespace>,
-    /// Where the ports of edges and transits are, and they and the controller run.
+    /// Where the ports of edges are, and they and the controller run.
     switches: Namespace,
+    /// Where the ports of each transit are, and it runs, by its position.
+    transits: BTreeMap<usize, Namespace>,
 }
 
 impl Wiring {
     /// Builds the network of `topology`, links as they are now.
     pub(crate) fn create(run: &Run, topology: &Topology) -> Result<Self> {
         let edges = topology.edges().len();
-        let switches = edges + topology.transits().count();
-        ensure!(
-            switches <= SWITCHES,
-            "{switches} edges and transits: a live fabric has at most {SWITCHES}"
-        );
+        ensure!(edges <= EDGES, "{edges} edges: a live fabric has at most {EDGES}");
         for name in topology.names() {
             ensure!(name.len() <= NAME, "{name}: names have at most {NAME} bytes in a live fabric");
         }
@@ -89,15 +90,26 @@ impl Wiring {
                 .map(|name| Namespace::create_dual_stack(run, name))
                 .collect::<Result<_>>()?,
             switches: Namespace::create(run, "switches")?,
+            transits: topology
+                .transits()
+                .map(|at| {
+                    let name = format!("{}-switch", topology.names()[at]);
+                    Ok((at, Namespace::create(run, &name)?))
+                })
+                .collect::<Result<_>>()?,
         };
         for edge in 0..edges {
             for host in 1..=wiring.hosts[edge].len() {
                 wiring.attach(edge, host).with_context(|| format!("host {host} of an edge"))?;
             }
-            if topology.kinds()[edge] == EdgeKind::Tofino {
-                let [near, far] = wiring.cpu_port(edge);
-                let end = |name| End { namespace: &wiring.switches, name };
-                link::connect(end(&near), (edge as u32 + 1) * INDEXES, end(&far))?;
+            if topology.is_tofino(edge) {
+                wiring.attach_cpu(edge, &wiring.switches, (edge as u32 + 1) * INDEXES)?;
+            }
+        }
+        for (number, (&at, namespace)) in (1..).zip(&wiring.transits) {
+            wiring.attach_controller(at, namespace, (edges as u32 + number) * INDEXES)?;
+            if topology.is_tofino(at) {
+                wiring.attach_cpu(at, namespace, INDEXES)?;
             }
         }
         for (number, link) in topology.links().iter().enumerate() {
@@ -131,9 +143,19 @@ impl Wiring {
         &self.routers
     }
 
-    /// Where edges, transits and controller run.
+    /// Where edges and controller run.
     pub(crate) fn switches(&self) -> &Namespace {
         &self.switches
+    }
+
+    /// Where each transit runs, by its position.
+    pub(crate) fn transits(&self) -> &BTreeMap<usize, Namespace> {
+        &self.transits
+    }
+
+    /// The controller's address as the transit at a position knows it.
+    pub(crate) fn controller_of(transit: usize) -> String {
+        management(transit)[0].to_string()
     }
 
     /// The interfaces of an edge: for each host the one towards it and the one towards the fabric.
@@ -143,9 +165,9 @@ impl Wiring {
         hosts.map(|host| ["h", "f"].map(|side| format!("{name}{side}{host}"))).collect()
     }
 
-    /// Both ends of the wire at a hardware edge's CPU port: the control plane's and the switch's.
-    pub(crate) fn cpu_port(&self, edge: usize) -> [String; 2] {
-        ["cpu", "dp"].map(|end| format!("{}{end}", self.names[edge]))
+    /// Both ends of the wire at a hardware switch's CPU port: the control plane's and the switch's.
+    pub(crate) fn cpu_port(&self, switch: usize) -> [String; 2] {
+        ["cpu", "dp"].map(|end| format!("{}{end}", self.names[switch]))
     }
 
     /// What every router's interface towards the router `neighbour` is called.
@@ -222,6 +244,25 @@ impl Wiring {
         Ok(())
     }
 
+    /// Gives a hardware switch in that namespace the wire at its CPU port.
+    fn attach_cpu(&self, switch: usize, namespace: &Namespace, index: u32) -> Result<()> {
+        let [near, far] = self.cpu_port(switch);
+        let [near, far] = [&near, &far].map(|name| End { namespace, name });
+        link::connect(near, index, far)
+    }
+
+    /// Connects the namespace of a transit to the controller's.
+    fn attach_controller(&self, transit: usize, namespace: &Namespace, index: u32) -> Result<()> {
+        let name = format!("{}ctl", self.names[transit]);
+        let ends =
+            [End { namespace: &self.switches, name: &name }, End { namespace, name: CONTROLLER }];
+        link::connect(ends[0], index, ends[1])?;
+        let addresses = ends.iter().zip(management(transit));
+        addresses
+            .into_iter()
+            .try_for_each(|(end, address)| end.set_address(&format!("{address}/30")))
+    }
+
     /// Connects a host through its edge's ports to the edge's router.
     fn attach(&self, edge: usize, number: usize) -> Result<()> {
         let host = End { namespace: &self.hosts[edge][number - 1], name: HOST };
@@ -256,6 +297,11 @@ impl Wiring {
     fn meet(&self, end: End<'_>, neighbour: usize, mac: &str) -> Result<()> {
         nicknames(neighbour).iter().try_for_each(|name| end.set_neighbour(name, mac))
     }
+}
+
+/// Addresses on the wire between the controller and a transit, in this order.
+fn management(transit: usize) -> [Ipv4Addr; 2] {
+    [1, 2].map(|end| Ipv4Addr::new(100, 127, transit as u8, end))
 }
 
 /// The hosts of an edge, in IPv4 and in IPv6.

@@ -14,7 +14,7 @@ use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
 use calumma_sketch::HashKey;
-use calumma_switchd::chamelemon::entries;
+use calumma_switchd::chamelemon::{ChameleMon, entries};
 use calumma_switchd::driver::Driver;
 use calumma_tna::Switch;
 use calumma_tna_driver::Pipe;
@@ -143,7 +143,7 @@ fn software() -> Result<Vec<f64>> {
 /// the epoch, and has the driver change those that differ. In milliseconds; and how many these are.
 fn hardware() -> Result<(Vec<f64>, Vec<f64>)> {
     let layout = Layout::default();
-    let program = p4::program(&layout)?;
+    let program = p4::program(&ChameleMon, &p4::configuration(&layout)?)?;
     let (pipe, _) = Pipe::start(Switch::new(&program), Vec::new())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

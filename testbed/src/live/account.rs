@@ -104,9 +104,16 @@ impl Live {
         for transit in std::mem::take(&mut self.transits) {
             let (name, interfaces) =
                 (transit.name().to_owned(), transit.interfaces(&self.topology));
+            let kernel = link::all_counters(&self.wiring.transits()[&transit.at()])?;
             let totals = transit.stop()?;
-            self.doubts.extend(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
-            let received = totals.get("received.fabric").copied().unwrap_or_default();
+            let there = interfaces.iter().filter_map(|of| kernel.get(of));
+            let received = match totals {
+                Some(totals) => {
+                    self.doubts.extend(unlogged::by_switch(&name, &interfaces, &kernel, &totals));
+                    totals.get("received.fabric").copied().unwrap_or_default()
+                }
+                None => there.map(|counted| counted.rx.packets).sum(),
+            };
             self.transited.insert(name, received);
         }
         if let Some((controller, _)) = self.controller.take() {

@@ -25,7 +25,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
-use calumma_chamelemon::Layout;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 
@@ -33,17 +32,17 @@ use self::applications::Applications;
 use self::disturbed::Disturbed;
 use self::sender::Sender;
 use self::slow::SlowLinks;
-use self::switch::EdgeSwitch;
+use self::switch::{Programs, Running};
 use self::systems::{OfSystems, Read};
 use self::transit::Transit;
 use self::witness::Witness;
-use crate::calumma::{Controller, Place, Reports};
+use crate::calumma::{Controller, LOOPBACK, Place, Reports};
 use crate::fabric::wiring::Wiring;
-use crate::fabric::{Run, faults, interrupt};
+use crate::fabric::{Namespace, Run, faults, interrupt};
 use crate::scenario::{Network, Scenario, SystemSummary};
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, Systems};
-use crate::topology::{EdgeKind, LinkQuality, Routes, Topology};
+use crate::topology::{LinkQuality, Routes, Topology};
 use crate::workload::{FlowSet, Traffic};
 
 const CONTROLLER_PORT: u16 = 7620;
@@ -55,7 +54,7 @@ const START_LIMIT: Duration = Duration::from_secs(40);
 const LAST_REPORT: Duration = Duration::from_secs(5);
 
 /// More packets a second than this are not asked of a machine: switches, routers, hosts and the
-/// controller share its CPUs. Where an edge is a modelled Tofino, it is less.
+/// controller share its CPUs. Where a switch is a modelled Tofino, it is less.
 const MOST_PPS: f64 = 60_000.0;
 const MOST_PPS_MODELLED: f64 = 5_000.0;
 
@@ -63,7 +62,7 @@ const MOST_PPS_MODELLED: f64 = 5_000.0;
 pub struct Live {
     // Dropped in this order: programs end before their network goes, and that before the run.
     applications: Applications,
-    edges: Vec<Option<EdgeSwitch>>,
+    edges: Vec<Option<Running>>,
     transits: Vec<Transit>,
     controller: Option<(Controller, Reports<Read>)>,
     witness: Option<Witness>,
@@ -72,9 +71,10 @@ pub struct Live {
     wiring: Wiring,
     run: Run,
     programs: PathBuf,
-    layout: Layout,
-    /// The measurement systems that can run.
+    /// The measurement systems that can run, those of Tofinos, and names of those that do at first.
     systems: Systems,
+    on_tofinos: Vec<&'static dyn calumma_switchd::system::System>,
+    at_first: Vec<String>,
     /// What the controller is configured with, and how often it was started.
     sections: toml::Table,
     starts: u32,
@@ -154,8 +154,9 @@ impl Live {
             wiring,
             run,
             programs: testbed.to_owned(),
-            layout: scenario.layout.clone(),
             systems,
+            on_tofinos: system::on_tofinos(systems),
+            at_first: scenario.systems.clone(),
             sections: scenario.controller_sections(&clock),
             starts: 0,
             clock,
@@ -198,19 +199,31 @@ impl Live {
         Ok(live)
     }
 
-    /// Packets that each software transit has received, by name, once all is finished.
+    /// Packets that each transit has received, by name, once all is finished.
     pub fn transited(&self) -> &BTreeMap<String, u64> {
         &self.transited
     }
 
+    /// Where edges run.
     fn place(&self) -> Place<'_> {
-        Place {
-            run: &self.run,
-            namespace: self.wiring.switches(),
-            testbed: &self.programs,
-            port: CONTROLLER_PORT,
-            first: true,
-        }
+        self.place_in(self.wiring.switches(), LOOPBACK)
+    }
+
+    /// A namespace in which programs find the controller at that address.
+    fn place_in<'a>(&'a self, namespace: &'a Namespace, controller: &'a str) -> Place<'a> {
+        let controller = (controller, CONTROLLER_PORT);
+        Place { run: &self.run, namespace, testbed: &self.programs, controller, first: true }
+    }
+
+    /// Where the controller runs, which listens to transits as well.
+    fn place_of_controller(&self) -> Place<'_> {
+        self.place_in(self.wiring.switches(), "0.0.0.0")
+    }
+
+    /// What Tofinos have their programs from.
+    fn programs(&self) -> Programs<'_> {
+        let (known, on) = (&self.on_tofinos, &self.at_first);
+        Programs { known, on, controller: &self.sections }
     }
 
     /// What the controller is configured with, apart from its edges.
@@ -227,7 +240,8 @@ impl Live {
         let reports = self.run.directory().join(format!("reports-{}.jsonl", self.starts));
         let edges = self.topology.edges();
         let sections = self.sections();
-        let controller = Controller::configured(self.place(), &reports, edges, sections)?;
+        let controller =
+            Controller::configured(self.place_of_controller(), &reports, edges, sections)?;
         let systems = self.systems;
         let reports = Reports::watch(&reports, move |line| Read::of(line, systems).map(Some));
         self.controller = Some((controller, reports));
@@ -237,15 +251,18 @@ impl Live {
     fn start_edge(&mut self, edge: usize) -> Result<()> {
         let kind = self.topology.kinds()[edge];
         let name = &self.topology.edges()[edge];
-        let switch =
-            EdgeSwitch::start(self.place(), &self.wiring, edge, (name, kind), &self.layout)?;
+        let (place, programs) = (self.place(), self.programs());
+        let switch = Running::start_edge(place, &self.wiring, edge, (name, kind), programs)?;
         self.edges[edge] = Some(switch);
         Ok(())
     }
 
     fn start_transits(&mut self) -> Result<()> {
         for at in self.topology.transits() {
-            let transit = Transit::start(self.place(), &self.wiring, &self.topology, at)?;
+            let controller = Wiring::controller_of(at);
+            let place = self.place_in(&self.wiring.transits()[&at], &controller);
+            let (wiring, topology) = (&self.wiring, &self.topology);
+            let transit = Transit::start(place, wiring, topology, at, self.programs())?;
             self.transits.push(transit);
         }
         self.transits.iter_mut().try_for_each(Transit::wait_forwarding)
@@ -268,7 +285,7 @@ impl Live {
         self.slow.iter_mut().try_for_each(SlowLinks::check_running)?;
         self.controller.iter_mut().try_for_each(|(controller, _)| controller.check_running())?;
         self.transits.iter_mut().try_for_each(Transit::check_running)?;
-        self.edges.iter_mut().flatten().try_for_each(EdgeSwitch::check_running)
+        self.edges.iter_mut().flatten().try_for_each(Running::check_running)
     }
 
     /// ChameleMon's reports that have come; those of others are put aside.
@@ -306,7 +323,7 @@ impl Network for Live {
         self.flows = FlowSet::new(self.seed, kinds, &self.topology, &self.routes)?;
         let packets: f64 = self.flows.flows().iter().map(|flow| f64::from(flow.packets)).sum();
         let pps = packets * 1e9 / self.clock.length_ns() as f64;
-        let modelled = self.topology.kinds().contains(&EdgeKind::Tofino);
+        let modelled = (0..self.topology.switches()).any(|at| self.topology.is_tofino(at));
         let most = if modelled { MOST_PPS_MODELLED } else { MOST_PPS };
         ensure!(
             pps <= most,
@@ -323,7 +340,9 @@ impl Network for Live {
         self.flows.reroute(&self.routes);
         self.wiring.set_routes(topology)?;
         for transit in &self.transits {
-            transit.set_routes(self.place(), &self.wiring, topology)?;
+            let controller = Wiring::controller_of(transit.at());
+            let place = self.place_in(&self.wiring.transits()[&transit.at()], &controller);
+            transit.set_routes(place, &self.wiring, topology, self.programs())?;
         }
         self.set_faults()
     }
@@ -344,7 +363,11 @@ impl Network for Live {
         known(self.systems, systems)?;
         self.sections.insert("systems".to_owned(), systems.to_vec().into());
         if let Some((controller, _)) = &self.controller {
-            controller.reload(self.place(), self.topology.edges(), self.sections())?;
+            controller.reload(
+                self.place_of_controller(),
+                self.topology.edges(),
+                self.sections(),
+            )?;
         }
         Ok(())
     }

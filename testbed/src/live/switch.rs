@@ -1,12 +1,13 @@
-//! Switches of a live fabric: edges of either kind, and what software switches of either role have
-//! in common.
+//! Switches of a live fabric: edges of either kind, and what switches of either role have in common.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::Result;
-use calumma_chamelemon::Layout;
+use anyhow::{Context, Result};
+use calumma_switchd::system::System;
+use calumma_wire::Role;
 
-use crate::calumma::{Device, Hardware, Place, Switch, Tofino, Wire};
+use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, p4};
 use crate::fabric::wiring::{Wiring, devices, port_names};
 use crate::topology::EdgeKind;
 
@@ -17,23 +18,43 @@ const IDLE_POLLS: u32 = 16;
 /// Packets that the ring of a port holds, so many as arrive while the switch waits for a CPU.
 pub(super) const RING: u32 = 4096;
 
-/// Where the drivers of modelled Tofinos offer their interface, edge by edge.
-const FIRST_GRPC_PORT: u16 = 50_052;
+/// Where the drivers of modelled Tofinos of one namespace offer their interface, one by one.
+pub(super) const FIRST_GRPC_PORT: u16 = 50_052;
 
-/// An edge switch that runs.
-pub(super) enum EdgeSwitch {
+/// A switch of ours that runs.
+pub(super) enum Running {
     Software(Switch),
     Tofino(Tofino),
 }
 
-impl EdgeSwitch {
-    /// Starts the switch at the position `edge`, which is called so and is of that kind.
-    pub(super) fn start(
+/// What Tofinos have their programs from.
+#[derive(Clone, Copy)]
+pub(super) struct Programs<'a> {
+    /// The systems with a program.
+    pub(super) known: &'a [&'static dyn System],
+    /// Names of the systems that run.
+    pub(super) on: &'a [String],
+    /// The controller's configuration.
+    pub(super) controller: &'a toml::Table,
+}
+
+impl Programs<'_> {
+    /// The system whose program a switch of that role has. Where none has one for it, any will
+    /// do to forward.
+    pub(super) fn of(&self, role: Role) -> Result<&'static dyn System> {
+        let any = || self.known.first().copied();
+        p4::loaded(self.known, role, self.on).or_else(any).context("no system has a P4 program")
+    }
+}
+
+impl Running {
+    /// Starts the edge at the position `edge`, which is called so and is of that kind.
+    pub(super) fn start_edge(
         place: Place<'_>,
         wiring: &Wiring,
         edge: usize,
         (name, kind): (&str, EdgeKind),
-        layout: &Layout,
+        programs: Programs<'_>,
     ) -> Result<Self> {
         let interfaces = wiring.ports(edge);
         match kind {
@@ -47,15 +68,32 @@ impl EdgeSwitch {
                 Switch::start(place, &wire).map(Self::Software)
             }
             EdgeKind::Tofino => {
+                let interfaces = interfaces.into_iter().flatten().enumerate();
+                let port = |(at, interface)| {
+                    let role = ["host", "fabric"][at % 2];
+                    HardwarePort { interface, role, peer: Some(at ^ 1) }
+                };
+                let ports: Vec<HardwarePort> = interfaces.map(port).collect();
                 let hardware = Hardware {
                     name,
-                    layout,
-                    ports: &interfaces,
+                    role: "edge",
+                    system: programs.of(Role::Edge)?,
+                    controller: programs.controller,
+                    ports: &ports,
+                    routes: "",
                     cpu_port: wiring.cpu_port(edge),
                     grpc_port: FIRST_GRPC_PORT + edge as u16,
                 };
                 Tofino::start(place, &hardware).map(Self::Tofino)
             }
+        }
+    }
+
+    /// Waits until it forwards packets.
+    pub(super) fn wait_forwarding(&mut self, limit: Duration) -> Result<()> {
+        match self {
+            Self::Software(switch) => switch.wait_forwarding(limit),
+            Self::Tofino(switch) => switch.wait_forwarding(limit),
         }
     }
 

@@ -1,9 +1,10 @@
-//! Inner switches of a live fabric that are software: `calumma-edge` as a transit.
+//! Inner switches of a live fabric that measure: `calumma-edge` as a transit, or a modelled Tofino
+//! with its control plane.
 //!
 //! ```text
-//!  namespace e1        namespace s1                  namespace switches
+//!  namespace e1        namespace s1                  namespace s1-switch   namespace switches
 //!  router  s1 -------- e1  router  s1t1 ------------ s1t1 [          ]
-//!                                                         [transit s1]
+//!                                                         [transit s1] controller ---- s1ctl
 //!  router  s1 -------- e2  router  s1t2 ------------ s1t2 [          ]
 //!  namespace e2
 //! ```
@@ -18,9 +19,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use calumma_wire::Role;
 
-use super::switch::{RING, lcores, wire};
-use crate::calumma::{Device, Place, Switch, Wire};
+use super::switch::{FIRST_GRPC_PORT, Programs, RING, Running, lcores, wire};
+use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, port_number};
 use crate::fabric::link::{self, End};
 use crate::fabric::wiring::{INDEXES, Wiring, devices, nicknames, port_names, prefixes_of};
 use crate::topology::{Routes, Topology};
@@ -34,7 +36,7 @@ const OUT_OF_SWITCH: usize = 200;
 
 /// A transit switch that runs.
 pub(super) struct Transit {
-    switch: Switch,
+    switch: Running,
     /// Its place in the topology.
     at: usize,
     name: String,
@@ -47,11 +49,22 @@ impl Transit {
         wiring: &Wiring,
         topology: &Topology,
         at: usize,
+        programs: Programs<'_>,
     ) -> Result<Self> {
         let name = topology.names()[at].clone();
-        let start = |wire: &Wire<'_>| Switch::start(place, wire);
-        let switch = with_wire(wiring, topology, at, start).with_context(|| name.clone())?;
-        Ok(Self { switch, at, name })
+        let switch = if topology.is_tofino(at) {
+            let start = |hardware: &Hardware<'_>| Tofino::start(place, hardware);
+            with_hardware(wiring, topology, at, programs, start).map(Running::Tofino)
+        } else {
+            let start = |wire: &Wire<'_>| Switch::start(place, wire);
+            with_wire(wiring, topology, at, start).map(Running::Software)
+        };
+        Ok(Self { switch: switch.with_context(|| name.clone())?, at, name })
+    }
+
+    /// Its place in the topology.
+    pub(super) fn at(&self) -> usize {
+        self.at
     }
 
     /// Its name.
@@ -75,8 +88,16 @@ impl Transit {
         place: Place<'_>,
         wiring: &Wiring,
         topology: &Topology,
+        programs: Programs<'_>,
     ) -> Result<()> {
-        with_wire(wiring, topology, self.at, |wire| self.switch.reload(place, wire))
+        match &self.switch {
+            Running::Software(switch) => {
+                with_wire(wiring, topology, self.at, |wire| switch.reload(place, wire))
+            }
+            Running::Tofino(switch) => {
+                with_hardware(wiring, topology, self.at, programs, |of| switch.reload(place, of))
+            }
+        }
     }
 
     /// An error, with what it wrote last, if it has ended.
@@ -84,8 +105,8 @@ impl Transit {
         self.switch.check_running()
     }
 
-    /// Stops it, and gives its totals by name.
-    pub(super) fn stop(self) -> Result<BTreeMap<String, u64>> {
+    /// Stops it, and gives its totals by name, where it counts.
+    pub(super) fn stop(self) -> Result<Option<BTreeMap<String, u64>>> {
         self.switch.stop()
     }
 }
@@ -108,22 +129,17 @@ fn addresses(at: usize, port: usize) -> [([IpAddr; 2], u8); 2] {
 
 /// Puts the router of every transit between its ports and its neighbours.
 pub(super) fn attach_all(wiring: &Wiring, topology: &Topology) -> Result<()> {
-    let first = topology.edges().len() + 1;
-    for (number, at) in (first..).zip(topology.transits()) {
-        attach(wiring, topology, at, number as u32 * INDEXES)?;
-    }
-    Ok(())
+    topology.transits().try_for_each(|at| attach(wiring, topology, at))
 }
 
-/// Does so with the switch at position `at`. `index` is the interface index before that of its
-/// first port.
-fn attach(wiring: &Wiring, topology: &Topology, at: usize, index: u32) -> Result<()> {
+/// Does so with the switch at position `at`.
+fn attach(wiring: &Wiring, topology: &Topology, at: usize) -> Result<()> {
     let (router, name) = (&wiring.routers()[at], &topology.names()[at]);
     for (port, neighbour) in (1..).zip(topology.neighbours(at)) {
         let interface = interface(name, port);
         let inner = End { namespace: router, name: &interface };
-        let outer = End { namespace: wiring.switches(), name: &interface };
-        link::connect(outer, index + port as u32, inner)?;
+        let outer = End { namespace: &wiring.transits()[&at], name: &interface };
+        link::connect(outer, INDEXES + port as u32, inner)?;
         let mac = outer.mac()?;
         let into = (wiring.interface(neighbour), &interface, INTO_SWITCH + port);
         let out_of = (&*interface, &wiring.interface(neighbour).to_owned(), OUT_OF_SWITCH + port);
@@ -177,15 +193,10 @@ fn with_wire<T>(
                 &format!("[[forwarding.neighbour]]\naddress = \"{router}\"\nmac = \"{mac}\"\n");
         }
     }
-    let routes = Routes::new(topology);
-    for edge in 0..topology.edges().len() {
-        let hops = routes.next_hops(at, edge);
-        for (family, prefix) in prefixes_of(edge).into_iter().enumerate() {
-            let via = |hop| {
-                let port = neighbours.iter().position(|neighbour| neighbour == hop);
-                port.map(|port| format!("\"{}\"", addresses(at, port + 1)[family].0[1]))
-            };
-            let via: Vec<String> = hops.iter().filter_map(via).collect();
+    for ([ipv4, ipv6], hops) in ways(topology, at) {
+        for (family, prefix) in [ipv4, ipv6].into_iter().enumerate() {
+            let via = hops.iter().map(|&port| addresses(at, port)[family].0[1]);
+            let via: Vec<String> = via.map(|address| format!("\"{address}\"")).collect();
             let way = match via.is_empty() {
                 true => "discard = true".to_owned(),
                 false => format!("via = [{}]", via.join(", ")),
@@ -195,4 +206,60 @@ fn with_wire<T>(
     }
     let (lcores, devices) = (lcores(at), devices(&names, interfaces.iter(), RING));
     f(&wire((name, "transit"), &lcores, &ports, &devices, &forwarding))
+}
+
+/// For each edge the prefixes of its hosts, and the ports of the switch at position `at` that lead
+/// there over links that are up.
+fn ways(topology: &Topology, at: usize) -> impl Iterator<Item = ([String; 2], Vec<usize>)> {
+    let routes = Routes::new(topology);
+    let neighbours: Vec<usize> = topology.neighbours(at).collect();
+    (0..topology.edges().len()).map(move |edge| {
+        let hops = routes.next_hops(at, edge);
+        let port = |hop| neighbours.iter().position(|neighbour| neighbour == hop);
+        let ports = hops.iter().filter_map(port).map(|port| port + 1).collect();
+        (prefixes_of(edge), ports)
+    })
+}
+
+/// Has something done with the description of the Tofino at position `at`.
+fn with_hardware<T>(
+    wiring: &Wiring,
+    topology: &Topology,
+    at: usize,
+    programs: Programs<'_>,
+    f: impl FnOnce(&Hardware<'_>) -> Result<T>,
+) -> Result<T> {
+    let name = &topology.names()[at];
+    let interfaces = 1..=topology.neighbours(at).count();
+    let interfaces: Vec<String> = interfaces.map(|port| interface(name, port)).collect();
+    let (switch, router) = (&wiring.transits()[&at], &wiring.routers()[at]);
+    let mut hops = Vec::new();
+    for (position, name) in interfaces.iter().enumerate() {
+        let [from, mac] = [switch, router].map(|namespace| End { namespace, name }.mac());
+        let number = port_number(position);
+        hops.push(format!("{{ port = {number}, mac = \"{}\", from = \"{}\" }}", mac?, from?));
+    }
+    let mut routes = String::new();
+    for (prefixes, ports) in ways(topology, at) {
+        let via: Vec<&str> = ports.iter().map(|port| hops[port - 1].as_str()).collect();
+        let way = match via.is_empty() {
+            true => "discard = true".to_owned(),
+            false => format!("via = [{}]", via.join(", ")),
+        };
+        for prefix in prefixes {
+            routes += &format!("[[route]]\nto = \"{prefix}\"\n{way}\n");
+        }
+    }
+    let port = |interface| HardwarePort { interface, role: "fabric", peer: None };
+    let ports: Vec<HardwarePort> = interfaces.into_iter().map(port).collect();
+    f(&Hardware {
+        name,
+        role: "transit",
+        system: programs.of(Role::Transit)?,
+        controller: programs.controller,
+        ports: &ports,
+        routes: &routes,
+        cpu_port: wiring.cpu_port(at),
+        grpc_port: FIRST_GRPC_PORT,
+    })
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{EpochSummary, Network, Played, Scenario, SystemSummary, play_in};
 use crate::simulate::{self, EpochTruth, Outcome, Simulation, SwitchClock};
-use crate::system::{SYSTEMS, Systems, name};
+use crate::system::{SYSTEMS, Systems, name, on_tofinos};
 use crate::topology::Topology;
 use crate::workload::Traffic;
 
@@ -45,6 +45,7 @@ pub fn play_with(
     let mut setup = scenario.setup()?;
     setup.systems = simulate::Systems {
         on_switches,
+        on_tofinos: on_tofinos(systems),
         in_controller: systems.iter().map(|system| system.listed()).collect(),
         ..setup.systems
     };

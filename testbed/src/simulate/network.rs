@@ -60,7 +60,7 @@ pub struct Simulation {
     routes: Routes,
     pub(super) fabric: Fabric,
     pub(super) flows: FlowSet,
-    /// The edges, then the inner switches that are software.
+    /// The edges, then the transits.
     pub(super) nodes: Vec<Node>,
     /// Number of each node's connection to the controller; 0 where there is none.
     connections: Vec<u64>,
@@ -86,7 +86,7 @@ pub struct Simulation {
 
 impl Simulation {
     /// A network without traffic whose edges are about to measure their first epoch. `clocks` gives
-    /// each edge's clock, and after them those of the inner switches that are software.
+    /// each edge's clock, and after them those of the transits.
     ///
     /// # Errors
     /// When layout or attention are invalid, or packets would wait for too long.
@@ -99,12 +99,12 @@ impl Simulation {
         link::check(&topology, &setup)?;
         let routes = Routes::new(&topology);
         let first_epoch = setup.clock.epoch_at(BEGIN_NS);
-        let known = setup.systems.on_switches;
         let nodes = clocks.into_iter().enumerate();
-        let nodes = nodes.map(|(at, clock)| Node::new(identity(&topology, at), known, clock, 0));
+        let nodes = nodes.map(|(at, clock)| Node::new(identity(&topology, at), &setup, clock, 0));
+        let nodes = nodes.collect();
         let mut simulation = Self {
             flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
-            nodes: nodes.collect(),
+            nodes,
             connections: vec![0; switches],
             reachable: vec![true; switches],
             last_connection: 0,
@@ -140,8 +140,8 @@ impl Simulation {
         self.setup.clock.start_of(self.first_epoch + self.passed)
     }
 
-    /// Position among the nodes, which are the edges and then the inner switches that are software,
-    /// of the switch of this name; none where it is no such switch.
+    /// Position among the nodes, which are the edges and then the transits, of the switch of this
+    /// name; none where it is no such switch.
     pub fn node(&self, name: &str) -> Option<usize> {
         (0..self.nodes.len()).find(|&node| identity(&self.topology, node).0 == name)
     }
@@ -217,8 +217,8 @@ impl Simulation {
     pub fn restart(&mut self, node: usize) {
         let now_ns = self.now_ns();
         let Node { clock, start, .. } = self.nodes[node];
-        let (identity, known) = (identity(&self.topology, node), self.setup.systems.on_switches);
-        self.nodes[node] = Node::new(identity, known, clock, start + 1);
+        let identity = identity(&self.topology, node);
+        self.nodes[node] = Node::new(identity, &self.setup, clock, start + 1);
         self.connections[node] = 0;
         self.controller.iter_mut().for_each(|of| of.disconnected(node));
         self.schedule(node, now_ns);

@@ -5,22 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use calumma_chamelemon::frames::{self, SessionPlan, SwitchSession};
-use calumma_edge::control::LEAD_NS;
 use calumma_edge::control::systems::What;
-use calumma_plane::system::System;
 use calumma_plane::{Counters, MarkedRun};
 use calumma_sketch::{KeyKind, WideKey};
-use calumma_switch_host::{
-    Conversation, Identity, MOST_HELD, Measurer, Pipe, Session, SystemOffer,
-};
-use calumma_wire::{Marking, Offer, Role, Side, SwitchKind, SystemId};
+use calumma_switch_host::{Conversation, Identity, MOST_HELD, Pipe};
+use calumma_wire::{Marking, Role, SwitchKind};
 
+use super::Setup;
 use super::clock::SwitchClock;
 use super::network::Bytes;
 use super::software::Software;
-use super::tofino::Tofino;
-use crate::topology::{EdgeKind, Topology};
+use super::tofino::{Finished, Tofino};
+use crate::calumma::p4;
+use crate::topology::Topology;
 
 /// A switch: an edge, or a transit.
 pub(super) struct Node {
@@ -36,40 +33,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 enum Switch {
     Software(Box<Software>),
-    Tofino(Box<Hardware>),
-}
-
-/// A Tofino switch, and what it measures by; nothing before the first session.
-#[derive(Debug)]
-struct Hardware {
-    switch: Tofino,
-    session: Option<SwitchSession>,
-    /// By how much the clock was set that has ended the session, in nanoseconds.
-    clock_set: Option<i64>,
-}
-
-impl Hardware {
-    /// The clock was set: where that is beyond the guard, the session is over.
-    fn clock_set(&mut self, by_ns: i64) {
-        let guard_ns = self.session.as_ref().map(|session| session.plan().clock.guards().clock_ns);
-        if guard_ns.is_some_and(|guard_ns| by_ns.unsigned_abs() > guard_ns) {
-            self.switch.end();
-            self.clock_set = Some(by_ns);
-        }
-    }
-}
-
-/// What a Tofino switch has finished.
-pub(super) enum Finished {
-    /// A side of an epoch.
-    Side(Side),
-    /// No packet of the epoch can be recorded any more.
-    Sealed {
-        /// The epoch.
-        epoch: u64,
-        /// Packets that came too late.
-        late_packets: u64,
-    },
+    Tofino(Box<Tofino>),
 }
 
 impl std::fmt::Debug for Node {
@@ -79,21 +43,23 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A node that has just been started, for the `start`th time after the first. Where it is a
-    /// software switch, it runs those of `known` that run in its role.
+    /// A node of `setup`'s network that has just been started, for the `start`th time after the
+    /// first. A software switch runs what runs in its role, a Tofino what its program is for.
     pub(super) fn new(
         (name, role, kind): (&str, Role, SwitchKind),
-        known: &'static [&'static dyn System],
+        setup: &Setup,
         clock: SwitchClock,
         start: u32,
     ) -> Self {
+        let systems = &setup.systems;
         let switch = match kind {
-            SwitchKind::Software => Switch::Software(Box::new(Software::new(known, role))),
-            SwitchKind::Tofino => Switch::Tofino(Box::new(Hardware {
-                switch: Tofino::new(),
-                session: None,
-                clock_set: None,
-            })),
+            SwitchKind::Software => {
+                Switch::Software(Box::new(Software::new(systems.on_switches, role)))
+            }
+            SwitchKind::Tofino => {
+                let system = p4::loaded(&systems.on_tofinos, role, &systems.on);
+                Switch::Tofino(Box::new(Tofino::new(role, system, setup.layout.clone())))
+            }
         };
         let identity = Identity {
             node: name.to_owned(),
@@ -113,7 +79,7 @@ impl Node {
         self.clock = clock;
         match &mut self.switch {
             Switch::Software(software) => software.clock_set(by_ns, shown_ns),
-            Switch::Tofino(hardware) => hardware.clock_set(by_ns),
+            Switch::Tofino(tofino) => tofino.clock_set(by_ns),
         }
         self.converse(now_ns);
     }
@@ -143,7 +109,7 @@ impl Node {
             Switch::Software(software) => {
                 self.conversation.step(shown_ns, &mut software.systems);
             }
-            Switch::Tofino(hardware) => self.conversation.step(shown_ns, &mut **hardware),
+            Switch::Tofino(tofino) => self.conversation.step(shown_ns, &mut **tofino),
         }
     }
 
@@ -161,7 +127,7 @@ impl Node {
     pub(super) fn next_due_ns(&self) -> u64 {
         match &self.switch {
             Switch::Software(switch) => switch.next_due_ns(),
-            Switch::Tofino(hardware) => hardware.switch.next_due_ns(),
+            Switch::Tofino(tofino) => tofino.next_due_ns(),
         }
     }
 
@@ -186,14 +152,13 @@ impl Node {
                         };
                     }
                 }
-                Switch::Tofino(hardware) => {
-                    let Hardware { switch, session, .. } = &mut **hardware;
-                    for finished in switch.step(session.as_ref(), shown_ns)? {
+                Switch::Tofino(tofino) => {
+                    for finished in tofino.step(shown_ns)? {
                         match finished {
                             Finished::Side(side) => self.conversation.side(side),
-                            Finished::Sealed { epoch, late_packets } => {
+                            Finished::Sealed { system, epoch, late_packets } => {
                                 let seal = (late_packets, Vec::new());
-                                self.conversation.sealed(frames::ID, epoch, seal)
+                                self.conversation.sealed(system, epoch, seal)
                             }
                         };
                     }
@@ -208,7 +173,7 @@ impl Node {
     pub(super) fn ingress(&mut self, packet: &mut Bytes) {
         match &mut self.switch {
             Switch::Software(switch) => switch.ingress(packet),
-            Switch::Tofino(hardware) => hardware.switch.ingress(packet),
+            Switch::Tofino(tofino) => tofino.ingress(packet),
         }
     }
 
@@ -216,7 +181,7 @@ impl Node {
     pub(super) fn egress(&mut self, packet: &mut Bytes) {
         match &mut self.switch {
             Switch::Software(switch) => switch.egress(packet),
-            Switch::Tofino(hardware) => hardware.switch.egress(packet),
+            Switch::Tofino(tofino) => tofino.egress(packet),
         }
     }
 
@@ -225,8 +190,10 @@ impl Node {
     pub(super) fn pass(&mut self, packets: &mut [Bytes], accepted: impl Fn(usize) -> bool) {
         match &mut self.switch {
             Switch::Software(switch) => switch.pass(packets, accepted),
-            // No system runs on a Tofino between other switches, and topologies have none there.
-            Switch::Tofino(_) => {}
+            Switch::Tofino(tofino) => {
+                let packets = packets.iter_mut().enumerate();
+                packets.for_each(|(at, packet)| tofino.transit(packet, accepted(at)));
+            }
         }
     }
 
@@ -234,7 +201,7 @@ impl Node {
     pub(super) fn enter_run(&mut self, key: &WideKey, packets: u32) -> MarkedRun {
         match &mut self.switch {
             Switch::Software(switch) => switch.enter_run(key, packets),
-            Switch::Tofino(hardware) => hardware.switch.enter_run(key, packets),
+            Switch::Tofino(tofino) => tofino.enter_run(key, packets),
         }
     }
 
@@ -242,7 +209,7 @@ impl Node {
     pub(super) fn leave_run(&mut self, key: &WideKey, marked: MarkedRun) {
         match &mut self.switch {
             Switch::Software(switch) => switch.leave_run(key, marked),
-            Switch::Tofino(hardware) => hardware.switch.leave_run(key, marked),
+            Switch::Tofino(tofino) => tofino.leave_run(key, marked),
         }
     }
 
@@ -266,64 +233,15 @@ impl Node {
     }
 }
 
-/// What a Tofino offers: it records nothing beside the sketches.
-const OFFER: Offer = Offer { highest: frames::OLDEST_VERSION, ..frames::OFFER };
-
-impl Measurer for Hardware {
-    fn systems(&self) -> Vec<SystemOffer> {
-        vec![SystemOffer { offer: OFFER, held: true }]
-    }
-
-    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
-        let holding = self.session.iter().map(|session| session.holding().encode());
-        holding.map(|holding| (frames::ID, holding)).collect()
-    }
-
-    fn begin(&mut self, session: &Session) -> Result<(), String> {
-        let setup = session.setup_of(frames::ID).ok_or("nothing else runs on this switch")?;
-        let Session { hash_key, clock, first_epoch, .. } = session;
-        let plan = SessionPlan::decode(setup, hash_key, *clock, *first_epoch)?;
-        self.switch.begin(&plan).map_err(|problem| format!("{problem:#}"))?;
-        self.session = Some(SwitchSession::new(plan));
-        Ok(())
-    }
-
-    fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
-        let session = self.session.as_ref().ok_or("it is not measuring")?;
-        session.check(plan).map(drop)
-    }
-
-    fn reconfigure(&mut self, _: SystemId, epoch: u64, plan: &[u8]) {
-        let Some(session) = &mut self.session else { return };
-        let Ok(attention) = session.check(plan) else { return };
-        self.switch.attend(epoch, attention);
-        session.accept(epoch, attention);
-    }
-
-    fn take_clock_set(&mut self) -> Option<i64> {
-        self.clock_set.take()
-    }
-
-    fn lead_ns(&self) -> u64 {
-        LEAD_NS
-    }
-
-    fn setup_ns(&self) -> u64 {
-        0
-    }
-}
-
 /// Name, role and kind of the node at position `node`.
 pub(super) fn identity(topology: &Topology, node: usize) -> (&str, Role, SwitchKind) {
-    match (topology.edges().get(node), topology.kinds().get(node)) {
-        (Some(name), Some(EdgeKind::Software)) => (name, Role::Edge, SwitchKind::Software),
-        (Some(name), _) => (name, Role::Edge, SwitchKind::Tofino),
-        (None, _) => {
-            let switch = topology.transits().nth(node - topology.edges().len());
-            let name = switch.map_or("", |switch| &topology.names()[switch]);
-            (name, Role::Transit, SwitchKind::Software)
-        }
-    }
+    let edges = topology.edges().len();
+    let (at, role) = match node.checked_sub(edges).map(|inner| topology.transits().nth(inner)) {
+        None => (node, Role::Edge),
+        Some(transit) => (transit.unwrap_or(node), Role::Transit),
+    };
+    let kind = if topology.is_tofino(at) { SwitchKind::Tofino } else { SwitchKind::Software };
+    (&topology.names()[at], role, kind)
 }
 
 /// The nodes that the controller expects.

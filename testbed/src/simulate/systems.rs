@@ -11,6 +11,8 @@ use serde_json::Value;
 pub struct Systems {
     /// Those that software switches can run.
     pub on_switches: &'static [&'static dyn plane::System],
+    /// Those that Tofinos can run, each with a program of its own.
+    pub on_tofinos: Vec<&'static dyn calumma_switchd::system::System>,
     /// Those that the controller can analyse for.
     pub in_controller: Vec<&'static dyn analysis::System>,
     /// Names of those that run.
@@ -24,6 +26,7 @@ impl Default for Systems {
     fn default() -> Self {
         Self {
             on_switches: calumma_edge::control::systems::SYSTEMS,
+            on_tofinos: calumma_switchd::SYSTEMS.to_vec(),
             in_controller: calumma_systems::SYSTEMS.to_vec(),
             on: vec!["chamelemon".to_owned()],
             sections: BTreeMap::new(),

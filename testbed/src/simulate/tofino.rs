@@ -1,69 +1,118 @@
-//! The hardware switch in the simulation: the P4 program on the model of a Tofino, its tables
-//! filled with the control plane's own entries. What its driver and the collection packets do takes
-//! no time here; live fabrics have both.
+//! The hardware switch in the simulation: a system's P4 program on the model of a Tofino, its
+//! tables filled and its registers read by the description that the live control plane runs it by.
+//! What its driver and the collection packets do takes no time here; live fabrics have both.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use calumma_chamelemon::frames::SessionPlan;
-use calumma_chamelemon::frames::{Defects, EgressSide, IngressSide, SwitchSession};
-use calumma_chamelemon::{Attention, Layout};
+use calumma_chamelemon::Layout;
 use calumma_edge::carrier::{Mark, PlainTos};
+use calumma_edge::control::LEAD_NS;
 use calumma_edge::packet::Packet;
-use calumma_epoch::{Event, Schedule, Timeline, timestamp_bit};
+use calumma_epoch::{EpochClock, Event, Schedule, Timeline, timestamp_bit};
 use calumma_plane::MarkedRun;
-use calumma_sketch::{HashFamily, WideKey};
-use calumma_switchd::chamelemon::sketches::{EgressSketches, IngressSketches};
-use calumma_switchd::chamelemon::{Source, entries};
-use calumma_switchd::hashes;
+use calumma_sketch::WideKey;
+use calumma_switch_host::{self as host, Measurer, SystemOffer};
+use calumma_switchd::collection::Source;
+use calumma_switchd::system::{
+    Closed, EpochEntries, Plan, Setup, System, side_at_flip, side_at_take,
+};
 use calumma_switchd::tables::{Match, TableEntry};
-use calumma_tna::{Entry, Switch};
+use calumma_tna::{Entry, Program, Switch};
+use calumma_wire::{Role, Side, SystemId, SystemSetup};
 
 use super::network::{Bytes, IP_OFFSET};
-use super::node::Finished;
 use super::way::mark_of;
 use crate::calumma::p4;
 use crate::workload::frame;
 
-/// Its ports: one for all hosts, one for the fabric.
-const HOST: u16 = 1;
-const FABRIC: u16 = 2;
+/// Its ports: at an edge one for all hosts and one for the fabric, else two for the fabric.
+const FIRST: u16 = 1;
+const SECOND: u16 = 2;
 
 /// How often it looks out for a session when it has none.
 const IDLE_NS: u64 = 1_000_000;
 
+/// What a switch has finished.
+pub(super) enum Finished {
+    /// A side of an epoch.
+    Side(Side),
+    /// No packet of the epoch can be recorded any more.
+    Sealed {
+        /// The system.
+        system: SystemId,
+        /// The epoch.
+        epoch: u64,
+        /// Packets that came too late.
+        late_packets: u64,
+    },
+}
+
 /// A modelled switch.
 #[derive(Debug)]
 pub(super) struct Tofino {
+    role: Role,
+    /// The system whose program it has; without one it forwards and records nothing.
+    system: Option<&'static dyn System>,
+    /// What ChameleMon's program is built for.
+    layout: Layout,
     session: Option<Box<Session>>,
+    /// What follows once that has finished its last epochs.
+    next: Option<Box<Session>>,
     idle_until_ns: u64,
+    /// By how much the clock was set that has ended the session, in nanoseconds.
+    clock_set: Option<i64>,
 }
 
-/// What is measured, and by which switch: each layout is a program of its own.
-#[derive(Debug)]
+/// What is measured, and by which switch.
 struct Session {
+    id: SystemId,
+    setup: Arc<dyn Setup>,
+    role: Role,
     switch: Switch,
-    layout: Layout,
+    clock: EpochClock,
     schedule: Schedule,
     first_epoch: u64,
-    plans: Timeline<Attention>,
+    /// The first epoch that is not to be reported any more.
+    end: u64,
+    /// Whether all epochs before that are finished.
+    is_over: bool,
+    plans: Timeline<Plan>,
+    /// The plan accepted last, and the epoch from which it holds.
+    holding: (Plan, u64),
     groups: [Group; 2],
-    /// Packets of hierarchy 0 that had left when a group was closed last.
-    unencoded: u64,
+    /// Packets that have left, as they were counted when a group was closed last.
+    left: [u64; KINDS],
 }
 
+/// Of packets that leave the program counts those of which nothing is to be recorded, those that
+/// are recorded, and those that could not be.
+const KINDS: usize = 3;
+
 /// The group of a timestamp bit.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Group {
-    /// The epoch under way, and all that the tables hold for it.
-    measured: Option<(Attention, Vec<TableEntry>)>,
-    /// The last epoch, and how many packets had found no buckets when it was closed.
+    /// The plan of the epoch under way, and all that the tables hold for it.
+    measured: Option<(Plan, EpochEntries)>,
+    /// The last epoch, and how many packets could not be recorded when it was closed.
     closed: Option<(u64, u64)>,
-    /// How many packets had found no buckets when the group was opened.
+    /// How many packets could not be recorded when the group was opened.
     opened: Option<u64>,
 }
 
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut session = f.debug_struct("Session");
+        session.field("id", &self.id).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
 impl Tofino {
-    pub(super) fn new() -> Self {
-        Self { session: None, idle_until_ns: 0 }
+    /// A switch of that role with the program of a system.
+    pub(super) fn new(role: Role, system: Option<&'static dyn System>, layout: Layout) -> Self {
+        Self { role, system, layout, session: None, next: None, idle_until_ns: 0, clock_set: None }
     }
 
     /// What its clock shows when it has something to do next.
@@ -75,44 +124,50 @@ impl Tofino {
     }
 
     /// Does what is due first; its clock shows `shown_ns`. Gives what is finished.
-    pub(super) fn step(
-        &mut self,
-        session: Option<&SwitchSession>,
-        shown_ns: u64,
-    ) -> Result<Vec<Finished>> {
-        match (&mut self.session, session) {
-            (Some(running), Some(session)) => running.step(session, shown_ns),
-            _ => {
-                self.idle_until_ns = shown_ns + IDLE_NS;
-                Ok(Vec::new())
-            }
+    pub(super) fn step(&mut self, shown_ns: u64) -> Result<Vec<Finished>> {
+        let Some(session) = &mut self.session else {
+            self.idle_until_ns = shown_ns + IDLE_NS;
+            return Ok(Vec::new());
+        };
+        let finished = session.step(shown_ns)?;
+        if session.is_over
+            && let Some(next) = self.next.take()
+        {
+            **session = *next;
+            session.follow(shown_ns)?;
         }
+        Ok(finished)
     }
 
-    pub(super) fn begin(&mut self, plan: &SessionPlan) -> Result<()> {
-        self.session = Some(Box::new(Session::new(plan)?));
-        Ok(())
-    }
-
-    /// Ends the session: packets pass as they are.
-    pub(super) fn end(&mut self) {
-        self.session = None;
-        self.idle_until_ns = 0;
-    }
-
-    pub(super) fn attend(&mut self, epoch: u64, attention: Attention) {
-        if let Some(session) = &mut self.session {
-            // An epoch that is too late is refused before.
-            let _ = session.plans.change(epoch, attention);
+    /// The clock was set: where that is beyond the guard, the session is over, and packets pass as
+    /// they are.
+    pub(super) fn clock_set(&mut self, by_ns: i64) {
+        let guard_ns = self.session.as_ref().map(|session| session.clock.guards().clock_ns);
+        if guard_ns.is_some_and(|guard_ns| by_ns.unsigned_abs() > guard_ns) {
+            (self.session, self.next) = (None, None);
+            self.idle_until_ns = 0;
+            self.clock_set = Some(by_ns);
         }
     }
 
     pub(super) fn ingress(&mut self, packet: &mut Bytes) {
-        self.pass(HOST, packet);
+        self.pass(FIRST, packet);
     }
 
     pub(super) fn egress(&mut self, packet: &mut Bytes) {
-        self.pass(FABRIC, packet);
+        self.pass(SECOND, packet);
+    }
+
+    /// A packet passes from fabric to fabric; one that is not `accepted` finds a full queue.
+    pub(super) fn transit(&mut self, packet: &mut Bytes, accepted: bool) {
+        match &mut self.session {
+            Some(session) if !accepted => {
+                session.switch.offer(FIRST, packet.bytes());
+                session.switch.run(1, |_, _| {});
+                session.switch.discard_waiting();
+            }
+            _ => self.pass(FIRST, packet),
+        }
     }
 
     /// What a run stands for goes through the switch packet by packet.
@@ -133,11 +188,8 @@ impl Tofino {
         for (hierarchy, packets) in run.by_hierarchy() {
             for _ in 0..packets {
                 let mut packet = Bytes::new(frame(key, 60));
-                PlainTos::default().write(
-                    packet.bytes_mut(),
-                    IP_OFFSET,
-                    Mark::plain(bit, hierarchy),
-                );
+                let mark = Mark::plain(bit, hierarchy);
+                PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, mark);
                 self.egress(&mut packet);
             }
         }
@@ -151,133 +203,245 @@ impl Tofino {
             packet.bytes_mut().copy_from_slice(bytes);
         });
     }
+
+    /// What measures by a session from its first epoch on.
+    fn start(&self, session: &host::Session, asked: &SystemSetup) -> Result<Box<Session>, String> {
+        let system = self.system.filter(|system| system.id() == asked.system);
+        let system = system.ok_or_else(|| format!("no program of {} is loaded", asked.system))?;
+        let setup = system.setup(self.role, session, asked)?;
+        let program = p4::configuration(&self.layout)
+            .and_then(|controller| p4::program(system, &controller))
+            .map_err(|problem| format!("{problem:#}"))?;
+        let started = Session::new(self.role, &program, setup, session, asked);
+        started.map(Box::new).map_err(|problem| format!("{problem:#}"))
+    }
+
+    /// What runs by the session that the controller knows of.
+    fn of_session(&self, system: SystemId) -> Option<&Session> {
+        let all = self.next.iter().chain(&self.session).map(|session| &**session);
+        all.filter(|session| session.end == u64::MAX).find(|session| session.id == system)
+    }
+}
+
+impl Measurer for Tofino {
+    fn systems(&self) -> Vec<SystemOffer> {
+        self.system.iter().map(|system| system.offer()).collect()
+    }
+
+    fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
+        let running = self.system.and_then(|system| self.of_session(system.id()));
+        let holding = running.and_then(|session| {
+            let (plan, from_epoch) = &session.holding;
+            Some((session.id, session.setup.holding(plan, *from_epoch)?))
+        });
+        holding.into_iter().collect()
+    }
+
+    fn begin(&mut self, session: &host::Session) -> Result<(), String> {
+        let asked = self.system.and_then(|system| session.setup_of(system.id()));
+        self.session = asked.map(|asked| self.start(session, asked)).transpose()?;
+        self.next = None;
+        Ok(())
+    }
+
+    fn switches_systems(&self) -> bool {
+        true
+    }
+
+    fn add(&mut self, session: &host::Session, asked: &SystemSetup) -> Result<(), String> {
+        let started = self.start(session, asked)?;
+        let place = if self.session.is_some() { &mut self.next } else { &mut self.session };
+        *place = Some(started);
+        Ok(())
+    }
+
+    fn remove(&mut self, system: SystemId, end: u64) {
+        self.next.take_if(|next| next.id == system);
+        if let Some(session) = self.session.as_mut().filter(|session| session.id == system) {
+            session.end = session.end.min(end);
+        }
+    }
+
+    fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {
+        self.of_session(system).ok_or("it is not measuring")?.setup.check(plan)
+    }
+
+    fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
+        let all = self.next.iter_mut().chain(&mut self.session);
+        for session in all.filter(|session| session.id == system && session.end == u64::MAX) {
+            // An epoch that is too late is refused before.
+            let _ = session.plans.change(epoch, plan.into());
+            session.holding = (plan.into(), epoch);
+        }
+    }
+
+    fn take_clock_set(&mut self) -> Option<i64> {
+        self.clock_set.take()
+    }
+
+    fn lead_ns(&self) -> u64 {
+        LEAD_NS
+    }
+
+    fn setup_ns(&self) -> u64 {
+        0
+    }
 }
 
 impl Session {
-    fn new(plan: &SessionPlan) -> Result<Self> {
-        let SessionPlan { layout, hash_key, clock, first_epoch, attention } = plan;
-        let mut switch = Switch::new(&p4::program(layout)?);
-        for entry in hashes::secrets(&HashFamily::new(hash_key)) {
+    fn new(
+        role: Role,
+        program: &Program,
+        setup: Arc<dyn Setup>,
+        host::Session { clock, first_epoch, .. }: &host::Session,
+        asked: &SystemSetup,
+    ) -> Result<Self> {
+        let mut switch = Switch::new(program);
+        for entry in setup.fixed() {
             add(&mut switch, &entry)?;
         }
-        for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {
+        for (port, peer) in [(FIRST, SECOND), (SECOND, FIRST)] {
             let send = Entry::new("send").exact("ingress_port", port).arg("port", peer);
             switch.add_entry("port_pair", &send)?;
         }
-        let host = Entry::new("host").exact("ingress_port", HOST);
-        switch.add_entry("Ingress.host_ports", &host)?;
-        let host = Entry::new("host").exact("egress_port", HOST).arg("dscp", 0u8);
-        switch.add_entry("Egress.host_ports", &host)?;
-        // Not the first epoch's: packets that enter before it are not taken for its own.
-        let bit = u128::from(first_epoch & 1 ^ 1);
-        switch.set_default_action("Ingress.timestamp", "set_timestamp", &[("value", bit)])?;
-        Ok(Self {
+        if role == Role::Edge {
+            let host = Entry::new("host").exact("ingress_port", FIRST);
+            switch.add_entry("Ingress.host_ports", &host)?;
+            let host = Entry::new("host").exact("egress_port", FIRST).arg("dscp", 0u8);
+            switch.add_entry("Egress.host_ports", &host)?;
+        }
+        let plan = Plan::from(&*asked.plan);
+        let mut session = Self {
+            id: asked.system,
+            setup,
+            role,
             switch,
-            layout: layout.clone(),
+            clock: *clock,
             schedule: Schedule::starting_with(*clock, *first_epoch),
             first_epoch: *first_epoch,
-            plans: Timeline::new(*attention),
+            end: u64::MAX,
+            is_over: false,
+            plans: Timeline::new(plan.clone()),
+            holding: (plan, *first_epoch),
             groups: Default::default(),
-            unencoded: 0,
-        })
+            left: [0; KINDS],
+        };
+        // Not with the first epoch's: packets that enter before it are not taken for its own.
+        session.stamp_with(*first_epoch - 1)?;
+        Ok(session)
     }
 
-    fn step(&mut self, session: &SwitchSession, shown_ns: u64) -> Result<Vec<Finished>> {
-        match self.schedule.due(shown_ns).map(|due| due.event) {
-            Some(Event::Arm(epoch)) => self.arm(epoch),
-            Some(Event::Flip(epoch)) => self.flip(session, epoch),
-            Some(Event::Take(epoch)) if epoch >= self.first_epoch => self.take(epoch),
-            _ => Ok(Vec::new()),
-        }
+    /// Begins only now, since another one was still busy on this switch.
+    fn follow(&mut self, shown_ns: u64) -> Result<()> {
+        self.first_epoch = self.first_epoch.max(self.clock.epoch_at(shown_ns) + 2);
+        self.schedule = Schedule::starting_with(self.clock, self.first_epoch);
+        self.stamp_with(self.first_epoch - 1)
+    }
+
+    /// Stamps with the timestamp bit of an epoch.
+    fn stamp_with(&mut self, epoch: u64) -> Result<()> {
+        let value = [("value", u128::from(epoch & 1))];
+        self.switch.set_default_action("Ingress.timestamp", "set_timestamp", &value)?;
+        Ok(())
+    }
+
+    fn step(&mut self, shown_ns: u64) -> Result<Vec<Finished>> {
+        let finished = match self.schedule.due(shown_ns).map(|due| due.event) {
+            Some(Event::Arm(epoch)) => self.arm(epoch)?,
+            Some(Event::Flip(epoch)) => self.flip(epoch)?,
+            Some(Event::Take(epoch)) if epoch >= self.first_epoch => self.take(epoch)?,
+            _ => None,
+        };
+        Ok(finished.into_iter().collect())
     }
 
     /// Fills the tables of an epoch; packets of the last one with its timestamp bit are no longer
-    /// late.
-    fn arm(&mut self, epoch: u64) -> Result<Vec<Finished>> {
-        let attention = self.plans.freeze(epoch);
-        let entries = entries::epoch(&self.layout, &attention, epoch);
-        for entry in &entries {
-            add(&mut self.switch, entry)?;
-        }
-        let counted = self.left(2)?;
-        let group = &mut self.groups[timestamp_bit(epoch)];
-        group.measured = Some((attention, entries));
-        group.opened = Some(counted);
-        let sealed = group
-            .closed
-            .take()
-            .map(|(epoch, before)| Finished::Sealed { epoch, late_packets: counted - before });
-        Ok(sealed.into_iter().collect())
-    }
-
-    /// Stamps with the next epoch's bit, and reads the ingress side of the one that ends.
-    fn flip(&mut self, session: &SwitchSession, epoch: u64) -> Result<Vec<Finished>> {
-        let bit = u128::from(epoch & 1);
-        self.switch.set_default_action("Ingress.timestamp", "set_timestamp", &[("value", bit)])?;
-        let before = epoch - 1;
-        let Some((attention, _)) = &self.groups[timestamp_bit(before)].measured else {
-            // What entered before the first epoch is of none.
-            self.clear(&Source::INGRESS, timestamp_bit(before))?;
-            return Ok(Vec::new());
-        };
-        let words = self.words(&Source::INGRESS, timestamp_bit(before))?;
-        let IngressSketches { packets, classifier, upstream } =
-            IngressSketches::new(&self.layout, &words)?;
-        let (side, _) = session.ingress(&IngressSide {
-            epoch: before,
-            attention,
-            defects: Defects::default(),
-            packets,
-            classifier: &classifier,
-            upstream: &upstream,
-            balance: None,
-        });
-        Ok(vec![Finished::Side(side)])
-    }
-
-    /// Reads the egress side of an epoch, empties its tables and clears its registers.
-    fn take(&mut self, epoch: u64) -> Result<Vec<Finished>> {
+    /// late. The first epoch that is not reported is opened all the same, or its packets would
+    /// seem to be late ones.
+    fn arm(&mut self, epoch: u64) -> Result<Option<Finished>> {
         let bit = timestamp_bit(epoch);
-        // While both groups are open, no packet comes late: one without buckets is foreign.
-        let opened = self.groups[timestamp_bit(epoch + 1)].opened;
-        let foreign = self.left(2)?;
-        let foreign_packets = opened.map_or(0, |opened| foreign - opened);
-        self.groups[bit].opened = None;
-        let Some((attention, entries)) = self.groups[bit].measured.take() else {
-            return Ok(Vec::new());
+        if epoch <= self.end {
+            let plan = self.plans.freeze(epoch);
+            let entries = self.setup.epoch(epoch, &plan).map_err(anyhow::Error::msg)?;
+            for entry in entries.rest.iter().chain(&entries.gate) {
+                add(&mut self.switch, entry)?;
+            }
+            self.groups[bit].measured = Some((plan, entries));
+        }
+        let [.., unrecorded] = self.count()?;
+        let group = &mut self.groups[bit];
+        group.opened = group.measured.is_some().then_some(unrecorded);
+        let closed = group.closed.take();
+        self.is_over = epoch > self.end && self.groups.iter().all(|group| group.closed.is_none());
+        let system = self.id;
+        Ok(closed.map(|(epoch, before)| {
+            let late_packets = unrecorded - before;
+            Finished::Sealed { system, epoch, late_packets }
+        }))
+    }
+
+    /// Stamps with the next epoch's bit, and reads what has entered in the one that ends.
+    fn flip(&mut self, epoch: u64) -> Result<Option<Finished>> {
+        self.stamp_with(epoch)?;
+        let epoch = epoch - 1;
+        let Some(side) = side_at_flip(self.role) else { return Ok(None) };
+        let Some((plan, _)) = &self.groups[timestamp_bit(epoch)].measured else {
+            // What entered before the first epoch is of none.
+            let sources = self.setup.sources(side).to_vec();
+            self.clear(&sources, timestamp_bit(epoch))?;
+            return Ok(None);
         };
-        for entry in &entries {
+        if epoch >= self.end {
+            return Ok(None);
+        }
+        let plan = plan.clone();
+        let closed = Closed { epoch, side, plan, stall_ns: 0, unrecorded: 0, foreign_packets: 0 };
+        self.side(&closed).map(Some)
+    }
+
+    /// Empties the tables of an epoch, reads its last side and clears its registers.
+    fn take(&mut self, epoch: u64) -> Result<Option<Finished>> {
+        let bit = timestamp_bit(epoch);
+        // While both groups are open, no packet comes late: one that is not recorded is foreign.
+        let opened = self.groups[timestamp_bit(epoch + 1)].opened;
+        let group = mem::take(&mut self.groups[bit]);
+        let Some((plan, entries)) = group.measured else { return Ok(None) };
+        for entry in entries.gate.iter().chain(&entries.rest) {
             self.switch.delete_entry(&entry.table, &modelled(entry))?;
         }
-        let unencoded = self.left(0)?;
-        let words = self.words(&Source::EGRESS, bit)?;
-        let EgressSketches { encoded, downstream } = EgressSketches::new(&self.layout, &words)?;
-        let side = EgressSide {
-            epoch,
-            attention: &attention,
-            defects: Defects { foreign_packets, ..Defects::default() },
-            packets: encoded + unencoded - self.unencoded,
-            downstream: &downstream,
-            balance: None,
-            strays: None,
-            unmarked: None,
-        };
-        let side = side.to_wire();
-        self.unencoded = unencoded;
-        self.groups[bit].closed = Some((epoch, self.left(2)?));
-        self.clear(&Source::ALL, bit)?;
-        Ok(vec![Finished::Side(side)])
+        let left = self.count()?;
+        let before = mem::replace(&mut self.left, left);
+        let mut finished = None;
+        if epoch < self.end {
+            let foreign_packets = opened.map_or(0, |opened| left[2] - opened);
+            let unrecorded = left[0] - before[0];
+            let side = side_at_take(self.role);
+            let closed = Closed { epoch, side, plan, stall_ns: 0, unrecorded, foreign_packets };
+            finished = Some(self.side(&closed)?);
+            self.groups[bit].closed = Some((epoch, left[2]));
+        }
+        self.clear(&self.setup.needs().sources, bit)?;
+        Ok(finished)
     }
 
-    /// Packets that have left so far: 0 those of hierarchy 0, 2 those that found no buckets.
-    fn left(&self, kind: usize) -> Result<u64> {
-        Ok(self.switch.read_counter("Egress.packets", kind)?.packets)
+    fn side(&self, closed: &Closed) -> Result<Finished> {
+        let sources = self.setup.sources(closed.side);
+        let words = self.words(sources, timestamp_bit(closed.epoch))?;
+        self.setup.side(closed, &words).map(Finished::Side).map_err(anyhow::Error::msg)
+    }
+
+    /// Packets that have left so far.
+    fn count(&self) -> Result<[u64; KINDS]> {
+        let mut counts = [0; KINDS];
+        for (kind, count) in counts.iter_mut().enumerate() {
+            *count = self.switch.read_counter("Egress.packets", kind)?.packets;
+        }
+        Ok(counts)
     }
 
     /// The words of a group, source by source.
     fn words(&self, sources: &[Source], bit: usize) -> Result<Vec<Vec<u32>>> {
         let words = |source: &Source| -> Result<Vec<u32>> {
-            let source = source.of(&self.layout);
             let mut lanes = Vec::new();
             for name in &source.registers {
                 lanes.extend(self.switch.read_register_lanes(name)?);
@@ -291,7 +455,6 @@ impl Session {
 
     fn clear(&mut self, sources: &[Source], bit: usize) -> Result<()> {
         for source in sources {
-            let source = source.of(&self.layout);
             let elements = source.elements as usize;
             for name in &source.registers {
                 let lanes = self.switch.read_register_lanes(name)?.len();

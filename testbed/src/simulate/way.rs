@@ -270,7 +270,7 @@ impl Load {
         through.into_iter().map(|(through_ns, number)| (through_ns, single(number))).collect()
     }
 
-    /// They pass the inside of a software switch, where the flow may lose some. A run passes packet
+    /// They pass the inside of a transit, where the flow may lose some. A run passes packet
     /// by packet.
     fn pass_inside(&mut self, truths: &mut Truths, switch: &mut Node) {
         let received: Vec<u32> = self.left.iter().collect();
@@ -337,7 +337,7 @@ pub(super) struct Fabric {
 }
 
 impl Fabric {
-    /// The nodes are the edges, and then the inner switches that are software, in order.
+    /// The nodes are the edges, and then the transits, in order.
     pub(super) fn new(topology: &Topology) -> Self {
         let links = topology.links().to_vec();
         let mut transits = vec![None; topology.switches()];
@@ -347,7 +347,7 @@ impl Fabric {
         Self { transmitters: vec![Default::default(); links.len()], links, transits }
     }
 
-    /// The position among the nodes of an inner switch that is software.
+    /// The position among the nodes of an inner switch that is a transit.
     pub(super) fn transit(&self, switch: usize) -> Option<usize> {
         self.transits.get(switch).copied().flatten()
     }

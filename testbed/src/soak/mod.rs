@@ -23,7 +23,7 @@ use calumma_sketch::KeyKind;
 use serde::Serialize;
 
 use crate::balance;
-use crate::calumma::{Controller, Device, EPOCH, Measured, Place, Reports, Switch, Wire};
+use crate::calumma::{Controller, Device, EPOCH, LOOPBACK, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Namespace, Process, Run, wait_until};
 
 const CONTROLLER_PORT: u16 = 7610;
@@ -106,8 +106,8 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     let epochs = run.directory().join("epochs.jsonl");
     // Nothing goes over its links; what runs in it is found when this run is killed.
     let switches = Namespace::create(&run, "switches")?;
-    let place =
-        Place { run: &run, namespace: &switches, testbed, port: CONTROLLER_PORT, first: false };
+    let controller = (LOOPBACK, CONTROLLER_PORT);
+    let place = Place { run: &run, namespace: &switches, testbed, controller, first: false };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
     let measured = Measured {
         system: NAME,

@@ -207,6 +207,14 @@ impl Switch {
         self.queue.len()
     }
 
+    /// Loses the packets that wait, as full queues do.
+    pub fn discard_waiting(&mut self) {
+        while let Some(work) = self.queue.pop_front() {
+            self.statistics.drops += 1;
+            self.discard(work);
+        }
+    }
+
     fn work(&mut self, work: Work, output: &mut impl FnMut(u16, &[u8])) {
         match work {
             Work::Ingress { port, packet, again, resubmitted } => {

@@ -4,6 +4,7 @@
 //! cargo build --example hops
 //! ln -s target/debug/examples/hops calumma-controller
 //! ln -s target/debug/examples/hops calumma-edge
+//! ln -s target/debug/examples/hops calumma-switchd
 //! ```
 
 use std::path::Path;
@@ -20,8 +21,14 @@ fn main() -> ExitCode {
             &calumma_chamelemon_analysis::ChameleMon,
             &calumma_hops_analysis::Hops,
         ]),
+        Some("calumma-switchd") => calumma_switchd::command::main_with(&[
+            &calumma_switchd::chamelemon::ChameleMon,
+            &calumma_hops_tofino::Hops::ON_TRANSITS,
+        ]),
         _ => {
-            eprintln!("start it by a link that is named calumma-edge or calumma-controller");
+            eprintln!(
+                "start it by a link named calumma-edge, calumma-controller or calumma-switchd"
+            );
             ExitCode::FAILURE
         }
     }

@@ -33,6 +33,10 @@ impl System for HeldHops {
         &Hops
     }
 
+    fn on_tofino(&self) -> Option<&'static dyn calumma_switchd::system::System> {
+        Some(&calumma_hops_tofino::Hops::ON_TRANSITS)
+    }
+
     fn said(&self, report: &dyn Report) -> Option<Said> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let counts = &report.findings.counts;
@@ -122,6 +126,8 @@ impl Programs {
         for (program, file) in [
             ("calumma-edge", "examples/hops"),
             ("calumma-controller", "examples/hops"),
+            ("calumma-switchd", "examples/hops"),
+            ("calumma-tna", "calumma-tna"),
             ("calumma-testbed", "calumma-testbed"),
         ] {
             let file = built.join(file);
@@ -161,6 +167,23 @@ fn systems_come_and_go_while_packets_flow_and_every_report_is_right() {
     };
     assert!(lossy(0) > 60 && lossy(90) > 40, "{:?}", played.systems);
     assert!(live.transited()["s1"] > 10_000, "{:?}", live.transited());
+}
+
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn a_tofino_between_edges_counts_what_passes_it() {
+    let programs = Programs::new("hardware");
+    let path = Path::new(SCENARIOS).join("systems/hardware-spine.toml");
+    let scenario = Scenario::load(&path).unwrap();
+    let mut live = Live::start_with(SYSTEMS, &scenario, &programs.testbed()).unwrap();
+    let played = play_in(&mut live, &scenario, |_, _| Ok(())).unwrap();
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
+    let incomplete: Vec<_> = played.systems.iter().filter(|of| !of.complete).collect();
+    assert!(played.holds(), "{:?}, {incomplete:?}", played.verdicts);
+    let lossy = played.systems.iter().filter(|of| of.exact && of.reported_lost > 0).count();
+    assert!(lossy > 6, "{:?}", played.systems);
+    assert!(live.transited()["s2"] > 2000, "{:?}", live.transited());
 }
 
 #[test]

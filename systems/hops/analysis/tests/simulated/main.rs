@@ -12,8 +12,10 @@ use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::Tasks;
 use calumma_epoch::{EpochClock, Guards};
 use calumma_hops_analysis::Found;
+use calumma_hops_tofino::Hops as HopsOnTofino;
 use calumma_plane::system::System;
 use calumma_sketch::{HashKey, KeyKind, Level};
+use calumma_switchd::chamelemon::ChameleMon as ChameleMonOnTofino;
 use calumma_testbed::simulate::{Detail, EpochTruth, FlowTruth, Setup, SystemOutcome, Systems};
 use calumma_testbed::topology::{Point, Segment, Topology};
 
@@ -44,6 +46,7 @@ fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
         seed,
         systems: Systems {
             on_switches: ON_SWITCHES,
+            on_tofinos: vec![&ChameleMonOnTofino, &HopsOnTofino::ON_TRANSITS],
             in_controller: IN_CONTROLLER.to_vec(),
             on: vec!["chamelemon".to_owned(), "hops".to_owned()],
             sections: BTreeMap::from([("hops".to_owned(), hops)]),
