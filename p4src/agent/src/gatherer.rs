@@ -92,7 +92,7 @@ pub(crate) struct Run {
 }
 
 impl Gatherer {
-    /// A gatherer for a switch whose groups are clean and whose tables of epochs are empty.
+    /// A gatherer for a switch whose tables of epochs are empty, and whose groups are to be cleared.
     pub(crate) fn new(
         driver: Driver,
         collector: Collector,
@@ -100,9 +100,9 @@ impl Gatherer {
         channels: Channels,
         counters: Arc<Counters>,
     ) -> Gatherer {
-        let Run { setup, clock, first_epoch, end, plans } = run;
+        let Run { setup, clock, end, plans, .. } = run;
         let sources = setup.needs().sources;
-        let clean = BTreeSet::from([first_epoch, first_epoch + 1]);
+        let clean = BTreeSet::new();
         let present = [Vec::new(), Vec::new()];
         Gatherer {
             driver,

@@ -74,6 +74,10 @@ impl Pilot {
         let mut schedule = Schedule::starting_with(self.clock, self.first_epoch);
         let mut groups = [Group::default(), Group::default()];
         let mut counted = self.count()?;
+        // What enters before the first epoch has the other bit. Its group was clean before that was
+        // so, and that of the other one is to be cleared as well.
+        self.stamp(self.first_epoch - 1)?;
+        self.task(Task::Finish { epoch: self.first_epoch - 2, closed: None });
         let mut clock = WatchedClock::of_system();
         while !stop.load(Ordering::Relaxed) {
             let (now_ns, by_ns) = clock.read();
@@ -95,7 +99,10 @@ impl Pilot {
                 Some(Due { event: Event::Take(epoch), at_ns }) if epoch >= self.first_epoch => {
                     counted = self.take(epoch, at_ns, &mut groups, counted)?;
                 }
-                Some(_) => {}
+                Some(Due { event: Event::Take(epoch), .. }) => {
+                    counted = self.count()?;
+                    self.task(Task::Finish { epoch, closed: None });
+                }
                 None => {
                     let left = Duration::from_nanos(schedule.next_at_ns() - now_ns);
                     std::thread::sleep(left.min(NAP));
@@ -134,8 +141,7 @@ impl Pilot {
     }
 
     fn flip(&self, epoch: u64, at_ns: u64, groups: &[Group; 2]) -> Result<(), ClientError> {
-        let value = Value::Number(epoch & 1);
-        self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &[("value", value)])?;
+        self.stamp(epoch)?;
         let late_ns = unix_ns().saturating_sub(at_ns);
         let before = epoch - 1;
         if let Some(side) = side_at_flip(self.role).filter(|_| before < self.end())
@@ -198,6 +204,12 @@ impl Pilot {
         });
         self.task(Task::Finish { epoch, closed });
         Ok(counted)
+    }
+
+    /// Has packets that enter stamped as those of `epoch`.
+    fn stamp(&self, epoch: u64) -> Result<(), ClientError> {
+        let value = Value::Number(epoch & 1);
+        self.driver.set_default(TIMESTAMP, SET_TIMESTAMP, &[("value", value)])
     }
 
     fn task(&self, task: Task) {

@@ -271,9 +271,10 @@ impl Controller {
         let planned_ns = now_ns + RESPONSE_NS;
         let earliest_epoch = self.earliest_epoch(planned_ns);
         let mut change = None;
-        let clocks = self.clocks(now_ns);
-        for lane in &mut self.lanes {
-            while let Some(done) = lane.step(now_ns, &mut self.plan, earliest_epoch, &clocks) {
+        let Self { setup, peers, lanes, plan, .. } = self;
+        let clocks = || clocks_of(peers, setup, now_ns);
+        for lane in lanes {
+            while let Some(done) = lane.step(now_ns, plan, earliest_epoch, &clocks) {
                 match done {
                     Done::Change(message) => change = Some((lane.id(), message)),
                     Done::Other { next, report } => work.others.push((next, report?)),
@@ -304,14 +305,6 @@ impl Controller {
         Ok(work)
     }
 
-    /// What is wrong with the clock of each node.
-    fn clocks(&self, now_ns: u64) -> Vec<Option<String>> {
-        let state = |peer: &Peer| peer.clock.state(now_ns, peer.connected_ns);
-        let states: Vec<_> = self.peers.iter().map(state).collect();
-        let guard_ns = self.setup.clock.guards().clock_ns;
-        clocks::problems(&states, guard_ns, |at| &self.peers[at].node.name)
-    }
-
     /// The first epoch that one of the systems has not reported; all bits set where none runs.
     pub(super) fn unreported(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.unreported).min().unwrap_or(u64::MAX)
@@ -327,6 +320,13 @@ fn encoded(message: &Message) -> Vec<u8> {
     let mut frame = Vec::new();
     message.encode(&mut frame);
     frame
+}
+
+/// What is wrong with the clock of each node.
+fn clocks_of(peers: &[Peer], setup: &Setup, now_ns: u64) -> Vec<Option<String>> {
+    let state = |peer: &Peer| peer.clock.state(now_ns, peer.connected_ns);
+    let states: Vec<_> = peers.iter().map(state).collect();
+    clocks::problems(&states, setup.clock.guards().clock_ns, |at| &peers[at].node.name)
 }
 
 /// A probe of a node's clock.

@@ -245,7 +245,7 @@ impl Lane {
         now_ns: u64,
         plan: &mut Plan,
         earliest_epoch: u64,
-        clocks: &[Option<String>],
+        clocks: &impl Fn() -> Vec<Option<String>>,
     ) -> Option<Done> {
         match &mut self.analysis {
             Analysis::ChameleMon(of) => {
@@ -256,8 +256,11 @@ impl Lane {
                 Some(done)
             }
             Analysis::Other(of, at) => {
-                let clocks = || at.iter().map(|&at| clocks[at].clone()).collect();
-                let analysed = of.step(now_ns, clocks)?;
+                let of_nodes = || {
+                    let all = clocks();
+                    at.iter().map(|&at| all[at].clone()).collect()
+                };
+                let analysed = of.step(now_ns, of_nodes)?;
                 self.unreported = analysed.next;
                 Some(Done::Other { next: analysed.next, report: analysed.report })
             }
@@ -309,7 +312,7 @@ impl ChameleMon {
         now_ns: u64,
         plan: &mut Plan,
         earliest_epoch: u64,
-        clocks: &[Option<String>],
+        clocks: &impl Fn() -> Vec<Option<String>>,
     ) -> Option<Done> {
         loop {
             match self.collector.step(now_ns, |epoch| plan.timeline.freeze(epoch))? {
@@ -326,8 +329,8 @@ impl ChameleMon {
                     }
                 }
                 Step::Report(mut ends) => {
-                    let of_edges = ends.nodes.iter_mut().zip(clocks);
-                    of_edges.for_each(|(end, clock)| end.clock.clone_from(clock));
+                    let of_edges = ends.nodes.iter_mut().zip(clocks());
+                    of_edges.for_each(|(end, clock)| end.clock = clock);
                     let Some(mut measured) = self.measured.remove(&ends.epoch) else { continue };
                     measured.decoded.end(ends.nodes);
                     let mut report = match self.losses_only {

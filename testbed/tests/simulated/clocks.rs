@@ -8,6 +8,7 @@ use calumma_sketch::Level;
 use calumma_testbed::simulate::{Detail, Outcome, Setup, Simulation, SwitchClock};
 use calumma_testbed::topology::{LinkQuality, Topology};
 use calumma_testbed::workload::{Sizes, Traffic};
+use calumma_testenv::are_sweeps_large;
 use proptest::prelude::*;
 
 use crate::simulation::setup;
@@ -19,8 +20,8 @@ const LENGTH_NS: u64 = 50_000_000;
 /// `None` sets it right.
 type Step = (u64, u64, usize, Option<i64>);
 
-/// Two edges, and one packet an epoch at most, between any two hosts.
-fn sparse(seed: u64, loss: f64) -> Simulation {
+/// Two edges, as `kind` says, and one packet an epoch at most, between any two hosts.
+fn sparse(seed: u64, kind: &str) -> Simulation {
     let layout = Layout {
         upstream_buckets: 256,
         downstream_buckets: 192,
@@ -32,15 +33,18 @@ fn sparse(seed: u64, loss: f64) -> Simulation {
         layout,
         ..setup(Detail::Packets { spread: 0.0 }, seed)
     };
-    let quality = LinkQuality { loss, ..LinkQuality::default() };
-    let topology = Topology::load("pair", Path::new("."), quality).unwrap();
+    let quality = LinkQuality { loss: 0.3, ..LinkQuality::default() };
+    let topology = Topology::load(kind, Path::new("."), quality).unwrap();
     let clocks = SwitchClock::draw(seed, 2, 500.0, 20.0);
     Simulation::new(setup, topology, clocks).unwrap()
 }
 
 /// What is reported while clocks are set; a packet enters in every epoch that `sends` says.
-fn outcomes(seed: u64, steps: &[Step], sends: impl Fn(u64) -> bool) -> Vec<Outcome> {
-    let mut simulation = sparse(seed, 0.3);
+fn outcomes(
+    mut simulation: Simulation,
+    steps: &[Step],
+    sends: impl Fn(u64) -> bool,
+) -> Vec<Outcome> {
     let mut off_ns = [0; 2];
     let mut outcomes = Vec::new();
     for epoch in 0..EPOCHS {
@@ -74,15 +78,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(if are_sweeps_large() { 1000 } else { 48 }))]
 
     #[test]
     fn whatever_clocks_are_set_to_what_is_reported_as_certain_is_what_happened(
         seed in 0u64..1 << 32,
         steps in steps(),
         every in 1u64..4,
+        kind in prop::sample::select(vec!["pair", "pair e1=tofino"]),
     ) {
-        for Outcome { report, truth, .. } in outcomes(seed, &steps, |n| n.is_multiple_of(every)) {
+        let simulation = sparse(seed, kind);
+        let outcomes = outcomes(simulation, &steps, |epoch| epoch.is_multiple_of(every));
+        for Outcome { report, truth, .. } in outcomes {
             prop_assert_eq!(truth.contradicts(&report), None, "epoch {}", report.epoch);
         }
     }
@@ -93,7 +100,7 @@ proptest! {
 fn epochs_are_complete_again_soon_after_a_clock_is_set_right() {
     for by_ns in [-3_000_000_000, -40_000_000, -3_000_000, 3_000_000, 40_000_000, 3_000_000_000] {
         let steps = [(10, 7_000_000, 0, Some(by_ns)), (20, 31_000_000, 0, None)];
-        let outcomes = outcomes(5, &steps, |_| true);
+        let outcomes = outcomes(sparse(5, "pair"), &steps, |_| true);
         let complete: Vec<u64> = outcomes
             .iter()
             .filter(|outcome| outcome.report.complete)
