@@ -3,6 +3,9 @@
 //! It holds everything that all switches of the deployment measure by; switches get it over the
 //! wire. `docs/controller.md` is the operator's page on it.
 
+mod domain;
+mod generators;
+
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,17 +28,8 @@ use crate::analyse::Tasks;
 use crate::attention::Bounds;
 use crate::ipfix::IpfixSection;
 
-/// Where the generators of the hash functions' CRCs come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HashGenerators {
-    /// They are drawn from the hash key, so that nobody can choose flows that are mistaken for
-    /// each other.
-    #[default]
-    Secret,
-    /// They are those that switches of the release before know.
-    Public,
-}
+pub use self::domain::DomainSection;
+pub use self::generators::HashGenerators;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -84,6 +78,9 @@ pub struct Config {
     /// Length of epochs and guards.
     #[serde(default)]
     pub epoch: EpochSection,
+    /// Whose packets are measured; all where absent.
+    #[serde(default)]
+    pub domain: DomainSection,
     /// Memory of the switches.
     #[serde(default)]
     pub layout: Layout,
@@ -408,6 +405,7 @@ impl Config {
         if let Some(key) = &self.hash_key {
             parse_hash_key(key).map_err(|problem| format!("hash_key: {problem}"))?;
         }
+        self.domain.domain().map_err(|problem| format!("[domain]: {problem}"))?;
         if self.grace_ms > 3_600_000 {
             return Err(format!("grace_ms = {}: at most one hour", self.grace_ms));
         }

@@ -15,7 +15,7 @@ use std::any::Any;
 
 use calumma_epoch::{EpochClock, Event, Guards};
 use calumma_sketch::{AnyKey, KeyKind, either};
-use calumma_wire::Secret;
+use calumma_wire::{Domain, Secret};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::carrier::Signer;
@@ -154,6 +154,8 @@ pub struct Session {
     pub first_epoch: u64,
     /// What signs marks.
     pub signer: Signer,
+    /// Whose packets are measured.
+    pub domain: Domain,
     /// By which keys packets are measured, and room for the systems to come.
     pub systems: AnyKey<SessionSystems>,
 }
@@ -172,7 +174,13 @@ impl Session {
             KeyKind::Dual => AnyKey::Dual(Systems::new()),
         };
         let signer = Signer::new(secret, first_epoch.saturating_sub(1));
-        Self { number, clock, first_epoch, signer, systems }
+        Self { number, clock, first_epoch, signer, domain: Domain::default(), systems }
+    }
+
+    /// The same for packets within a domain.
+    #[must_use]
+    pub fn within(self, domain: Domain) -> Self {
+        Self { domain, ..self }
     }
 }
 
@@ -437,10 +445,10 @@ impl Measurement {
 }
 
 fn begin(session: Session) -> AnyKey<Sessions> {
-    let Session { number, clock, first_epoch, signer, systems } = session;
+    let Session { number, clock, first_epoch, signer, domain, systems } = session;
     let epochs = (clock, first_epoch, signer);
     match systems {
-        AnyKey::Ipv4(systems) => AnyKey::Ipv4(Active::new(number, epochs, systems)),
-        AnyKey::Dual(systems) => AnyKey::Dual(Active::new(number, epochs, systems)),
+        AnyKey::Ipv4(systems) => AnyKey::Ipv4(Active::new(number, epochs, domain, systems)),
+        AnyKey::Dual(systems) => AnyKey::Dual(Active::new(number, epochs, domain, systems)),
     }
 }

@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 
 use calumma_epoch::EpochClock;
 use calumma_sketch::KeyKind;
-use calumma_wire::Secret;
+use calumma_wire::{Domain, Secret};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::counters::Counters;
@@ -84,6 +84,8 @@ pub struct LcoreMerger {
     keys: KeyKind,
     /// By number; numbers are not used again within a session.
     systems: BTreeMap<usize, System>,
+    /// Whose packets the sessions to come measure.
+    domain: Domain,
     next_number: usize,
     /// By epoch and system.
     pending: BTreeMap<(u64, usize), Pending>,
@@ -208,6 +210,7 @@ impl LcoreMerger {
             session: 0,
             keys: KeyKind::Ipv4,
             systems: BTreeMap::new(),
+            domain: Domain::default(),
             next_number: 0,
             pending: BTreeMap::new(),
             discarded: Discarded::default(),
@@ -236,10 +239,16 @@ impl LcoreMerger {
         for lcore in &mut self.lcores {
             lcore.pairs.clear();
             lcore.lates.clear();
-            let session = Session::new(self.session, clock, first_epoch, secret, keys);
+            let session = Session::new(self.session, clock, first_epoch, secret, keys)
+                .within(self.domain.clone());
             lcore.supersede(ToLcore::Begin(Box::new(session)));
         }
         systems.into_iter().for_each(|of| drop(self.add(first_epoch, of)));
+    }
+
+    /// Lets the sessions that begin from here on measure the packets within a domain.
+    pub fn set_domain(&mut self, domain: Domain) {
+        self.domain = domain;
     }
 
     /// Lets a system join the session and measure from `first_epoch` on; gives its number. It must

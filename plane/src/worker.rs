@@ -335,6 +335,18 @@ fn walk_as<K: Measured, P: Packet>(
     } else {
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
+    if let Some(active) = &active {
+        let outside = active.leave_out_strangers(&mut flows);
+        match path {
+            Path::Enter => counters.ingress_outside += outside,
+            Path::Leave => counters.egress_outside += outside,
+            Path::Cross => {
+                counters.ingress_outside += outside;
+                counters.egress_outside += outside;
+            }
+            Path::Flooded | Path::Transit => {}
+        }
+    }
     if path == Path::Enter {
         let marks = Marks { carrier, signer: None, numbers };
         drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, u32::MAX));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use calumma_epoch::EpochClock;
 use calumma_wire::{
-    Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SwitchKind, SystemId, SystemSetup,
-    VERSION, Welcome, v5,
+    Domain, Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SwitchKind, SystemId,
+    SystemSetup, VERSION, Welcome, v5,
 };
 use tracing::{error, info, warn};
 
@@ -29,6 +29,8 @@ pub struct Session {
     pub first_epoch: u64,
     /// The systems to run, each with its setup and the plan of the first epoch.
     pub systems: Vec<SystemSetup>,
+    /// Whose packets are measured.
+    pub domain: Domain,
 }
 
 impl Session {
@@ -47,6 +49,7 @@ impl Session {
         (!known || self.node_id == other.node_id)
             && self.hash_key == other.hash_key
             && self.clock == other.clock
+            && self.domain == other.domain
             && self
                 .systems
                 .iter()
@@ -265,8 +268,8 @@ impl<T: Transport> Conversation<T> {
     }
 
     fn on_welcome(&mut self, welcome: Welcome, now_ns: u64, measurer: &mut impl Measurer) {
-        let Welcome { node_id, hash_key, epoch_length_ns, guards, effective_epoch, systems } =
-            welcome;
+        let Welcome { node_id, hash_key, epoch_length_ns, guards, .. } = welcome;
+        let Welcome { effective_epoch, systems, domain, .. } = welcome;
         let clock = match EpochClock::new(epoch_length_ns, guards) {
             Ok(clock) => clock,
             Err(problem) => return error!("the controller's epochs can't be kept: {problem}"),
@@ -282,7 +285,7 @@ impl<T: Transport> Conversation<T> {
         }
         let ready_ns = now_ns + measurer.setup_ns();
         let first_epoch = effective_epoch.max(clock.epoch_at(ready_ns) + 2);
-        let session = Session { node_id, hash_key, clock, first_epoch, systems };
+        let session = Session { node_id, hash_key, clock, first_epoch, systems, domain };
         self.link.queue.open();
         if let Some(Active { session: active, .. }) = &self.session
             && active.goes_on_as(&session)

@@ -5,8 +5,8 @@ use std::time::Duration;
 use calumma_epoch::{Guards, RESTART_NS};
 use calumma_switch_host::{Conversation, Identity, Measurer, Pipe, Session, SystemOffer};
 use calumma_wire::{
-    Generators, Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SideKind, SwitchKind,
-    SystemId, SystemSetup, VERSION, Welcome, v5,
+    Domain, Generators, Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SideKind,
+    SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
 };
 
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -162,6 +162,7 @@ fn welcome_of(generators: Generators, systems: Vec<SystemSetup>) -> Message {
         guards: Guards::default(),
         effective_epoch: NOW + 2,
         systems,
+        domain: Domain::default(),
     }))
 }
 

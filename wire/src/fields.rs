@@ -1,8 +1,11 @@
 //! Groups of fields that several messages share.
 
+use std::net::IpAddr;
+
 use calumma_epoch::Guards;
 
 use crate::body::{Body, put_bytes, put_text, put_u8, put_u16, put_u64};
+use crate::domain::{Domain, MAX_PREFIXES, Prefix};
 use crate::error::DecodeError;
 use crate::system::{Offer, SystemId, SystemSetup};
 use crate::{MAX_COUNTERS, MAX_NAME_BYTES, MAX_SYSTEMS, MAX_TEXT_BYTES};
@@ -251,6 +254,51 @@ fn list<T>(
         return Err(body.wrong(offset, field, why));
     }
     (0..number).map(|_| read(body)).collect()
+}
+
+pub(crate) fn put_domain(out: &mut Vec<u8>, domain: &Domain) {
+    put_u16(out, domain.prefixes().len() as u16);
+    for prefix in domain.prefixes() {
+        match prefix.address() {
+            IpAddr::V4(address) => {
+                put_u8(out, 4);
+                out.extend_from_slice(&address.octets());
+            }
+            IpAddr::V6(address) => {
+                put_u8(out, 6);
+                out.extend_from_slice(&address.octets());
+            }
+        }
+        put_u8(out, prefix.length());
+    }
+}
+
+/// A domain: to the end of the frame, and everything where nothing is left.
+pub(crate) fn domain(body: &mut Body) -> Result<Domain, DecodeError> {
+    const FIELD: &str = "prefixes of the domain";
+    if body.left() == 0 {
+        return Ok(Domain::default());
+    }
+    let offset = body.offset();
+    let number = body.u16(FIELD)?;
+    if usize::from(number) > MAX_PREFIXES {
+        let why = format_args!("{number}, at most {MAX_PREFIXES} are allowed");
+        return Err(body.wrong(offset, FIELD, why));
+    }
+    let mut prefixes = Vec::with_capacity(number.into());
+    for _ in 0..number {
+        let start = body.offset();
+        let address = match body.u8(FIELD)? {
+            4 => IpAddr::from(*body.bytes(FIELD, 4)?.first_chunk::<4>().unwrap_or(&[0; 4])),
+            6 => IpAddr::from(*body.bytes(FIELD, 16)?.first_chunk::<16>().unwrap_or(&[0; 16])),
+            other => {
+                return Err(body.wrong(start, FIELD, format_args!("{other} is no IP version")));
+            }
+        };
+        let prefix = Prefix::new(address, body.u8(FIELD)?);
+        prefixes.push(prefix.map_err(|why| body.wrong(start, FIELD, why))?);
+    }
+    Domain::new(prefixes).map_err(|why| body.wrong(offset, FIELD, why))
 }
 
 pub(crate) fn put_offers(out: &mut Vec<u8>, offers: &[Offer]) {

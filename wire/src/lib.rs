@@ -64,6 +64,7 @@
 
 pub mod body;
 pub mod columns;
+mod domain;
 mod error;
 mod fields;
 mod frame;
@@ -71,6 +72,7 @@ mod message;
 mod system;
 pub mod v5;
 
+pub use domain::{Domain, MAX_PREFIXES, Prefix};
 pub use error::{DecodeError, Problem};
 pub use fields::{Marking, Outcome, Role, SideKind, SwitchKind};
 pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, OLDEST_VERSION, VERSION};

@@ -5,6 +5,7 @@ use std::fmt;
 use calumma_epoch::Guards;
 
 use crate::body::{Body, put_bytes, put_text, put_u8, put_u16, put_u32, put_u64};
+use crate::domain::Domain;
 use crate::error::{DecodeError, Problem};
 use crate::fields::{self, Marking, Outcome, Role, SideKind, SwitchKind};
 use crate::frame::{LENGTH_BYTES, MAGIC, OLDEST_VERSION, VERSION};
@@ -125,6 +126,8 @@ pub struct Welcome {
     pub effective_epoch: u64,
     /// The systems to run.
     pub systems: Vec<SystemSetup>,
+    /// Whose packets are measured.
+    pub domain: Domain,
 }
 
 /// The secret of a deployment.
@@ -254,6 +257,9 @@ impl Message {
                 fields::put_guards(out, &welcome.guards);
                 put_u64(out, welcome.effective_epoch);
                 fields::put_setups(out, &welcome.systems);
+                if !welcome.domain.is_everything() {
+                    fields::put_domain(out, &welcome.domain);
+                }
             }),
             Self::Reconfigure { system, effective_epoch, plan } => {
                 frame(out, kind::RECONFIGURE, &|out| {
@@ -401,6 +407,7 @@ impl Message {
                 guards: fields::guards(body)?,
                 effective_epoch: body.u64("effective epoch")?,
                 systems: fields::setups(body)?,
+                domain: fields::domain(body)?,
             })),
             kind::RECONFIGURE => Self::Reconfigure {
                 system: fields::system(body)?,

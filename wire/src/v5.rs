@@ -7,6 +7,7 @@
 //! secret generators.
 
 use crate::body::{Body, put_text, put_u8, put_u64};
+use crate::domain::Domain;
 use crate::error::{DecodeError, Problem};
 use crate::fields::{self, Marking, Outcome, Role, SideKind, SwitchKind};
 use crate::message::{
@@ -105,6 +106,7 @@ pub(crate) fn decode_body(kind: u8, body: &mut Body) -> Result<Message, DecodeEr
                 guards,
                 effective_epoch,
                 systems,
+                domain: Domain::default(),
             }))
         }
         kind::RECONFIGURE => Message::Reconfigure {
@@ -187,6 +189,7 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) -> bool {
             if of.version != BODIES
                 || of.plan.len() != ATTENTION
                 || welcome.hash_key.generators != Generators::Public
+                || !welcome.domain.is_everything()
             {
                 return false;
             }

@@ -1,10 +1,12 @@
 //! What a reader of frames may rely on, whatever comes over the wire.
 
+use std::net::IpAddr;
+
 use calumma_epoch::Guards;
 use calumma_wire::{
-    FrameReader, Generators, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message, Offer,
-    Outcome, Problem, Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION,
-    Welcome, v5,
+    Domain, FrameReader, Generators, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message, Offer,
+    Outcome, Prefix, Problem, Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup,
+    VERSION, Welcome, v5,
 };
 use proptest::prelude::*;
 
@@ -122,6 +124,18 @@ fn kind() -> impl Strategy<Value = SideKind> {
     ])
 }
 
+fn domain() -> impl Strategy<Value = Domain> {
+    let prefix = (any::<IpAddr>(), any::<u8>()).prop_map(|(address, length)| match address {
+        IpAddr::V4(address) => {
+            let length = length % 33;
+            let first = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            Prefix::new(IpAddr::V4((address.to_bits() & first).into()), length).unwrap()
+        }
+        IpAddr::V6(address) => Prefix::new(IpAddr::V6(address), 128).unwrap(),
+    });
+    prop::collection::vec(prefix, 0..5).prop_map(|prefixes| Domain::new(prefixes).unwrap())
+}
+
 fn message() -> impl Strategy<Value = Message> {
     let id = || any::<u8>().prop_map(SystemId);
     let counters = prop::collection::vec(("[a-z.]{1,30}", any::<u64>()), 0..20);
@@ -163,12 +177,13 @@ fn message() -> impl Strategy<Value = Message> {
                 }))
             }
         ),
-        (any::<([u8; 32], bool)>(), any::<[u64; 4]>(), 1u16.., setups).prop_map(
+        (any::<([u8; 32], bool)>(), any::<[u64; 4]>(), 1u16.., setups, domain()).prop_map(
             |(
                 (key, public),
                 [epoch_length_ns, clock_ns, flight_ns, effective_epoch],
                 id,
                 setups,
+                domain,
             )| {
                 let setup = |((system, version), setup, plan)| SystemSetup {
                     system: SystemId(system),
@@ -184,6 +199,7 @@ fn message() -> impl Strategy<Value = Message> {
                     guards: Guards { clock_ns, flight_ns },
                     effective_epoch,
                     systems: setups.into_iter().map(setup).collect(),
+                    domain,
                 }))
             }
         ),

@@ -84,8 +84,12 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
     let mut link = Link { stream, reader, version: VERSION, buffer, received_at };
     // A frame is one write, and the next may be long in coming.
     let _ = link.stream.set_nodelay(true);
-    let hello = match timeout(HELLO_TIMEOUT, link.receive()).await {
-        Ok(Ok(Some(Message::Hello(hello)))) => introduction(*hello, address),
+    let received = timeout(HELLO_TIMEOUT, link.receive()).await;
+    let hello = match received {
+        Ok(Ok(Some(Message::Hello(hello)))) => match refusal(link.version, hub) {
+            Some(reason) => Err(reason),
+            None => introduction(*hello, address),
+        },
         Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
         Ok(Ok(None)) => return,
         Ok(Err(problem)) => Err(problem),
@@ -138,6 +142,19 @@ fn hashes_alike(version: u8, hub: &Hub) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Why a node that speaks a version of the protocol can't be served.
+fn refusal(version: u8, hub: &Hub) -> Option<String> {
+    // It would measure everybody's packets, and others only some: what enters there and leaves
+    // elsewhere would seem lost.
+    let measures_all = version == v5::VERSION && !hub.config().domain.prefixes.is_empty();
+    measures_all.then(|| {
+        format!(
+            "[domain] prefixes are set, which version {version} of the protocol has no words for: \
+             update the switch, or take them out"
+        )
+    })
 }
 
 /// Who a node is, by its hello.

@@ -63,6 +63,17 @@ fn a_node_of_another_role_or_system_is_refused() {
     assert!(reason.contains("does not run version 2 of chamelemon"), "{reason}");
 }
 
+/// It would record strangers' packets, and edges of this release would not.
+#[test]
+fn an_edge_that_knows_no_domain_is_refused_where_there_is_one() {
+    let controller = Controller::start(&format!("{PATIENT}\n[domain]\nprefixes = ['10.0.0.0/8']"));
+    let mut older = Vec::new();
+    assert!(hello("e1").to_wire().encode_as(v5::VERSION, &mut older));
+    let reason = refused(&controller, &older);
+    assert!(reason.contains("[domain] prefixes are set"), "{reason}");
+    drop(Edge::join(&controller, "e1"));
+}
+
 #[test]
 fn frames_of_systems_that_are_not_run_are_skipped() {
     let controller = Controller::start(PATIENT);

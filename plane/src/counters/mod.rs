@@ -29,6 +29,8 @@ pub struct Counters {
     pub ingress_recorded: u64,
     /// Measurable packets that entered while no group was there to record them.
     pub ingress_unrecorded: u64,
+    /// Packets that entered and are from or to hosts outside the deployment's domain.
+    pub ingress_outside: u64,
     /// Packets recorded by an egress group, those that carry no encoding included.
     pub egress_recorded: u64,
     /// Of these, packets of a hierarchy that has no buckets in their epoch.
@@ -41,6 +43,8 @@ pub struct Counters {
     pub egress_unmarked: u64,
     /// Measurable packets that came from the network for stations behind other edges.
     pub egress_flooded: u64,
+    /// Packets that left and are from or to hosts outside the deployment's domain.
+    pub egress_outside: u64,
     /// Malformed packets by kind.
     pub malformed: [u64; Malformed::ALL.len()],
     /// Unmeasured packets by kind.
@@ -77,12 +81,14 @@ impl Counters {
             ("dropped.unmeasured", self.dropped_unmeasured),
             ("ingress.recorded", self.ingress_recorded),
             ("ingress.unrecorded", self.ingress_unrecorded),
+            ("ingress.outside", self.ingress_outside),
             ("egress.recorded", self.egress_recorded),
             ("egress.foreign", self.egress_foreign),
             ("egress.late", self.egress_late),
             ("egress.unrecorded", self.egress_unrecorded),
             ("egress.unmarked", self.egress_unmarked),
             ("egress.flooded", self.egress_flooded),
+            ("egress.outside", self.egress_outside),
         ];
         let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
         let malformed = Malformed::ALL
@@ -113,6 +119,8 @@ impl AddAssign<&Self> for Counters {
         self.dropped_unmeasured += other.dropped_unmeasured;
         self.ingress_recorded += other.ingress_recorded;
         self.ingress_unrecorded += other.ingress_unrecorded;
+        self.ingress_outside += other.ingress_outside;
+        self.egress_outside += other.egress_outside;
         self.egress_recorded += other.egress_recorded;
         self.egress_foreign += other.egress_foreign;
         self.egress_late += other.egress_late;

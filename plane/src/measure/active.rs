@@ -8,6 +8,7 @@ use std::any::Any;
 
 use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule};
 use calumma_sketch::{AnyKey, HashColumns, Key, Keyed};
+use calumma_wire::Domain;
 use crossbeam_channel::Sender;
 
 use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
@@ -48,6 +49,8 @@ pub struct Active<K: Key> {
     pub(crate) newest: u64,
     /// What signs marks, in the epochs up to that.
     pub(crate) signer: Signer,
+    /// Whose packets are measured.
+    domain: Domain,
     pub(crate) systems: Systems<K>,
     /// Whether a system records packets that pass from fabric to fabric.
     pub(crate) transit: bool,
@@ -177,6 +180,7 @@ impl<K: Key> Active<K> {
     pub(super) fn new(
         session: u32,
         (clock, first_epoch, signer): (EpochClock, u64, Signer),
+        domain: Domain,
         systems: Systems<K>,
     ) -> Self {
         Self {
@@ -187,6 +191,7 @@ impl<K: Key> Active<K> {
             epoch: first_epoch.saturating_sub(1),
             newest: first_epoch.saturating_sub(1),
             signer,
+            domain,
             transit: false,
             asks_sent: false,
             asks_arrivals: false,
@@ -273,6 +278,22 @@ impl<K: Key> Active<K> {
         if self.asks_sent {
             self.systems.recorded.clear();
         }
+    }
+
+    /// Leaves the packets of hosts outside the domain out, and gives how many they are.
+    #[inline]
+    pub(crate) fn leave_out_strangers(&self, flows: &mut Flows<K>) -> u64 {
+        if self.domain.is_everything() { 0 } else { self.find_strangers(flows) }
+    }
+
+    #[inline(never)]
+    fn find_strangers(&self, flows: &mut Flows<K>) -> u64 {
+        let within = flows.keys().iter().map(|key| self.domain.contains(key.addresses()));
+        let bits = within.enumerate();
+        let within = bits.fold(0, |bits, (at, within)| bits | u32::from(within) << at);
+        let before = flows.len();
+        flows.retain(within);
+        (before - flows.len()) as u64
     }
 
     /// Adds what systems ask for: when the packets arrived, and hashes that several use.

@@ -9,7 +9,7 @@ use calumma_analysis::{Node, Published};
 use calumma_controller::clocks::{self, ClockFilter, Exchange};
 use calumma_controller::report::EpochReport;
 use calumma_plane::secret::secret;
-use calumma_wire::{FrameReader, Message, Offer, SystemId, Welcome};
+use calumma_wire::{Domain, FrameReader, Message, Offer, SystemId, Welcome};
 
 use super::Setup;
 use super::lane::{Done, Inbound, Lane, Plan};
@@ -216,6 +216,7 @@ impl Controller {
             guards: setup.clock.guards(),
             effective_epoch,
             systems: wanted.iter().map(of).collect(),
+            domain: Domain::default(),
         }));
         let has_plan = wanted.iter().any(|(lane, _)| lane.plans());
         let pending = plan.change_after(effective_epoch).filter(|_| has_plan);

@@ -206,6 +206,9 @@ impl Tofino {
 
     /// What measures by a session from its first epoch on.
     fn start(&self, session: &host::Session, asked: &SystemSetup) -> Result<Box<Session>, String> {
+        if !session.domain.is_everything() {
+            return Err("a Tofino measures all packets".to_owned());
+        }
         let system = self.system.filter(|system| system.id() == asked.system);
         let system = system.ok_or_else(|| format!("no program of {} is loaded", asked.system))?;
         let setup = system.setup(self.role, session, asked)?;

@@ -78,6 +78,7 @@ impl Hub {
             guards: self.clock.guards(),
             effective_epoch,
             systems,
+            domain: self.config.domain.domain().unwrap_or_default(),
         }));
         [welcome].into_iter().chain(pending).collect()
     }

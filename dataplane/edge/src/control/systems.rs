@@ -186,6 +186,7 @@ impl Measurer for Systems {
             return Err("the systems measure by different keys; let them run one by one".to_owned());
         };
         let Session { clock, first_epoch, hash_key, .. } = *session;
+        self.merger.set_domain(session.domain.clone());
         self.merger.begin(clock, first_epoch, hash_key, keys, halves);
         let numbered = systems.into_iter().enumerate();
         let running = |(number, system)| Running { system, number, left: false };

@@ -14,6 +14,11 @@ use crate::fits;
 use crate::gatherer::{Run, lock, prepare_ns};
 use crate::system::{Plan, System};
 
+/// Why a session with a domain is declined: the program records every packet, and those that a
+/// software edge does not count where they enter would be too many here, others lost there.
+const NO_DOMAIN: &str =
+    "[domain] prefixes are set, and a Tofino measures the packets of all hosts: take them out";
+
 impl Measuring {
     /// Has a system run as the session says: on, where it runs so already, or from the session's
     /// first epoch on.
@@ -48,6 +53,9 @@ impl Measuring {
         setup: &SystemSetup,
         session: &Session,
     ) -> Result<Running, String> {
+        if !session.domain.is_everything() {
+            return Err(NO_DOMAIN.to_owned());
+        }
         let plan = Plan::from(&*setup.plan);
         let setup = system.setup(self.role(), session, setup)?;
         if let Some(driver) = &self.driver {

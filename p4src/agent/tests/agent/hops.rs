@@ -18,8 +18,8 @@ use calumma_switchd::config::Config;
 use calumma_switchd::system::System;
 use calumma_tna::Program;
 use calumma_wire::{
-    FrameReader, Hello, Message, Outcome, Role, Secret, Side, SideKind, SystemId, SystemSetup,
-    Welcome,
+    Domain, FrameReader, Hello, Message, Outcome, Role, Secret, Side, SideKind, SystemId,
+    SystemSetup, Welcome,
 };
 
 use crate::common::{Numbers, marked, packet};
@@ -99,6 +99,11 @@ impl Controller {
 
     /// Wants these systems to run from the next epoch on.
     fn welcome(&mut self, systems: Vec<SystemSetup>) {
+        self.welcome_within(Domain::default(), systems);
+    }
+
+    /// The same for packets within a domain.
+    fn welcome_within(&mut self, domain: Domain, systems: Vec<SystemSetup>) {
         self.send(&Message::Welcome(Box::new(Welcome {
             node_id: Some(2),
             hash_key: Secret::new(KEY),
@@ -106,6 +111,7 @@ impl Controller {
             guards: self.clock.guards(),
             effective_epoch: self.clock.epoch_at(unix_ns()) + 1,
             systems,
+            domain,
         })));
     }
 
@@ -409,6 +415,23 @@ fn another_list_of_systems_loses_no_epoch_of_those_that_stay() {
     assert!(controller.is_sealed(off - 1), "what was measured before it left");
     assert!(controller.epochs.values().all(|epoch| epoch.sides.len() <= 2), "each side once");
     assert!(controller.declined.iter().all(|(id, _)| *id == frames::ID), "as before");
+}
+
+/// It would record packets where they leave that software edges do not record where they enter.
+#[test]
+fn a_session_with_a_domain_is_declined() {
+    let model = Model::named("hops", &program(), None);
+    let mut controller = Controller::new();
+    let config = text(model.address, controller.address());
+    let config = Config::parse(&config, "the test's configuration").unwrap();
+    let _daemon = Daemon::start_with(&BOTH, config, calumma_switchd::collector::Way::Registers);
+    controller.accept();
+    let domain = Domain::new(vec!["10.0.0.0/8".parse().unwrap()]).unwrap();
+    controller.welcome_within(domain, vec![hops()]);
+    controller.listen_until("hops is declined", |it| !it.declined.is_empty());
+    let (system, reason) = &controller.declined[0];
+    assert_eq!(*system, ID);
+    assert!(reason.contains("[domain] prefixes are set"), "{reason}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use calumma_plane::AnyStrays;
 use calumma_plane::secret::{hash_key, secret};
 use calumma_sketch::{AnyKey, FermatSketch, HashKey, Key, either};
 use calumma_wire::{
-    self as wire, DecodeError, Hello, Marking, Outcome, Problem, Role, Side, SideKind, SwitchKind,
-    SystemSetup, Welcome,
+    self as wire, DecodeError, Domain, Hello, Marking, Outcome, Problem, Role, Side, SideKind,
+    SwitchKind, SystemSetup, Welcome,
 };
 
 use super::side::{self, Egress, EgressSide, Ingress, IngressSide};
@@ -211,6 +211,7 @@ impl Message {
                 guards,
                 effective_epoch,
                 systems: vec![setup(&layout, &attention, version)],
+                domain: Domain::default(),
             })),
             Self::Reconfigure { effective_epoch, attention } => wire::Message::Reconfigure {
                 system: ID,

@@ -15,7 +15,7 @@ use calumma_sketch::WideKey;
 use calumma_switch_host::Session;
 use calumma_switchd::system::{Closed, Setup, System};
 use calumma_tna::{Entry, Program, Switch};
-use calumma_wire::{Role, Secret, SideKind, SystemSetup};
+use calumma_wire::{Domain, Role, Secret, SideKind, SystemSetup};
 
 use common::{FABRIC, HOST, Numbers, add, marked, modelled, packet};
 
@@ -31,6 +31,7 @@ fn session(setup: Words) -> Session {
         node_id: Some(3),
         hash_key: Secret::new([7; 32]),
         clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
+        domain: Domain::default(),
         first_epoch: 4,
         systems: vec![SystemSetup { system: OFFER.system, version: 1, setup, plan: Vec::new() }],
     }
