@@ -15,12 +15,17 @@
 //! * Too many of a flow that entered, or may have: its packets were copied, so that its own losses
 //!   are known to be no more than what its balance shows. Flows that are not known to have entered
 //!   may be others, translated: see [`translation`].
+//! * Packets that no sketch holds explain what is missing, or may: see [`strays`](super::strays).
 //! * Too many of a flow that is known not to have entered: a stranger, who hides no loss of its
 //!   own.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use super::entered::Entered;
+use super::strays::{EpochStrays, Late};
 use super::translation;
-use crate::report::{Change, Flow, Loss, LossClass, Rewritten, Surplus};
+use crate::report::{Cause, Change, Flow, Loss, LossClass, Rewritten, Surplus};
 
 /// What a flow has too few of in the delta encoders; negative where it has too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +61,64 @@ impl Net {
     }
 }
 
+/// Packets that no sketch holds, as far as they bear on an epoch.
+#[derive(Debug)]
+pub(super) struct Doubts<'a> {
+    /// Those of the epoch.
+    pub(super) now: &'a EpochStrays,
+    /// Those of the epoch before, where that is known.
+    pub(super) before: Option<&'a EpochStrays>,
+}
+
+impl Doubts<'_> {
+    fn all(&self) -> impl Iterator<Item = &EpochStrays> {
+        [Some(self.now), self.before].into_iter().flatten()
+    }
+
+    /// Whether packets of a flow left with marks that do not fit.
+    fn may_be_marked(&self, flow: &Flow) -> bool {
+        self.all().any(|strays| strays.misfit.contains_key(flow))
+    }
+
+    /// Packets that may have been of any flow.
+    fn anybody(&self) -> u64 {
+        self.all().map(|strays| strays.anybody).sum()
+    }
+
+    /// Why losses are not known where packets may have been of any flow.
+    pub(super) fn causes(&self) -> impl Iterator<Item = &Cause> {
+        self.all().flat_map(|strays| &strays.causes)
+    }
+}
+
+/// The flows' numbers where late packets are counted as having left.
+fn without_late<'a>(nets: &'a [Net], late: &HashMap<Flow, Late>) -> Cow<'a, [Net]> {
+    if late.is_empty() {
+        return Cow::Borrowed(nets);
+    }
+    let mut late = late.clone();
+    let mut less = |net: Net| {
+        let Late { heavy, light } = late.remove(&net.flow).unwrap_or_default();
+        Net { heavy: net.heavy - heavy as i64, light: net.light - light as i64, ..net }
+    };
+    let mut nets: Vec<Net> = nets.iter().map(|&net| less(net)).collect();
+    nets.extend(late.into_iter().map(|(flow, Late { heavy, light })| Net {
+        flow,
+        heavy: -(heavy as i64),
+        light: -(light as i64),
+    }));
+    Cow::Owned(nets)
+}
+
 /// What became of the packets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Explained {
     pub(super) loss: Vec<Loss>,
     pub(super) surplus: Vec<Surplus>,
     pub(super) rewritten: Vec<Rewritten>,
+    /// Whether packets of unknown flows may explain every loss that there was, so that nothing is
+    /// known of any.
+    pub(super) is_hidden: bool,
 }
 
 impl Explained {
@@ -69,32 +126,42 @@ impl Explained {
     pub(super) fn partial(nets: &[Net]) -> Self {
         let loss = nets.iter().filter_map(|net| net.loss(true)).collect();
         let surplus = nets.iter().filter_map(|net| net.surplus(true)).collect();
-        Self { loss, surplus, rewritten: Vec::new() }.sorted()
+        Self { loss, surplus, ..Self::default() }.sorted()
     }
 
     /// Of flows that are known.
-    pub(super) fn exact(nets: &[Net], entered: &Entered<'_>) -> Self {
+    pub(super) fn exact(nets: &[Net], entered: &Entered<'_>, strays: &Doubts<'_>) -> Self {
         let mut explained = Self::default();
-        for net in nets {
-            explained.add(net, entered);
+        for net in without_late(nets, &strays.now.late).iter() {
+            explained.add(net, entered, strays.may_be_marked(&net.flow));
         }
-        let Self { loss, surplus, rewritten } = &mut explained;
+        let Self { loss, surplus, rewritten, .. } = &mut explained;
         rewritten.extend(translation::set_aside(loss, surplus, entered));
+        let anybody = strays.anybody();
+        if anybody > 0 && !loss.is_empty() {
+            for loss in &mut *loss {
+                (loss.lost, loss.at_least) = (loss.lost.saturating_sub(anybody), true);
+            }
+            loss.retain(|loss| loss.lost > 0);
+            explained.is_hidden = explained.loss.is_empty();
+        }
         explained.sorted()
     }
 
-    fn add(&mut self, net: &Net, entered: &Entered<'_>) {
+    /// Adds a flow, of which packets left under other marks where `marked`.
+    fn add(&mut self, net: &Net, entered: &Entered<'_>, marked: bool) {
         let (few, many) = net.parts();
-        let moved = few.min(many);
+        let twice = few.min(many);
+        let moved = if marked { few } else { twice };
         if moved > 0 {
             let (from, to) = (net.flow, Some(net.flow));
             self.rewritten.push(Rewritten { from, to, packets: moved, what: Change::Mark });
         }
         let loss = net.loss(false).filter(|_| few > moved);
         self.loss.extend(loss.map(|loss| Loss { lost: few - moved, at_least: moved > 0, ..loss }));
-        let surplus = net.surplus(false).filter(|_| many > moved);
+        let surplus = net.surplus(false).filter(|_| many > twice);
         self.surplus.extend(surplus.map(|surplus| Surplus {
-            packets: many - moved,
+            packets: many - twice,
             stranger: entered.of(&net.flow).is_stranger(),
             ..surplus
         }));

@@ -11,11 +11,12 @@ use std::collections::HashMap;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::{Decoded, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Part, WideKey};
 
+use super::balance;
 use super::entered::Entered;
-use super::explain::{Explained, Net};
-use super::input::EdgeInput;
+use super::explain::{Doubts, Explained, Net};
+use super::input::{EdgeInput, EpochInput};
 use super::load::Load;
-use crate::report::{DecodeReport, DecodeState, Loss};
+use crate::report::{Cause, DecodeReport, DecodeState, Loss};
 
 /// What the delta encoders hold.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,12 +46,17 @@ impl Losses {
     }
 
     /// What became of the packets, given what entered.
-    pub(super) fn explained(&self, entered: &Entered<'_>) -> Explained {
+    pub(super) fn explained(&self, entered: &Entered<'_>, strays: &Doubts<'_>) -> Explained {
         if self.is_partial() {
             Explained::partial(&self.nets)
         } else {
-            Explained::exact(&self.nets, entered)
+            Explained::exact(&self.nets, entered, strays)
         }
+    }
+
+    /// Why they can't be right; nothing where they may.
+    pub(super) fn contradiction(&self, input: &EpochInput) -> Option<Cause> {
+        balance::contradiction(input, &self.decode, &self.nets)
     }
 }
 
