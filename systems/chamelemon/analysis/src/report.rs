@@ -85,6 +85,7 @@ impl EpochReport {
     /// copied or rewritten on their way.
     pub fn losses_are_exact(&self) -> bool {
         self.losses_are_decoded()
+            && self.causes.is_empty()
             && self.rewritten.is_empty()
             && self.amended.is_empty()
             && self.loss.iter().all(|loss| !loss.at_least)

@@ -82,12 +82,16 @@ impl Past {
 pub(super) struct Amendments(VecDeque<Past>);
 
 impl Amendments {
-    /// Completes a report by what it shows of earlier ones, and they of it. Epochs must come in
-    /// order.
-    pub(super) fn complete(&mut self, report: &mut EpochReport, strays: &EpochStrays) {
+    /// Completes a report by what it shows of earlier ones, and they of it; `excess` has the flows
+    /// of which more packets left than entered. Epochs must come in order.
+    pub(super) fn complete(
+        &mut self,
+        report: &mut EpochReport,
+        excess: HashSet<Flow>,
+        strays: &EpochStrays,
+    ) {
         let epoch = report.epoch;
         self.0.retain(|past| past.epoch < epoch && past.epoch + MOST_LATE >= epoch);
-        let excess = excess(report);
         report.amendments = self.shown(epoch, &excess, strays);
         report.amendments.sort_by_key(|amendment| (amendment.epoch, amendment.flow));
         self.take_back(report);
@@ -123,9 +127,14 @@ impl Amendments {
         let mut amendments = Vec::new();
         for past in &mut self.0 {
             let by = epoch - past.epoch;
+            // Late, or with the other timestamp bit.
+            let may_have_come = by == 1 || by.is_multiple_of(2);
             let exact = strays.old.iter().filter(|((_, back), _)| *back == by);
             let exact = exact.map(|((flow, _), packets)| (*flow, Known::Exactly(*packets), &old));
-            let excess = excess.iter().map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
+            let excess = excess
+                .iter()
+                .filter(|_| may_have_come)
+                .map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
             let misfits = strays.misfit.keys().filter(|_| by == 1);
             let misfits = misfits.map(|flow| (*flow, Known::AtMost(u64::MAX), &misfit));
             let of_flows = exact.chain(excess).chain(misfits);
@@ -157,11 +166,4 @@ impl Amendments {
         }
         report.loss.retain(|loss| loss.lost > 0);
     }
-}
-
-/// Flows of which more packets left than entered, at least under one mark.
-fn excess(report: &EpochReport) -> HashSet<Flow> {
-    let surplus = report.surplus.iter().filter(|surplus| !surplus.partial);
-    let marked = report.rewritten.iter().filter(|of| of.what == Change::Mark);
-    surplus.map(|surplus| surplus.flow).chain(marked.map(|of| of.from)).collect()
 }

@@ -20,7 +20,7 @@
 //!   own.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::entered::Entered;
 use super::strays::{EpochStrays, Late};
@@ -35,6 +35,9 @@ pub(super) struct Net {
     pub(super) heavy: i64,
     /// In the delta LL encoder.
     pub(super) light: i64,
+    /// Whether it may have more of them too few, or fewer too many: packets that entered are not
+    /// all known.
+    pub(super) at_least: bool,
 }
 
 impl Net {
@@ -49,7 +52,8 @@ impl Net {
     pub(super) fn loss(&self, partial: bool) -> Option<Loss> {
         let (lost, _) = self.parts();
         let class = if self.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
-        let loss = Loss { flow: self.flow, lost, class, partial, at_least: false };
+        let at_least = self.at_least && !partial;
+        let loss = Loss { flow: self.flow, lost, class, partial, at_least };
         (lost > 0).then_some(loss)
     }
 
@@ -92,7 +96,13 @@ impl Doubts<'_> {
 }
 
 /// The flows' numbers where late packets are counted as having left.
-fn without_late<'a>(nets: &'a [Net], late: &HashMap<Flow, Late>) -> Cow<'a, [Net]> {
+///
+/// Where only some flows are known, late packets of the others show nothing.
+fn without_late<'a>(
+    nets: &'a [Net],
+    late: &HashMap<Flow, Late>,
+    all_known: bool,
+) -> Cow<'a, [Net]> {
     if late.is_empty() {
         return Cow::Borrowed(nets);
     }
@@ -102,10 +112,12 @@ fn without_late<'a>(nets: &'a [Net], late: &HashMap<Flow, Late>) -> Cow<'a, [Net
         Net { heavy: net.heavy - heavy as i64, light: net.light - light as i64, ..net }
     };
     let mut nets: Vec<Net> = nets.iter().map(|&net| less(net)).collect();
-    nets.extend(late.into_iter().map(|(flow, Late { heavy, light })| Net {
+    let others = late.into_iter().filter(|_| all_known);
+    nets.extend(others.map(|(flow, Late { heavy, light })| Net {
         flow,
         heavy: -(heavy as i64),
         light: -(light as i64),
+        at_least: false,
     }));
     Cow::Owned(nets)
 }
@@ -116,8 +128,9 @@ pub(super) struct Explained {
     pub(super) loss: Vec<Loss>,
     pub(super) surplus: Vec<Surplus>,
     pub(super) rewritten: Vec<Rewritten>,
-    /// Whether packets of unknown flows may explain every loss that there was, so that nothing is
-    /// known of any.
+    /// Whether packets of unknown flows may explain losses.
+    pub(super) is_bounded: bool,
+    /// Whether they may explain every loss that there was, so that nothing is known of any.
     pub(super) is_hidden: bool,
 }
 
@@ -129,23 +142,40 @@ impl Explained {
         Self { loss, surplus, ..Self::default() }.sorted()
     }
 
-    /// Of flows that are known.
-    pub(super) fn exact(nets: &[Net], entered: &Entered<'_>, strays: &Doubts<'_>) -> Self {
+    /// Of flows that are known, which are all where `all_known`.
+    pub(super) fn exact(
+        nets: &[Net],
+        entered: &Entered<'_>,
+        strays: &Doubts<'_>,
+        all_known: bool,
+    ) -> Self {
         let mut explained = Self::default();
-        for net in without_late(nets, &strays.now.late).iter() {
+        for net in without_late(nets, &strays.now.late, all_known).iter() {
             explained.add(net, entered, strays.may_be_marked(&net.flow));
         }
         let Self { loss, surplus, rewritten, .. } = &mut explained;
         rewritten.extend(translation::set_aside(loss, surplus, entered));
+        // What seems too many may have entered, and stood only for what others may have become.
+        let perhaps: HashSet<Flow> =
+            nets.iter().filter(|net| net.at_least).map(|net| net.flow).collect();
+        surplus.retain(|surplus| !perhaps.contains(&surplus.flow));
         let anybody = strays.anybody();
         if anybody > 0 && !loss.is_empty() {
             for loss in &mut *loss {
                 (loss.lost, loss.at_least) = (loss.lost.saturating_sub(anybody), true);
             }
             loss.retain(|loss| loss.lost > 0);
+            explained.is_bounded = true;
             explained.is_hidden = explained.loss.is_empty();
         }
         explained.sorted()
+    }
+
+    /// Flows of which more packets left than entered, at least under one mark.
+    pub(super) fn excess(&self) -> HashSet<Flow> {
+        let surplus = self.surplus.iter().filter(|surplus| !surplus.partial);
+        let marked = self.rewritten.iter().filter(|of| of.what == Change::Mark);
+        surplus.map(|surplus| surplus.flow).chain(marked.map(|of| of.from)).collect()
     }
 
     /// Adds a flow, of which packets left under other marks where `marked`.
@@ -158,7 +188,11 @@ impl Explained {
             self.rewritten.push(Rewritten { from, to, packets: moved, what: Change::Mark });
         }
         let loss = net.loss(false).filter(|_| few > moved);
-        self.loss.extend(loss.map(|loss| Loss { lost: few - moved, at_least: moved > 0, ..loss }));
+        self.loss.extend(loss.map(|loss| Loss {
+            lost: few - moved,
+            at_least: loss.at_least || moved > 0,
+            ..loss
+        }));
         let surplus = net.surplus(false).filter(|_| many > twice);
         self.surplus.extend(surplus.map(|surplus| Surplus {
             packets: many - twice,

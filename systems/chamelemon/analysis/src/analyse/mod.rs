@@ -139,11 +139,12 @@ impl Analyser {
                 verdict.causes.extend(doubts.causes().cloned());
             }
         }
+        let (is_bounded, excess) = (explained.is_bounded, explained.excess());
         let mut report = decoded.outline(verdict, explained);
-        if report.complete {
+        if report.complete && is_bounded {
             report.causes.extend(doubts.causes().cloned());
         }
-        self.amendments.complete(&mut report, &strays);
+        self.amendments.complete(&mut report, excess, &strays);
         report.strays = strays.reports.clone();
         self.strays = Some((report.epoch, strays));
         (report, sizes)

@@ -15,7 +15,9 @@
 //!   such a flow lost in this epoch and its neighbours. Of a flow that lost none it is a stranger's.
 //! * Packets for which an edge's table had no room may have been of any flow, so each loss is a
 //!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
-//!   packets that leave under it more often than they enter, summed over all edges.
+//!   packets that leave under it more often than they enter, summed over all edges. One in eight of
+//!   those that entered is put down to copies: marks are rewritten by a policy, for all packets on
+//!   a path, or not at all. Where all packets are encoded none enters, and every one counts.
 
 use std::collections::HashMap;
 
@@ -29,6 +31,9 @@ use crate::report::{Cause, CauseKind, Flow, FlowPackets, StrayKind, StrayReport}
 
 /// Flows that a report names of one kind at an edge.
 const FLOWS_NAMED: usize = 8;
+
+/// Of so many packets that entered under hierarchy 0, one copy may leave.
+const COPIES_IN: u64 = 8;
 
 /// What to do about marks.
 const REMEDY: &str = "marks are rewritten on the way, or packets come that no edge marked; use \
@@ -156,11 +161,10 @@ impl EpochStrays {
         let Some(sides) = sides.collect::<Option<Vec<_>>>() else { return };
         let entered: u64 = sides.iter().map(|(entered, ..)| entered).sum();
         let left: u64 = sides.iter().map(|(_, left, _)| left).sum();
-        let Some(most) = sides.iter().max_by_key(|(_, left, _)| *left).filter(|_| left > entered)
-        else {
-            return;
-        };
-        let (excess, all) = (left - entered, packets_out(most.2));
+        let most = sides.iter().max_by_key(|(_, left, _)| *left);
+        let excess = left.saturating_sub(entered + entered / COPIES_IN);
+        let Some(most) = most.filter(|_| excess > 0) else { return };
+        let all = packets_out(most.2);
         self.anybody += excess;
         let what = format_args!(
             "{} of the packets that leave here carry a mark of 0, and only {entered} entered the \

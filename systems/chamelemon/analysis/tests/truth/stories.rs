@@ -1,12 +1,12 @@
 //! What networks do to packets, one after the other.
 
-use calumma_chamelemon::{Attention, Balance, Hierarchy, Partition, SampleRate};
+use calumma_chamelemon::{Attention, Balance, Hierarchy, Layout, Partition, SampleRate};
 use calumma_chamelemon_analysis::report::{
-    CauseKind, Change, EpochReport, Flow, LossClass, StrayKind,
+    CauseKind, Change, DecodeState, EpochReport, Flow, LossClass, StrayKind,
 };
 use calumma_sketch::{FlowKey, Key};
 
-use crate::world::{FIRST, Fate, World, analyser, healthy};
+use crate::world::{FIRST, Fate, World, analyser, healthy, layout};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -282,7 +282,36 @@ fn encoders_that_hold_other_packets_than_were_counted_are_not_believed() {
     let mut input = world.input(FIRST);
     let balance = &mut input.edges[0].ingress.as_mut().unwrap().balance;
     *balance = Some(Balance::new([0, 0, 0, 3]));
-    let report = analyser().analyse(input);
+    let report = analyser(layout()).analyse(input);
     assert!(!report.complete && report.loss.is_empty());
     assert_eq!((report.causes[0].kind, report.causes[0].packets), (CauseKind::Balance, 1));
+}
+
+/// e1's HH encoder has too few buckets for its flows.
+#[test]
+fn an_hh_encoder_that_does_not_decode_leaves_what_others_lost() {
+    let partition = Partition { hh: 8, hl: 112, ll: 136 };
+    let layout = Layout { downstream_buckets: 248, ..layout() };
+    let attention = Attention { partition, ..Attention::healthy(&layout, 112) };
+    let mut world = World::of(layout, attention, 1);
+    for port in 1..40 {
+        let fate = if port % 3 == 0 { Fate::Lost } else { Fate::Arrived };
+        world.send(FIRST, [0, 1], tcp(CLIENT, port, SERVER, 443), fate);
+    }
+    let mut victims = Vec::new();
+    for port in 1..9 {
+        let flow = tcp([10, 2, 0, 9], port, CLIENT, 22);
+        world.send(FIRST, [1, 0], flow, Fate::Lost);
+        world.send(FIRST, [1, 0], flow, Fate::Arrived);
+        victims.push((Flow::from(&flow), 1, false));
+    }
+    let report = report(&world);
+    assert_eq!(report.edges[0].hh_decode, DecodeState::Partial);
+    assert_eq!(report.decode.hl, DecodeState::Blocked);
+    assert!(report.complete && !report.losses_are_decoded());
+    let of_others = |(flow, ..): &(Flow, u64, bool)| flow.sport < 9 && flow.dport == 22;
+    let (mut others, own): (Vec<_>, Vec<_>) = lost(&report).into_iter().partition(of_others);
+    others.sort();
+    assert_eq!(others, victims);
+    assert!(own.iter().all(|(flow, lost, _)| flow.sport % 3 == 0 && *lost == 1), "{own:?}");
 }
