@@ -273,12 +273,8 @@ pub(crate) fn put_domain(out: &mut Vec<u8>, domain: &Domain) {
     }
 }
 
-/// A domain: to the end of the frame, and everything where nothing is left.
 pub(crate) fn domain(body: &mut Body) -> Result<Domain, DecodeError> {
     const FIELD: &str = "prefixes of the domain";
-    if body.left() == 0 {
-        return Ok(Domain::default());
-    }
     let offset = body.offset();
     let number = body.u16(FIELD)?;
     if usize::from(number) > MAX_PREFIXES {

@@ -257,9 +257,7 @@ impl Message {
                 fields::put_guards(out, &welcome.guards);
                 put_u64(out, welcome.effective_epoch);
                 fields::put_setups(out, &welcome.systems);
-                if !welcome.domain.is_everything() {
-                    fields::put_domain(out, &welcome.domain);
-                }
+                fields::put_domain(out, &welcome.domain);
             }),
             Self::Reconfigure { system, effective_epoch, plan } => {
                 frame(out, kind::RECONFIGURE, &|out| {
