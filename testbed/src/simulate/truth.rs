@@ -331,6 +331,11 @@ impl Truths {
         *self.disturbed.entry(*key).or_default() += u64::from(packets);
     }
 
+    /// Whether that was done to any.
+    pub(super) fn is_disturbed(&self, key: &WideKey) -> bool {
+        self.disturbed.contains_key(key)
+    }
+
     /// A stranger arrived.
     pub(super) fn strange(&mut self, epoch: u64, stranger: Stranger) {
         self.disturb(&stranger.key, stranger.packets);

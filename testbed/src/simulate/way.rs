@@ -141,6 +141,10 @@ impl Load {
             return None;
         }
         let run = self.run(&doubled);
+        if truths.is_disturbed(&self.key) {
+            // Copies of what was translated are too many of the flow that it has become.
+            truths.disturb(&self.key, doubled.count());
+        }
         if let Some(flow) = truths.flow(self.account) {
             flow.double_on(self.way.segment(self.at), &run, self.touched(doubled.clone()));
         }
