@@ -24,6 +24,9 @@ use crate::live::{Line, Report, ToLcore};
 use crate::measure::{Leaving, Moment};
 use crate::worker::Worker;
 
+/// By how much the clock may seem to be set between two readings of it: each takes up to 10 us.
+const CLOCK_NOISE_NS: u64 = 50_000;
+
 /// One port as this lcore sees it: its own queues.
 pub struct PortQueues {
     /// Packets in.
@@ -82,7 +85,7 @@ pub fn run<F: Forwarder>(
             if worker.clock_set(pace.set_by_ns(), pace.anchored_ns()) {
                 pace.follow();
             }
-            if pace.set_by_ns() != 0 {
+            if pace.set_by_ns().unsigned_abs() > CLOCK_NOISE_NS {
                 // What they noted was by the clock as it was.
                 ports.iter_mut().for_each(|port| port.polls = Polls::default());
             }
