@@ -213,13 +213,13 @@ impl Node {
         }
     }
 
-    /// Whether it takes the marks out of packets of a flow: without a session, an edge does not
-    /// know whether those of IPv6 are marked.
+    /// Whether it takes the marks out of packets of a flow: without a session, a software edge does
+    /// not know whether those of IPv6 are marked, and a modelled Tofino has no tables.
     pub(super) fn takes_marks_of(&self, key: &WideKey) -> bool {
         let is_ipv4 = key.src().to_ipv4_mapped().is_some();
         let measures_ipv6 = match &self.switch {
             Switch::Software(switch) => switch.keys() == Some(KeyKind::Dual),
-            Switch::Tofino(_) => false,
+            Switch::Tofino(switch) => return is_ipv4 && switch.has_session(),
         };
         is_ipv4 || measures_ipv6
     }

@@ -115,6 +115,11 @@ impl Tofino {
         Self { role, system, layout, session: None, next: None, idle_until_ns: 0, clock_set: None }
     }
 
+    /// Whether its tables are filled.
+    pub(super) fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// What its clock shows when it has something to do next.
     pub(super) fn next_due_ns(&self) -> u64 {
         match &self.session {
