@@ -146,8 +146,6 @@ prop_compose! {
                     Rewritten { from, to, packets, what: Change::Address }
                 })
                 .collect(),
-            strays: vec![],
-            causes: vec![],
             amendments,
             amended: vec![],
             plan,
@@ -185,8 +183,6 @@ pub(crate) fn quiet() -> EpochReport {
         loss: vec![],
         surplus: vec![],
         rewritten: vec![],
-        strays: vec![],
-        causes: vec![],
         amendments: vec![],
         amended: vec![],
         plan: None,

@@ -219,7 +219,7 @@ fn whatever_an_edge_sends_costs_its_own_epoch_and_no_other_edge() {
             bytes[..4].copy_from_slice(&length.to_le_bytes());
             bytes
         }),
-        ("an egress side: downstream encoder needs", |world| {
+        ("an egress side: packets without a mark needs", |world| {
             let mut bytes = encoded(&frames(world, 1)[1]);
             bytes.truncate(bytes.len() - 3);
             let length = bytes.len() as u32 - 4;

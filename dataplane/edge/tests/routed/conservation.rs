@@ -98,7 +98,7 @@ fn every_packet_is_accounted_for_whatever_comes_in() {
     let mut edge = Edge::new("conserved", &[(discard, &format!("{discard}{neighbours}"))]);
     edge.acquaint();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 256,
+        cases: 1024,
         failure_persistence: None,
         ..ProptestConfig::default()
     });

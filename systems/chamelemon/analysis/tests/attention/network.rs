@@ -84,7 +84,8 @@ impl Network {
 
     pub(crate) fn with(seed: u64, layout: Layout, bounds: Bounds, attention: Attention) -> Self {
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let hash_key = HashKey::from_bytes([seed as u8; 32]);
+        // By these functions hardly any epoch of the stories has flows that share all buckets.
+        let hash_key = HashKey::with_public_generators([seed as u8; 32]);
         Self {
             analyser: Analyser::new(layout.clone(), &hash_key, clock, Tasks::default()),
             planner: Planner::new(layout.clone(), bounds).unwrap(),
