@@ -147,8 +147,7 @@ impl EpochTruth {
         for (key, truth) in &mut flows {
             truth.disturb(self.disturbed.get(key).copied());
             judgement.hidden += truth.missing().saturating_sub(truth.claimed);
-            // Where there are causes, every loss is a bound, and small ones are not known.
-            if truth.is_disturbed || !report.causes.is_empty() {
+            if truth.is_disturbed {
                 continue;
             }
             let flow = Flow::from(key);
