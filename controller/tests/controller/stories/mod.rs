@@ -201,7 +201,7 @@ impl Edge {
 
     /// The epoch after two in which both edges deliver everything: they leave nothing to it.
     pub(crate) fn settled_epoch(&mut self, other: &mut Self) -> u64 {
-        let first = self.recent_epoch();
+        let first = self.recent_epoch() - 2;
         for epoch in first..first + 2 {
             let world = self.world(epoch);
             self.deliver(&world, 0);
