@@ -3,7 +3,7 @@
 //!
 //! A fabric that does not know where a station is sends packets for it everywhere. Only the edge
 //! that it is behind may count them as having left the network; another one that has learned that
-//! it is elsewhere leaves them out. Of a station that nobody has heard from, and of groups, all
+//! it is elsewhere leaves them out. Of a station that has sent nothing, and of groups, all
 //! count: a packet too many makes losses lower bounds, where one too few would be a loss that was
 //! none.
 //!
