@@ -1,6 +1,6 @@
 //! The ways through a network: shortest paths, those of equal length shared out by flow (ECMP).
 
-use crate::{Segment, Topology};
+use crate::{Link, Segment, Topology};
 
 /// The switches and links that packets pass on their way from one edge to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,13 +65,21 @@ const UNREACHABLE: u16 = u16::MAX;
 impl Routes {
     /// Routes over the links of `topology` that are up.
     pub fn new(topology: &Topology) -> Self {
+        Self::over(topology, |link| !link.quality.down)
+    }
+
+    /// Routes over all links of `topology`, up or down.
+    pub fn over_all(topology: &Topology) -> Self {
+        Self::over(topology, |_| true)
+    }
+
+    /// Routes over the links of `topology` that `used` picks.
+    fn over(topology: &Topology, used: impl Fn(&Link) -> bool) -> Self {
         let mut neighbours = vec![Vec::new(); topology.switches()];
-        for (number, link) in topology.links().iter().enumerate() {
-            if !link.quality.down {
-                let [a, b] = link.ends;
-                neighbours[a].push((b, number));
-                neighbours[b].push((a, number));
-            }
+        for (number, link) in topology.links().iter().enumerate().filter(|(_, link)| used(link)) {
+            let [a, b] = link.ends;
+            neighbours[a].push((b, number));
+            neighbours[b].push((a, number));
         }
         let edges = topology.edges().len();
         let distances = (0..edges).map(|edge| distances_from(edge, edges, &neighbours)).collect();

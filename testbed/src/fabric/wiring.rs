@@ -11,9 +11,10 @@
 //! fabric: edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its
 //! control plane. Behind them each edge has a router, which is to the fabric what the edge is in
 //! the topology; the topology's other switches are routers too, and those that are ours are behind
-//! theirs, each in a namespace of its own (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no
-//! addresses, neighbours are permanent, and routes are those of [`Routes`], several of equal length
-//! shared out by flow. The same in IPv6, with fd00:0:0:E::H for host H of edge E, counted from 0.
+//! theirs, each in a namespace of its own (`live/transit.rs`). Nothing has to be resolved or
+//! learnt: routers have no addresses, neighbours are permanent, and routes are those of
+//! [`NextHops`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H
+//! for host H of edge E, counted from 0.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -54,6 +55,30 @@ pub(crate) const HOST: &str = "eth0";
 
 /// What hosts call their router, in either family; no interface has these addresses.
 const GATEWAYS: [&str; 2] = ["169.254.0.1", "fe80::1"];
+
+/// Where the switches of a live fabric send packets next.
+///
+/// A switch from which no way leads to an edge gets nothing for that edge, but in the moment in
+/// which a link goes down or comes back: switches learn of it one after the other. What comes then
+/// is sent as if all links were up, since a discarded packet would be in nobody's log of losses.
+#[derive(Debug)]
+pub(crate) struct NextHops {
+    up: Routes,
+    all: Routes,
+}
+
+impl NextHops {
+    /// Those in a topology of which some links may be down.
+    pub(crate) fn new(topology: &Topology) -> Self {
+        Self { up: Routes::new(topology), all: Routes::over_all(topology) }
+    }
+
+    /// The neighbours to which switch `at` sends what is for `edge`.
+    pub(crate) fn of(&self, at: usize, edge: usize) -> Vec<usize> {
+        let up = self.up.next_hops(at, edge);
+        if up.is_empty() { self.all.next_hops(at, edge) } else { up }
+    }
+}
 
 /// The network. Dropping it removes it, and kills what runs in it.
 #[derive(Debug)]
@@ -210,29 +235,21 @@ impl Wiring {
     /// Lets every router send packets on the shortest ways over the links that are up; those of
     /// transits leave it to the transits.
     pub(crate) fn set_routes(&self, topology: &Topology) -> Result<()> {
-        let routes = Routes::new(topology);
+        let next_hops = NextHops::new(topology);
         let transits: Vec<usize> = topology.transits().collect();
         let routers = self.routers.iter().enumerate();
         for (at, router) in routers.filter(|(at, _)| !transits.contains(at)) {
             let mut batch = String::new();
             for edge in (0..self.hosts.len()).filter(|&edge| edge != at) {
-                let hops = routes.next_hops(at, edge);
-                if hops.is_empty() {
-                    // Others send nothing here for that edge.
-                    ensure!(
-                        at >= self.hosts.len(),
-                        "no way is left from {} to {}: what a live fabric loses so it can't count",
-                        self.names[at],
-                        self.names[edge]
-                    );
-                    for prefix in prefixes_of(edge) {
-                        batch += &format!("route replace blackhole {prefix}\n");
-                    }
-                    continue;
-                }
+                ensure!(
+                    at >= self.hosts.len() || next_hops.up.reaches(at, edge),
+                    "no way is left from {} to {}: what a live fabric loses so it can't count",
+                    self.names[at],
+                    self.names[edge]
+                );
                 for (family, prefix) in prefixes_of(edge).into_iter().enumerate() {
                     batch += &format!("route replace {prefix}");
-                    for &hop in &hops {
+                    for hop in next_hops.of(at, edge) {
                         let (name, interface) = (&nicknames(hop)[family], self.interface(hop));
                         batch += &format!(" nexthop via {name} dev {interface} onlink");
                     }

@@ -24,8 +24,10 @@ use calumma_wire::Role;
 use super::switch::{FIRST_GRPC_PORT, Programs, RING, Running, lcores, wire};
 use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, port_number};
 use crate::fabric::link::{self, End};
-use crate::fabric::wiring::{INDEXES, Wiring, devices, nicknames, port_names, prefixes_of};
-use crate::topology::{Routes, Topology};
+use crate::fabric::wiring::{
+    INDEXES, NextHops, Wiring, devices, nicknames, port_names, prefixes_of,
+};
+use crate::topology::Topology;
 
 /// How long a transit may take until it forwards.
 const START_LIMIT: Duration = Duration::from_secs(40);
@@ -197,11 +199,8 @@ fn with_wire<T>(
         for (family, prefix) in [ipv4, ipv6].into_iter().enumerate() {
             let via = hops.iter().map(|&port| addresses(at, port)[family].0[1]);
             let via: Vec<String> = via.map(|address| format!("\"{address}\"")).collect();
-            let way = match via.is_empty() {
-                true => "discard = true".to_owned(),
-                false => format!("via = [{}]", via.join(", ")),
-            };
-            forwarding += &format!("[[forwarding.route]]\nto = \"{prefix}\"\n{way}\n");
+            forwarding +=
+                &format!("[[forwarding.route]]\nto = \"{prefix}\"\nvia = [{}]\n", via.join(", "));
         }
     }
     let (lcores, devices) = (lcores(at), devices(&names, interfaces.iter(), RING));
@@ -209,12 +208,12 @@ fn with_wire<T>(
 }
 
 /// For each edge the prefixes of its hosts, and the ports of the switch at position `at` that lead
-/// there over links that are up.
+/// there.
 fn ways(topology: &Topology, at: usize) -> impl Iterator<Item = ([String; 2], Vec<usize>)> {
-    let routes = Routes::new(topology);
+    let next_hops = NextHops::new(topology);
     let neighbours: Vec<usize> = topology.neighbours(at).collect();
     (0..topology.edges().len()).map(move |edge| {
-        let hops = routes.next_hops(at, edge);
+        let hops = next_hops.of(at, edge);
         let port = |hop| neighbours.iter().position(|neighbour| neighbour == hop);
         let ports = hops.iter().filter_map(port).map(|port| port + 1).collect();
         (prefixes_of(edge), ports)
@@ -242,12 +241,8 @@ fn with_hardware<T>(
     let mut routes = String::new();
     for (prefixes, ports) in ways(topology, at) {
         let via: Vec<&str> = ports.iter().map(|port| hops[port - 1].as_str()).collect();
-        let way = match via.is_empty() {
-            true => "discard = true".to_owned(),
-            false => format!("via = [{}]", via.join(", ")),
-        };
         for prefix in prefixes {
-            routes += &format!("[[route]]\nto = \"{prefix}\"\n{way}\n");
+            routes += &format!("[[route]]\nto = \"{prefix}\"\nvia = [{}]\n", via.join(", "));
         }
     }
     let port = |interface| HardwarePort { interface, role: "fabric", peer: None };
