@@ -6,6 +6,26 @@ use crate::carrier::{Carrier, Carry, FlowLabel, IpId, Mark, Numbers, Signer};
 use crate::flows::Flows;
 use crate::packet::Packet;
 
+/// What is done by the carrier, compiled for each kind; by a shim, which is between headers, it may
+/// be something else.
+macro_rules! by_carrier {
+    ($marks:expr, $by:ident => $done:expr, $shim:pat => $done_by_shim:expr) => {
+        match $marks.carrier {
+            Carrier::Tos($by) => $done,
+            Carrier::SignedTos($by) => $done,
+            Carrier::FlowLabel => {
+                let $by = $marks.label();
+                $done
+            }
+            Carrier::IpId => {
+                let $by = $marks.ip_id();
+                $done
+            }
+            Carrier::Shim($shim) => $done_by_shim,
+        }
+    };
+}
+
 /// Marks that were taken out of a burst's packets before their headers were read.
 type Detached = [Option<Mark>; BURST];
 
@@ -59,13 +79,7 @@ impl<'a> Marks<'a> {
                 by.write(&mut packets[usize::from(at)], usize::from(ip_offset), mark);
             }
         }
-        match self.carrier {
-            Carrier::Tos(tos) => all(tos, packets, flows, stamp),
-            Carrier::SignedTos(tos) => all(tos, packets, flows, stamp),
-            Carrier::FlowLabel => all(self.label(), packets, flows, stamp),
-            Carrier::IpId => all(self.ip_id(), packets, flows, stamp),
-            Carrier::Shim(shim) => all(shim, packets, flows, stamp),
-        }
+        by_carrier!(self, by => all(by, packets, flows, stamp), by => all(by, packets, flows, stamp));
     }
 
     /// Takes the marks out.
@@ -83,13 +97,7 @@ impl<'a> Marks<'a> {
                 flows.set_mark(number, mark);
             }
         }
-        match self.carrier {
-            Carrier::Tos(tos) => all(tos, packets, flows),
-            Carrier::SignedTos(tos) => all(tos, packets, flows),
-            Carrier::FlowLabel => all(self.label(), packets, flows),
-            Carrier::IpId => all(self.ip_id(), packets, flows),
-            Carrier::Shim(_) => set_detached(detached, flows),
-        }
+        by_carrier!(self, by => all(by, packets, flows), _ => set_detached(detached, flows));
     }
 
     /// Reads the marks, which stay where they are.
@@ -107,13 +115,7 @@ impl<'a> Marks<'a> {
                 flows.set_mark(number, mark);
             }
         }
-        match self.carrier {
-            Carrier::Tos(tos) => all(tos, packets, flows),
-            Carrier::SignedTos(tos) => all(tos, packets, flows),
-            Carrier::FlowLabel => all(self.label(), packets, flows),
-            Carrier::IpId => all(self.ip_id(), packets, flows),
-            Carrier::Shim(_) => set_detached(detached, flows),
-        }
+        by_carrier!(self, by => all(by, packets, flows), _ => set_detached(detached, flows));
     }
 }
 
