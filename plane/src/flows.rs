@@ -33,6 +33,8 @@ pub struct Flows<K> {
     epoch_bits: [u32; 2],
     /// The newest epoch that packets may carry.
     newest: u64,
+    /// The timestamp bits that the system that is asked sees to, bit 0 for 0 and bit 1 for 1.
+    wanted: u8,
     /// A bit for each packet: whether it enters the network at this switch.
     entered: u32,
     len: usize,
@@ -64,6 +66,7 @@ impl<K: Key> Flows<K> {
             dated: 0,
             epoch_bits: [0; 2],
             newest: 0,
+            wanted: 0b11,
             entered: 0,
             len: 0,
             hashes: None,
@@ -256,12 +259,26 @@ impl<K: Key> Flows<K> {
         self.marked &= !self.stale;
     }
 
+    /// Gives out by timestamp bit only packets of these from here on: bit 0 for 0, bit 1 for 1.
+    #[inline(always)]
+    pub(crate) fn restrict(&mut self, bits: u8) {
+        self.wanted = bits;
+    }
+
+    /// Whether packets of a timestamp bit are given out.
+    #[inline(always)]
+    fn wants(&self, bit: usize) -> bool {
+        self.wanted >> bit & 1 == 1
+    }
+
     /// The packets whose marks say that they are older than the newest epoch with their timestamp
     /// bit: their numbers, and by how many epochs, 2, 4 or 6. A packet that is older by eight more
     /// looks the same, and one of the epoch to come, whose edge has a fast clock, like 6.
     #[inline]
     pub fn stale(&self) -> impl Iterator<Item = (usize, u8)> {
-        positions(self.stale).map(|at| {
+        let of_bit = |bit, which: u32| if self.wants(bit) { which } else { 0 };
+        let wanted = of_bit(0, !self.bits) | of_bit(1, self.bits);
+        positions(self.stale & wanted).map(|at| {
             let [low, high] = self.epoch_bits.map(|column| u64::from(column >> at & 1));
             let wanted = latest(self.newest, (self.bits >> at & 1) as usize) >> 1;
             (at, (wanted.wrapping_sub(high << 1 | low) & 0b11) as u8 * 2)
@@ -355,7 +372,8 @@ impl<K: Key> Flows<K> {
         (&self.keys[..self.len], hashes, &mut self.hierarchies[..self.len])
     }
 
-    /// The [marked](Self::is_marked) packets of each timestamp bit, if there are any.
+    /// The [marked](Self::is_marked) packets of each timestamp bit that the system sees to, if there
+    /// are any.
     #[inline]
     pub fn by_bit(&self, mut record: impl FnMut(OfBit<'_, K>)) {
         if self.len == 0 {
@@ -365,11 +383,14 @@ impl<K: Key> Flows<K> {
         // Nearly always all packets of a burst carry the mark of one epoch.
         if self.marked == all && (self.bits == 0 || self.bits == all) {
             let (bit, keys, hashes) = (self.bit(), self.keys(), self.hashes());
+            if !self.wants(bit) {
+                return;
+            }
             return record(OfBit { bit, keys, hashes, hierarchies: &self.hierarchies[..self.len] });
         }
         for bit in 0..2 {
             let of_bit = self.marked & if bit == 1 { self.bits } else { !self.bits };
-            if of_bit == 0 {
+            if of_bit == 0 || !self.wants(bit) {
                 continue;
             }
             let mut keys = [K::default(); BURST];

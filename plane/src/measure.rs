@@ -44,6 +44,13 @@ pub enum ToLcore {
         /// The first epoch that it does not measure.
         end: u64,
     },
+    /// Marks are signed by another secret.
+    Sign {
+        /// The first epoch of which they are.
+        epoch: u64,
+        /// The secret.
+        secret: Secret,
+    },
     /// Empty records for an epoch to come.
     Groups {
         /// Their system's number in the session.
@@ -138,6 +145,8 @@ pub struct NewSystem {
     pub first_epoch: u64,
     /// Its half on this lcore, made for the session's keys.
     pub half: AnyKey<LcoreHalf>,
+    /// Whether it goes on where the same system leaves, which sees to all packets of earlier epochs.
+    pub succeeds: bool,
 }
 
 /// Most systems that a session has at once, those included that are about to leave it.
@@ -413,6 +422,11 @@ impl Measurement {
                 ToLcore::Remove { system, end } => {
                     if let Some(active) = &mut self.active {
                         either!(active, active => active.remove(system, end));
+                    }
+                }
+                ToLcore::Sign { epoch, secret } => {
+                    if let Some(active) = &mut self.active {
+                        either!(active, active => active.signer.follow(epoch, secret));
                     }
                 }
                 ToLcore::Groups { system, groups } => {

@@ -100,6 +100,8 @@ struct System {
     of: Box<dyn SwitchSystem>,
     /// The first epoch that it measures.
     first_epoch: u64,
+    /// Whether the same system seals all epochs before that.
+    succeeds: bool,
     /// Lcores that it has left.
     left: usize,
     free_ingress: Vec<Box<dyn AnyRecord>>,
@@ -257,6 +259,36 @@ impl LcoreMerger {
     /// # Errors
     /// Where there are as many systems as there may be.
     pub fn add(&mut self, first_epoch: u64, of: Box<dyn SwitchSystem>) -> Result<usize, String> {
+        self.add_as(first_epoch, of, false)
+    }
+
+    /// Lets a system of the session go on by another half from `epoch` on; gives the new number.
+    /// What it has measured before still comes under the old one.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); then nothing changes.
+    pub fn succeed(
+        &mut self,
+        system: usize,
+        epoch: u64,
+        of: Box<dyn SwitchSystem>,
+    ) -> Result<usize, String> {
+        let new = self.add_as(epoch, of, true)?;
+        self.remove(system, epoch);
+        Ok(new)
+    }
+
+    /// Lets marks be signed by another secret from `epoch` on.
+    pub fn sign(&mut self, epoch: u64, secret: Secret) {
+        self.lcores.iter_mut().for_each(|lcore| lcore.send(ToLcore::Sign { epoch, secret }));
+    }
+
+    fn add_as(
+        &mut self,
+        first_epoch: u64,
+        of: Box<dyn SwitchSystem>,
+        succeeds: bool,
+    ) -> Result<usize, String> {
         if self.systems.len() == MOST_SYSTEMS {
             return Err(format!("a switch runs {MOST_SYSTEMS} systems at most"));
         }
@@ -279,9 +311,11 @@ impl LcoreMerger {
             lcore.pairs.insert(system, 0);
             lcore.lates.insert(system, 0);
             let half = of.on_lcore(self.keys);
-            lcore.send(ToLcore::Add(NewSystem { system, first_epoch, half }));
+            lcore.send(ToLcore::Add(NewSystem { system, first_epoch, half, succeeds }));
         }
-        let added = System { of, first_epoch, left: 0, free_ingress, free_by_bit, free_late };
+        let left = 0;
+        let added =
+            System { of, first_epoch, succeeds, left, free_ingress, free_by_bit, free_late };
         self.systems.insert(system, added);
         self.hand_out(system);
         self.hand_out_late(system);
@@ -407,8 +441,9 @@ impl LcoreMerger {
                 let (late_packets, late) = (pending.late_packets, pending.late.sum.take());
                 self.discard(system, pending);
                 // An epoch that ended before the system was on has nothing to seal.
-                let first_epoch = self.systems.get(&system).map_or(0, |system| system.first_epoch);
-                if epoch + 1 < first_epoch && late_packets == 0 {
+                let of = self.systems.get(&system);
+                let (first, succeeds) = of.map_or((0, false), |of| (of.first_epoch, of.succeeds));
+                if epoch + 1 < first && late_packets == 0 || epoch < first && succeeds {
                     late.into_iter().for_each(|late| self.recycle_late(system, late));
                     return None;
                 }

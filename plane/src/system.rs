@@ -248,6 +248,12 @@ pub trait System: Debug + Sync {
         true
     }
 
+    /// Whether it measures by the deployment's hash key: where that changes, it ends, and begins
+    /// anew by the new one.
+    fn hashes(&self) -> bool {
+        false
+    }
+
     /// Begins to measure by the controller's setup.
     ///
     /// # Errors

@@ -276,7 +276,7 @@ impl Worker {
         if let Some(any) = measurement.active() {
             bit = either!(&*any, active => timestamp_bit(active.epoch));
             if let Some(active) = any.get_mut::<K>() {
-                for system in &mut active.systems.recording {
+                for system in active.systems.recording.iter_mut().filter(|system| system.enters) {
                     let of_system = system.half.enter_run(key, packets, counters);
                     // One system at most gives hierarchies.
                     if run.is_none() || of_system != Run::unencoded(packets) {
@@ -298,7 +298,9 @@ impl Worker {
         counters.fabric_received += total;
         match measurement.active().and_then(|any| any.get_mut::<K>()) {
             Some(active) => {
-                for system in &mut active.systems.recording {
+                let of_bit = |bits: u8| bits >> (marked.bit & 1) & 1 == 1;
+                let recording = active.systems.recording.iter_mut();
+                for system in recording.filter(|system| of_bit(system.bits)) {
                     system.half.leave_run(key, &marked, counters);
                 }
             }
@@ -364,7 +366,7 @@ fn walk_as<K: Measured, P: Packet>(
         }
         Path::Cross => {
             record_entering(active.as_deref_mut(), counters, &mut flows);
-            record_leaving(active.as_deref_mut(), counters, &flows);
+            record_leaving(active.as_deref_mut(), counters, &mut flows);
         }
         Path::Leave | Path::Flooded => {
             let signer = active.as_ref().map(|active| &active.signer);
@@ -386,7 +388,7 @@ fn walk_as<K: Measured, P: Packet>(
             } else {
                 counters.egress_unmarked += u64::from(flows.unmarked());
             }
-            record_leaving(active.as_deref_mut(), counters, &flows);
+            record_leaving(active.as_deref_mut(), counters, &mut flows);
         }
         Path::Transit => {
             let signer = active.as_ref().map(|active| &active.signer);
@@ -398,6 +400,7 @@ fn walk_as<K: Measured, P: Packet>(
             if let Some(active) = &mut active {
                 flows.date(active.newest);
                 for system in &mut active.systems.recording {
+                    flows.restrict(system.bits);
                     system.half.transit(&flows, counters);
                 }
             }
@@ -423,7 +426,7 @@ fn record_entering<K: Key>(
     };
     let stamp = Mark::of_epoch(active.epoch, Hierarchy::NonSampledLl);
     flows.stamp(stamp.bit);
-    for system in &mut active.systems.recording {
+    for system in active.systems.recording.iter_mut().filter(|system| system.enters) {
         system.half.enter(flows, counters);
     }
     stamp
@@ -433,11 +436,12 @@ fn record_entering<K: Key>(
 fn record_leaving<K: Key>(
     active: Option<&mut Active<K>>,
     counters: &mut Counters,
-    flows: &Flows<K>,
+    flows: &mut Flows<K>,
 ) {
     match active {
         Some(active) => {
             for system in &mut active.systems.recording {
+                flows.restrict(system.bits);
                 system.half.leave(flows, counters);
             }
         }

@@ -39,15 +39,14 @@ impl Session {
         self.systems.iter().find(|setup| setup.system == system)
     }
 
-    /// Whether this session can go on as the other: they differ in nothing but plans, their first
-    /// epoch, and systems that only one of them has.
+    /// Whether this session can go on as the other: they differ in nothing but the hash key, plans,
+    /// their first epoch, and systems that only one of them has.
     fn goes_on_as(&self, other: &Self) -> bool {
         let known = self.node_id.is_some() && other.node_id.is_some();
         let same = |of: &SystemSetup, new: &SystemSetup| {
             (of.version, &of.setup) == (new.version, &new.setup)
         };
         (!known || self.node_id == other.node_id)
-            && self.hash_key == other.hash_key
             && self.clock == other.clock
             && self.domain == other.domain
             && self
@@ -86,10 +85,18 @@ pub trait Measurer {
     /// Why the switch can't measure by this session; an earlier one goes on then.
     fn begin(&mut self, session: &Session) -> Result<(), String>;
 
-    /// Whether it can let systems join and leave a session under way; else another list of systems
-    /// is another session.
+    /// Whether it can let systems join and leave a session under way, and go on by another hash key;
+    /// else another list of systems or another key is another session.
     fn switches_systems(&self) -> bool {
         false
+    }
+
+    /// Goes on by the hash key of `session` from its first epoch on: by it marks are signed, and
+    /// those of its systems measure that hash. The others go on as they are. Gives the systems that
+    /// can't, and why.
+    fn rekey(&mut self, session: &Session) -> Vec<(SystemId, String)> {
+        let problem = "this switch can't change its hash key within a session";
+        session.systems.iter().map(|of| (of.system, problem.to_owned())).collect()
     }
 
     /// Lets a system join the session under way, to measure from `session`'s first epoch on.
@@ -146,6 +153,8 @@ pub struct Conversation<T = Tcp> {
     link: Link<T>,
     offers: Vec<SystemOffer>,
     session: Option<Active>,
+    /// Whether the controller has welcomed this switch on this connection.
+    welcomed: bool,
     /// The totals that were sent to this controller last.
     totals: HashMap<String, u64>,
 }
@@ -170,7 +179,8 @@ impl<T: Transport> Conversation<T> {
     /// The same over another transport.
     pub fn over(transport: T, identity: Identity, most_held: usize) -> Self {
         let link = Link::new(transport, most_held);
-        Self { identity, link, offers: Vec::new(), session: None, totals: HashMap::new() }
+        let (offers, session, totals) = Default::default();
+        Self { identity, link, offers, session, welcomed: false, totals }
     }
 
     /// What carries it.
@@ -186,6 +196,7 @@ impl<T: Transport> Conversation<T> {
         if self.link.connect_if_due() {
             info!(controller = self.address(), "connected");
             self.totals.clear();
+            self.welcomed = false;
             self.offers = measurer.systems();
             let hello = self.hello(measurer);
             self.link.send(&hello);
@@ -287,11 +298,17 @@ impl<T: Transport> Conversation<T> {
         let first_epoch = effective_epoch.max(clock.epoch_at(ready_ns) + 2);
         let session = Session { node_id, hash_key, clock, first_epoch, systems, domain };
         self.link.queue.open();
-        if let Some(Active { session: active, .. }) = &self.session
-            && active.goes_on_as(&session)
-            && (active.runs_the_same(&session) || measurer.switches_systems())
-        {
-            return self.go_on(session, effective_epoch, now_ns, measurer);
+        // Another key on the same connection is the next one. One that this switch comes back to may
+        // have been changed while it was away: what it holds may be of no use.
+        let is_first = !std::mem::replace(&mut self.welcomed, true);
+        if let Some(Active { session: active, .. }) = &self.session {
+            let same_key = active.hash_key == session.hash_key;
+            if active.goes_on_as(&session)
+                && (same_key || !is_first)
+                && (same_key && active.runs_the_same(&session) || measurer.switches_systems())
+            {
+                return self.go_on(session, effective_epoch, now_ns, measurer);
+            }
         }
         self.link.queue.discard();
         match measurer.begin(&session) {
@@ -312,7 +329,7 @@ impl<T: Transport> Conversation<T> {
     }
 
     /// Goes on with the session under way as `new`: systems leave and join it, others get their
-    /// plans.
+    /// plans, or begin anew by another hash key.
     fn go_on(&mut self, new: Session, epoch: u64, now_ns: u64, measurer: &mut impl Measurer) {
         let Some(Active { session, plans }) = &mut self.session else { return };
         let ahead_ns = new.clock.guards().clock_ns + measurer.lead_ns();
@@ -329,6 +346,13 @@ impl<T: Transport> Conversation<T> {
             stays
         });
         let from = Session { first_epoch: switched, node_id: session.node_id, ..new };
+        if from.hash_key != session.hash_key {
+            info!(epoch = switched, "the hash key changes");
+            session.hash_key = from.hash_key;
+            let kept = from.systems.iter().filter(|of| session.setup_of(of.system).is_some());
+            let kept = kept.cloned().collect();
+            problems.extend(measurer.rekey(&Session { systems: kept, ..from.clone() }));
+        }
         let mut known = Vec::new();
         for of in &from.systems {
             if session.setup_of(of.system).is_some() {

@@ -24,6 +24,8 @@ struct Switch {
     /// Whether systems can join and leave, and what did so at which epoch: false where it left.
     switches: bool,
     switched: Vec<(SystemId, u64, bool)>,
+    /// The keys that it went on by, and from which epoch on.
+    rekeyed: Vec<(u8, u64)>,
     clock_set: Option<i64>,
 }
 
@@ -62,6 +64,11 @@ impl Measurer for Switch {
 
     fn remove(&mut self, system: SystemId, end: u64) {
         self.switched.push((system, end, false));
+    }
+
+    fn rekey(&mut self, session: &Session) -> Vec<(SystemId, String)> {
+        self.rekeyed.push((session.hash_key.key[0], session.first_epoch));
+        Vec::new()
     }
 
     fn check(&self, _: SystemId, plan: &[u8]) -> Result<(), String> {
@@ -403,4 +410,38 @@ fn a_controller_that_has_gone_silent_is_left_for_the_next_one() {
     node.conversation.transport_mut().set_silence(Duration::ZERO);
     node.connect();
     assert_eq!(node.receive(&welcome(vec![setup()]), VERSION).len(), 1);
+}
+
+/// The key changes on the connection: all goes on, and what is held is sent. It has changed while
+/// the switch was away: measuring begins anew, since what is held is of a key that may be unknown.
+#[test]
+fn a_session_goes_on_by_another_key_that_comes_on_the_same_connection() {
+    let keyed = |key: u8, effective_epoch| {
+        let Message::Welcome(welcome) = welcome_of(Generators::Secret, vec![setup()]) else {
+            unreachable!("a welcome")
+        };
+        let hash_key = Secret::new([key; 32]);
+        Message::Welcome(Box::new(Welcome { hash_key, effective_epoch, ..*welcome }))
+    };
+    let mut node = Node::new();
+    node.switch.switches = true;
+    node.connect();
+    node.receive(&keyed(1, NOW + 2), VERSION);
+    node.conversation.side(side(SystemId::CHAMELEMON, NOW));
+    node.receive(&keyed(2, NOW + 4), VERSION);
+    // Too late for that epoch: from the first on that can still change.
+    node.receive(&keyed(3, NOW), VERSION);
+    assert_eq!(node.switch.rekeyed, [(2, NOW + 4), (3, NOW + 1)]);
+    assert_eq!((node.switch.begun.len(), node.conversation.discarded()), (1, 0));
+    assert_eq!(node.conversation.session().unwrap().hash_key.key, [3; 32]);
+
+    node.break_off();
+    node.connect();
+    let sent = node.receive(&keyed(3, NOW + 4), VERSION);
+    assert_eq!((sent.len(), node.switch.begun.len()), (1, 1), "by the same key it goes on");
+    node.break_off();
+    node.connect();
+    assert!(node.receive(&keyed(4, NOW + 6), VERSION).is_empty());
+    assert_eq!((node.switch.begun.len(), node.conversation.discarded()), (2, 1));
+    assert_eq!(node.switch.rekeyed.len(), 2);
 }

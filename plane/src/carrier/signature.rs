@@ -25,13 +25,32 @@ const FACTORS_NONCE: u32 = 2;
 /// authentication: who sees several can compute more.
 #[derive(Clone)]
 pub struct Signer {
-    secret: Secret,
-    factors: [u64; FACTORS],
+    /// What is drawn from the secret, and from the one before or after it. On the heap, since
+    /// sessions are moved.
+    keys: Box<[SigningKey; 2]>,
+    /// Which of these is the newer one, and the first epoch that is signed by it.
+    newer: (usize, u64),
     /// By epoch modulo eight: those of the last eight epochs.
     pads: [u64; EPOCHS],
+    /// Which secret these are of.
+    of: [u8; EPOCHS],
     /// That of the epoch to come, of which packets arrive that an edge with a fast clock has sent.
     ahead: u64,
     newest: u64,
+}
+
+/// A secret, and what addresses and protocol are multiplied by under it.
+#[derive(Clone, Copy)]
+struct SigningKey {
+    secret: Secret,
+    factors: [u64; FACTORS],
+}
+
+impl SigningKey {
+    fn new(secret: Secret) -> Self {
+        let mut stream = key_stream(secret, FACTORS_NONCE, 0);
+        Self { secret, factors: std::array::from_fn(|_| stream.next_u64()) }
+    }
 }
 
 impl fmt::Debug for Signer {
@@ -44,9 +63,14 @@ impl fmt::Debug for Signer {
 impl Signer {
     /// The signer of a deployment, ready for the eight epochs up to `newest`.
     pub fn new(secret: Secret, newest: u64) -> Self {
-        let mut stream = key_stream(secret, FACTORS_NONCE, 0);
-        let factors = std::array::from_fn(|_| stream.next_u64());
-        let mut signer = Self { secret, factors, pads: [0; EPOCHS], ahead: 0, newest };
+        let mut signer = Self {
+            keys: Box::new([SigningKey::new(secret); 2]),
+            newer: (0, 0),
+            pads: [0; EPOCHS],
+            of: [0; EPOCHS],
+            ahead: 0,
+            newest,
+        };
         signer.draw_pads(newest.saturating_sub(EPOCHS as u64 - 1));
         signer
     }
@@ -59,12 +83,47 @@ impl Signer {
         self.draw_pads(first);
     }
 
+    /// Signs `epoch` and those after it by another secret. Eight epochs must have passed since the
+    /// first one of the secret before: signatures by the one before that are not known any more.
+    pub fn follow(&mut self, epoch: u64, secret: Secret) {
+        let newer = 1 - self.newer.0;
+        self.keys[newer] = SigningKey::new(secret);
+        self.newer = (newer, epoch);
+        self.draw_pads(epoch.max((self.newest + 1).saturating_sub(EPOCHS as u64)));
+    }
+
+    /// Which secret signs an epoch.
+    fn secret_of(&self, epoch: u64) -> usize {
+        let (newer, from) = self.newer;
+        if epoch >= from { newer } else { 1 - newer }
+    }
+
     fn draw_pads(&mut self, first: u64) {
-        let pad = |epoch| key_stream(self.secret, PADS_NONCE, epoch).next_u64();
+        let next = self.newest + 1;
         for epoch in first..=self.newest {
-            self.pads[epoch as usize % EPOCHS] = pad(epoch);
+            self.draw_pad(epoch);
         }
-        self.ahead = pad(self.newest + 1);
+        self.ahead = self.pad(next);
+        // The factors of the eighth epoch back are others: it gives way to the one to come.
+        if next == self.newer.1 {
+            self.draw_pad(next);
+        }
+    }
+
+    fn draw_pad(&mut self, epoch: u64) {
+        let at = epoch as usize % EPOCHS;
+        self.pads[at] = self.pad(epoch);
+        self.of[at] = self.secret_of(epoch) as u8;
+    }
+
+    fn pad(&self, epoch: u64) -> u64 {
+        key_stream(self.keys[self.secret_of(epoch)].secret, PADS_NONCE, epoch).next_u64()
+    }
+
+    /// The factors of the epoch of these three bits.
+    #[inline(always)]
+    fn factors_of(&self, epoch: u8) -> &[u64; FACTORS] {
+        &self.keys[usize::from(self.of[usize::from(epoch) % EPOCHS]) & 1].factors
     }
 
     /// Whether `signed` is what a header that says this epoch has as its signature; `known` says
@@ -87,7 +146,8 @@ impl Signer {
         let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
         let [source, destination] =
             [[s0, s1, s2, s3], [d0, d1, d2, d3]].map(|bytes| u64::from(u32::from_be_bytes(bytes)));
-        self.seal(epoch, header[9], self.product(0, source, destination))
+        let factors = self.factors_of(epoch);
+        self.seal(epoch, header[9], product(factors, 0, source, destination))
     }
 
     /// The same of an IPv6 header.
@@ -95,21 +155,22 @@ impl Signer {
     pub(super) fn ipv6(&self, epoch: u8, header: &[u8; 40]) -> u64 {
         let (words, _) = header[8..].as_chunks::<4>();
         let word = |at: usize| u64::from(u32::from_be_bytes(words[at]));
-        let products = (0..4).map(|at| self.product(at, word(at), word(at + 4)));
+        let factors = self.factors_of(epoch);
+        let products = (0..4).map(|at| product(factors, at, word(at), word(at + 4)));
         self.seal(epoch, header[6], products.fold(0, u64::wrapping_add))
     }
 
     #[inline(always)]
-    fn product(&self, at: usize, source: u64, destination: u64) -> u64 {
-        let [of_source, of_destination] = [self.factors[2 * at], self.factors[2 * at + 1]];
-        of_source.wrapping_add(source).wrapping_mul(of_destination.wrapping_add(destination))
-    }
-
-    #[inline(always)]
     fn seal(&self, epoch: u8, protocol: u8, products: u64) -> u64 {
-        let of_protocol = self.factors[FACTORS - 1].wrapping_mul(protocol.into());
+        let of_protocol = self.factors_of(epoch)[FACTORS - 1].wrapping_mul(protocol.into());
         self.pads[usize::from(epoch) % EPOCHS].wrapping_add(products).wrapping_add(of_protocol)
     }
+}
+
+#[inline(always)]
+fn product(factors: &[u64; FACTORS], at: usize, source: u64, destination: u64) -> u64 {
+    let [of_source, of_destination] = [factors[2 * at], factors[2 * at + 1]];
+    of_source.wrapping_add(source).wrapping_mul(of_destination.wrapping_add(destination))
 }
 
 /// `ChaCha20`'s key stream under the secret, with this nonce: its first word, and the other two.
@@ -208,6 +269,31 @@ mod tests {
                 fits,
                 "{newest}"
             );
+        }
+    }
+
+    #[test]
+    fn each_epoch_is_signed_by_its_own_secret() {
+        let header = header(1, 2, 17);
+        let of = |signer: &Signer, epoch: u64| signer.ipv4(epoch as u8 & 7, &header);
+        let [old, new] = [1, 2].map(|byte| Secret::new([byte; 32]));
+        for (asked, newest) in [(95, 100), (100, 100), (101, 100), (104, 108), (101, 112)] {
+            let mut signer = Signer::new(old, asked);
+            signer.follow(101, new);
+            (asked + 1..=newest).for_each(|epoch| signer.begin(epoch));
+            for epoch in newest - 7..=newest {
+                // The one that gives way to the first of the new secret.
+                if epoch + 8 == 101 && newest == 100 {
+                    continue;
+                }
+                let secret = if epoch < 101 { old } else { new };
+                let fresh = Signer::new(secret, newest);
+                assert_eq!(of(&signer, epoch), of(&fresh, epoch), "{epoch} at {newest}");
+            }
+            let next = newest + 1;
+            let theirs = of(&Signer::new(if next < 101 { old } else { new }, next), next) >> 56;
+            let at = next as u8 & 7;
+            assert!(signer.fits(at, signer.ipv4(at, &header), 8, theirs), "{next} at {newest}");
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule};
+use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule, timestamp_bit};
 use calumma_sketch::{AnyKey, HashColumns, Key, Keyed};
 use calumma_wire::Domain;
 use crossbeam_channel::Sender;
@@ -101,12 +101,30 @@ pub(crate) struct Running<K: Key> {
     first: u64,
     /// The first epoch that it does not measure any more.
     end: u64,
+    /// Whether the same system sees to all packets of epochs before the first.
+    succeeds: bool,
+    /// Whether packets that enter are its own to see to.
+    pub(crate) enters: bool,
+    /// The timestamp bits of which packets are, bit 0 for 0 and bit 1 for 1.
+    pub(crate) bits: u8,
     pub(crate) half: Box<dyn LcoreSystem<K>>,
 }
 
 impl<K: Key> Running<K> {
     fn slots(&mut self) -> &mut dyn AnySlots {
         self.half.slots()
+    }
+
+    /// Whether packets of an epoch are its own to see to, though it may not measure that.
+    fn sees_to(&self, epoch: u64) -> bool {
+        epoch < self.end && (epoch >= self.first || !self.succeeds)
+    }
+
+    /// Notes which epoch packets enter, and which is the newest that they may carry.
+    fn turn_to(&mut self, entering: u64, newest: u64) {
+        let bit = |epoch| u8::from(self.sees_to(epoch)) << timestamp_bit(epoch);
+        self.bits = bit(newest) | bit(newest.saturating_sub(1));
+        self.enters = self.sees_to(entering);
     }
 }
 
@@ -127,10 +145,11 @@ impl<K: Key> Systems<K> {
 /// Adds a system to the session; one that is made for other keys than the session's, or for which
 /// there is no room, is dropped.
 pub(super) fn add(active: &mut AnyKey<Sessions>, new: NewSystem) {
-    let NewSystem { system, first_epoch, half } = new;
+    let NewSystem { system, first_epoch, half, succeeds } = new;
+    let first = (first_epoch, succeeds);
     match (active, half) {
-        (AnyKey::Ipv4(active), AnyKey::Ipv4(half)) => active.add(system, first_epoch, half),
-        (AnyKey::Dual(active), AnyKey::Dual(half)) => active.add(system, first_epoch, half),
+        (AnyKey::Ipv4(active), AnyKey::Ipv4(half)) => active.add(system, first, half),
+        (AnyKey::Dual(active), AnyKey::Dual(half)) => active.add(system, first, half),
         _ => {}
     }
 }
@@ -233,10 +252,17 @@ impl<K: Key> Active<K> {
         }
     }
 
-    fn add(&mut self, number: usize, first_epoch: u64, half: Box<dyn LcoreSystem<K>>) {
+    fn add(
+        &mut self,
+        number: usize,
+        (first_epoch, succeeds): (u64, bool),
+        half: Box<dyn LcoreSystem<K>>,
+    ) {
         let first = first_epoch.max(self.next_armed());
         if self.systems.recording.len() + self.systems.waiting.len() < MOST_SYSTEMS {
-            self.systems.waiting.push(Running { number, first, end: u64::MAX, half });
+            let (end, enters, bits) = (u64::MAX, true, 0b11);
+            let new = Running { number, first, end, succeeds, enters, bits, half };
+            self.systems.waiting.push(new);
         }
     }
 
@@ -420,10 +446,11 @@ impl<K: Key> Active<K> {
             Event::Arm(epoch) => self.arm(epoch, outbox),
             Event::Flip(epoch) => {
                 let stall_ns = if late_ns > self.guards.flight_ns { late_ns } else { 0 };
+                self.epoch = epoch;
                 for system in &mut self.systems.recording {
                     system.slots().flip(epoch, stall_ns);
+                    system.turn_to(epoch, self.newest);
                 }
-                self.epoch = epoch;
             }
             Event::Take(epoch) => {
                 let too_late = now_ns >= self.clock.arm_time(epoch + 2);
@@ -465,6 +492,9 @@ impl<K: Key> Active<K> {
             let half = K::any::<LcoreHalf>(half);
             let _ = outbox.try_send(FromLcore::Removed { session, system, half });
             changed = true;
+        }
+        for system in recording.iter_mut() {
+            system.turn_to(self.epoch, epoch);
         }
         if changed {
             self.transit = recording.iter().any(|system| system.half.wants_transit());

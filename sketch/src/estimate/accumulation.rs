@@ -188,6 +188,11 @@ impl<K: Key> Accumulation<K> {
         self.index.get_or_init(index).get(key).copied()
     }
 
+    /// What flows are hashed by.
+    pub fn family(&self) -> &HashFamily {
+        &self.family
+    }
+
     /// The classifier.
     pub fn classifier(&self) -> &TowerSketch {
         &self.classifier

@@ -32,6 +32,10 @@ pub const LANES: usize = 4;
 /// first CRC collide in all three arrays only where they agree in the second one as well.
 pub const ROTATIONS: [u32; LANES] = [0, 11, 21, 16];
 
+/// The first word of the nonce under which a key's number is drawn; of a key with public generators
+/// the next one. Tables and generators have 0, signatures 1 and 2.
+const ID_NONCE: u32 = 3;
+
 /// The secret of a deployment from which its hash functions are drawn; all its switches share it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashKey {
@@ -54,6 +58,16 @@ impl HashKey {
     /// The 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.bytes
+    }
+
+    /// A number that tells keys apart and says nothing of them (docs/contract.md, "Hashes").
+    pub fn id(&self) -> u64 {
+        // The generator counts in 64 bits what RFC 8439 has as a counter and the nonce's first word.
+        const WORDS: u128 = 16;
+        let nonce = ID_NONCE + u32::from(self.public_generators);
+        let mut stream = ChaCha20Rng::from_seed(self.bytes);
+        stream.set_word_pos((u128::from(nonce) << 32) * WORDS);
+        stream.next_u64()
     }
 
     /// Whether it is [one with public generators](Self::with_public_generators).

@@ -34,6 +34,10 @@ impl System for ChameleMon {
         role == Role::Edge
     }
 
+    fn hashes(&self) -> bool {
+        true
+    }
+
     fn begin(
         &self,
         session: &SessionContext,

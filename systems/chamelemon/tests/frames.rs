@@ -232,6 +232,7 @@ fn a_quiet_epoch_of_the_papers_sizes_takes_a_small_part_of_its_memory() {
         classifier,
         upstream: Upstream::undecoded(upstream),
         balance: None,
+        key: None,
     }));
     let bytes = encoded(&message);
     assert!(bytes.len() * 6 < raw, "{} of {raw} bytes", bytes.len());
@@ -287,6 +288,7 @@ fn side() -> impl Strategy<Value = Message> {
                 classifier,
                 upstream: AnyKey::Ipv4(Upstream { encoder: upstream, hh_flows }),
                 balance: None,
+                key: None,
             }))
         },
     )
@@ -329,6 +331,7 @@ fn recorded() -> impl Strategy<Value = Message> {
                     balance,
                     strays,
                     unmarked,
+                    key: packets_out.is_multiple_of(2).then_some(packets_out),
                 }))
             }
         ),

@@ -270,6 +270,20 @@ impl Measurer for Tofino {
         }
     }
 
+    fn rekey(&mut self, session: &host::Session) -> Vec<(SystemId, String)> {
+        let Some(system) = self.system.filter(|system| system.hashes()) else { return Vec::new() };
+        let Some(asked) = session.setup_of(system.id()) else { return Vec::new() };
+        match self.start(session, asked) {
+            Ok(started) => {
+                self.remove(system.id(), session.first_epoch);
+                let place = if self.session.is_some() { &mut self.next } else { &mut self.session };
+                *place = Some(started);
+                Vec::new()
+            }
+            Err(problem) => vec![(system.id(), problem)],
+        }
+    }
+
     fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {
         self.of_session(system).ok_or("it is not measuring")?.setup.check(plan)
     }

@@ -130,6 +130,7 @@ impl Edge {
                         classifier: group.classifier().clone(),
                         upstream: Upstream::undecoded(group.upstream().clone()),
                         balance: Some(group.balance()),
+                        key: None,
                     };
                     self.sides.entry(epoch).or_default().ingress = Some(Box::new(side));
                     self.collector.recycle(record);
@@ -147,6 +148,7 @@ impl Edge {
                         balance: Some(group.balance()),
                         strays: Some(AnyKey::Ipv4(group.strays())),
                         unmarked: Some(AnyKey::Ipv4(group.unmarked())),
+                        key: None,
                     };
                     self.sides.entry(epoch).or_default().egress = Some(Box::new(side));
                     self.collector.recycle(record);

@@ -110,6 +110,21 @@ impl Systems {
         running.find(|running| running.system.offer().system == system).copied()
     }
 
+    /// Lets a system that runs go on by what another session says of it.
+    fn succeed(
+        &mut self,
+        before: Running,
+        session: &Session,
+        setup: &SystemSetup,
+    ) -> Result<(), String> {
+        let (system, half) = self.begin_one(session, setup)?;
+        let number = self.merger.succeed(before.number, session.first_epoch, half)?;
+        let left = self.running.iter_mut().filter(|running| running.number == before.number);
+        left.for_each(|running| running.left = true);
+        self.running.push(Running { system, number, left: false });
+        Ok(())
+    }
+
     /// Takes what the lcores have finished since the last call, and gives what is now finished on
     /// all of them, as it is to be sent.
     pub fn poll(&mut self) -> Vec<Finished> {
@@ -218,6 +233,21 @@ impl Measurer for Systems {
         self.merger.remove(number, end);
         let left = self.running.iter_mut().filter(|running| running.number == number);
         left.for_each(|running| running.left = true);
+    }
+
+    fn rekey(&mut self, session: &Session) -> Vec<(SystemId, String)> {
+        self.merger.sign(session.first_epoch, session.hash_key);
+        let mut problems = Vec::new();
+        for setup in &session.systems {
+            let Some(before) = self.running(setup.system).filter(|of| of.system.hashes()) else {
+                continue;
+            };
+            if let Err(problem) = self.succeed(before, session, setup) {
+                // What it measures from then on is of another key, and says so.
+                problems.push((setup.system, problem));
+            }
+        }
+        problems
     }
 
     fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {

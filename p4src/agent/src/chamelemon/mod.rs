@@ -17,7 +17,7 @@ use calumma_chamelemon::frames::{
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};
 use calumma_sketch::{HashFamily, HashKey};
 use calumma_switch_host::{Session, SystemOffer};
-use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
+use calumma_wire::{Role, Side, SideKind, SystemSetup};
 
 use crate::system::{Build, Closed, Constants, EpochEntries, Needs, Setup, System};
 use crate::tables::TableEntry;
@@ -26,16 +26,13 @@ use sketches::{EgressSketches, IngressSketches};
 
 pub use sources::Source;
 
-/// What it offers: bodies of the first version, since it records nothing beside the sketches.
-const OFFER: Offer = Offer { highest: frames::OLDEST_VERSION, ..frames::OFFER };
-
 /// ChameleMon's description.
 #[derive(Clone, Copy, Debug)]
 pub struct ChameleMon;
 
 impl System for ChameleMon {
     fn offer(&self) -> SystemOffer {
-        SystemOffer { offer: OFFER, held: true }
+        SystemOffer { offer: frames::OFFER, held: true }
     }
 
     fn name(&self) -> &'static str {
@@ -54,6 +51,10 @@ impl System for ChameleMon {
         "Ingress.classifier.level0.counters"
     }
 
+    fn hashes(&self) -> bool {
+        true
+    }
+
     fn setup(
         &self,
         _: Role,
@@ -66,7 +67,7 @@ impl System for ChameleMon {
         Ok(Arc::new(Sketches {
             ingress: described(&Source::INGRESS, &plan.layout),
             egress: described(&Source::EGRESS, &plan.layout),
-            session: SwitchSession::new(plan),
+            session: SwitchSession::new(plan).with_version(setup.version),
         }))
     }
 
@@ -180,6 +181,7 @@ impl Setup for Sketches {
                 classifier,
                 upstream,
                 balance: None,
+                key: None,
             };
             return Ok(self.session.ingress(&side).0);
         }
@@ -196,7 +198,8 @@ impl Setup for Sketches {
             balance,
             strays,
             unmarked,
+            key: None,
         };
-        Ok(side.to_wire())
+        Ok(self.session.egress(side))
     }
 }

@@ -196,6 +196,27 @@ impl Measurer for Measuring {
         }
     }
 
+    fn rekey(&mut self, session: &Session) -> Vec<(SystemId, String)> {
+        let Some(running) = self.running.iter().chain(&self.next).find(|of| !of.left) else {
+            return Vec::new();
+        };
+        let known = self.offered().find(|system| system.id() == running.id);
+        let Some(system) = known.filter(|system| system.hashes()) else { return Vec::new() };
+        let Some(setup) = session.setup_of(system.id()) else { return Vec::new() };
+        match self.begin_one(system, setup, session) {
+            Ok(new) => {
+                self.remove(system.id(), session.first_epoch);
+                if self.running.is_some() {
+                    self.next = Some(new);
+                } else {
+                    self.running = Some(new);
+                }
+                Vec::new()
+            }
+            Err(problem) => vec![(system.id(), problem)],
+        }
+    }
+
     fn check(&self, system: SystemId, plan: &[u8]) -> Result<(), String> {
         if let Some((_, reason)) = self.declined.iter().find(|(id, _)| *id == system) {
             return Err(reason.clone());

@@ -263,6 +263,7 @@ fn ingress_to_wire(side: &Ingress) -> Side {
             classifier: &side.classifier,
             upstream: &upstream.encoder,
             balance: side.balance,
+            key: side.key,
         }
         .to_wire(upstream.hh_flows.as_deref())
     });
@@ -287,6 +288,7 @@ fn egress_of<K: Key>(side: &Egress, downstream: &FermatSketch<K>) -> Side {
         balance: side.balance,
         strays: of_keys(&side.strays),
         unmarked: of_keys(&side.unmarked),
+        key: side.key,
     }
     .to_wire();
     Side { counters: side.counters.clone(), ..wire }

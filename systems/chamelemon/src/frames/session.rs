@@ -108,15 +108,21 @@ impl SwitchSession {
     pub fn ingress<K: Key>(&self, side: &IngressSide<K>) -> (Side, Option<usize>) {
         let flows = side.hh_flows(&self.family);
         let balance = side.balance.filter(|_| self.version >= VERSION);
-        let frame = IngressSide { balance, ..*side }.to_wire(flows.as_deref());
+        let frame = IngressSide { balance, key: self.key(), ..*side }.to_wire(flows.as_deref());
         (frame, flows.map(|flows| flows.len()))
     }
 
     /// The frame of a finished egress side.
     pub fn egress<K: Key>(&self, side: EgressSide<K>) -> Side {
         if self.version < VERSION {
-            return EgressSide { balance: None, strays: None, unmarked: None, ..side }.to_wire();
+            let (strays, unmarked) = (None, None);
+            return EgressSide { balance: None, strays, unmarked, key: None, ..side }.to_wire();
         }
-        side.to_wire()
+        EgressSide { key: self.key(), ..side }.to_wire()
+    }
+
+    /// The number of its key, for controllers that read it.
+    fn key(&self) -> Option<u64> {
+        (self.version >= VERSION).then(|| self.plan.hash_key.id())
     }
 }

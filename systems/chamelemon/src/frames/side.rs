@@ -31,6 +31,9 @@ pub struct Ingress {
     pub upstream: AnyKey<Upstreams>,
     /// The packets as they were classified; `None` from a switch that does not count them so.
     pub balance: Option<Balance>,
+    /// The [number](calumma_sketch::HashKey::id) of the key that it was hashed by; `None` from a
+    /// switch that does not say it.
+    pub key: Option<u64>,
 }
 
 /// An upstream flow encoder, and what the switch decoded of it.
@@ -82,6 +85,8 @@ pub struct Egress {
     /// Packets without a valid mark, which came while this epoch was the current one there. `None`
     /// from a switch that does not keep them by flow.
     pub unmarked: Option<AnyKey<AnyStrays>>,
+    /// As [`Ingress::key`].
+    pub key: Option<u64>,
 }
 
 /// The ingress side of an epoch where it was measured.
@@ -101,6 +106,8 @@ pub struct IngressSide<'a, K: Key> {
     pub upstream: &'a FermatSketch<K>,
     /// The packets as they were classified, where they are counted so.
     pub balance: Option<Balance>,
+    /// As [`Ingress::key`].
+    pub key: Option<u64>,
 }
 
 impl<'a, K: Key> IngressSide<'a, K> {
@@ -113,7 +120,7 @@ impl<'a, K: Key> IngressSide<'a, K> {
     ) -> Self {
         let (attention, classifier) = (group.attention(), group.classifier());
         let (upstream, balance) = (group.upstream(), Some(group.balance()));
-        Self { epoch, attention, defects, packets, classifier, upstream, balance }
+        Self { epoch, attention, defects, packets, classifier, upstream, balance, key: None }
     }
 
     /// Its frame, where its HH encoder holds `hh_flows` and nothing else; without them, where it is
@@ -124,7 +131,7 @@ impl<'a, K: Key> IngressSide<'a, K> {
         sketches::put_tower(&mut body, self.classifier);
         let hh = self.attention.partition.hh_part();
         sketches::put_upstream(&mut body, self.upstream, &hh, hh_flows);
-        let records = Records::<K> { balance: self.balance, ..Records::NONE };
+        let records = Records::<K> { balance: self.balance, key: self.key, ..Records::NONE };
         records::put_records(&mut body, &records);
         wire_side(SideKind::Ingress, self.epoch, &self.defects, self.packets, body)
     }
@@ -140,6 +147,7 @@ impl<'a, K: Key> IngressSide<'a, K> {
             classifier: self.classifier.clone(),
             upstream: Upstream::undecoded(self.upstream.clone()),
             balance: self.balance,
+            key: self.key,
         }
     }
 
@@ -175,6 +183,8 @@ pub struct EgressSide<'a, K: Key> {
     pub strays: Option<Strays<K>>,
     /// As [`Egress::unmarked`].
     pub unmarked: Option<Strays<K>>,
+    /// As [`Ingress::key`].
+    pub key: Option<u64>,
 }
 
 impl<'a, K: Key> EgressSide<'a, K> {
@@ -183,7 +193,8 @@ impl<'a, K: Key> EgressSide<'a, K> {
         let (attention, downstream) = (group.attention(), group.downstream());
         let balance = Some(group.balance());
         let (strays, unmarked) = (Some(group.strays()), Some(group.unmarked()));
-        Self { epoch, attention, defects, packets, downstream, balance, strays, unmarked }
+        let key = None;
+        Self { epoch, attention, defects, packets, downstream, balance, strays, unmarked, key }
     }
 
     /// Its frame.
@@ -192,7 +203,8 @@ impl<'a, K: Key> EgressSide<'a, K> {
         put_head(&mut body, self.attention, &self.defects);
         sketches::put_buckets(&mut body, self.downstream, self.downstream.shape().buckets);
         let (strays, unmarked) = (self.strays.clone(), self.unmarked.clone());
-        records::put_records(&mut body, &Records { balance: self.balance, strays, unmarked });
+        let records = Records { balance: self.balance, strays, unmarked, key: self.key };
+        records::put_records(&mut body, &records);
         wire_side(SideKind::Egress, self.epoch, &self.defects, self.packets, body)
     }
 
@@ -208,6 +220,7 @@ impl<'a, K: Key> EgressSide<'a, K> {
             balance: self.balance,
             strays: self.strays.clone().map(K::any),
             unmarked: self.unmarked.clone().map(K::any),
+            key: self.key,
         }
     }
 }
@@ -240,7 +253,7 @@ pub(super) fn ingress(side: Side, layout: &Layout) -> Result<Ingress, DecodeErro
     let classifier = sketches::tower("classifier", layout, &mut body)?;
     let hh = attention.partition.hh_part();
     let upstream = sketches::any_upstream(layout, &hh, &mut body)?;
-    let balance = records::of_ingress(&mut body)?;
+    let (balance, key) = records::of_ingress(&mut body)?;
     body.end()?;
     Ok(Ingress {
         epoch: side.epoch,
@@ -251,6 +264,7 @@ pub(super) fn ingress(side: Side, layout: &Layout) -> Result<Ingress, DecodeErro
         classifier,
         upstream,
         balance,
+        key,
     })
 }
 
@@ -258,7 +272,7 @@ pub(super) fn egress(side: Side, layout: &Layout) -> Result<Egress, DecodeError>
     let mut body = Body::new("an egress side", &side.body, 0);
     let (attention, defects) = head(layout, side.stall_ns, &mut body)?;
     let downstream = sketches::any_downstream(layout, &mut body)?;
-    let (balance, strays, unmarked) = match layout.keys {
+    let (balance, strays, unmarked, key) = match layout.keys {
         KeyKind::Ipv4 => any_records::<FlowKey>(&mut body)?,
         KeyKind::Dual => any_records::<WideKey>(&mut body)?,
     };
@@ -273,13 +287,15 @@ pub(super) fn egress(side: Side, layout: &Layout) -> Result<Egress, DecodeError>
         balance,
         strays,
         unmarked,
+        key,
     })
 }
 
 /// The records of an egress side of either kind of key.
-type AnyRecords = (Option<Balance>, Option<AnyKey<AnyStrays>>, Option<AnyKey<AnyStrays>>);
+type AnyRecords =
+    (Option<Balance>, Option<AnyKey<AnyStrays>>, Option<AnyKey<AnyStrays>>, Option<u64>);
 
 fn any_records<K: Key>(body: &mut Body) -> Result<AnyRecords, DecodeError> {
-    let Records { balance, strays, unmarked } = records::of_egress::<K>(body)?;
-    Ok((balance, strays.map(K::any), unmarked.map(K::any)))
+    let Records { balance, strays, unmarked, key } = records::of_egress::<K>(body)?;
+    Ok((balance, strays.map(K::any), unmarked.map(K::any), key))
 }

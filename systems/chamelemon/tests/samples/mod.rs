@@ -94,6 +94,7 @@ pub(crate) fn with_hh_flows<K: Key>(group: &IngressGroup<K>, epoch: u64) -> Ingr
         classifier: group.classifier().clone(),
         upstream: K::any(Upstream { encoder, hh_flows: Some(hh_flows) }),
         balance: None,
+        key: None,
     }
 }
 
@@ -165,6 +166,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 classifier: ingress.classifier().clone(),
                 upstream: Upstream::undecoded(ingress.upstream().clone()),
                 balance: None,
+                key: None,
             })),
         ),
         ("ingress-flows", Message::Ingress(Box::new(with_hh_flows(&ingress, epoch)))),
@@ -180,6 +182,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 balance: None,
                 strays: None,
                 unmarked: None,
+                key: None,
             })),
         ),
         (
@@ -231,6 +234,7 @@ pub(crate) fn dual_messages() -> Vec<(&'static str, Message)> {
                 balance: None,
                 strays: None,
                 unmarked: None,
+                key: None,
             })),
         ),
     ]
@@ -261,6 +265,7 @@ pub(crate) fn recorded_messages() -> Vec<(&'static str, Message)> {
             "ingress-balance",
             Message::Ingress(Box::new(Ingress {
                 balance: Some(Balance::new([0, 3, 4, 1])),
+                key: Some(hash_key().id()),
                 ..with_hh_flows(&ingress, epoch)
             })),
         ),
@@ -276,6 +281,7 @@ pub(crate) fn recorded_messages() -> Vec<(&'static str, Message)> {
                 balance: Some(Balance::new([0, 5, 4, 70_000])),
                 strays: Some(Key::any(strays(flows))),
                 unmarked: Some(Key::any(Strays::<FlowKey>::default())),
+                key: Some(hash_key().id()),
             })),
         ),
         ("sealed-late", Message::Sealed { epoch, late_packets: 70_013, late: late.encode() }),
@@ -300,6 +306,7 @@ pub(crate) fn dual_recorded_messages() -> Vec<(&'static str, Message)> {
             balance: None,
             strays: None,
             unmarked: Some(Key::any(strays(flows))),
+            key: None,
         })),
     )]
 }
