@@ -6,6 +6,7 @@
 //! system's own folder and erased here, once an epoch.
 //!
 //! * [`run`]: how the controller runs a system's analysis;
+//! * [`keys`]: by which key switches hash in which epoch;
 //! * [`report`]: an epoch's report, as far as all systems agree on it;
 //! * [`table`]: tables of the archive, typed by the functions that read their columns;
 //! * [`metrics`]: metrics for Prometheus;
@@ -16,6 +17,7 @@
 pub mod alert;
 mod findings;
 pub mod flow;
+pub mod keys;
 pub mod losses;
 pub mod metrics;
 mod node;
@@ -27,6 +29,7 @@ pub mod table;
 
 pub use findings::{Findings, SystemReport};
 pub use flow::Flow;
+pub use keys::{HashKeys, KeyedEpochs};
 pub use node::NodeEnd;
 pub use report::{EpochHead, Published, Report};
 pub use run::{Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup};

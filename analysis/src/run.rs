@@ -10,12 +10,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
-use calumma_sketch::HashKey;
 use calumma_topology::Topology;
 use calumma_wire::{Role, Side, SideKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::keys::HashKeys;
 use crate::node::NodeEnd;
 use crate::report::{EpochHead, Published, Report};
 
@@ -35,8 +35,9 @@ pub struct Node {
 pub struct Deployment<'a> {
     /// The system's section of the controller's file; null where there is none.
     pub section: &'a serde_json::Value,
-    /// The secret that hash functions are drawn from.
-    pub hash_key: &'a HashKey,
+    /// The secrets that hash functions are drawn from: switches begin a system that hashes anew
+    /// where they change.
+    pub hash_keys: &'a HashKeys,
     /// The deployment's epochs.
     pub clock: EpochClock,
     /// The nodes that the system runs on.
@@ -245,10 +246,10 @@ mod tests {
         struct Parameters {
             flows: u16,
         }
-        let hash_key = HashKey::from_bytes([1; 32]);
+        let hash_keys = HashKeys::new(calumma_sketch::HashKey::from_bytes([1; 32]));
         let clock = EpochClock::new(50_000_000, calumma_epoch::Guards::default()).unwrap();
         let read = |section: &serde_json::Value| {
-            Deployment { section, hash_key: &hash_key, clock, nodes: &[] }
+            Deployment { section, hash_keys: &hash_keys, clock, nodes: &[] }
                 .parameters::<Parameters>()
         };
         assert_eq!(read(&serde_json::Value::Null), Ok(Parameters::default()));

@@ -134,7 +134,7 @@ fn plan(network: &Network) -> Case<'_> {
     Case::new("controller.plan.us", "us", move || {
         let mut planner = planner(network);
         micros(|| {
-            let observation = Observation::of(&decoded, network.family()).expect("sides that came");
+            let observation = Observation::of(&decoded).expect("sides that came");
             black_box(planner.next(&observation, &network.attention));
         })
     })
@@ -166,7 +166,7 @@ fn response(network: &Network) -> Case<'_> {
             panic!("the epoch is measured")
         };
         let decoded = decoder.decode(input);
-        let observation = Observation::of(&decoded, network.family()).expect("sides that came");
+        let observation = Observation::of(&decoded).expect("sides that came");
         let attention = planner.next(&observation, &network.attention).attention;
         let mut messages = Vec::new();
         for _ in decoded.edges() {

@@ -246,3 +246,62 @@ pub struct PanelStatus {
     /// Path of the JavaScript module that draws it.
     pub script: String,
 }
+
+/// What a change of the hash key came of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyChangeBy {
+    /// Somebody asked for it.
+    Operator,
+    /// The controller started.
+    Start,
+    /// Reports showed signs of flows that somebody has chosen.
+    Suspicion,
+}
+
+impl KeyChangeBy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Operator, Self::Start, Self::Suspicion];
+
+    /// As metrics and logs have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Start => "start",
+            Self::Suspicion => "suspicion",
+        }
+    }
+}
+
+/// A change of the hash key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyChange {
+    /// What it came of.
+    pub by: KeyChangeBy,
+    /// The same in words.
+    pub reason: String,
+    /// The first epoch that is measured by the new key.
+    pub effective_epoch: u64,
+    /// When it was decided, in nanoseconds since the Unix epoch.
+    pub unix_ns: u64,
+}
+
+/// The hash key as `GET /api/v1/hash-key` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HashKeyStatus {
+    /// The first epoch that it is for; 0 where it has never been changed.
+    pub since_epoch: u64,
+    /// How often it has changed since the controller's start, by what that came of.
+    pub changes: BTreeMap<KeyChangeBy, u64>,
+    /// The last of these changes.
+    pub last: Option<KeyChange>,
+    /// What would have changed it, and why it stays; absent where nothing would since the start.
+    pub stays: Option<String>,
+}
+
+/// What `POST /api/v1/hash-key/rotate` answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeyRotated {
+    /// The first epoch that all switches measure by the new key.
+    pub effective_epoch: u64,
+}

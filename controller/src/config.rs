@@ -5,6 +5,7 @@
 
 mod domain;
 mod generators;
+mod key_rotation;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ use crate::ipfix::IpfixSection;
 
 pub use self::domain::DomainSection;
 pub use self::generators::HashGenerators;
+pub use self::key_rotation::KeyRotationSection;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -69,6 +71,9 @@ pub struct Config {
     /// Where the generators of the hash functions' CRCs come from.
     #[serde(default)]
     pub hash_generators: HashGenerators,
+    /// When the controller changes the hash key by itself.
+    #[serde(default)]
+    pub key_rotation: KeyRotationSection,
     /// Epochs that the HTTP API remembers.
     #[serde(default = "default_history")]
     pub history: usize,
@@ -472,6 +477,7 @@ impl Config {
             ("state_dir", self.state_dir != other.state_dir),
             ("hash_key", self.hash_key != other.hash_key),
             ("hash_generators", self.hash_generators != other.hash_generators),
+            ("[key_rotation]", self.key_rotation != other.key_rotation),
             ("history", self.history != other.history),
             ("grace_ms", self.grace_ms != other.grace_ms),
             ("[epoch]", self.epoch != other.epoch),

@@ -10,7 +10,7 @@ use calumma_analysis::metrics::{ReportMetrics, counters, int_gauges};
 use calumma_analysis::{Report, System};
 use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
-use crate::api::NodeStatus;
+use crate::api::{HashKeyStatus, NodeStatus};
 use crate::config::Config;
 use crate::output::{Output, SinkStatus};
 
@@ -56,6 +56,7 @@ pub struct Metrics {
     node: NodeMetrics,
     sink_reports: IntCounterVec,
     sink_failures: IntCounterVec,
+    key_changes: IntCounterVec,
     outputs: Vec<Arc<SinkStatus>>,
     /// One scrape at a time: it takes over totals that are counted elsewhere.
     scrape: Mutex<()>,
@@ -100,6 +101,12 @@ impl Metrics {
                 "Times that an output failed.",
                 &["output"],
             )?,
+            key_changes: counters(
+                on,
+                "hash_key_changes_total",
+                "Changes of the hash key by what they came of.",
+                &["by"],
+            )?,
             outputs,
             scrape: Mutex::new(()),
             registry,
@@ -109,6 +116,13 @@ impl Metrics {
     /// Takes a report into account.
     pub fn record(&self, report: &dyn Report) {
         self.reports.iter().for_each(|metrics| metrics.record(report));
+    }
+
+    /// Takes over how often the hash key has changed.
+    pub fn note_key(&self, status: &HashKeyStatus) {
+        for (by, changes) in &status.changes {
+            set(&self.key_changes, &[by.name()], *changes);
+        }
     }
 
     /// Everything as text, beside what is known of nodes and outputs at this moment.

@@ -9,7 +9,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::collect::{Received, Step};
 use super::shifting::Shifting;
-use crate::analyse::{Analyser, DecodedEpoch, Decoder};
+use crate::analyse::{Analyser, DecodedEpoch, Decoder, Suspicion};
+use crate::api::KeyChangeBy;
 use crate::report::{PlanReport, Timing};
 use crate::server::lane::{Ending, Lane};
 use crate::server::{Hub, Publisher, unix_ns, yield_to_others};
@@ -96,7 +97,7 @@ fn report(
     decoded: channel::Receiver<Decoded>,
     publisher: &Publisher,
 ) -> anyhow::Result<()> {
-    let mut waiting = VecDeque::new();
+    let (mut waiting, mut suspicion) = (VecDeque::new(), Suspicion::default());
     while let Some(Decoded { epoch, received, plan, planned_ns }) =
         waiting.pop_front().or_else(|| decoded.recv().ok())
     {
@@ -126,6 +127,9 @@ fn report(
         publisher.publish(&*report, &line);
         hub.reported(lane, report.epoch + 1);
         hub.attention_is_known(unix_ns());
+        if let Some(sign) = suspicion.of(&report) {
+            hub.rotate_key_unasked(KeyChangeBy::Suspicion, &sign);
+        }
     }
     Ok(())
 }

@@ -209,7 +209,9 @@ impl Hub {
         decision: &Decision<'_>,
         now_ns: u64,
     ) -> Result<u64, String> {
-        let mut epoch = self.earliest_epoch(now_ns);
+        // Not before a change of the hash key that edges have been sent already: those that measure
+        // until then are not sent anything more.
+        let mut epoch = self.earliest_epoch(now_ns).max(self.keys().newest().from_epoch);
         if let Err(too_late) = plan.timeline.change(epoch, attention) {
             epoch = too_late.earliest;
             plan.timeline.change(epoch, attention).map_err(|error| error.to_string())?;

@@ -53,7 +53,7 @@ impl State {
     pub(crate) fn new(config: &Config, decoder: Decoder) -> anyhow::Result<Self> {
         let attention = config.planned_attention()?;
         Ok(Self {
-            recent: Recent::new(config.history, decoder.family().clone()),
+            recent: Recent::new(config.history),
             decoder,
             plan: Mutex::new(Plan::new(attention, config.attention)),
             audit: config.shifting.audit.as_deref().map(Audit::open).transpose()?,

@@ -4,7 +4,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use calumma_sketch::HashFamily;
 use tokio::sync::watch;
 
 use crate::analyse::{EdgeSizes, FlowSize};
@@ -24,7 +23,6 @@ type Sizes = (String, Arc<EdgeSizes>);
 pub(crate) struct Recent {
     /// Reports that are kept.
     kept: usize,
-    family: Arc<HashFamily>,
     reports: Mutex<VecDeque<Arc<EpochReport>>>,
     sizes: Mutex<VecDeque<Sizes>>,
     last_epoch: watch::Sender<Option<u64>>,
@@ -32,10 +30,9 @@ pub(crate) struct Recent {
 
 impl Recent {
     /// Room for `kept` reports, at least one.
-    pub(crate) fn new(kept: usize, family: Arc<HashFamily>) -> Self {
+    pub(crate) fn new(kept: usize) -> Self {
         Self {
             kept: kept.max(1),
-            family,
             reports: Mutex::new(VecDeque::new()),
             sizes: Mutex::new(VecDeque::new()),
             last_epoch: watch::Sender::new(None),
@@ -104,7 +101,7 @@ impl Recent {
     pub(crate) fn flow_sizes(&self, flow: &Flow) -> Vec<SizeAt> {
         let kept: Vec<Sizes> = lock(&self.sizes).iter().cloned().collect();
         let at = |(edge, sizes): Sizes| {
-            let FlowSize { size, size_min, exact } = sizes.size_of(&self.family, flow)?;
+            let FlowSize { size, size_min, exact } = sizes.size_of(flow)?;
             Some(SizeAt { edge, epoch: sizes.epoch(), size, size_min, exact })
         };
         let mut sizes: Vec<SizeAt> = kept.into_iter().filter_map(at).collect();

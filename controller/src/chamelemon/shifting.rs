@@ -45,7 +45,7 @@ impl Shifting {
         }
         self.newest = epoch.epoch();
         let hub = &self.hub;
-        let observation = Observation::of(epoch, hub.chamelemon.decoder.family())?;
+        let observation = Observation::of(epoch)?;
         let (since, standing) = hub.standing();
         let plan = self.planner.next(&observation, &standing);
         let mut report = PlanReport {

@@ -88,7 +88,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
     let hello = match received {
         Ok(Ok(Some(Message::Hello(hello)))) => match refusal(link.version, hub) {
             Some(reason) => Err(reason),
-            None => introduction(*hello, address),
+            None => introduction(link.version, *hello, address),
         },
         Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
         Ok(Ok(None)) => return,
@@ -134,7 +134,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
 
 /// Whether a node that speaks this version hashes as the deployment does.
 fn hashes_alike(version: u8, hub: &Hub) -> Result<(), String> {
-    if version == v5::VERSION && !hub.hash_key().has_public_generators() {
+    if version == v5::VERSION && !hub.keys().newest().key.has_public_generators() {
         return Err(format!(
             "switches that speak version {version} of the protocol hash by public CRCs, and this \
              deployment does not: upgrade the switch, or set hash_generators = \"public\" at the \
@@ -158,10 +158,15 @@ fn refusal(version: u8, hub: &Hub) -> Option<String> {
 }
 
 /// Who a node is, by its hello.
-fn introduction(hello: Hello, address: SocketAddr) -> Result<(String, Introduction), String> {
+fn introduction(
+    version: u8,
+    hello: Hello,
+    address: SocketAddr,
+) -> Result<(String, Introduction), String> {
     let Hello { node, role, kind, program, marking, systems: offers, holding } = hello;
     let holding = Introduction::holding(&holding)?;
-    Ok((node, Introduction { role, kind, program, offers, holding, marking, address }))
+    let of = Introduction { version, role, kind, program, offers, holding, marking, address };
+    Ok((node, of))
 }
 
 /// Frees the node's name when its connection ends, however that comes about.

@@ -3,6 +3,7 @@
 
 mod marking;
 mod nodes;
+mod rotation;
 mod switching;
 mod unexpected;
 
@@ -10,15 +11,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use calumma_analysis::{Node, System};
+use calumma_analysis::{HashKeys, Node, System};
 use calumma_epoch::EpochClock;
-use calumma_sketch::HashKey;
 use calumma_wire::Role;
 use tokio::sync::watch;
 
 use self::marking::Marked;
 use self::nodes::Entry;
 pub(crate) use self::nodes::{Admission, Introduction};
+use self::rotation::Rotation;
 use self::unexpected::Unexpected;
 use super::lane::Lane;
 use crate::chamelemon::State;
@@ -43,7 +44,6 @@ pub(crate) type Lanes = Arc<Vec<Arc<Lane>>>;
 pub struct Hub {
     config: Config,
     clock: EpochClock,
-    hash_key: HashKey,
     /// The systems that can run.
     systems: &'static [&'static dyn System],
     /// Time that a message gets to reach every node, in nanoseconds.
@@ -57,6 +57,7 @@ pub struct Hub {
     nodes: Vec<Entry>,
     /// Times that messages take to the nodes and back.
     delays: Mutex<Delays>,
+    rotation: Rotation,
     /// Positions of the nodes by name.
     positions: HashMap<String, usize>,
     unexpected: Unexpected,
@@ -71,14 +72,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Hub {
     pub(super) fn new(
         config: Config,
-        hash_key: HashKey,
         systems: &'static [&'static dyn System],
         nodes: Vec<Arc<Node>>,
         chamelemon: State,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             clock: config.clock()?,
-            hash_key,
             systems,
             lead_ns: AtomicU64::new(LEAD_NS),
             admissions: Mutex::default(),
@@ -86,6 +85,7 @@ impl Hub {
             chamelemon,
             marked: Mutex::default(),
             delays: Mutex::default(),
+            rotation: Rotation::default(),
             positions: nodes.iter().map(|node| node.name.clone()).zip(0..).collect(),
             nodes: nodes.into_iter().map(Entry::expected).collect(),
             unexpected: Unexpected::default(),
@@ -104,8 +104,9 @@ impl Hub {
         self.clock
     }
 
-    pub(super) fn hash_key(&self) -> &HashKey {
-        &self.hash_key
+    /// By which keys nodes hash, epoch by epoch.
+    pub(crate) fn keys(&self) -> &HashKeys {
+        self.chamelemon.decoder.keys()
     }
 
     /// The systems that can run.

@@ -25,7 +25,7 @@ mod systems;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use calumma_analysis::System;
@@ -40,6 +40,7 @@ pub(crate) use self::publisher::Publisher;
 use self::systems::Switchboard;
 use crate::alert::{Alerts, NodeWatch};
 use crate::analyse::Decoder;
+use crate::api::KeyChangeBy;
 use crate::chamelemon::State;
 pub use crate::chamelemon::attention::AttentionStatus;
 use crate::config::Config;
@@ -63,6 +64,11 @@ pub(crate) fn steady_ns() -> u64 {
     let (begin, unix_ns) = *BEGIN;
     unix_ns + begin.elapsed().as_nanos() as u64
 }
+
+/// How long nodes are waited for at most before the hash key changes at the start, and how often they
+/// are looked for.
+const LONGEST_START: Duration = Duration::from_secs(10);
+const START_STEP: Duration = Duration::from_millis(100);
 
 /// Steps of niceness by which estimates come after everything else.
 const NICENESS: i32 = 10;
@@ -106,12 +112,11 @@ pub async fn start_with(
     config: Config,
     mut outputs: Vec<Box<dyn Output>>,
 ) -> anyhow::Result<Running> {
-    let hash_key = secret::hash_key(&config)?;
+    let keys = secret::hash_keys(&config)?;
     let nodes = node_ids::nodes(&config)?;
-    let family = Arc::new(calumma_sketch::HashFamily::new(&hash_key));
-    let decoder = Decoder::new(config.layout.clone(), family, config.clock()?);
+    let decoder = Decoder::new(config.layout.clone(), keys, config.clock()?);
     let state = State::new(&config, decoder)?;
-    let hub = Arc::new(Hub::new(config.clone(), hash_key, systems, nodes, state)?);
+    let hub = Arc::new(Hub::new(config.clone(), systems, nodes, state)?);
 
     let listener = bind(config.listen, "listen").await?;
     let listen = listener.local_addr()?;
@@ -136,7 +141,25 @@ pub async fn start_with(
     let switchboard = Switchboard::new(hub.clone(), publisher, stop.clone());
     switchboard.start(&config)?;
     tokio::spawn(connection::accept(listener, hub.clone(), stopped));
+    if config.key_rotation.at_start && config.state_dir.is_some() {
+        tokio::spawn(rotate_key_at_start(hub.clone()));
+    }
     Ok(Running { hub, listen, http, stop, switchboard })
+}
+
+/// Changes the hash key once all nodes are connected, so that they go on by the kept one until then;
+/// those that don't come are not waited for.
+async fn rotate_key_at_start(hub: Arc<Hub>) {
+    let begun = Instant::now();
+    while !hub.all_are_connected() && begun.elapsed() < LONGEST_START {
+        tokio::time::sleep(START_STEP).await;
+    }
+    let reason = "the controller has started";
+    let rotating =
+        tokio::task::spawn_blocking(move || hub.rotate_key_unasked(KeyChangeBy::Start, reason));
+    if let Err(problem) = rotating.await {
+        error!("{reason}, and the hash key stays: {problem}");
+    }
 }
 
 /// The outputs that the configuration asks for and that may be slow.

@@ -75,7 +75,9 @@ impl Switchboard {
         if let Some(name) = missing.iter().find(is_ending) {
             bail!("{name} still reports its last epochs: try again in a moment");
         }
-        let epoch = self.hub.earliest_epoch(unix_ns()) + SWITCHING_EPOCHS;
+        // Not before a change of the hash key that nodes have been sent already.
+        let earliest = self.hub.earliest_epoch(unix_ns()) + SWITCHING_EPOCHS;
+        let epoch = earliest.max(self.hub.keys().newest().from_epoch);
         let mut on: Vec<Arc<Lane>> = Vec::new();
         for name in &missing {
             match self.lane(name, config, epoch) {
@@ -124,8 +126,7 @@ impl Switchboard {
         let inlet = Inlet::ChameleMon(queue);
         let lane = Arc::new(Lane::new(system, inlet, first_epoch, config));
         let tasks = hub.chamelemon.tasks();
-        let analyser =
-            Analyser::new(hub.config().layout.clone(), hub.hash_key(), hub.clock(), tasks);
+        let analyser = Analyser::with(hub.chamelemon.decoder.clone(), tasks);
         let (publisher, stop) = (self.publisher.clone(), self.stop.clone());
         let thread = chamelemon::start(hub, lane.clone(), analyser, frames, publisher, stop)?;
         Ok((lane, thread))
@@ -143,7 +144,7 @@ impl Switchboard {
         let of_system: Vec<_> = nodes.iter().map(|(_, node)| node.clone()).collect();
         let deployment = Deployment {
             section: config.section(name),
-            hash_key: hub.hash_key(),
+            hash_keys: hub.keys(),
             clock: hub.clock(),
             nodes: &of_system,
         };

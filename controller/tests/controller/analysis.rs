@@ -106,7 +106,7 @@ fn light_losses_are_told_from_heavy_ones_and_sizes_stay_within_their_bounds() {
     assert_eq!(edge.heavy_hitters.len(), 180);
     let sizes = &analyser.sizes()["e1"];
     for (key, &packets) in &world.sent[0] {
-        let size = sizes.size_of(analyser.family(), &key.into()).unwrap();
+        let size = sizes.size_of(&key.into()).unwrap();
         assert!(size.size_min <= packets && packets <= size.size, "{key}: {size:?}, {packets}");
         if size.exact {
             assert_eq!(size.size, packets, "{key}");
@@ -424,7 +424,7 @@ proptest! {
         for (name, sent) in EDGES.iter().zip(&world.sent) {
             let sizes = &analyser.sizes()[*name];
             for (key, &packets) in sent {
-                let size = sizes.size_of(analyser.family(), &key.into()).unwrap();
+                let size = sizes.size_of(&key.into()).unwrap();
                 prop_assert!(size.size_min <= packets, "{key} {size:?} {packets}");
                 prop_assert!(!size.exact || size.size == packets, "{key} {size:?} {packets}");
                 let complete = report.edges.iter().all(|e| e.hh_decode == DecodeState::Complete);

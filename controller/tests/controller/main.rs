@@ -10,6 +10,7 @@ mod client;
 mod dashboard;
 mod dual_stack;
 mod ipfix;
+mod keys;
 mod metrics;
 mod peer;
 mod program;

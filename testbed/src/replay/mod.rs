@@ -146,7 +146,7 @@ impl Replay {
     /// The size of a flow in the last epoch that was reported, where the ingress edge knows it.
     pub fn size_of(&self, flow: &WideKey) -> Option<u64> {
         let sizes = self.analyser.sizes().get("e1")?;
-        Some(sizes.size_of(self.analyser.family(), &flow.into())?.size)
+        Some(sizes.size_of(&flow.into())?.size)
     }
 
     /// What has become of the packets so far.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use calumma_analysis::{Node, Published};
+use calumma_analysis::{HashKeys, Node, Published};
 use calumma_controller::clocks::{self, ClockFilter, Exchange};
 use calumma_controller::report::EpochReport;
 use calumma_plane::secret::secret;
+use calumma_sketch::HashKey;
 use calumma_wire::{Domain, FrameReader, Message, Offer, SystemId, Welcome};
 
 use super::Setup;
@@ -26,6 +27,9 @@ const RESPONSE_NS: u64 = 10_000_000;
 /// Epochs beyond the next that can be changed at which systems are switched, as the live one has
 /// it.
 const SWITCHING_EPOCHS: u64 = 2;
+
+/// Epochs that a hash key holds at least, as the live one has it.
+const LEAST_EPOCHS: u64 = 16;
 
 /// What the controller has done.
 #[derive(Debug, Default)]
@@ -88,6 +92,11 @@ impl Peer {
         }
     }
 
+    /// Whether it is connected and has been sent what it is to run.
+    fn is_welcomed(&self) -> bool {
+        self.connected_ns.is_some() && !self.offers.is_empty()
+    }
+
     /// The lanes of what it is to run, with versions.
     fn wanted<'a>(&self, lanes: &'a [Lane]) -> Vec<(&'a Lane, u8)> {
         let on = lanes.iter().filter(|lane| lane.is_on());
@@ -106,16 +115,24 @@ pub(super) struct Controller {
     /// Those that are about to end among them.
     lanes: Vec<Lane>,
     plan: Plan,
+    /// What the live one keeps on its disk: copies share it.
+    keys: HashKeys,
 }
 
 impl Controller {
     /// # Errors
     /// When the planner's bounds don't fit the layout, a system is unknown, or its section wrong.
-    pub(super) fn new(setup: &Setup, topology: &Topology, nodes: &[Arc<Node>]) -> Result<Self> {
+    pub(super) fn new(
+        setup: &Setup,
+        topology: &Topology,
+        nodes: &[Arc<Node>],
+        keys: &HashKeys,
+    ) -> Result<Self> {
         let mut controller = Self {
             peers: nodes.iter().cloned().map(Peer::new).collect(),
             lanes: Vec::new(),
             plan: Plan::new(setup.attention),
+            keys: keys.clone(),
             setup: setup.clone(),
             topology: topology.clone(),
         };
@@ -131,7 +148,7 @@ impl Controller {
             .find(|system| system.name() == name)
             .with_context(|| format!("no system is called {name:?}"))?;
         let nodes: Vec<Arc<Node>> = self.peers.iter().map(|peer| peer.node.clone()).collect();
-        Lane::new(system, &self.setup, &self.topology, &nodes, first_epoch)
+        Lane::new(system, &self.setup, &self.topology, (&nodes, &self.keys), first_epoch)
     }
 
     /// Forgets what a node had begun to send on its last connection, but for what was learned of
@@ -204,14 +221,14 @@ impl Controller {
 
     /// What a node is sent that is to run from `effective_epoch` on what runs here.
     fn welcome(&mut self, node: usize, effective_epoch: u64) -> Vec<Vec<u8>> {
-        let Self { setup, peers, lanes, plan, .. } = self;
+        let Self { setup, peers, lanes, plan, keys, .. } = self;
         let peer = &mut peers[node];
         let wanted = peer.wanted(lanes);
         peer.runs = wanted.iter().map(|(lane, version)| (lane.id(), *version)).collect();
         let of = |(lane, version): &(&Lane, u8)| lane.setup(node, *version, plan, effective_epoch);
         let welcome = Message::Welcome(Box::new(Welcome {
             node_id: Some(peer.node.id),
-            hash_key: secret(&setup.hash_key),
+            hash_key: secret(&keys.at(effective_epoch).key),
             epoch_length_ns: setup.clock.length_ns(),
             guards: setup.clock.guards(),
             effective_epoch,
@@ -220,7 +237,34 @@ impl Controller {
         }));
         let has_plan = wanted.iter().any(|(lane, _)| lane.plans());
         let pending = plan.change_after(effective_epoch).filter(|_| has_plan);
-        [welcome].iter().chain(&pending).map(encoded).collect()
+        let mut frames: Vec<_> = [welcome].iter().chain(&pending).map(encoded).collect();
+        let key_from = self.keys.newest().from_epoch;
+        if key_from > effective_epoch {
+            frames.extend(self.welcome(node, key_from));
+        }
+        frames
+    }
+
+    /// Changes the hash key, from the next epoch on that all nodes can follow. Gives that epoch, and
+    /// what is to be sent; `None` where it was changed a moment ago.
+    pub(super) fn rotate(&mut self, key: HashKey, now_ns: u64) -> Option<(u64, Vec<Outgoing>)> {
+        let from = self.keys.newest().from_epoch;
+        if from > 0 && self.setup.clock.epoch_at(now_ns) < from + LEAST_EPOCHS {
+            return None;
+        }
+        let epoch = self.earliest_epoch(now_ns) + SWITCHING_EPOCHS;
+        self.keys.change(epoch, key);
+        let connected = (0..self.peers.len()).filter(|&at| self.peers[at].is_welcomed());
+        let mut messages = Vec::new();
+        for node in connected.collect::<Vec<_>>() {
+            let welcome = self.welcome(node, epoch);
+            messages.extend(welcome.into_iter().map(|frame| Outgoing {
+                at_ns: now_ns,
+                node,
+                frame,
+            }));
+        }
+        Some((epoch, messages))
     }
 
     /// Lets exactly the systems of these names run, from the next epoch on that all nodes can
@@ -229,7 +273,8 @@ impl Controller {
     /// # Errors
     /// When one is unknown, or still reports its last epochs; then nothing is switched.
     pub(super) fn switch(&mut self, names: &[String], now_ns: u64) -> Result<(u64, Vec<Outgoing>)> {
-        let epoch = self.earliest_epoch(now_ns) + SWITCHING_EPOCHS;
+        let earliest = self.earliest_epoch(now_ns) + SWITCHING_EPOCHS;
+        let epoch = earliest.max(self.keys.newest().from_epoch);
         let mut on = Vec::new();
         for name in names {
             match self.lanes.iter().find(|lane| lane.system.name() == name) {
@@ -270,7 +315,8 @@ impl Controller {
     pub(super) fn work(&mut self, now_ns: u64) -> Result<Work> {
         let mut work = Work::default();
         let planned_ns = now_ns + RESPONSE_NS;
-        let earliest_epoch = self.earliest_epoch(planned_ns);
+        let key_from = self.keys.newest().from_epoch;
+        let earliest_epoch = self.earliest_epoch(planned_ns).max(key_from);
         let mut change = None;
         let Self { setup, peers, lanes, plan, .. } = self;
         let clocks = || clocks_of(peers, setup, now_ns);

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use calumma_analysis::{Deployment, Node, Published, System};
+use calumma_analysis::{Deployment, HashKeys, Node, Published, System};
 use calumma_chamelemon::frames;
 use calumma_chamelemon::{Attention, Layout};
-use calumma_controller::analyse::{Analyser, DecodedEpoch};
+use calumma_controller::analyse::{Analyser, DecodedEpoch, Decoder};
 use calumma_controller::analysing::{Analysing, Topologies};
 use calumma_controller::attention::{Observation, Planner};
 use calumma_controller::chamelemon::collect::{Collector, Step};
@@ -116,7 +116,7 @@ impl Lane {
         system: &'static dyn System,
         setup: &Setup,
         topology: &Topology,
-        nodes: &[Arc<Node>],
+        (nodes, keys): (&[Arc<Node>], &HashKeys),
         first_epoch: u64,
     ) -> Result<Self> {
         let name = system.name();
@@ -124,11 +124,11 @@ impl Lane {
         let at: Vec<usize> = (0..nodes.len()).filter(|&at| runs_on(&nodes[at])).collect();
         let nodes: Vec<Arc<Node>> = at.iter().map(|&at| nodes[at].clone()).collect();
         let analysis = if system.offer().system == frames::ID {
-            Analysis::ChameleMon(Box::new(ChameleMon::new(setup, &nodes)?))
+            Analysis::ChameleMon(Box::new(ChameleMon::new(setup, &nodes, keys)?))
         } else {
             let section = setup.systems.sections.get(name).unwrap_or(&Value::Null);
-            let (hash_key, clock) = (&setup.hash_key, setup.clock);
-            let deployment = Deployment { section, hash_key, clock, nodes: &nodes };
+            let clock = setup.clock;
+            let deployment = Deployment { section, hash_keys: keys, clock, nodes: &nodes };
             let analysis = system.start(&deployment);
             let analysis = analysis.map_err(|problem| anyhow!("[{name}]: {problem}"))?;
             let analysis = analysis.with_context(|| format!("{name} has no analysis"))?;
@@ -290,14 +290,15 @@ struct Measured {
 }
 
 impl ChameleMon {
-    fn new(setup: &Setup, edges: &[Arc<Node>]) -> Result<Self> {
+    fn new(setup: &Setup, edges: &[Arc<Node>], keys: &HashKeys) -> Result<Self> {
         let layout = setup.layout.clone();
         let planner = setup.planner.map(|bounds| Planner::new(layout.clone(), bounds));
         let edges = edges.iter().map(|edge| edge.name.clone()).collect();
+        let decoder = Decoder::new(layout.clone(), keys.clone(), setup.clock);
         Ok(Self {
             planner: planner.transpose().map_err(anyhow::Error::msg)?,
             collector: Collector::new(edges, setup.clock, setup.grace_ns),
-            analyser: Analyser::new(layout.clone(), &setup.hash_key, setup.clock, setup.tasks),
+            analyser: Analyser::with(decoder, setup.tasks),
             layout,
             losses_only: setup.losses_only,
             measured: BTreeMap::new(),
@@ -357,7 +358,7 @@ impl ChameleMon {
         plan: &mut Plan,
         earliest_epoch: u64,
     ) -> Option<(PlanReport, Option<wire::Message>)> {
-        let observation = Observation::of(decoded, self.analyser.family())?;
+        let observation = Observation::of(decoded)?;
         let (_, standing) = plan.last;
         let planned = self.planner.as_mut()?.next(&observation, &standing);
         let applied = planned.attention != standing;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use calumma_analysis as analysis;
+use calumma_analysis::{self as analysis, HashKeys};
 use calumma_edge::packet;
 use calumma_plane::Counters;
+use calumma_sketch::HashKey;
 
 use super::controller::{self, Controller, Outgoing, Reported, Work};
 use super::node::{Node, expected, identity};
@@ -68,6 +69,8 @@ pub struct Simulation {
     reachable: Vec<bool>,
     last_connection: u64,
     controller: Option<Controller>,
+    /// The hash keys, which a controller keeps for the one that comes after it.
+    keys: HashKeys,
     queue: Queue<Event>,
     /// When the next [`Event::Deadline`] comes; all bits set where none does.
     deadline_ns: u64,
@@ -102,13 +105,15 @@ impl Simulation {
         let nodes = clocks.into_iter().enumerate();
         let nodes = nodes.map(|(at, clock)| Node::new(identity(&topology, at), &setup, clock, 0));
         let nodes = nodes.collect();
+        let keys = HashKeys::new(setup.hash_key);
         let mut simulation = Self {
             flows: FlowSet::new(setup.seed, Vec::new(), &topology, &routes)?,
             nodes,
             connections: vec![0; switches],
             reachable: vec![true; switches],
             last_connection: 0,
-            controller: Some(Controller::new(&setup, &topology, &expected(&topology))?),
+            controller: Some(Controller::new(&setup, &topology, &expected(&topology), &keys)?),
+            keys,
             queue: Queue::new(),
             deadline_ns: u64::MAX,
             first_epoch,
@@ -258,7 +263,8 @@ impl Simulation {
             (0..self.nodes.len()).for_each(|node| self.disconnect(node));
         } else if self.controller.is_none() {
             let nodes = expected(&self.topology);
-            self.controller = Some(Controller::new(&self.setup, &self.topology, &nodes)?);
+            self.controller =
+                Some(Controller::new(&self.setup, &self.topology, &nodes, &self.keys)?);
         }
         Ok(())
     }
@@ -282,6 +288,20 @@ impl Simulation {
         self.setup.systems.on = names;
         self.report(now_ns)?;
         Ok(from)
+    }
+
+    /// Has the controller change the hash key, from the next epoch on that all nodes can follow.
+    /// Gives that epoch, counted from 0; `None` where the controller is away, or has changed it a
+    /// moment ago.
+    ///
+    /// # Errors
+    /// As [`run_epoch`](Self::run_epoch).
+    pub fn rotate_key(&mut self, key: HashKey) -> Result<Option<u64>> {
+        let now_ns = self.now_ns();
+        let rotated = self.controller.as_mut().and_then(|of| of.rotate(key, now_ns));
+        let Some((epoch, messages)) = rotated else { return Ok(None) };
+        messages.into_iter().for_each(|message| self.tell(message));
+        Ok(Some(epoch - self.first_epoch))
     }
 
     /// What systems other than ChameleMon have reported since this was asked last: of each system

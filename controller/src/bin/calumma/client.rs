@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 
 /// How long a controller may take to answer.
@@ -42,6 +42,30 @@ impl Client {
         // A thousand reports of a busy network are larger than the client's own limit.
         let body = answer.body_mut().with_config().limit(u64::MAX).reader();
         serde_json::from_reader(BufReader::new(body)).with_context(|| {
+            format!("{url}: the answer is not that of a controller of this version")
+        })
+    }
+
+    /// The answer to a request that changes something.
+    ///
+    /// # Errors
+    /// When no controller answers there, or why it does not do it.
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        #[derive(serde::Deserialize)]
+        struct Problem {
+            error: String,
+        }
+        let url = format!("http://{}{path}", self.address);
+        let asked = self.agent.post(&url).config().http_status_as_error(false).build().send_empty();
+        let mut answer = asked.with_context(|| {
+            format!("{url}: is a controller running there, with an HTTP address?")
+        })?;
+        let (status, body) = (answer.status(), answer.body_mut().read_to_string()?);
+        if !status.is_success() {
+            let problem: Result<Problem, _> = serde_json::from_str(&body);
+            bail!("{}", problem.map_or(format!("{url}: {status}"), |problem| problem.error));
+        }
+        serde_json::from_str(&body).with_context(|| {
             format!("{url}: the answer is not that of a controller of this version")
         })
     }

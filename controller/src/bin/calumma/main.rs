@@ -11,6 +11,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand};
 
+use calumma_controller::api::KeyRotated;
+
 use client::Client;
 
 /// Asks a running controller what the network carries and loses.
@@ -26,7 +28,9 @@ Examples:
   calumma flow 10.1.0.2:40000 10.2.0.2:5201 tcp
       what that flow carried and lost lately, epoch by epoch, and at which edges
   calumma epochs --last 1 --json | jq '.loss[0]'
-      the flow that lost most in the last epoch"
+      the flow that lost most in the last epoch
+  calumma rotate-key
+      another hash key, where somebody may know the one that switches hash by"
 )]
 struct Arguments {
     /// Where the controller's HTTP API listens: `http` in its configuration
@@ -54,6 +58,8 @@ enum Ask {
         #[command(flatten)]
         window: Window,
     },
+    /// Have the controller draw another hash key, by which all switches measure from one epoch on
+    RotateKey,
     /// SQL over the controller's archive: `calumma query --help`
     #[command(external_subcommand)]
     Other(Vec<OsString>),
@@ -98,8 +104,16 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let wanted = flow::parse(&flow.join(" ")).map_err(anyhow::Error::msg)?;
             flow::show(&client, &wanted, window)
         }
+        Ask::RotateKey => rotate_key(&client),
         Ask::Other(words) => other(&words),
     }
+}
+
+/// Has the hash key changed, and says from which epoch on the new one holds.
+fn rotate_key(client: &Client) -> anyhow::Result<()> {
+    let KeyRotated { effective_epoch } = client.post("/api/v1/hash-key/rotate")?;
+    println!("all switches measure by a new hash key from epoch {effective_epoch} on");
+    Ok(())
 }
 
 /// Runs `calumma-WORD`, which lies beside this program or on the path: commands that bring much

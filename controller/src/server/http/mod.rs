@@ -6,6 +6,7 @@
 mod deployment;
 mod edges;
 mod files;
+mod hash_key;
 mod nodes;
 mod systems;
 mod topology;
@@ -78,6 +79,8 @@ fn router(server: Server) -> Router {
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(edges::health))
         .routes(routes!(deployment::deployment))
+        .routes(routes!(hash_key::status))
+        .routes(routes!(hash_key::rotate))
         .routes(routes!(edges::edges))
         .routes(routes!(nodes::nodes))
         .routes(routes!(topology::topology))

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use calumma_analysis::Node;
 use calumma_chamelemon::Attention;
 use calumma_chamelemon::frames::{self, Holding};
-use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId};
+use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId, v5};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -71,6 +71,8 @@ pub(super) struct Link {
     /// When it was set up, by [`steady_ns`].
     since_ns: u64,
     pub(super) messages: mpsc::Sender<Message>,
+    /// The version of the protocol that the node speaks.
+    pub(super) version: u8,
     /// What the node can run.
     pub(super) offers: Vec<Offer>,
     /// What it runs, with the versions of the bodies.
@@ -104,6 +106,8 @@ impl Entry {
 /// A node's hello.
 #[derive(Debug)]
 pub(crate) struct Introduction {
+    /// The version of the protocol that it speaks.
+    pub(crate) version: u8,
     pub(crate) role: Role,
     pub(crate) kind: SwitchKind,
     pub(crate) program: String,
@@ -274,7 +278,8 @@ impl Hub {
         introduction: Introduction,
         now_ns: u64,
     ) -> Result<Admission, String> {
-        let Introduction { role, kind, program, offers, holding, marking, address } = introduction;
+        let Introduction { version, role, kind, program, offers, .. } = introduction;
+        let Introduction { holding, marking, address, .. } = introduction;
         let Some(&position) = self.positions.get(name) else {
             self.unexpected.note(name, role, address, now_ns);
             let expected = self.config.nodes_of(role);
@@ -298,6 +303,13 @@ impl Hub {
             ));
         }
         let _alone = lock(&self.admissions);
+        let key_from = self.keys().newest().from_epoch;
+        if version == v5::VERSION && key_from > self.clock.epoch_at(now_ns) {
+            return refuse(format!(
+                "the hash key changes in epoch {key_from}, and version {version} of the protocol has \
+                 no words for that: it may come back then"
+            ));
+        }
         let wanted = Wanted::new(&self.lanes(), role, &offers);
         if wanted.runs.is_empty()
             && let Some(lacking) = wanted.lacking.first()
@@ -350,7 +362,10 @@ impl Hub {
         }
         let runs = wanted.systems();
         let since_ns = steady_ns();
-        *link = Some(Link { connection, since_ns, messages: sender, offers, runs, unreported: 0 });
+        let unreported = 0;
+        let new =
+            Link { connection, since_ns, messages: sender, version, offers, runs, unreported };
+        *link = Some(new);
         Ok(Admission { node: position, connection, messages })
     }
 

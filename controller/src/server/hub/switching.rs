@@ -46,7 +46,7 @@ impl Wanted {
 
 impl Hub {
     /// What the node at `position` is sent: all that it measures by from `effective_epoch` on, and
-    /// the change of attention that is still to come.
+    /// the changes of attention and hash key that are still to come.
     pub(super) fn welcome(
         &self,
         plan: &Plan,
@@ -73,14 +73,19 @@ impl Hub {
         }
         let welcome = Message::Welcome(Box::new(Welcome {
             node_id: Some(self.nodes[position].node.id),
-            hash_key: secret(&self.hash_key),
+            hash_key: secret(&self.keys().at(effective_epoch).key),
             epoch_length_ns: self.clock.length_ns(),
             guards: self.clock.guards(),
             effective_epoch,
             systems,
             domain: self.config.domain.domain().unwrap_or_default(),
         }));
-        [welcome].into_iter().chain(pending).collect()
+        let mut messages: Vec<Message> = [welcome].into_iter().chain(pending).collect();
+        let key_from = self.keys().newest().from_epoch;
+        if key_from > effective_epoch {
+            messages.extend(self.welcome(plan, position, wanted, key_from));
+        }
+        messages
     }
 
     /// Switches systems: `on` joins those that run, `off` ends at `effective_epoch`. Nodes whose

@@ -176,6 +176,16 @@ impl Edge {
         Self::join(controller, name)
     }
 
+    /// The key that it hashes by.
+    pub(crate) fn hash_key(&self) -> HashKey {
+        self.hash_key
+    }
+
+    /// Hashes by another key from here on.
+    pub(crate) fn set_hash_key(&mut self, hash_key: HashKey) {
+        self.hash_key = hash_key;
+    }
+
     /// The epoch that has just passed.
     pub(crate) fn recent_epoch(&self) -> u64 {
         self.clock.epoch_at(unix_ns()) - 1
@@ -255,7 +265,7 @@ impl Edge {
     }
 }
 
-fn frames<K: Key>(world: &World<K>, position: usize) -> [Message; 3] {
+pub(crate) fn frames<K: Key>(world: &World<K>, position: usize) -> [Message; 3] {
     let input = world.inputs().swap_remove(position);
     [
         Message::Ingress(input.ingress.unwrap()),

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use calumma_analysis::NodeEnd;
+use calumma_analysis::{HashKeys, NodeEnd};
 use calumma_chamelemon::frames::{Ingress, decode_late};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_epoch::EpochClock;
@@ -28,29 +28,30 @@ use crate::report::{DecodeReport, EdgeReport, EpochReport, Loss};
 #[derive(Clone, Debug)]
 pub struct Decoder {
     layout: Arc<Layout>,
-    family: Arc<HashFamily>,
+    keys: HashKeys,
     clock: EpochClock,
 }
 
 impl Decoder {
-    /// A decoder for switches of `layout`, whose hash functions are `family`, and for epochs by
-    /// `clock`.
-    pub fn new(layout: Layout, family: Arc<HashFamily>, clock: EpochClock) -> Self {
-        Self { layout: Arc::new(layout), family, clock }
+    /// A decoder for switches of `layout` that hash by `keys`, and for epochs by `clock`.
+    pub fn new(layout: Layout, keys: HashKeys, clock: EpochClock) -> Self {
+        Self { layout: Arc::new(layout), keys, clock }
     }
 
-    /// The deployment's hash functions.
-    pub fn family(&self) -> &Arc<HashFamily> {
-        &self.family
+    /// By which keys switches hash.
+    pub fn keys(&self) -> &HashKeys {
+        &self.keys
     }
 
     /// Decodes an ingress side.
     pub fn ingress(&self, side: &Ingress) -> DecodedIngress {
-        DecodedIngress::decode(side, &self.family)
+        DecodedIngress::decode(side, &self.keys.at(side.epoch).family)
     }
 
     /// Finds the losses of an epoch, decoding those HH encoders that have not been yet.
     pub fn decode(&self, mut input: EpochInput) -> DecodedEpoch {
+        let key = self.keys.at(input.epoch);
+        input.edges.iter_mut().for_each(|edge| edge.keep_hashed_by(key.id));
         for edge in &mut input.edges {
             if let Some(side) = &edge.ingress
                 && edge.decoded.is_none()
@@ -60,11 +61,12 @@ impl Decoder {
         }
         let attention = soundness::attention_of(&input);
         let losses = if soundness::judge_sides(&input).is_sound() {
-            loss::detect(&self.layout, &self.family, &attention, &input.edges)
+            loss::detect(&self.layout, &key.family, &attention, &input.edges)
         } else {
             Losses::skipped(&attention)
         };
-        DecodedEpoch { input, attention, losses, clock: self.clock, keys: self.layout.keys }
+        let family = key.family.clone();
+        DecodedEpoch { input, attention, losses, family, clock: self.clock, keys: self.layout.keys }
     }
 }
 
@@ -75,6 +77,7 @@ pub struct DecodedEpoch {
     pub(super) input: EpochInput,
     attention: Attention,
     losses: Losses,
+    family: Arc<HashFamily>,
     clock: EpochClock,
     keys: KeyKind,
 }
@@ -83,6 +86,11 @@ impl DecodedEpoch {
     /// Number of the epoch.
     pub fn epoch(&self) -> u64 {
         self.input.epoch
+    }
+
+    /// The functions that its flows were hashed by.
+    pub fn family(&self) -> &HashFamily {
+        &self.family
     }
 
     /// The attention that the edges measured under; the planned one where no edge said.

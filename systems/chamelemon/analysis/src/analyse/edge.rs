@@ -21,18 +21,17 @@ pub(super) fn answer(
     report: &mut EdgeReport,
     sizes: &EdgeSizes,
     previous: Option<&EdgeSizes>,
-    family: &HashFamily,
     tasks: &Tasks,
 ) {
     match (&sizes.0, previous.map(|previous| &previous.0)) {
         (AnyKey::Ipv4(sizes), Some(AnyKey::Ipv4(previous))) => {
-            answer_by(report, sizes, Some(previous), family, tasks);
+            answer_by(report, sizes, Some(previous), tasks);
         }
         (AnyKey::Dual(sizes), Some(AnyKey::Dual(previous))) => {
-            answer_by(report, sizes, Some(previous), family, tasks);
+            answer_by(report, sizes, Some(previous), tasks);
         }
-        (AnyKey::Ipv4(sizes), _) => answer_by(report, sizes, None, family, tasks),
-        (AnyKey::Dual(sizes), _) => answer_by(report, sizes, None, family, tasks),
+        (AnyKey::Ipv4(sizes), _) => answer_by(report, sizes, None, tasks),
+        (AnyKey::Dual(sizes), _) => answer_by(report, sizes, None, tasks),
     }
 }
 
@@ -41,18 +40,17 @@ fn answer_by<K: Key>(
     report: &mut EdgeReport,
     sizes: &SizesBy<K>,
     previous: Option<&SizesBy<K>>,
-    family: &HashFamily,
     tasks: &Tasks,
 ) {
-    report.heavy_hitters = sizes.heavy_hitters(family, tasks.heavy_hitter);
+    report.heavy_hitters = sizes.heavy_hitters(tasks.heavy_hitter);
     if let Some(previous) = previous.filter(|previous| previous.whole && sizes.whole) {
         report.heavy_changes_since = Some(previous.epoch);
-        report.heavy_changes = sizes.heavy_changes(previous, family, tasks.heavy_change);
+        report.heavy_changes = sizes.heavy_changes(previous, tasks.heavy_change);
     }
     let cardinality = sizes.cardinality();
     report.cardinality = Some(rounded(cardinality.value));
     report.cardinality_error = cardinality.standard_error.map(rounded);
-    if let Some((distribution, entropy)) = sizes.distribution(family) {
+    if let Some((distribution, entropy)) = sizes.distribution() {
         report.entropy = Some(rounded(entropy));
         report.size_distribution =
             distribution.into_iter().map(|(size, flows)| (size, rounded(flows))).collect();
@@ -134,8 +132,8 @@ impl EdgeSizes {
     ///
     /// Of a flow in the HH flowset, the HH encoder holds every packet from the one that reached T_h
     /// on, so at most T_h - 1 are not in it; fewer where the classifier took the flow for larger.
-    pub fn size_of(&self, family: &HashFamily, flow: &Flow) -> Option<FlowSize> {
-        either!(&self.0, sizes => Some(sizes.size_of(family, &flow.key()?)))
+    pub fn size_of(&self, flow: &Flow) -> Option<FlowSize> {
+        either!(&self.0, sizes => Some(sizes.size_of(&flow.key()?)))
     }
 
     /// The packets of each flow of the HH flowset that the HH encoder holds, in no order.
@@ -203,8 +201,8 @@ impl<K: Key> SizesBy<K> {
     }
 
     /// As [`EdgeSizes::size_of`].
-    fn size_of(&self, family: &HashFamily, flow: &K) -> FlowSize {
-        let hashes = family.hash(flow);
+    fn size_of(&self, flow: &K) -> FlowSize {
+        let hashes = self.accumulation.family().hash(flow);
         let recorded = self.accumulation.recorded(flow);
         if let Some(before) = self.packets_before(flow, &hashes) {
             let size = recorded + before;
@@ -276,10 +274,10 @@ impl<K: Key> SizesBy<K> {
         self.hh_flows().chain(more_hl).chain(more_ll)
     }
 
-    fn heavy_hitters(&self, family: &HashFamily, threshold: u64) -> Vec<HeavyHitter> {
+    fn heavy_hitters(&self, threshold: u64) -> Vec<HeavyHitter> {
         let mut hitters: Vec<HeavyHitter> = self
             .flows()
-            .map(|key| (key, self.size_of(family, key)))
+            .map(|key| (key, self.size_of(key)))
             .filter(|(_, size)| size.size > threshold)
             .map(|(key, size)| HeavyHitter {
                 flow: key.into(),
@@ -291,20 +289,15 @@ impl<K: Key> SizesBy<K> {
         hitters
     }
 
-    fn heavy_changes(
-        &self,
-        previous: &Self,
-        family: &HashFamily,
-        threshold: u64,
-    ) -> Vec<HeavyChange> {
+    fn heavy_changes(&self, previous: &Self, threshold: u64) -> Vec<HeavyChange> {
         let new = self.hh_flows().filter(|flow| previous.accumulation.recorded(flow) == 0);
         let mut changes: Vec<HeavyChange> = previous
             .hh_flows()
             .chain(new)
             .map(|key| HeavyChange {
                 flow: key.into(),
-                before: previous.size_of(family, key).size,
-                after: self.size_of(family, key).size,
+                before: previous.size_of(key).size,
+                after: self.size_of(key).size,
             })
             .filter(|change| change.before.abs_diff(change.after) > threshold)
             .collect();
@@ -324,9 +317,9 @@ impl<K: Key> SizesBy<K> {
 
     /// Number of flows by size and the entropy of it; none where the classifier is out of its
     /// range.
-    fn distribution(&self, family: &HashFamily) -> Option<(Vec<(u64, f64)>, f64)> {
+    fn distribution(&self) -> Option<(Vec<(u64, f64)>, f64)> {
         if self.all_exact() {
-            let sizes = self.flows().map(|flow| self.size_of(family, flow).size);
+            let sizes = self.flows().map(|flow| self.size_of(flow).size);
             let sizes = estimate::size_distribution_with_known(self.classifier(), 1, sizes);
             let entropy = estimate::entropy(&sizes);
             return Some((sizes, entropy));

@@ -40,6 +40,8 @@ pub struct EdgeInput {
     pub note: Option<String>,
     /// What is wrong with its clock, where it is too far from another edge's.
     pub clock: Option<String>,
+    /// Whether a side came and was hashed by another key than the epoch's, so that it can't be read.
+    pub other_key: bool,
 }
 
 impl EdgeInput {
@@ -69,7 +71,19 @@ impl EdgeInput {
             late: Some(K::any(none_late)),
             note: None,
             clock: None,
+            other_key: false,
         }
+    }
+
+    /// Drops the sides that say that they were hashed by another key than the one of this number.
+    pub(super) fn keep_hashed_by(&mut self, key: u64) {
+        let is_other = |of: Option<u64>| of.is_some_and(|of| of != key);
+        let ingress = self.ingress.take_if(|side| is_other(side.key)).is_some();
+        let egress = self.egress.take_if(|side| is_other(side.key)).is_some();
+        if ingress {
+            self.decoded = None;
+        }
+        self.other_key |= ingress | egress;
     }
 
     /// How decoding of the HH encoder went, as far as it has been tried.

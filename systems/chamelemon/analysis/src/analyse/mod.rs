@@ -19,6 +19,7 @@ mod load;
 mod loss;
 mod parity_conflicts;
 mod soundness;
+mod suspicion;
 mod tasks;
 mod translation;
 
@@ -26,14 +27,16 @@ pub use decode::{DecodedEpoch, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
 pub use ingress::DecodedIngress;
 pub use input::{EdgeInput, EpochInput};
+pub use suspicion::Suspicion;
 pub use tasks::Tasks;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use calumma_analysis::HashKeys;
 use calumma_chamelemon::Layout;
 use calumma_epoch::EpochClock;
-use calumma_sketch::{HashFamily, HashKey};
+use calumma_sketch::HashKey;
 
 use self::amendments::Amendments;
 use self::entered::Entered;
@@ -54,7 +57,11 @@ pub struct Analyser {
 impl Analyser {
     /// An analyser for a deployment of `layout`, whose hashes are drawn from `hash_key`.
     pub fn new(layout: Layout, hash_key: &HashKey, clock: EpochClock, tasks: Tasks) -> Self {
-        let decoder = Decoder::new(layout, Arc::new(HashFamily::new(hash_key)), clock);
+        Self::with(Decoder::new(layout, HashKeys::new(*hash_key), clock), tasks)
+    }
+
+    /// The same with a decoder for the deployment.
+    pub fn with(decoder: Decoder, tasks: Tasks) -> Self {
         Self {
             decoder,
             tasks,
@@ -67,11 +74,6 @@ impl Analyser {
     /// What decodes the epochs' encoders.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
-    }
-
-    /// The deployment's hash functions.
-    pub fn family(&self) -> &Arc<HashFamily> {
-        self.decoder.family()
     }
 
     /// Lets other thresholds hold from the next epoch on.
@@ -100,7 +102,7 @@ impl Analyser {
             let previous = self.previous.get(&edge.edge);
             let previous = previous.filter(|previous| previous.epoch() + 1 == report.epoch);
             let previous = previous.map(Arc::as_ref);
-            edge::answer(edge, sizes, previous, self.decoder.family(), &self.tasks);
+            edge::answer(edge, sizes, previous, &self.tasks);
         }
         self.previous = sizes;
         report
@@ -120,7 +122,7 @@ impl Analyser {
         verdict.reasons.extend(self.conflicts.of(&decoded.input));
         let sizes = decoded.sizes();
         let of_edges: Vec<_> = sizes.values().cloned().collect();
-        let entered = Entered::new(self.decoder.family(), &of_edges);
+        let entered = Entered::new(decoded.family(), &of_edges);
         let mut report = decoded.outline(verdict, &entered);
         self.amendments.complete(&mut report);
         (report, sizes)

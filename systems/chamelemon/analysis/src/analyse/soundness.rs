@@ -82,7 +82,13 @@ fn judge_edge(input: &EdgeInput, seals: Seals, verdict: &mut Verdict) {
     if input.late_packets.is_none() && seals == Seals::Wanted {
         missing.push("seal");
     }
-    if !missing.is_empty() {
+    if input.other_key {
+        verdict.missing_edges.push(name.clone());
+        verdict.reasons.push(format!(
+            "{name}: it hashed flows by another key than the epoch's: the change of the hash key \
+             reached it too late"
+        ));
+    } else if !missing.is_empty() {
         verdict.missing_edges.push(name.clone());
         let what = if missing.len() == 3 {
             "nothing came".to_owned()
@@ -92,6 +98,7 @@ fn judge_edge(input: &EdgeInput, seals: Seals, verdict: &mut Verdict) {
         let note = input.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
         verdict.reasons.push(format!("{name}: {what} in time{note}"));
     }
+
     if let Some(problem) = &input.clock {
         verdict.reasons.push(format!("{name}: {problem}"));
     }

@@ -108,7 +108,8 @@ impl fmt::Debug for Observation<'_> {
 impl<'a> Observation<'a> {
     /// What a decoded epoch showed. `None` where no edge delivered its ingress side, measured under
     /// the epoch's attention by all its lcores.
-    pub fn of(epoch: &'a DecodedEpoch, family: &'a HashFamily) -> Option<Self> {
+    pub fn of(epoch: &'a DecodedEpoch) -> Option<Self> {
+        let family = epoch.family();
         let attention = *epoch.attention();
         let sides: Vec<Side<'a>> =
             epoch.edges().iter().filter_map(|edge| Side::of(edge, &attention)).collect();

@@ -110,7 +110,7 @@ impl Network {
         let decoder = self.analyser.decoder().clone();
         let decoded = decoder.decode(EpochInput { epoch, planned: attention, edges });
         let plan = {
-            let observation = Observation::of(&decoded, decoder.family()).unwrap();
+            let observation = Observation::of(&decoded).unwrap();
             self.planner.next(&observation, &self.standing)
         };
         let report = self.analyser.report(decoded);
@@ -135,7 +135,7 @@ impl Network {
         attention: Attention,
         epoch: u64,
     ) -> Vec<EdgeInput> {
-        let family: &HashFamily = &self.analyser.family().clone();
+        let family: &HashFamily = &self.analyser.decoder().keys().at(epoch).family.clone();
         let flows: Vec<Flow<K>> = self.flows(traffic);
         let edges = self.edges as usize;
         let ingress = IngressGroup::new(&self.layout, attention, epoch).unwrap();

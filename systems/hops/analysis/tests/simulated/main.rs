@@ -1,6 +1,7 @@
 //! `hops` beside ChameleMon on whole simulated networks: with the switches' own conversation, and
 //! held against what the simulation did to every packet.
 
+mod rotation;
 mod scenario;
 mod segments;
 mod switching;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use calumma_controller::attention::Bounds;
-use calumma_sketch::{KeyKind, WideKey};
+use calumma_sketch::{HashKey, KeyKind, WideKey};
 use calumma_testbed::simulate::{
     Detail, EpochTruth, Outcome, Setup, Simulation, SwitchClock, SystemOutcome,
 };
@@ -37,6 +37,8 @@ enum Event {
     Controller(bool),
     /// These of [`SYSTEMS`] are to run.
     Switch(usize),
+    /// The controller changes the hash key.
+    RotateKey(u8),
 }
 
 fn events() -> impl Strategy<Value = Event> {
@@ -45,6 +47,7 @@ fn events() -> impl Strategy<Value = Event> {
         2 => ((0..NODES), any::<bool>()).prop_map(|(node, can)| Event::Reachable(node, can)),
         1 => any::<bool>().prop_map(Event::Controller),
         6 => (0..SYSTEMS.len()).prop_map(Event::Switch),
+        4 => any::<u8>().prop_map(Event::RotateKey),
     ]
 }
 
@@ -101,6 +104,9 @@ impl Story {
                     Event::Reachable(node, can) => simulation.set_reachable(node, can),
                     Event::Controller(runs) => simulation.set_controller(runs).unwrap(),
                     Event::Switch(at) => wanted = SYSTEMS[at],
+                    Event::RotateKey(byte) => {
+                        simulation.rotate_key(HashKey::from_bytes([byte; 32])).unwrap();
+                    }
                 }
             }
             if epoch == EPOCHS {
