@@ -51,7 +51,7 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// The program `name`.
-    pub(super) fn command(&self, name: &str) -> Result<Command> {
+    pub(crate) fn command(&self, name: &str) -> Result<Command> {
         let program = self.testbed.with_file_name(name);
         ensure!(
             program.exists(),

@@ -46,6 +46,7 @@ use crate::topology::{LinkQuality, Routes, Topology};
 use crate::workload::{FlowSet, Traffic};
 
 const CONTROLLER_PORT: u16 = 7620;
+const HTTP_PORT: u16 = 7621;
 
 /// How long switches and controller may take until a first epoch is complete.
 const START_LIMIT: Duration = Duration::from_secs(40);
@@ -232,6 +233,7 @@ impl Live {
         let transits: Vec<toml::Value> = self.topology.transits().map(name).collect();
         let mut sections = self.sections.clone();
         sections.insert("transits".to_owned(), transits.into());
+        sections.insert("http".to_owned(), http_address().into());
         sections
     }
 
@@ -372,6 +374,15 @@ impl Network for Live {
         Ok(())
     }
 
+    fn rotate_key(&mut self) -> Result<()> {
+        let mut command = self.place_of_controller().command("calumma")?;
+        command.args(["--controller", &http_address(), "rotate-key"]);
+        let output = command.output().context("calumma rotate-key")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "calumma rotate-key: {said}");
+        Ok(())
+    }
+
     fn set_controller(&mut self, runs: bool) -> Result<()> {
         match self.controller.take() {
             Some(running) if runs => self.controller = Some(running),
@@ -425,6 +436,11 @@ impl Network for Live {
     fn doubts(&self) -> &[String] {
         &self.doubts
     }
+}
+
+/// Where the controller answers requests.
+fn http_address() -> String {
+    format!("{LOOPBACK}:{HTTP_PORT}")
 }
 
 /// Checks that these systems can run.

@@ -33,6 +33,9 @@ pub struct Change {
     /// Measurement systems that run from now on, all others being switched off.
     #[serde(default)]
     systems: Option<Vec<String>>,
+    /// Whether the controller draws another hash key, as an operator asks it to.
+    #[serde(default)]
+    rotate_key: bool,
     /// Whether the controller goes or comes.
     #[serde(default)]
     controller: Option<Presence>,
@@ -153,6 +156,9 @@ impl Change {
         }
         if let Some(systems) = &self.systems {
             network.set_systems(systems)?;
+        }
+        if self.rotate_key {
+            network.rotate_key()?;
         }
         for edge in &self.restart {
             network.restart(topology.edge(edge)?)?;

@@ -70,6 +70,12 @@ pub trait Network {
     /// When one can't run there.
     fn set_systems(&mut self, systems: &[String]) -> Result<()>;
 
+    /// Has the controller change the hash key, from an epoch on that is soon.
+    ///
+    /// # Errors
+    /// When it does not.
+    fn rotate_key(&mut self) -> Result<()>;
+
     /// Stops the controller, or starts one that knows nothing of the one before.
     ///
     /// # Errors

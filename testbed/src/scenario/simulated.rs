@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use calumma_plane::system as plane;
+use calumma_sketch::HashKey;
 use serde_json::Value;
 
 use super::{EpochSummary, Network, Played, Scenario, SystemSummary, play_in};
 use crate::simulate::{self, EpochTruth, Outcome, Simulation, SwitchClock};
 use crate::system::{SYSTEMS, Systems, name, on_tofinos};
 use crate::topology::Topology;
-use crate::workload::Traffic;
+use crate::workload::{Draw, Traffic};
 
 /// Plays a scenario in a simulation. Every epoch that ChameleMon reports is shown to `watch`, with
 /// its summary, as it comes.
@@ -121,6 +122,13 @@ impl Network for Simulated {
     fn set_systems(&mut self, systems: &[String]) -> Result<()> {
         let names: Vec<&str> = systems.iter().map(String::as_str).collect();
         self.simulation.switch(&names).map(drop).context("systems")
+    }
+
+    fn rotate_key(&mut self) -> Result<()> {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&Draw::new(self.simulation.passed()).bits().to_le_bytes());
+        let rotated = self.simulation.rotate_key(HashKey::from_bytes(key))?;
+        rotated.map(drop).context("rotate_key: it was changed a moment ago, or nobody is there")
     }
 
     fn set_controller(&mut self, runs: bool) -> Result<()> {

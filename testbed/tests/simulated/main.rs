@@ -4,6 +4,7 @@ mod clocks;
 mod generator;
 mod p4_edge;
 mod replay;
+mod rotation;
 mod scenarios;
 mod simulation;
 mod stalls;

@@ -63,6 +63,7 @@ scenarios! {
     everything_at_once
     flash_crowd
     healthy_ill_healthy
+    key_rotation
     link_drops
     mixed
     overtaking
