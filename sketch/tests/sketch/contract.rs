@@ -68,7 +68,7 @@ mod reference {
     }
 
     pub(super) fn secret(key: &[u8; 32]) -> Secret {
-        let mut tables = key_stream(key, 0..320);
+        let mut tables = key_stream(key, 0, 0..320);
         let candidates = tables.split_off(4096).into_iter().map(|word| word | 1);
         let mut found = candidates.filter(|&word| is_irreducible(1 << 32 | u64::from(word)));
         let x = found.next().unwrap();
@@ -76,15 +76,21 @@ mod reference {
         Secret { tables, generators: [x, y] }
     }
 
-    /// Blocks of RFC 8439's ChaCha20 key stream, nonce 0, as words.
-    fn key_stream(key: &[u8; 32], counters: std::ops::Range<u32>) -> Vec<u32> {
+    /// The number of a key; `nonce` says whether its generators are public.
+    pub(super) fn key_id(key: &[u8; 32], nonce: u32) -> u64 {
+        let stream = key_stream(key, nonce, 0..1);
+        u64::from(stream[1]) << 32 | u64::from(stream[0])
+    }
+
+    /// Blocks of RFC 8439's ChaCha20 key stream, its nonce this word and zeros, as words.
+    fn key_stream(key: &[u8; 32], nonce: u32, counters: std::ops::Range<u32>) -> Vec<u32> {
         let word = |i: usize| u32::from_le_bytes(key[4 * i..4 * i + 4].try_into().unwrap());
         let mut stream = Vec::new();
         for counter in counters {
             let mut start = [0; 16];
             start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]);
             (0..8).for_each(|i| start[4 + i] = word(i));
-            start[12] = counter;
+            (start[12], start[13]) = (counter, nonce);
             let mut s = start;
             let mut quarter = |a: usize, b: usize, c: usize, d: usize| {
                 for (x, y, z, by) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)] {
@@ -414,6 +420,14 @@ fn assert_hashes_follow_the_page(
     }
     assert_eq!(sample_seed(epoch), reference::seed(epoch));
     assert_eq!(hashes.sample(sample_seed(epoch)), words.sample(reference::seed(epoch)));
+}
+
+#[test]
+fn a_key_has_the_number_of_the_page() {
+    let [secret, public] =
+        [HashKey::from_bytes(hash_key()), HashKey::with_public_generators(hash_key())];
+    assert_eq!(secret.id(), reference::key_id(&hash_key(), 3));
+    assert_eq!(public.id(), reference::key_id(&hash_key(), 4));
 }
 
 #[test]
