@@ -328,8 +328,8 @@ mod tests {
             assert!(estimate.offset_ns.abs_diff(by_ns) <= estimate.error_ns, "{estimate:?}");
             let (about_ns, certain_ns) = state.set_by_ns.unwrap();
             assert!(about_ns.abs_diff(by_ns) < 100_000 && certain_ns > 1_600_000, "{certain_ns}");
-            let told = problems(&[state, state], 1_000_000, |_| "e2");
-            assert!(told[0].as_ref().unwrap().contains("its clock was set"), "{told:?}");
+            let found = problems(&[state, state], 1_000_000, |_| "e2");
+            assert!(found[0].as_ref().unwrap().contains("its clock was set"), "{found:?}");
             let later = filter.state(START + 4 * second, Some(0));
             assert_eq!((later.set_by_ns, later.unknown_for_ns), (None, Some(3_000_000_000)));
             assert_eq!(filter.state(START + 4 * second, None).unknown_for_ns, None);
@@ -357,12 +357,12 @@ mod tests {
         let filter = ClockFilter::default();
         assert_eq!(filter.state(START + 900_000_000, Some(START)).unknown_for_ns, None);
         let state = filter.state(START + 1_500_000_000, Some(START));
-        let told = problems(&[state, ClockState::default()], 1_000_000, |_| "e2");
+        let found = problems(&[state, ClockState::default()], 1_000_000, |_| "e2");
         assert_eq!(
-            told[0].as_deref(),
+            found[0].as_deref(),
             Some("its clock was not compared for 1.5 s: it answers no probes")
         );
-        assert_eq!(told[1], None);
+        assert_eq!(found[1], None);
     }
 
     #[test]

@@ -187,7 +187,7 @@ mod tests {
         stations.learn(&[packet(1, 9), packet(2, 9)], Side::Host, unit);
         stations.learn(&[packet(3, 1), packet(1, 3)], Side::Fabric, unit);
         let burst = [packet(9, 1), packet(9, 3), packet(9, 3), packet(9, 4), packet(9, 0)];
-        assert_eq!(stations.elsewhere(&burst, unit), 0b00110, "not the unheard of, nor groups");
+        assert_eq!(stations.elsewhere(&burst, unit), 0b00110, "neither unknown ones nor groups");
         // It moves here, says so, and is behind this edge from then on.
         stations.learn(&[packet(3, 0)], Side::Host, unit);
         assert_eq!(stations.elsewhere(&burst, unit), 0);
@@ -205,13 +205,13 @@ mod tests {
         /// never left out.
         #[test]
         fn a_station_that_sends_from_here_counts_here(
-            heard in prop::collection::vec((any::<[u8; 6]>(), any::<bool>()), 1..400),
+            senders in prop::collection::vec((any::<[u8; 6]>(), any::<bool>()), 1..400),
             clones in 0usize..4,
         ) {
             let stations = Stations::default();
             let mut here = std::collections::BTreeSet::new();
             for _ in 0..=clones {
-                for (mac, host) in &heard {
+                for (mac, host) in &senders {
                     let mut frame = packet(0, 0);
                     frame.bytes_mut()[6..12].copy_from_slice(mac);
                     frame.bytes_mut()[6] &= 0xFE;
