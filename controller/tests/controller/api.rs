@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::schema;
-use crate::stories::{Controller, Edge, PATIENCE, PATIENT, lost, traffic};
+use crate::stories::{Controller, Edge, PATIENCE, PATIENT, lost};
 
 /// A controller that has reported three epochs of two edges.
 fn three_epochs() -> (Controller, Edge, Edge, u64) {
@@ -22,10 +22,7 @@ fn three_epochs() -> (Controller, Edge, Edge, u64) {
 }
 
 fn deliver(controller: &Controller, [e1, e2]: [&mut Edge; 2], epoch: u64) {
-    let mut world = e1.world(epoch);
-    traffic(&mut world);
-    e1.deliver(&world, 0);
-    e2.deliver(&world, 1);
+    let world = e1.deliver_traffic(e2, epoch);
     assert_eq!(lost(&controller.report(epoch)), world.lost);
 }
 

@@ -3,7 +3,7 @@
 use calumma_chamelemon::frames::Message;
 use calumma_wire::{self as wire, Outcome, Role, SystemId, v5};
 
-use crate::stories::{Controller, Edge, PATIENT, encoded, hello, lost, refused, traffic};
+use crate::stories::{Controller, Edge, PATIENT, encoded, hello, lost, refused};
 
 fn framed(message: &wire::Message) -> Vec<u8> {
     let mut frame = Vec::new();
@@ -30,10 +30,7 @@ fn an_edge_one_release_older_works_beside_a_new_one() {
     let mut new = Edge::join(&controller, "e2");
     assert_ne!(new.received_version(), v5::VERSION);
     let epoch = old.recent_epoch();
-    let mut world = old.world(epoch);
-    traffic(&mut world);
-    old.deliver(&world, 0);
-    new.deliver(&world, 1);
+    let world = old.deliver_traffic(&mut new, epoch);
     let report = controller.report(epoch);
     assert_eq!((report.complete, lost(&report)), (true, world.lost));
 
@@ -87,10 +84,7 @@ fn frames_of_systems_that_are_not_run_are_skipped() {
         late_packets: 9,
         body: Vec::new(),
     }));
-    let mut world = e1.world(epoch);
-    traffic(&mut world);
-    e1.deliver(&world, 0);
-    e2.deliver(&world, 1);
+    let world = e1.deliver_traffic(&mut e2, epoch);
     let report = controller.report(epoch);
     assert_eq!((report.complete, lost(&report)), (true, world.lost));
     assert_eq!(encoded(&hello("e1"))[6], wire::VERSION);

@@ -129,10 +129,7 @@ fn an_edge_whose_clock_is_beyond_the_guard_is_named_and_its_epochs_are_incomplet
     assert!(status(1).path_delay_ms.unwrap() > 0.0);
 
     let epoch = e1.recent_epoch();
-    let mut world = e1.world(epoch);
-    traffic(&mut world);
-    e1.deliver(&world, 0);
-    e2.deliver(&world, 1);
+    e1.deliver_traffic(&mut e2, epoch);
     let report = controller.report(epoch);
     assert!(!report.complete && report.loss.is_empty() && report.missing_edges.is_empty());
     let [reason] = report.incomplete_because.as_slice() else { panic!("{report:?}") };

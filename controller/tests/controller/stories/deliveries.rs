@@ -49,10 +49,7 @@ fn an_edge_that_is_missing_makes_epochs_incomplete_until_it_is_there() {
 
     let mut e2 = Edge::join(&controller, "e2");
     let epoch = e1.settled_epoch(&mut e2);
-    let mut world = e1.world(epoch);
-    traffic(&mut world);
-    e1.deliver(&world, 0);
-    e2.deliver(&world, 1);
+    let world = e1.deliver_traffic(&mut e2, epoch);
     let report = controller.report(epoch);
     assert!(report.complete, "{:?}", report.incomplete_because);
     assert_eq!(lost(&report), world.lost);
@@ -137,9 +134,6 @@ fn an_edge_that_sends_rubbish_is_cut_off_and_the_others_go_on() {
     let mut e2 = Edge::rejoin(&controller, "e2");
     assert_eq!(controller.running.hub().edges()[1].last_problem.as_ref(), Some(&reason));
     let epoch = e1.recent_epoch();
-    let mut world = e1.world(epoch);
-    traffic(&mut world);
-    e1.deliver(&world, 0);
-    e2.deliver(&world, 1);
+    let world = e1.deliver_traffic(&mut e2, epoch);
     assert_eq!(lost(&controller.report(epoch)), world.lost);
 }

@@ -205,6 +205,16 @@ impl Edge {
         frames(world, position).iter().for_each(|frame| self.send(frame));
     }
 
+    /// Measures an epoch of [`traffic`] with the other edge, and delivers it; gives what there was of
+    /// it.
+    pub(crate) fn deliver_traffic(&mut self, other: &mut Self, epoch: u64) -> World {
+        let mut world = self.world(epoch);
+        traffic(&mut world);
+        self.deliver(&world, 0);
+        other.deliver(&world, 1);
+        world
+    }
+
     pub(crate) fn send(&mut self, message: &Message) {
         self.send_bytes(&encoded_as(message, self.version));
     }
