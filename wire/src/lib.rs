@@ -34,6 +34,10 @@
 //! epochs it has [`Reported`](Message::Reported), so that the node holds those that it has not,
 //! and sends them again to the next controller should this one go.
 //!
+//! Edges that offer [`SystemId::PROBES`] send one another probes as the controller
+//! [wants](Message::PathsWanted), and say what they have [seen](Message::PathsSeen) of the network
+//! by them.
+//!
 //! Frames of the version before, [`v5`], are read and written as well. A controller answers in the
 //! version of the node's hello; a node falls back to it when a controller refuses its own.
 //!
@@ -69,6 +73,7 @@ mod error;
 mod fields;
 mod frame;
 mod message;
+mod paths;
 mod system;
 pub mod v5;
 
@@ -77,6 +82,7 @@ pub use error::{DecodeError, Problem};
 pub use fields::{Marking, Outcome, Role, SideKind, SwitchKind};
 pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, OLDEST_VERSION, VERSION};
 pub use message::{Generators, Hello, Message, Secret, Side, Welcome};
+pub use paths::{MAX_PATH_ENTRIES, NO_MARK, PathsSeen, PathsWanted, ProbeSeen};
 pub use system::{Offer, SystemId, SystemSetup};
 
 /// Longest name of a node, in bytes; longer ones are cut when encoded.

@@ -9,6 +9,7 @@ use crate::domain::Domain;
 use crate::error::{DecodeError, Problem};
 use crate::fields::{self, Marking, Outcome, Role, SideKind, SwitchKind};
 use crate::frame::{LENGTH_BYTES, MAGIC, OLDEST_VERSION, VERSION};
+use crate::paths::{PathsSeen, PathsWanted};
 use crate::system::{Offer, SystemId, SystemSetup};
 use crate::{MAX_NAME_BYTES, MAX_TEXT_BYTES, v5};
 
@@ -19,11 +20,13 @@ pub(crate) mod kind {
     pub(crate) const SIDE: u8 = 0x03;
     pub(crate) const SEALED: u8 = 0x05;
     pub(crate) const ECHO: u8 = 0x06;
+    pub(crate) const PATHS_SEEN: u8 = 0x07;
     pub(crate) const WELCOME: u8 = 0x81;
     pub(crate) const RECONFIGURE: u8 = 0x82;
     pub(crate) const REFUSED: u8 = 0x83;
     pub(crate) const PROBE: u8 = 0x84;
     pub(crate) const REPORTED: u8 = 0x85;
+    pub(crate) const PATHS_WANTED: u8 = 0x86;
 }
 
 /// What a node and the controller send to each other. Epochs are numbered from the Unix epoch
@@ -63,6 +66,8 @@ pub enum Message {
         /// When this was sent, by the node's clock.
         answered_ns: u64,
     },
+    /// Edge: what it has seen of the paths to it; to a controller that wants it.
+    PathsSeen(Box<PathsSeen>),
     /// Controller: all that the node measures by.
     Welcome(Box<Welcome>),
     /// Controller: a plan that takes effect at an epoch.
@@ -90,6 +95,8 @@ pub enum Message {
         /// The epoch.
         epoch: u64,
     },
+    /// Controller: what it wants to know of paths; to an edge that offers [`SystemId::PROBES`].
+    PathsWanted(Box<PathsWanted>),
 }
 
 /// Who a node is, and what it can do.
@@ -208,6 +215,8 @@ impl Message {
             Self::Refused { .. } => "refused",
             Self::Probe { .. } => "probe",
             Self::Reported { .. } => "reported",
+            Self::PathsSeen(_) => "paths seen",
+            Self::PathsWanted(_) => "paths wanted",
         }
     }
 
@@ -265,6 +274,10 @@ impl Message {
                     put_u64(out, *effective_epoch);
                     put_bytes(out, plan);
                 });
+            }
+            Self::PathsSeen(seen) => frame(out, kind::PATHS_SEEN, &|out| seen.encode(out)),
+            Self::PathsWanted(wanted) => {
+                frame(out, kind::PATHS_WANTED, &|out| wanted.encode(out));
             }
             Self::Refused { .. }
             | Self::Probe { .. }
@@ -420,6 +433,8 @@ impl Message {
             },
             kind::PROBE => Self::Probe { sent_ns: body.u64("time of the probe")? },
             kind::REPORTED => Self::Reported { epoch: body.u64("epoch")? },
+            kind::PATHS_SEEN => Self::PathsSeen(Box::new(PathsSeen::decode(body)?)),
+            kind::PATHS_WANTED => Self::PathsWanted(Box::new(PathsWanted::decode(body)?)),
             other => return Err(body.error(Problem::Kind(other))),
         })
     }
@@ -438,6 +453,8 @@ pub(crate) fn name_of(kind: u8) -> Option<&'static str> {
         kind::ECHO => "an echo frame",
         kind::PROBE => "a probe frame",
         kind::REPORTED => "a reported frame",
+        kind::PATHS_SEEN => "a paths seen frame",
+        kind::PATHS_WANTED => "a paths wanted frame",
         _ => return None,
     })
 }

@@ -19,6 +19,8 @@ impl SystemId {
     pub const CFS: Self = Self(4);
     /// LightGuardian.
     pub const LIGHTGUARDIAN: Self = Self(5);
+    /// Probes between edges: no system of its own, and offered like one.
+    pub const PROBES: Self = Self(127);
     /// The first number for experiments.
     pub const EXPERIMENTS: Self = Self(128);
 
@@ -30,6 +32,7 @@ impl SystemId {
             Self::OMNIMON => "omnimon",
             Self::CFS => "cfs",
             Self::LIGHTGUARDIAN => "lightguardian",
+            Self::PROBES => "probes",
             _ => return None,
         })
     }

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use calumma_epoch::Guards;
 use calumma_wire::{
-    Domain, FrameReader, Generators, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message, Offer,
-    Outcome, Prefix, Problem, Role, Secret, Side, SideKind, SwitchKind, SystemId, SystemSetup,
-    VERSION, Welcome, v5,
+    Domain, FrameReader, Generators, HEADER_BYTES, Hello, MAX_FRAME_BYTES, Marking, Message,
+    NO_MARK, Offer, Outcome, PathsSeen, PathsWanted, Prefix, ProbeSeen, Problem, Role, Secret,
+    Side, SideKind, SwitchKind, SystemId, SystemSetup, VERSION, Welcome, v5,
 };
 use proptest::prelude::*;
 
@@ -103,6 +103,37 @@ fn version_5_has_no_words_for_other_systems_and_roles() {
     assert!(!older(&Message::Hello(Box::new(Hello { systems: others, ..edge }))));
 }
 
+/// Those of every release that speaks version 6.
+#[test]
+fn frames_about_paths_keep_their_bytes() {
+    let address = |last: [u8; 2]| IpAddr::from([10, 0, last[0], last[1]]);
+    let probe = ProbeSeen {
+        from: 7,
+        mark: 5,
+        arrived: NO_MARK,
+        sent_ns: 1000,
+        received_ns: 2000,
+        source: address([1, 1]),
+        destination: [0xFD00, 0, 0, 0, 0, 0, 0, 1].into(),
+    };
+    let (hosts, destinations) = (vec![address([0, 1])], vec![address([1, 1])]);
+    let seen = PathsSeen { hosts, destinations, probes: vec![probe] };
+    let wanted = PathsWanted { on: true, hosts: vec![(address([1, 1]), 12)] };
+    let golden = [
+        "3e0000001aca06070100040a0000010100040a0001010100070005ffe803000000000000d007000000000000\
+         040a00010106fd000000000000000000000000000001",
+        "0e0000001aca0686010100040a0001010c00",
+    ];
+    let messages = [Message::PathsSeen(Box::new(seen)), Message::PathsWanted(Box::new(wanted))];
+    for (message, golden) in messages.iter().zip(golden) {
+        let bytes = encoded(message);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, golden);
+        assert_eq!(Message::decode(&bytes).as_ref(), Ok(message));
+        assert!(!message.encode_as(v5::VERSION, &mut Vec::new()));
+    }
+}
+
 fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         Just(Outcome::Accepted),
@@ -141,7 +172,26 @@ fn message() -> impl Strategy<Value = Message> {
     let counters = prop::collection::vec(("[a-z.]{1,30}", any::<u64>()), 0..20);
     let held = prop::collection::vec((any::<u8>().prop_map(SystemId), bytes()), 0..4);
     let setups = prop::collection::vec((any::<(u8, u8)>(), bytes(), bytes()), 0..4);
+    let probe = (any::<(u16, u8, u8)>(), any::<[u64; 2]>(), any::<[IpAddr; 2]>()).prop_map(
+        |((from, mark, arrived), [sent_ns, received_ns], [source, destination])| ProbeSeen {
+            from,
+            mark,
+            arrived,
+            sent_ns,
+            received_ns,
+            source,
+            destination,
+        },
+    );
+    let addresses = || prop::collection::vec(any::<IpAddr>(), 0..5);
     prop_oneof![
+        (addresses(), addresses(), prop::collection::vec(probe, 0..5)).prop_map(
+            |(hosts, destinations, probes)| {
+                Message::PathsSeen(Box::new(PathsSeen { hosts, destinations, probes }))
+            }
+        ),
+        (any::<bool>(), prop::collection::vec(any::<(IpAddr, u16)>(), 0..5))
+            .prop_map(|(on, hosts)| Message::PathsWanted(Box::new(PathsWanted { on, hosts }))),
         (".{0,16}", any::<bool>(), ".{0,200}", held).prop_map(
             |(node, tofino, program, holding)| {
                 let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
@@ -264,7 +314,7 @@ proptest! {
 
     #[test]
     fn arbitrary_fields_of_every_kind_never_panic(
-        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 0x81, 0x82, 0x83, 0x84, 0x85]),
+        kind in prop::sample::select(vec![1u8, 2, 3, 4, 5, 6, 7, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86]),
         version in prop::sample::select(vec![v5::VERSION, VERSION]),
         body in prop::collection::vec(any::<u8>(), 0..600),
     ) {

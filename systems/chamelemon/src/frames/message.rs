@@ -170,7 +170,9 @@ impl Message {
             wire::Message::Applied { .. }
             | wire::Message::Side(_)
             | wire::Message::Sealed { .. }
-            | wire::Message::Reconfigure { .. } => return Ok(None),
+            | wire::Message::Reconfigure { .. }
+            | wire::Message::PathsSeen(_)
+            | wire::Message::PathsWanted(_) => return Ok(None),
         }))
     }
 
