@@ -18,6 +18,7 @@ pub mod measure;
 pub mod merge;
 pub mod packet;
 pub mod parse;
+pub mod probe;
 pub mod run;
 pub mod secret;
 pub mod slots;

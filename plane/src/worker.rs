@@ -6,6 +6,7 @@
 
 mod marks;
 pub(crate) mod masks;
+mod probes;
 
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, KeyKind, WideKey, either};
@@ -19,6 +20,7 @@ use crate::measure::{Active, Leaving, Measurement, Moment, Sessions};
 use crate::packet::Packet;
 use crate::parse::tunnel::{self, Tunnels};
 use crate::parse::{Parsed, PlainFlows, Unmeasured, header_by_header, plain};
+use crate::probe::{self, LcoreProbes};
 use crate::run::{MarkedRun, Run};
 
 use self::marks::Marks;
@@ -60,6 +62,8 @@ pub struct Worker {
     measurement: Measurement,
     /// For packets that leave and may become fragments.
     numbers: Numbers,
+    /// How probes are treated.
+    pub probes: LcoreProbes,
     /// The lcore's totals; what happens to packets outside of the worker is counted by the lcore.
     pub counters: Counters,
 }
@@ -110,12 +114,14 @@ impl Measured for WideKey {
 impl Worker {
     /// A worker that treats packets by `policy` and measures with `measurement`.
     pub fn new(policy: Policy, measurement: Measurement) -> Self {
-        Self { policy, measurement, numbers: Numbers::new(), counters: Counters::default() }
+        let (numbers, probes) = (Numbers::new(), LcoreProbes::default());
+        Self { policy, measurement, numbers, probes, counters: Counters::default() }
     }
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool) -> Moment {
+        self.probes.now_ns = now_ns;
         self.measurement.tick(now_ns, drained, &self.counters)
     }
 
@@ -230,12 +236,15 @@ impl Worker {
         of: u32,
         known: &PlainFlows,
     ) -> DropMask {
+        if let Some(mark) = self.probes.sending() {
+            return self.pass_probes(path, packets, of, mark);
+        }
         let wanted = |active: &mut AnyKey<Sessions>| either!(active, active => active.transit);
         if path == Path::Transit && !self.measurement.active().is_some_and(wanted) {
             return DropMask::default();
         }
-        let Self { policy, measurement, numbers, counters } = self;
-        let by = By { policy, numbers };
+        let Self { policy, measurement, numbers, probes, counters } = self;
+        let by = By { policy, numbers, probes };
         let which = (of, known);
         let keys = measurement.last_keys().or(policy.keys).unwrap_or(KeyKind::Dual);
         match (measurement.active(), keys) {
@@ -314,13 +323,14 @@ impl Worker {
 struct By<'a> {
     policy: &'a Policy,
     numbers: &'a Numbers,
+    probes: &'a LcoreProbes,
 }
 
 /// Everything between receiving and sending, for one kind of key and the packets of one way.
 fn walk_as<K: Measured, P: Packet>(
     path: Path,
     mut active: Option<&mut Active<K>>,
-    By { policy, numbers }: By<'_>,
+    By { policy, numbers, probes }: By<'_>,
     counters: &mut Counters,
     packets: &mut [P],
     (of, known): (u32, &PlainFlows),
@@ -330,13 +340,19 @@ fn walk_as<K: Measured, P: Packet>(
     let from_fabric = matches!(path, Path::Leave | Path::Flooded | Path::Transit);
     let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
     let mut flows = Flows::<K>::new();
-    let mut drops = if path == Path::Transit {
+    let (mut drops, maybe_probes) = if path == Path::Transit {
         // What can't be measured, its edges count and treat.
-        read_headers(policy, &mut Counters::default(), packets, (of, known), &mut flows);
-        DropMask::default()
+        let read = read_headers(policy, &mut Counters::default(), packets, (of, known), &mut flows);
+        (DropMask::default(), read.1)
     } else {
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
+    if maybe_probes != 0 && from_fabric {
+        let signer = active.as_ref().map(|active| &active.signer);
+        let marks = Marks { carrier, signer, numbers };
+        let by = (probes, marks, detached.as_ref());
+        drops.0 |= probes::take(by, path, counters, packets, (&mut flows, maybe_probes));
+    }
     if let Some(active) = &active {
         let outside = active.leave_out_strangers(&mut flows);
         match path {
@@ -449,7 +465,8 @@ fn record_leaving<K: Key>(
     }
 }
 
-/// Reads the headers of packets of a burst, and counts what can't be measured.
+/// Reads the headers of packets of a burst, and counts what can't be measured. Gives what is to be
+/// dropped, and the positions of packets that may be probes.
 #[inline]
 fn read_headers<K: Measured, P: Packet>(
     policy: &Policy,
@@ -457,13 +474,13 @@ fn read_headers<K: Measured, P: Packet>(
     packets: &[P],
     (of, known): (u32, &PlainFlows),
     flows: &mut Flows<K>,
-) -> DropMask {
-    let mut drops = DropMask::default();
+) -> (DropMask, u32) {
+    let (mut drops, mut maybe_probes) = (DropMask::default(), 0);
     let tunnels = policy.tunnels;
     let is_known = if tunnels == Tunnels::Outer { known.known() } else { 0 };
     if of & !is_known == 0 && of == first(packets.len()) {
         flows.fill(known.keys(), packets.len(), PlainFlows::IP_OFFSET);
-        return drops;
+        return (drops, 0);
     }
     for at in positions(of) {
         let Some(packet) = packets.get(at) else { break };
@@ -482,6 +499,7 @@ fn read_headers<K: Measured, P: Packet>(
             Tunnels::Inner => parse_inner(counters, packet),
         };
         if let Some((key, ip_offset)) = K::of_packet(&parsed) {
+            maybe_probes |= u32::from(key.protocol() == probe::PROTOCOL) << at;
             flows.push(key, at, ip_offset);
             continue;
         }
@@ -502,7 +520,7 @@ fn read_headers<K: Measured, P: Packet>(
         };
         drops.0 |= u32::from(treatment == Treatment::Drop) << at;
     }
-    drops
+    (drops, maybe_probes)
 }
 
 /// Counts a packet that is not measured, and says what to do with it.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use calumma_epoch::EpochClock;
 use calumma_wire::{
-    Domain, Hello, Marking, Message, Offer, Outcome, Role, Secret, Side, SwitchKind, SystemId,
-    SystemSetup, VERSION, Welcome, v5,
+    Domain, Hello, Marking, Message, Offer, Outcome, PathsWanted, Role, Secret, Side, SwitchKind,
+    SystemId, SystemSetup, VERSION, Welcome, v5,
 };
 use tracing::{error, info, warn};
 
@@ -120,6 +120,10 @@ pub trait Measurer {
     /// [`lead_ns`](Self::lead_ns) ahead of the epoch's arming.
     fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]);
 
+    /// What the controller wants to know of paths, of a switch that offers
+    /// [`SystemId::PROBES`]; `None` once it is gone.
+    fn want_paths(&mut self, _wanted: Option<PathsWanted>) {}
+
     /// By how many nanoseconds the clock was set that is measured by, negative where it was set
     /// back, where that was more than the clock guard; once. Nothing is measured from then on,
     /// until a session [begins](Self::begin).
@@ -208,6 +212,7 @@ impl<T: Transport> Conversation<T> {
                 }
             }
             Err(problem) => {
+                measurer.want_paths(None);
                 warn!(controller = self.address(), "{problem}; measuring goes on, trying again");
             }
         }
@@ -259,6 +264,7 @@ impl<T: Transport> Conversation<T> {
                 self.link.send(&Message::Echo { sent_ns, received_ns: now_ns, answered_ns });
             }
             Message::Reported { epoch } => self.link.queue.reported(epoch),
+            Message::PathsWanted(wanted) => measurer.want_paths(Some(*wanted)),
             Message::Reconfigure { system, effective_epoch, plan } => {
                 self.reconfigure(system, effective_epoch, &plan, now_ns, measurer);
             }
@@ -480,6 +486,11 @@ impl<T: Transport> Conversation<T> {
             self.link.queue.pass(frame);
         }
         bytes
+    }
+
+    /// Sends a message that is no part of an epoch; without a connection, it is dropped.
+    pub fn tell(&mut self, message: &Message) {
+        self.link.send(message);
     }
 
     /// Sends as much as the connection takes.

@@ -20,6 +20,7 @@ use self::forwarder::Forwarder;
 use self::meter::Meter;
 use self::pace::Pace;
 use crate::config::{Role, Settings};
+use crate::control::paths::Order;
 use crate::live::{Line, Report, ToLcore};
 use crate::measure::{Leaving, Moment};
 use crate::worker::Worker;
@@ -72,16 +73,18 @@ pub fn run<F: Forwarder>(
     mut ports: Vec<PortQueues>,
     mut forwarder: F,
     mut settings: Settings,
-    line: &Line,
+    mut line: Line,
     stop: &AtomicBool,
 ) -> (Finished, F) {
     let (mut pace, mut meter, mut burst) = (Pace::start(), Meter::start(), Burst::new());
     let (mut drained, mut host_ports_open) = (true, true);
     worker.set_policy(settings.policy);
+    worker.probes = std::mem::take(&mut line.probes);
+    let mut probe = None;
     loop {
         let moment = pace.moment(meter.now());
         if moment == Moment::Millisecond {
-            poll_control(line, &mut worker, &mut settings, &mut meter);
+            probe = poll_control(&line, &mut worker, &mut settings, &mut meter);
             if worker.clock_set(pace.set_by_ns(), pace.anchored_ns()) {
                 pace.follow();
             }
@@ -93,6 +96,10 @@ pub fn run<F: Forwarder>(
         let event = worker.tick(pace.unix_ns(meter.now()), drained);
         pace.after(event);
         meter.begin_round(if event == Moment::Ordinary { moment } else { event });
+        while let Some(order) = probe.take() {
+            send_probe(&order, &line, &mut worker, &mut ports, &mut forwarder);
+            probe = poll_control(&line, &mut worker, &mut settings, &mut meter);
+        }
         // After the tick: no packet may enter an epoch that the switch will not see the end of.
         if stop.load(Ordering::Relaxed) {
             match worker.leave() {
@@ -124,6 +131,9 @@ pub fn run<F: Forwarder>(
             meter.received();
             // A NIC has put the headers into memory, or another CPU's cache.
             burst.prefetch();
+            if worker.probes.wants_sample() && port.role == Role::Host {
+                worker.probes.sample(burst.as_slice(), at);
+            }
             forwarder.forward(&mut worker, &ports, at, &mut burst);
             meter.worked();
             forwarder.flush(&mut worker, &mut ports, at, &mut burst, settings.transmit_retries);
@@ -138,9 +148,15 @@ pub fn run<F: Forwarder>(
 }
 
 /// Does what the control thread asks for, once a millisecond: takes new settings, and swaps the
-/// profile for an empty one. Copies a few hundred bytes, and allocates nothing.
+/// profile for an empty one. Copies a few hundred bytes, and allocates nothing. Gives a probe that
+/// is to be sent; there may be more behind it.
 #[cold]
-fn poll_control(line: &Line, worker: &mut Worker, settings: &mut Settings, meter: &mut Meter) {
+fn poll_control(
+    line: &Line,
+    worker: &mut Worker,
+    settings: &mut Settings,
+    meter: &mut Meter,
+) -> Option<Order> {
     while let Ok(message) = line.inbox.try_recv() {
         match message {
             ToLcore::Settings(new) => {
@@ -153,6 +169,30 @@ fn poll_control(line: &Line, worker: &mut Worker, settings: &mut Settings, meter
                 // One report is out at a time, so there is room.
                 let _ = line.outbox.try_send(report);
             }
+            ToLcore::ProbeKey(key) => worker.probes.set_key(Some(key)),
+            ToLcore::Sample => worker.probes.want_sample(),
+            ToLcore::Probe(order) => return Some(order),
         }
     }
+    None
+}
+
+/// Lets a probe go the way of packets that enter by the same port.
+#[cold]
+fn send_probe<F: Forwarder>(
+    order: &Order,
+    line: &Line,
+    worker: &mut Worker,
+    ports: &mut [PortQueues],
+    forwarder: &mut F,
+) {
+    let packet = line.pool.as_ref().and_then(|pool| pool.alloc_with(&order.frame[..order.len]));
+    let Some(packet) = packet.filter(|_| order.port < ports.len()) else { return };
+    let mut burst = Burst::new();
+    // There is room.
+    let _ = burst.push(packet);
+    worker.probes.send(order.mark);
+    forwarder.forward(worker, ports, order.port, &mut burst);
+    forwarder.flush(worker, ports, order.port, &mut burst, 0);
+    worker.probes.sent();
 }

@@ -6,14 +6,17 @@
 
 use std::sync::Arc;
 
+use calumma_plane::probe::{FromLcore, LcoreProbes, ProbeKey, ProbeLine};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use dpdk::Mempool;
 
 use crate::config::Settings;
+use crate::control::paths::Order;
 use crate::counters::Counters;
 use crate::profile::Profile;
 
-/// Messages that an lcore's inbox holds: a report, and settings that change faster than it looks.
-const INBOX: usize = 8;
+/// Messages that an lcore's inbox holds: a report, settings that change faster than it looks, probes.
+const INBOX: usize = 64;
 
 /// What the control thread says to an lcore.
 #[derive(Debug)]
@@ -22,6 +25,12 @@ pub enum ToLcore {
     Settings(Settings),
     /// Fill this, and send it back.
     Report(Box<Report>),
+    /// Know probes by this key.
+    ProbeKey(ProbeKey),
+    /// Note the headers of a packet that a host sends.
+    Sample,
+    /// Send this probe.
+    Probe(Order),
 }
 
 /// What an lcore tells of itself.
@@ -46,6 +55,10 @@ pub struct Line {
     pub inbox: Receiver<ToLcore>,
     /// To the control thread.
     pub outbox: Sender<Box<Report>>,
+    /// The lcore's end of what it does with probes, for its worker.
+    pub probes: LcoreProbes,
+    /// Where probes that are sent get their memory from.
+    pub pool: Option<Mempool>,
 }
 
 /// The control thread's ends of the lines to all lcores, and what was heard on them.
@@ -58,6 +71,7 @@ pub struct Lines {
 struct Lcore {
     to: Sender<ToLcore>,
     from: Receiver<Box<Report>>,
+    probes: ProbeLine,
     /// The report that is asked for next; none while the lcore has it.
     blank: Option<Box<Report>>,
     /// Counters as of the last report, and the sum of all profiles.
@@ -71,9 +85,11 @@ impl Lines {
             .map(|_| {
                 let (to, inbox) = bounded(INBOX);
                 let (outbox, from) = bounded(1);
+                let (of_lcore, probes) = LcoreProbes::new();
                 let blank = Some(Box::new(Report::empty(tsc_hz)));
                 let totals = Arc::new(Report::empty(tsc_hz));
-                (Lcore { to, from, blank, totals }, Line { inbox, outbox })
+                let line = Line { inbox, outbox, probes: of_lcore, pool: None };
+                (Lcore { to, from, probes, blank, totals }, line)
             })
             .unzip();
         (Self { lcores }, lines)
@@ -82,8 +98,36 @@ impl Lines {
     /// Lets all lcores go by `settings`; false where one has not listened for so long that it can't
     /// be told.
     pub fn set(&self, settings: Settings) -> bool {
-        let told = self.lcores.iter().map(|lcore| lcore.to.try_send(ToLcore::Settings(settings)));
-        told.filter(Result::is_err).count() == 0
+        let send = |lcore: &Lcore| lcore.to.try_send(ToLcore::Settings(settings)).is_ok();
+        self.lcores.iter().filter(|lcore| !send(lcore)).count() == 0
+    }
+
+    /// What lcores have found of probes, each with the number of its lcore.
+    pub fn found(&self) -> impl Iterator<Item = (usize, FromLcore)> {
+        let lcores = self.lcores.iter().enumerate();
+        lcores.flat_map(|(number, lcore)| lcore.probes.found().map(move |found| (number, found)))
+    }
+
+    /// Lets all lcores know probes by a key.
+    pub fn set_probe_key(&self, key: &ProbeKey) {
+        for lcore in &self.lcores {
+            // One that does not listen takes no probes in.
+            let _ = lcore.to.try_send(ToLcore::ProbeKey(key.clone()));
+        }
+    }
+
+    /// Asks all lcores for the headers of a packet that a host sends.
+    pub fn sample(&self) {
+        for lcore in &self.lcores {
+            let _ = lcore.to.try_send(ToLcore::Sample);
+        }
+    }
+
+    /// Lets an lcore send a probe. Where it does not listen, none is sent.
+    pub fn send_probe(&self, order: Order) {
+        if let Some(lcore) = self.lcores.get(order.lcore) {
+            let _ = lcore.to.try_send(ToLcore::Probe(order));
+        }
     }
 
     /// Takes in what the lcores have reported, and asks them anew.

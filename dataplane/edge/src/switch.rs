@@ -99,6 +99,7 @@ pub fn run(
         .zip(queues)
         .zip(lcore_lines)
         .map(|((mailbox, queues), line)| {
+            let line = Line { pool: Some(pool.clone()), ..line };
             (Worker::new(settings.policy, Measurement::new(mailbox)), queues, line)
         })
         .collect();
@@ -155,7 +156,7 @@ fn run_lcores<F: Forwarder + Send>(
     let finished = eal.run_on_lcores(inputs, |((worker, ports, line), forwarder)| {
         // Where one lcore ends, even by a panic, the others must not go on without it.
         let _stop = StopOnDrop(stop);
-        lcore::run(worker, ports, forwarder, settings, &line, stop)
+        lcore::run(worker, ports, forwarder, settings, line, stop)
     })?;
     Ok(finished.into_iter().unzip())
 }

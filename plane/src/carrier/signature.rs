@@ -174,7 +174,7 @@ fn product(factors: &[u64; FACTORS], at: usize, source: u64, destination: u64) -
 }
 
 /// `ChaCha20`'s key stream under the secret, with this nonce: its first word, and the other two.
-fn key_stream(secret: Secret, first: u32, others: u64) -> ChaCha20Rng {
+pub(crate) fn key_stream(secret: Secret, first: u32, others: u64) -> ChaCha20Rng {
     // The generator counts in 64 bits what RFC 8439 has as a counter and the nonce's first word.
     const WORDS: u128 = 16;
     let mut stream = ChaCha20Rng::from_seed(secret.key);

@@ -45,6 +45,12 @@ pub struct Counters {
     pub egress_flooded: u64,
     /// Packets that left and are from or to hosts outside the deployment's domain.
     pub egress_outside: u64,
+    /// Probes of the switch's own that have entered the network.
+    pub probe_sent: u64,
+    /// Those that could not: there was no session, or no way. They are dropped.
+    pub probe_unsent: u64,
+    /// Probes of other edges that were taken out.
+    pub probe_received: u64,
     /// Malformed packets by kind.
     pub malformed: [u64; Malformed::ALL.len()],
     /// Unmeasured packets by kind.
@@ -67,6 +73,8 @@ impl Counters {
         self.dropped_transmit
             + self.dropped_malformed
             + self.dropped_unmeasured
+            + self.probe_unsent
+            + self.probe_received
             + self.routed.dropped()
     }
 
@@ -89,6 +97,9 @@ impl Counters {
             ("egress.unmarked", self.egress_unmarked),
             ("egress.flooded", self.egress_flooded),
             ("egress.outside", self.egress_outside),
+            ("probe.sent", self.probe_sent),
+            ("probe.unsent", self.probe_unsent),
+            ("probe.received", self.probe_received),
         ];
         let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
         let malformed = Malformed::ALL
@@ -128,6 +139,9 @@ impl AddAssign<&Self> for Counters {
         self.routed += &other.routed;
         self.egress_unmarked += other.egress_unmarked;
         self.egress_flooded += other.egress_flooded;
+        self.probe_sent += other.probe_sent;
+        self.probe_unsent += other.probe_unsent;
+        self.probe_received += other.probe_received;
         for (mine, theirs) in self.malformed.iter_mut().zip(other.malformed) {
             *mine += theirs;
         }

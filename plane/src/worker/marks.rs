@@ -82,6 +82,41 @@ impl<'a> Marks<'a> {
         by_carrier!(self, by => all(by, packets, flows, stamp), by => all(by, packets, flows, stamp));
     }
 
+    /// Marks one packet, where it can be marked; gives whether it can.
+    pub(super) fn write_one<P: Packet>(self, packet: &mut P, ip_offset: usize, mark: Mark) -> bool {
+        fn one<P: Packet>(by: impl Carry, packet: &mut P, ip_offset: usize, mark: Mark) -> bool {
+            let can_carry = by.can_carry(packet, ip_offset);
+            if can_carry {
+                by.write(packet, ip_offset, mark);
+            }
+            can_carry
+        }
+        match self.carrier {
+            Carrier::Tos(tos) => one(tos, packet, ip_offset, mark),
+            Carrier::SignedTos(tos) => one(tos, packet, ip_offset, mark),
+            Carrier::FlowLabel => one(self.label(), packet, ip_offset, mark),
+            Carrier::IpId => one(self.ip_id(), packet, ip_offset, mark),
+            Carrier::Shim(shim) => one(shim, packet, ip_offset, mark),
+        }
+    }
+
+    /// The mark of the packet at position `at`.
+    pub(super) fn read_one<P: Packet>(
+        self,
+        detached: Option<&Detached>,
+        packets: &[P],
+        (at, ip_offset): (usize, usize),
+    ) -> Option<Mark> {
+        let packet = packets.get(at)?;
+        match self.carrier {
+            Carrier::Tos(tos) => Carry::read(tos, packet, ip_offset),
+            Carrier::SignedTos(tos) => Carry::read(tos, packet, ip_offset),
+            Carrier::FlowLabel => self.label().read(packet, ip_offset),
+            Carrier::IpId => self.ip_id().read(packet, ip_offset),
+            Carrier::Shim(_) => detached.and_then(|marks| marks.get(at).copied().flatten()),
+        }
+    }
+
     /// Takes the marks out.
     #[inline]
     pub(super) fn take<K: Key, P: Packet>(

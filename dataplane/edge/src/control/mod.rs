@@ -6,6 +6,7 @@
 //! lcores go on measuring; what they finish in that time is held for it, the newest as far as
 //! memory goes.
 
+pub mod paths;
 mod reload;
 pub mod systems;
 
@@ -205,7 +206,27 @@ impl Control {
         for finished in self.tools.systems.poll() {
             self.deliver(finished);
         }
+        self.probe(unix_ns());
         self.conversation.flush();
+    }
+
+    /// Sends the probes that are due, and says what has come of others.
+    fn probe(&mut self, now_ns: u64) {
+        let Tools { systems, lines, .. } = &mut self.tools;
+        let paths = &mut systems.paths;
+        if let Some(key) = paths.take_key() {
+            lines.set_probe_key(&key);
+        }
+        if paths.wants_samples(now_ns) {
+            lines.sample();
+        }
+        for (lcore, found) in lines.found() {
+            paths.found(lcore, found, now_ns);
+        }
+        paths.due(now_ns).into_iter().for_each(|order| lines.send_probe(order));
+        if let Some(message) = paths.message(now_ns) {
+            self.conversation.tell(&message);
+        }
     }
 
     fn deliver(&mut self, Finished { system, what }: Finished) {

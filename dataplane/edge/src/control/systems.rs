@@ -10,10 +10,11 @@ use calumma_plane::merge::{Discarded, Part};
 use calumma_plane::system::{FinishedSide, Notes, SessionContext, SwitchSystem, System};
 use calumma_sketch::KeyKind;
 use calumma_switch_host::{Measurer, Session, SystemOffer};
-use calumma_wire::{Role, Side, SideKind, SystemId, SystemSetup};
+use calumma_wire::{Offer, PathsWanted, Role, Side, SideKind, SystemId, SystemSetup};
 use tracing::{error, warn};
 
 use super::LEAD_NS;
+use super::paths::Paths;
 
 /// The systems of the software switch. One is added by adding it here.
 pub static SYSTEMS: &[&dyn System] = &[&ChameleMon];
@@ -26,6 +27,8 @@ pub struct Systems {
     merger: LcoreMerger,
     /// Those of the session, and those that have left it of which something may still come.
     running: Vec<Running>,
+    /// The paths to other edges.
+    pub paths: Paths,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +81,7 @@ impl Systems {
         lcores: usize,
     ) -> (Self, Vec<Mailbox>) {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
-        (Self { known, role, merger, running: Vec::new() }, mailboxes)
+        (Self { known, role, merger, running: Vec::new(), paths: Paths::default() }, mailboxes)
     }
 
     /// Those that run on this switch.
@@ -186,7 +189,9 @@ impl Systems {
 impl Measurer for Systems {
     fn systems(&self) -> Vec<SystemOffer> {
         let offer = |of: &dyn System| SystemOffer { offer: of.offer(), held: of.is_held() };
-        self.offered().map(offer).collect()
+        let probes = Offer { system: SystemId::PROBES, lowest: 1, highest: 1 };
+        let probes = SystemOffer { offer: probes, held: false };
+        self.offered().map(offer).chain([probes]).collect()
     }
 
     fn holding(&self) -> Vec<(SystemId, Vec<u8>)> {
@@ -206,6 +211,7 @@ impl Measurer for Systems {
         let numbered = systems.into_iter().enumerate();
         let running = |(number, system)| Running { system, number, left: false };
         self.running = numbered.map(running).collect();
+        self.paths.begin(session, keys == KeyKind::Dual);
         Ok(())
     }
 
@@ -237,6 +243,7 @@ impl Measurer for Systems {
 
     fn rekey(&mut self, session: &Session) -> Vec<(SystemId, String)> {
         self.merger.sign(session.first_epoch, session.hash_key);
+        self.paths.rekey(session);
         let mut problems = Vec::new();
         for setup in &session.systems {
             let Some(before) = self.running(setup.system).filter(|of| of.system.hashes()) else {
@@ -262,6 +269,13 @@ impl Measurer for Systems {
         };
         if let Err(problem) = self.merger.reconfigure(number, epoch, plan) {
             error!(epoch, "a plan of {system} was accepted and can't hold: {problem}");
+        }
+    }
+
+    fn want_paths(&mut self, wanted: Option<PathsWanted>) {
+        match wanted {
+            Some(wanted) => self.paths.want(wanted),
+            None => self.paths.stop(),
         }
     }
 
@@ -305,7 +319,8 @@ mod tests {
 
     #[test]
     fn a_transit_switch_offers_no_system_of_edges() {
-        assert!(Systems::new(SYSTEMS, Role::Transit, 1).0.systems().is_empty());
-        assert_eq!(Systems::new(SYSTEMS, Role::Edge, 1).0.systems().len(), SYSTEMS.len());
+        // Probes beside them, in either role.
+        assert_eq!(Systems::new(SYSTEMS, Role::Transit, 1).0.systems().len(), 1);
+        assert_eq!(Systems::new(SYSTEMS, Role::Edge, 1).0.systems().len(), SYSTEMS.len() + 1);
     }
 }

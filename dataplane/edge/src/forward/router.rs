@@ -166,6 +166,11 @@ impl Router {
     /// The same for a burst of which not all packets are routed on.
     #[inline(never)]
     fn route_some(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
+        if worker.probes.sending().is_some() {
+            // No neighbour is asked for, and nobody told, for a probe's sake.
+            burst.drain().for_each(|_| worker.drop_probe());
+            return;
+        }
         let Decisions { routed, verdicts, flows, .. } = &self.decisions;
         let is_routed = routed.to_fabric | routed.to_host;
         // What is for the switch itself, and came from beyond its link, leaves the network here.

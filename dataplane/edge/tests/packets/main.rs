@@ -3,4 +3,5 @@
 mod carriers;
 mod lcores;
 mod passage;
+mod probes;
 mod two_edges;

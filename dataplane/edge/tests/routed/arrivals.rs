@@ -160,7 +160,7 @@ fn packets_arrive_between_the_bounds_and_when_their_device_says() {
     let (line, stop) = (lines.remove(0), AtomicBool::new(false));
     let mut truth = Vec::new();
     std::thread::scope(|scope| {
-        let (line, stopping) = (&line, &stop);
+        let stopping = &stop;
         let polling = move || lcore::run(worker, ports, Pairs::default(), settings, line, stopping);
         let lcore = scope.spawn(polling);
         while unix_ns() < clock.start_of(first_epoch) + 10_000_000 {
