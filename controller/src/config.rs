@@ -6,6 +6,7 @@
 mod domain;
 mod generators;
 mod key_rotation;
+mod probes;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ use crate::ipfix::IpfixSection;
 pub use self::domain::DomainSection;
 pub use self::generators::HashGenerators;
 pub use self::key_rotation::KeyRotationSection;
+pub use self::probes::ProbesSection;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -86,6 +88,9 @@ pub struct Config {
     /// Whose packets are measured; all where absent.
     #[serde(default)]
     pub domain: DomainSection,
+    /// Whether edges probe the paths between them.
+    #[serde(default)]
+    pub probes: ProbesSection,
     /// Memory of the switches.
     #[serde(default)]
     pub layout: Layout,

@@ -27,6 +27,7 @@ pub mod config;
 pub mod ipfix;
 pub mod metrics;
 pub mod output;
+pub mod paths;
 pub mod program;
 pub mod server;
 pub mod summary;

@@ -13,11 +13,12 @@ use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 use crate::api::{HashKeyStatus, NodeStatus};
 use crate::config::Config;
 use crate::output::{Output, SinkStatus};
+use crate::paths::PathStatus;
 
 /// Families of counters that switches are known to have, by the first part of their names. They are
 /// always shown; further systems' counters begin with the system's name. `given_up` is what
 /// switches of the release before count as `discarded`.
-const KNOWN_COUNTERS: [&str; 20] = [
+const KNOWN_COUNTERS: [&str; 21] = [
     "collection",
     "discarded",
     "driver",
@@ -30,6 +31,7 @@ const KNOWN_COUNTERS: [&str; 20] = [
     "malformed",
     "neighbours",
     "port",
+    "probe",
     "received",
     "routed",
     "slow_path",
@@ -54,6 +56,7 @@ pub struct Metrics {
     registry: Registry,
     reports: Vec<Box<dyn ReportMetrics>>,
     node: NodeMetrics,
+    path_problem: IntGaugeVec,
     sink_reports: IntCounterVec,
     sink_failures: IntCounterVec,
     key_changes: IntCounterVec,
@@ -89,6 +92,12 @@ impl Metrics {
             systems,
             reports: reports.collect::<Result<_, _>>()?,
             node: NodeMetrics::new(on)?,
+            path_problem: int_gauges(
+                on,
+                "path_problem",
+                "1 where probes show that epochs can't be trusted for what a path does.",
+                &["from", "to"],
+            )?,
             sink_reports: counters(
                 on,
                 "output_reports_total",
@@ -125,13 +134,18 @@ impl Metrics {
         }
     }
 
-    /// Everything as text, beside what is known of nodes and outputs at this moment.
+    /// Everything as text, beside what is known of nodes, paths and outputs at this moment.
     ///
     /// # Errors
     /// When it can't be written as text; it has no reason to.
-    pub fn render(&self, nodes: &[NodeStatus]) -> prometheus::Result<String> {
+    pub fn render(&self, nodes: &[NodeStatus], paths: &[PathStatus]) -> prometheus::Result<String> {
         let _alone = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.iter().for_each(|node| self.node.watch(node, self.systems));
+        // Those alone that have a problem: there are as many paths as pairs of edges.
+        self.path_problem.reset();
+        for path in paths.iter().filter(|path| path.problem.is_some()) {
+            self.path_problem.with_label_values(&[&path.from, &path.to]).set(1);
+        }
         for sink in &self.outputs {
             set(&self.sink_reports, &[sink.name(), "accepted"], sink.accepted());
             set(&self.sink_reports, &[sink.name(), "dropped"], sink.dropped());
@@ -235,7 +249,7 @@ mod tests {
         let unknown = (0..1000).map(|n| format!("a{n}"));
         let counters = known.iter().cloned().chain(unknown).map(|name| (name, 7)).collect();
         let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
-        let text = metrics.render(&[node]).unwrap();
+        let text = metrics.render(&[node], &[]).unwrap();
         for name in &known {
             let line = format!("calumma_switch_total{{counter=\"{name}\",node=\"e1\"}} 7");
             assert!(text.contains(&line), "{name}");

@@ -1,5 +1,5 @@
-//! Nodes that are expected and not connected, second by second: a node that no report is about is
-//! missed by nobody else.
+//! Nodes that are expected and not connected, and paths that can't be trusted, second by second: no
+//! report is about them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,6 +11,7 @@ use calumma_analysis::alert::{Details, Fact, Reading};
 use super::AlertsSection;
 use super::hysteresis::{Hysteresis, Patience, Transition};
 use super::watch::{Event, event};
+use crate::paths::PathStatus;
 
 /// How often nodes are looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -24,6 +25,8 @@ pub struct WatchedNodes {
     pub unix_ns: u64,
     /// The nodes.
     pub nodes: Vec<WatchedNode>,
+    /// The paths between edges that probes have gone.
+    pub paths: Vec<PathStatus>,
 }
 
 /// How a node stands.
@@ -44,6 +47,8 @@ pub struct NodeWatch {
     look: Box<dyn Fn() -> WatchedNodes + Send>,
     patience: Patience,
     alerts: HashMap<String, Hysteresis>,
+    /// By the names of both edges.
+    of_paths: HashMap<(String, String), Hysteresis>,
     looked: Option<Instant>,
 }
 
@@ -61,7 +66,8 @@ impl NodeWatch {
             clear_after: section.missing_seconds,
             update_ns: section.update_seconds.saturating_mul(1_000_000_000),
         };
-        Self { look: Box::new(look), patience, alerts: HashMap::new(), looked: None }
+        let (alerts, of_paths) = (HashMap::new(), HashMap::new());
+        Self { look: Box::new(look), patience, alerts, of_paths, looked: None }
     }
 
     /// Looks at the nodes, once a second however often it is called, and gives what is to be said.
@@ -91,6 +97,31 @@ impl NodeWatch {
             let fact = Fact { alert: "node_missing", node: Some(name.clone()), reading };
             events.push(event(fact, transition, &lasting, head, text, Details::default()));
         }
+        events.extend(self.take_paths(now, head));
+        events
+    }
+
+    fn take_paths(&mut self, now: &WatchedNodes, head: EpochHead) -> Vec<Event> {
+        let mut events = Vec::new();
+        // What was seen once was so.
+        let patience = Patience { raise_after: 1, ..self.patience };
+        for PathStatus { from, to, problem, .. } in &now.paths {
+            let of = (from.clone(), to.clone());
+            if problem.is_none() && !self.of_paths.contains_key(&of) {
+                continue;
+            }
+            let reading = if problem.is_none() { Reading::Good } else { Reading::Bad };
+            let alert = self.of_paths.entry(of).or_default();
+            let stepped = alert.step(reading, now.epoch, now.unix_ns, &patience);
+            let Some((transition, lasting)) = stepped else { continue };
+            let text = match problem {
+                Some(problem) => format!("{to}: {problem}"),
+                None => format!("{to}: packets from {from} come as they should again"),
+            };
+            let node = Some(format!("{from}-{to}"));
+            let fact = Fact { alert: "path", node, reading };
+            events.push(event(fact, transition, &lasting, head, text, Details::default()));
+        }
         events
     }
 }
@@ -112,7 +143,8 @@ mod tests {
                 problem: (second > 5).then(|| "the connection was reset".to_owned()),
             };
             let nodes = vec![node("s1", !(5..12).contains(&second)), node("s2", second != 7)];
-            let now = WatchedNodes { epoch: 20 * second, unix_ns: second * 1_000_000_000, nodes };
+            let unix_ns = second * 1_000_000_000;
+            let now = WatchedNodes { epoch: 20 * second, unix_ns, nodes, paths: Vec::new() };
             events.extend(watch.take(&now));
         }
         let words: Vec<_> =
@@ -121,5 +153,30 @@ mod tests {
         assert_eq!(words, [(140, "start", missing), (280, "end", "transit s1 is connected again")]);
         assert_eq!(events[0].node.as_deref(), Some("s1"));
         assert!(events.iter().all(|event| event.id == "node_missing-s1-140"));
+    }
+
+    #[test]
+    fn a_path_that_can_not_be_trusted_is_told_at_once_and_until_it_can_again() {
+        let section = AlertsSection { missing_seconds: 3, ..AlertsSection::default() };
+        let mut watch = NodeWatch::new(&section, WatchedNodes::default);
+        let mut events = Vec::new();
+        for second in 0..20_u64 {
+            let problem = "marks are rewritten on the way from e1".to_owned();
+            let path = PathStatus {
+                from: "e1".to_owned(),
+                to: "e2".to_owned(),
+                problem: (5..9).contains(&second).then_some(problem),
+                ..PathStatus::default()
+            };
+            let (unix_ns, paths) = (second * 1_000_000_000, vec![path]);
+            let now = WatchedNodes { epoch: second, unix_ns, nodes: Vec::new(), paths };
+            events.extend(watch.take(&now));
+        }
+        let words: Vec<_> =
+            events.iter().map(|event| (event.epoch, event.event, event.text.as_str())).collect();
+        let rewritten = "e2: marks are rewritten on the way from e1";
+        let over = "e2: packets from e1 come as they should again";
+        assert_eq!(words, [(5, "start", rewritten), (11, "end", over)]);
+        assert_eq!((events[0].alert, events[0].node.as_deref()), ("path", Some("e1-e2")));
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn run(
         }
         while let Some(mut step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
             if let Step::Report(ends) = &mut step {
-                let problems = hub.clock_problems_of_edges();
+                let problems = hub.problems_of_edges(ends.epoch);
                 ends.nodes.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
             }
             if steps.send(step).await.is_err() {

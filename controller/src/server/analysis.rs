@@ -182,8 +182,8 @@ impl Running {
     }
 }
 
-/// What is wrong with the clocks of the nodes at these positions.
+/// What is wrong with the nodes at these positions: their clocks, or the paths to them.
 fn clocks(hub: &Hub, positions: &[usize]) -> Vec<Option<String>> {
-    let mut problems = hub.clock_problems_of_all();
+    let mut problems = hub.problems_of_all();
     positions.iter().map(|&position| problems[position].take()).collect()
 }

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
-use super::hub::{Admission, Hub, Introduction, Lanes};
+use super::hub::{Admission, Hub, Introduction, Lanes, knows_probes};
 use super::lane::{Inbound, Inlet, NodeFrame};
 use super::{steady_ns, unix_ns};
 use crate::analyse::{DecodedIngress, Decoder};
@@ -105,6 +105,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
     };
     let kind = introduction.kind.name();
     let program = introduction.program.clone();
+    let probes = knows_probes(&introduction.offers, &introduction.marking.carrier);
     let admission = match hub.admit(&name, introduction, unix_ns()) {
         Ok(admission) => admission,
         Err(reason) => {
@@ -115,6 +116,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
     info!(node = name, %address, kind, program, "connected");
     let Admission { node, connection, messages } = admission;
     let mut dismissal = Dismissal { hub, node, connection, problem: None };
+    hub.paths_connected(node, probes);
     match converse(&mut link, hub, (node, connection), messages).await {
         Ok(()) => info!(node = name, %address, "disconnected"),
         Err(Ended::Broken(problem)) => {
@@ -180,6 +182,7 @@ struct Dismissal<'a> {
 impl Drop for Dismissal<'_> {
     fn drop(&mut self) {
         self.hub.dismiss(self.node, self.connection, self.problem.take());
+        self.hub.paths_disconnected(self.node);
     }
 }
 
@@ -257,6 +260,7 @@ async fn converse(
                 hub.applied(node, effective_epoch, outcome);
             }
             Message::Applied { .. } => {}
+            Message::PathsSeen(seen) => hub.paths_seen(node, *seen),
             other => {
                 let problem = format!("a {} frame, which no controller expects", other.name());
                 return Err(Ended::Protocol(problem));

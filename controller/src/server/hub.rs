@@ -3,6 +3,7 @@
 
 mod marking;
 mod nodes;
+mod paths;
 mod rotation;
 mod switching;
 mod unexpected;
@@ -19,12 +20,14 @@ use tokio::sync::watch;
 use self::marking::Marked;
 use self::nodes::Entry;
 pub(crate) use self::nodes::{Admission, Introduction};
+pub(super) use self::paths::knows_probes;
 use self::rotation::Rotation;
 use self::unexpected::Unexpected;
 use super::lane::Lane;
 use crate::chamelemon::State;
 use crate::clocks::Delays;
 use crate::config::Config;
+use crate::paths::Paths;
 use crate::topology::Topologies;
 
 /// Time that a message gets to reach a node before the epoch it is about is armed, as long as
@@ -62,6 +65,7 @@ pub struct Hub {
     positions: HashMap<String, usize>,
     unexpected: Unexpected,
     topologies: Arc<Topologies>,
+    paths: Mutex<Paths>,
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
@@ -76,8 +80,11 @@ impl Hub {
         nodes: Vec<Arc<Node>>,
         chamelemon: State,
     ) -> anyhow::Result<Self> {
+        let clock = config.clock()?;
+        let ids: Vec<u16> = nodes.iter().take(config.edges.len()).map(|node| node.id).collect();
         Ok(Self {
-            clock: config.clock()?,
+            paths: Mutex::new(Paths::new(clock, config.probes.enabled, ids)),
+            clock,
             systems,
             lead_ns: AtomicU64::new(LEAD_NS),
             admissions: Mutex::default(),

@@ -219,6 +219,7 @@ impl Running {
             error!("{} changed: these need a restart; the old values stay", fixed.join(", "));
         }
         self.hub.chamelemon.set_tasks(config.tasks);
+        self.hub.enable_probes(config.probes.enabled);
         match self.hub.reload_attention(&config.attention, unix_ns()) {
             Ok(Some(epoch)) => info!(epoch, "new attention sent to the edges"),
             Ok(None) => info!("attention stays as it is"),

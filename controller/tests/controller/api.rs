@@ -39,6 +39,7 @@ fn every_answer_is_as_the_api_describes_it() {
         ("/api/v1/hash-key", String::new()),
         ("/api/v1/edges", String::new()),
         ("/api/v1/nodes", String::new()),
+        ("/api/v1/paths", String::new()),
         ("/api/v1/systems", String::new()),
         ("/api/v1/topology", String::new()),
         ("/api/v1/{system}/epochs", "?last=2".to_owned()),

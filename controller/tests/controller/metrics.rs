@@ -37,7 +37,7 @@ fn rendered() -> String {
     reports.iter().for_each(|report| metrics.record(report));
     let counters = [("rx_packets".to_owned(), 7)].into();
     let node = NodeStatus { node: "e1".to_owned(), counters, ..NodeStatus::default() };
-    metrics.render(&[node]).unwrap()
+    metrics.render(&[node], &[]).unwrap()
 }
 
 /// The value of a sample.
@@ -105,11 +105,11 @@ fn what_is_not_known_is_nan_and_totals_are_those_of_the_reports() {
     let mut report = quiet();
     report.state = NetworkState::Ill;
     metrics.record(&report);
-    assert_eq!(value(&metrics.render(&[]).unwrap(), "calumma_victim_flows"), 0.0);
+    assert_eq!(value(&metrics.render(&[], &[]).unwrap(), "calumma_victim_flows"), 0.0);
     report.complete = false;
     report.missing_edges = vec!["e2".to_owned()];
     metrics.record(&report);
-    let text = metrics.render(&[]).unwrap();
+    let text = metrics.render(&[], &[]).unwrap();
     assert!(value(&text, "calumma_victim_flows").is_nan());
     assert_eq!(value(&text, "calumma_epochs_total{complete=\"false\"}"), 1.0);
     assert_eq!(value(&text, "calumma_edge_missing_epochs_total{edge=\"e2\"}"), 1.0);
@@ -136,10 +136,10 @@ proptest! {
             bare.loss.clear();
             without.record(&bare);
         }
-        let lines = |metrics: &Metrics| metrics.render(&[]).unwrap().lines().count();
+        let lines = |metrics: &Metrics| metrics.render(&[], &[]).unwrap().lines().count();
         prop_assert_eq!(lines(&with), lines(&without));
         let lost: u64 = reports.iter().map(EpochReport::lost_packets).sum();
-        let text = with.render(&[]).unwrap();
+        let text = with.render(&[], &[]).unwrap();
         let of = |class: &str| value(&text, &format!("calumma_lost_packets_total{{class=\"{class}\"}}"));
         prop_assert_eq!((of("HL") + of("LL")) as u64, lost);
     }

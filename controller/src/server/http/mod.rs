@@ -8,6 +8,7 @@ mod edges;
 mod files;
 mod hash_key;
 mod nodes;
+mod paths;
 mod systems;
 mod topology;
 
@@ -83,6 +84,7 @@ fn router(server: Server) -> Router {
         .routes(routes!(hash_key::rotate))
         .routes(routes!(edges::edges))
         .routes(routes!(nodes::nodes))
+        .routes(routes!(paths::paths))
         .routes(routes!(topology::topology))
         .routes(routes!(systems::systems))
         .routes(routes!(systems::epochs))

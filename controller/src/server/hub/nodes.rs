@@ -207,7 +207,8 @@ impl Hub {
                 problem: state.status.last_problem.clone(),
             }
         });
-        WatchedNodes { epoch: self.clock.epoch_at(now_ns), unix_ns: now_ns, nodes: nodes.collect() }
+        let (epoch, paths) = (self.clock.epoch_at(now_ns), self.paths());
+        WatchedNodes { epoch, unix_ns: now_ns, nodes: nodes.collect(), paths }
     }
 
     /// Unexpected nodes that tried to connect within the last minutes.

@@ -1,0 +1,485 @@
+//! What probes say of the paths between edges (docs/probes.md): whether marks come through as they
+//! were sent, and whether packets come in time for a mark to be believed.
+//!
+//! No I/O and no clock, so that the simulation drives it as the live controller does.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use calumma_epoch::EpochClock;
+use calumma_wire::{NO_MARK, PathsSeen, PathsWanted, ProbeSeen};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Hosts that are remembered of one edge.
+const MOST_HOSTS: usize = 4096;
+
+/// Marks that are tried.
+const MARKS: u8 = 8;
+
+/// After how long a mark that was tried to a destination counts no more, in nanoseconds: all are
+/// tried each minute.
+const FORGET_NS: u64 = 150_000_000_000;
+
+/// Epochs of which it is remembered that a path was slow.
+const REMEMBERED: u64 = 64;
+
+/// All paths of a deployment.
+#[derive(Debug)]
+pub struct Paths {
+    clock: EpochClock,
+    enabled: bool,
+    edges: Vec<Edge>,
+    /// Positions of edges by number.
+    positions: HashMap<u16, usize>,
+    /// By address: the edge in front of it.
+    hosts: HashMap<IpAddr, usize>,
+    /// By sender and receiver.
+    pairs: BTreeMap<(usize, usize), Pair>,
+    /// Nodes that are connected and know no probes.
+    unable: BTreeSet<usize>,
+    /// Whether edges may want to know something new.
+    changed: bool,
+}
+
+/// An edge.
+#[derive(Clone, Debug, Default)]
+struct Edge {
+    /// Its number.
+    id: u16,
+    /// Whether it is connected, and knows probes.
+    able: bool,
+    /// Hosts behind it.
+    hosts: Vec<IpAddr>,
+    /// Where packets go that enter there.
+    destinations: Vec<IpAddr>,
+    /// What it was sent last.
+    wanted: Option<PathsWanted>,
+    /// Epochs that one probe's flight is more than a mark can tell from.
+    most_flight_ns: u64,
+}
+
+/// The path from one edge to another.
+#[derive(Clone, Debug, Default)]
+struct Pair {
+    probes: u64,
+    last: Option<ProbeSeen>,
+    /// By destination and mark: what it arrived as last, and when that probe was sent.
+    marks: BTreeMap<(IpAddr, u8), (u8, u64)>,
+    /// The addresses of the last probe whose mark was changed.
+    changed_by: Option<(IpAddr, IpAddr)>,
+    /// Since when a mark of a probe was changed, and until when not every one has come through
+    /// since.
+    changed: Span,
+    /// The same of probes that took too long.
+    slow: Span,
+    slowest_ns: u64,
+    /// When the last probe was sent that came in time.
+    in_time_ns: u64,
+}
+
+/// Epochs, while it lasts without an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    since: Option<u64>,
+    until: Option<u64>,
+}
+
+impl Span {
+    fn begin(&mut self, epoch: u64) {
+        match (self.since, self.until) {
+            (Some(since), None) => self.since = Some(since.min(epoch)),
+            // Soon after the last one: it has not been over.
+            (Some(since), Some(until)) if until + 1 >= epoch => {
+                *self = Self { since: Some(since.min(epoch)), until: None };
+            }
+            _ => *self = Self { since: Some(epoch), until: None },
+        }
+    }
+
+    fn end(&mut self, epoch: u64) {
+        if self.since.is_some() && self.until.is_none() {
+            self.until = Some(epoch);
+        }
+    }
+
+    fn has(&self, epoch: u64) -> bool {
+        self.since.is_some_and(|since| since <= epoch)
+            && self.until.is_none_or(|until| epoch <= until)
+    }
+}
+
+/// What a probe's three bits are, as people write them.
+fn bits(mark: u8) -> String {
+    if mark == NO_MARK { "none".to_owned() } else { format!("{mark:03b}") }
+}
+
+/// What is known of the path from one edge to another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PathStatus {
+    /// The edge that sends.
+    pub from: String,
+    /// The edge that receives.
+    pub to: String,
+    /// Probes that the receiver has reported: every one that was not as it should be, and one a
+    /// second of the others.
+    pub probes: u64,
+    /// When the last of them was sent, in nanoseconds since the Unix epoch by the sender's clock.
+    pub last_unix_ns: Option<u64>,
+    /// How long it took, in milliseconds, as far as the edges' clocks agree.
+    pub flight_ms: Option<f64>,
+    /// How many of the eight marks have been tried.
+    pub marks_tried: u8,
+    /// Marks that did not come through: what was sent, and what arrived.
+    pub marks_changed: Vec<(String, String)>,
+    /// The first epoch since which the path can't be trusted; none where it can.
+    pub since_epoch: Option<u64>,
+    /// What is wrong with it, and what to do; none where nothing is.
+    pub problem: Option<String>,
+}
+
+impl Paths {
+    /// Paths between edges of these numbers; none are probed unless `enabled`.
+    pub fn new(clock: EpochClock, enabled: bool, ids: impl IntoIterator<Item = u16>) -> Self {
+        let edge = |id| Edge { id, ..Edge::default() };
+        let edges: Vec<Edge> = ids.into_iter().map(edge).collect();
+        Self {
+            clock,
+            enabled,
+            positions: edges.iter().map(|edge| edge.id).zip(0..).collect(),
+            edges,
+            hosts: HashMap::new(),
+            pairs: BTreeMap::new(),
+            unable: BTreeSet::new(),
+            changed: true,
+        }
+    }
+
+    /// Lets edges probe, or stops it. What is known of paths is forgotten then.
+    pub fn enable(&mut self, enabled: bool) {
+        self.changed |= self.enabled != enabled;
+        self.enabled = enabled;
+        if !enabled {
+            self.pairs.clear();
+        }
+    }
+
+    /// A node, by position, edges first, has connected. `able` says whether it knows probes, and
+    /// `epochs` how many epochs of its marks can be told apart.
+    pub fn connected(&mut self, node: usize, able: bool, epochs: u64) {
+        self.changed = true;
+        if !able {
+            self.unable.insert(node);
+        }
+        let (clock, guard_ns) = (self.clock, self.clock.guards().clock_ns);
+        if let Some(edge) = self.edges.get_mut(node) {
+            let most_flight_ns =
+                (clock.length_ns() * epochs.saturating_sub(1)).saturating_sub(2 * guard_ns);
+            *edge = Edge { id: edge.id, able, most_flight_ns, ..Edge::default() };
+            self.forget(node);
+        }
+    }
+
+    /// A node has gone.
+    pub fn disconnected(&mut self, node: usize) {
+        self.changed = true;
+        self.unable.remove(&node);
+        if let Some(edge) = self.edges.get_mut(node) {
+            *edge = Edge { id: edge.id, ..Edge::default() };
+            self.forget(node);
+        }
+    }
+
+    /// Forgets what is known of the hosts behind an edge and the paths to it and from it.
+    fn forget(&mut self, node: usize) {
+        self.hosts.retain(|_, edge| *edge != node);
+        self.pairs.retain(|&(from, to), _| from != node && to != node);
+    }
+
+    /// Takes in what an edge has seen.
+    pub fn take(&mut self, node: usize, seen: PathsSeen) {
+        let Some(edge) = self.edges.get_mut(node) else { return };
+        let PathsSeen { hosts, destinations, probes } = seen;
+        let is_list = !destinations.is_empty() || !hosts.is_empty();
+        if is_list && edge.destinations != destinations {
+            edge.destinations = destinations;
+            self.changed = true;
+        }
+        if is_list && edge.hosts != hosts {
+            edge.hosts.clone_from(&hosts);
+            self.hosts.retain(|_, edge| *edge != node);
+            self.hosts.extend(hosts.into_iter().take(MOST_HOSTS).map(|host| (host, node)));
+            self.changed = true;
+        }
+        for probe in probes {
+            self.take_probe(node, &probe);
+        }
+    }
+
+    fn take_probe(&mut self, to: usize, probe: &ProbeSeen) {
+        let Some(&from) = self.positions.get(&probe.from) else { return };
+        let most_ns = self.edges[to].most_flight_ns;
+        let clock = self.clock;
+        let sent = clock.epoch_at(probe.sent_ns);
+        let pair = self.pairs.entry((from, to)).or_default();
+        pair.probes += 1;
+        pair.last = Some(*probe);
+        if probe.mark < MARKS {
+            let of = (probe.destination, probe.mark);
+            pair.marks.retain(|_, (_, at_ns)| *at_ns + FORGET_NS > probe.sent_ns);
+            let (arrived, at_ns) = pair.marks.entry(of).or_insert((probe.mark, 0));
+            if *at_ns <= probe.sent_ns {
+                (*arrived, *at_ns) = (probe.arrived, probe.sent_ns);
+            }
+        }
+        if probe.arrived != probe.mark {
+            pair.changed.begin(sent);
+            pair.changed_by = Some((probe.source, probe.destination));
+        } else if pair.changed().next().is_none() {
+            pair.changed.end(sent);
+        }
+        let flight_ns = probe.received_ns.saturating_sub(probe.sent_ns);
+        if flight_ns > most_ns {
+            if pair.slow.until.is_some() || pair.slow.since.is_none() {
+                pair.slowest_ns = 0;
+            }
+            // Nothing is known of packets since the last probe that came in time.
+            let since = if pair.in_time_ns == 0 { sent } else { clock.epoch_at(pair.in_time_ns) };
+            pair.slow.begin(since.min(sent));
+            pair.slowest_ns = pair.slowest_ns.max(flight_ns);
+        } else {
+            pair.in_time_ns = pair.in_time_ns.max(probe.sent_ns);
+            pair.slow.end(sent);
+        }
+    }
+
+    /// What is to be sent, each to the edge at a position.
+    pub fn messages(&mut self) -> Vec<(usize, PathsWanted)> {
+        if !std::mem::take(&mut self.changed) {
+            return Vec::new();
+        }
+        let on = self.is_on();
+        let Self { edges, hosts, .. } = self;
+        let ids: Vec<u16> = edges.iter().map(|edge| edge.id).collect();
+        let able: Vec<bool> = edges.iter().map(|edge| edge.able).collect();
+        let mut messages = Vec::new();
+        for (at, edge) in edges.iter_mut().enumerate().filter(|(_, edge)| edge.able) {
+            let behind = |host: &IpAddr| {
+                let other = *hosts.get(host)?;
+                (other != at && able[other]).then(|| (*host, ids[other]))
+            };
+            let known =
+                if on { edge.destinations.iter().filter_map(behind).collect() } else { Vec::new() };
+            let wanted = PathsWanted { on, hosts: known };
+            if edge.wanted.as_ref() != Some(&wanted) {
+                edge.wanted = Some(wanted.clone());
+                messages.push((at, wanted));
+            }
+        }
+        messages
+    }
+
+    /// What is wrong in an epoch with the paths to each edge, in words; `name` gives edges' names.
+    pub fn problems<'a>(&self, epoch: u64, name: impl Fn(usize) -> &'a str) -> Vec<Option<String>> {
+        let mut problems: Vec<Option<String>> = vec![None; self.edges.len()];
+        for (&(from, to), pair) in &self.pairs {
+            let Some(problem) = pair.problem(epoch, name(from), self.edges[to].most_flight_ns)
+            else {
+                continue;
+            };
+            match &mut problems[to] {
+                Some(others) => *others = format!("{others}; {problem}"),
+                none => *none = Some(problem),
+            }
+        }
+        problems
+    }
+
+    /// Every path of which something is known.
+    pub fn status<'a>(&self, epoch: u64, name: impl Fn(usize) -> &'a str) -> Vec<PathStatus> {
+        let status = |(&(from, to), pair): (&(usize, usize), &Pair)| {
+            let flight_ns = |of: &ProbeSeen| of.received_ns.wrapping_sub(of.sent_ns).cast_signed();
+            let problem = pair.problem(epoch, name(from), self.edges[to].most_flight_ns);
+            let spans = [pair.changed, pair.slow].into_iter().filter(|span| span.has(epoch));
+            PathStatus {
+                from: name(from).to_owned(),
+                to: name(to).to_owned(),
+                probes: pair.probes,
+                last_unix_ns: pair.last.map(|probe| probe.sent_ns),
+                flight_ms: pair.last.as_ref().map(|probe| flight_ns(probe) as f64 / 1e6),
+                marks_tried: pair.tried(),
+                marks_changed: pair
+                    .changed()
+                    .map(|(sent, arrived)| (bits(sent), bits(arrived)))
+                    .collect(),
+                since_epoch: spans.filter_map(|span| span.since).min(),
+                problem,
+            }
+        };
+        self.pairs.iter().map(status).collect()
+    }
+
+    /// Whether probes are sent: they are wanted, and all nodes know them.
+    pub fn is_on(&self) -> bool {
+        self.enabled && self.unable.is_empty()
+    }
+}
+
+impl Pair {
+    /// How many marks have been tried.
+    fn tried(&self) -> u8 {
+        self.marks.keys().fold(0_u8, |tried, (_, mark)| tried | 1 << mark).count_ones() as u8
+    }
+
+    /// Marks that did not come through: what was sent, and what arrived.
+    fn changed(&self) -> impl Iterator<Item = (u8, u8)> {
+        let all = self.marks.iter().map(|(&(_, mark), &(arrived, _))| (mark, arrived));
+        all.filter(|(mark, arrived)| mark != arrived)
+    }
+
+    /// What is wrong in an epoch with the path from the edge `from`, in words.
+    fn problem(&self, epoch: u64, from: &str, most_flight_ns: u64) -> Option<String> {
+        let mut problems = Vec::new();
+        if self.changed.has(epoch) {
+            problems.push(self.changed_in_words(from));
+        }
+        // What is over is remembered for the reports that are still to come.
+        let recent = self.slow.until.is_none_or(|until| until + REMEMBERED >= epoch);
+        if self.slow.has(epoch) && recent {
+            problems.push(format!(
+                "packets from {from} take up to {:.0} ms, and marks can't tell epochs apart beyond \
+                 {:.0} ms: find the queue or link that holds them up",
+                self.slowest_ns as f64 / 1e6,
+                most_flight_ns as f64 / 1e6
+            ));
+        }
+        (!problems.is_empty()).then(|| problems.join("; "))
+    }
+
+    fn changed_in_words(&self, from: &str) -> String {
+        let example = self.changed().next();
+        let (sent, arrived) = example.unwrap_or((0, 0));
+        let way = self
+            .changed_by
+            .map_or(String::new(), |(source, destination)| format!(" ({source} to {destination})"));
+        let how = match (example, arrived) {
+            (None, _) => String::new(),
+            (_, NO_MARK) => format!(": {} arrives without a valid mark", bits(sent)),
+            _ => format!(": {} arrives as {}", bits(sent), bits(arrived)),
+        };
+        format!("marks are rewritten on the way from {from}{way}{how}; use another carrier")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use calumma_epoch::Guards;
+
+    const LENGTH: u64 = 50_000_000;
+
+    fn address(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    fn names(at: usize) -> &'static str {
+        ["e1", "e2", "e3"][at]
+    }
+
+    fn paths() -> Paths {
+        let clock = EpochClock::new(LENGTH, Guards::default()).unwrap();
+        let mut paths = Paths::new(clock, true, [11, 12, 13]);
+        (0..3).for_each(|edge| paths.connected(edge, true, 2));
+        paths
+    }
+
+    /// A probe from e1 that was sent in the middle of an epoch.
+    fn probe(epoch: u64, mark: u8, arrived: u8, flight_ms: u64) -> ProbeSeen {
+        let sent_ns = epoch * LENGTH + LENGTH / 2;
+        let received_ns = sent_ns + flight_ms * 1_000_000;
+        let (source, destination) = (address(1), address(2));
+        ProbeSeen { from: 11, mark, arrived, sent_ns, received_ns, source, destination }
+    }
+
+    fn take(paths: &mut Paths, probe: ProbeSeen) {
+        paths.take(1, PathsSeen { probes: vec![probe], ..PathsSeen::default() });
+    }
+
+    #[test]
+    fn edges_probe_hosts_that_others_have_in_front_of_them_and_no_one_else() {
+        let mut paths = paths();
+        let nothing = PathsWanted { on: true, hosts: Vec::new() };
+        let first = paths.messages();
+        assert_eq!(first, [0, 1, 2].map(|edge| (edge, nothing.clone())));
+        let seen = |hosts: &[u8], destinations: &[u8]| PathsSeen {
+            hosts: hosts.iter().copied().map(address).collect(),
+            destinations: destinations.iter().copied().map(address).collect(),
+            probes: Vec::new(),
+        };
+        paths.take(0, seen(&[1], &[1, 2, 9]));
+        assert!(paths.messages().is_empty());
+        paths.take(1, seen(&[2], &[]));
+        let wanted = PathsWanted { on: true, hosts: vec![(address(2), 12)] };
+        assert_eq!(paths.messages(), [(0, wanted)]);
+        assert!(paths.messages().is_empty());
+        // A switch that knows no probes would let them through to hosts.
+        paths.connected(2, false, 2);
+        let off = PathsWanted::default();
+        assert_eq!(paths.messages(), [(0, off.clone()), (1, off)]);
+        assert!(!paths.is_on());
+        paths.disconnected(2);
+        assert_eq!(paths.messages().len(), 2);
+    }
+
+    #[test]
+    fn a_path_that_rewrites_marks_is_named_until_all_have_come_through() {
+        let mut paths = paths();
+        (0..8).for_each(|mark| take(&mut paths, probe(100, mark, mark, 1)));
+        assert_eq!(paths.problems(100, names), [None, None, None]);
+        take(&mut paths, probe(110, 5, 0, 1));
+        take(&mut paths, probe(111, 6, 0, 1));
+        assert_eq!(paths.problems(109, names)[1], None);
+        let problem = paths.problems(112, names)[1].clone().unwrap();
+        assert!(
+            problem.contains("from e1 (10.0.0.1 to 10.0.0.2): 101 arrives as 000"),
+            "{problem}"
+        );
+        take(&mut paths, probe(120, 5, 5, 1));
+        assert!(paths.problems(120, names)[1].is_some(), "110 has not come through");
+        take(&mut paths, probe(121, 6, 6, 1));
+        assert_eq!(paths.problems(122, names)[1], None);
+        assert!(paths.problems(121, names)[1].is_some());
+        let status = paths.status(115, names);
+        assert_eq!((status.len(), status[0].marks_tried), (1, 8));
+        assert_eq!(status[0].since_epoch, Some(110));
+    }
+
+    #[test]
+    fn epochs_are_in_doubt_from_the_last_probe_that_came_in_time_to_the_next() {
+        let mut paths = paths();
+        take(&mut paths, probe(100, 0, 0, 2));
+        take(&mut paths, probe(102, 0, 0, 47));
+        take(&mut paths, probe(104, 0, 0, 600));
+        for (epoch, is_sound) in [(101, true), (102, false), (104, false), (150, false)] {
+            assert_eq!(paths.problems(epoch, names)[1].is_none(), is_sound, "{epoch}");
+        }
+        let problem = paths.problems(104, names)[1].clone().unwrap();
+        assert!(problem.contains("from e1 take up to 600 ms"), "{problem}");
+        assert!(problem.contains("beyond 48 ms"), "{problem}");
+        take(&mut paths, probe(160, 0, 0, 3));
+        assert!(paths.problems(160, names)[1].is_some());
+        assert_eq!(paths.problems(161, names)[1], None);
+    }
+
+    #[test]
+    fn a_mark_that_says_more_of_the_epoch_may_take_longer() {
+        let mut paths = paths();
+        paths.connected(1, true, 8);
+        take(&mut paths, probe(100, 0, 0, 300));
+        assert_eq!(paths.problems(100, names)[1], None);
+        take(&mut paths, probe(101, 3, NO_MARK, 500));
+        let problem = paths.problems(101, names)[1].clone().unwrap();
+        assert!(problem.contains("011 arrives without a valid mark"), "{problem}");
+        assert!(problem.contains("beyond 348 ms"), "{problem}");
+    }
+}

@@ -1,0 +1,83 @@
+//! The paths between edges, as probes show them, and what edges are sent about them.
+
+use calumma_wire::{Message, Offer, PathsSeen, SystemId};
+
+use super::{Hub, lock};
+use crate::paths::PathStatus;
+use crate::server::unix_ns;
+
+/// Epochs that marks tell apart: by the timestamp bit alone, or with two bits more.
+const BY_BIT: u64 = 2;
+const BY_THREE_BITS: u64 = 8;
+
+/// Whether a node with these offers knows probes, and how many epochs marks in such a carrier tell
+/// apart.
+pub(in crate::server) fn knows_probes(offers: &[Offer], carrier: &str) -> (bool, u64) {
+    let able = offers.iter().any(|offer| offer.system == SystemId::PROBES);
+    let in_tos = carrier.contains("tos");
+    (able, if in_tos { BY_BIT } else { BY_THREE_BITS })
+}
+
+impl Hub {
+    /// A node has connected: see [`knows_probes`].
+    pub(in crate::server) fn paths_connected(&self, node: usize, (able, epochs): (bool, u64)) {
+        lock(&self.paths).connected(node, able, epochs);
+        self.send_paths();
+    }
+
+    /// A node has gone.
+    pub(in crate::server) fn paths_disconnected(&self, node: usize) {
+        lock(&self.paths).disconnected(node);
+        self.send_paths();
+    }
+
+    /// Takes in what an edge has seen of paths.
+    pub(in crate::server) fn paths_seen(&self, node: usize, seen: PathsSeen) {
+        lock(&self.paths).take(node, seen);
+        self.send_paths();
+    }
+
+    /// Lets edges probe the paths between them, or stops it.
+    pub(in crate::server) fn enable_probes(&self, enabled: bool) {
+        lock(&self.paths).enable(enabled);
+        self.send_paths();
+    }
+
+    fn send_paths(&self) {
+        let messages = lock(&self.paths).messages();
+        for (node, wanted) in messages {
+            let state = lock(&self.nodes[node].state);
+            if let Some(link) = &state.link {
+                link.send(&self.nodes[node].node.name, Message::PathsWanted(Box::new(wanted)));
+            }
+        }
+    }
+
+    /// Every path of which something is known.
+    pub fn paths(&self) -> Vec<PathStatus> {
+        let epoch = self.clock.epoch_at(unix_ns());
+        lock(&self.paths).status(epoch, |at| &self.nodes[at].node.name)
+    }
+
+    /// What is wrong in an epoch with each edge's clock or the paths to it.
+    pub(crate) fn problems_of_edges(&self, epoch: u64) -> Vec<Option<String>> {
+        self.with_paths(epoch, self.clock_problems_of_edges())
+    }
+
+    /// What is wrong now with each node's clock or the paths to it.
+    pub(crate) fn problems_of_all(&self) -> Vec<Option<String>> {
+        let epoch = self.clock.epoch_at(unix_ns()).saturating_sub(1);
+        self.with_paths(epoch, self.clock_problems_of_all())
+    }
+
+    fn with_paths(&self, epoch: u64, mut problems: Vec<Option<String>>) -> Vec<Option<String>> {
+        let of_paths = lock(&self.paths).problems(epoch, |at| &self.nodes[at].node.name);
+        for (problem, of_path) in problems.iter_mut().zip(of_paths) {
+            *problem = match (problem.take(), of_path) {
+                (Some(of_clock), Some(of_path)) => Some(format!("{of_clock}; {of_path}")),
+                (of_clock, of_path) => of_clock.or(of_path),
+            };
+        }
+        problems
+    }
+}
