@@ -263,6 +263,7 @@ impl Tiny {
             losses_only: true,
             grace_ns: 200_000_000,
             detail: self.detail,
+            probes: false,
             seed: self.seed,
             systems: Systems::default(),
         };

@@ -40,6 +40,9 @@ pub struct LinkQuality {
     pub remark: f64,
     /// The DSCP that it sets, 0 to 63.
     pub dscp: u8,
+    /// Share of the packets whose ECN field it sets to "congestion experienced", at random, 0 to 1.
+    /// In live fabrics only.
+    pub ecn: f64,
     /// Share of the flows whose destination is translated, as load balancers do, 0 to 1.
     pub dnat: f64,
     /// Share of the flows whose source is translated, 0 to 1.
@@ -48,6 +51,9 @@ pub struct LinkQuality {
     pub late: f64,
     /// The least and the most that such a packet is held up, in milliseconds.
     pub late_ms: [f64; 2],
+    /// Megabits a second that the kernel's token bucket lets through in either direction, with a
+    /// queue of two seconds before it; 0: no such queue. In live fabrics only.
+    pub tbf_mbit: f64,
     /// Whether routes avoid the link.
     pub down: bool,
 }
@@ -63,10 +69,12 @@ impl Default for LinkQuality {
             duplicate: 0.0,
             remark: 0.0,
             dscp: 0,
+            ecn: 0.0,
             dnat: 0.0,
             snat: 0.0,
             late: 0.0,
             late_ms: [50.0, 2000.0],
+            tbf_mbit: 0.0,
             down: false,
         }
     }
@@ -83,6 +91,7 @@ impl LinkQuality {
             ("loss", self.loss),
             ("duplicate", self.duplicate),
             ("remark", self.remark),
+            ("ecn", self.ecn),
             ("dnat", self.dnat),
             ("snat", self.snat),
             ("late", self.late),
@@ -101,6 +110,11 @@ impl LinkQuality {
         anyhow::ensure!(
             rate_pps == 0.0 || (1.0..=1e9).contains(&rate_pps),
             "rate_pps = {rate_pps}: 1 to 1,000,000,000, or 0"
+        );
+        anyhow::ensure!(
+            self.tbf_mbit == 0.0 || (0.1..=1e5).contains(&self.tbf_mbit),
+            "tbf_mbit = {}: 0.1 to 100,000, or 0",
+            self.tbf_mbit
         );
         Ok(())
     }

@@ -28,9 +28,9 @@ pub(crate) fn run(seeds: u64, fuzz_seconds: u64, out: &Path) -> Result<ExitCode>
     steps.tests("sweeping over sketches", sweeps)?;
     let mut soak = cargo();
     soak.args(["test", "--package", "calumma-testbed", "--test", "live", "--no-fail-fast"]);
-    soak.args(["--", "--ignored", "soak"]).env("CALUMMA_SWEEPS", "large");
+    soak.args(["--", "--ignored", "soak", "routers"]).env("CALUMMA_SWEEPS", "large");
     as_root(&mut soak)?;
-    steps.tests("soaking", soak)?;
+    steps.tests("soaking, and routers of all kinds", soak)?;
 
     checks::sanitized(&mut steps)?;
     fuzz(&mut steps, fuzz_seconds)?;

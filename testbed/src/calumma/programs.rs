@@ -88,7 +88,8 @@ pub(crate) struct Measured<'a> {
 pub(crate) struct Controller(Process);
 
 impl Controller {
-    /// Starts it for these edges, its reports going to `epochs`.
+    /// Starts it for these edges, its reports going to `epochs`. Packets are counted at every hop, so
+    /// edges send none of their own.
     pub(crate) fn start(
         place: Place<'_>,
         edges: &[impl AsRef<str>],
@@ -113,6 +114,8 @@ impl Controller {
              flight_guard_us = {FLIGHT_GUARD_US}\n\
              [tasks]\n\
              heavy_hitter = {heavy_hitter}\n\
+             [probes]\n\
+             enabled = false\n\
              [shifting]\n\
              mode = \"{mode}\"\n",
             EPOCH.as_millis()

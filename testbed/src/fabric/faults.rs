@@ -20,10 +20,16 @@ pub(crate) const LOG_GROUP: u16 = 7;
 pub(crate) const LOST: &str = "lost";
 pub(crate) const DOUBLED: &str = "doubled";
 
-/// What packets of made-up traffic bear: the IPv4 identification, or the IPv6 flow label. Hosts
-/// drop these as they arrive, before anything answers that no one listens there; a kernel's own
-/// packets have it once in 65,536, or a million.
-pub(crate) const MADE_UP: u16 = 0xCA1A;
+/// The TTL or hop limit that packets of made-up traffic begin with: no kernel's own. Hosts drop
+/// them as they arrive, before anything answers that no one listens there. Nothing on the way
+/// but routers changes it, whatever the carrier of marks.
+pub(crate) const MADE_UP_TTL: u8 = 201;
+
+/// Most routers that a made-up packet passes.
+const MOST_ROUTERS: u8 = 16;
+
+/// The protocol of probes between edges, which links treat like packets, and neither lose nor copy.
+const PROBE: u8 = calumma_plane::probe::PROTOCOL;
 
 /// Whether a link of this quality is a slow one.
 pub(crate) fn is_slow(quality: &LinkQuality) -> bool {
@@ -45,10 +51,11 @@ pub(crate) fn translated_port(quality: &LinkQuality, port: u16) -> Option<u16> {
 
 /// How nftables tells packets of made-up traffic from others.
 fn made_up(family: Family) -> String {
-    match family {
-        Family::V4 => format!("ip id {MADE_UP}"),
-        Family::V6 => format!("ip6 flowlabel {MADE_UP}"),
-    }
+    let field = match family {
+        Family::V4 => "ip ttl",
+        Family::V6 => "ip6 hoplimit",
+    };
+    format!("{field} {}-{MADE_UP_TTL}", MADE_UP_TTL - MOST_ROUTERS)
 }
 
 /// Shares are in millionths.
@@ -71,11 +78,14 @@ pub(crate) fn install(router: &Namespace) -> Result<()> {
                }}
                chain links {{
                }}
+               chain treatments {{
+               }}
                chain forward {{
                  type filter hook forward priority 0; policy accept;
-                 {made_up} {ip} ecn ce goto lose
+                 iifname \"h*\" {made_up} {ip} ecn ce goto lose
                  udp length 12 accept
                  meta l4proto {{ tcp, udp }} jump links
+                 meta l4proto {{ tcp, udp, {PROBE} }} jump treatments
                }}
              }}"
         );
@@ -105,9 +115,11 @@ pub(crate) fn clear_dscp(router: &Namespace) -> Result<()> {
 pub(crate) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> Result<()> {
     let mut rules = String::new();
     for family in Family::BOTH {
-        let chain = format!("{} calumma links", family.name());
-        rules += &format!("flush chain {chain}\n");
-        add_links(&mut rules, family, &chain, links);
+        let chains = ["links", "treatments"].map(|of| format!("{} calumma {of}", family.name()));
+        for chain in &chains {
+            rules += &format!("flush chain {chain}\n");
+        }
+        add_links(&mut rules, family, &chains, links);
     }
     router.run_with_input("nft", &["-f", "-"], &rules).map(drop)
 }
@@ -115,16 +127,18 @@ pub(crate) fn set(router: &Namespace, links: &BTreeMap<String, LinkQuality>) -> 
 fn add_links(
     rules: &mut String,
     family: Family,
-    chain: &str,
+    [chain, treatments]: &[String; 2],
     links: &BTreeMap<String, LinkQuality>,
 ) {
     for (interface, quality) in links {
         let set_dscp = format!("{} dscp set {}", family.name(), quality.dscp);
-        for (share, target) in [
-            (quality.loss, "goto lose"),
-            (quality.duplicate, "jump double"),
+        let set_ecn = format!("{} ecn set ce", family.name());
+        for (chain, share, target) in [
+            (chain, quality.loss, "goto lose"),
+            (chain, quality.duplicate, "jump double"),
             // Behind what is logged, since the log reads marks.
-            (quality.remark, set_dscp.as_str()),
+            (treatments, quality.remark, set_dscp.as_str()),
+            (treatments, quality.ecn, set_ecn.as_str()),
         ] {
             let millionths = (share * f64::from(WHOLE)).round() as u32;
             let chance = match millionths {
@@ -155,11 +169,29 @@ fn add_links(
         }
         if is_slow(quality) {
             *rules += &format!(
-                "add rule {chain} iifname \"{interface}\" \
+                "add rule {treatments} iifname \"{interface}\" \
                  log prefix \"{interface}\" group {SLOW_GROUP} drop\n"
             );
         }
     }
+}
+
+/// How long the kernel's queue may get before it drops, in seconds.
+const TBF_SECONDS: f64 = 2.0;
+
+/// Lets a router's interface send no faster than `mbit` megabits a second and queue what comes
+/// faster; 0 takes the queue away, and what is in it.
+pub(crate) fn set_tbf(router: &Namespace, interface: &str, mbit: f64) -> Result<()> {
+    if mbit == 0.0 {
+        // There may be none.
+        let _ = router.run("tc", &["qdisc", "del", "dev", interface, "root"]);
+        return Ok(());
+    }
+    let rate = format!("{:.0}kbit", mbit * 1e3);
+    let bytes = format!("{:.0}", mbit * 1e6 / 8.0 * TBF_SECONDS);
+    let queue = ["rate", &rate, "burst", "16kb", "limit", &bytes];
+    let args = [&["qdisc", "replace", "dev", interface, "root", "tbf"][..], &queue].concat();
+    router.run("tc", &args).map(drop)
 }
 
 /// What a router lost of each flow, by its own counters.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use calumma_controller::report::EpochReport;
 use calumma_sketch::{Key, WideKey};
 
+use super::mutants::Mutants;
 use super::witness::Witness;
 use super::{Live, unlogged};
 use crate::fabric::{faults, link};
@@ -79,7 +80,8 @@ impl Live {
 
     /// Stops everything, and holds what was seen on the way against the kernel's counters.
     pub(super) fn account(&mut self) -> Result<()> {
-        let with_applications = std::mem::take(&mut self.applications).finish()?;
+        let [from_hosts, from_routers] = self.mutants.take().map_or(Ok([0; 2]), Mutants::finish)?;
+        let with_applications = std::mem::take(&mut self.applications).finish()? || from_hosts > 0;
         self.wiring.wait_quiet()?;
         let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
         let mut counters: HashMap<WideKey, u64> = HashMap::new();
@@ -130,9 +132,9 @@ impl Live {
             logged.values().sum::<u64>()
         );
         let (received, sent_in_all) = self.wiring.moved_by_hosts()?;
-        let inside = self.disturbed.from_inside;
+        let inside = self.disturbed.from_inside + from_routers;
         let came = sent_in_all + inside + doubled;
-        let went = received + counters.values().sum::<u64>();
+        let went = received + counters.values().sum::<u64>() + from_hosts;
         if came != went {
             self.doubts.push(format!(
                 "hosts sent {sent_in_all} packets, routers {inside}, which doubled {doubled} \

@@ -31,9 +31,9 @@ impl Disturbed {
             let mut key = flow.key;
             for hop in flow.way.iter().flat_map(|way| way.hops()) {
                 let quality = &topology.links()[hop.link].quality;
-                let LinkQuality { remark, late, .. } = *quality;
+                let LinkQuality { remark, late, tbf_mbit, .. } = *quality;
                 let port = faults::translated_port(quality, key.dport());
-                if remark == 0.0 && late == 0.0 && port.is_none() {
+                if [remark, late, tbf_mbit] == [0.0; 3] && port.is_none() {
                     continue;
                 }
                 *self.packets.entry(key).or_default() += packets;

@@ -11,6 +11,7 @@
 mod account;
 mod applications;
 mod disturbed;
+mod mutants;
 mod nflog;
 mod sender;
 mod slow;
@@ -30,6 +31,7 @@ use calumma_epoch::EpochClock;
 
 use self::applications::Applications;
 use self::disturbed::Disturbed;
+use self::mutants::Mutants;
 use self::sender::Sender;
 use self::slow::SlowLinks;
 use self::switch::{Programs, Running};
@@ -39,11 +41,11 @@ use self::witness::Witness;
 use crate::calumma::{Controller, LOOPBACK, Place, Reports};
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
-use crate::scenario::{Network, Scenario, SystemSummary};
+use crate::scenario::{LiveCarrier, Network, Scenario, SystemSummary};
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
-use crate::workload::{FlowSet, Traffic};
+use crate::workload::{Flow, FlowSet, Traffic};
 
 const CONTROLLER_PORT: u16 = 7620;
 const HTTP_PORT: u16 = 7621;
@@ -63,11 +65,14 @@ const MOST_PPS_MODELLED: f64 = 5_000.0;
 pub struct Live {
     // Dropped in this order: programs end before their network goes, and that before the run.
     applications: Applications,
+    mutants: Option<Mutants>,
     edges: Vec<Option<Running>>,
     transits: Vec<Transit>,
     controller: Option<(Controller, Reports<Read>)>,
     witness: Option<Witness>,
     slow: Option<SlowLinks>,
+    /// What the kernel's queues of each link let through, in megabits a second.
+    queues: BTreeMap<usize, f64>,
     sender: Sender,
     wiring: Wiring,
     run: Run,
@@ -80,6 +85,7 @@ pub struct Live {
     sections: toml::Table,
     starts: u32,
     clock: EpochClock,
+    carrier: LiveCarrier,
     grace: Duration,
     seed: u64,
     spread: f64,
@@ -133,6 +139,12 @@ impl Live {
         let topology = scenario.topology()?;
         let clock = scenario.live_clock()?;
         check_links(&topology, clock)?;
+        let modelled = (0..topology.switches()).any(|at| topology.is_tofino(at));
+        let plain = topology.transits().next().is_none() && !modelled;
+        ensure!(
+            plain || scenario.carrier == LiveCarrier::Tos,
+            "carrier: a live fabric with transits or Tofinos has marks in the ToS byte"
+        );
         let run = Run::begin()?;
         let wiring = Wiring::create(&run, &topology)?;
         transit::attach_all(&wiring, &topology)?;
@@ -145,11 +157,13 @@ impl Live {
         let routes = Routes::new(&topology);
         let mut live = Self {
             applications: Applications::default(),
+            mutants: None,
             edges: topology.edges().iter().map(|_| None).collect(),
             transits: Vec::new(),
             controller: None,
-            witness: Some(Witness::start(&wiring, clock)?),
+            witness: Some(Witness::start(&wiring, clock, scenario.carrier, scenario.mutants > 0)?),
             slow: None,
+            queues: BTreeMap::new(),
             sender: Sender::new(&wiring)?,
             flows: FlowSet::new(scenario.seed, Vec::new(), &topology, &routes)?,
             wiring,
@@ -161,6 +175,7 @@ impl Live {
             sections: scenario.controller_sections(&clock),
             starts: 0,
             clock,
+            carrier: scenario.carrier,
             grace: Duration::from_millis(scenario.grace_ms),
             seed: scenario.seed,
             spread: scenario.spread,
@@ -194,6 +209,9 @@ impl Live {
             &live.run,
             testbed,
         )?;
+        if scenario.mutants > 0 {
+            live.mutants = Some(Mutants::start(&live.wiring, scenario.mutants, scenario.seed)?);
+        }
         live.sent_before = live.wiring.moved_by_hosts()?.1;
         live.last_epoch = live.clock.epoch_at(unix_ns()?) + 1;
         live.next_report = live.last_epoch;
@@ -254,7 +272,9 @@ impl Live {
         let kind = self.topology.kinds()[edge];
         let name = &self.topology.edges()[edge];
         let (place, programs) = (self.place(), self.programs());
-        let switch = Running::start_edge(place, &self.wiring, edge, (name, kind), programs)?;
+        let more = self.carrier.section();
+        let edge_of = (edge, name.as_str(), kind);
+        let switch = Running::start_edge(place, &self.wiring, edge_of, more, programs)?;
         self.edges[edge] = Some(switch);
         Ok(())
     }
@@ -311,6 +331,17 @@ impl Live {
             self.slow = Some(SlowLinks::start(self.wiring.routers(), self.seed)?);
         }
         self.slow.iter().for_each(|slow| slow.set(&faults));
+        for (at, link) in self.topology.links().iter().enumerate() {
+            let mbit = link.quality.tbf_mbit;
+            if self.queues.insert(at, mbit).unwrap_or(0.0) == mbit {
+                continue;
+            }
+            let [a, b] = link.ends;
+            for (router, neighbour) in [(a, b), (b, a)] {
+                let interface = self.wiring.interface(neighbour);
+                faults::set_tbf(&self.wiring.routers()[router], interface, mbit)?;
+            }
+        }
         let routers = self.wiring.routers().iter().zip(&faults);
         routers.into_iter().try_for_each(|(router, faults)| faults::set(router, faults))
     }
@@ -323,8 +354,10 @@ impl Network for Live {
             "chosen: hosts of a live fabric have addresses of their own"
         );
         self.flows = FlowSet::new(self.seed, kinds, &self.topology, &self.routes)?;
-        let packets: f64 = self.flows.flows().iter().map(|flow| f64::from(flow.packets)).sum();
-        let pps = packets * 1e9 / self.clock.length_ns() as f64;
+        let length_ns = self.clock.length_ns();
+        let sent = |flow: &Flow| f64::from(flow.packets_in(self.passed, length_ns));
+        let packets: f64 = self.flows.flows().iter().map(sent).sum();
+        let pps = packets * 1e9 / length_ns as f64;
         let modelled = (0..self.topology.switches()).any(|at| self.topology.is_tofino(at));
         let most = if modelled { MOST_PPS_MODELLED } else { MOST_PPS };
         ensure!(

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 
 use super::unix_ns;
-use crate::fabric::faults::MADE_UP;
+use crate::fabric::faults::MADE_UP_TTL;
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, interrupt};
 use crate::simulate::Entered;
@@ -88,10 +88,8 @@ impl Sender {
                 set_dscp(&mut bytes, tos >> 2);
             }
             let ip = &mut bytes[IP_OFFSET..];
-            // An identification, of which the kernel writes the header's checksum itself, or the
-            // lower bits of a flow label.
-            let made_up = if ip[0] >> 4 == 4 { 4..6 } else { 2..4 };
-            ip[made_up].copy_from_slice(&MADE_UP.to_be_bytes());
+            // The kernel writes the checksum of an IPv4 header itself, and its identification.
+            ip[if ip[0] >> 4 == 4 { 8 } else { 7 }] = MADE_UP_TTL;
             match (flow.inside, flow.key.addresses().1) {
                 (Some(_), IpAddr::V4(to)) => {
                     let to = SockaddrIn::from(SocketAddrV4::new(to, 0));

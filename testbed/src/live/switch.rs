@@ -48,12 +48,13 @@ impl Programs<'_> {
 }
 
 impl Running {
-    /// Starts the edge at the position `edge`, which is called so and is of that kind.
+    /// Starts the edge at that position, which is called so and is of that kind; `more` are further
+    /// sections of its configuration.
     pub(super) fn start_edge(
         place: Place<'_>,
         wiring: &Wiring,
-        edge: usize,
-        (name, kind): (&str, EdgeKind),
+        (edge, name, kind): (usize, &str, EdgeKind),
+        more: &str,
         programs: Programs<'_>,
     ) -> Result<Self> {
         let interfaces = wiring.ports(edge);
@@ -64,7 +65,7 @@ impl Running {
                     names.chunks_exact(2).flat_map(|two| Device::pair(&two[0], &two[1])).collect();
                 let devices = devices(&names, interfaces.iter().flatten(), RING);
                 let lcores = lcores(edge);
-                let wire = wire((name, "edge"), &lcores, &ports, &devices, "");
+                let wire = wire((name, "edge"), &lcores, &ports, &devices, more);
                 Switch::start(place, &wire).map(Self::Software)
             }
             EdgeKind::Tofino => {

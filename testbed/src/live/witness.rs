@@ -9,17 +9,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow, bail};
-use calumma_chamelemon::Run;
-use calumma_edge::carrier::PlainTos;
+use calumma_chamelemon::{Hierarchy, Run};
 use calumma_edge::parse::{Parsed, parse};
-use calumma_epoch::{EpochClock, timestamp_bit};
+use calumma_epoch::EpochClock;
+use calumma_interface::{Interface, Plug};
 use calumma_sketch::WideKey;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::mutants::{NOBODY, ROUTER};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
 use crate::fabric::faults::{DOUBLED, LOG_GROUP, LOST};
 use crate::fabric::wiring::Wiring;
+use crate::scenario::LiveCarrier;
 use crate::simulate::FlowTruth;
 use crate::topology::Segment;
 
@@ -50,21 +52,30 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// Begins to read the logs of the routers; `clock` tells epochs.
-    pub(super) fn start(wiring: &Wiring, clock: EpochClock) -> Result<Self> {
+    /// Begins to read the logs of the routers; `clock` tells epochs, and packets bear their marks
+    /// in `carrier`. Where hosts send `mutants`, it watches for these at routers.
+    pub(super) fn start(
+        wiring: &Wiring,
+        clock: EpochClock,
+        carrier: LiveCarrier,
+        mutants: bool,
+    ) -> Result<Self> {
         let open = |router: usize| {
             let namespace = &wiring.routers()[router];
             let log = namespace.within(|| Log::open(LOG_GROUP, HEADERS))?;
-            Ok(RouterLog { log, router, neighbours: wiring.neighbours(router)? })
+            let watched = mutants && router < wiring.hosts().len();
+            let open = || Ok(Interface::open(ROUTER)?);
+            let mutants = watched.then(|| namespace.within(open)).transpose()?;
+            Ok(RouterLog { log, router, neighbours: wiring.neighbours(router)?, mutants })
         };
-        let logs = (0..wiring.routers().len()).map(open).collect::<Result<Vec<_>>>()?;
+        let mut logs = (0..wiring.routers().len()).map(open).collect::<Result<Vec<_>>>()?;
         let (seen, stop) =
             (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
         let read_until_ns = Arc::new(AtomicU64::new(0));
         let reader = std::thread::spawn({
             let (seen, stop) = (seen.clone(), stop.clone());
             let read_until_ns = read_until_ns.clone();
-            move || follow(&logs, clock, &seen, &read_until_ns, &stop)
+            move || follow(&mut logs, (clock, carrier), &seen, &read_until_ns, &stop)
         });
         Ok(Self { seen, read_until_ns, stop, reader })
     }
@@ -105,6 +116,8 @@ struct RouterLog {
     router: usize,
     /// Neighbouring routers by the index of the interface towards them.
     neighbours: HashMap<u32, usize>,
+    /// Where packets arrive that hosts behind its edge have sent to nobody.
+    mutants: Option<Interface>,
 }
 
 impl RouterLog {
@@ -119,9 +132,37 @@ impl RouterLog {
     }
 }
 
+impl RouterLog {
+    /// Notes the packets to nobody that have arrived, each of them lost: the kernel drops it next.
+    fn watch_mutants(
+        &mut self,
+        seen: &mut Seen,
+        buffer: &mut [u8],
+        (clock, carrier): (EpochClock, LiveCarrier),
+        now_ns: u64,
+    ) {
+        let place = Segment::inside(self.router);
+        while let Some(bytes) = self.mutants.as_mut().and_then(|of| of.receive(buffer)) {
+            let (key, ip_offset) = match parse(bytes, bytes.len()) {
+                _ if !bytes.starts_with(&NOBODY) => continue,
+                Parsed::Flow { key, ip_offset } => (key.into(), ip_offset),
+                Parsed::Flow6 { key, ip_offset } => (WideKey::from_bytes(key), ip_offset),
+                Parsed::Unmeasured(_) | Parsed::Malformed(_) => continue,
+            };
+            let Some(mark) = Marked::of(&bytes[ip_offset..], carrier) else { continue };
+            let epoch = mark.epoch_by(clock.epoch_at(now_ns));
+            let flow = seen.epochs.entry(epoch).or_default().entry(key);
+            let flow = flow.or_insert_with(|| FlowTruth::new(key, 0));
+            flow.packets += 1;
+            flow.lose(&Run::single(mark.hierarchy));
+            add(&mut flow.losses, place);
+        }
+    }
+}
+
 fn follow(
-    logs: &[RouterLog],
-    clock: EpochClock,
+    logs: &mut [RouterLog],
+    epochs: (EpochClock, LiveCarrier),
     seen: &Mutex<Seen>,
     read_until_ns: &AtomicU64,
     stop: &AtomicBool,
@@ -135,11 +176,12 @@ fn follow(
         poll(&mut polled, PollTimeout::from(20_u8)).context("waiting for the log")?;
         let now_ns = unix_ns()?;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        for of in logs {
+        for of in &mut *logs {
+            of.watch_mutants(&mut seen, &mut buffer, epochs, now_ns);
             let mut failed = None;
             of.log.read(&mut buffer, |logged| {
                 let place = of.place_of(&logged);
-                if let Err(error) = note(&mut seen, &logged, place, clock, now_ns) {
+                if let Err(error) = note(&mut seen, &logged, place, epochs, now_ns) {
                     failed = Some(error);
                 }
             })?;
@@ -150,22 +192,53 @@ fn follow(
     Ok(())
 }
 
-/// Notes a packet for the epoch that it entered in: the latest with its timestamp bit, since it was
+/// What a packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Marked {
+    /// The lowest bits of the epoch that it entered in, and a mask of as many.
+    epoch: u64,
+    mask: u64,
+    hierarchy: Hierarchy,
+}
+
+impl Marked {
+    /// The mark of a packet from the IP header on, as it is in the contract. Signatures are not
+    /// looked at: nothing but an edge has marked what a router logs.
+    fn of(packet: &[u8], carrier: LiveCarrier) -> Option<Self> {
+        let byte = |at: usize| packet.get(at).copied().map(u64::from);
+        let is_v4 = byte(0)? >> 4 == 4;
+        let (epoch, mask, hierarchy) = match (carrier, is_v4) {
+            (LiveCarrier::Tos, true) => (byte(1)? >> 7, 1, byte(1)? >> 5),
+            (LiveCarrier::Tos, false) => (byte(0)? >> 3 & 1, 1, byte(0)? >> 1),
+            (LiveCarrier::IpId, true) => (byte(4)? >> 5, 7, byte(4)? >> 3),
+            (LiveCarrier::IpId, false) => {
+                let fields = byte(1)? << 4 & 0xF0 | byte(2)? >> 4;
+                (fields >> 5, 7, fields >> 3)
+            }
+        };
+        Some(Self { epoch, mask, hierarchy: Hierarchy::from_bits(hierarchy as u8) })
+    }
+
+    /// The latest epoch up to `now` that it can have entered in.
+    fn epoch_by(self, now: u64) -> u64 {
+        now.saturating_sub(now.wrapping_sub(self.epoch) & self.mask)
+    }
+}
+
+/// Notes a packet for the epoch that it entered in: the latest that its mark fits, since it was
 /// logged within an epoch's time.
 fn note(
     seen: &mut Seen,
     logged: &Logged,
     place: Segment,
-    clock: EpochClock,
+    (clock, carrier): (EpochClock, LiveCarrier),
     now_ns: u64,
 ) -> Result<()> {
-    let (Some(key), Some(mark)) =
-        (key_of(&logged.packet), PlainTos::default().read(&logged.packet, 0))
+    let (Some(key), Some(mark)) = (key_of(&logged.packet), Marked::of(&logged.packet, carrier))
     else {
         bail!("a logged packet that no edge can have measured: {:?}", logged.packet);
     };
-    let now = clock.epoch_at(logged.time_ns.unwrap_or(now_ns));
-    let epoch = if timestamp_bit(now) == mark.bit { now } else { now.saturating_sub(1) };
+    let epoch = mark.epoch_by(clock.epoch_at(logged.time_ns.unwrap_or(now_ns)));
     let packet = Run::single(mark.hierarchy);
     let flow = seen.epochs.entry(epoch).or_default().entry(key);
     // Where it entered, its log doesn't say.
@@ -216,9 +289,10 @@ fn key_of(packet: &[u8]) -> Option<WideKey> {
 mod tests {
     use super::*;
     use crate::workload::{frame, host_address, host_address6};
-    use calumma_chamelemon::Hierarchy;
-    use calumma_edge::carrier::Mark;
+    use calumma_edge::carrier::{Carry, IpId, Mark, Numbers, PlainTos, Signer};
+    use calumma_edge::packet::{Frame, Packet};
     use calumma_epoch::Guards;
+    use calumma_wire::Secret;
 
     #[test]
     fn a_packet_is_noted_for_the_epoch_it_entered_in_and_by_its_hierarchy() {
@@ -237,7 +311,7 @@ mod tests {
             PlainTos::default().write(&mut bytes, 14, Mark::plain(bit, hierarchy));
             let (prefix, packet) = (prefix.to_owned(), bytes[14..].to_vec());
             let logged = Logged { prefix, time_ns: Some(time_ns), came_in_by: None, packet };
-            note(&mut seen, &logged, Segment::link(0, 2), clock, 0)
+            note(&mut seen, &logged, Segment::link(0, 2), (clock, LiveCarrier::Tos), 0)
         };
         let begin = clock.start_of(1000);
         log(LOST, 0, Hierarchy::HhCandidate, begin + 49_000_000).unwrap();
@@ -253,5 +327,22 @@ mod tests {
         assert_eq!(second.copies, [(Segment::link(0, 2), 1)]);
         assert_eq!((seen.lost[&key], seen.doubled), (3, 1));
         assert_eq!((second.doubled, second.doubled_heavy), (1, 1));
+    }
+
+    #[test]
+    fn marks_of_either_carrier_say_epoch_and_hierarchy() {
+        let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 4000, 53, 17);
+        let key6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 4000, 53, 6);
+        let (signer, numbers) = (Signer::new(Secret::new([5; 32]), 1003), Numbers::new());
+        let ip_id = IpId { signer: Some(&signer), numbers: &numbers };
+        for (key, epoch) in [key, key6].into_iter().flat_map(|key| [(key, 998), (key, 1003)]) {
+            for bits in 0..4 {
+                let mark = Mark::of_epoch(epoch, Hierarchy::from_bits(bits));
+                let mut packet = Frame::new(frame(&key, 60).to_vec());
+                ip_id.write(&mut packet, 14, mark);
+                let read = Marked::of(&packet.bytes()[14..], LiveCarrier::IpId).unwrap();
+                assert_eq!((read.epoch_by(1003), read.hierarchy), (epoch, mark.hierarchy));
+            }
+        }
     }
 }

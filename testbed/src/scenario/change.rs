@@ -53,10 +53,12 @@ struct LinkChange {
     duplicate: Option<f64>,
     remark: Option<f64>,
     dscp: Option<u8>,
+    ecn: Option<f64>,
     dnat: Option<f64>,
     snat: Option<f64>,
     late: Option<f64>,
     late_ms: Option<[f64; 2]>,
+    tbf_mbit: Option<f64>,
     down: Option<bool>,
 }
 
@@ -72,10 +74,12 @@ impl LinkChange {
             duplicate: self.duplicate.unwrap_or(quality.duplicate),
             remark: self.remark.unwrap_or(quality.remark),
             dscp: self.dscp.unwrap_or(quality.dscp),
+            ecn: self.ecn.unwrap_or(quality.ecn),
             dnat: self.dnat.unwrap_or(quality.dnat),
             snat: self.snat.unwrap_or(quality.snat),
             late: self.late.unwrap_or(quality.late),
             late_ms: self.late_ms.unwrap_or(quality.late_ms),
+            tbf_mbit: self.tbf_mbit.unwrap_or(quality.tbf_mbit),
             down: self.down.unwrap_or(quality.down),
         };
         quality.check()

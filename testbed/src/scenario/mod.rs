@@ -68,6 +68,13 @@ pub struct Scenario {
     /// With `detail = "packets"`, the share of an epoch over which a flow spreads its packets.
     #[serde(default)]
     pub spread: f64,
+    /// How packets carry their marks in a live fabric; in a simulation, in the ToS byte.
+    #[serde(default)]
+    pub carrier: LiveCarrier,
+    /// Packets with changed bytes a second that come to each edge of a live fabric, half of them from
+    /// a host and half from the network.
+    #[serde(default)]
+    pub mutants: u32,
     /// Length of epochs and guards, as the controller's configuration has them.
     #[serde(default)]
     pub epoch: EpochSection,
@@ -80,6 +87,9 @@ pub struct Scenario {
     /// Whether the controller moves attention, within the bounds that go with the layout.
     #[serde(default)]
     pub planner: bool,
+    /// Whether edges probe the paths between them.
+    #[serde(default)]
+    pub probes: bool,
     /// What to report, likewise.
     #[serde(default)]
     pub tasks: Tasks,
@@ -122,6 +132,27 @@ fn papers_topology() -> String {
 
 fn short_grace() -> u64 {
     200
+}
+
+/// How packets of a live fabric carry their marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LiveCarrier {
+    /// In the ToS byte or traffic class, without a signature.
+    #[default]
+    Tos,
+    /// In the identification or flow label.
+    IpId,
+}
+
+impl LiveCarrier {
+    /// The section of an edge's configuration that says so.
+    pub fn section(self) -> &'static str {
+        match self {
+            Self::Tos => "",
+            Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
+        }
+    }
 }
 
 /// A real application between the first host of one edge and the last host of another, for as long
@@ -301,6 +332,8 @@ impl Scenario {
         sections.insert("shifting".to_owned(), toml::Table::from_iter(shifting).into());
         sections.insert("epoch".to_owned(), toml::Table::from_iter(epoch).into());
         sections.insert("grace_ms".to_owned(), integer(self.grace_ms));
+        let probes = [("enabled".to_owned(), self.probes.into())];
+        sections.insert("probes".to_owned(), toml::Table::from_iter(probes).into());
         sections
     }
 
@@ -328,6 +361,7 @@ impl Scenario {
                 DetailName::Runs => Detail::Runs,
                 DetailName::Packets => Detail::Packets { spread: self.spread },
             },
+            probes: self.probes,
             seed: self.seed,
             systems: Systems {
                 on: self.systems.clone(),

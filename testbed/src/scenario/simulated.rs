@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use calumma_plane::system as plane;
 use calumma_sketch::HashKey;
 use serde_json::Value;
 
-use super::{EpochSummary, Network, Played, Scenario, SystemSummary, play_in};
+use super::{EpochSummary, LiveCarrier, Network, Played, Scenario, SystemSummary, play_in};
 use crate::simulate::{self, EpochTruth, Outcome, Simulation, SwitchClock};
 use crate::system::{SYSTEMS, Systems, name, on_tofinos};
 use crate::topology::Topology;
@@ -36,6 +36,10 @@ pub fn play_with(
     scenario: &Scenario,
     watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
 ) -> Result<Played> {
+    ensure!(
+        scenario.carrier == LiveCarrier::Tos && scenario.mutants == 0,
+        "carrier, mutants: in live fabrics only"
+    );
     let topology = scenario.topology()?;
     let clocks = SwitchClock::draw(
         scenario.seed,

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use calumma_analysis::{HashKeys, Node, Published};
 use calumma_controller::clocks::{self, ClockFilter, Exchange};
+use calumma_controller::paths::Paths;
 use calumma_controller::report::EpochReport;
 use calumma_plane::secret::secret;
 use calumma_sketch::HashKey;
-use calumma_wire::{Domain, FrameReader, Message, Offer, SystemId, Welcome};
+use calumma_wire::{Domain, FrameReader, Message, Offer, Role, SystemId, Welcome};
 
 use super::Setup;
 use super::lane::{Done, Inbound, Lane, Plan};
@@ -117,6 +118,7 @@ pub(super) struct Controller {
     plan: Plan,
     /// What the live one keeps on its disk: copies share it.
     keys: HashKeys,
+    paths: Paths,
 }
 
 impl Controller {
@@ -128,11 +130,13 @@ impl Controller {
         nodes: &[Arc<Node>],
         keys: &HashKeys,
     ) -> Result<Self> {
+        let edges = nodes.iter().filter(|node| node.role == Role::Edge).map(|node| node.id);
         let mut controller = Self {
             peers: nodes.iter().cloned().map(Peer::new).collect(),
             lanes: Vec::new(),
             plan: Plan::new(setup.attention),
             keys: keys.clone(),
+            paths: Paths::new(setup.clock, setup.probes, edges),
             setup: setup.clone(),
             topology: topology.clone(),
         };
@@ -163,6 +167,7 @@ impl Controller {
     /// A node's connection has broken.
     pub(super) fn disconnected(&mut self, node: usize) {
         self.peers[node].connected_ns = None;
+        self.paths.disconnected(node);
     }
 
     /// Receives the bytes of a node, and gives the answers to it.
@@ -183,7 +188,11 @@ impl Controller {
         {
             match message {
                 Message::Hello(hello) => {
-                    self.peers[node].offers = hello.systems;
+                    let offers = hello.systems;
+                    let able = offers.iter().any(|of| of.system == SystemId::PROBES);
+                    // Marks are in the ToS byte.
+                    self.paths.connected(node, able, 2);
+                    self.peers[node].offers = offers;
                     let effective_epoch = self.earliest_epoch(now_ns);
                     answers.extend(self.welcome(node, effective_epoch));
                 }
@@ -196,6 +205,7 @@ impl Controller {
                         Exchange { sent_ns, received_ns, answered_ns, returned_ns: now_ns };
                     self.peers[node].clock.take(exchange);
                 }
+                Message::PathsSeen(seen) => self.paths.take(node, *seen),
                 // Whatever comes of it shows in later frames.
                 Message::Applied { .. } => {}
                 other => bail!("a {} frame of {name}", other.name()),
@@ -318,10 +328,10 @@ impl Controller {
         let key_from = self.keys.newest().from_epoch;
         let earliest_epoch = self.earliest_epoch(planned_ns).max(key_from);
         let mut change = None;
-        let Self { setup, peers, lanes, plan, .. } = self;
-        let clocks = || clocks_of(peers, setup, now_ns);
+        let Self { setup, peers, lanes, plan, paths, .. } = self;
+        let problems = |epoch| problems_of(peers, paths, setup, (epoch, now_ns));
         for lane in lanes {
-            while let Some(done) = lane.step(now_ns, plan, earliest_epoch, &clocks) {
+            while let Some(done) = lane.step(now_ns, plan, earliest_epoch, &problems) {
                 match done {
                     Done::Change(message) => change = Some((lane.id(), message)),
                     Done::Other { next, report } => work.others.push((next, report?)),
@@ -333,6 +343,10 @@ impl Controller {
             }
         }
         self.lanes.retain(|lane| !lane.has_ended(now_ns));
+        for (node, wanted) in self.paths.messages() {
+            let frame = encoded(&Message::PathsWanted(Box::new(wanted)));
+            work.messages.push(Outgoing { at_ns: now_ns, node, frame });
+        }
         for (at, peer) in self.peers.iter_mut().enumerate() {
             let runs = |lane: &&Lane| lane.version_of(peer.node.role, &peer.offers).is_some();
             let unreported = self.lanes.iter().filter(runs).map(|lane| lane.unreported).min();
@@ -369,11 +383,21 @@ fn encoded(message: &Message) -> Vec<u8> {
     frame
 }
 
-/// What is wrong with the clock of each node.
-fn clocks_of(peers: &[Peer], setup: &Setup, now_ns: u64) -> Vec<Option<String>> {
+/// What is wrong with each node in an epoch: its clock, or the paths to it.
+fn problems_of(
+    peers: &[Peer],
+    paths: &Paths,
+    setup: &Setup,
+    (epoch, now_ns): (u64, u64),
+) -> Vec<Option<String>> {
     let state = |peer: &Peer| peer.clock.state(now_ns, peer.connected_ns);
     let states: Vec<_> = peers.iter().map(state).collect();
-    clocks::problems(&states, setup.clock.guards().clock_ns, |at| &peers[at].node.name)
+    let name = |at: usize| peers[at].node.name.as_str();
+    let mut problems = clocks::problems(&states, setup.clock.guards().clock_ns, name);
+    for (problem, of_path) in problems.iter_mut().zip(paths.problems(epoch, name)) {
+        *problem = problem.take().or(of_path);
+    }
+    problems
 }
 
 /// A probe of a node's clock.

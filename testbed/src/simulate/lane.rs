@@ -238,18 +238,19 @@ impl Lane {
     }
 
     /// What is to be done at `now_ns`, if anything; ask until there is nothing. A message about a
-    /// plan that is made now can change `earliest_epoch` on every switch, and none before. `clocks`
-    /// says of each node what is wrong with its clock.
+    /// plan that is made now can change `earliest_epoch` on every switch, and none before. `problems`
+    /// says what is wrong with each node in an epoch.
     pub(super) fn step(
         &mut self,
         now_ns: u64,
         plan: &mut Plan,
         earliest_epoch: u64,
-        clocks: &impl Fn() -> Vec<Option<String>>,
+        problems: &impl Fn(u64) -> Vec<Option<String>>,
     ) -> Option<Done> {
+        let epoch = self.unreported;
         match &mut self.analysis {
             Analysis::ChameleMon(of) => {
-                let done = of.step(now_ns, plan, earliest_epoch, clocks)?;
+                let done = of.step(now_ns, plan, earliest_epoch, problems)?;
                 if let Done::ChameleMon { report, .. } = &done {
                     self.unreported = report.epoch + 1;
                 }
@@ -257,7 +258,7 @@ impl Lane {
             }
             Analysis::Other(of, at) => {
                 let of_nodes = || {
-                    let all = clocks();
+                    let all = problems(epoch);
                     at.iter().map(|&at| all[at].clone()).collect()
                 };
                 let analysed = of.step(now_ns, of_nodes)?;
@@ -313,7 +314,7 @@ impl ChameleMon {
         now_ns: u64,
         plan: &mut Plan,
         earliest_epoch: u64,
-        clocks: &impl Fn() -> Vec<Option<String>>,
+        problems: &impl Fn(u64) -> Vec<Option<String>>,
     ) -> Option<Done> {
         loop {
             match self.collector.step(now_ns, |epoch| plan.timeline.freeze(epoch))? {
@@ -330,7 +331,7 @@ impl ChameleMon {
                     }
                 }
                 Step::Report(mut ends) => {
-                    let of_edges = ends.nodes.iter_mut().zip(clocks());
+                    let of_edges = ends.nodes.iter_mut().zip(problems(ends.epoch));
                     of_edges.for_each(|(end, clock)| end.clock = clock);
                     let Some(mut measured) = self.measured.remove(&ends.epoch) else { continue };
                     measured.decoded.end(ends.nodes);

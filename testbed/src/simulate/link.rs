@@ -43,6 +43,11 @@ impl Transmitter {
 /// # Errors
 /// How long a way may take, and how long it may.
 pub(super) fn check(topology: &Topology, setup: &Setup) -> Result<()> {
+    let live_only = |quality: &LinkQuality| quality.tbf_mbit > 0.0 || quality.ecn > 0.0;
+    ensure!(
+        !topology.links().iter().any(|link| live_only(&link.quality)),
+        "tbf_mbit and ecn: only the routers of a live fabric do this"
+    );
     let up = || topology.links().iter().map(|link| link.quality).filter(|quality| !quality.down);
     if !up().any(|quality| quality.rate_pps > 0.0) {
         let holds_up = up().any(|quality| quality.late > 0.0);

@@ -19,6 +19,7 @@ mod nat;
 mod network;
 mod node;
 mod numbers;
+mod paths;
 mod send;
 mod software;
 mod systems;
@@ -67,6 +68,8 @@ pub struct Setup {
     pub grace_ns: u64,
     /// How finely traffic is simulated.
     pub detail: Detail,
+    /// Whether edges probe the paths between them.
+    pub probes: bool,
     /// Where flows, victims and delays are drawn from.
     pub seed: u64,
     /// The measurement systems.

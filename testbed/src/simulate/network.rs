@@ -10,11 +10,12 @@ use calumma_sketch::HashKey;
 
 use super::controller::{self, Controller, Outgoing, Reported, Work};
 use super::node::{Node, expected, identity};
+use super::paths::ProbeBytes;
 use super::truth::Truths;
 use super::way::{Fabric, Load};
 use super::{BEGIN_NS, Outcome, Setup, SwitchClock, SystemOutcome, link};
 use crate::queue::Queue;
-use crate::topology::{Routes, Topology};
+use crate::topology::{LinkQuality, Routes, Topology};
 use crate::workload::{Flow, FlowSet, Frame, Traffic};
 
 /// Time that a frame takes between a switch and the controller.
@@ -48,6 +49,8 @@ enum Event {
     Step(usize, i64),
     /// Packets go on, or have arrived at their egress edge.
     Load(Box<Load>),
+    /// A probe arrives at an edge.
+    Arrive(usize, ProbeBytes),
 }
 
 /// A packet of the simulation.
@@ -85,6 +88,8 @@ pub struct Simulation {
     others: Vec<SystemOutcome>,
     /// What goes on; empty but for its memory.
     onward: Vec<(u64, Load)>,
+    /// Probes that have entered.
+    pub(super) probes_sent: u64,
 }
 
 impl Simulation {
@@ -123,6 +128,7 @@ impl Simulation {
             outcomes: Vec::new(),
             others: Vec::new(),
             onward: Vec::new(),
+            probes_sent: 0,
             fabric: Fabric::new(&topology),
             setup,
             topology,
@@ -159,6 +165,11 @@ impl Simulation {
     /// The totals of an inner switch, by position, where it is software.
     pub fn counters(&self, switch: usize) -> Option<&Counters> {
         self.nodes[self.fabric.transit(switch)?].counters()
+    }
+
+    /// What a link does to packets.
+    pub(super) fn quality(&self, link: usize) -> LinkQuality {
+        self.topology.links()[link].quality
     }
 
     /// Flows that send at present.
@@ -401,6 +412,11 @@ impl Simulation {
                 // What was due before a restart, or before the clock was set, is due no more.
                 if switch.start == start && switch.due_ns <= now_ns {
                     switch.run_until(now_ns)?;
+                    for mut probe in self.nodes[node].take_probes() {
+                        if let Some((edge, at_ns)) = self.travel(&mut probe, now_ns) {
+                            self.queue.push(at_ns, Event::Arrive(edge, probe));
+                        }
+                    }
                     self.carry(node, now_ns);
                     self.schedule(node, now_ns);
                 }
@@ -452,6 +468,7 @@ impl Simulation {
             }
             Event::Load(load) if load.has_arrived() => self.deliver(*load)?,
             Event::Load(load) => self.pass(*load, now_ns)?,
+            Event::Arrive(edge, probe) => self.arrive(edge, probe, now_ns)?,
             Event::Connect(..) | Event::ToNode(..) => {}
         }
         Ok(())

@@ -14,6 +14,7 @@ use calumma_wire::{Marking, Role, SwitchKind};
 use super::Setup;
 use super::clock::SwitchClock;
 use super::network::Bytes;
+use super::paths::ProbeBytes;
 use super::software::Software;
 use super::tofino::{Finished, Tofino};
 use crate::calumma::p4;
@@ -28,6 +29,8 @@ pub(super) struct Node {
     pub(super) due_ns: u64,
     /// Counts the times it was started: what was due for an earlier one is void.
     pub(super) start: u32,
+    /// Probes of its own that have entered the network.
+    probes: Vec<ProbeBytes>,
 }
 
 #[derive(Debug)]
@@ -69,7 +72,7 @@ impl Node {
             marking: Marking::default(),
         };
         let conversation = Conversation::over(Pipe::new(), identity, MOST_HELD);
-        Self { clock, switch, conversation, due_ns: 0, start }
+        Self { clock, switch, conversation, due_ns: 0, start, probes: Vec::new() }
     }
 
     /// Sets its clock, which the switch notices at once.
@@ -165,8 +168,27 @@ impl Node {
                 }
             }
         }
+        if let Switch::Software(software) = &mut self.switch {
+            let (probes, message) = software.probe(shown_ns);
+            self.probes.extend(probes);
+            message.iter().for_each(|message| self.conversation.tell(message));
+        }
         self.conversation.flush();
         Ok(())
+    }
+
+    /// Probes of its own that have entered the network since this was asked last.
+    pub(super) fn take_probes(&mut self) -> Vec<ProbeBytes> {
+        std::mem::take(&mut self.probes)
+    }
+
+    /// A probe arrives from the fabric. Gives whether it is taken out.
+    pub(super) fn take_probe(&mut self, probe: &mut ProbeBytes, now_ns: u64) -> bool {
+        let shown_ns = self.clock.at(now_ns);
+        match &mut self.switch {
+            Switch::Software(software) => software.take_probe(probe, shown_ns),
+            Switch::Tofino(_) => false,
+        }
     }
 
     /// A packet enters the network here, and gets its mark.

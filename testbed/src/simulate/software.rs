@@ -2,14 +2,18 @@
 //! sockets are missing.
 
 use calumma_controller::report;
+use calumma_edge::control::paths::Order;
 use calumma_edge::control::systems::{Finished, Systems};
+use calumma_plane::probe::{LcoreProbes, ProbeLine};
 use calumma_plane::system::System;
 use calumma_plane::worker::{Policy, Sent};
 use calumma_plane::{Counters, MarkedRun, Measurement, Worker};
 use calumma_sketch::{BURST, FlowKey, KeyKind, WideKey};
-use calumma_wire::Role;
+use calumma_wire::{Message, Role};
 
 use super::network::Bytes;
+use super::paths::ProbeBytes;
+use crate::workload::frame;
 
 /// A switch of one lcore.
 #[derive(Debug)]
@@ -17,13 +21,18 @@ pub(super) struct Software {
     worker: Worker,
     /// What it measures with.
     pub(super) systems: Systems,
+    /// What its worker finds of probes.
+    found: ProbeLine,
 }
 
 impl Software {
     pub(super) fn new(known: &'static [&'static dyn System], role: Role) -> Self {
         let (systems, mailboxes) = Systems::new(known, role, 1);
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
-        Self { worker: Worker::new(Policy::default(), Measurement::new(mailbox)), systems }
+        let mut worker = Worker::new(Policy::default(), Measurement::new(mailbox));
+        let (probes, found) = LcoreProbes::new();
+        worker.probes = probes;
+        Self { worker, systems, found }
     }
 
     /// What its clock shows when it has something to do next.
@@ -52,7 +61,39 @@ impl Software {
         self.systems.poll();
     }
 
+    /// Does what is due about probes. Gives those of its own that enter the network, and what it has
+    /// to say.
+    pub(super) fn probe(&mut self, shown_ns: u64) -> (Vec<ProbeBytes>, Option<Message>) {
+        let Self { worker, systems, found } = self;
+        let paths = &mut systems.paths;
+        if let Some(key) = paths.take_key() {
+            worker.probes.set_key(Some(key));
+        }
+        if paths.wants_samples(shown_ns) {
+            worker.probes.want_sample();
+        }
+        found.found().for_each(|found| paths.found(0, found, shown_ns));
+        let mut probes = Vec::new();
+        for Order { frame, len, mark, .. } in paths.due(shown_ns) {
+            let mut packet = ProbeBytes::new(frame[..len].to_vec());
+            worker.probes.send(mark);
+            let drops = worker.ingress(std::slice::from_mut(&mut packet));
+            worker.probes.sent();
+            probes.extend(drops.is_empty().then_some(packet));
+        }
+        (probes, paths.message(shown_ns))
+    }
+
+    /// A probe arrives from the fabric. Gives whether it is taken out.
+    pub(super) fn take_probe(&mut self, probe: &mut ProbeBytes, shown_ns: u64) -> bool {
+        self.worker.advance_to(shown_ns);
+        !self.worker.egress(std::slice::from_mut(probe)).is_empty()
+    }
+
     pub(super) fn ingress(&mut self, packet: &mut Bytes) {
+        if self.worker.probes.wants_sample() {
+            self.worker.probes.sample(std::slice::from_ref(packet), 0);
+        }
         self.worker.ingress(std::slice::from_mut(packet));
     }
 
@@ -78,6 +119,10 @@ impl Software {
     }
 
     pub(super) fn enter_run(&mut self, key: &WideKey, packets: u32) -> MarkedRun {
+        if self.worker.probes.wants_sample() {
+            let packet = Bytes::new(frame(key, 60));
+            self.worker.probes.sample(std::slice::from_ref(&packet), 0);
+        }
         match self.narrow(key) {
             Some(key) => self.worker.enter_run(&key, packets),
             None => self.worker.enter_run(key, packets),

@@ -46,6 +46,32 @@ fn the_live_scenarios_hold_and_no_report_is_wrong() {
     }
 }
 
+/// Routers as they stand at the boundaries of real networks. `cargo xtask nightly` plays more.
+#[test]
+#[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]
+fn routers_that_re_mark_translate_and_send_errors_make_no_loss_that_is_none() {
+    let _alone = alone();
+    play_live("boundary", |_, _| {});
+    if calumma_testenv::are_sweeps_large() {
+        for name in ["boundary-tos", "long-queue", "mutants"] {
+            play_live(name, |_, _| {});
+        }
+    }
+}
+
+/// What is reported before the first probes have come may be wrong; nothing is after.
+#[test]
+#[ignore = "end to end: needs root and DPDK; `cargo xtask test` runs it"]
+fn routers_that_clear_the_dscp_are_named_by_probes_as_long_as_they_do() {
+    let _alone = alone();
+    let scenario = live_scenario("remarking");
+    let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
+    let played = play_in(&mut live, &scenario, |_, _| Ok(())).expect("the scenario is played");
+    let wrong: Vec<_> = played.contradictions().filter(|&(epoch, _)| epoch >= 8).collect();
+    assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
+    assert!(played.verdicts.iter().all(|verdict| verdict.holds), "{:?}", played.verdicts);
+}
+
 #[test]
 #[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
 fn the_hash_key_changes_while_packets_flow_and_no_report_is_wrong() {
@@ -137,11 +163,16 @@ fn cpu_time(pid: u32) -> Duration {
     Duration::from_nanos(tasks.map(of_thread).sum())
 }
 
+/// A scenario of the folder `live/chamelemon`.
+fn live_scenario(name: &str) -> Scenario {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live/chamelemon");
+    Scenario::load(&folder.join(format!("{name}.toml"))).expect("a scenario")
+}
+
 /// Plays a scenario of the folder `live/chamelemon`, and shows every reported epoch to `watch`. It
 /// fails by itself where hosts, routers and reports count differently in all.
 fn play_live(name: &str, mut watch: impl FnMut(&Outcome, &EpochSummary)) -> Live {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/live/chamelemon");
-    let scenario = Scenario::load(&folder.join(format!("{name}.toml"))).expect("a scenario");
+    let scenario = live_scenario(name);
     let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
     let played = play_in(&mut live, &scenario, |outcome, epoch| {
         watch(outcome, epoch);

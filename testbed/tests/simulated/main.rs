@@ -3,6 +3,7 @@
 mod clocks;
 mod generator;
 mod p4_edge;
+mod probes;
 mod replay;
 mod rotation;
 mod scenarios;
