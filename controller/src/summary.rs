@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::report::{
-    DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, NetworkState, PlanReport,
-    Timing,
+    Cause, DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, NetworkState,
+    PlanReport, Timing,
 };
 
 /// An [`EpochReport`] without its flows. Fields of the same name mean the same.
@@ -41,6 +41,9 @@ pub struct EpochSummary {
     /// Packets that were lost at least, where there is no more to know than that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_at_least: Option<u64>,
+    /// What makes the epoch incomplete, or its losses bounds, and where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// What was decided from this epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
@@ -95,6 +98,7 @@ impl From<&EpochReport> for EpochSummary {
             victims: known.then_some(report.loss.len() as u64),
             lost: known.then(|| report.lost_packets()),
             lost_at_least: (report.losses_are_decoded() && !known).then(|| report.lost_packets()),
+            causes: report.causes.clone(),
             plan: report.plan.clone(),
             timing: report.timing,
             edges: report.edges.iter().map(EdgeSummary::from).collect(),

@@ -28,14 +28,20 @@ export function badge(element, newest) {
   element.className = `badge ${newest?.state ?? ''}`;
 }
 
-/** Why the newest epochs are not whole; nothing where they are. */
+/** Why the newest epochs are not whole, or their losses bounds; nothing where neither is so. */
 export function alarm(element, epochs) {
-  const bad = epochs.slice(-20).filter((epoch) => !epoch.complete);
+  const newest = epochs.slice(-20);
+  const incomplete = newest.filter((epoch) => !epoch.complete);
+  const bounded = newest.filter((epoch) => epoch.complete && epoch.causes?.length);
+  const bad = incomplete.length ? incomplete : bounded;
   element.hidden = bad.length === 0;
   if (bad.length === 0) return;
   const worst = bad.at(-1);
-  const text = `${bad.length} of the last ${Math.min(epochs.length, 20)} epochs incomplete, so their `
-    + `losses are not known. Epoch ${worst.epoch}: ${worst.incomplete_because.join('; ')}`;
+  const [what, why] = incomplete.length
+    ? ['incomplete, so their losses are not known', worst.incomplete_because]
+    : ['with losses that are lower bounds', worst.causes.map((cause) => cause.reason)];
+  const text = `${bad.length} of the last ${newest.length} epochs ${what}. `
+    + `Epoch ${worst.epoch}: ${why.join('; ')}`;
   if (element.textContent !== text) element.textContent = text;
 }
 

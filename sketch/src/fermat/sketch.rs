@@ -135,6 +135,13 @@ impl<K: Key> FermatSketch<K> {
         }
     }
 
+    /// Arrays in which the bucket of a key with these hashes is empty, the sketch being undivided.
+    pub fn empty_arrays(&self, hashes: &Hashes) -> usize {
+        let whole = self.whole();
+        let is_empty = |&array: &usize| self.buckets[self.at(array, &whole, hashes)].is_zero();
+        (0..self.shape.arrays).filter(is_empty).count()
+    }
+
     /// Adds one packet of `key` to the buckets of `part`: the work per packet of a flow encoder.
     /// Touches one cache line an array. Bursts are cheaper, about 10 cycles a packet beside
     /// hashing.

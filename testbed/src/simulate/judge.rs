@@ -147,7 +147,8 @@ impl EpochTruth {
         for (key, truth) in &mut flows {
             truth.disturb(self.disturbed.get(key).copied());
             judgement.hidden += truth.missing().saturating_sub(truth.claimed);
-            if truth.is_disturbed {
+            // Where there are causes, every loss is a bound, and small ones are not known.
+            if truth.is_disturbed || !report.causes.is_empty() {
                 continue;
             }
             let flow = Flow::from(key);

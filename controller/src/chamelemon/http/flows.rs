@@ -56,9 +56,10 @@ fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> Fl
     // What is not in the list was not lost, unless the flow may have been outside the sample, or
     // hidden by copies.
     let none = report.losses_are_decoded() && report.config.sample_rate >= 1.0;
-    let doubtful = report.surplus.iter().any(|surplus| surplus.flow == *flow)
+    let doubtful = !report.causes.is_empty()
+        || report.surplus.iter().any(|surplus| surplus.flow == *flow)
         || report.rewritten.iter().any(|rewritten| rewritten.from == *flow);
-    let amended = report.amended.iter().find(|amended| amended.flow == *flow);
+    let amended = report.amended.iter().rfind(|amended| amended.flow == *flow);
     FlowInEpoch {
         epoch: report.epoch,
         start_unix_ns: report.start_unix_ns,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use calumma_analysis::Report;
 use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules, Victim};
 
-use crate::report::{DecodeState, EdgeReport, EpochReport, NetworkState};
+use crate::report::{Cause, CauseKind, DecodeState, EdgeReport, EpochReport, NetworkState};
 
 /// Victim flows that an alert names.
 const FLOWS_NAMED: usize = 5;
@@ -13,6 +13,7 @@ const FLOWS_NAMED: usize = 5;
 const LOSS: &str = "loss";
 const ILL: &str = "ill";
 const DECODE: &str = "decode";
+const REWRITTEN: &str = "rewritten";
 const EDGE_MISSING: &str = "edge_missing";
 
 /// Losses, network state, decoding, and edges that deliver nothing.
@@ -45,6 +46,7 @@ impl Rules for EpochRules {
             of_network(LOSS, losses(report, self.limits.loss_share)),
             of_network(ILL, bad_if(report.state == NetworkState::Ill)),
             of_network(DECODE, decoding(report)),
+            of_network(REWRITTEN, rewriting(report, self.limits.loss_share)),
         ];
         Some(network.into_iter().chain(self.edges.iter().map(of_edge)).collect())
     }
@@ -90,6 +92,28 @@ fn decoding(report: &EpochReport) -> Reading {
     }
 }
 
+/// Whether the network rewrites packets, so many that losses can't be known.
+fn rewriting(report: &EpochReport, limit: f64) -> Reading {
+    let marks = report.causes.iter().any(|cause| cause.kind == CauseKind::Mark);
+    if marks || rewritten_packets(report) as f64 > limit * entered(report) as f64 {
+        Reading::Bad
+    } else if report.losses_are_decoded() {
+        Reading::Good
+    } else {
+        Reading::Unknown
+    }
+}
+
+/// Packets that are missing and may have been rewritten.
+fn rewritten_packets(report: &EpochReport) -> u64 {
+    report.rewritten.iter().map(|rewritten| rewritten.packets).sum()
+}
+
+/// Packets that entered at the edges that say so.
+fn entered(report: &EpochReport) -> u64 {
+    report.edges.iter().filter_map(|edge| edge.packets_in).sum()
+}
+
 /// The share of packets that were lost, at least; where losses are known.
 fn loss_share(report: &EpochReport) -> Option<f64> {
     let entered: u64 = report.edges.iter().map(|edge| edge.packets_in).sum::<Option<u64>>()?;
@@ -106,10 +130,26 @@ fn text(fact: &Fact, report: &EpochReport, over: bool) -> String {
         }
         (ILL, _) if over => "the network is healthy again".to_owned(),
         (ILL, _) => "so many victim flows that light losses are sampled".to_owned(),
+        (REWRITTEN, _) if over => "packets are no longer rewritten on their way".to_owned(),
+        (REWRITTEN, _) => {
+            let mark = report.causes.iter().find(|cause| cause.kind == CauseKind::Mark);
+            mark.map(|cause| cause.reason.clone()).unwrap_or_else(|| {
+                format!(
+                    "{} packets of {} flows may have left as other flows' or under other marks in \
+                     epoch {}: NAT, a load balancer, a tunnel or a policy is between the edges",
+                    rewritten_packets(report),
+                    report.rewritten.len(),
+                    report.epoch
+                )
+            })
+        }
         (EDGE_MISSING, Some(edge)) if over => format!("edge {edge} delivers again"),
         (EDGE_MISSING, Some(edge)) => {
-            let reason = report.incomplete_because.iter().find(|reason| reason.starts_with(edge));
-            reason.cloned().unwrap_or_else(|| format!("{edge}: did not deliver"))
+            let of_edge = |cause: &&Cause| cause.edge.as_deref() == Some(edge);
+            let cause = report.causes.iter().find(of_edge).map(|cause| cause.reason.clone());
+            let named = |reason: &&String| reason.starts_with(&format!("{edge}: "));
+            let reason = report.incomplete_because.iter().find(named);
+            cause.or(reason.cloned()).unwrap_or_else(|| format!("{edge}: did not deliver"))
         }
         _ if over => "all encoders decode again".to_owned(),
         _ => {

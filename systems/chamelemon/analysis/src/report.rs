@@ -2,6 +2,8 @@
 //!
 //! Field names are an interface; they only ever grow in number. `docs/reports.md` explains each.
 
+mod doubts;
+
 use std::sync::Arc;
 
 pub use calumma_analysis::Flow;
@@ -9,6 +11,8 @@ use calumma_analysis::{EpochHead, Report};
 use calumma_chamelemon::Attention;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use self::doubts::{Cause, CauseKind, FlowPackets, StrayKind, StrayReport};
 
 /// Everything about one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -42,6 +46,12 @@ pub struct EpochReport {
     /// flow with another mark: not known to be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewritten: Vec<Rewritten>,
+    /// Packets that no sketch holds: late, or with marks that do not fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strays: Vec<StrayReport>,
+    /// What makes the epoch incomplete, or its losses bounds, and where.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// What this epoch shows of losses that earlier ones were reported with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub amendments: Vec<Amendment>,
@@ -75,6 +85,7 @@ impl EpochReport {
     /// copied or rewritten on their way.
     pub fn losses_are_exact(&self) -> bool {
         self.losses_are_decoded()
+            && self.causes.is_empty()
             && self.rewritten.is_empty()
             && self.amended.is_empty()
             && self.loss.iter().all(|loss| !loss.at_least)
@@ -298,6 +309,8 @@ pub enum Change {
     Address,
     /// The mark, as a policy for DSCP does.
     Mark,
+    /// The epoch that they were counted in: they left too early or too late.
+    Epoch,
 }
 
 impl Change {
@@ -306,6 +319,7 @@ impl Change {
         match self {
             Self::Address => "address",
             Self::Mark => "mark",
+            Self::Epoch => "epoch",
         }
     }
 }
@@ -440,6 +454,8 @@ pub fn sample() -> EpochReport {
         }],
         surplus: vec![],
         rewritten: vec![],
+        strays: vec![],
+        causes: vec![],
         amendments: vec![],
         amended: vec![],
         plan: None,

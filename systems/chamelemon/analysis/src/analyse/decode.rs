@@ -17,12 +17,12 @@ use calumma_sketch::{HashFamily, KeyKind};
 
 use super::edge::{EdgeSizes, rounded};
 use super::entered::Entered;
-use super::explain::Explained;
+use super::explain::{Doubts, Explained};
 use super::ingress::DecodedIngress;
 use super::input::{EdgeInput, EpochInput};
 use super::loss::{self, Losses};
 use super::soundness::{self, Verdict};
-use crate::report::{DecodeReport, EdgeReport, EpochReport, Loss};
+use crate::report::{Cause, DecodeReport, EdgeReport, EpochReport, Loss};
 
 /// What decoding needs to know of the deployment. Cheap to copy.
 #[derive(Clone, Debug)]
@@ -114,25 +114,40 @@ impl DecodedEpoch {
         &self.losses.loss
     }
 
+    /// What became of the packets, given what entered and what no sketch holds.
+    pub(super) fn explained(&self, entered: &Entered<'_>, strays: &Doubts<'_>) -> Explained {
+        self.losses.explained(entered, strays)
+    }
+
+    /// Why its losses can't be right; nothing where they may.
+    pub(super) fn contradiction(&self) -> Option<Cause> {
+        self.losses.contradiction(&self.input)
+    }
+
     /// The report as far as decoding gives it: losses and load factors, but none of the
     /// accumulation tasks' estimates.
-    pub(super) fn outline(&self, verdict: Verdict, entered: &Entered<'_>) -> EpochReport {
-        let skipped = Losses::skipped(&self.attention);
-        let losses = if verdict.is_sound() { &self.losses } else { &skipped };
-        let Explained { loss, surplus, rewritten } = losses.explained(entered);
+    pub(super) fn outline(&self, verdict: Verdict, explained: Explained) -> EpochReport {
+        let (complete, missing_edges) = (verdict.is_sound(), verdict.missing_edges);
+        let (decode, Explained { loss, surplus, rewritten, .. }) = if complete {
+            (self.losses.decode, explained)
+        } else {
+            (Losses::skipped(&self.attention).decode, Explained::default())
+        };
         EpochReport {
             epoch: self.input.epoch,
             start_unix_ns: self.clock.start_of(self.input.epoch),
             length_ms: self.clock.length_ns() / 1_000_000,
-            complete: verdict.is_sound(),
-            missing_edges: verdict.missing_edges,
-            incomplete_because: verdict.reasons,
+            complete,
+            missing_edges,
+            incomplete_because: verdict.causes.iter().map(|cause| cause.reason.clone()).collect(),
             state: (&self.attention).into(),
             config: (&self.attention).into(),
-            decode: losses.decode,
+            decode,
             loss,
             surplus,
             rewritten,
+            strays: Vec::new(),
+            causes: verdict.causes,
             amendments: Vec::new(),
             amended: Vec::new(),
             plan: None,

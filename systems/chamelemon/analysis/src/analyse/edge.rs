@@ -223,6 +223,11 @@ impl<K: Key> SizesBy<K> {
         }
     }
 
+    /// Whether a flow is in the HH flowset.
+    pub(super) fn has(&self, flow: &K) -> bool {
+        self.accumulation.recorded(flow) > 0
+    }
+
     /// Bounds of the packets of `flow` that entered here.
     pub(super) fn entered(&self, flow: &K, hashes: &Hashes) -> Bounds {
         let recorded = self.accumulation.recorded(flow);

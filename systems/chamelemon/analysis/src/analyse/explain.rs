@@ -15,12 +15,17 @@
 //! * Too many of a flow that entered, or may have: its packets were copied, so that its own losses
 //!   are known to be no more than what its balance shows. Flows that are not known to have entered
 //!   may be others, translated: see [`translation`].
+//! * Packets that no sketch holds explain what is missing, or may: see [`strays`](super::strays).
 //! * Too many of a flow that is known not to have entered: a stranger, who hides no loss of its
 //!   own.
 
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
 use super::entered::Entered;
+use super::strays::{EpochStrays, Late};
 use super::translation;
-use crate::report::{Change, Flow, Loss, LossClass, Rewritten, Surplus};
+use crate::report::{Cause, Change, Flow, Loss, LossClass, Rewritten, Surplus};
 
 /// What a flow has too few of in the delta encoders; negative where it has too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,9 @@ pub(super) struct Net {
     pub(super) heavy: i64,
     /// In the delta LL encoder.
     pub(super) light: i64,
+    /// Whether it may have more of them too few, or fewer too many: packets that entered are not
+    /// all known.
+    pub(super) at_least: bool,
 }
 
 impl Net {
@@ -44,7 +52,8 @@ impl Net {
     pub(super) fn loss(&self, partial: bool) -> Option<Loss> {
         let (lost, _) = self.parts();
         let class = if self.heavy > 0 { LossClass::Heavy } else { LossClass::Light };
-        let loss = Loss { flow: self.flow, lost, class, partial, at_least: false };
+        let at_least = self.at_least && !partial;
+        let loss = Loss { flow: self.flow, lost, class, partial, at_least };
         (lost > 0).then_some(loss)
     }
 
@@ -56,12 +65,73 @@ impl Net {
     }
 }
 
+/// Packets that no sketch holds, as far as they bear on an epoch.
+#[derive(Debug)]
+pub(super) struct Doubts<'a> {
+    /// Those of the epoch.
+    pub(super) now: &'a EpochStrays,
+    /// Those of the epoch before, where that is known.
+    pub(super) before: Option<&'a EpochStrays>,
+}
+
+impl Doubts<'_> {
+    fn all(&self) -> impl Iterator<Item = &EpochStrays> {
+        [Some(self.now), self.before].into_iter().flatten()
+    }
+
+    /// Whether packets of a flow left with marks that do not fit.
+    fn may_be_marked(&self, flow: &Flow) -> bool {
+        self.all().any(|strays| strays.misfit.contains_key(flow))
+    }
+
+    /// Packets that may have been of any flow.
+    fn anybody(&self) -> u64 {
+        self.all().map(|strays| strays.anybody).sum()
+    }
+
+    /// Why losses are not known where packets may have been of any flow.
+    pub(super) fn causes(&self) -> impl Iterator<Item = &Cause> {
+        self.all().flat_map(|strays| &strays.causes)
+    }
+}
+
+/// The flows' numbers where late packets are counted as having left.
+///
+/// Where only some flows are known, late packets of the others show nothing.
+fn without_late<'a>(
+    nets: &'a [Net],
+    late: &HashMap<Flow, Late>,
+    all_known: bool,
+) -> Cow<'a, [Net]> {
+    if late.is_empty() {
+        return Cow::Borrowed(nets);
+    }
+    let mut late = late.clone();
+    let mut less = |net: Net| {
+        let Late { heavy, light } = late.remove(&net.flow).unwrap_or_default();
+        Net { heavy: net.heavy - heavy as i64, light: net.light - light as i64, ..net }
+    };
+    let mut nets: Vec<Net> = nets.iter().map(|&net| less(net)).collect();
+    let others = late.into_iter().filter(|_| all_known);
+    nets.extend(others.map(|(flow, Late { heavy, light })| Net {
+        flow,
+        heavy: -(heavy as i64),
+        light: -(light as i64),
+        at_least: false,
+    }));
+    Cow::Owned(nets)
+}
+
 /// What became of the packets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Explained {
     pub(super) loss: Vec<Loss>,
     pub(super) surplus: Vec<Surplus>,
     pub(super) rewritten: Vec<Rewritten>,
+    /// Whether packets of unknown flows may explain losses.
+    pub(super) is_bounded: bool,
+    /// Whether they may explain every loss that there was, so that nothing is known of any.
+    pub(super) is_hidden: bool,
 }
 
 impl Explained {
@@ -69,32 +139,63 @@ impl Explained {
     pub(super) fn partial(nets: &[Net]) -> Self {
         let loss = nets.iter().filter_map(|net| net.loss(true)).collect();
         let surplus = nets.iter().filter_map(|net| net.surplus(true)).collect();
-        Self { loss, surplus, rewritten: Vec::new() }.sorted()
+        Self { loss, surplus, ..Self::default() }.sorted()
     }
 
-    /// Of flows that are known.
-    pub(super) fn exact(nets: &[Net], entered: &Entered<'_>) -> Self {
+    /// Of flows that are known, which are all where `all_known`.
+    pub(super) fn exact(
+        nets: &[Net],
+        entered: &Entered<'_>,
+        strays: &Doubts<'_>,
+        all_known: bool,
+    ) -> Self {
         let mut explained = Self::default();
-        for net in nets {
-            explained.add(net, entered);
+        for net in without_late(nets, &strays.now.late, all_known).iter() {
+            explained.add(net, entered, strays.may_be_marked(&net.flow));
         }
-        let Self { loss, surplus, rewritten } = &mut explained;
+        let Self { loss, surplus, rewritten, .. } = &mut explained;
         rewritten.extend(translation::set_aside(loss, surplus, entered));
+        // What seems too many may have entered, and stood only for what others may have become.
+        let perhaps: HashSet<Flow> =
+            nets.iter().filter(|net| net.at_least).map(|net| net.flow).collect();
+        surplus.retain(|surplus| !perhaps.contains(&surplus.flow));
+        let anybody = strays.anybody();
+        if anybody > 0 && !loss.is_empty() {
+            for loss in &mut *loss {
+                (loss.lost, loss.at_least) = (loss.lost.saturating_sub(anybody), true);
+            }
+            loss.retain(|loss| loss.lost > 0);
+            explained.is_bounded = true;
+            explained.is_hidden = explained.loss.is_empty();
+        }
         explained.sorted()
     }
 
-    fn add(&mut self, net: &Net, entered: &Entered<'_>) {
+    /// Flows of which more packets left than entered, at least under one mark.
+    pub(super) fn excess(&self) -> HashSet<Flow> {
+        let surplus = self.surplus.iter().filter(|surplus| !surplus.partial);
+        let marked = self.rewritten.iter().filter(|of| of.what == Change::Mark);
+        surplus.map(|surplus| surplus.flow).chain(marked.map(|of| of.from)).collect()
+    }
+
+    /// Adds a flow, of which packets left under other marks where `marked`.
+    fn add(&mut self, net: &Net, entered: &Entered<'_>, marked: bool) {
         let (few, many) = net.parts();
-        let moved = few.min(many);
+        let twice = few.min(many);
+        let moved = if marked { few } else { twice };
         if moved > 0 {
             let (from, to) = (net.flow, Some(net.flow));
             self.rewritten.push(Rewritten { from, to, packets: moved, what: Change::Mark });
         }
         let loss = net.loss(false).filter(|_| few > moved);
-        self.loss.extend(loss.map(|loss| Loss { lost: few - moved, at_least: moved > 0, ..loss }));
-        let surplus = net.surplus(false).filter(|_| many > moved);
+        self.loss.extend(loss.map(|loss| Loss {
+            lost: few - moved,
+            at_least: loss.at_least || moved > 0,
+            ..loss
+        }));
+        let surplus = net.surplus(false).filter(|_| many > twice);
         self.surplus.extend(surplus.map(|surplus| Surplus {
-            packets: many - moved,
+            packets: many - twice,
             stranger: entered.of(&net.flow).is_stranger(),
             ..surplus
         }));

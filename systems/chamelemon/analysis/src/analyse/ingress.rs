@@ -18,8 +18,10 @@ const BURST: usize = 32;
 pub struct DecodedIngress {
     state: DecodeState,
     load_factor: Option<f64>,
-    /// The upstream HL encoder with the HH flowset put into it; none where that is not complete.
+    /// The upstream HL encoder with the HH flowset put into it, as far as that is known.
     upstream_hl: Option<AnyKey<Encoders>>,
+    /// What is left of the HH encoder without that flowset; none where that is nothing.
+    remainder: Option<AnyKey<Encoders>>,
     sizes: Arc<EdgeSizes>,
 }
 
@@ -66,13 +68,19 @@ impl DecodedIngress {
         family: &Arc<HashFamily>,
     ) -> Self {
         let complete = state == DecodeState::Complete;
-        let upstream_hl = complete.then(|| {
-            let mut hl = encoder.part(&side.attention.partition.hl_part());
-            reinsert(&mut hl, flows, family);
+        let partition = side.attention.partition;
+        let upstream_hl = (state != DecodeState::Skipped).then(|| {
+            let mut hl = encoder.part(&partition.hl_part());
+            reinsert(&mut hl, flows, family, 1);
             hl.into()
         });
+        let remainder = (state == DecodeState::Partial).then(|| {
+            let mut hh = encoder.part(&partition.hh_part());
+            reinsert(&mut hh, flows, family, -1);
+            hh.into()
+        });
         let sizes = Arc::new(EdgeSizes::new(side, encoder, flows, complete, family));
-        Self { state, load_factor, upstream_hl, sizes }
+        Self { state, load_factor, upstream_hl, remainder, sizes }
     }
 
     /// How decoding of the HH encoder went.
@@ -94,10 +102,49 @@ impl DecodedIngress {
     pub(super) fn upstream_hl(&self) -> Option<&AnyKey<Encoders>> {
         self.upstream_hl.as_ref()
     }
+
+    /// Whether what came out of the HH encoder is all that it held of a flow, and whether anything
+    /// came out.
+    ///
+    /// It is where the classifier never counted as many packets of the flow as make a heavy-hitter
+    /// candidate: then the encoder held none, and none came out. It is also where two of the flow's
+    /// buckets are empty without the flows that came out. A bucket is, where they are all that it
+    /// held; or where others together passed for a flow that never was, by place and fingerprint,
+    /// which then left its own other buckets in disorder and did not empty a second of this one's.
+    pub(super) fn holds_all_of<K: Key>(&self, side: &Ingress, key: &K, hashes: &Hashes) -> Held {
+        let recorded = self.sizes.by_key().get::<K>().is_some_and(|sizes| sizes.has(key));
+        let never = !recorded && side.classifier.query(hashes) < side.attention.t_h;
+        let Some(remainder) = self.remainder.as_ref().and_then(|left| left.get::<K>()) else {
+            return Held::All;
+        };
+        if never || remainder.empty_arrays(hashes) >= 2 {
+            Held::All
+        } else if recorded {
+            Held::Unknown
+        } else {
+            Held::AtLeast
+        }
+    }
 }
 
-/// Puts flows into an encoder as if their packets had been recorded there.
-fn reinsert<K: Key>(sketch: &mut FermatSketch<K>, flows: &[(K, i64)], family: &HashFamily) {
+/// What came out of an HH encoder of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Held {
+    /// All that it held.
+    All,
+    /// Nothing, and it may have held some.
+    AtLeast,
+    /// Something, and it may have held more or less.
+    Unknown,
+}
+
+/// Puts flows into an encoder as if their packets had been recorded there, `times` times each.
+fn reinsert<K: Key>(
+    sketch: &mut FermatSketch<K>,
+    flows: &[(K, i64)],
+    family: &HashFamily,
+    times: i32,
+) {
     let whole = sketch.whole();
     let mut keys = [K::default(); BURST];
     let mut hashes = [Hashes::default(); BURST];
@@ -108,7 +155,7 @@ fn reinsert<K: Key>(sketch: &mut FermatSketch<K>, flows: &[(K, i64)], family: &H
         let hashes = &mut hashes[..flows.len()];
         family.hash_burst(&keys[..flows.len()], hashes);
         for ((key, packets), hashes) in flows.iter().zip(hashes) {
-            sketch.insert_into(&whole, key, hashes, *packets as i32);
+            sketch.insert_into(&whole, key, hashes, times * *packets as i32);
         }
     }
 }

@@ -2,20 +2,29 @@
 //!
 //! Heavy-hitter candidates are in the HH encoder upstream but in the HL encoder downstream, so the
 //! HH flowset of every edge is put into the upstream HL encoder (as it comes in, see `decode`)
-//! before the two are subtracted. That needs all HH encoders decoded completely: a flow that is
-//! missing there would look as if it had only left the network, and one too many as if it had been
-//! lost.
+//! before the two are subtracted. A flow that is missing there would look as if it had only left the
+//! network, and one too many as if it had been lost.
+//!
+//! Where an HH encoder does not decode completely, what came out of it is put in all the same. The
+//! delta HL encoder then holds of each flow what it would, less what that HH encoder holds of the
+//! flow and did not give: encoders are sums over flows, and what one flow lacks is in no other's
+//! number. So, if the delta decodes completely, the numbers of flows of which nothing is left in
+//! any HH encoder are exact (`ingress` says of which that is known); of
+//! flows of which none came out, what is too few is a lower bound; of the others nothing is known.
+//! Encoders count as `blocked`, since not all losses are known.
 
 use std::collections::HashMap;
 
 use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::{Decoded, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Part, WideKey};
 
+use super::balance;
 use super::entered::Entered;
-use super::explain::{Explained, Net};
-use super::input::EdgeInput;
+use super::explain::{Doubts, Explained, Net};
+use super::ingress::Held;
+use super::input::{EdgeInput, EpochInput};
 use super::load::Load;
-use crate::report::{DecodeReport, DecodeState, Loss};
+use crate::report::{Cause, DecodeReport, DecodeState, Loss};
 
 /// What the delta encoders hold.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,12 +54,18 @@ impl Losses {
     }
 
     /// What became of the packets, given what entered.
-    pub(super) fn explained(&self, entered: &Entered<'_>) -> Explained {
+    pub(super) fn explained(&self, entered: &Entered<'_>, strays: &Doubts<'_>) -> Explained {
         if self.is_partial() {
             Explained::partial(&self.nets)
         } else {
-            Explained::exact(&self.nets, entered)
+            let all_known = self.decode.hl == DecodeState::Complete;
+            Explained::exact(&self.nets, entered, strays, all_known)
         }
+    }
+
+    /// Why they can't be right; nothing where they may.
+    pub(super) fn contradiction(&self, input: &EpochInput) -> Option<Cause> {
+        balance::contradiction(input, &self.decode, &self.nets)
     }
 }
 
@@ -65,17 +80,13 @@ pub(super) fn detect(
     attention: &Attention,
     edges: &[EdgeInput],
 ) -> Losses {
-    if edges.iter().any(|edge| edge.hh_state() != DecodeState::Complete) {
-        let ll = or_absent(attention, DecodeState::Blocked);
-        return Losses::unknown(DecodeState::Blocked, ll);
-    }
     match layout.keys {
         KeyKind::Ipv4 => detect_by::<FlowKey>(layout, family, attention, edges),
         KeyKind::Dual => detect_by::<WideKey>(layout, family, attention, edges),
     }
 }
 
-/// The losses of a sound epoch whose HH encoders are decoded, by the deployment's kind of key.
+/// The losses of a sound epoch, by the deployment's kind of key.
 fn detect_by<K: Key>(
     layout: &Layout,
     family: &HashFamily,
@@ -86,6 +97,19 @@ fn detect_by<K: Key>(
     let hl = Delta::<K>::decode(delta_hl(layout, &partition.hl_part(), edges), family);
     let ll = (partition.ll > 0)
         .then(|| Delta::<K>::decode(delta_ll(layout, &partition.ll_part(), edges), family));
+
+    let blocked: Vec<&EdgeInput> =
+        edges.iter().filter(|edge| edge.hh_state() != DecodeState::Complete).collect();
+    let states = [Some(hl.state), ll.as_ref().map(|ll| ll.state)];
+    if !blocked.is_empty() {
+        let ll_state = or_absent(attention, DecodeState::Blocked);
+        let mut losses = Losses::unknown(DecodeState::Blocked, ll_state);
+        if states.into_iter().flatten().all(|state| state == DecodeState::Complete) {
+            let light = ll.map(|ll| ll.decoded.into_flowset()).unwrap_or_default();
+            losses.nets = certain(family, &blocked, hl.decoded.flowset(), &light);
+        }
+        return losses;
+    }
 
     let decode = DecodeReport {
         hl: hl.state,
@@ -159,6 +183,31 @@ fn nets<K: Key>(hl: &HashMap<K, i64>, ll: &HashMap<K, i64>) -> Vec<Net> {
         flow: key.into(),
         heavy: hl.get(key).copied().unwrap_or(0),
         light: ll.get(key).copied().unwrap_or(0),
+        at_least: false,
     };
     hl.keys().chain(only_light).map(net).collect()
+}
+
+/// Those of the flows in both encoders of which something is known although the HH encoders of
+/// `blocked` did not give all that they hold.
+fn certain<K: Key>(
+    family: &HashFamily,
+    blocked: &[&EdgeInput],
+    hl: &HashMap<K, i64>,
+    ll: &HashMap<K, i64>,
+) -> Vec<Net> {
+    let held = |key: &K| {
+        let hashes = family.hash(key);
+        let of_edges = blocked.iter().map(|edge| {
+            let (side, decoded) = (edge.ingress.as_ref()?, edge.decoded.as_ref()?);
+            Some(decoded.holds_all_of(side, key, &hashes))
+        });
+        of_edges.map(|held| held.unwrap_or(Held::Unknown)).max().unwrap_or(Held::All)
+    };
+    let known = nets(hl, ll).into_iter().filter_map(|net| match held(&net.flow.key()?) {
+        Held::All => Some(net),
+        Held::AtLeast => Some(Net { at_least: true, ..net }),
+        Held::Unknown => None,
+    });
+    known.collect()
 }

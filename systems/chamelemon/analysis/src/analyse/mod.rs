@@ -9,6 +9,7 @@
 //! their flows mean, `amendments` what they show of earlier epochs; the six accumulation tasks in `edge`.
 
 mod amendments;
+mod balance;
 mod decode;
 mod edge;
 mod entered;
@@ -19,6 +20,7 @@ mod load;
 mod loss;
 mod parity_conflicts;
 mod soundness;
+mod strays;
 mod suspicion;
 mod tasks;
 mod translation;
@@ -40,7 +42,9 @@ use calumma_sketch::HashKey;
 
 use self::amendments::Amendments;
 use self::entered::Entered;
+use self::explain::{Doubts, Explained};
 use self::parity_conflicts::ParityConflicts;
+use self::strays::EpochStrays;
 use crate::report::EpochReport;
 
 /// Analyses one epoch after the other.
@@ -52,6 +56,8 @@ pub struct Analyser {
     previous: HashMap<String, Arc<EdgeSizes>>,
     conflicts: ParityConflicts,
     amendments: Amendments,
+    /// What no sketch held of the epoch before, and that epoch.
+    strays: Option<(u64, EpochStrays)>,
 }
 
 impl Analyser {
@@ -68,6 +74,7 @@ impl Analyser {
             previous: HashMap::new(),
             conflicts: ParityConflicts::default(),
             amendments: Amendments::default(),
+            strays: None,
         }
     }
 
@@ -119,12 +126,29 @@ impl Analyser {
     /// The report as far as decoding gives it, and the flow sizes at each edge.
     fn losses(&mut self, decoded: &DecodedEpoch) -> (EpochReport, HashMap<String, Arc<EdgeSizes>>) {
         let mut verdict = soundness::judge(&decoded.input);
-        verdict.reasons.extend(self.conflicts.of(&decoded.input));
+        verdict.causes.extend(self.conflicts.of(&decoded.input));
         let sizes = decoded.sizes();
-        let of_edges: Vec<_> = sizes.values().cloned().collect();
-        let entered = Entered::new(decoded.family(), &of_edges);
-        let mut report = decoded.outline(verdict, &entered);
-        self.amendments.complete(&mut report);
+        let strays = EpochStrays::of(&decoded.input);
+        let before = self.strays.take().filter(|(epoch, _)| epoch + 1 == decoded.epoch());
+        let doubts = Doubts { now: &strays, before: before.as_ref().map(|(_, strays)| strays) };
+        let mut explained = Explained::default();
+        if verdict.is_sound() {
+            let of_edges: Vec<_> = sizes.values().cloned().collect();
+            let entered = Entered::new(decoded.family(), &of_edges);
+            explained = decoded.explained(&entered, &doubts);
+            verdict.causes.extend(decoded.contradiction());
+            if explained.is_hidden {
+                verdict.causes.extend(doubts.causes().cloned());
+            }
+        }
+        let (is_bounded, excess) = (explained.is_bounded, explained.excess());
+        let mut report = decoded.outline(verdict, explained);
+        if report.complete && is_bounded {
+            report.causes.extend(doubts.causes().cloned());
+        }
+        self.amendments.complete(&mut report, excess, &strays);
+        report.strays = strays.reports.clone();
+        self.strays = Some((report.epoch, strays));
         (report, sizes)
     }
 }

@@ -8,20 +8,22 @@ use calumma_chamelemon::Attention;
 use calumma_chamelemon::frames::Defects;
 
 use super::input::{EdgeInput, EpochInput};
+use super::strays;
+use crate::report::{Cause, CauseKind};
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Expected edges of which something is missing.
     pub(super) missing_edges: Vec<String>,
-    /// What is wrong, in words.
-    pub(super) reasons: Vec<String>,
+    /// What is wrong.
+    pub(super) causes: Vec<Cause>,
 }
 
 impl Verdict {
     /// Whether nothing is wrong.
     pub(super) fn is_sound(&self) -> bool {
-        self.reasons.is_empty()
+        self.causes.is_empty()
     }
 }
 
@@ -45,7 +47,8 @@ enum Seals {
 fn judge_as(input: &EpochInput, seals: Seals) -> Verdict {
     let mut verdict = Verdict::default();
     if input.edges.is_empty() {
-        verdict.reasons.push("no edge is expected".to_owned());
+        let what = "no edge is expected".to_owned();
+        verdict.causes.push(Cause::of_network(CauseKind::Missing, what));
     }
     for edge in &input.edges {
         judge_edge(edge, seals, &mut verdict);
@@ -58,11 +61,14 @@ fn judge_as(input: &EpochInput, seals: Seals) -> Verdict {
             match first {
                 None => first = Some((&edge.edge, attention)),
                 Some((_, agreed)) if agreed == attention => {}
-                Some((other, agreed)) => verdict.reasons.push(format!(
-                    "{}: its {side} side measured with {}, {other} with {}",
-                    edge.edge,
-                    in_words(attention),
-                    in_words(agreed),
+                Some((other, agreed)) => verdict.causes.push(Cause::at(
+                    &edge.edge,
+                    CauseKind::Attention,
+                    format_args!(
+                        "its {side} side measured with {}, {other} with {}",
+                        in_words(attention),
+                        in_words(agreed),
+                    ),
                 )),
             }
         }
@@ -96,42 +102,49 @@ fn judge_edge(input: &EdgeInput, seals: Seals, verdict: &mut Verdict) {
             format!("no {} came", missing.join(" and no "))
         };
         let note = input.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-        verdict.reasons.push(format!("{name}: {what} in time{note}"));
+        let what = format_args!("{what} in time{note}");
+        verdict.causes.push(Cause::at(name, CauseKind::Missing, what));
     }
 
     if let Some(problem) = &input.clock {
-        verdict.reasons.push(format!("{name}: {problem}"));
+        verdict.causes.push(Cause::at(name, CauseKind::Clock, problem));
     }
     if let Some(side) = &input.ingress {
-        judge_defects(name, "ingress", &side.defects, &mut verdict.reasons);
+        judge_defects(name, "ingress", &side.defects, &mut verdict.causes);
     }
     if let Some(side) = &input.egress {
-        judge_defects(name, "egress", &side.defects, &mut verdict.reasons);
+        judge_defects(name, "egress", &side.defects, &mut verdict.causes);
+        let foreign = side.defects.foreign_packets;
+        if foreign > 0 && !strays::misfits_are_known(input) {
+            let what = format_args!(
+                "{foreign} packets carried a hierarchy that has no buckets in this epoch"
+            );
+            verdict.causes.push(Cause::at(name, CauseKind::Mark, what).of_packets(foreign));
+        }
     }
-    if let Some(late) = input.late_packets.filter(|&late| late > 0) {
-        verdict.reasons.push(format!(
-            "{name}: {late} packets left the network after their epoch was closed: the flight \
-             guard may be too short, or clocks differ"
-        ));
+    if let Some(late) =
+        input.late_packets.filter(|&late| late > 0 && !strays::late_are_known(input))
+    {
+        let what = format_args!(
+            "{late} packets left the network after their epoch was closed: the flight guard may be \
+             too short, or clocks differ"
+        );
+        verdict.causes.push(Cause::at(name, CauseKind::Late, what).of_packets(late));
     }
 }
 
-fn judge_defects(name: &str, side: &str, defects: &Defects, reasons: &mut Vec<String>) {
-    let Defects { foreign_packets, stall_ns, mixed_attention } = *defects;
-    if foreign_packets > 0 {
-        reasons.push(format!(
-            "{name}: {foreign_packets} packets carried a hierarchy that has no buckets in this epoch"
-        ));
-    }
+fn judge_defects(name: &str, side: &str, defects: &Defects, causes: &mut Vec<Cause>) {
+    let Defects { stall_ns, mixed_attention, .. } = *defects;
     if stall_ns > 0 {
         let late_ms = stall_ns as f64 / 1e6;
-        reasons.push(format!(
-            "{name}: its {side} rotation came {late_ms:.1} ms late, more than the guards allow"
-        ));
+        let what = format_args!(
+            "its {side} rotation came {late_ms:.1} ms late, more than the guards allow"
+        );
+        causes.push(Cause::at(name, CauseKind::Rotation, what));
     }
     if mixed_attention {
-        reasons
-            .push(format!("{name}: its lcores measured the {side} side with different attention"));
+        let what = format_args!("its lcores measured the {side} side with different attention");
+        causes.push(Cause::at(name, CauseKind::Attention, what));
     }
 }
 

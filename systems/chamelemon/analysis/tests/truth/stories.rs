@@ -1,10 +1,12 @@
 //! What networks do to packets, one after the other.
 
-use calumma_chamelemon::{Attention, Hierarchy, Partition, SampleRate};
-use calumma_chamelemon_analysis::report::{Change, EpochReport, Flow, LossClass};
+use calumma_chamelemon::{Attention, Balance, Hierarchy, Layout, Partition, SampleRate};
+use calumma_chamelemon_analysis::report::{
+    CauseKind, Change, DecodeState, EpochReport, Flow, LossClass, StrayKind,
+};
 use calumma_sketch::{FlowKey, Key};
 
-use crate::world::{FIRST, Fate, World, healthy};
+use crate::world::{FIRST, Fate, World, analyser, healthy, layout};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -195,4 +197,121 @@ fn packets_with_the_other_timestamp_bit_are_not_lost() {
     assert_eq!(world.contradicts(&reports), None);
     assert_eq!(lost(&reports[1]).len(), 1);
     assert_eq!(rewritten(&reports[1]), [(Flow::from(&flow), Some(Flow::from(&flow)), 2)]);
+}
+
+#[test]
+fn late_packets_are_not_lost_and_spoil_no_epoch() {
+    let mut world = World::new(healthy(), 3);
+    let (late, lost_too) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
+    send(&mut world, late, [Fate::Late, Fate::Late, Fate::Arrived]);
+    send(&mut world, lost_too, [Fate::Late, Fate::Lost, Fate::Arrived]);
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    assert!(reports.iter().all(EpochReport::losses_are_exact), "{reports:#?}");
+    assert_eq!(lost(&reports[0]), [(Flow::from(&lost_too), 1, false)]);
+    let strays = &reports[0].strays[0];
+    assert_eq!((strays.edge.as_str(), strays.what, strays.packets), ("e2", StrayKind::Late, 3));
+}
+
+#[test]
+fn a_packet_whose_mark_has_its_epoch_amends_that_one_exactly() {
+    let mut world = World::new(healthy(), 8);
+    let flow = tcp(CLIENT, 1, SERVER, 443);
+    send(&mut world, flow, [Fate::Old(4), Fate::Lost, Fate::Arrived]);
+    world.send(FIRST + 4, [0, 1], flow, Fate::Lost);
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    let amendment = &reports[4].amendments[0];
+    assert_eq!((amendment.was, amendment.lost, amendment.late), (2, 1, Some(1)));
+    assert_eq!(lost(&reports[4]), [(Flow::from(&flow), 1, false)]);
+    assert!(reports.iter().all(|report| report.complete));
+}
+
+#[test]
+fn packets_without_a_mark_that_fits_are_not_lost() {
+    let mut world = World::new(healthy(), 2);
+    let (marked, unmarked) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
+    let own = tcp(CLIENT, 3, SERVER, 443);
+    send(&mut world, marked, times(Fate::Marked(Hierarchy::SampledLl), 4));
+    send(&mut world, unmarked, times(Fate::Unmarked, 3));
+    send(&mut world, own, [Fate::Lost, Fate::Arrived]);
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    assert_eq!(lost(&reports[0]), [(Flow::from(&own), 1, false)]);
+    let named = |flow: &FlowKey, packets| (Flow::from(flow), Some(Flow::from(flow)), packets);
+    assert_eq!(rewritten(&reports[0]), [named(&marked, 4), named(&unmarked, 3)]);
+    let kinds: Vec<_> = reports[0].strays.iter().map(|of| of.what).collect();
+    assert_eq!(kinds, [StrayKind::Misfit, StrayKind::Unmarked]);
+}
+
+/// A router sets the DSCP of all packets to 0.
+#[test]
+fn where_marks_are_wiped_the_epoch_is_incomplete_with_the_cause_and_a_remedy() {
+    let mut world = World::new(healthy(), 2);
+    for port in 1..20 {
+        let flow = tcp(CLIENT, port, SERVER, 443);
+        send(&mut world, flow, times(Fate::Marked(Hierarchy::NonSampledLl), 5));
+    }
+    send(&mut world, tcp(CLIENT, 99, SERVER, 443), [Fate::Lost]);
+    let reports = world.reports();
+    assert!(!reports[0].complete && reports[0].loss.is_empty());
+    let cause = &reports[0].causes[0];
+    assert_eq!((cause.edge.as_deref(), cause.kind), (Some("e2"), CauseKind::Mark));
+    assert_eq!(cause.packets, 95);
+    let reason = &reports[0].incomplete_because[0];
+    assert!(reason.starts_with("e2: 100 % (95 of 95) of the packets"), "{reason}");
+    assert!(reason.contains("use another carrier"), "{reason}");
+}
+
+#[test]
+fn packets_of_unknown_flows_make_losses_lower_bounds() {
+    let mut world = World::new(healthy(), 1).with_room(0);
+    let flow = tcp(CLIENT, 1, SERVER, 443);
+    send(&mut world, flow, times(Fate::Lost, 7));
+    send(&mut world, tcp(CLIENT, 2, SERVER, 80), times(Fate::Unmarked, 2));
+    let report = report(&world);
+    assert_eq!(lost(&report), [(Flow::from(&flow), 5, true)]);
+    assert_eq!(report.causes[0].kind, CauseKind::Mark);
+    assert!(report.complete && !report.losses_are_exact());
+}
+
+#[test]
+fn encoders_that_hold_other_packets_than_were_counted_are_not_believed() {
+    let mut world = World::new(healthy(), 1);
+    send(&mut world, tcp(CLIENT, 1, SERVER, 443), [Fate::Lost, Fate::Arrived]);
+    let mut input = world.input(FIRST);
+    let balance = &mut input.edges[0].ingress.as_mut().unwrap().balance;
+    *balance = Some(Balance::new([0, 0, 0, 3]));
+    let report = analyser(layout()).analyse(input);
+    assert!(!report.complete && report.loss.is_empty());
+    assert_eq!((report.causes[0].kind, report.causes[0].packets), (CauseKind::Balance, 1));
+}
+
+/// e1's HH encoder has too few buckets for its flows.
+#[test]
+fn an_hh_encoder_that_does_not_decode_leaves_what_others_lost() {
+    let partition = Partition { hh: 8, hl: 112, ll: 136 };
+    let layout = Layout { downstream_buckets: 248, ..layout() };
+    let attention = Attention { partition, ..Attention::healthy(&layout, 112) };
+    let mut world = World::of(layout, attention, 1);
+    for port in 1..40 {
+        let fate = if port % 3 == 0 { Fate::Lost } else { Fate::Arrived };
+        world.send(FIRST, [0, 1], tcp(CLIENT, port, SERVER, 443), fate);
+    }
+    let mut victims = Vec::new();
+    for port in 1..9 {
+        let flow = tcp([10, 2, 0, 9], port, CLIENT, 22);
+        world.send(FIRST, [1, 0], flow, Fate::Lost);
+        world.send(FIRST, [1, 0], flow, Fate::Arrived);
+        victims.push((Flow::from(&flow), 1, false));
+    }
+    let report = report(&world);
+    assert_eq!(report.edges[0].hh_decode, DecodeState::Partial);
+    assert_eq!(report.decode.hl, DecodeState::Blocked);
+    assert!(report.complete && !report.losses_are_decoded());
+    let of_others = |(flow, ..): &(Flow, u64, bool)| flow.sport < 9 && flow.dport == 22;
+    let (mut others, own): (Vec<_>, Vec<_>) = lost(&report).into_iter().partition(of_others);
+    others.sort();
+    assert_eq!(others, victims);
+    assert!(own.iter().all(|(flow, lost, _)| flow.sport % 3 == 0 && *lost == 1), "{own:?}");
 }

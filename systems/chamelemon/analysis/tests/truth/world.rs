@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout};
+use calumma_chamelemon::frames::Late;
+use calumma_chamelemon::{Attention, Balance, EgressGroup, Hierarchy, IngressGroup, Layout};
 use calumma_chamelemon_analysis::report::{Amendment, EpochReport, Flow};
 use calumma_chamelemon_analysis::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::{FlowKey, HashFamily, HashKey, Level};
+use calumma_plane::{Stray, Strays};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, Level};
 
 pub(crate) const EDGES: [&str; 3] = ["e1", "e2", "e3"];
 
@@ -31,6 +33,11 @@ fn hash_key() -> HashKey {
     HashKey::from_bytes([9; 32])
 }
 
+pub(crate) fn analyser(layout: Layout) -> Analyser {
+    let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+    Analyser::new(layout, &hash_key(), clock, Tasks::default())
+}
+
 /// What became of one packet that entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -46,6 +53,12 @@ pub(crate) enum Fate {
     Became(FlowKey),
     /// It left where the epoch so many after its own was being recorded.
     Elsewhere(i64),
+    /// It left when its epoch was over.
+    Late,
+    /// It left so many epochs after its own, as its mark says.
+    Old(u64),
+    /// It left without a mark.
+    Unmarked,
 }
 
 /// What a flow did in an epoch.
@@ -63,28 +76,55 @@ struct Groups {
     packets_in: u64,
     egress: EgressGroup<FlowKey>,
     packets_out: u64,
+    entered: [u64; 4],
+    left: [u64; 4],
+    /// Packets that no sketch holds, by flow, hierarchy and age.
+    strays: Tally,
+    late: Tally,
+    unmarked: Tally,
 }
+
+type Tally = BTreeMap<(FlowKey, Hierarchy, u8), u32>;
 
 /// Epochs of a network.
 pub(crate) struct World {
+    layout: Layout,
     attention: Attention,
     family: HashFamily,
     epochs: BTreeMap<u64, Vec<Groups>>,
     truth: BTreeMap<(u64, FlowKey), Truth>,
+    /// Entries that an edge's tables of strays have room for.
+    room: usize,
 }
 
 impl World {
     /// A network that measures `epochs` epochs under `attention`.
     pub(crate) fn new(attention: Attention, epochs: u64) -> Self {
+        Self::of(layout(), attention, epochs)
+    }
+
+    /// The same with edges of another layout.
+    pub(crate) fn of(layout: Layout, attention: Attention, epochs: u64) -> Self {
         let groups = |epoch| Groups {
-            ingress: IngressGroup::new(&layout(), attention, epoch).unwrap(),
+            ingress: IngressGroup::new(&layout, attention, epoch).unwrap(),
             packets_in: 0,
-            egress: EgressGroup::new(&layout(), attention).unwrap(),
+            egress: EgressGroup::new(&layout, attention).unwrap(),
             packets_out: 0,
+            entered: [0; 4],
+            left: [0; 4],
+            strays: Tally::new(),
+            late: Tally::new(),
+            unmarked: Tally::new(),
         };
         let of_edges = |epoch| EDGES.map(|_| groups(epoch)).into();
         let epochs = (FIRST..FIRST + epochs).map(|epoch| (epoch, of_edges(epoch))).collect();
-        Self { attention, family: HashFamily::new(&hash_key()), epochs, truth: BTreeMap::new() }
+        let (family, truth) = (HashFamily::new(&hash_key()), BTreeMap::new());
+        Self { layout, attention, family, epochs, truth, room: usize::MAX }
+    }
+
+    /// The same where edges keep strays of at most so many flows.
+    pub(crate) fn with_room(self, room: usize) -> Self {
+        Self { room, ..self }
     }
 
     /// Sends a packet in `epoch` from one edge to another.
@@ -92,6 +132,7 @@ impl World {
         let groups = &mut self.epochs.get_mut(&epoch).unwrap()[from];
         let mark = groups.ingress.record(&key, &self.family.hash(&key));
         groups.packets_in += 1;
+        groups.entered[usize::from(mark.bits())] += 1;
         let truth = self.truth.entry((epoch, key)).or_default();
         truth.entered += 1;
         match fate {
@@ -113,14 +154,49 @@ impl World {
                 truth.moved += 1;
                 self.leave(epoch.strict_add_signed(by), to, key, mark);
             }
+            Fate::Late => {
+                *self.at(epoch, to).late.entry((key, mark, 0)).or_default() += 1;
+            }
+            Fate::Old(by) => {
+                truth.moved += 1;
+                let strays = &mut self.at(epoch + by, to).strays;
+                *strays.entry((key, mark, by as u8)).or_default() += 1;
+            }
+            Fate::Unmarked => {
+                truth.moved += 1;
+                let place = (key, Hierarchy::NonSampledLl, 0);
+                *self.at(epoch, to).unmarked.entry(place).or_default() += 1;
+            }
         }
     }
 
     /// A packet leaves the network.
     pub(crate) fn leave(&mut self, epoch: u64, edge: usize, key: FlowKey, mark: Hierarchy) {
-        let groups = self.epochs.get_mut(&epoch).expect("an epoch of this network");
-        groups[edge].egress.record(&key, &self.family.hash(&key), mark);
-        groups[edge].packets_out += 1;
+        let hashes = self.family.hash(&key);
+        let groups = self.at(epoch, edge);
+        groups.packets_out += 1;
+        groups.left[usize::from(mark.bits())] += 1;
+        if !groups.egress.record(&key, &hashes, mark) {
+            *groups.strays.entry((key, mark, 0)).or_default() += 1;
+        }
+    }
+
+    fn at(&mut self, epoch: u64, edge: usize) -> &mut Groups {
+        &mut self.epochs.get_mut(&epoch).expect("an epoch of this network")[edge]
+    }
+
+    /// A table of strays as an edge sends it.
+    fn table(&self, tally: &Tally) -> Strays<FlowKey> {
+        let entries = tally.iter().map(|(&(key, hierarchy, epochs_back), &packets)| Stray {
+            key,
+            hierarchy,
+            epochs_back,
+            packets,
+        });
+        let mut entries: Vec<_> = entries.collect();
+        let rest = entries.drain(self.room.min(entries.len())..);
+        let beyond = rest.map(|stray| u64::from(stray.packets)).sum();
+        Strays { entries, beyond }
     }
 
     /// What a flow did in an epoch.
@@ -145,6 +221,13 @@ impl World {
             );
             let egress = input.egress.as_mut().unwrap();
             egress.defects.foreign_packets = groups.egress.foreign_packets();
+            egress.balance = Some(Balance::new(groups.left));
+            egress.strays = Some(FlowKey::any(self.table(&groups.strays)));
+            egress.unmarked = Some(FlowKey::any(self.table(&groups.unmarked)));
+            input.ingress.as_mut().unwrap().balance = Some(Balance::new(groups.entered));
+            let strays = self.table(&groups.late);
+            input.late_packets = Some(strays.packets());
+            input.late = Some(FlowKey::any(Late { unencoded: 0, strays }));
             input
         });
         EpochInput { epoch, planned: self.attention, edges: edges.collect() }
@@ -152,8 +235,7 @@ impl World {
 
     /// The reports on all epochs.
     pub(crate) fn reports(&self) -> Vec<EpochReport> {
-        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let mut analyser = Analyser::new(layout(), &hash_key(), clock, Tasks::default());
+        let mut analyser = analyser(self.layout.clone());
         self.epochs.keys().map(|&epoch| analyser.analyse(self.input(epoch))).collect()
     }
 
@@ -163,21 +245,23 @@ impl World {
         let amended: Vec<&Amendment> =
             reports.iter().flat_map(|report| &report.amendments).collect();
         let amendment = |epoch, flow: &Flow| {
-            amended.iter().find(|amended| (amended.epoch, &amended.flow) == (epoch, flow))
+            let of = |amended: &&&Amendment| (amended.epoch, &amended.flow) == (epoch, flow);
+            amended.iter().rfind(of)
         };
-        for report in reports.iter().filter(|report| report.losses_are_decoded()) {
+        for report in reports {
             let epoch = report.epoch;
             let mut named = BTreeSet::new();
-            for loss in &report.loss {
+            for loss in report.loss.iter().filter(|loss| !loss.partial) {
                 let key = loss.flow.key().unwrap();
                 named.insert(key);
                 let truth = self.truth(epoch, &key);
                 let (least, is_exact) = match amendment(epoch, &loss.flow) {
-                    Some(amended) => (amended.lost, false),
+                    Some(amended) => (amended.lost, amended.late.is_some() && !loss.at_least),
                     None => (loss.lost, !loss.at_least),
                 };
                 let balance = truth.lost as i64 - truth.copies as i64;
-                if least > truth.lost || (is_exact && least as i64 != balance) {
+                // Of what is left of an amended loss, copies may have made up for more.
+                if least > truth.lost || (is_exact && least as i64 != balance.max(0)) {
                     return Some(format!("{epoch}: {loss:?}, but {truth:?}"));
                 }
             }
@@ -196,7 +280,9 @@ impl World {
             let doubtful = report.surplus.iter().map(|surplus| surplus.flow);
             let doubtful = doubtful.chain(report.rewritten.iter().map(|rewritten| rewritten.from));
             named.extend(doubtful.map(|flow| flow.key::<FlowKey>().unwrap()));
-            for (key, truth) in self.flows(epoch) {
+            // Where there are causes, losses may be too small to be known.
+            let all_named = report.losses_are_decoded() && report.causes.is_empty();
+            for (key, truth) in self.flows(epoch).filter(|_| all_named) {
                 if truth.lost > truth.copies && !named.contains(&key) {
                     return Some(format!("{epoch}: {key} is passed over, but {truth:?}"));
                 }

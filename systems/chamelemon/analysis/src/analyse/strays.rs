@@ -1,0 +1,214 @@
+//! Packets that no sketch holds, and what they say of losses.
+//!
+//! Edges keep by flow what they can't record: see [`calumma_chamelemon::frames`]. Each kind bears on
+//! losses in its own way:
+//!
+//! * *Late*: it carried the epoch's timestamp bit when no epoch with it was open. Edges' clocks
+//!   agree within the clock guard, or the epoch is incomplete, so it is not early, and left the
+//!   network later than the flight guard. It is counted as having left in this epoch, and takes
+//!   nothing from anybody's losses.
+//! * *Old*: its mark says by how many epochs it is older. It was reported lost in its own, exactly
+//!   as many packets too many.
+//! * *Misfit*: a mark that no packet of this epoch carries, or none at all. If its flow lost
+//!   packets, these may be they, under another mark. Marks that are rewritten may have another
+//!   timestamp bit, too, and be counted in the epoch before or after; so nothing is known of what
+//!   such a flow lost in this epoch and its neighbours. Of a flow that lost none it is a stranger's.
+//! * Packets for which an edge's table had no room may have been of any flow, so each loss is a
+//!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
+//!   packets that leave under it more often than they enter, summed over all edges. One in eight of
+//!   those that entered is put down to copies: marks are rewritten by a policy, for all packets on
+//!   a path, or not at all. Where all packets are encoded none enters, and every one counts.
+
+use std::collections::HashMap;
+
+use calumma_chamelemon::Balance;
+use calumma_chamelemon::frames::AnyLate;
+use calumma_plane::{AnyStrays, Hierarchy, Stray, Strays};
+use calumma_sketch::{AnyKey, Key, either};
+
+use super::input::{EdgeInput, EpochInput};
+use crate::report::{Cause, CauseKind, Flow, FlowPackets, StrayKind, StrayReport};
+
+/// Flows that a report names of one kind at an edge.
+const FLOWS_NAMED: usize = 8;
+
+/// Of so many packets that entered under hierarchy 0, one copy may leave.
+const COPIES_IN: u64 = 8;
+
+/// What to do about marks.
+const REMEDY: &str = "marks are rewritten on the way, or packets come that no edge marked; use \
+                      another carrier, or [domain] prefixes";
+
+/// Late packets of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Late {
+    /// Heavy-loss and heavy-hitter candidates.
+    pub(super) heavy: u64,
+    /// Sampled light-loss candidates.
+    pub(super) light: u64,
+}
+
+/// The packets of an epoch that no sketch holds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EpochStrays {
+    pub(super) late: HashMap<Flow, Late>,
+    /// By flow, and by how many epochs they are older.
+    pub(super) old: HashMap<(Flow, u64), u64>,
+    pub(super) misfit: HashMap<Flow, u64>,
+    /// Packets that may have been of any flow.
+    pub(super) anybody: u64,
+    /// Those of them that may have been old.
+    pub(super) perhaps_old: u64,
+    /// What there was at each edge.
+    pub(super) reports: Vec<StrayReport>,
+    /// Why losses are not known for `anybody`.
+    pub(super) causes: Vec<Cause>,
+}
+
+impl EpochStrays {
+    pub(super) fn of(input: &EpochInput) -> Self {
+        let mut strays = Self::default();
+        for edge in &input.edges {
+            strays.add_edge(edge);
+        }
+        strays.add_unencoded(input);
+        strays
+    }
+
+    fn add_edge(&mut self, edge: &EdgeInput) {
+        if let Some(late) = edge.late.as_ref() {
+            either!(late, late => self.add(&edge.edge, &late.strays, |_| StrayKind::Late));
+        }
+        let Some(egress) = &edge.egress else { return };
+        if let Some(strays) = &egress.strays {
+            either!(strays, strays => self.add(&edge.edge, strays, |stray| match stray {
+                0 => StrayKind::Misfit,
+                _ => StrayKind::Old,
+            }));
+        }
+        if let Some(unmarked) = &egress.unmarked {
+            either!(unmarked, strays => self.add(&edge.edge, strays, |_| StrayKind::Unmarked));
+        }
+    }
+
+    /// Adds a table of an edge, whose entries are of the kind that `kind` gives of their age.
+    fn add<K: Key>(&mut self, edge: &str, strays: &Strays<K>, kind: impl Fn(u8) -> StrayKind) {
+        let mut by_kind: Vec<StrayReport> = Vec::new();
+        for stray in &strays.entries {
+            let (flow, kind) = (Flow::from(&stray.key), kind(stray.epochs_back));
+            self.add_stray(flow, kind, stray);
+            let at = by_kind.iter().position(|report| report.what == kind);
+            let at = at.unwrap_or_else(|| {
+                by_kind.push(StrayReport::none(edge, kind));
+                by_kind.len() - 1
+            });
+            by_kind[at].packets += u64::from(stray.packets);
+            by_kind[at].flows.push(FlowPackets { flow, packets: stray.packets.into() });
+        }
+        if strays.beyond > 0 {
+            let kind = kind(0);
+            if by_kind.iter().all(|report| report.what != kind) {
+                by_kind.push(StrayReport::none(edge, kind));
+            }
+            let report = by_kind.iter_mut().find(|report| report.what == kind);
+            if let Some(report) = report {
+                report.packets += strays.beyond;
+                report.beyond = strays.beyond;
+            }
+            // Late ones without a flow make the epoch incomplete: see `soundness`.
+            if kind != StrayKind::Late {
+                self.anybody += strays.beyond;
+                self.perhaps_old += if kind == StrayKind::Misfit { strays.beyond } else { 0 };
+            }
+        }
+        for report in &mut by_kind {
+            report.flows.sort_by(|a, b| b.packets.cmp(&a.packets).then(a.flow.cmp(&b.flow)));
+            report.flows.truncate(FLOWS_NAMED);
+        }
+        self.causes.extend(
+            by_kind.iter().filter(|of| of.beyond > 0 && of.what != StrayKind::Late).map(cause),
+        );
+        self.reports.append(&mut by_kind);
+    }
+
+    fn add_stray<K: Key>(&mut self, flow: Flow, kind: StrayKind, stray: &Stray<K>) {
+        let packets = u64::from(stray.packets);
+        match kind {
+            StrayKind::Late => {
+                let late = self.late.entry(flow).or_default();
+                match stray.hierarchy {
+                    Hierarchy::NonSampledLl => {}
+                    Hierarchy::SampledLl => late.light += packets,
+                    _ => late.heavy += packets,
+                }
+            }
+            StrayKind::Old => {
+                *self.old.entry((flow, stray.epochs_back.into())).or_default() += packets;
+            }
+            StrayKind::Misfit | StrayKind::Unmarked => {
+                *self.misfit.entry(flow).or_default() += packets;
+            }
+        }
+    }
+
+    /// Adds what left under hierarchy 0 more often than it entered.
+    fn add_unencoded(&mut self, input: &EpochInput) {
+        let sides = input.edges.iter().map(|edge| {
+            let of = |balance: Balance| balance.of(Hierarchy::NonSampledLl);
+            let entered = of(edge.ingress.as_ref()?.balance?);
+            Some((entered, of(edge.egress.as_ref()?.balance?), edge))
+        });
+        let Some(sides) = sides.collect::<Option<Vec<_>>>() else { return };
+        let entered: u64 = sides.iter().map(|(entered, ..)| entered).sum();
+        let left: u64 = sides.iter().map(|(_, left, _)| left).sum();
+        let most = sides.iter().max_by_key(|(_, left, _)| *left);
+        let excess = left.saturating_sub(entered + entered / COPIES_IN);
+        let Some(most) = most.filter(|_| excess > 0) else { return };
+        let all = packets_out(most.2);
+        self.anybody += excess;
+        let what = format_args!(
+            "{} of the packets that leave here carry a mark of 0, and only {entered} entered the \
+             network with one: {REMEDY}",
+            share(most.1, all),
+        );
+        self.causes.push(Cause::at(&most.2.edge, CauseKind::Mark, what).of_packets(excess));
+    }
+}
+
+/// Packets that left at an edge and were recorded.
+fn packets_out(edge: &EdgeInput) -> u64 {
+    edge.egress.as_ref().map_or(0, |side| side.packets_out)
+}
+
+fn share(packets: u64, of: u64) -> String {
+    format!("{:.0} % ({packets} of {of})", packets as f64 / of.max(1) as f64 * 100.0)
+}
+
+/// Why losses are not known where an edge has more such packets than it can keep by flow.
+fn cause(report: &StrayReport) -> Cause {
+    let StrayReport { edge, what, packets, beyond, flows } = report;
+    let what = match what {
+        StrayKind::Unmarked => "no mark",
+        _ => "a mark that none of this epoch has",
+    };
+    let what = format_args!(
+        "{packets} packets leave the network with {what}, {beyond} of them of more flows than can be \
+         kept apart: {REMEDY}"
+    );
+    let cause = Cause::at(edge, CauseKind::Mark, what).of_packets(*packets);
+    Cause { flows: flows.iter().map(|of| of.flow).collect(), ..cause }
+}
+
+/// Whether all packets of a hierarchy without buckets are known by flow, or counted as such.
+pub(super) fn misfits_are_known(edge: &EdgeInput) -> bool {
+    let Some(egress) = &edge.egress else { return false };
+    let of = |strays: &AnyKey<AnyStrays>| either!(strays, strays => strays.packets());
+    egress.strays.as_ref().is_some_and(|strays| of(strays) >= egress.defects.foreign_packets)
+}
+
+/// Whether the flows of all late packets are known.
+pub(super) fn late_are_known(edge: &EdgeInput) -> bool {
+    let known = |late: &AnyKey<AnyLate>| either!(late, late => (late.strays.beyond, late.unencoded + late.strays.packets()));
+    let Some((beyond, packets)) = edge.late.as_ref().map(known) else { return false };
+    beyond == 0 && edge.late_packets.is_some_and(|late| packets >= late)
+}
