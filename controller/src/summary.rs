@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::report::{
-    Cause, DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, NetworkState,
-    PlanReport, Timing,
+    Cause, DecodeReport, DecodeState, EdgeReport, EpochConfig, EpochReport, IndistinctFlows,
+    NetworkState, PlanReport, Timing,
 };
 
 /// An [`EpochReport`] without its flows. Fields of the same name mean the same.
@@ -44,6 +44,9 @@ pub struct EpochSummary {
     /// What makes the epoch incomplete, or its losses bounds, and where.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
+    /// Packets of flows that can't be told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indistinct: Vec<IndistinctFlows>,
     /// What was decided from this epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanReport>,
@@ -99,6 +102,7 @@ impl From<&EpochReport> for EpochSummary {
             lost: known.then(|| report.lost_packets()),
             lost_at_least: (report.losses_are_decoded() && !known).then(|| report.lost_packets()),
             causes: report.causes.clone(),
+            indistinct: report.indistinct.clone(),
             plan: report.plan.clone(),
             timing: report.timing,
             edges: report.edges.iter().map(EdgeSummary::from).collect(),

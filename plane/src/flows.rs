@@ -285,6 +285,13 @@ impl<K: Key> Flows<K> {
         })
     }
 
+    /// Whether marks have bits of the epoch's number above the timestamp bit: all of a carrier do, or
+    /// none.
+    #[inline]
+    pub fn are_dated(&self) -> bool {
+        self.dated != 0
+    }
+
     /// A bit for each packet there is.
     #[inline]
     fn all(&self) -> u32 {

@@ -37,6 +37,6 @@ pub use merge::{LcoreMerger, Part};
 pub use packet::Packet;
 pub use run::{MarkedRun, Run};
 pub use slots::Slots;
-pub use strays::{AnyStrays, MOST_STRAYS, Stray, StrayTable, Strays};
+pub use strays::{AnyStrays, MOST_STRAYS, Stray, StrayTable, Strays, UNDATED};
 pub use system::{AnyRecord, LcoreSystem, Record, Recorded, SwitchSystem};
 pub use worker::Worker;

@@ -15,6 +15,9 @@ pub use self::table::StrayTable;
 /// Most entries that are sent of one table in an epoch; the packets of others are only counted.
 pub const MOST_STRAYS: usize = 4096;
 
+/// Age of packets whose mark does not tell which of the epochs with its timestamp bit they are of.
+pub const UNDATED: u8 = u8::MAX;
+
 /// Packets of one flow that no sketch holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stray<K> {
@@ -22,8 +25,8 @@ pub struct Stray<K> {
     pub key: K,
     /// The hierarchy that they carried; 0 where they carried no mark.
     pub hierarchy: Hierarchy,
-    /// By how many epochs they are older than the one of their timestamp bit that is open, as far
-    /// as their carrier says.
+    /// By how many epochs they are older than the one of their timestamp bit that is or was open last;
+    /// [`UNDATED`] where none is open and their carrier says no more than the bit.
     pub epochs_back: u8,
     /// How many they are, at least 1.
     pub packets: u32,

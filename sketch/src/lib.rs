@@ -37,7 +37,7 @@ pub mod simd;
 pub mod tower;
 
 pub use burst::BURST;
-pub use fermat::{Arithmetic, Decoded, FermatSketch, Shape, ShapeMismatch};
+pub use fermat::{Arithmetic, Decoded, FermatSketch, Indistinct, Shape, ShapeMismatch};
 pub use hash::{HashColumns, HashFamily, HashKey, Hashes};
 pub use key::{AnyKey, Encoders, FlowKey, Key, KeyKind, Keyed, WideKey};
 pub use part::Part;

@@ -28,18 +28,26 @@ export function badge(element, newest) {
   element.className = `badge ${newest?.state ?? ''}`;
 }
 
+/** Why the losses of a whole epoch are bounds, or not those of single flows. */
+function doubts(epoch) {
+  const sets = epoch.indistinct ?? [];
+  const packets = sets.reduce((total, set) => total + set.packets, 0);
+  const causes = (epoch.causes ?? []).map((cause) => cause.reason);
+  return sets.length ? [...causes, `${packets} packets of flows that can't be told apart`] : causes;
+}
+
 /** Why the newest epochs are not whole, or their losses bounds; nothing where neither is so. */
 export function alarm(element, epochs) {
   const newest = epochs.slice(-20);
   const incomplete = newest.filter((epoch) => !epoch.complete);
-  const bounded = newest.filter((epoch) => epoch.complete && epoch.causes?.length);
+  const bounded = newest.filter((epoch) => epoch.complete && doubts(epoch).length);
   const bad = incomplete.length ? incomplete : bounded;
   element.hidden = bad.length === 0;
   if (bad.length === 0) return;
   const worst = bad.at(-1);
   const [what, why] = incomplete.length
     ? ['incomplete, so their losses are not known', worst.incomplete_because]
-    : ['with losses that are lower bounds', worst.causes.map((cause) => cause.reason)];
+    : ['with losses that are lower bounds', doubts(worst)];
   const text = `${bad.length} of the last ${newest.length} epochs ${what}. `
     + `Epoch ${worst.epoch}: ${why.join('; ')}`;
   if (element.textContent !== text) element.textContent = text;

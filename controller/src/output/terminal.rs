@@ -123,9 +123,8 @@ impl<W: Write + Send> LiveTable<W> {
                 let _ = writeln!(text, "{size:>10}  {}", hitter.flow);
             }
         }
-        if let Some(reason) = self.last.iter().find_map(|report| report.incomplete_because.first())
-        {
-            let _ = writeln!(text, "\nincomplete: {reason}");
+        if let Some(doubt) = self.last.as_ref().and_then(doubt) {
+            let _ = writeln!(text, "\n{doubt}");
         }
         text
     }
@@ -157,6 +156,23 @@ impl<W: Write + Send> Output for LiveTable<W> {
         }
         Ok(())
     }
+}
+
+/// Why not everything is known of an epoch's losses, if anything says so.
+fn doubt(report: &EpochReport) -> Option<String> {
+    if let Some(reason) = report.incomplete_because.first() {
+        return Some(format!("incomplete: {reason}"));
+    }
+    let cause = report.causes.first().filter(|_| report.complete);
+    let bounds = cause.map(|cause| format!("losses are lower bounds: {}", cause.reason));
+    bounds.or_else(|| indistinct(report))
+}
+
+/// What there is of flows that can't be told apart.
+fn indistinct(report: &EpochReport) -> Option<String> {
+    let packets: i64 = report.indistinct.iter().map(|set| set.packets).sum();
+    let any = !report.indistinct.is_empty();
+    any.then(|| format!("{packets} packets of flows that can't be told apart"))
 }
 
 fn heading() -> String {
@@ -198,13 +214,16 @@ fn line(report: &EpochReport) -> String {
     if !report.missing_edges.is_empty() {
         let _ = write!(text, "  missing {}", report.missing_edges.join(", "));
     }
+    if let Some(indistinct) = indistinct(report) {
+        let _ = write!(text, "  {indistinct}");
+    }
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{EdgeReport, HeavyHitter, Loss, LossClass, sample};
+    use crate::report::{EdgeReport, HeavyHitter, IndistinctFlows, Loss, LossClass, sample};
 
     fn flow(n: u8) -> Flow {
         Flow { src: [10, 1, 0, n].into(), dst: [10, 2, 0, 2].into(), sport: 7, dport: 80, proto: 6 }
@@ -240,6 +259,17 @@ mod tests {
         assert!(screen.contains("        45  10.1.0.1:7 > 10.2.0.2:80 tcp"));
         assert!(screen.contains("      ~900  10.1.0.2:7 > 10.2.0.2:80 tcp"));
         assert_eq!(screen.lines().filter(|line| line.contains(" complete ")).count(), EPOCHS_SHOWN);
+    }
+
+    #[test]
+    fn packets_of_flows_that_cannot_be_told_apart_are_shown() {
+        let set = IndistinctFlows { packets: 5, class: LossClass::Heavy };
+        let report = EpochReport { indistinct: vec![set], ..report(7, 3) };
+        let line = line(&report);
+        assert!(line.ends_with("  5 packets of flows that can't be told apart"), "{line}");
+        let mut table = LiveTable::new(Vec::new());
+        table.add(&report);
+        assert!(table.screen().ends_with("\n5 packets of flows that can't be told apart\n"));
     }
 
     #[test]

@@ -146,6 +146,9 @@ prop_compose! {
                     Rewritten { from, to, packets, what: Change::Address }
                 })
                 .collect(),
+            indistinct: vec![],
+            strays: vec![],
+            causes: vec![],
             amendments,
             amended: vec![],
             plan,
@@ -183,6 +186,9 @@ pub(crate) fn quiet() -> EpochReport {
         loss: vec![],
         surplus: vec![],
         rewritten: vec![],
+        indistinct: vec![],
+        strays: vec![],
+        causes: vec![],
         amendments: vec![],
         amended: vec![],
         plan: None,

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use calumma_controller::report::{Amendment, EpochReport, Flow, LossClass};
+use calumma_controller::report::{Amendment, Change, EpochReport, Flow, LossClass};
 use calumma_sketch::WideKey;
 use serde::Serialize;
 
@@ -80,7 +80,13 @@ impl EpochTruth {
     ///   many more entered than left, or how many more left, by heavy-loss candidates and others.
     /// * Every packet of such a flow that was lost after it had reached T_l must be among them.
     /// * A flow said to have left with more packets than entered must have had such packets: copies,
-    ///   strangers, or packets that links held up, re-marked or translated.
+    ///   strangers, or packets that links held up, re-marked or translated. Where the number is said
+    ///   to be uncertain, there may have been more.
+    ///
+    /// * Packets of flows that it can't tell apart must be as many as those that flows which it does
+    ///   not name have lost more than were copied.
+    ///
+    /// Of encoders that did not come out complete, what a report says all the same must hold as well.
     pub fn judge(&self, report: &EpochReport) -> Judgement {
         let mut judgement = Judgement::default();
         if !report.complete {
@@ -92,9 +98,7 @@ impl EpochTruth {
             let words = format!("{counted} packets counted, {entered} entered");
             judgement.wrong.push(Wrong { flow: None, false_lost: 0, words });
         }
-        if report.losses_are_decoded() {
-            self.judge_losses(report, &mut judgement);
-        }
+        self.judge_losses(report, &mut judgement);
         judgement
     }
 
@@ -103,7 +107,7 @@ impl EpochTruth {
         for flow in self.flows.iter().filter(|flow| flow.lost + flow.doubled > 0) {
             flows.entry(flow.key).or_default().add(flow, report.config.t_l);
         }
-        for loss in &report.loss {
+        for loss in report.loss.iter().filter(|loss| !loss.partial) {
             let (flow, lost) = (loss.flow, loss.lost);
             let truth = self.of(&mut flows, &flow);
             truth.claimed += lost;
@@ -124,11 +128,16 @@ impl EpochTruth {
         for surplus in &report.surplus {
             let truth = self.of(&mut flows, &surplus.flow);
             truth.claimed_surplus += surplus.packets;
+            truth.is_bounded |= surplus.partial;
+            if surplus.partial && !report.losses_are_decoded() {
+                continue;
+            }
             if surplus.stranger && self.flows.iter().any(|of| Flow::from(&of.key) == surplus.flow) {
                 judgement.add(surplus.flow, 0, format!("{} is no stranger", surplus.flow));
             }
             let too_many = surplus.packets > truth.copies + truth.disturbed;
-            if too_many || (!truth.is_disturbed && surplus.packets != truth.surplus()) {
+            let is_exact = !truth.is_disturbed && !surplus.partial;
+            if too_many || (is_exact && surplus.packets != truth.surplus()) {
                 judgement.add(surplus.flow, 0, format!("{surplus:?}, but in truth {truth:?}"));
             }
         }
@@ -140,10 +149,17 @@ impl EpochTruth {
             truth.rewritten += rewritten.packets;
             let from = self.flows.iter().filter(|of| Flow::from(&of.key) == rewritten.from);
             let entered: u64 = from.map(|of| u64::from(of.packets)).sum();
-            if self.entered.is_none() && rewritten.packets > entered {
+            // What may be of another epoch need not have entered in this one.
+            let is_bounded = self.entered.is_none() && rewritten.what != Change::Epoch;
+            if is_bounded && rewritten.packets > entered {
                 judgement.add(rewritten.from, 0, format!("{rewritten:?}, of {entered}"));
             }
         }
+        if !report.losses_are_decoded() {
+            return;
+        }
+        // What flows have lost that are not named, where they may be those that can't be told apart.
+        let mut unnamed = 0;
         for (key, truth) in &mut flows {
             truth.disturb(self.disturbed.get(key).copied());
             judgement.hidden += truth.missing().saturating_sub(truth.claimed);
@@ -152,6 +168,10 @@ impl EpochTruth {
                 continue;
             }
             let flow = Flow::from(key);
+            if !report.indistinct.is_empty() && truth.is_unnamed() {
+                unnamed += truth.heavy + truth.light;
+                continue;
+            }
             let accounted = truth.claimed + truth.rewritten;
             if truth.is_bounded && accounted >= truth.must_name() {
                 // It claims no more than bounds, and they hold.
@@ -162,6 +182,12 @@ impl EpochTruth {
                 let words = format!("{flow}: {lost} lost, {more} too many, of {truth:?}");
                 judgement.add(flow, 0, words);
             }
+        }
+        let sets: i64 = report.indistinct.iter().map(|set| set.packets).sum();
+        let is_judged = self.disturbed.is_empty() && report.causes.is_empty();
+        if is_judged && !report.indistinct.is_empty() && sets != unnamed {
+            let words = format!("{sets} packets of flows that can't be told apart, not {unnamed}");
+            judgement.wrong.push(Wrong { flow: None, false_lost: 0, words });
         }
     }
 
@@ -218,6 +244,11 @@ impl Expected {
     fn disturb(&mut self, packets: Option<u64>) {
         self.disturbed = packets.unwrap_or(0);
         self.is_disturbed = packets.is_some();
+    }
+
+    /// Whether a report says nothing of it.
+    fn is_unnamed(&self) -> bool {
+        !self.is_bounded && self.claimed + self.claimed_surplus == 0
     }
 
     /// Losses past T_l that a report must name.

@@ -54,9 +54,10 @@ pub(super) async fn history(
 fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> FlowInEpoch {
     let loss = report.loss.iter().find(|loss| loss.flow == *flow);
     // What is not in the list was not lost, unless the flow may have been outside the sample, or
-    // hidden by copies.
+    // hidden by copies, or can't be told from another one.
     let none = report.losses_are_decoded() && report.config.sample_rate >= 1.0;
     let doubtful = !report.causes.is_empty()
+        || !report.indistinct.is_empty()
         || report.surplus.iter().any(|surplus| surplus.flow == *flow)
         || report.rewritten.iter().any(|rewritten| rewritten.from == *flow);
     let amended = report.amended.iter().rfind(|amended| amended.flow == *flow);

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use calumma_analysis::Report;
 use calumma_analysis::alert::{AlertLimits, Details, Fact, Reading, Rules, Victim};
 
-use crate::report::{Cause, CauseKind, DecodeState, EdgeReport, EpochReport, NetworkState};
+use crate::report::{
+    Cause, CauseKind, Change, DecodeState, EdgeReport, EpochReport, NetworkState, Rewritten,
+};
 
 /// Victim flows that an alert names.
 const FLOWS_NAMED: usize = 5;
@@ -106,7 +108,12 @@ fn rewriting(report: &EpochReport, limit: f64) -> Reading {
 
 /// Packets that are missing and may have been rewritten.
 fn rewritten_packets(report: &EpochReport) -> u64 {
-    report.rewritten.iter().map(|rewritten| rewritten.packets).sum()
+    rewritten(report).map(|rewritten| rewritten.packets).sum()
+}
+
+/// Flows whose packets may have been rewritten, and not only be late.
+fn rewritten(report: &EpochReport) -> impl Iterator<Item = &Rewritten> {
+    report.rewritten.iter().filter(|rewritten| rewritten.what != Change::Epoch)
 }
 
 /// Packets that entered at the edges that say so.
@@ -138,7 +145,7 @@ fn text(fact: &Fact, report: &EpochReport, over: bool) -> String {
                     "{} packets of {} flows may have left as other flows' or under other marks in \
                      epoch {}: NAT, a load balancer, a tunnel or a policy is between the edges",
                     rewritten_packets(report),
-                    report.rewritten.len(),
+                    rewritten(report).count(),
                     report.epoch
                 )
             })

@@ -12,7 +12,7 @@ use calumma_chamelemon::Attention;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use self::doubts::{Cause, CauseKind, FlowPackets, StrayKind, StrayReport};
+pub use self::doubts::{Cause, CauseKind, FlowPackets, IndistinctFlows, StrayKind, StrayReport};
 
 /// Everything about one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -43,9 +43,12 @@ pub struct EpochReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub surplus: Vec<Surplus>,
     /// Packets that are missing of one flow and may be those too many of another, or of the same
-    /// flow with another mark: not known to be lost.
+    /// flow with another mark or in another epoch: not known to be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rewritten: Vec<Rewritten>,
+    /// Packets of flows that can't be told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indistinct: Vec<IndistinctFlows>,
     /// Packets that no sketch holds: late, or with marks that do not fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strays: Vec<StrayReport>,
@@ -82,11 +85,12 @@ impl EpochReport {
     }
 
     /// Whether `loss` is the whole truth: decoded, and without a doubt that packets of a flow were
-    /// copied or rewritten on their way.
+    /// copied or rewritten on their way, or which flow they are of.
     pub fn losses_are_exact(&self) -> bool {
         self.losses_are_decoded()
             && self.causes.is_empty()
             && self.rewritten.is_empty()
+            && self.indistinct.is_empty()
             && self.amended.is_empty()
             && self.loss.iter().all(|loss| !loss.at_least)
             && self.surplus.iter().all(|surplus| surplus.stranger)
@@ -204,7 +208,7 @@ impl From<&Attention> for NetworkState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DecodeState {
-    /// Every packet is accounted for.
+    /// Every packet is accounted for, by flow or as one of flows that can't be told apart.
     Complete,
     /// Some buckets could not be emptied: what came out is marked partial.
     Partial,
@@ -292,7 +296,8 @@ pub struct Surplus {
     pub flow: Flow,
     /// Packets too many.
     pub packets: u64,
-    /// Whether this is uncertain since an encoder came out partial.
+    /// Whether this is uncertain: an encoder came out partial, or packets of the flow may be of this
+    /// epoch that are counted in none, so that there may be more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// Whether the flow is known not to have entered the network in this epoch, so that these
@@ -309,7 +314,8 @@ pub enum Change {
     Address,
     /// The mark, as a policy for DSCP does.
     Mark,
-    /// The epoch that they were counted in: they left too early or too late.
+    /// The epoch that they were counted in, or whether they were counted in any: they left too early
+    /// or too late.
     Epoch,
 }
 
@@ -454,6 +460,7 @@ pub fn sample() -> EpochReport {
         }],
         surplus: vec![],
         rewritten: vec![],
+        indistinct: vec![],
         strays: vec![],
         causes: vec![],
         amendments: vec![],

@@ -1,7 +1,7 @@
 //! Packets that came when no epoch with their timestamp bit was open, or whose marks say that they
 //! are of an older one.
 
-use calumma_plane::{Hierarchy, Record, Run, StrayTable};
+use calumma_plane::{Hierarchy, Record, Run, StrayTable, UNDATED};
 use calumma_sketch::{FlowKey, Key};
 
 use super::layout::Layout;
@@ -20,18 +20,19 @@ impl<K: Key> LatePackets<K> {
         Self { strays: StrayTable::new(layout.stray_entries()), unencoded: 0 }
     }
 
-    /// Records a burst under the hierarchies that the packets carry.
+    /// Records a burst under the hierarchies that the packets carry: of the epoch that was open last,
+    /// or [`UNDATED`].
     #[cold]
-    pub(super) fn record_burst(&mut self, keys: &[K], hierarchies: &[Hierarchy]) {
+    pub(super) fn record_burst(&mut self, keys: &[K], hierarchies: &[Hierarchy], age: u8) {
         for (key, &hierarchy) in keys.iter().zip(hierarchies) {
-            self.record(key, hierarchy, 0, 1);
+            self.record(key, hierarchy, age, 1);
         }
     }
 
-    /// Records a run.
+    /// Records a run of undated packets.
     pub(super) fn record_run(&mut self, key: &K, run: &Run) {
         for (hierarchy, packets) in run.by_hierarchy() {
-            self.record(key, hierarchy, 0, packets);
+            self.record(key, hierarchy, UNDATED, packets);
         }
     }
 

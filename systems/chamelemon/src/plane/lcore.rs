@@ -5,7 +5,7 @@ use std::sync::Arc;
 use calumma_plane::counters::Counters;
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::{Groups, LcoreSystem, Recorded};
-use calumma_plane::{Flows, Hierarchy, Mark, MarkedRun, OfBit, Run, Slots};
+use calumma_plane::{Flows, Hierarchy, Mark, MarkedRun, OfBit, Run, Slots, UNDATED};
 use calumma_sketch::{BURST, FlowKey, HashFamily, Key};
 
 use super::attention::Attention;
@@ -71,7 +71,8 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
                 let encoded = |&&hierarchy: &&_| hierarchy != Hierarchy::NonSampledLl;
                 let late = hierarchies.iter().filter(encoded).count() as u64;
                 if let Some(record) = slots.late(bit, late) {
-                    record.group.record_burst(keys, hierarchies);
+                    let age = if flows.are_dated() { 0 } else { UNDATED };
+                    record.group.record_burst(keys, hierarchies, age);
                     record.packets += packets;
                 }
                 counters.egress_late += late;

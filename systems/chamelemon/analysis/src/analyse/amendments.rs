@@ -14,13 +14,13 @@
 //!
 //! Packets that no sketch holds ([`strays`](super::strays)) are in no balance, so these do bound
 //! what they may explain: old ones, whose mark says which epoch they are of, were late in that one,
-//! exactly as many. Misfits make their flow's losses in the epoch before uncertain, since they may
-//! have left after its end.
+//! exactly as many, and late ones may have been, at most as many. Misfits make their flow's losses
+//! in epochs before uncertain, since they may have left after the end of those.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::strays::EpochStrays;
-use crate::report::{Amendment, Change, EpochReport, Flow, Rewritten};
+use super::strays::{EpochStrays, LIKE_NEXT};
+use crate::report::{Amendment, Change, EpochReport, Flow, Loss, Rewritten};
 
 /// Epochs by which a packet may be late and yet be seen to be: 400 ms at the default length.
 const MOST_LATE: u64 = 8;
@@ -31,11 +31,10 @@ struct Past {
     epoch: u64,
     /// Flows that are said to have lost packets, as far as that is certain, and how many.
     losses: HashMap<Flow, u64>,
+    /// Those of them of which packets may have been late, it is not known how many.
+    bounded: HashSet<Flow>,
     /// Flows that had packets too many.
     excess: HashSet<Flow>,
-    /// Late packets that are among them, which may have been early for the next epoch with the
-    /// same timestamp bit.
-    early: HashMap<Flow, u64>,
 }
 
 /// What is known of packets that were late.
@@ -58,9 +57,14 @@ impl Past {
             self.losses.insert(flow, lost);
         }
         let (late, at_most_late) = match known {
-            Known::Exactly(late) if late <= was => (Some(packets), None),
-            // Copies had made up for some of them.
-            Known::Exactly(_) | Known::AtMost(_) => (None, Some(packets)),
+            Known::Exactly(late) if late <= was && !self.bounded.contains(&flow) => {
+                (Some(packets), None)
+            }
+            // Copies had made up for some of them, or others may have been late as well.
+            Known::Exactly(_) | Known::AtMost(_) => {
+                self.bounded.insert(flow);
+                (None, Some(packets))
+            }
         };
         let (epoch, why) = (self.epoch, why.to_owned());
         Some(Amendment { epoch, flow, was, lost, late, at_most_late, why })
@@ -97,16 +101,8 @@ impl Amendments {
         self.take_back(report);
         let certain = report.loss.iter().filter(|loss| !loss.partial);
         let losses: HashMap<Flow, u64> = certain.map(|loss| (loss.flow, loss.lost)).collect();
-        let early: HashMap<Flow, u64> = report
-            .surplus
-            .iter()
-            .filter_map(|surplus| {
-                let late = strays.late.get(&surplus.flow)?;
-                Some((surplus.flow, (late.heavy + late.light).min(surplus.packets)))
-            })
-            .collect();
         if !losses.is_empty() || !excess.is_empty() {
-            self.0.push_back(Past { epoch, losses, excess, early });
+            self.0.push_back(Past { epoch, losses, bounded: HashSet::new(), excess });
         }
     }
 
@@ -123,6 +119,7 @@ impl Amendments {
         let misfit =
             format!("packets of this flow left in epoch {epoch} with marks that do not fit");
         let old = format!("packets that left in epoch {epoch} carried the number of this one");
+        let late = format!("packets of this flow were late for epoch {epoch}, or for this one");
         let unknown = format!("packets left in epoch {epoch} whose flow or epoch is not known");
         let mut amendments = Vec::new();
         for past in &mut self.0 {
@@ -130,19 +127,23 @@ impl Amendments {
             // Late, or with the other timestamp bit.
             let may_have_come = by == 1 || by.is_multiple_of(2);
             let exact = strays.old.iter().filter(|((_, back), _)| *back == by);
-            let exact = exact.map(|((flow, _), packets)| (*flow, Known::Exactly(*packets), &old));
-            let excess = excess
-                .iter()
-                .filter(|_| may_have_come)
-                .map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
-            let misfits = strays.misfit.keys().filter(|_| by == 1);
+            let known = match by {
+                LIKE_NEXT => Known::AtMost,
+                _ => Known::Exactly,
+            };
+            let exact = exact.map(|((flow, _), packets)| (*flow, known(*packets), &old));
+            let late_too = strays.late.iter().filter(|_| by.is_multiple_of(2));
+            let late_too = late_too.map(|(flow, packets)| (*flow, Known::AtMost(*packets), &late));
+            let excess = excess.iter().filter(|_| may_have_come);
+            let excess = excess.map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
+            let misfits = strays.misfit.keys().filter(|_| may_have_come);
             let misfits = misfits.map(|flow| (*flow, Known::AtMost(u64::MAX), &misfit));
-            let of_flows = exact.chain(excess).chain(misfits);
+            let of_flows = exact.chain(late_too).chain(excess).chain(misfits);
             amendments
                 .extend(of_flows.filter_map(|(flow, known, why)| past.amend(flow, known, why)));
             let anybody = match by {
                 1 => strays.anybody,
-                2 | 4 | 6 => strays.perhaps_old,
+                by if by.is_multiple_of(2) => strays.perhaps_old,
                 _ => 0,
             };
             amendments.extend(past.amend_all(anybody, &unknown));
@@ -150,20 +151,14 @@ impl Amendments {
         amendments
     }
 
-    /// Sets aside of a report's losses what was counted in epochs before it.
+    /// Sets aside of a report's losses what was counted in the epoch before.
     fn take_back(&self, report: &mut EpochReport) {
-        let past = |by: u64| self.0.iter().find(|past| past.epoch + by == report.epoch);
-        let (before, with_its_bit) = (past(1), past(2));
-        for loss in report.loss.iter_mut().filter(|loss| !loss.partial) {
-            let early = with_its_bit.and_then(|past| past.early.get(&loss.flow)).copied();
-            let marked = before.is_some_and(|past| past.excess.contains(&loss.flow));
-            let packets = if marked { loss.lost } else { early.unwrap_or(0).min(loss.lost) };
-            if packets > 0 {
-                (loss.lost, loss.at_least) = (loss.lost - packets, true);
-                let (from, to) = (loss.flow, Some(loss.flow));
-                report.rewritten.push(Rewritten { from, to, packets, what: Change::Epoch });
-            }
-        }
-        report.loss.retain(|loss| loss.lost > 0);
+        let before = self.0.iter().find(|past| past.epoch + 1 == report.epoch);
+        let Some(before) = before else { return };
+        let marked = |loss: &mut Loss| !loss.partial && before.excess.contains(&loss.flow);
+        report.rewritten.extend(report.loss.extract_if(.., marked).map(|loss| {
+            let (from, to) = (loss.flow, Some(loss.flow));
+            Rewritten { from, to, packets: loss.lost, what: Change::Epoch }
+        }));
     }
 }

@@ -9,17 +9,24 @@ use calumma_plane::Hierarchy::{self, HhCandidate, HlCandidate, SampledLl};
 
 use super::explain::Net;
 use super::input::EpochInput;
-use crate::report::{Cause, CauseKind, DecodeReport, DecodeState};
+use crate::report::{Cause, CauseKind, DecodeReport, DecodeState, IndistinctFlows, LossClass};
 
 /// Why the encoders can't be right; nothing where they balance, or edges did not count.
 pub(super) fn contradiction(
     input: &EpochInput,
     decode: &DecodeReport,
     nets: &[Net],
+    indistinct: &[IndistinctFlows],
 ) -> Option<Cause> {
+    let sets = |class| {
+        let of_class = indistinct.iter().filter(move |set| set.class == class);
+        of_class.map(|set| set.packets).sum::<i64>()
+    };
+    let heavy = nets.iter().map(|net| net.heavy).sum::<i64>() + sets(LossClass::Heavy);
+    let light = nets.iter().map(|net| net.light).sum::<i64>() + sets(LossClass::Light);
     let encoders: [(&str, DecodeState, &[Hierarchy], i64); 2] = [
-        ("HL", decode.hl, &[HlCandidate, HhCandidate], nets.iter().map(|net| net.heavy).sum()),
-        ("LL", decode.ll, &[SampledLl], nets.iter().map(|net| net.light).sum()),
+        ("HL", decode.hl, &[HlCandidate, HhCandidate], heavy),
+        ("LL", decode.ll, &[SampledLl], light),
     ];
     encoders.into_iter().find_map(|(encoder, state, hierarchies, held)| {
         let missing = missing(input, hierarchies).filter(|_| state == DecodeState::Complete)?;

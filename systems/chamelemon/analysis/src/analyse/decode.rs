@@ -128,10 +128,12 @@ impl DecodedEpoch {
     /// accumulation tasks' estimates.
     pub(super) fn outline(&self, verdict: Verdict, explained: Explained) -> EpochReport {
         let (complete, missing_edges) = (verdict.is_sound(), verdict.missing_edges);
-        let (decode, Explained { loss, surplus, rewritten, .. }) = if complete {
-            (self.losses.decode, explained)
+        let skipped;
+        let (losses, Explained { loss, surplus, rewritten, .. }) = if complete {
+            (&self.losses, explained)
         } else {
-            (Losses::skipped(&self.attention).decode, Explained::default())
+            skipped = Losses::skipped(&self.attention);
+            (&skipped, Explained::default())
         };
         EpochReport {
             epoch: self.input.epoch,
@@ -142,10 +144,11 @@ impl DecodedEpoch {
             incomplete_because: verdict.causes.iter().map(|cause| cause.reason.clone()).collect(),
             state: (&self.attention).into(),
             config: (&self.attention).into(),
-            decode,
+            decode: losses.decode,
             loss,
             surplus,
             rewritten,
+            indistinct: losses.indistinct.clone(),
             strays: Vec::new(),
             causes: verdict.causes,
             amendments: Vec::new(),

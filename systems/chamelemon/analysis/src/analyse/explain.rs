@@ -16,6 +16,7 @@
 //!   are known to be no more than what its balance shows. Flows that are not known to have entered
 //!   may be others, translated: see [`translation`].
 //! * Packets that no sketch holds explain what is missing, or may: see [`strays`](super::strays).
+//!   As many of the flow are no loss for certain, and what it has too many of is a lower bound.
 //! * Too many of a flow that is known not to have entered: a stranger, who hides no loss of its
 //!   own.
 
@@ -72,6 +73,8 @@ pub(super) struct Doubts<'a> {
     pub(super) now: &'a EpochStrays,
     /// Those of the epoch before, where that is known.
     pub(super) before: Option<&'a EpochStrays>,
+    /// Those of the last epoch with the same timestamp bit, likewise.
+    pub(super) with_its_bit: Option<&'a EpochStrays>,
 }
 
 impl Doubts<'_> {
@@ -86,16 +89,57 @@ impl Doubts<'_> {
 
     /// Packets that may have been of any flow.
     fn anybody(&self) -> u64 {
-        self.all().map(|strays| strays.anybody).sum()
+        let late = self.before.map_or(0, |strays| strays.late_beyond.0);
+        late + self.all().map(|strays| strays.anybody).sum::<u64>()
+    }
+
+    /// Packets by flow that may be of this epoch, and are counted in none: late ones of this, early
+    /// ones, and those that left in time and seemed late for the epoch before, under another mark.
+    fn uncounted(&self) -> HashMap<Flow, u64> {
+        let mut uncounted = self.now.late.clone();
+        let late = self.before.into_iter().flat_map(|strays| &strays.late);
+        let late = late.map(|(&flow, &packets)| (flow, packets));
+        let early = self.with_its_bit.into_iter().flat_map(EpochStrays::early);
+        for (flow, packets) in late.chain(early) {
+            *uncounted.entry(flow).or_default() += packets;
+        }
+        uncounted
+    }
+
+    /// What flows have too many, and what they may have: packets that no sketch holds may be others',
+    /// translated.
+    fn perhaps_too_many<'s>(
+        &self,
+        surplus: &'s [Surplus],
+        uncounted: &HashMap<Flow, u64>,
+        entered: &Entered<'_>,
+    ) -> Cow<'s, [Surplus]> {
+        let mut more = uncounted.clone();
+        for (&flow, packets) in self.all().flat_map(|strays| &strays.misfit) {
+            *more.entry(flow).or_default() += packets;
+        }
+        if more.is_empty() {
+            return Cow::Borrowed(surplus);
+        }
+        let mut all = surplus.to_vec();
+        for surplus in &mut all {
+            surplus.packets += more.remove(&surplus.flow).unwrap_or(0);
+        }
+        all.extend(more.into_iter().map(|(flow, packets)| {
+            let stranger = entered.of(&flow).is_stranger();
+            Surplus { flow, packets, partial: true, stranger }
+        }));
+        Cow::Owned(all)
     }
 
     /// Why losses are not known where packets may have been of any flow.
     pub(super) fn causes(&self) -> impl Iterator<Item = &Cause> {
-        self.all().flat_map(|strays| &strays.causes)
+        let late = self.before.into_iter().flat_map(|strays| &strays.late_beyond.1);
+        self.all().flat_map(|strays| &strays.causes).chain(late)
     }
 }
 
-/// The flows' numbers where late packets are counted as having left.
+/// The flows' numbers where late packets of the epoch are counted as having left.
 ///
 /// Where only some flows are known, late packets of the others show nothing.
 fn without_late<'a>(
@@ -107,17 +151,15 @@ fn without_late<'a>(
         return Cow::Borrowed(nets);
     }
     let mut late = late.clone();
-    let mut less = |net: Net| {
+    let mut less = |net: &Net| {
         let Late { heavy, light } = late.remove(&net.flow).unwrap_or_default();
-        Net { heavy: net.heavy - heavy as i64, light: net.light - light as i64, ..net }
+        Net { heavy: net.heavy - heavy, light: net.light - light, ..*net }
     };
-    let mut nets: Vec<Net> = nets.iter().map(|&net| less(net)).collect();
+    let mut nets: Vec<Net> = nets.iter().map(&mut less).collect();
     let others = late.into_iter().filter(|_| all_known);
-    nets.extend(others.map(|(flow, Late { heavy, light })| Net {
-        flow,
-        heavy: -(heavy as i64),
-        light: -(light as i64),
-        at_least: false,
+    nets.extend(others.map(|(flow, Late { heavy, light })| {
+        let at_least = false;
+        Net { flow, heavy: -heavy, light: -light, at_least }
     }));
     Cow::Owned(nets)
 }
@@ -132,6 +174,8 @@ pub(super) struct Explained {
     pub(super) is_bounded: bool,
     /// Whether they may explain every loss that there was, so that nothing is known of any.
     pub(super) is_hidden: bool,
+    /// Whether flows and numbers are uncertain altogether.
+    is_partial: bool,
 }
 
 impl Explained {
@@ -139,7 +183,7 @@ impl Explained {
     pub(super) fn partial(nets: &[Net]) -> Self {
         let loss = nets.iter().filter_map(|net| net.loss(true)).collect();
         let surplus = nets.iter().filter_map(|net| net.surplus(true)).collect();
-        Self { loss, surplus, ..Self::default() }.sorted()
+        Self { loss, surplus, is_partial: true, ..Self::default() }.sorted()
     }
 
     /// Of flows that are known, which are all where `all_known`.
@@ -150,11 +194,18 @@ impl Explained {
         all_known: bool,
     ) -> Self {
         let mut explained = Self::default();
-        for net in without_late(nets, &strays.now.late, all_known).iter() {
-            explained.add(net, entered, strays.may_be_marked(&net.flow));
+        let uncounted = strays.uncounted();
+        for net in without_late(nets, &strays.now.of_epoch, all_known).iter() {
+            let uncounted = uncounted.get(&net.flow).copied().unwrap_or(0);
+            explained.add(net, entered, strays.may_be_marked(&net.flow), uncounted);
         }
         let Self { loss, surplus, rewritten, .. } = &mut explained;
-        rewritten.extend(translation::set_aside(loss, surplus, entered));
+        rewritten.extend(uncounted.iter().map(|(&flow, &packets)| {
+            let (from, to, what) = (flow, Some(flow), Change::Epoch);
+            Rewritten { from, to, packets, what }
+        }));
+        let too_many = strays.perhaps_too_many(surplus, &uncounted, entered);
+        rewritten.extend(translation::set_aside(loss, &too_many, entered, &uncounted));
         // What seems too many may have entered, and stood only for what others may have become.
         let perhaps: HashSet<Flow> =
             nets.iter().filter(|net| net.at_least).map(|net| net.flow).collect();
@@ -173,13 +224,14 @@ impl Explained {
 
     /// Flows of which more packets left than entered, at least under one mark.
     pub(super) fn excess(&self) -> HashSet<Flow> {
-        let surplus = self.surplus.iter().filter(|surplus| !surplus.partial);
+        let surplus = self.surplus.iter().filter(|_| !self.is_partial);
         let marked = self.rewritten.iter().filter(|of| of.what == Change::Mark);
         surplus.map(|surplus| surplus.flow).chain(marked.map(|of| of.from)).collect()
     }
 
-    /// Adds a flow, of which packets left under other marks where `marked`.
-    fn add(&mut self, net: &Net, entered: &Entered<'_>, marked: bool) {
+    /// Adds a flow, of which packets left under other marks where `marked`, and so many may be of
+    /// this epoch that are counted in none.
+    fn add(&mut self, net: &Net, entered: &Entered<'_>, marked: bool, uncounted: u64) {
         let (few, many) = net.parts();
         let twice = few.min(many);
         let moved = if marked { few } else { twice };
@@ -187,15 +239,17 @@ impl Explained {
             let (from, to) = (net.flow, Some(net.flow));
             self.rewritten.push(Rewritten { from, to, packets: moved, what: Change::Mark });
         }
-        let loss = net.loss(false).filter(|_| few > moved);
+        let lost = few.saturating_sub(moved + uncounted);
+        let loss = net.loss(false).filter(|_| lost > 0);
         self.loss.extend(loss.map(|loss| Loss {
-            lost: few - moved,
-            at_least: loss.at_least || moved > 0,
+            lost,
+            at_least: loss.at_least || moved + uncounted > 0,
             ..loss
         }));
         let surplus = net.surplus(false).filter(|_| many > twice);
         self.surplus.extend(surplus.map(|surplus| Surplus {
             packets: many - twice,
+            partial: uncounted > 0,
             stranger: entered.of(&net.flow).is_stranger(),
             ..surplus
         }));

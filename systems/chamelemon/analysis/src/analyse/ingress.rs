@@ -139,7 +139,7 @@ pub(super) enum Held {
 }
 
 /// Puts flows into an encoder as if their packets had been recorded there, `times` times each.
-fn reinsert<K: Key>(
+pub(super) fn reinsert<K: Key>(
     sketch: &mut FermatSketch<K>,
     flows: &[(K, i64)],
     family: &HashFamily,

@@ -12,19 +12,27 @@
 //! any HH encoder are exact (`ingress` says of which that is known); of
 //! flows of which none came out, what is too few is a lower bound; of the others nothing is known.
 //! Encoders count as `blocked`, since not all losses are known.
+//!
+//! Flows that share a bucket in every array are never peeled. Where they are all that is left of a
+//! delta encoder, it counts as decoded: every packet is accounted for, by flow or by such a set, and
+//! where edges count packets by hierarchy, `balance` checks that. A translated flow could hide in a
+//! set, from which the number of its packets can't be told; that takes chance twice. What a flow has
+//! in one encoder counts as a set's, too, where it may be among those of a set in the other.
 
 use std::collections::HashMap;
 
 use calumma_chamelemon::{Attention, Layout};
-use calumma_sketch::{Decoded, FermatSketch, FlowKey, HashFamily, Key, KeyKind, Part, WideKey};
+use calumma_sketch::{
+    Decoded, FermatSketch, FlowKey, HashFamily, Indistinct, Key, KeyKind, Part, WideKey,
+};
 
 use super::balance;
 use super::entered::Entered;
 use super::explain::{Doubts, Explained, Net};
-use super::ingress::Held;
+use super::ingress::{Held, reinsert};
 use super::input::{EdgeInput, EpochInput};
 use super::load::Load;
-use crate::report::{Cause, DecodeReport, DecodeState, Loss};
+use crate::report::{Cause, DecodeReport, DecodeState, IndistinctFlows, Loss, LossClass};
 
 /// What the delta encoders hold.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,13 +42,15 @@ pub(super) struct Losses {
     nets: Vec<Net>,
     /// Those with packets too few, most packets first, as they are before anything explains them.
     pub(super) loss: Vec<Loss>,
+    /// What sets of flows that can't be told apart have too few of.
+    pub(super) indistinct: Vec<IndistinctFlows>,
 }
 
 impl Losses {
     /// Nothing is known.
     fn unknown(hl: DecodeState, ll: DecodeState) -> Self {
         let decode = DecodeReport { hl, ll, hl_load_factor: None, ll_load_factor: None };
-        Self { decode, nets: Vec::new(), loss: Vec::new() }
+        Self { decode, nets: Vec::new(), loss: Vec::new(), indistinct: Vec::new() }
     }
 
     /// Nothing is known, since the epoch is unsound.
@@ -65,7 +75,7 @@ impl Losses {
 
     /// Why they can't be right; nothing where they may.
     pub(super) fn contradiction(&self, input: &EpochInput) -> Option<Cause> {
-        balance::contradiction(input, &self.decode, &self.nets)
+        balance::contradiction(input, &self.decode, &self.nets, &self.indistinct)
     }
 }
 
@@ -101,12 +111,21 @@ fn detect_by<K: Key>(
     let blocked: Vec<&EdgeInput> =
         edges.iter().filter(|edge| edge.hh_state() != DecodeState::Complete).collect();
     let states = [Some(hl.state), ll.as_ref().map(|ll| ll.state)];
+    let heavy = hl.indistinct(LossClass::Heavy);
+    let light = ll.iter().flat_map(|ll| ll.indistinct(LossClass::Light));
+    let mut indistinct: Vec<_> = heavy.into_iter().chain(light).collect();
+    let of_sets = [
+        hl.left(|| delta_hl(layout, &partition.hl_part(), edges), family),
+        ll.as_ref()
+            .and_then(|ll| ll.left(|| delta_ll(layout, &partition.ll_part(), edges), family)),
+    ];
     if !blocked.is_empty() {
         let ll_state = or_absent(attention, DecodeState::Blocked);
         let mut losses = Losses::unknown(DecodeState::Blocked, ll_state);
         if states.into_iter().flatten().all(|state| state == DecodeState::Complete) {
             let light = ll.map(|ll| ll.decoded.into_flowset()).unwrap_or_default();
             losses.nets = certain(family, &blocked, hl.decoded.flowset(), &light);
+            losses.nets.retain(|net| !may_be_among::<K>(net, &of_sets, family));
         }
         return losses;
     }
@@ -118,8 +137,13 @@ fn detect_by<K: Key>(
         ll_load_factor: ll.as_ref().map(|ll| ll.load_factor),
     };
     let ll_flowset = ll.map(|ll| ll.decoded.into_flowset()).unwrap_or_default();
-    let nets = nets(hl.decoded.flowset(), &ll_flowset);
-    let mut losses = Losses { decode, nets, loss: Vec::new() };
+    let mut nets = nets(hl.decoded.flowset(), &ll_flowset);
+    for net in nets.extract_if(.., |net| may_be_among::<K>(net, &of_sets, family)) {
+        let parts = [(net.heavy, LossClass::Heavy), (net.light, LossClass::Light)];
+        let parts = parts.into_iter().filter(|(packets, _)| *packets != 0);
+        indistinct.extend(parts.map(|(packets, class)| IndistinctFlows { packets, class }));
+    }
+    let mut losses = Losses { decode, nets, loss: Vec::new(), indistinct };
     let partial = losses.is_partial();
     losses.loss = losses.nets.iter().filter_map(|net| net.loss(partial)).collect();
     losses.loss.sort_by(|a, b| b.lost.cmp(&a.lost).then(a.flow.cmp(&b.flow)));
@@ -167,13 +191,49 @@ impl<K: Key> Delta<K> {
     fn decode(sketch: FermatSketch<K>, family: &HashFamily) -> Self {
         let load = Load::of(&sketch);
         let decoded = sketch.decode(family);
-        if decoded.is_complete() {
-            let load_factor = load.exact(decoded.flowset().len());
+        if decoded.is_exact() {
+            // At least two flows to a set.
+            let flows = decoded.flowset().len() + 2 * decoded.indistinct().len();
+            let load_factor = load.exact(flows);
             Self { decoded, state: DecodeState::Complete, load_factor }
         } else {
             Self { decoded, state: DecodeState::Partial, load_factor: load.estimated() }
         }
     }
+}
+
+impl<K: Key> Delta<K> {
+    /// The sets of flows that can't be told apart in the encoder of a class.
+    fn indistinct(&self, class: LossClass) -> Vec<IndistinctFlows> {
+        let sets = self.decoded.indistinct().iter();
+        sets.map(|&Indistinct { packets }| IndistinctFlows { packets, class }).collect()
+    }
+
+    /// What is left of the encoder without the flows that came out, where those are sets.
+    fn left(
+        &self,
+        encoder: impl FnOnce() -> FermatSketch<K>,
+        family: &HashFamily,
+    ) -> Option<FermatSketch<K>> {
+        (!self.decoded.indistinct().is_empty()).then(|| {
+            let mut left = encoder();
+            reinsert(&mut left, self.decoded.flows(), family, -1);
+            left
+        })
+    }
+}
+
+/// Whether a flow may be one of the sets of either encoder.
+fn may_be_among<K: Key>(
+    net: &Net,
+    of_sets: &[Option<FermatSketch<K>>; 2],
+    family: &HashFamily,
+) -> bool {
+    let left = of_sets.iter().flatten();
+    let among = |left: &FermatSketch<K>| {
+        net.flow.key().is_none_or(|key: K| left.empty_arrays(&family.hash(&key)) == 0)
+    };
+    left.into_iter().any(among)
 }
 
 /// The flows of both encoders.

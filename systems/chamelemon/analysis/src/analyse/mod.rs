@@ -32,7 +32,7 @@ pub use input::{EdgeInput, EpochInput};
 pub use suspicion::Suspicion;
 pub use tasks::Tasks;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use calumma_analysis::HashKeys;
@@ -56,8 +56,8 @@ pub struct Analyser {
     previous: HashMap<String, Arc<EdgeSizes>>,
     conflicts: ParityConflicts,
     amendments: Amendments,
-    /// What no sketch held of the epoch before, and that epoch.
-    strays: Option<(u64, EpochStrays)>,
+    /// What no sketch held of the two epochs before, and which those are.
+    strays: VecDeque<(u64, EpochStrays)>,
 }
 
 impl Analyser {
@@ -74,7 +74,7 @@ impl Analyser {
             previous: HashMap::new(),
             conflicts: ParityConflicts::default(),
             amendments: Amendments::default(),
-            strays: None,
+            strays: VecDeque::new(),
         }
     }
 
@@ -129,8 +129,13 @@ impl Analyser {
         verdict.causes.extend(self.conflicts.of(&decoded.input));
         let sizes = decoded.sizes();
         let strays = EpochStrays::of(&decoded.input);
-        let before = self.strays.take().filter(|(epoch, _)| epoch + 1 == decoded.epoch());
-        let doubts = Doubts { now: &strays, before: before.as_ref().map(|(_, strays)| strays) };
+        let epoch = decoded.epoch();
+        self.strays.retain(|&(past, _)| past < epoch && past + 2 >= epoch);
+        let of_past = |by: u64| {
+            let found = self.strays.iter().find(|(past, _)| past + by == epoch);
+            found.map(|(_, strays)| strays)
+        };
+        let doubts = Doubts { now: &strays, before: of_past(1), with_its_bit: of_past(2) };
         let mut explained = Explained::default();
         if verdict.is_sound() {
             let of_edges: Vec<_> = sizes.values().cloned().collect();
@@ -148,7 +153,7 @@ impl Analyser {
         }
         self.amendments.complete(&mut report, excess, &strays);
         report.strays = strays.reports.clone();
-        self.strays = Some((report.epoch, strays));
+        self.strays.push_back((epoch, strays));
         (report, sizes)
     }
 }

@@ -49,7 +49,7 @@ fn left_by(edge: &EdgeInput, epoch: u64, begun: bool) -> Vec<Cause> {
     let mut left = Vec::new();
     // A packet that comes between the taking of one epoch and the arming of the next counts as late
     // for the first. It may as well be early for the second, from an edge whose clock is far ahead.
-    // Where their flows are known, `amendments` has these.
+    // Where their flows are known, nothing else is in doubt: see `strays`.
     if let Some(late) = edge.late_packets.filter(|&late| late > 0 && !strays::late_are_known(edge))
     {
         let what = format!(

@@ -90,10 +90,9 @@ fn judge_edge(input: &EdgeInput, seals: Seals, verdict: &mut Verdict) {
     }
     if input.other_key {
         verdict.missing_edges.push(name.clone());
-        verdict.reasons.push(format!(
-            "{name}: it hashed flows by another key than the epoch's: the change of the hash key \
-             reached it too late"
-        ));
+        let what = "it hashed flows by another key than the epoch's: the change of the hash key reached \
+                    it too late";
+        verdict.causes.push(Cause::at(name, CauseKind::Missing, what));
     } else if !missing.is_empty() {
         verdict.missing_edges.push(name.clone());
         let what = if missing.len() == 3 {

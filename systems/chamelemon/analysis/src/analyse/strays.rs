@@ -3,12 +3,16 @@
 //! Edges keep by flow what they can't record: see [`calumma_chamelemon::frames`]. Each kind bears on
 //! losses in its own way:
 //!
-//! * *Late*: it carried the epoch's timestamp bit when no epoch with it was open. Edges' clocks
-//!   agree within the clock guard, or the epoch is incomplete, so it is not early, and left the
-//!   network later than the flight guard. It is counted as having left in this epoch, and takes
-//!   nothing from anybody's losses.
+//! * *Late*: it carried the epoch's timestamp bit when no epoch with it was open. It may be of this
+//!   epoch and have left the network later than the flight guard allows. It may be of an earlier one
+//!   with the same bit, and late by more. It may be of the next one with that bit, and come from
+//!   an edge whose clock is ahead: that clocks differ shows only where they differ by more than
+//!   what measuring them may be wrong by. Or it is of the epoch in between, in time, and its bit was
+//!   changed. So what its flow lost in any of these is a lower bound, and nobody else's losses are
+//!   touched. Where its mark has more of the epoch's number, it is of this one, and counts as having
+//!   left in it.
 //! * *Old*: its mark says by how many epochs it is older. It was reported lost in its own, exactly
-//!   as many packets too many.
+//!   as many packets too many. What seems older by [`LIKE_NEXT`] may be of the next epoch instead.
 //! * *Misfit*: a mark that no packet of this epoch carries, or none at all. If its flow lost
 //!   packets, these may be they, under another mark. Marks that are rewritten may have another
 //!   timestamp bit, too, and be counted in the epoch before or after; so nothing is known of what
@@ -23,7 +27,7 @@ use std::collections::HashMap;
 
 use calumma_chamelemon::Balance;
 use calumma_chamelemon::frames::AnyLate;
-use calumma_plane::{AnyStrays, Hierarchy, Stray, Strays};
+use calumma_plane::{AnyStrays, Hierarchy, Stray, Strays, UNDATED};
 use calumma_sketch::{AnyKey, Key, either};
 
 use super::input::{EdgeInput, EpochInput};
@@ -35,6 +39,10 @@ const FLOWS_NAMED: usize = 8;
 /// Of so many packets that entered under hierarchy 0, one copy may leave.
 const COPIES_IN: u64 = 8;
 
+/// Packets of the next epoch with a timestamp bit seem to be older by so many: marks have the
+/// epoch's number modulo eight.
+pub(super) const LIKE_NEXT: u64 = 6;
+
 /// What to do about marks.
 const REMEDY: &str = "marks are rewritten on the way, or packets come that no edge marked; use \
                       another carrier, or [domain] prefixes";
@@ -43,15 +51,18 @@ const REMEDY: &str = "marks are rewritten on the way, or packets come that no ed
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Late {
     /// Heavy-loss and heavy-hitter candidates.
-    pub(super) heavy: u64,
+    pub(super) heavy: i64,
     /// Sampled light-loss candidates.
-    pub(super) light: u64,
+    pub(super) light: i64,
 }
 
 /// The packets of an epoch that no sketch holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EpochStrays {
-    pub(super) late: HashMap<Flow, Late>,
+    /// Late ones whose epoch is not known, by flow; those of hierarchy 0 left out.
+    pub(super) late: HashMap<Flow, u64>,
+    /// Late ones of this epoch, likewise.
+    pub(super) of_epoch: HashMap<Flow, Late>,
     /// By flow, and by how many epochs they are older.
     pub(super) old: HashMap<(Flow, u64), u64>,
     pub(super) misfit: HashMap<Flow, u64>,
@@ -63,6 +74,9 @@ pub(super) struct EpochStrays {
     pub(super) reports: Vec<StrayReport>,
     /// Why losses are not known for `anybody`.
     pub(super) causes: Vec<Cause>,
+    /// Late packets whose flows are not known, which may be of the next epoch under another mark, and
+    /// why not.
+    pub(super) late_beyond: (u64, Vec<Cause>),
 }
 
 impl EpochStrays {
@@ -77,7 +91,10 @@ impl EpochStrays {
 
     fn add_edge(&mut self, edge: &EdgeInput) {
         if let Some(late) = edge.late.as_ref() {
-            either!(late, late => self.add(&edge.edge, &late.strays, |_| StrayKind::Late));
+            either!(late, late => self.add(&edge.edge, &late.strays, |back| match back {
+                0 | UNDATED => StrayKind::Late,
+                _ => StrayKind::Old,
+            }));
         }
         let Some(egress) = &edge.egress else { return };
         if let Some(strays) = &egress.strays {
@@ -116,10 +133,14 @@ impl EpochStrays {
                 report.beyond = strays.beyond;
             }
             // Late ones without a flow make the epoch incomplete: see `soundness`.
-            if kind != StrayKind::Late {
+            if kind == StrayKind::Late {
+                let (packets, causes) = &mut self.late_beyond;
+                *packets += strays.beyond;
+                causes.push(late_cause(edge, strays.beyond));
+            } else {
                 self.anybody += strays.beyond;
-                self.perhaps_old += if kind == StrayKind::Misfit { strays.beyond } else { 0 };
             }
+            self.perhaps_old += if kind == StrayKind::Unmarked { 0 } else { strays.beyond };
         }
         for report in &mut by_kind {
             report.flows.sort_by(|a, b| b.packets.cmp(&a.packets).then(a.flow.cmp(&b.flow)));
@@ -134,12 +155,15 @@ impl EpochStrays {
     fn add_stray<K: Key>(&mut self, flow: Flow, kind: StrayKind, stray: &Stray<K>) {
         let packets = u64::from(stray.packets);
         match kind {
+            StrayKind::Late if stray.epochs_back == UNDATED => {
+                *self.late.entry(flow).or_default() += packets;
+            }
             StrayKind::Late => {
-                let late = self.late.entry(flow).or_default();
+                let late = self.of_epoch.entry(flow).or_default();
                 match stray.hierarchy {
                     Hierarchy::NonSampledLl => {}
-                    Hierarchy::SampledLl => late.light += packets,
-                    _ => late.heavy += packets,
+                    Hierarchy::SampledLl => late.light += i64::from(stray.packets),
+                    _ => late.heavy += i64::from(stray.packets),
                 }
             }
             StrayKind::Old => {
@@ -151,12 +175,20 @@ impl EpochStrays {
         }
     }
 
+    /// Packets by flow that may be of the next epoch with the same timestamp bit.
+    pub(super) fn early(&self) -> impl Iterator<Item = (Flow, u64)> {
+        let old = self.old.iter().filter(|((_, back), _)| *back == LIKE_NEXT);
+        let old = old.map(|(&(flow, _), &packets)| (flow, packets));
+        self.late.iter().map(|(&flow, &packets)| (flow, packets)).chain(old)
+    }
+
     /// Adds what left under hierarchy 0 more often than it entered.
     fn add_unencoded(&mut self, input: &EpochInput) {
         let sides = input.edges.iter().map(|edge| {
             let of = |balance: Balance| balance.of(Hierarchy::NonSampledLl);
             let entered = of(edge.ingress.as_ref()?.balance?);
-            Some((entered, of(edge.egress.as_ref()?.balance?), edge))
+            let late = edge.late.as_ref().map_or(0, |late| either!(late, late => late.unencoded));
+            Some((entered, of(edge.egress.as_ref()?.balance?) + late, edge))
         });
         let Some(sides) = sides.collect::<Option<Vec<_>>>() else { return };
         let entered: u64 = sides.iter().map(|(entered, ..)| entered).sum();
@@ -197,6 +229,15 @@ fn cause(report: &StrayReport) -> Cause {
     );
     let cause = Cause::at(edge, CauseKind::Mark, what).of_packets(*packets);
     Cause { flows: flows.iter().map(|of| of.flow).collect(), ..cause }
+}
+
+/// The same of late packets, for the epoch after the one that they may have been late for.
+fn late_cause(edge: &str, packets: u64) -> Cause {
+    let what = format_args!(
+        "{packets} packets left when no epoch with their timestamp bit was open, of more flows than can \
+         be kept apart: their marks may have been rewritten"
+    );
+    Cause::at(edge, CauseKind::Late, what).of_packets(packets)
 }
 
 /// Whether all packets of a hierarchy without buckets are known by flow, or counted as such.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{DecodeState, EpochReport};
+use crate::report::{DecodeState, EpochReport, LossClass};
 
 /// Flows over buckets below which an encoder that does not decode is a sign: with three arrays, they
 /// decode up to about 0.8 nearly always.
@@ -39,8 +39,15 @@ impl Suspicion {
             }
             (DecodeState::Complete | DecodeState::Absent, _) => {}
         };
-        see("the delta HL encoder".to_owned(), decode.hl, decode.hl_load_factor);
-        see("the delta LL encoder".to_owned(), decode.ll, decode.ll_load_factor);
+        // Flows that can't be told apart are such a sign as well, though all others decode.
+        let of_delta = |state, class| {
+            let is_set = report.indistinct.iter().any(|set| set.class == class);
+            if is_set { DecodeState::Partial } else { state }
+        };
+        let hl = of_delta(decode.hl, LossClass::Heavy);
+        let ll = of_delta(decode.ll, LossClass::Light);
+        see("the delta HL encoder".to_owned(), hl, decode.hl_load_factor);
+        see("the delta LL encoder".to_owned(), ll, decode.ll_load_factor);
         for edge in &report.edges {
             let name = format!("the HH encoder of {}", edge.edge);
             see(name, edge.hh_decode, edge.hh_load_factor);

@@ -186,11 +186,13 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Sets aside of `losses` what may be packets that `surplus` has too many, and gives it.
+/// Sets aside of `losses` what may be packets that `surplus` has too many, and gives it. Of flows in
+/// `uncounted` so many more packets are missing than the losses say.
 pub(super) fn set_aside(
     losses: &mut Vec<Loss>,
     surplus: &[Surplus],
     entered: &Entered<'_>,
+    uncounted: &HashMap<Flow, u64>,
 ) -> Vec<Rewritten> {
     if losses.is_empty() || surplus.is_empty() {
         return Vec::new();
@@ -204,7 +206,8 @@ pub(super) fn set_aside(
         .iter()
         .enumerate()
         .map(|(at, Loss { flow, lost, .. })| {
-            let loosely = targets.fit_loosely(flow) && entered.of(flow).least <= *lost;
+            let missing = *lost + uncounted.get(flow).copied().unwrap_or(0);
+            let loosely = targets.fit_loosely(flow) && entered.of(flow).least <= missing;
             victims.add(at, *lost, traits(flow, loosely, false));
             loosely
         })

@@ -4,13 +4,15 @@ use calumma_analysis::Flow;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::LossClass;
+
 /// What kind of thing makes an epoch incomplete, or its losses bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CauseKind {
     /// An edge did not deliver everything, now or two epochs before.
     Missing,
-    /// Clocks are too far apart.
+    /// Clocks are too far apart, or a path between edges is not what it must be, as probes show.
     Clock,
     /// An edge changed epochs too late, now or two epochs before.
     Rotation,
@@ -80,6 +82,17 @@ pub struct FlowPackets {
     pub flow: Flow,
     /// Packets.
     pub packets: u64,
+}
+
+/// Flows that share a bucket in every array of an encoder, so that they can't be told apart. They
+/// are two or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IndistinctFlows {
+    /// Packets that entered as any of them less those that left: 0 or negative where as many left
+    /// or more.
+    pub packets: i64,
+    /// The encoder.
+    pub class: LossClass,
 }
 
 /// Packets that left at an edge and that no sketch holds.

@@ -27,7 +27,8 @@ struct Treatment {
     translated: Option<Translation>,
     /// For each packet that is counted in another epoch, by how many that is later.
     elsewhere: Vec<i64>,
-    late: usize,
+    /// For each packet that left when an epoch was over, by how many that one is later.
+    late: Vec<i64>,
     /// For each packet whose mark says how old it is, its age in epochs.
     old: Vec<u64>,
     unmarked: usize,
@@ -85,9 +86,12 @@ prop_compose! {
             4 => Just(vec![]),
             1 => vec(prop::sample::select(vec![-1, 1, 2, 4, 6]), 1..4),
         ],
-        (late, unmarked) in (prop_oneof![6 => Just(0), 1 => 1usize..4],
-            prop_oneof![9 => Just(0), 1 => 1usize..4]),
-        old in prop_oneof![8 => Just(vec![]), 1 => vec(prop::sample::select(vec![2, 4, 6]), 1..4)],
+        late in prop_oneof![
+            6 => Just(vec![]),
+            1 => vec(prop::sample::select(vec![0, 0, -2, -1, 2, 4]), 1..4),
+        ],
+        unmarked in prop_oneof![9 => Just(0), 1 => 1usize..4],
+        old in prop_oneof![8 => Just(vec![]), 1 => vec(prop::sample::select(vec![0, 2, 4, 6]), 1..4)],
     ) -> Treatment {
         let epoch = FIRST + epoch;
         Treatment {
@@ -106,7 +110,8 @@ impl Treatment {
             fates.extend(self.copies.iter().map(|&times| Fate::Copied(times)));
             fates.extend(self.marked.iter().map(|&bits| Fate::Marked(Hierarchy::from_bits(bits))));
             fates.extend(self.elsewhere().map(|(_, by)| Fate::Elsewhere(by)));
-            fates.extend(vec![Fate::Late; self.late]);
+            let late = self.late.iter().filter(|&&by| self.epoch.strict_add_signed(by) >= FIRST);
+            fates.extend(late.map(|&by| Fate::Late(by)));
             fates.extend(self.old.iter().map(|&by| Fate::Old(by)));
             fates.extend(vec![Fate::Unmarked; self.unmarked]);
         }
@@ -123,10 +128,14 @@ impl Treatment {
         at.filter(|&(epoch, _)| epoch >= FIRST)
     }
 
-    /// Whether packets of the flow were lost, or left in time or late, and nothing else happened.
+    /// Whether packets of the flow were lost, or left in time, and nothing else happened.
     fn is_plain(&self) -> bool {
         let marks = self.marked.is_empty() && self.unmarked == 0 && self.old.is_empty();
-        marks && self.copies.is_empty() && self.translated.is_none() && self.elsewhere.is_empty()
+        marks
+            && self.late.is_empty()
+            && self.copies.is_empty()
+            && self.translated.is_none()
+            && self.elsewhere.is_empty()
     }
 }
 
@@ -174,6 +183,7 @@ proptest! {
             (of.lost, of.translated, of.unmarked) = (0, None, 0);
             of.elsewhere.clear();
             of.old.clear();
+            of.late.clear();
             of.marked.clear();
         }
         let world = played(attention, &treatments, &strangers).with_room(room);
@@ -212,7 +222,7 @@ proptest! {
             marked: vec![],
             translated: None,
             elsewhere: vec![],
-            late: 0,
+            late: vec![],
             old: vec![],
             unmarked: 0,
         };

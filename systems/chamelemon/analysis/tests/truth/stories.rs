@@ -2,7 +2,7 @@
 
 use calumma_chamelemon::{Attention, Balance, Hierarchy, Layout, Partition, SampleRate};
 use calumma_chamelemon_analysis::report::{
-    CauseKind, Change, DecodeState, EpochReport, Flow, LossClass, StrayKind,
+    CauseKind, Change, DecodeState, EpochReport, Flow, IndistinctFlows, LossClass, StrayKind,
 };
 use calumma_sketch::{FlowKey, Key};
 
@@ -202,15 +202,90 @@ fn packets_with_the_other_timestamp_bit_are_not_lost() {
 #[test]
 fn late_packets_are_not_lost_and_spoil_no_epoch() {
     let mut world = World::new(healthy(), 3);
-    let (late, lost_too) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
-    send(&mut world, late, [Fate::Late, Fate::Late, Fate::Arrived]);
-    send(&mut world, lost_too, [Fate::Late, Fate::Lost, Fate::Arrived]);
+    let flow = |port| tcp(CLIENT, port, SERVER, 443);
+    let (late, lost_too, other) = (flow(1), flow(2), flow(3));
+    send(&mut world, late, [Fate::Late(0), Fate::Late(0), Fate::Arrived]);
+    send(&mut world, lost_too, [Fate::Late(0), Fate::Lost, Fate::Lost, Fate::Arrived]);
+    send(&mut world, other, [Fate::Lost, Fate::Arrived]);
     let reports = world.reports();
     assert_eq!(world.contradicts(&reports), None);
-    assert!(reports.iter().all(EpochReport::losses_are_exact), "{reports:#?}");
-    assert_eq!(lost(&reports[0]), [(Flow::from(&lost_too), 1, false)]);
+    assert!(reports.iter().all(EpochReport::losses_are_decoded), "{reports:#?}");
+    let named = [(Flow::from(&lost_too), 2, true), (Flow::from(&other), 1, false)];
+    assert_eq!(lost(&reports[0]), named);
+    let doubts = [(&late, 2), (&lost_too, 1)].map(|(flow, packets)| {
+        let flow = Flow::from(flow);
+        (flow, Some(flow), packets)
+    });
+    // They may be early for the third epoch, and under another mark of the one in between.
+    assert!(reports.iter().all(|report| rewritten(report) == doubts));
+    assert!(reports[0].rewritten.iter().all(|of| of.what == Change::Epoch));
     let strays = &reports[0].strays[0];
     assert_eq!((strays.edge.as_str(), strays.what, strays.packets), ("e2", StrayKind::Late, 3));
+}
+
+#[test]
+fn late_packets_whose_marks_have_the_epochs_number_cost_no_loss_its_exactness() {
+    let mut world = World::new(healthy(), 3);
+    let (late, copied) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
+    send(&mut world, late, [Fate::Old(0), Fate::Old(0), Fate::Lost, Fate::Arrived]);
+    send(&mut world, copied, [Fate::Copied(2), Fate::Old(0)]);
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    assert_eq!(lost(&reports[0]), [(Flow::from(&late), 1, false)]);
+    assert_eq!(reports[0].surplus.len(), 1);
+    assert!(reports.iter().all(|report| report.rewritten.is_empty()));
+}
+
+/// A policy sets a class whose mark has the other timestamp bit, when no epoch with that is open.
+#[test]
+fn packets_that_seem_late_for_the_epoch_before_are_not_lost() {
+    let mut world = World::new(healthy(), 3);
+    let flow = tcp(CLIENT, 1, SERVER, 443);
+    for fate in [Fate::Late(-1), Fate::Late(-1), Fate::Lost, Fate::Arrived] {
+        world.send(FIRST + 1, [0, 1], flow, fate);
+    }
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    assert_eq!(lost(&reports[1]), [(Flow::from(&flow), 1, true)]);
+}
+
+/// An ingress edge's clock is ahead, by too little to be noticed: the first packet of an epoch comes
+/// before the egress edge has armed it. Another flow's is late by more than an epoch.
+#[test]
+fn what_may_be_early_or_late_is_lost_in_neither_epoch() {
+    let mut world = World::new(healthy(), 5);
+    let (early, late) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
+    world.send(FIRST, [0, 1], early, Fate::Lost);
+    world.send(FIRST + 2, [0, 1], early, Fate::Late(-2));
+    world.send(FIRST, [0, 1], late, Fate::Late(2));
+    for flow in [early, late] {
+        for fate in [Fate::Lost, Fate::Lost, Fate::Copied(2)] {
+            world.send(FIRST + 2, [0, 1], flow, fate);
+        }
+    }
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    assert!(reports.iter().all(EpochReport::losses_are_decoded));
+    // For all that marks say, the early packet is the one that is missing in the first epoch.
+    assert_eq!(lost(&reports[0]), [(Flow::from(&late), 1, false)]);
+    let mut said = lost(&reports[2]);
+    said.sort();
+    assert_eq!(said, [(Flow::from(&early), 1, true)]);
+    let amended: Vec<_> = reports[2].amendments.iter().map(|of| (of.flow, of.lost)).collect();
+    assert_eq!(amended, [(Flow::from(&late), 0)]);
+    assert_eq!(rewritten(&reports[4]), [(Flow::from(&late), Some(Flow::from(&late)), 1)]);
+}
+
+#[test]
+fn copies_of_a_flow_with_packets_that_may_be_early_are_a_lower_bound() {
+    let mut world = World::new(healthy(), 3);
+    let flow = tcp(CLIENT, 1, SERVER, 443);
+    world.send(FIRST + 2, [0, 1], flow, Fate::Late(-2));
+    world.send(FIRST + 2, [0, 1], flow, Fate::Copied(4));
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None);
+    let surplus = reports[2].surplus[0];
+    assert_eq!((surplus.packets, surplus.partial, surplus.stranger), (2, true, false));
 }
 
 #[test]
@@ -285,6 +360,59 @@ fn encoders_that_hold_other_packets_than_were_counted_are_not_believed() {
     let report = analyser(layout()).analyse(input);
     assert!(!report.complete && report.loss.is_empty());
     assert_eq!((report.causes[0].kind, report.causes[0].packets), (CauseKind::Balance, 1));
+}
+
+/// Two flows share a bucket in each array of the HL encoder, and lose packets both.
+#[test]
+fn flows_that_cannot_be_told_apart_are_set_aside_and_the_others_exact() {
+    let partition = Partition { hh: 192, hl: 64, ll: 0 };
+    let layout = Layout { downstream_buckets: 64, ..layout() };
+    let attention = Attention { partition, ..Attention::healthy(&layout, 64) };
+    let mut world = World::of(layout, attention, 1);
+    let flow = |n: u32| {
+        let [_, a, b, c] = n.to_be_bytes();
+        tcp([10, 1, a, b], 1024 + u16::from(c), SERVER, 443)
+    };
+    let [one, victim] = [flow(0), tcp(CLIENT, 99, SERVER, 22)];
+    let place = |key: &FlowKey| {
+        let of = |part| world.place(&part, key);
+        (of(partition.hl_part()), of(partition.hh_part()))
+    };
+    let (hl, hh) = place(&one);
+    let alike = |key: &FlowKey| place(key).0 == hl && place(key).1 != hh;
+    let other = (1..1 << 24).map(flow).find(alike).unwrap();
+    send(&mut world, one, [Fate::Lost, Fate::Lost, Fate::Arrived]);
+    send(&mut world, other, [Fate::Lost, Fate::Arrived]);
+    send(&mut world, victim, [Fate::Lost, Fate::Lost]);
+    let report = report(&world);
+    assert_eq!(lost(&report), [(Flow::from(&victim), 2, false)]);
+    assert_eq!(report.indistinct, [IndistinctFlows { packets: 3, class: LossClass::Heavy }]);
+    assert!(report.losses_are_decoded() && !report.losses_are_exact());
+}
+
+/// Two flows share a bucket in each array of the LL encoder, and one of them has packets in the HL
+/// encoder as well.
+#[test]
+fn what_a_flow_lost_is_not_known_where_part_of_it_can_be_anothers() {
+    let partition = Partition { hh: 128, hl: 64, ll: 64 };
+    let attention = Attention { t_h: 50, t_l: 5, sample_rate: SampleRate::ALL, partition };
+    let mut world = World::new(attention, 1);
+    let flow = |n: u32| {
+        let [_, a, b, c] = n.to_be_bytes();
+        tcp([10, 1, a, b], 1024 + u16::from(c), SERVER, 443)
+    };
+    let [one, victim] = [flow(0), tcp(CLIENT, 99, SERVER, 22)];
+    let place = |key: &FlowKey| world.place(&partition.ll_part(), key);
+    let alike = |key: &FlowKey| place(key) == place(&one);
+    let other = (1..1 << 24).map(flow).find(alike).unwrap();
+    send(&mut world, one, times(Fate::Copied(3), 4).chain(times(Fate::Lost, 3)));
+    send(&mut world, other, [Fate::Lost, Fate::Lost, Fate::Lost]);
+    send(&mut world, victim, [Fate::Lost, Fate::Lost]);
+    let report = world.reports().remove(0);
+    assert_eq!(lost(&report), [(Flow::from(&victim), 2, false)]);
+    let set = |packets, class| IndistinctFlows { packets, class };
+    assert_eq!(report.indistinct, [set(-5, LossClass::Light), set(3, LossClass::Heavy)]);
+    assert!(report.losses_are_decoded() && !report.losses_are_exact());
 }
 
 /// e1's HH encoder has too few buckets for its flows.

@@ -8,8 +8,8 @@ use calumma_chamelemon::{Attention, Balance, EgressGroup, Hierarchy, IngressGrou
 use calumma_chamelemon_analysis::report::{Amendment, EpochReport, Flow};
 use calumma_chamelemon_analysis::{Analyser, EdgeInput, EpochInput, Tasks};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_plane::{Stray, Strays};
-use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, Level};
+use calumma_plane::{Stray, Strays, UNDATED};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, Level, Part};
 
 pub(crate) const EDGES: [&str; 3] = ["e1", "e2", "e3"];
 
@@ -53,9 +53,10 @@ pub(crate) enum Fate {
     Became(FlowKey),
     /// It left where the epoch so many after its own was being recorded.
     Elsewhere(i64),
-    /// It left when its epoch was over.
-    Late,
-    /// It left so many epochs after its own, as its mark says.
+    /// It left when the epoch so many after its own was over, and the next one with its timestamp
+    /// bit had not begun; early where that is negative.
+    Late(i64),
+    /// It left so many epochs after its own, as its mark says; 0 where that was over.
     Old(u64),
     /// It left without a mark.
     Unmarked,
@@ -154,13 +155,15 @@ impl World {
                 truth.moved += 1;
                 self.leave(epoch.strict_add_signed(by), to, key, mark);
             }
-            Fate::Late => {
-                *self.at(epoch, to).late.entry((key, mark, 0)).or_default() += 1;
+            Fate::Late(by) => {
+                truth.moved += u64::from(by != 0);
+                let at = self.at(epoch.strict_add_signed(by), to);
+                *at.late.entry((key, mark, UNDATED)).or_default() += 1;
             }
             Fate::Old(by) => {
-                truth.moved += 1;
-                let strays = &mut self.at(epoch + by, to).strays;
-                *strays.entry((key, mark, by as u8)).or_default() += 1;
+                truth.moved += u64::from(by > 0);
+                let late = &mut self.at(epoch + by, to).late;
+                *late.entry((key, mark, by as u8)).or_default() += 1;
             }
             Fate::Unmarked => {
                 truth.moved += 1;
@@ -199,9 +202,22 @@ impl World {
         Strays { entries, beyond }
     }
 
+    /// The bucket of a flow in each array of a part.
+    pub(crate) fn place(&self, part: &Part, key: &FlowKey) -> [u32; 3] {
+        let hashes = self.family.hash(key);
+        [0, 1, 2].map(|array| part.bucket(hashes.array_word(array)))
+    }
+
     /// What a flow did in an epoch.
     pub(crate) fn truth(&self, epoch: u64, key: &FlowKey) -> Truth {
         self.truth.get(&(epoch, *key)).copied().unwrap_or_default()
+    }
+
+    /// Packets of a flow that left when an epoch was over.
+    fn late(&self, epoch: u64, key: &FlowKey) -> u64 {
+        let tallies = self.epochs.get(&epoch).into_iter().flatten().map(|groups| &groups.late);
+        let of_flow = tallies.flatten().filter(|((of, ..), _)| of == key);
+        of_flow.map(|(_, &packets)| u64::from(packets)).sum()
     }
 
     /// What each flow did that entered in an epoch.
@@ -272,8 +288,10 @@ impl World {
                 }
             }
             for rewritten in &report.rewritten {
-                let truth = self.truth(epoch, &rewritten.from.key().unwrap());
-                if rewritten.packets > truth.lost + truth.moved {
+                let key = rewritten.from.key().unwrap();
+                let truth = self.truth(epoch, &key);
+                let late: u64 = (epoch - 2..=epoch).map(|epoch| self.late(epoch, &key)).sum();
+                if rewritten.packets > truth.lost + truth.moved + late {
                     return Some(format!("{epoch}: {rewritten:?}, but {truth:?}"));
                 }
             }
@@ -282,10 +300,14 @@ impl World {
             named.extend(doubtful.map(|flow| flow.key::<FlowKey>().unwrap()));
             // Where there are causes, losses may be too small to be known.
             let all_named = report.losses_are_decoded() && report.causes.is_empty();
-            for (key, truth) in self.flows(epoch).filter(|_| all_named) {
-                if truth.lost > truth.copies && !named.contains(&key) {
-                    return Some(format!("{epoch}: {key} is passed over, but {truth:?}"));
-                }
+            let passed_over = self.flows(epoch).filter(|(key, truth)| {
+                all_named && truth.lost > truth.copies && !named.contains(key)
+            });
+            let passed_over: Vec<_> = passed_over.collect();
+            let missing: u64 = passed_over.iter().map(|(_, of)| of.lost - of.copies).sum();
+            let of_sets: i64 = report.indistinct.iter().map(|set| set.packets).sum();
+            if all_named && missing as i64 != of_sets {
+                return Some(format!("{epoch}: {passed_over:?} passed over, {of_sets} in sets"));
             }
         }
         None
