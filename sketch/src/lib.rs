@@ -2,7 +2,9 @@
 //!
 //! An edge switch keeps two kinds of sketch: a *flow classifier* ([`TowerSketch`]) that tells how
 //! large a flow has become, and *flow encoders* ([`FermatSketch`]) from which exact flow keys and
-//! packet counts can be decoded. How a measurement system puts them together is that system's
+//! packet counts can be decoded. For those flows that a switch chooses there are exact counts in a
+//! [`BoundedTable`](table::BoundedTable), and a [`HyperLogLog`] tells how many there were. How a
+//! measurement system puts them together is that system's
 //! business (`systems/`), not this crate's.
 //!
 //! Nothing here does I/O, reads a clock or allocates while a packet is recorded. The numbers that
@@ -27,16 +29,20 @@
 //! ```
 
 pub mod burst;
+mod distinct;
 pub mod estimate;
 pub mod fermat;
+pub mod grade;
 pub mod hash;
 pub mod key;
 mod memory;
 mod part;
 pub mod simd;
+pub mod table;
 pub mod tower;
 
 pub use burst::BURST;
+pub use distinct::HyperLogLog;
 pub use fermat::{Arithmetic, Decoded, FermatSketch, Indistinct, Shape, ShapeMismatch};
 pub use hash::{HashColumns, HashFamily, HashKey, Hashes};
 pub use key::{AnyKey, Encoders, FlowKey, Key, KeyKind, Keyed, WideKey};

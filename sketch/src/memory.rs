@@ -47,6 +47,14 @@ pub(crate) fn make_ready<T: Copy>(memory: &mut [T], line: usize) -> Option<usize
     None
 }
 
+/// So many times `value`, in huge pages where there are any.
+pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Box<[T]> {
+    let mut memory = Vec::with_capacity(len);
+    prefer_huge_pages(memory.spare_capacity_mut());
+    memory.resize(len, value);
+    memory.into_boxed_slice()
+}
+
 /// Asks for huge pages where `memory`, which should not have been touched yet, is large.
 #[cfg(target_os = "linux")]
 pub(crate) fn prefer_huge_pages<T>(memory: &[T]) {

@@ -345,10 +345,15 @@ impl Hashes {
 /// The seed that decides which light-loss candidates epoch `epoch` samples, so that another part
 /// of the flows is looked at in every epoch. All switches compute it alike.
 pub fn sample_seed(epoch: u64) -> u16 {
-    let mut z = epoch.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed(epoch) as u16
+}
+
+/// A number from which nothing can be seen of its neighbours: a step of SplitMix64.
+pub(crate) fn mixed(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (z ^ (z >> 31)) as u16
+    z ^ (z >> 31)
 }
 
 #[cfg(test)]

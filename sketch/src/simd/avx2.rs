@@ -97,9 +97,28 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
+    fn equal_tags(self, tags: &Tags, tag: u16) -> u32 {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { equal_tags(tags, tag) }
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, slice: &[T], at: usize) {
         prefetch(slice, at);
     }
+}
+
+/// Two comparisons for ten tags.
+#[inline]
+#[target_feature(enable = "sse2")]
+pub(super) fn equal_tags(tags: &Tags, tag: u16) -> u32 {
+    let tag = _mm_set1_epi16(tag as i16);
+    let [.., last, end] = *tags;
+    // SAFETY: eight of the ten tags are 16 readable bytes; the load needs no alignment.
+    let first = unsafe { _mm_loadu_si128(tags.as_ptr().cast()) };
+    let rest = _mm_cvtsi32_si128((u32::from(end) << 16 | u32::from(last)) as i32);
+    let equal = _mm_packs_epi16(_mm_cmpeq_epi16(first, tag), _mm_cmpeq_epi16(rest, tag));
+    _mm_movemask_epi8(equal) as u32 & 0x3FF
 }
 
 /// Asks for a cache line on any x86-64.

@@ -96,6 +96,11 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
+    fn equal_tags(self, tags: &Tags, tag: u16) -> u32 {
+        self.0.equal_tags(tags, tag)
+    }
+
+    #[inline(always)]
     fn prefetch<T>(self, slice: &[T], at: usize) {
         prefetch(slice, at);
     }

@@ -87,6 +87,9 @@ impl Engine {
     }
 }
 
+/// Parts of the hashes of the flows in a bucket of a table.
+pub(crate) type Tags = [u16; 10];
+
 /// What hot code asks of an instruction set. Implementations agree in every bit.
 pub trait Isa: Copy {
     /// Does `work` in a function of its own, compiled for this instruction set.
@@ -135,6 +138,12 @@ pub trait Isa: Copy {
 
     /// `a + b` lane by lane, `excess` being added where a lane of `a` reaches `limit`.
     fn add_limited(self, a: [u32; 8], b: [u32; 8], limit: [u32; 8], excess: [u32; 8]) -> [u32; 8];
+
+    /// A set bit for each of the tags that is `tag`, the first one's lowest.
+    #[inline(always)]
+    fn equal_tags(self, tags: &Tags, tag: u16) -> u32 {
+        tags.iter().enumerate().fold(0, |bits, (at, &each)| bits | u32::from(each == tag) << at)
+    }
 
     /// Asks for the cache line of `slice[at]`; nothing happens where there is none.
     fn prefetch<T>(self, slice: &[T], at: usize);
@@ -247,6 +256,17 @@ mod tests {
         }
     }
 
+    struct Find<'a>(&'a Tags, u16);
+
+    impl Work for Find<'_> {
+        type Output = u32;
+
+        #[inline(always)]
+        fn work(self, isa: impl Isa) -> u32 {
+            isa.equal_tags(self.0, self.1)
+        }
+    }
+
     fn hash_alike<K: Key>(family: &HashFamily, keys: &[K]) -> Result<(), TestCaseError> {
         let plain = family.clone().scalar();
         let expected: Vec<Hashes> = keys.iter().map(|key| plain.hash(key)).collect();
@@ -281,6 +301,20 @@ mod tests {
                 .map(|(words, protocol)| WideKey::from_words(words, protocol))
                 .collect();
             hash_alike(&family, &keys)?;
+        }
+
+        #[test]
+        fn tags_are_found_in_the_same_places(tags: [u16; 10], few: bool, tag in 0_u16..4) {
+            let tags = if few { tags.map(|tag| tag % 4) } else { tags };
+            for engine in Engine::available() {
+                for tag in [tag, tags[9]] {
+                    let places = engine.run(Find(&tags, tag));
+                    for (at, &each) in tags.iter().enumerate() {
+                        prop_assert_eq!(places >> at & 1 == 1, each == tag);
+                    }
+                    prop_assert_eq!(places >> tags.len(), 0);
+                }
+            }
         }
 
         #[test]

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// The page, word for word.
-mod reference {
+pub(crate) mod reference {
     pub(super) const P: u64 = 4_294_967_291;
     pub(super) const ROTATIONS: [u32; 4] = [0, 11, 21, 16];
 
@@ -62,12 +62,12 @@ mod reference {
     }
 
     /// What a hash key stands for.
-    pub(super) struct Secret {
-        pub(super) tables: Vec<u32>,
-        pub(super) generators: [u32; 2],
+    pub(crate) struct Secret {
+        pub(crate) tables: Vec<u32>,
+        pub(crate) generators: [u32; 2],
     }
 
-    pub(super) fn secret(key: &[u8; 32]) -> Secret {
+    pub(crate) fn secret(key: &[u8; 32]) -> Secret {
         let mut tables = key_stream(key, 0, 0..320);
         let candidates = tables.split_off(4096).into_iter().map(|word| word | 1);
         let mut found = candidates.filter(|&word| is_irreducible(1 << 32 | u64::from(word)));
@@ -109,13 +109,13 @@ mod reference {
         stream
     }
 
-    pub(super) struct Words {
-        pub(super) x: u32,
-        pub(super) y: u32,
-        pub(super) lanes: [u32; 4],
+    pub(crate) struct Words {
+        pub(crate) x: u32,
+        pub(crate) y: u32,
+        pub(crate) lanes: [u32; 4],
     }
 
-    pub(super) fn words(secret: &Secret, key: &[u8]) -> Words {
+    pub(crate) fn words(secret: &Secret, key: &[u8]) -> Words {
         let [x, y] = secret.generators.map(|generator| crc32(generator, &padded(key)));
         let lanes = [0, 1, 2, 3].map(|lane| {
             let looked_up = |position: usize| {
@@ -212,11 +212,11 @@ mod reference {
 }
 
 /// The hash key of the vectors.
-fn hash_key() -> [u8; 32] {
+pub(crate) fn hash_key() -> [u8; 32] {
     std::array::from_fn(|i| i as u8)
 }
 
-fn keys() -> Vec<[u8; 13]> {
+pub(crate) fn keys() -> Vec<[u8; 13]> {
     let key = |src: u32, dst: u32, ports: u32, protocol: u8| -> [u8; 13] {
         FlowKey::from_words(src, dst, ports, protocol).as_bytes().try_into().unwrap()
     };
@@ -270,7 +270,7 @@ fn wide_vector(secret: &reference::Secret, key: &[u8; 37]) -> Value {
     vector
 }
 
-fn hex_words(words: &[u32]) -> Vec<String> {
+pub(crate) fn hex_words(words: &[u32]) -> Vec<String> {
     words.iter().map(|word| format!("{word:08x}")).collect()
 }
 

@@ -10,5 +10,6 @@ mod hashes;
 mod hints;
 mod indistinct;
 mod robustness;
+mod selection;
 mod sizing;
 mod wide;

@@ -1,0 +1,143 @@
+//! Which flows a table does not have and must not take any more: a blocked Bloom filter.
+//!
+//! A flow sets one bit in each of the eight words of a block, so a look-up reads half a cache
+//! line. What is in the filter is found; of what is not in it, at most one in a hundred is
+//! mistaken for being in it where the filter has [`BITS_OF_A_FLOW`] bits for each flow.
+
+use crate::memory::filled;
+use crate::simd::Isa;
+
+/// Bits a flow of a filter that is wrong about at most one flow in a hundred.
+pub const BITS_OF_A_FLOW: usize = 12;
+
+/// Words of a block.
+const WORDS: usize = 8;
+
+/// Odd multipliers, one for each word of a block, whose products' upper five bits name the bit.
+const SALTS: [u32; WORDS] = [
+    0x47B6_137B,
+    0x4497_4D91,
+    0x8824_AD5B,
+    0xA2B7_289D,
+    0x7054_95C7,
+    0x2DF1_424B,
+    0x9EFC_4947,
+    0x5C6B_FB31,
+];
+
+#[derive(Clone, Debug)]
+#[repr(C, align(32))]
+struct Block([u32; WORDS]);
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    blocks: Box<[Block]>,
+    /// Blocks that are in use; at least one.
+    used: u32,
+}
+
+/// Where a flow is noted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noted {
+    /// Its upper bits say in which block.
+    pub(crate) block: u32,
+    /// Says which bits of the block.
+    pub(crate) bits: u32,
+}
+
+impl Filter {
+    /// An empty filter of at most `bits` bits, all of them in use.
+    pub(crate) fn new(bits: usize) -> Self {
+        let blocks = bits.div_ceil(32 * WORDS).clamp(1, 1 << 28);
+        Self { blocks: filled(blocks, Block([0; WORDS])), used: blocks as u32 }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.blocks)
+    }
+
+    /// Forgets all flows, and makes the filter as large as twice the `noted` flows need, which is how
+    /// many it found to be new, but `least` at least. One that was nearly full becomes as large as it
+    /// can be: it mistook new flows for others, so nobody knows how many there were.
+    pub(crate) fn begin(&mut self, noted: usize, least: usize) {
+        self.clear();
+        let blocks = |flows: usize| flows.saturating_mul(BITS_OF_A_FLOW).div_ceil(32 * WORDS);
+        let was_roomy = blocks(noted) <= self.used as usize / 4 * 3;
+        let wanted = blocks(noted.saturating_mul(2).max(least));
+        let most = self.blocks.len();
+        self.used = if was_roomy { wanted.clamp(1, most) } else { most } as u32;
+    }
+
+    /// Forgets all flows.
+    pub(crate) fn clear(&mut self) {
+        self.blocks[..self.used as usize].fill(Block([0; WORDS]));
+    }
+
+    #[inline(always)]
+    fn block(&self, noted: Noted) -> usize {
+        ((u64::from(noted.block) * u64::from(self.used)) >> 32) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, isa: impl Isa, noted: Noted) {
+        isa.prefetch(&self.blocks, self.block(noted));
+    }
+
+    /// Notes the flow, and says whether it seemed to be there already.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, noted: Noted) -> bool {
+        let at = self.block(noted);
+        let Block(words) = &mut self.blocks[at];
+        let mut missing = 0;
+        for (word, salt) in words.iter_mut().zip(SALTS) {
+            let bit = 1 << (noted.bits.wrapping_mul(salt) >> 27);
+            missing |= !*word & bit;
+            *word |= bit;
+        }
+        missing == 0
+    }
+
+    /// Whether the flow seems to be there.
+    #[inline(always)]
+    pub(crate) fn contains(&self, noted: Noted) -> bool {
+        let Block(words) = &self.blocks[self.block(noted)];
+        let mut missing = 0;
+        for (word, salt) in words.iter().zip(SALTS) {
+            missing |= !word & 1 << (noted.bits.wrapping_mul(salt) >> 27);
+        }
+        missing == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    fn flows(seed: u64, number: usize) -> Vec<Noted> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        (0..number).map(|_| Noted { block: rng.random(), bits: rng.random() }).collect()
+    }
+
+    #[test]
+    fn what_is_noted_is_found_and_little_else() {
+        const FLOWS: usize = 20_000;
+        let mut filter = Filter::new(1 << 22);
+        filter.begin(FLOWS / 2, 0);
+        for flow in flows(1, FLOWS) {
+            filter.insert(flow);
+            assert!(filter.contains(flow) && filter.insert(flow));
+        }
+        let wrong = flows(2, 100_000).into_iter().filter(|&flow| filter.contains(flow)).count();
+        assert!(wrong <= 1_000, "{wrong} of 100,000 flows that are not there");
+        // It would be right about all of them if it were as large as it can be: it is not.
+        assert!(wrong > 100, "{wrong} of 100,000 flows that are not there");
+        filter.begin(FLOWS, 0);
+        assert!(flows(1, FLOWS).into_iter().all(|flow| !filter.contains(flow)));
+        assert!(filter.bytes() >= 1 << 19);
+    }
+}
