@@ -4,6 +4,7 @@
 
 mod baseline;
 mod circulate;
+mod coverage;
 mod demo;
 mod figures;
 mod generate;
@@ -42,6 +43,7 @@ enum Command {
     Demo(demo::Demo),
     Soak(soak::Soak),
     Circulate(circulate::Circulate),
+    Coverage(coverage::Coverage),
     Nightly(nightly::Nightly),
     Tiny(tiny::Tiny),
     Generate(generate::Generate),
@@ -75,6 +77,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(demo) => demo.run(),
         Command::Soak(soak) => soak.run(),
         Command::Circulate(circulate) => circulate.run(),
+        Command::Coverage(coverage) => coverage.run(),
         Command::Nightly(nightly) => nightly.run(),
         Command::Tiny(tiny) => tiny.run(),
         Command::Generate(generate) => generate.run(),
