@@ -12,6 +12,7 @@
 //!
 //! What a sketch can be asked is a trait each. Inserting never allocates.
 
+mod chosen;
 mod coco;
 mod count_heap;
 mod count_min;
@@ -30,6 +31,7 @@ mod univmon;
 
 use calumma_sketch::FlowKey;
 
+pub use chosen::{Choose, HeapMap, QMaxMap};
 pub use coco::CocoSketch;
 pub use count_heap::CountHeap;
 pub use count_min::{ConservativeUpdate, CountMin};

@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use calumma_benches::{cases, measure, memory, peers, workload};
+use calumma_benches::{cases, chosen, measure, memory, peers, workload};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::{
     Arithmetic, Engine, FlowKey, HashFamily, HashKey, Insertion, KeyKind, WideKey,
@@ -139,6 +139,7 @@ fn main() -> Result<()> {
     all.extend(cases::algebra(Wrapping, 4096));
     all.extend(peers::inserts(&packets)?);
     all.extend(peers::decodes());
+    all.extend(chosen::cases(&family));
     all.retain(|case| case.name().contains(&cli.only));
 
     let figures = measure::in_turns(all, cli.rounds.into());

@@ -2,6 +2,7 @@
 //! has. [`table`] lists them.
 
 mod answers;
+mod coverage;
 mod decode_success;
 mod epochs;
 mod hinted;
@@ -45,7 +46,7 @@ pub fn table() -> Vec<Figure<Setup>> {
             tasks::BACKBONE,
             tasks::MIXED,
         ])
-        .chain([sketchint::FIGURE, speed::FIGURE])
+        .chain([coverage::FIGURE, sketchint::FIGURE, speed::FIGURE])
         .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()
 }
