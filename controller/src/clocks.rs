@@ -146,8 +146,9 @@ impl ClockFilter {
         }
     }
 
-    /// What there is to say at `now_ns`; the node has been connected since `connected_ns`, if it is.
-    /// What was known of one that has gone is known as long as epochs that it measured may wait.
+    /// What there is to say at `now_ns`; the node has been connected since `connected_ns`, if it
+    /// is. What was known of one that has gone is known as long as epochs that it measured may
+    /// wait.
     pub fn state(&self, now_ns: u64, connected_ns: Option<u64>) -> ClockState {
         // The node may have read its clock as soon as the probe was sent.
         let compared_ns =
@@ -239,8 +240,8 @@ pub fn deviations(clocks: &[Option<ClockEstimate>], guard_ns: u64) -> Vec<Option
     }
 }
 
-/// What is wrong with each node's clock, in words, where `guard_ns` is the clock guard; `name` gives
-/// the name of the node at a position.
+/// What is wrong with each node's clock, in words, where `guard_ns` is the clock guard; `name`
+/// gives the name of the node at a position.
 pub fn problems<'a>(
     clocks: &[ClockState],
     guard_ns: u64,
@@ -419,8 +420,8 @@ mod tests {
             }
         }
 
-        /// With the exchange after a step the estimate is as right as that one can tell, and a large
-        /// step is always noticed.
+        /// With the exchange after a step the estimate is as right as that one can tell, and a
+        /// large step is always noticed.
         #[test]
         fn the_true_offset_is_within_the_errors_of_a_clock_that_is_set(
             turns in prop::collection::vec(

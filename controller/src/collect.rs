@@ -474,8 +474,8 @@ mod tests {
         assert!(!silent.has_ended(deadline - 1) && silent.has_ended(deadline));
     }
 
-    /// A controller whose clock is an hour ahead for a moment closes an hour of epochs; set back, it
-    /// goes on with what its nodes send.
+    /// A controller whose clock is an hour ahead for a moment closes an hour of epochs; set back,
+    /// it goes on with what its nodes send.
     #[test]
     fn a_clock_that_was_ahead_for_a_moment_stops_reports_for_the_grace_only() {
         for ahead_ns in [5_000_000_000, 3_600_000_000_000] {

@@ -86,7 +86,8 @@ impl EpochClock {
         unix_ns / self.length_ns
     }
 
-    /// The first epoch that is measured by a clock that was set to `now_ns` ([`RESTART_NS`](crate::RESTART_NS)).
+    /// The first epoch that is measured by a clock that was set to `now_ns`
+    /// ([`RESTART_NS`](crate::RESTART_NS)).
     pub fn first_after_step(&self, now_ns: u64) -> u64 {
         self.epoch_at(now_ns.saturating_add(RESTART_NS)) + 2
     }

@@ -24,8 +24,8 @@ impl Arrival {
         Self { earliest_ns: ns, latest_ns: ns }
     }
 
-    /// Whether a packet that polls found within these bounds may have been stamped at `ns`. Where no
-    /// poll says since when it can have been there, any stamp might be of another clock.
+    /// Whether a packet that polls found within these bounds may have been stamped at `ns`. Where
+    /// no poll says since when it can have been there, any stamp might be of another clock.
     fn may_be(self, ns: u64) -> bool {
         let bounded = self.earliest_ns != 0;
         bounded && (self.earliest_ns.saturating_sub(DEVICE_AHEAD_NS)..=self.latest_ns).contains(&ns)

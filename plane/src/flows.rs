@@ -285,8 +285,8 @@ impl<K: Key> Flows<K> {
         })
     }
 
-    /// Whether marks have bits of the epoch's number above the timestamp bit: all of a carrier do, or
-    /// none.
+    /// Whether marks have bits of the epoch's number above the timestamp bit: all of a carrier do,
+    /// or none.
     #[inline]
     pub fn are_dated(&self) -> bool {
         self.dated != 0
@@ -379,8 +379,8 @@ impl<K: Key> Flows<K> {
         (&self.keys[..self.len], hashes, &mut self.hierarchies[..self.len])
     }
 
-    /// The [marked](Self::is_marked) packets of each timestamp bit that the system sees to, if there
-    /// are any.
+    /// The [marked](Self::is_marked) packets of each timestamp bit that the system sees to, if
+    /// there are any.
     #[inline]
     pub fn by_bit(&self, mut record: impl FnMut(OfBit<'_, K>)) {
         if self.len == 0 {

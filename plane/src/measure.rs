@@ -145,7 +145,8 @@ pub struct NewSystem {
     pub first_epoch: u64,
     /// Its half on this lcore, made for the session's keys.
     pub half: AnyKey<LcoreHalf>,
-    /// Whether it goes on where the same system leaves, which sees to all packets of earlier epochs.
+    /// Whether it goes on where the same system leaves, which sees to all packets of earlier
+    /// epochs.
     pub succeeds: bool,
 }
 

@@ -9,8 +9,8 @@ pub trait Packet {
     /// How long the packet is (or was) on the wire.
     fn wire_len(&self) -> usize;
 
-    /// The stamp that the device gave the packet as it arrived, by the device's own clock and in its
-    /// unit; `None` where it gave none.
+    /// The stamp that the device gave the packet as it arrived, by the device's own clock and in
+    /// its unit; `None` where it gave none.
     #[inline]
     fn stamp(&self) -> Option<u64> {
         None

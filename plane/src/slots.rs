@@ -126,8 +126,8 @@ where
         Some(Seal { epoch: of, late_packets, late })
     }
 
-    /// Notes packets that carried `bit` and a mark of an [older epoch](crate::Flows::stale) with it;
-    /// gives the same record as [`late`](Self::late).
+    /// Notes packets that carried `bit` and a mark of an [older epoch](crate::Flows::stale) with
+    /// it; gives the same record as [`late`](Self::late).
     #[inline]
     pub fn outdated(&mut self, bit: usize, packets: u64) -> Option<&mut Recorded<L>> {
         self.rotation.outdated(bit, packets);

@@ -1,4 +1,5 @@
-//! Packets that no sketch holds, by flow: they came late, carried a mark that fits nothing, or none.
+//! Packets that no sketch holds, by flow: they came late, carried a mark that fits nothing, or
+//! none.
 //!
 //! [`Strays`] is what is sent of them. Whoever subtracts what left the network from what entered it
 //! adds them again, flow by flow, so that a stranger's packets spoil nobody else's losses. An lcore
@@ -25,8 +26,8 @@ pub struct Stray<K> {
     pub key: K,
     /// The hierarchy that they carried; 0 where they carried no mark.
     pub hierarchy: Hierarchy,
-    /// By how many epochs they are older than the one of their timestamp bit that is or was open last;
-    /// [`UNDATED`] where none is open and their carrier says no more than the bit.
+    /// By how many epochs they are older than the one of their timestamp bit that is or was open
+    /// last; [`UNDATED`] where none is open and their carrier says no more than the bit.
     pub epochs_back: u8,
     /// How many they are, at least 1.
     pub packets: u32,

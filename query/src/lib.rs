@@ -1,9 +1,9 @@
 //! SQL over the controller's archive.
 //!
-//! [`Archive`] opens an archive's folder and answers queries: rows of whole Parquet files, and those
-//! of the last minutes that are still in the journal. The controller may be writing meanwhile. A
-//! crate of its own so that the controller is built and started without an SQL engine; it writes
-//! nothing, and is no server.
+//! [`Archive`] opens an archive's folder and answers queries: rows of whole Parquet files, and
+//! those of the last minutes that are still in the journal. The controller may be writing
+//! meanwhile. A crate of its own so that the controller is built and started without an SQL engine;
+//! it writes nothing, and is no server.
 
 mod print;
 

@@ -42,8 +42,8 @@ fn report(epoch: u64, lost: u64) -> EpochReport {
     serde_json::from_str(&json).unwrap()
 }
 
-/// An archive of epochs `0..60` from noon of 31 January 2026 on, of which the last twenty are in the
-/// journal of a controller that was killed.
+/// An archive of epochs `0..60` from noon of 31 January 2026 on, of which the last twenty are in
+/// the journal of a controller that was killed.
 fn archive(name: &str) -> Folder {
     const NOON: u64 = 35_397_216_000;
     let folder =

@@ -85,8 +85,8 @@ pub trait Measurer {
     /// Why the switch can't measure by this session; an earlier one goes on then.
     fn begin(&mut self, session: &Session) -> Result<(), String>;
 
-    /// Whether it can let systems join and leave a session under way, and go on by another hash key;
-    /// else another list of systems or another key is another session.
+    /// Whether it can let systems join and leave a session under way, and go on by another hash
+    /// key; else another list of systems or another key is another session.
     fn switches_systems(&self) -> bool {
         false
     }
@@ -304,8 +304,8 @@ impl<T: Transport> Conversation<T> {
         let first_epoch = effective_epoch.max(clock.epoch_at(ready_ns) + 2);
         let session = Session { node_id, hash_key, clock, first_epoch, systems, domain };
         self.link.queue.open();
-        // Another key on the same connection is the next one. One that this switch comes back to may
-        // have been changed while it was away: what it holds may be of no use.
+        // Another key on the same connection is the next one. One that this switch comes back to
+        // may have been changed while it was away: what it holds may be of no use.
         let is_first = !std::mem::replace(&mut self.welcomed, true);
         if let Some(Active { session: active, .. }) = &self.session {
             let same_key = active.hash_key == session.hash_key;

@@ -10,8 +10,8 @@ use crate::transport::{RETRY, Transport};
 const FINISH: Duration = Duration::from_secs(1);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 
-/// A controller that compares clocks, and sends nothing for so long, is gone, though no one has said
-/// so: it compares them several times a second.
+/// A controller that compares clocks, and sends nothing for so long, is gone, though no one has
+/// said so: it compares them several times a second.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Bytes that are usually held for a controller that is slow or away: some hundreds of epochs at

@@ -11,7 +11,7 @@ use crate::tiny::{self, Trouble};
 /// Tiny networks that are played for each seed of the scenarios.
 const TINY: u64 = 10_000;
 
-/// Plays `seeds` seeds of each simulated scenario, and as many times [`TINY`] networks: `folder`
+/// Plays `seeds` seeds of each simulated scenario, and as many times 10,000 tiny networks: `folder`
 /// has a folder of scenarios for each system. Gives whether everything held.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! Tiny networks that do at random whatever networks do to packets: two edges, a dozen flows, a few
 //! epochs each, and so many of them that rare meetings of rare things come up.
 //!
-//! Everything of a network is drawn from its seed and the troubles that are asked for, which play it
-//! again: `calumma-testbed tiny --from SEED --networks 1`.
+//! Everything of a network is drawn from its seed and the troubles that are asked for, which play
+//! it again: `calumma-testbed tiny --from SEED --networks 1`.
 
 use std::collections::BTreeMap;
 use std::fmt;

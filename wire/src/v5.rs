@@ -1,10 +1,10 @@
 //! Version 5 of the protocol, which nodes and controllers one release older speak.
 //!
 //! It knew one system, ChameleMon, and one role, edge, and had ChameleMon's fields in the messages
-//! themselves. Version 1 of ChameleMon's bodies is those same bytes, so frames are mapped to messages
-//! and back without looking into them. Not everything can be said in version 5: other systems, other
-//! roles, node ids, what is known of late packets but their number, hash functions whose CRCs have
-//! secret generators.
+//! themselves. Version 1 of ChameleMon's bodies is those same bytes, so frames are mapped to
+//! messages and back without looking into them. Not everything can be said in version 5: other
+//! systems, other roles, node ids, what is known of late packets but their number, hash functions
+//! whose CRCs have secret generators.
 
 use crate::body::{Body, put_text, put_u8, put_u64};
 use crate::domain::Domain;

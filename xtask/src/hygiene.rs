@@ -80,8 +80,9 @@ fn of_file(name: &str, text: &str) -> Vec<String> {
         if comment.trim_start().starts_with("```") {
             fenced = !fenced;
         }
-        // Code, drawings, tables, and words that can't be wrapped.
+        // Code, drawings, tables, words that can't be wrapped, and lines of a string.
         let verbatim = fenced
+            || line.ends_with('\\')
             || comment.starts_with("     ")
             || comment.trim_start().starts_with('|')
             || !comment.trim().contains(' ');

@@ -65,8 +65,8 @@ pub(crate) fn steady_ns() -> u64 {
     unix_ns + begin.elapsed().as_nanos() as u64
 }
 
-/// How long nodes are waited for at most before the hash key changes at the start, and how often they
-/// are looked for.
+/// How long nodes are waited for at most before the hash key changes at the start, and how often
+/// they are looked for.
 const LONGEST_START: Duration = Duration::from_secs(10);
 const START_STEP: Duration = Duration::from_millis(100);
 
@@ -147,8 +147,8 @@ pub async fn start_with(
     Ok(Running { hub, listen, http, stop, switchboard })
 }
 
-/// Changes the hash key once all nodes are connected, so that they go on by the kept one until then;
-/// those that don't come are not waited for.
+/// Changes the hash key once all nodes are connected, so that they go on by the kept one until
+/// then; those that don't come are not waited for.
 async fn rotate_key_at_start(hub: Arc<Hub>) {
     let begun = Instant::now();
     while !hub.all_are_connected() && begun.elapsed() < LONGEST_START {

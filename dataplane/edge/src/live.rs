@@ -15,7 +15,8 @@ use crate::control::paths::Order;
 use crate::counters::Counters;
 use crate::profile::Profile;
 
-/// Messages that an lcore's inbox holds: a report, settings that change faster than it looks, probes.
+/// Messages that an lcore's inbox holds: a report, settings that change faster than it looks,
+/// probes.
 const INBOX: usize = 64;
 
 /// What the control thread says to an lcore.

@@ -92,7 +92,8 @@ pub(crate) struct Run {
 }
 
 impl Gatherer {
-    /// A gatherer for a switch whose tables of epochs are empty, and whose groups are to be cleared.
+    /// A gatherer for a switch whose tables of epochs are empty, and whose groups are to be
+    /// cleared.
     pub(crate) fn new(
         driver: Driver,
         collector: Collector,

@@ -32,8 +32,8 @@ pub trait System: Debug + Sync {
     /// A table or register that its program has and no other system's, by which it is recognised.
     fn landmark(&self) -> &'static str;
 
-    /// Whether what it sends can only be read with the deployment's hash key: where that changes, it
-    /// ends, and begins anew by the new one.
+    /// Whether what it sends can only be read with the deployment's hash key: where that changes,
+    /// it ends, and begins anew by the new one.
     fn hashes(&self) -> bool {
         false
     }

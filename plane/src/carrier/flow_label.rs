@@ -4,7 +4,7 @@ use super::signature::Signer;
 use super::{Carry, Mark, signed};
 use crate::packet::Packet;
 
-/// The whole label: eight bits of [fields](signed) on top of a signature of twelve, by which a
+/// The whole label: eight bits of fields (`signed`) on top of a signature of twelve, by which a
 /// label drawn at random looks marked once in 32,768 times.
 ///
 /// Packets leave the network with the label 0, "not labelled" (RFC 6437). IPv4 has no label, and

@@ -11,7 +11,7 @@ use super::signature::Signer;
 use super::{Carry, Mark, signed, update_checksum};
 use crate::packet::Packet;
 
-/// All sixteen bits: eight bits of [fields](signed) on top of a signature of eight. An
+/// All sixteen bits: eight bits of fields (`signed`) on top of a signature of eight. An
 /// identification drawn at random looks marked once in 2,048 times.
 ///
 /// Packets leave the network with the identification 0 where they may not be fragmented, and with a

@@ -1,11 +1,11 @@
 //! Probes: packets that edges send each other through the network, to see what it does to marks and
 //! how long it takes (docs/probes.md).
 //!
-//! A probe has the Ethernet and IP header of a packet that a host has sent, protocol 253, and a mark
-//! like any other packet's. Its payload says which mark that was and when it was sent, under a tag
-//! keyed by the deployment's secret, by which the egress edge knows it and takes it out. No system
-//! records it. [`LcoreProbes`] is what an lcore has to do with them; what is sent when, and what
-//! comes of it, is for the control thread.
+//! A probe has the Ethernet and IP header of a packet that a host has sent, protocol 253, and a
+//! mark like any other packet's. Its payload says which mark that was and when it was sent, under a
+//! tag keyed by the deployment's secret, by which the egress edge knows it and takes it out. No
+//! system records it. [`LcoreProbes`] is what an lcore has to do with them; what is sent when, and
+//! what comes of it, is for the control thread.
 
 mod lcore;
 mod tag;

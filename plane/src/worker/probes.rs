@@ -47,9 +47,9 @@ impl Worker {
     }
 }
 
-/// Takes the probes out of what has come from the fabric: `maybe` has a bit for the position of each
-/// packet that may be one. Those that pass to the fabric stay, unrecorded. Gives those that are to
-/// be dropped.
+/// Takes the probes out of what has come from the fabric: `maybe` has a bit for the position of
+/// each packet that may be one. Those that pass to the fabric stay, unrecorded. Gives those that
+/// are to be dropped.
 #[cold]
 pub(super) fn take<K: Key, P: Packet>(
     (probes, marks, detached): (&LcoreProbes, Marks<'_>, Option<&[Option<Mark>; BURST]>),

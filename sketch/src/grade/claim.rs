@@ -3,8 +3,8 @@
 //! Grades alone leave some flows to nobody while others are chosen twice. So a switch that knows
 //! beforehand that it will have a flow says so in the flow's packets, and those behind it take that
 //! flow last. What it knows is a limit from its past windows. The bit depends on the flow and the
-//! window only, not on whether the table took a packet: it is the same on all packets of a flow, the
-//! ranks at the switches behind stay the same as well, and so counts stay exact.
+//! window only, not on whether the table took a packet: it is the same on all packets of a flow,
+//! the ranks at the switches behind stay the same as well, and so counts stay exact.
 
 use crate::table::Rank;
 

@@ -6,8 +6,8 @@ const BASES: [u8; 4] = [32, 64, 128, 255];
 /// How a hop number is got from the time to live (hop limit) with which a packet was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopRule {
-    /// The value with which hosts send packets; `None` where they differ: then it is the smallest of
-    /// 32, 64, 128 and 255 that is not below the packet's.
+    /// The value with which hosts send packets; `None` where they differ: then it is the smallest
+    /// of 32, 64, 128 and 255 that is not below the packet's.
     pub base: Option<u8>,
     /// Routers before the first switch that takes part.
     pub offset: u8,

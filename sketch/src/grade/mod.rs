@@ -15,8 +15,8 @@ pub use self::hop::HopRule;
 use crate::hash::{HashFamily, Hashes, mixed};
 use crate::simd::{Isa, Work};
 
-/// The word that a flow is graded by in a window with this [seed](window_seed). No table of a switch
-/// may find its place for the flow by the same lane.
+/// The word that a flow is graded by in a window with this [seed](window_seed). No table of a
+/// switch may find its place for the flow by the same lane.
 #[inline(always)]
 pub fn word(hashes: &Hashes, seed: u32) -> u32 {
     hashes.array_word(3) ^ seed

@@ -62,7 +62,8 @@ impl HashKey {
 
     /// A number that tells keys apart and says nothing of them (docs/contract.md, "Hashes").
     pub fn id(&self) -> u64 {
-        // The generator counts in 64 bits what RFC 8439 has as a counter and the nonce's first word.
+        // The generator counts in 64 bits what RFC 8439 has as a counter and the nonce's first
+        // word.
         const WORDS: u128 = 16;
         let nonce = ID_NONCE + u32::from(self.public_generators);
         let mut stream = ChaCha20Rng::from_seed(self.bytes);

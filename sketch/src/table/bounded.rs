@@ -20,8 +20,8 @@ const EVICTIONS: usize = 6;
 pub struct Capacity {
     /// Flows that it counts. A sixteenth more have an entry for a while, twice that have room.
     pub entries: u32,
-    /// Bits of the filter, at least as many as a block has. [`BITS_OF_A_FLOW`](super::BITS_OF_A_FLOW)
-    /// for each flow that has no entry are enough.
+    /// Bits of the filter, at least as many as a block has.
+    /// [`BITS_OF_A_FLOW`](super::BITS_OF_A_FLOW) for each flow that has no entry are enough.
     pub filter_bits: usize,
 }
 
@@ -184,8 +184,8 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
         self.filter.contains(noted(tag(words.tag), Order::new(Rank::default(), &words)))
     }
 
-    /// Forgets all flows. The filter gets large enough for twice as many flows as it had to keep out
-    /// since it was cleared last, as far as it can; a table that had none leaves it as it is.
+    /// Forgets all flows. The filter gets large enough for twice as many flows as it had to keep
+    /// out since it was cleared last, as far as it can; a table that had none leaves it as it is.
     pub fn clear(&mut self) {
         let Turnover { admitted, evicted, refused, .. } = self.turnover;
         if admitted > 0 {

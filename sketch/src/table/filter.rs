@@ -58,9 +58,9 @@ impl Filter {
         size_of_val(&*self.blocks)
     }
 
-    /// Forgets all flows, and makes the filter as large as twice the `noted` flows need, which is how
-    /// many it found to be new, but `least` at least. One that was nearly full becomes as large as it
-    /// can be: it mistook new flows for others, so nobody knows how many there were.
+    /// Forgets all flows, and makes the filter as large as twice the `noted` flows need, which is
+    /// how many it found to be new, but `least` at least. One that was nearly full becomes as large
+    /// as it can be: it mistook new flows for others, so nobody knows how many there were.
     pub(crate) fn begin(&mut self, noted: usize, least: usize) {
         self.clear();
         let blocks = |flows: usize| flows.saturating_mul(BITS_OF_A_FLOW).div_ceil(32 * WORDS);

@@ -4,9 +4,9 @@
 //! passes those that agree with the wanted one so far, until few enough lie between. Six passes
 //! find it exactly, whatever the orders are.
 //!
-//! Entries may be added between the steps, and none may go. An added one that a pass counts is there
-//! just as the others are, so what is found is never below the limit, however the counts of two
-//! passes came about.
+//! Entries may be added between the steps, and none may go. An added one that a pass counts is
+//! there just as the others are, so what is found is never below the limit, however the counts of
+//! two passes came about.
 
 use super::order::Order;
 

@@ -43,8 +43,8 @@ fn frame(n: u64) -> Frame {
     Frame::new(bytes)
 }
 
-/// What comes of a run: each finished side with its packets and whether it decodes by the key of its
-/// epoch, each seal with its late packets, and what the lcores have counted.
+/// What comes of a run: each finished side with its packets and whether it decodes by the key of
+/// its epoch, each seal with its late packets, and what the lcores have counted.
 #[derive(Debug, PartialEq)]
 struct Run {
     sides: Vec<(u64, bool, u64)>,

@@ -88,8 +88,8 @@ pub(crate) struct Measured<'a> {
 pub(crate) struct Controller(Process);
 
 impl Controller {
-    /// Starts it for these edges, its reports going to `epochs`. Packets are counted at every hop, so
-    /// edges send none of their own.
+    /// Starts it for these edges, its reports going to `epochs`. Packets are counted at every hop,
+    /// so edges send none of their own.
     pub(crate) fn start(
         place: Place<'_>,
         edges: &[impl AsRef<str>],

@@ -3,8 +3,8 @@
 //!
 //! Flows on the same switches are one class. A maximum flow from the source over the classes and
 //! the switches on their ways to the sink, found by Dinic's algorithm, is exact; the network that
-//! section III-I of the CFS paper sends it through has links in place of classes and lets flows pass
-//! where none goes.
+//! section III-I of the CFS paper sends it through has links in place of classes and lets flows
+//! pass where none goes.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;

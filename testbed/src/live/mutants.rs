@@ -2,8 +2,8 @@
 //! broken devices and replayed captures send.
 //!
 //! Their Ethernet destination is nobody's, so the kernel behind an edge drops each of them: those
-//! from hosts are lost in the edge's router, where the [`Witness`](super::witness) sees them arrive;
-//! those from routers, which no edge has seen enter, in hosts.
+//! from hosts are lost in the edge's router, where the [`Witness`](super::witness) sees them
+//! arrive; those from routers, which no edge has seen enter, in hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

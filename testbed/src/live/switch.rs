@@ -1,4 +1,5 @@
-//! Switches of a live fabric: edges of either kind, and what switches of either role have in common.
+//! Switches of a live fabric: edges of either kind, and what switches of either role have in
+//! common.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -71,8 +71,8 @@ pub struct Scenario {
     /// How packets carry their marks in a live fabric; in a simulation, in the ToS byte.
     #[serde(default)]
     pub carrier: LiveCarrier,
-    /// Packets with changed bytes a second that come to each edge of a live fabric, half of them from
-    /// a host and half from the network.
+    /// Packets with changed bytes a second that come to each edge of a live fabric, half of them
+    /// from a host and half from the network.
     #[serde(default)]
     pub mutants: u32,
     /// Length of epochs and guards, as the controller's configuration has them.

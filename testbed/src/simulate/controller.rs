@@ -255,8 +255,8 @@ impl Controller {
         frames
     }
 
-    /// Changes the hash key, from the next epoch on that all nodes can follow. Gives that epoch, and
-    /// what is to be sent; `None` where it was changed a moment ago.
+    /// Changes the hash key, from the next epoch on that all nodes can follow. Gives that epoch,
+    /// and what is to be sent; `None` where it was changed a moment ago.
     pub(super) fn rotate(&mut self, key: HashKey, now_ns: u64) -> Option<(u64, Vec<Outgoing>)> {
         let from = self.keys.newest().from_epoch;
         if from > 0 && self.setup.clock.epoch_at(now_ns) < from + LEAST_EPOCHS {

@@ -79,14 +79,15 @@ impl EpochTruth {
     /// * Of flows that links did no more to than lose and copy packets, it must say exactly how
     ///   many more entered than left, or how many more left, by heavy-loss candidates and others.
     /// * Every packet of such a flow that was lost after it had reached T_l must be among them.
-    /// * A flow said to have left with more packets than entered must have had such packets: copies,
-    ///   strangers, or packets that links held up, re-marked or translated. Where the number is said
-    ///   to be uncertain, there may have been more.
+    /// * A flow reported to have left with more packets than entered must have had such packets:
+    ///   copies, strangers, or packets that links held up, re-marked or translated. Where the
+    ///   number is `partial`, there may have been more.
     ///
-    /// * Packets of flows that it can't tell apart must be as many as those that flows which it does
-    ///   not name have lost more than were copied.
+    /// * Packets of flows that it can't tell apart must be as many as those that flows which it
+    ///   does not name have lost more than were copied.
     ///
-    /// Of encoders that did not come out complete, what a report says all the same must hold as well.
+    /// Of encoders that did not come out complete, what a report says all the same must hold as
+    /// well.
     pub fn judge(&self, report: &EpochReport) -> Judgement {
         let mut judgement = Judgement::default();
         if !report.complete {
@@ -158,7 +159,8 @@ impl EpochTruth {
         if !report.losses_are_decoded() {
             return;
         }
-        // What flows have lost that are not named, where they may be those that can't be told apart.
+        // What flows have lost that are not named, where they may be those that can't be told
+        // apart.
         let mut unnamed = 0;
         for (key, truth) in &mut flows {
             truth.disturb(self.disturbed.get(key).copied());

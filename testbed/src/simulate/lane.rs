@@ -238,8 +238,8 @@ impl Lane {
     }
 
     /// What is to be done at `now_ns`, if anything; ask until there is nothing. A message about a
-    /// plan that is made now can change `earliest_epoch` on every switch, and none before. `problems`
-    /// says what is wrong with each node in an epoch.
+    /// plan that is made now can change `earliest_epoch` on every switch, and none before.
+    /// `problems` says what is wrong with each node in an epoch.
     pub(super) fn step(
         &mut self,
         now_ns: u64,

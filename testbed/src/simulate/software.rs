@@ -61,8 +61,8 @@ impl Software {
         self.systems.poll();
     }
 
-    /// Does what is due about probes. Gives those of its own that enter the network, and what it has
-    /// to say.
+    /// Does what is due about probes. Gives those of its own that enter the network, and what it
+    /// has to say.
     pub(super) fn probe(&mut self, shown_ns: u64) -> (Vec<ProbeBytes>, Option<Message>) {
         let Self { worker, systems, found } = self;
         let paths = &mut systems.paths;

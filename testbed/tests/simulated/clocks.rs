@@ -1,5 +1,5 @@
-//! Clocks that are set at any instants by any time, where packets are few: a flow that is counted in
-//! another epoch at one of its two edges than at the other makes no late packets to show it by.
+//! Clocks that are set at any instants by any time, where packets are few: a flow that is counted
+//! in another epoch at one of its two edges than at the other makes no late packets to show it by.
 
 use std::path::Path;
 

@@ -41,8 +41,9 @@ fn summary() -> View {
 ///
 /// Server-Sent Events of the type `epoch`: `id` is the epoch's number, `data` its JSON. Before it
 /// come events of the type `amendment`, one for each loss of an earlier epoch that it makes
-/// uncertain; their `data` is as in `amendments` of the report. Whoever reconnects with `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one
-/// who reads too slowly, epochs that are no longer remembered are not sent: numbers then jump.
+/// uncertain; their `data` is as in `amendments` of the report. Whoever reconnects with
+/// `Last-Event-ID`, as browsers do, misses nothing that is still remembered. To one who reads too
+/// slowly, epochs that are no longer remembered are not sent: numbers then jump.
 #[utoipa::path(get, path = "/api/v1/events",
     params(From, ("Last-Event-ID" = Option<u64>, Header, description = "The last epoch known")),
     responses((status = OK, content_type = "text/event-stream", body = Epoch)))]

@@ -236,8 +236,8 @@ impl Hub {
     }
 
     /// For each edge, in words, what is wrong with its clock: by how much more than the clock guard
-    /// it differs from another edge's, or was set, or that it is not known. What other nodes' clocks
-    /// show changes nothing here.
+    /// it differs from another edge's, or was set, or that it is not known. What other nodes'
+    /// clocks show changes nothing here.
     pub(crate) fn clock_problems_of_edges(&self) -> Vec<Option<String>> {
         let problems = self.clock_problems(self.edge_entries());
         self.note_clock_problems(0, &problems);

@@ -121,8 +121,8 @@ impl Hub {
     }
 
     /// Notes that all epochs of a system before `epoch` have been reported. Where there is no
-    /// archive that they must be in first, nodes need not hold them; what else a node runs may still
-    /// be to come.
+    /// archive that they must be in first, nodes need not hold them; what else a node runs may
+    /// still be to come.
     pub(crate) fn reported(&self, lane: &Lane, epoch: u64) {
         if !lane.is_archived() {
             self.acknowledge(lane, epoch);

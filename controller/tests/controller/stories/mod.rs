@@ -205,8 +205,8 @@ impl Edge {
         frames(world, position).iter().for_each(|frame| self.send(frame));
     }
 
-    /// Measures an epoch of [`traffic`] with the other edge, and delivers it; gives what there was of
-    /// it.
+    /// Measures an epoch of [`traffic`] with the other edge, and delivers it; gives what there was
+    /// of it.
     pub(crate) fn deliver_traffic(&mut self, other: &mut Self, epoch: u64) -> World {
         let mut world = self.world(epoch);
         traffic(&mut world);

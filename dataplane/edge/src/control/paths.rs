@@ -125,8 +125,8 @@ impl Paths {
         self.all_due_ns = 0;
     }
 
-    /// The session goes on by another hash key, from its first epoch on. Probes by it are known from
-    /// now on, since other edges may be ahead.
+    /// The session goes on by another hash key, from its first epoch on. Probes by it are known
+    /// from now on, since other edges may be ahead.
     pub fn rekey(&mut self, session: &Session) {
         if let Some(of) = &mut self.session {
             of.next_key = Some((session.first_epoch, ProbeKey::new(session.hash_key)));

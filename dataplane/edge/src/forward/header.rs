@@ -173,8 +173,8 @@ pub fn v6(bytes: &[u8], at: usize, wire_len: usize) -> Option<V6> {
     })
 }
 
-/// Whether the packet to `to` whose IP header is at `at` may not go beyond its link: it comes from a
-/// link-local address (RFC 4291, section 2.5.6) or, in IPv4, goes to one (RFC 3927, section 7).
+/// Whether the packet to `to` whose IP header is at `at` may not go beyond its link: it comes from
+/// a link-local address (RFC 4291, section 2.5.6) or, in IPv4, goes to one (RFC 3927, section 7).
 #[inline]
 pub fn stays_on_link(bytes: &[u8], at: usize, to: IpAddr) -> bool {
     match to {

@@ -81,7 +81,8 @@ impl Learning {
     }
 }
 
-/// What [`Worker::egress`] does, where packets that `flooded` has a bit for are for stations elsewhere.
+/// What [`Worker::egress`] does, where packets that `flooded` has a bit for are for stations
+/// elsewhere.
 pub fn leave_but<P: Packet>(worker: &mut Worker, packets: &mut [P], flooded: u32) -> DropMask {
     let all = first(packets.len());
     worker.counters.fabric_received += packets.len() as u64;

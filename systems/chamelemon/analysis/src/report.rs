@@ -296,8 +296,8 @@ pub struct Surplus {
     pub flow: Flow,
     /// Packets too many.
     pub packets: u64,
-    /// Whether this is uncertain: an encoder came out partial, or packets of the flow may be of this
-    /// epoch that are counted in none, so that there may be more.
+    /// Whether this is uncertain: an encoder came out partial, or packets of the flow may be of
+    /// this epoch that are counted in none, so that there may be more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
     /// Whether the flow is known not to have entered the network in this epoch, so that these
@@ -314,8 +314,8 @@ pub enum Change {
     Address,
     /// The mark, as a policy for DSCP does.
     Mark,
-    /// The epoch that they were counted in, or whether they were counted in any: they left too early
-    /// or too late.
+    /// The epoch that they were counted in, or whether they were counted in any: they left too
+    /// early or too late.
     Epoch,
 }
 

@@ -1,9 +1,9 @@
 //! What version 2 of the bodies adds: packets by hierarchy, and packets that no sketch holds.
 //!
 //! Behind the sketches of a side comes, where any of it was recorded, a byte that says what: bit 0
-//! the [`Balance`], bit 1 packets that found no bucket, bit 2 packets without a mark, bit 3 the number
-//! of the key that it was hashed by. A side that ends with its sketches is one of version 1. The body
-//! of a seal is empty, or [`Late`].
+//! the [`Balance`], bit 1 packets that found no bucket, bit 2 packets without a mark, bit 3 the
+//! number of the key that it was hashed by. A side that ends with its sketches is one of version 1.
+//! The body of a seal is empty, or [`Late`].
 
 use calumma_plane::{Hierarchy, MOST_STRAYS, Stray, Strays};
 use calumma_sketch::{AnyKey, Key, KeyKind, Keyed, WideKey};

@@ -20,8 +20,8 @@ impl<K: Key> LatePackets<K> {
         Self { strays: StrayTable::new(layout.stray_entries()), unencoded: 0 }
     }
 
-    /// Records a burst under the hierarchies that the packets carry: of the epoch that was open last,
-    /// or [`UNDATED`].
+    /// Records a burst under the hierarchies that the packets carry: of the epoch that was open
+    /// last, or [`UNDATED`].
     #[cold]
     pub(super) fn record_burst(&mut self, keys: &[K], hierarchies: &[Hierarchy], age: u8) {
         for (key, &hierarchy) in keys.iter().zip(hierarchies) {

@@ -106,8 +106,8 @@ impl Doubts<'_> {
         uncounted
     }
 
-    /// What flows have too many, and what they may have: packets that no sketch holds may be others',
-    /// translated.
+    /// What flows have too many, and what they may have: packets that no sketch holds may be
+    /// others', translated.
     fn perhaps_too_many<'s>(
         &self,
         surplus: &'s [Surplus],

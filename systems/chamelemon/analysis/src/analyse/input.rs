@@ -40,7 +40,8 @@ pub struct EdgeInput {
     pub note: Option<String>,
     /// What is wrong with its clock, where it is too far from another edge's.
     pub clock: Option<String>,
-    /// Whether a side came and was hashed by another key than the epoch's, so that it can't be read.
+    /// Whether a side came and was hashed by another key than the epoch's, so that it can't be
+    /// read.
     pub other_key: bool,
 }
 

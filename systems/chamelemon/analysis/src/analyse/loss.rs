@@ -2,8 +2,8 @@
 //!
 //! Heavy-hitter candidates are in the HH encoder upstream but in the HL encoder downstream, so the
 //! HH flowset of every edge is put into the upstream HL encoder (as it comes in, see `decode`)
-//! before the two are subtracted. A flow that is missing there would look as if it had only left the
-//! network, and one too many as if it had been lost.
+//! before the two are subtracted. A flow that is missing there would look as if it had only left
+//! the network, and one too many as if it had been lost.
 //!
 //! Where an HH encoder does not decode completely, what came out of it is put in all the same. The
 //! delta HL encoder then holds of each flow what it would, less what that HH encoder holds of the
@@ -14,10 +14,11 @@
 //! Encoders count as `blocked`, since not all losses are known.
 //!
 //! Flows that share a bucket in every array are never peeled. Where they are all that is left of a
-//! delta encoder, it counts as decoded: every packet is accounted for, by flow or by such a set, and
-//! where edges count packets by hierarchy, `balance` checks that. A translated flow could hide in a
-//! set, from which the number of its packets can't be told; that takes chance twice. What a flow has
-//! in one encoder counts as a set's, too, where it may be among those of a set in the other.
+//! delta encoder, it counts as decoded: every packet is accounted for, by flow or by such a set,
+//! and where edges count packets by hierarchy, `balance` checks that. A translated flow could hide
+//! in a set, from which the number of its packets can't be told; that takes chance twice. What a
+//! flow has in one encoder counts as a set's, too, where it may be among those of a set in the
+//! other.
 
 use std::collections::HashMap;
 

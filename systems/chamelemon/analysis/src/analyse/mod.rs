@@ -4,9 +4,9 @@
 //! controller does. It goes in two steps, since attention is planned between them: a [`Decoder`]
 //! takes flows out of the encoders as soon as the sides of an epoch are in, and the [`Analyser`]
 //! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in
-//! `soundness`, and, where an earlier one spoils it, in
-//! `parity_conflicts`; the delta encoders are decoded in `loss`, `explain` and `translation` have what
-//! their flows mean, `amendments` what they show of earlier epochs; the six accumulation tasks in `edge`.
+//! `soundness`, and, where an earlier one spoils it, in `parity_conflicts`; the delta encoders are
+//! decoded in `loss`, `explain` and `translation` have what their flows mean, `amendments` what
+//! they show of earlier epochs; the six accumulation tasks in `edge`.
 
 mod amendments;
 mod balance;

@@ -82,8 +82,8 @@ fn left_by(edge: &EdgeInput, epoch: u64, begun: bool) -> Vec<Cause> {
         );
         left.push(Cause::at(name, CauseKind::Rotation, what));
     }
-    // An edge that had not begun had nothing to be late with. One that had may have stood still, and
-    // what it measured then was discarded, or came too late itself.
+    // An edge that had not begun had nothing to be late with. One that had may have stood still,
+    // and what it measured then was discarded, or came too late itself.
     if begun && !edge.is_whole() {
         let (what, came) = match (edge.came(), edge.is_measured()) {
             (false, _) => ("nothing", "came"),

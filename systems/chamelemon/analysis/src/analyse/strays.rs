@@ -1,22 +1,23 @@
 //! Packets that no sketch holds, and what they say of losses.
 //!
-//! Edges keep by flow what they can't record: see [`calumma_chamelemon::frames`]. Each kind bears on
-//! losses in its own way:
+//! Edges keep by flow what they can't record: see [`calumma_chamelemon::frames`]. Each kind bears
+//! on losses in its own way:
 //!
 //! * *Late*: it carried the epoch's timestamp bit when no epoch with it was open. It may be of this
-//!   epoch and have left the network later than the flight guard allows. It may be of an earlier one
-//!   with the same bit, and late by more. It may be of the next one with that bit, and come from
-//!   an edge whose clock is ahead: that clocks differ shows only where they differ by more than
-//!   what measuring them may be wrong by. Or it is of the epoch in between, in time, and its bit was
-//!   changed. So what its flow lost in any of these is a lower bound, and nobody else's losses are
-//!   touched. Where its mark has more of the epoch's number, it is of this one, and counts as having
-//!   left in it.
+//!   epoch and have left the network later than the flight guard allows. It may be of an earlier
+//!   one with the same bit, and late by more. It may be of the next one with that bit, and come
+//!   from an edge whose clock is ahead: that clocks differ shows only where they differ by more
+//!   than what measuring them may be wrong by. Or it is of the epoch in between, in time, and its
+//!   bit was changed. So what its flow lost in any of these is a lower bound, and nobody else's
+//!   losses are touched. Where its mark has more of the epoch's number, it is of this one, and
+//!   counts as having left in it.
 //! * *Old*: its mark says by how many epochs it is older. It was reported lost in its own, exactly
 //!   as many packets too many. What seems older by [`LIKE_NEXT`] may be of the next epoch instead.
 //! * *Misfit*: a mark that no packet of this epoch carries, or none at all. If its flow lost
 //!   packets, these may be they, under another mark. Marks that are rewritten may have another
 //!   timestamp bit, too, and be counted in the epoch before or after; so nothing is known of what
-//!   such a flow lost in this epoch and its neighbours. Of a flow that lost none it is a stranger's.
+//!   such a flow lost in this epoch and its neighbours. Of a flow that lost none it is a
+//!   stranger's.
 //! * Packets for which an edge's table had no room may have been of any flow, so each loss is a
 //!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
 //!   packets that leave under it more often than they enter, summed over all edges. One in eight of
@@ -74,8 +75,8 @@ pub(super) struct EpochStrays {
     pub(super) reports: Vec<StrayReport>,
     /// Why losses are not known for `anybody`.
     pub(super) causes: Vec<Cause>,
-    /// Late packets whose flows are not known, which may be of the next epoch under another mark, and
-    /// why not.
+    /// Late packets whose flows are not known, which may be of the next epoch under another mark,
+    /// and why not.
     pub(super) late_beyond: (u64, Vec<Cause>),
 }
 

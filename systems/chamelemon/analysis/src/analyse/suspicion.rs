@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::report::{DecodeState, EpochReport, LossClass};
 
-/// Flows over buckets below which an encoder that does not decode is a sign: with three arrays, they
-/// decode up to about 0.8 nearly always.
+/// Flows over buckets below which an encoder that does not decode is a sign: with three arrays,
+/// they decode up to about 0.8 nearly always.
 const LOW_LOAD: f64 = 0.5;
 
 /// Epochs in a row in which it must be seen: chance does not repeat itself unless traffic does.

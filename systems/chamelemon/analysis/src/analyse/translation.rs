@@ -186,8 +186,8 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Sets aside of `losses` what may be packets that `surplus` has too many, and gives it. Of flows in
-/// `uncounted` so many more packets are missing than the losses say.
+/// Sets aside of `losses` what may be packets that `surplus` has too many, and gives it. Of flows
+/// in `uncounted` so many more packets are missing than the losses say.
 pub(super) fn set_aside(
     losses: &mut Vec<Loss>,
     surplus: &[Surplus],

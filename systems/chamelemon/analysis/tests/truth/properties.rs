@@ -172,8 +172,8 @@ proptest! {
         if room < usize::MAX {
             treatments.iter_mut().for_each(|of| of.elsewhere.clear());
         }
-        // Where packets are counted that are not of the epoch, none of the flow may be missing: that
-        // shows nowhere.
+        // Where packets are counted that are not of the epoch, none of the flow may be missing:
+        // that shows nowhere.
         let others: HashSet<(u64, u8)> = treatments
             .iter()
             .filter(|of| of.translated.is_none())

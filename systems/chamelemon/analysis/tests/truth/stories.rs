@@ -249,8 +249,8 @@ fn packets_that_seem_late_for_the_epoch_before_are_not_lost() {
     assert_eq!(lost(&reports[1]), [(Flow::from(&flow), 1, true)]);
 }
 
-/// An ingress edge's clock is ahead, by too little to be noticed: the first packet of an epoch comes
-/// before the egress edge has armed it. Another flow's is late by more than an epoch.
+/// An ingress edge's clock is ahead, by too little to be noticed: the first packet of an epoch
+/// comes before the egress edge has armed it. Another flow's is late by more than an epoch.
 #[test]
 fn what_may_be_early_or_late_is_lost_in_neither_epoch() {
     let mut world = World::new(healthy(), 5);
