@@ -181,8 +181,9 @@ struct Dismissal<'a> {
 
 impl Drop for Dismissal<'_> {
     fn drop(&mut self) {
-        self.hub.dismiss(self.node, self.connection, self.problem.take());
+        // First, since the node may connect anew as soon as it is dismissed.
         self.hub.paths_disconnected(self.node);
+        self.hub.dismiss(self.node, self.connection, self.problem.take());
     }
 }
 

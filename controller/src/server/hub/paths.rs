@@ -44,8 +44,9 @@ impl Hub {
     }
 
     fn send_paths(&self) {
-        let messages = lock(&self.paths).messages();
-        for (node, wanted) in messages {
+        // Held until all are in their queues: an edge goes by the message that comes last.
+        let mut paths = lock(&self.paths);
+        for (node, wanted) in paths.messages() {
             let state = lock(&self.nodes[node].state);
             if let Some(link) = &state.link {
                 link.send(&self.nodes[node].node.name, Message::PathsWanted(Box::new(wanted)));
