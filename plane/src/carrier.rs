@@ -21,7 +21,7 @@ pub use self::flow_label::FlowLabel;
 pub use self::ip_id::{IpId, Numbers};
 pub use self::shim::Shim;
 pub use self::signature::Signer;
-pub(crate) use self::signature::key_stream;
+pub(crate) use self::signature::{key_stream, product};
 pub use self::tos::{PlainTos, SignedTos, Tos};
 use crate::mark::Hierarchy;
 use crate::packet::Packet;

@@ -11,6 +11,7 @@
 
 pub mod arrival;
 pub mod carrier;
+pub mod checksum;
 pub mod counters;
 mod flows;
 pub mod mark;

@@ -136,11 +136,11 @@ impl Malformed {
 
 const ETHERNET: usize = 14;
 const VLAN_TAG: usize = 4;
-const IPV4: usize = 20;
+pub(crate) const IPV4: usize = 20;
 const PORTS: usize = 4;
 
-const TYPE_IPV4: u16 = 0x0800;
-const TYPE_IPV6: u16 = 0x86DD;
+pub(crate) const TYPE_IPV4: u16 = 0x0800;
+pub(crate) const TYPE_IPV6: u16 = 0x86DD;
 const TYPE_VLAN: u16 = 0x8100;
 const TYPE_QINQ: u16 = 0x88A8;
 

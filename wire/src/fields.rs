@@ -245,12 +245,22 @@ fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, 
 fn list<T>(
     body: &mut Body,
     field: &'static str,
-    mut read: impl FnMut(&mut Body) -> Result<T, DecodeError>,
+    read: impl FnMut(&mut Body) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let offset = body.offset();
-    let number = usize::from(body.u8(field)?);
-    if number > MAX_SYSTEMS {
-        let why = format_args!("{number}, at most {MAX_SYSTEMS} are allowed");
+    let number = body.u8(field)?.into();
+    entries(body, (offset, field), (number, MAX_SYSTEMS), read)
+}
+
+/// Reads `number` entries, at most `most`, by `read`; the number stood at `offset`.
+pub(crate) fn entries<T>(
+    body: &mut Body,
+    (offset, field): (usize, &'static str),
+    (number, most): (usize, usize),
+    mut read: impl FnMut(&mut Body) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    if number > most {
+        let why = format_args!("{number}, at most {most} are allowed");
         return Err(body.wrong(offset, field, why));
     }
     (0..number).map(|_| read(body)).collect()

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::body::{Body, put_u8, put_u16, put_u64};
 use crate::error::DecodeError;
+use crate::fields::entries;
 
 /// Most addresses of a list, and most probes of a frame; further ones are left out when encoded.
 pub const MAX_PATH_ENTRIES: usize = 4096;
@@ -115,15 +116,11 @@ fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, 
 fn list<T>(
     body: &mut Body,
     field: &'static str,
-    mut read: impl FnMut(&mut Body) -> Result<T, DecodeError>,
+    read: impl FnMut(&mut Body) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let offset = body.offset();
-    let number = usize::from(body.u16(field)?);
-    if number > MAX_PATH_ENTRIES {
-        let why = format_args!("{number}, at most {MAX_PATH_ENTRIES} are allowed");
-        return Err(body.wrong(offset, field, why));
-    }
-    (0..number).map(|_| read(body)).collect()
+    let number = body.u16(field)?.into();
+    entries(body, (offset, field), (number, MAX_PATH_ENTRIES), read)
 }
 
 fn put_address(out: &mut Vec<u8>, address: IpAddr) {

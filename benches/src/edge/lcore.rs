@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use calumma_edge::config::{Config, Role};
 use calumma_edge::forward::address::Mac;
 use calumma_edge::forward::counters::SlowCounters;
+use calumma_edge::forward::lpm;
 use calumma_edge::forward::router::Router;
 use calumma_edge::forward::thread::SlowThread;
-use calumma_edge::forward::{header, lpm};
 use calumma_edge::lcore::PortQueues;
 use calumma_edge::lcore::forwarder::{Forwarder, Pairs};
 use calumma_edge::worker::Worker;
@@ -174,7 +174,7 @@ fn frame(key: &FlowKey) -> [u8; 64] {
     let (from, to) = (host(1, key.src_word()), host(101, key.dst_word()));
     let mut frame = stages::frame(&FlowKey::v4(from, to, key.sport(), key.dport(), 17)).0;
     frame[..6].copy_from_slice(&ROUTER.0);
-    let sum = header::checksum(&frame[14..34]);
+    let sum = calumma_plane::checksum::checksum(&frame[14..34]);
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
     frame
 }

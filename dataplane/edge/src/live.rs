@@ -62,7 +62,7 @@ pub struct Line {
     pub pool: Option<Mempool>,
 }
 
-/// The control thread's ends of the lines to all lcores, and what was heard on them.
+/// The control thread's ends of the lines to all lcores, and what came on them.
 #[derive(Debug)]
 pub struct Lines {
     lcores: Vec<Lcore>,

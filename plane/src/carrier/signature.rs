@@ -147,7 +147,7 @@ impl Signer {
         let [source, destination] =
             [[s0, s1, s2, s3], [d0, d1, d2, d3]].map(|bytes| u64::from(u32::from_be_bytes(bytes)));
         let factors = self.factors_of(epoch);
-        self.seal(epoch, header[9], product(factors, 0, source, destination))
+        self.seal(epoch, header[9], product([factors[0], factors[1]], [source, destination]))
     }
 
     /// The same of an IPv6 header.
@@ -156,7 +156,8 @@ impl Signer {
         let (words, _) = header[8..].as_chunks::<4>();
         let word = |at: usize| u64::from(u32::from_be_bytes(words[at]));
         let factors = self.factors_of(epoch);
-        let products = (0..4).map(|at| product(factors, at, word(at), word(at + 4)));
+        let products = (0..4)
+            .map(|at| product([factors[2 * at], factors[2 * at + 1]], [word(at), word(at + 4)]));
         self.seal(epoch, header[6], products.fold(0, u64::wrapping_add))
     }
 
@@ -167,10 +168,10 @@ impl Signer {
     }
 }
 
+/// The product of two words' sums with their factors: one term of a strongly universal sum.
 #[inline(always)]
-fn product(factors: &[u64; FACTORS], at: usize, source: u64, destination: u64) -> u64 {
-    let [of_source, of_destination] = [factors[2 * at], factors[2 * at + 1]];
-    of_source.wrapping_add(source).wrapping_mul(of_destination.wrapping_add(destination))
+pub(crate) fn product(factors: [u64; 2], words: [u64; 2]) -> u64 {
+    factors[0].wrapping_add(words[0]).wrapping_mul(factors[1].wrapping_add(words[1]))
 }
 
 /// `ChaCha20`'s key stream under the secret, with this nonce: its first word, and the other two.

@@ -5,7 +5,7 @@
 use super::{KEY6, Key6, Malformed, has_ports};
 
 /// The fixed header.
-const IPV6: usize = 40;
+pub(crate) const IPV6: usize = 40;
 
 /// Most extension headers that are walked over; a packet with more is malformed.
 const MOST_EXTENSIONS: usize = 8;

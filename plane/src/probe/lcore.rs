@@ -129,8 +129,8 @@ impl LcoreProbes {
         self.sending
     }
 
-    /// The probe that a payload is, or `None` where it is one that can't be told; nothing where it
-    /// is none.
+    /// The probe that a payload is; `Some(None)` where it begins like one and no key is set, and
+    /// `None` where it is none.
     pub(crate) fn read(&self, payload: &[u8]) -> Option<Option<Probe>> {
         match &self.key {
             Some(key) => {

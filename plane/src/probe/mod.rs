@@ -15,8 +15,10 @@ use std::net::IpAddr;
 use calumma_epoch::timestamp_bit;
 
 use crate::carrier::Mark;
+use crate::checksum::checksum;
 use crate::mark::Hierarchy;
-use crate::parse::ether_type;
+use crate::parse::ipv6::IPV6;
+use crate::parse::{IPV4, TYPE_IPV4, TYPE_IPV6, ether_type};
 
 pub use self::lcore::{FromLcore, LcoreProbes, ProbeLine, Sample, Seen};
 pub use self::tag::ProbeKey;
@@ -35,11 +37,6 @@ pub const LONGEST: usize = HEADERS + PAYLOAD;
 
 const MAGIC: [u8; 4] = *b"CaPr";
 const VERSION: u8 = 1;
-
-const TYPE_IPV4: u16 = 0x0800;
-const TYPE_IPV6: u16 = 0x86DD;
-const IPV4: usize = 20;
-const IPV6: usize = 40;
 
 /// What a probe says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,11 +168,7 @@ impl Headers {
             ip[6] = 0x40;
             (ip[8], ip[9]) = (64, PROTOCOL);
             ip[12..].copy_from_slice(&kept);
-            let words =
-                ip.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-            let sum: u32 = words.sum();
-            let sum = (sum & 0xFFFF) + (sum >> 16);
-            let sum = !((sum & 0xFFFF) + (sum >> 16)) as u16;
+            let sum = checksum(ip);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         } else {
             ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, PAYLOAD as u8, PROTOCOL, 64]);

@@ -3,7 +3,7 @@
 use calumma_wire::Secret;
 use rand_chacha::rand_core::RngCore;
 
-use crate::carrier::key_stream;
+use crate::carrier::{key_stream, product};
 
 /// Words of 32 bits that a tag is of.
 const WORDS: usize = 8;
@@ -40,9 +40,7 @@ impl ProbeKey {
         let mut pads = key_stream(self.secret, PADS_NONCE, number);
         self.factors.iter().fold(0, |tag, factors| {
             let pairs = words.as_chunks::<2>().0.iter().zip(factors.as_chunks::<2>().0);
-            let products = pairs.map(|(word, factor)| {
-                factor[0].wrapping_add(word[0]).wrapping_mul(factor[1].wrapping_add(word[1]))
-            });
+            let products = pairs.map(|(words, factors)| product(*factors, *words));
             let sum = products.fold(pads.next_u64(), u64::wrapping_add);
             tag << 32 | sum >> 32
         })

@@ -91,13 +91,11 @@ impl<'a> Marks<'a> {
             }
             can_carry
         }
-        match self.carrier {
-            Carrier::Tos(tos) => one(tos, packet, ip_offset, mark),
-            Carrier::SignedTos(tos) => one(tos, packet, ip_offset, mark),
-            Carrier::FlowLabel => one(self.label(), packet, ip_offset, mark),
-            Carrier::IpId => one(self.ip_id(), packet, ip_offset, mark),
-            Carrier::Shim(shim) => one(shim, packet, ip_offset, mark),
-        }
+        by_carrier!(
+            self,
+            by => one(by, packet, ip_offset, mark),
+            by => one(by, packet, ip_offset, mark)
+        )
     }
 
     /// The mark of the packet at position `at`.
@@ -108,13 +106,8 @@ impl<'a> Marks<'a> {
         (at, ip_offset): (usize, usize),
     ) -> Option<Mark> {
         let packet = packets.get(at)?;
-        match self.carrier {
-            Carrier::Tos(tos) => Carry::read(tos, packet, ip_offset),
-            Carrier::SignedTos(tos) => Carry::read(tos, packet, ip_offset),
-            Carrier::FlowLabel => self.label().read(packet, ip_offset),
-            Carrier::IpId => self.ip_id().read(packet, ip_offset),
-            Carrier::Shim(_) => detached.and_then(|marks| marks.get(at).copied().flatten()),
-        }
+        let detached = || detached.and_then(|marks| marks.get(at).copied().flatten());
+        by_carrier!(self, by => Carry::read(by, packet, ip_offset), _ => detached())
     }
 
     /// Takes the marks out.

@@ -16,6 +16,21 @@ pub fn family(seed: u64) -> HashFamily {
     HashFamily::new(&HashKey::from_bytes(key))
 }
 
+/// Holds vectors against those that are kept; with `CALUMMA_BLESS` it writes them anew.
+pub fn check_golden(name: &str, vectors: &serde_json::Value) {
+    let golden = format!("{}/tests/golden/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let text = serde_json::to_string_pretty(vectors).unwrap() + "\n";
+    if std::env::var_os("CALUMMA_BLESS").is_some() {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(golden).unwrap(), text);
+}
+
+/// The page that vectors are of.
+pub fn contract_page() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/contract.md")).unwrap()
+}
+
 /// Distinct keys without any structure.
 pub fn random_keys(rng: &mut impl Rng, number: usize) -> Vec<FlowKey> {
     let mut seen = HashSet::with_capacity(number);

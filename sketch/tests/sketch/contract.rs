@@ -4,9 +4,7 @@
 //! as can be. It makes the vectors in `golden/contract.json`; run with `CALUMMA_BLESS=1` to write
 //! them anew after the contract has changed on purpose.
 
-use std::fs;
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
 
 use calumma_sketch::hash::{polynomial, sample_seed};
 use calumma_sketch::{
@@ -14,6 +12,8 @@ use calumma_sketch::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::common::{check_golden, contract_page};
 
 /// The page, word for word.
 pub(crate) mod reference {
@@ -308,23 +308,14 @@ fn vectors() -> Value {
     })
 }
 
-fn here() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
 #[test]
 fn the_golden_vectors_are_those_of_the_page() {
-    let golden = here().join("tests/golden/contract.json");
-    let text = serde_json::to_string_pretty(&vectors()).unwrap() + "\n";
-    if std::env::var_os("CALUMMA_BLESS").is_some() {
-        fs::write(&golden, &text).unwrap();
-    }
-    assert_eq!(fs::read_to_string(golden).unwrap(), text);
+    check_golden("contract", &vectors());
 }
 
 #[test]
 fn the_page_shows_the_vectors_and_numbers_that_the_crate_computes() {
-    let page = fs::read_to_string(here().join("../docs/contract.md")).unwrap();
+    let page = contract_page();
     let vectors = vectors();
     let mut wanted = vec![
         calumma_sketch::fermat::P.to_string(),

@@ -4,14 +4,12 @@
 //! `golden/selection.json`; run with `CALUMMA_BLESS=1` to write them anew after the contract has
 //! changed on purpose.
 
-use std::fs;
-use std::path::PathBuf;
-
 use calumma_sketch::grade::{self, HopRule};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, HyperLogLog};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::common::{check_golden, contract_page};
 use crate::contract::reference::{Secret, Words, secret, words};
 use crate::contract::{hash_key, hex_words, keys};
 
@@ -110,23 +108,14 @@ fn vectors() -> Value {
     })
 }
 
-fn here() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
 #[test]
 fn the_golden_vectors_are_those_of_the_page() {
-    let golden = here().join("tests/golden/selection.json");
-    let text = serde_json::to_string_pretty(&vectors()).unwrap() + "\n";
-    if std::env::var_os("CALUMMA_BLESS").is_some() {
-        fs::write(&golden, &text).unwrap();
-    }
-    assert_eq!(fs::read_to_string(golden).unwrap(), text);
+    check_golden("selection", &vectors());
 }
 
 #[test]
 fn the_page_shows_the_vectors() {
-    let page = fs::read_to_string(here().join("../docs/contract.md")).unwrap();
+    let page = contract_page();
     let vectors = vectors();
     let shown = &vectors["keys"][0];
     let first = |field: &str, most: usize| {

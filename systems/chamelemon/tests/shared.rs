@@ -1,6 +1,8 @@
 //! Several systems that hash by the same functions: a burst is hashed once for all of them, and
 //! each records what it would have recorded alone.
 
+mod common;
+
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +21,8 @@ use calumma_plane::{
 use calumma_sketch::{AnyKey, FermatSketch, FlowKey, HashColumns, HashFamily, HashKey, KeyKind};
 use calumma_wire::{Secret, Side};
 
+use common::frame;
+
 const EPOCH_NS: u64 = 50_000_000;
 const FIRST_EPOCH: u64 = 100;
 
@@ -34,15 +38,6 @@ fn system(t_h: u32, secret: u8) -> Box<dyn SwitchSystem> {
     let plan =
         SessionPlan { layout, hash_key, clock: clock(), first_epoch: FIRST_EPOCH, attention };
     Box::new(SwitchHalf::new(plan).unwrap())
-}
-
-/// A UDP packet of flow `n`.
-fn frame(n: u64) -> Frame {
-    let mut bytes = vec![0; 42];
-    bytes[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 28]);
-    bytes[23] = 17;
-    bytes[26..38].copy_from_slice(&[10, 0, 0, n as u8, 10, 200, 0, 1, 0x30, 0x39, 0, 80]);
-    Frame::new(bytes)
 }
 
 /// What a system has recorded: epoch by epoch, both sides.

@@ -1,6 +1,8 @@
 //! A system goes on by another hash key while packets flow: nothing that it would have recorded is
 //! missing, twice, or hashed by the wrong key.
 
+mod common;
+
 use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{Attention, EgressGroup, IngressGroup, Layout, SwitchHalf};
 use calumma_epoch::{EpochClock, Guards};
@@ -9,6 +11,8 @@ use calumma_plane::worker::{Policy, Worker};
 use calumma_plane::{Counters, LcoreMerger, Measurement, Part, SwitchSystem, measure};
 use calumma_sketch::{FlowKey, HashFamily, HashKey, KeyKind};
 use calumma_wire::Secret;
+
+use common::frame;
 
 const FIRST_EPOCH: u64 = 100;
 const CHANGED: u64 = 104;
@@ -32,15 +36,6 @@ fn system(secret: u8, first_epoch: u64) -> Box<dyn SwitchSystem> {
     let attention = Attention::healthy(&layout, 256);
     let plan = SessionPlan { layout, hash_key, clock: clock(), first_epoch, attention };
     Box::new(SwitchHalf::new(plan).unwrap())
-}
-
-/// A UDP packet of flow `n`.
-fn frame(n: u64) -> Frame {
-    let mut bytes = vec![0; 42];
-    bytes[12..18].copy_from_slice(&[8, 0, 0x45, 0, 0, 28]);
-    bytes[23] = 17;
-    bytes[26..38].copy_from_slice(&[10, 0, 0, n as u8, 10, 200, 0, 1, 0x30, 0x39, 0, 80]);
-    Frame::new(bytes)
 }
 
 /// What comes of a run: each finished side with its packets and whether it decodes by the key of

@@ -1,4 +1,4 @@
-//! The paths to other edges: which probes are sent when, and what is said of those that arrive
+//! The paths to other edges: which probes are sent when, and what is reported of those that arrive
 //! (docs/probes.md).
 //!
 //! No I/O and no clock: the control thread drives it on a switch, the simulator in virtual time.
@@ -23,7 +23,7 @@ const SAMPLE_NS: u64 = 10_000_000;
 const MOST_HOSTS: usize = 256;
 const FORGET_NS: u64 = 120_000_000_000;
 
-/// How often the controller is told who is where, at first and once it knows.
+/// How often hosts and destinations are sent to the controller: while they change, and else.
 const SOON_NS: u64 = 50_000_000;
 const LATER_NS: u64 = 10_000_000_000;
 
@@ -71,7 +71,7 @@ pub struct Paths {
     session: Option<Of>,
     /// Whether the controller wants probes.
     on: bool,
-    /// Whether lcores have not been given the key.
+    /// Whether lcores do not have the key yet.
     key_is_new: bool,
     sampled_ns: u64,
     /// Hosts behind this edge, and when each was seen last.
@@ -80,8 +80,8 @@ pub struct Paths {
     ways: BTreeMap<IpAddr, Way>,
     /// The edges of hosts that are behind others.
     edges: HashMap<IpAddr, u16>,
-    /// When the controller was told who is where.
-    told_ns: u64,
+    /// When hosts and destinations were sent to the controller last.
+    listed_ns: u64,
     has_news: bool,
     /// When all marks are due, and the next probe.
     all_due_ns: u64,
@@ -304,19 +304,19 @@ impl Paths {
         Some(Order { frame, len, ip_offset, mark, lcore, port })
     }
 
-    /// What is to be said to the controller now.
+    /// What is to be sent to the controller now.
     pub fn message(&mut self, now_ns: u64) -> Option<Message> {
         if !self.on {
             return None;
         }
         let fresh = |seen_ns: u64| now_ns.abs_diff(seen_ns) < FORGET_NS;
-        let since_ns = now_ns.abs_diff(self.told_ns);
+        let since_ns = now_ns.abs_diff(self.listed_ns);
         let mut seen = PathsSeen::default();
         if since_ns >= LATER_NS || self.has_news && since_ns >= SOON_NS {
             self.hosts.retain(|_, seen_ns| fresh(*seen_ns));
             self.ways.retain(|_, way| fresh(way.seen_ns));
             self.has_news = false;
-            self.told_ns = now_ns;
+            self.listed_ns = now_ns;
             seen.hosts = self.hosts.keys().copied().collect();
             seen.destinations = self.ways.keys().copied().collect();
         } else if self.seen.is_empty() {

@@ -1,6 +1,7 @@
 //! The headers that forwarding reads and writes: Ethernet, one VLAN tag, IPv4 and IPv6. Never
 //! panics, whatever the bytes.
 
+use calumma_plane::checksum::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::address::Mac;
@@ -184,24 +185,6 @@ pub fn stays_on_link(bytes: &[u8], at: usize, to: IpAddr) -> bool {
             matches!(from, Some(&[0xFE, second]) if second & 0xC0 == 0x80)
         }
     }
-}
-
-/// The Internet checksum (RFC 1071) of bytes in which its field is zero; zero where it is right.
-#[inline]
-pub fn checksum(bytes: &[u8]) -> u16 {
-    let mut sum = 0_u64;
-    let mut words = bytes.chunks_exact(4);
-    for word in &mut words {
-        sum += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
-    }
-    let mut rest = [0; 4];
-    rest[..words.remainder().len()].copy_from_slice(words.remainder());
-    sum += u64::from(u32::from_be_bytes(rest));
-    sum = (sum >> 32) + (sum & 0xFFFF_FFFF);
-    sum = (sum >> 32) + (sum & 0xFFFF_FFFF);
-    sum = (sum >> 16) + (sum & 0xFFFF);
-    sum = (sum >> 16) + (sum & 0xFFFF);
-    !(sum as u16)
 }
 
 /// Takes one off the TTL of the IPv4 header at `at`; the checksum follows (RFC 1624).

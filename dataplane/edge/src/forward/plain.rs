@@ -175,8 +175,9 @@ fn u64_at(header: &[u8; IPV4_END], at: usize) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::header::{self, checksum};
+    use super::super::header;
     use super::*;
+    use calumma_plane::checksum::checksum;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 

@@ -167,7 +167,7 @@ impl Router {
     #[inline(never)]
     fn route_some(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
         if worker.probes.sending().is_some() {
-            // No neighbour is asked for, and nobody told, for a probe's sake.
+            // No neighbour is resolved and no ICMP error sent for a probe.
             burst.drain().for_each(|_| worker.drop_probe());
             return;
         }

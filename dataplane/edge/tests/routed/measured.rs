@@ -166,7 +166,7 @@ fn marks_stand_in_the_header_of_tagged_packets_as_well() {
         let packet = body(&frame);
         let original = udp(u16::from_be_bytes([packet[20], packet[21]])).packet();
         assert_eq!((packet[0], packet[1], packet[8]), (original[0], mark, 63));
-        assert_eq!(calumma_edge::forward::header::checksum(&packet[..20]), 0);
+        assert_eq!(calumma_plane::checksum::checksum(&packet[..20]), 0);
         assert_eq!((&packet[2..8], &packet[12..]), (&original[2..8], &original[12..]));
     }
     edge.stop();

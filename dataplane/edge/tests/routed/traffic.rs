@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use calumma_edge::forward::address::Mac;
-use calumma_edge::forward::header;
+use calumma_plane::checksum::checksum;
 
 use crate::edge::{Edge, F0, F1, H0, H1, mac};
 use crate::frames::{Udp, body, ether_type, ethernet, link, station};
@@ -27,7 +27,7 @@ fn packets_take_the_longest_prefix_with_new_addresses_and_a_lower_ttl() {
         let mut wanted = packet.packet();
         let (before, after) = (wanted.clone(), body(frame).to_vec());
         if ether_type(frame) == 0x0800 {
-            assert_eq!(header::checksum(&after[..20]), 0);
+            assert_eq!(checksum(&after[..20]), 0);
             wanted[8] = 63;
             wanted[10..12].copy_from_slice(&after[10..12]);
         } else {
@@ -116,7 +116,7 @@ fn senders_are_told_why_their_packets_go_no_further() {
         let error = body(frame);
         if ether_type(frame) == 0x0800 {
             assert_eq!(error[12..20], [10, 1, 0, 1, 10, 1, 0, 2]);
-            assert_eq!((header::checksum(&error[..20]), header::checksum(&error[20..])), (0, 0));
+            assert_eq!((checksum(&error[..20]), checksum(&error[20..])), (0, 0));
             assert!(packet.packet().starts_with(&error[28..]) && error.len() <= 576);
         } else {
             assert!(packet.packet().starts_with(&error[48..]) && error.len() <= 1280);
@@ -127,7 +127,7 @@ fn senders_are_told_why_their_packets_go_no_further() {
     let mut error = Udp { ttl: 1, ..Udp::new(v4, "10.2.0.1") }.frame(H0);
     error[14 + 9] = 1;
     error[14 + 20] = 11;
-    let sum = header::checksum(&[&error[14..24], &[0, 0], &error[26..34]].concat());
+    let sum = checksum(&[&error[14..24], &[0, 0], &error[26..34]].concat());
     error[24..26].copy_from_slice(&sum.to_be_bytes());
     assert!(edge.exchange(H0, &[error]).is_empty());
     let flood = vec![Udp { ttl: 1, ..Udp::new(v4, "10.2.0.1") }.frame(H0); 400];

@@ -198,7 +198,7 @@ pub fn echo_reply(packet: &[u8]) -> Option<Vec<u8>> {
         let ip = super::super::header::v4(packet, 0, packet.len())?;
         let icmp = Icmpv4Slice::from_slice(packet.get(ip.header_len..ip.total_len)?).ok()?;
         let Icmpv4Type::EchoRequest(echo) = icmp.icmp_type() else { return None };
-        if ip.is_fragment || super::super::header::checksum(icmp.slice()) != 0 {
+        if ip.is_fragment || calumma_plane::checksum::checksum(icmp.slice()) != 0 {
             return None;
         }
         PacketBuilder::ipv4(ip.to.octets(), ip.from.octets(), TTL)
