@@ -9,10 +9,11 @@ use crate::runner::host;
 use crate::shell;
 
 /// Every fuzz target: its folder, and its name there.
-pub(crate) const FUZZ_TARGETS: [(&str, &str); 5] = [
+pub(crate) const FUZZ_TARGETS: [(&str, &str); 6] = [
     ("sketch", "decode"),
     ("sketch", "deserialise"),
     ("wire", "decode"),
+    ("wire", "cfs"),
     ("dataplane/edge", "packet"),
     ("testbed", "capture"),
 ];

@@ -1,0 +1,329 @@
+//! What all switches of a network have in common.
+//!
+//! ```text
+//! entries (4)  filter bits (4)  HyperLogLog bits (1)  epochs of a window (2)
+//! 0  or  1  base (1), 0: none  offset (1)  step (1)       hop
+//! grade (1)  claim (1)  reseed (1)
+//! ```
+
+use std::ops::RangeInclusive;
+
+use calumma_sketch::grade::{self, HopRule};
+use calumma_sketch::{HashFamily, Hashes, HyperLogLog};
+use calumma_wire::DecodeError;
+use calumma_wire::body::{Body, put_u8, put_u16, put_u32};
+
+/// By which rule a switch grades flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Graded {
+    /// [`grade::fold`].
+    Fold,
+    /// [`grade::greedy`].
+    Greedy,
+    /// [`grade::random`], by the switch's [`salt`].
+    Random,
+}
+
+impl Graded {
+    /// All of them, by their numbers in frames.
+    const ALL: [Self; 3] = [Self::Fold, Self::Greedy, Self::Random];
+
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fold => "fold",
+            Self::Greedy => "greedy",
+            Self::Random => "random",
+        }
+    }
+}
+
+/// How a switch knows how many others a packet has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// By the time to live, or hop limit, with which it received the packet.
+    Ttl(HopRule),
+    /// It does not.
+    None,
+}
+
+/// What all switches of a network have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Flows that a switch's table holds: 256 to 2^22.
+    pub entries: u32,
+    /// Bits of the filter that remembers which flows were refused or evicted: 2^10 to 2^31.
+    pub filter_bits: u32,
+    /// The logarithm of the registers of the switch's [`HyperLogLog`].
+    pub hll_bits: u8,
+    /// Epochs of a window: 2 to 1000, an even number.
+    pub window_epochs: u16,
+    /// How hops are numbered.
+    pub hop: Hop,
+    /// How flows are graded; [`Graded::Random`] where hops have no number.
+    pub grade: Graded,
+    /// Whether packets carry a claim.
+    pub claim: bool,
+    /// Whether flows are graded anew in each window.
+    pub reseed: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            entries: 16_384,
+            filter_bits: 1 << 20,
+            hll_bits: 12,
+            window_epochs: 20,
+            hop: Hop::Ttl(HopRule::default()),
+            grade: Graded::Fold,
+            claim: true,
+            reseed: true,
+        }
+    }
+}
+
+impl Setup {
+    /// What [`entries`](Self::entries) may be.
+    pub const ENTRIES: RangeInclusive<u32> = 256..=1 << 22;
+
+    /// What [`filter_bits`](Self::filter_bits) may be.
+    pub const FILTER_BITS: RangeInclusive<u32> = 1 << 10..=1 << 31;
+
+    /// What [`hll_bits`](Self::hll_bits) may be.
+    pub const HLL_BITS: RangeInclusive<u8> = HyperLogLog::LEAST_BITS..=HyperLogLog::MOST_BITS;
+
+    /// What [`window_epochs`](Self::window_epochs) may be, as far as it is even.
+    pub const WINDOW_EPOCHS: RangeInclusive<u16> = 2..=1000;
+
+    /// Whether switches can measure by it.
+    ///
+    /// # Errors
+    /// The field that they can't measure by, and why: its value, and what it may be.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        within("entries", self.entries, Self::ENTRIES)?;
+        within("filter_bits", self.filter_bits, Self::FILTER_BITS)?;
+        within("hll_bits", self.hll_bits, Self::HLL_BITS)?;
+        within("window_epochs", self.window_epochs, Self::WINDOW_EPOCHS)?;
+        if !self.window_epochs.is_multiple_of(2) {
+            return Err(("window_epochs", format!("{}: must be even", self.window_epochs)));
+        }
+        match self.hop {
+            Hop::Ttl(rule) => {
+                within("ttl_base", rule.base.unwrap_or(u8::MAX), 1..=u8::MAX)?;
+                within("hop_step", rule.step, 1..=u8::MAX)
+            }
+            Hop::None if self.grade == Graded::Random => Ok(()),
+            Hop::None => {
+                let why = format!("{}: must be random where hop is none", self.grade.name());
+                Err(("grade", why))
+            }
+        }
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_u32(&mut out, self.entries);
+        put_u32(&mut out, self.filter_bits);
+        put_u8(&mut out, self.hll_bits);
+        put_u16(&mut out, self.window_epochs);
+        match self.hop {
+            Hop::None => put_u8(&mut out, 0),
+            Hop::Ttl(rule) => {
+                out.extend_from_slice(&[1, rule.base.unwrap_or(0), rule.offset, rule.step]);
+            }
+        }
+        let grade = Graded::ALL.iter().position(|&rule| rule == self.grade).unwrap_or_default();
+        put_u8(&mut out, grade as u8);
+        put_u8(&mut out, self.claim.into());
+        put_u8(&mut out, self.reseed.into());
+        out
+    }
+
+    /// The setup that these bytes say.
+    ///
+    /// # Errors
+    /// The first byte that can't be read, and why.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut body = Body::new("a setup of cfs", bytes, 0);
+        let setup = Self {
+            entries: body.u32("entries")?,
+            filter_bits: body.u32("filter_bits")?,
+            hll_bits: body.u8("hll_bits")?,
+            window_epochs: body.u16("window_epochs")?,
+            hop: hop(&mut body)?,
+            grade: graded(&mut body)?,
+            claim: body.flag("claim")?,
+            reseed: body.flag("reseed")?,
+        };
+        setup.check().map_err(|(field, why)| {
+            let of_field = |field| match field {
+                "entries" => 0,
+                "filter_bits" => 4,
+                "hll_bits" => 8,
+                "window_epochs" => 9,
+                // What may be wrong with a hop is its last byte; the grade is behind it.
+                "hop_step" => 14,
+                _ => body.offset() - 3,
+            };
+            body.wrong(of_field(field), field, why)
+        })?;
+        body.end()?;
+        Ok(setup)
+    }
+
+    /// By what flows' words are exclusive-ored in a window.
+    pub fn seed(&self, window: u64) -> u32 {
+        if self.reseed { grade::window_seed(window) } else { 0 }
+    }
+
+    /// The number of the hop at which a packet is received with this time to live; 0 where hops
+    /// have none.
+    #[inline(always)]
+    pub fn hop_of(&self, ttl: u8) -> u8 {
+        match &self.hop {
+            Hop::Ttl(rule) => rule.number(ttl),
+            Hop::None => 0,
+        }
+    }
+
+    /// The grade of a flow with these hashes, in a window with this [seed](Self::seed), at a switch
+    /// with this [`salt`] that receives its first packet with this time to live.
+    #[inline(always)]
+    pub fn grade_of(
+        &self,
+        family: &HashFamily,
+        hashes: &Hashes,
+        (seed, salt): (u32, u32),
+        ttl: u8,
+    ) -> u32 {
+        let word = grade::word(hashes, seed);
+        match self.grade {
+            Graded::Fold => grade::fold(word, self.hop_of(ttl)),
+            Graded::Greedy => grade::greedy(word, self.hop_of(ttl)),
+            Graded::Random => grade::random(family, word, salt),
+        }
+    }
+}
+
+/// The salt of the switch with this number, by which its grades are others than those of all other
+/// switches where they are random.
+pub fn salt(node_id: u16) -> u32 {
+    u32::from(node_id).wrapping_mul(0x9E37_79B1)
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    field: &'static str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), (&'static str, String)> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err((field, format!("{value}: must be {} to {}", range.start(), range.end())))
+}
+
+fn hop(body: &mut Body<'_>) -> Result<Hop, DecodeError> {
+    let offset = body.offset();
+    match body.u8("hop")? {
+        0 => Ok(Hop::None),
+        1 => {
+            let base = body.u8("ttl_base")?;
+            let (offset, step) = (body.u8("hop_offset")?, body.u8("hop_step")?);
+            Ok(Hop::Ttl(HopRule { base: (base > 0).then_some(base), offset, step }))
+        }
+        other => Err(body.wrong(offset, "hop", format_args!("{other} is neither 0 nor 1"))),
+    }
+}
+
+fn graded(body: &mut Body<'_>) -> Result<Graded, DecodeError> {
+    let offset = body.offset();
+    let number = body.u8("grade")?;
+    let known = Graded::ALL.get(usize::from(number)).copied();
+    known.ok_or_else(|| body.wrong(offset, "grade", format_args!("there is no rule {number}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    prop_compose! {
+        fn setups()(
+            entries in Setup::ENTRIES,
+            filter_bits in Setup::FILTER_BITS,
+            hll_bits in Setup::HLL_BITS,
+            half in 1_u16..=500,
+            (base, offset, step) in (prop::option::of(1_u8..), any::<u8>(), 1_u8..),
+            grade in 0..4_usize,
+            [claim, reseed]: [bool; 2],
+        ) -> Setup {
+            let hop = if grade == 3 { Hop::None } else { Hop::Ttl(HopRule { base, offset, step }) };
+            let grade = Graded::ALL[grade.min(2)];
+            let window_epochs = 2 * half;
+            Setup { entries, filter_bits, hll_bits, window_epochs, hop, grade, claim, reseed }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn setups_come_back_as_they_were_sent(setup in setups(), cut in 1..9_usize) {
+            prop_assert_eq!(setup.check(), Ok(()));
+            let mut bytes = setup.encode();
+            prop_assert_eq!(Setup::decode(&bytes), Ok(setup));
+            prop_assert!(Setup::decode(&bytes[..bytes.len() - cut]).is_err());
+            bytes.push(0);
+            prop_assert!(Setup::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn no_bytes_make_a_panic(bytes: Vec<u8>) {
+            if let Ok(setup) = Setup::decode(&bytes) {
+                prop_assert_eq!(setup.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn what_switches_cant_measure_by_is_named_with_its_byte_and_range() {
+        let setup = Setup::default();
+        let says = |setup: Setup, byte: usize, words: &str| {
+            let refused = Setup::decode(&setup.encode()).unwrap_err().to_string();
+            assert_eq!(refused, format!("byte {byte} of a setup of cfs: {words}"));
+        };
+        let entries = "entries: 100: must be 256 to 4194304";
+        says(Setup { entries: 100, ..setup }, 0, entries);
+        let filter = "filter_bits: 1023: must be 1024 to 2147483648";
+        says(Setup { filter_bits: 1023, ..setup }, 4, filter);
+        says(Setup { hll_bits: 17, ..setup }, 8, "hll_bits: 17: must be 4 to 16");
+        let window = "window_epochs: 1001: must be 2 to 1000";
+        says(Setup { window_epochs: 1001, ..setup }, 9, window);
+        says(Setup { window_epochs: 7, ..setup }, 9, "window_epochs: 7: must be even");
+        let still = Hop::Ttl(HopRule { step: 0, ..HopRule::default() });
+        says(Setup { hop: still, ..setup }, 14, "hop_step: 0: must be 1 to 255");
+        let grade = "grade: fold: must be random where hop is none";
+        says(Setup { hop: Hop::None, ..setup }, 12, grade);
+    }
+
+    #[test]
+    fn grades_follow_hops_or_switches() {
+        use calumma_sketch::{FlowKey, HashKey};
+
+        let family = HashFamily::new(&HashKey::from_bytes([5; 32]));
+        let hashes = family.hash(&FlowKey::from_words(1, 2, 3, 6));
+        let of = |setup: Setup, salt, ttl| setup.grade_of(&family, &hashes, (7, salt), ttl);
+        let word = grade::word(&hashes, 7);
+        let fold = Setup::default();
+        assert_eq!(of(fold, 1, 64), grade::fold(word, 0));
+        assert_eq!(of(fold, 2, 62), grade::fold(word, 2));
+        let greedy = Setup { grade: Graded::Greedy, ..fold };
+        assert_eq!(of(greedy, 1, 253), grade::greedy(word, 2));
+        let random = Setup { hop: Hop::None, grade: Graded::Random, ..fold };
+        assert_eq!(of(random, salt(1), 64), of(random, salt(1), 60));
+        assert_ne!(of(random, salt(1), 64), of(random, salt(2), 64));
+        assert_eq!((Setup { reseed: false, ..fold }).seed(9), 0);
+        assert_eq!(fold.seed(9), grade::window_seed(9));
+    }
+}

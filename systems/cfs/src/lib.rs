@@ -1,0 +1,6 @@
+//! Cooperative Flow Selection (CFS): exact counts of as many flows as the tables of all switches
+//! hold together, each chosen by the switches themselves.
+//!
+//! [`frames`] is what goes over the wire. What the controller makes of it is `calumma-cfs-analysis`.
+
+pub mod frames;

@@ -1,0 +1,200 @@
+//! Windows come back as they were sent, and what is wrong with one is named.
+
+mod samples;
+
+use calumma_cfs::frames::{Entry, Setup, Totals, Window};
+use calumma_sketch::table::Rank;
+use calumma_sketch::{FlowKey, HyperLogLog, KeyKind, WideKey};
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+fn setup() -> Setup {
+    Setup { entries: 256, hll_bits: 4, ..Setup::default() }
+}
+
+fn ranks() -> impl Strategy<Value = Rank> {
+    (0..=3_u8, any::<u32>()).prop_map(|(class, grade)| Rank::new(class, grade))
+}
+
+prop_compose! {
+    fn entries(keys: KeyKind)(
+        key: [u8; WideKey::LEN],
+        packets in 1..=1_u64 << 40,
+        bytes: u64,
+        rank in ranks(),
+        ttl: u8,
+        differences in prop_oneof![Just(0), any::<u64>()],
+        [from, to]: [u32; 2],
+        exact: bool,
+    ) -> Entry {
+        let mut narrow = [0; FlowKey::LEN];
+        narrow.copy_from_slice(&key[..FlowKey::LEN]);
+        let key = match keys {
+            KeyKind::Ipv4 => FlowKey::from_bytes(narrow).into(),
+            KeyKind::Dual => WideKey::from_bytes(key),
+        };
+        let looped = differences.count_ones().into();
+        let packets = packets + looped;
+        let (first_us, last_us) = (from.min(to), from.max(to));
+        Entry { key, packets, bytes, rank, ttl, differences, looped, first_us, last_us, exact }
+    }
+}
+
+fn windows() -> impl Strategy<Value = Window> {
+    prop_oneof![Just(KeyKind::Ipv4), Just(KeyKind::Dual)].prop_flat_map(|keys| {
+        let entries = prop::collection::vec(entries(keys), 0..70);
+        let limit = prop::option::of(ranks());
+        let registers = prop::collection::vec(0..=61_u8, 16);
+        let totals: BoxedStrategy<[u32; 11]> = any::<[u32; 11]>().boxed();
+        let flags = any::<(bool, u64, Option<u32>)>();
+        (entries, limit, registers, totals, flags).prop_map(
+            move |(mut entries, limit, registers, totals, flags)| {
+                entries.sort_by_key(|entry| entry.key);
+                entries.dedup_by_key(|entry| entry.key);
+                let (routes_changed, hash_key, theta) = flags;
+                let [refused_packets, evicted_packets, evicted, refused, filtered, ..] =
+                    totals.map(u64::from);
+                let [.., crowded, unmarked, claimed_in, claimed_out, memory, more] =
+                    totals.map(u64::from);
+                let counted: u64 = entries.iter().map(|entry| entry.packets).sum();
+                let totals = Totals {
+                    packets: counted + refused_packets + evicted_packets,
+                    refused_packets,
+                    evicted_packets,
+                    admitted: evicted + entries.len() as u64 + more,
+                    evicted,
+                    refused,
+                    filtered,
+                    crowded,
+                    unmarked,
+                    claimed_in,
+                    claimed_out,
+                    memory,
+                };
+                let flows = HyperLogLog::from_registers(registers).unwrap();
+                Window { keys, hash_key, routes_changed, limit, theta, totals, flows, entries }
+            },
+        )
+    })
+}
+
+proptest! {
+    #[test]
+    fn windows_come_back_as_they_were_sent(window in windows(), cut in 1..400_usize) {
+        let mut bytes = window.encode();
+        prop_assert_eq!(Window::decode(&bytes, &setup()), Ok(window));
+        let shorter = &bytes[..bytes.len().saturating_sub(cut)];
+        prop_assert!(Window::decode(shorter, &setup()).is_err());
+        bytes.push(0);
+        let more = Window::decode(&bytes, &setup()).unwrap_err().to_string();
+        prop_assert!(more.ends_with("1 bytes are left over after the last field"), "{}", more);
+    }
+
+    #[test]
+    fn a_changed_byte_makes_no_panic_and_no_window_that_is_none(
+        window in windows(),
+        at: prop::sample::Index,
+        to: u8,
+    ) {
+        let mut bytes = window.encode();
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        if let Ok(read) = Window::decode(&bytes, &setup()) {
+            prop_assert_eq!(Window::decode(&read.encode(), &setup()), Ok(read));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_a_panic(bytes: Vec<u8>) {
+        prop_assert!(Window::decode(&bytes, &setup()).is_err());
+    }
+}
+
+fn refused(change: impl FnOnce(&mut Window)) -> String {
+    let mut window = samples::ipv4();
+    change(&mut window);
+    Window::decode(&window.encode(), &samples::setup()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_with_its_byte() {
+    let twice = refused(|window| window.entries[1].key = window.entries[0].key);
+    assert!(twice.starts_with("byte "), "{twice}");
+    assert!(twice.contains("keys: entries 0 and 1, ") && twice.ends_with("are the same flow"));
+    let reversed = refused(|window| window.entries.reverse());
+    assert!(reversed.ends_with("are not in order"), "{reversed}");
+    let sum = refused(|window| window.totals.packets += 1);
+    assert!(sum.ends_with("packets: 1001, but 1000 are in entries or had none"), "{sum}");
+    let flows = refused(|window| window.totals.evicted += 1);
+    assert!(flows.ends_with("admitted flows: 7, less 5 evicted: 3 are there"), "{flows}");
+    let empty = refused(|window| window.entries[2].packets = 0);
+    assert!(empty.contains("packets: entry 2, ") && empty.ends_with(": 0"), "{empty}");
+    let looped = refused(|window| window.entries[0].looped = 500);
+    assert!(looped.ends_with("500 of 500"), "{looped}");
+    let alike = refused(|window| window.entries[0].differences = 2);
+    assert!(alike.ends_with("0x2 of 0 looped packets"), "{alike}");
+    let backwards = refused(|window| window.entries[0].last_us = 0);
+    assert!(backwards.ends_with("beyond 2^32 microseconds"), "{backwards}");
+}
+
+#[test]
+fn more_entries_than_a_table_has_are_refused() {
+    let (mut window, mut setup) = (samples::ipv4(), samples::setup());
+    setup.entries = 2;
+    let refused = Window::decode(&window.encode(), &setup).unwrap_err().to_string();
+    assert!(refused.ends_with("number of entries: 3, and the table has 2"), "{refused}");
+    // Nothing is made for entries that are not there.
+    setup.entries = 1 << 22;
+    window.entries.clear();
+    let mut bytes = window.encode();
+    let columns = bytes.len() - 60;
+    bytes[columns - 4..columns].copy_from_slice(&(1_u32 << 22).to_le_bytes());
+    let refused = Window::decode(&bytes[..columns + 20], &setup).unwrap_err().to_string();
+    assert!(refused.contains("number of entries: 60 columns follow"), "{refused}");
+}
+
+#[test]
+fn an_entry_takes_its_key_and_fourteen_bytes() {
+    let mut rng = StdRng::seed_from_u64(7);
+    for keys in [KeyKind::Ipv4, KeyKind::Dual] {
+        let mut window = if keys == KeyKind::Ipv4 { samples::ipv4() } else { samples::dual() };
+        window.entries = (0..10_000).map(|_| random_entry(&mut rng, keys)).collect();
+        window.entries.sort_by_key(|entry| entry.key);
+        let counted: u64 = window.entries.iter().map(|entry| entry.packets).sum();
+        let Totals { refused_packets, evicted_packets, .. } = window.totals;
+        window.totals.packets = counted + refused_packets + evicted_packets;
+        window.totals.admitted = 20_000;
+        let setup = Setup { entries: 10_000, ..samples::setup() };
+        let bytes = window.encode();
+        assert!(Window::decode(&bytes, &setup).as_ref() == Ok(&window));
+        let key = if keys == KeyKind::Ipv4 { FlowKey::LEN } else { WideKey::LEN };
+        assert!(bytes.len() <= 10_000 * (key + 14), "{} bytes", bytes.len());
+    }
+}
+
+/// A flow of a second, of up to 255 packets, with a key that nothing is known of.
+fn random_entry(rng: &mut StdRng, keys: KeyKind) -> Entry {
+    let packets = rng.random_range(1..256_u64).min(rng.random_range(1..256));
+    let first_us = rng.random_range(0..1_000_000);
+    let key = match keys {
+        KeyKind::Ipv4 => FlowKey::from_bytes(rng.random()).into(),
+        KeyKind::Dual => {
+            let mut key = [0; WideKey::LEN];
+            rng.fill(&mut key[..]);
+            WideKey::from_bytes(key)
+        }
+    };
+    Entry {
+        key,
+        packets,
+        bytes: packets * rng.random_range(40..1500),
+        rank: Rank::new(rng.random_range(2..4), rng.random()),
+        ttl: rng.random_range(60..65),
+        differences: 0,
+        looped: 0,
+        first_us,
+        last_us: rng.random_range(first_us..1_000_000),
+        exact: true,
+    }
+}

@@ -1,0 +1,52 @@
+//! The bytes of setups and windows, kept in files, which switches and controllers one release older
+//! send. `CALUMMA_BLESS=1 cargo test -p calumma-cfs --test golden` writes them anew, which is right
+//! only together with a new version.
+
+mod samples;
+
+use std::path::PathBuf;
+
+use calumma_cfs::frames::{Graded, Hop, Setup, Window};
+use calumma_sketch::grade::HopRule;
+
+/// Setups that differ in all that can differ.
+fn setups() -> [(&'static str, Setup); 3] {
+    let rule = HopRule { base: Some(64), offset: 1, step: 2 };
+    let greedy = Setup {
+        hop: Hop::Ttl(rule),
+        grade: Graded::Greedy,
+        claim: false,
+        reseed: false,
+        ..samples::setup()
+    };
+    let random = Setup { hop: Hop::None, grade: Graded::Random, ..samples::setup() };
+    [("setup-fold", Setup::default()), ("setup-greedy", greedy), ("setup-random", random)]
+}
+
+fn check(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1");
+    let file = folder.join(format!("{name}.bin"));
+    if std::env::var_os("CALUMMA_BLESS").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(&file, bytes).unwrap();
+    }
+    let golden = std::fs::read(&file).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+    assert_eq!(bytes, golden, "{name} as encoded differs from {file:?}");
+    golden
+}
+
+#[test]
+fn setups_are_what_the_golden_files_hold() {
+    for (name, setup) in setups() {
+        let golden = check(name, &setup.encode());
+        assert_eq!(Setup::decode(&golden), Ok(setup), "{name}");
+    }
+}
+
+#[test]
+fn windows_are_what_the_golden_files_hold() {
+    for (name, window) in [("window-ipv4", samples::ipv4()), ("window-dual", samples::dual())] {
+        let golden = check(name, &window.encode());
+        assert_eq!(Window::decode(&golden, &samples::setup()), Ok(window), "{name}");
+    }
+}

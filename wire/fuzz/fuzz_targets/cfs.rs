@@ -1,0 +1,18 @@
+//! Any bytes, as a setup and as a window of CFS: no panic, and what can be read says the same when
+//! written and read again. Run from `wire/` with
+//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v1`.
+
+#![no_main]
+
+use calumma_cfs::frames::{Setup, Window};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(setup) = Setup::decode(bytes) {
+        assert_eq!(setup.encode(), bytes);
+    }
+    let setup = Setup { entries: 256, hll_bits: 4, ..Setup::default() };
+    if let Ok(window) = Window::decode(bytes, &setup) {
+        assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
+    }
+});
