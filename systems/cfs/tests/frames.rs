@@ -26,6 +26,7 @@ prop_compose! {
         ttl: u8,
         differences in prop_oneof![Just(0), any::<u64>()],
         [from, to]: [u32; 2],
+        sides in 1..=7_u8,
         exact: bool,
     ) -> Entry {
         let mut narrow = [0; FlowKey::LEN];
@@ -37,7 +38,7 @@ prop_compose! {
         let looped = differences.count_ones().into();
         let packets = packets + looped;
         let (first_us, last_us) = (from.min(to), from.max(to));
-        Entry { key, packets, bytes, rank, ttl, differences, looped, first_us, last_us, exact }
+        Entry { key, packets, bytes, rank, ttl, differences, looped, first_us, last_us, sides, exact }
     }
 }
 
@@ -134,6 +135,8 @@ fn what_contradicts_itself_is_refused_with_its_byte() {
     assert!(looped.ends_with("500 of 500"), "{looped}");
     let alike = refused(|window| window.entries[0].differences = 2);
     assert!(alike.ends_with("0x2 of 0 looped packets"), "{alike}");
+    let nowhere = refused(|window| window.entries[1].sides = 8);
+    assert!(nowhere.contains("sides: entry 1, ") && nowhere.ends_with(": 0x8"), "{nowhere}");
     let backwards = refused(|window| window.entries[0].last_us = 0);
     assert!(backwards.ends_with("beyond 2^32 microseconds"), "{backwards}");
 }
@@ -148,10 +151,10 @@ fn more_entries_than_a_table_has_are_refused() {
     setup.entries = 1 << 22;
     window.entries.clear();
     let mut bytes = window.encode();
-    let columns = bytes.len() - 60;
+    let columns = bytes.len() - 61;
     bytes[columns - 4..columns].copy_from_slice(&(1_u32 << 22).to_le_bytes());
     let refused = Window::decode(&bytes[..columns + 20], &setup).unwrap_err().to_string();
-    assert!(refused.contains("number of entries: 60 columns follow"), "{refused}");
+    assert!(refused.contains("number of entries: 61 columns follow"), "{refused}");
 }
 
 #[test]
@@ -195,6 +198,7 @@ fn random_entry(rng: &mut StdRng, keys: KeyKind) -> Entry {
         looped: 0,
         first_us,
         last_us: rng.random_range(first_us..1_000_000),
+        sides: Entry::PASSED,
         exact: true,
     }
 }

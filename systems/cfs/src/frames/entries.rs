@@ -4,8 +4,8 @@
 //! number (4)
 //! keys: a column for each of their bytes, 13 or 37, in the order of docs/contract.md
 //! packets, bytes, grades, classes, times to live, bitmaps of differences, looped packets,
-//! first packets, times from first to last packets, whether exact: 8 8 4 1 1 8 8 4 4 1 columns,
-//! the least significant byte first
+//! first packets, times from first to last packets, sides, whether exact:
+//! 8 8 4 1 1 8 8 4 4 1 1 columns, the least significant byte first
 //! ```
 
 use calumma_sketch::table::Rank;
@@ -38,12 +38,27 @@ pub struct Entry {
     pub first_us: u32,
     /// When its last packet came.
     pub last_us: u32,
+    /// On which sides the switch saw it: [`ENTERED`](Self::ENTERED), [`PASSED`](Self::PASSED),
+    /// [`LEFT`](Self::LEFT), or several of them.
+    pub sides: u8,
     /// Whether the table had it since its first packet of the window: else it had at least what was
     /// counted.
     pub exact: bool,
 }
 
 impl Entry {
+    /// Packets came from hosts. Those that go to a host of the same switch did nothing else.
+    pub const ENTERED: u8 = 1;
+
+    /// Packets passed from fabric to fabric.
+    pub const PASSED: u8 = 2;
+
+    /// Packets came from the fabric, for hosts.
+    pub const LEFT: u8 = 4;
+
+    /// All of them.
+    const SIDES: u8 = Self::ENTERED | Self::PASSED | Self::LEFT;
+
     /// The bit of [`differences`](Self::differences) for a packet with another time to live than
     /// the first one.
     #[inline(always)]
@@ -56,7 +71,7 @@ impl Entry {
 
     /// What is wrong with it: the field, and why.
     fn check(&self) -> Result<(), (&'static str, String)> {
-        let Self { packets, differences, looped, first_us, last_us, .. } = *self;
+        let Self { packets, differences, looped, first_us, last_us, sides, .. } = *self;
         if packets == 0 {
             return Err(("packets", "0".to_owned()));
         }
@@ -66,6 +81,9 @@ impl Entry {
         if (looped == 0) != (differences == 0) || u64::from(differences.count_ones()) > looped {
             let why = format!("{differences:#x} of {looped} looped packets");
             return Err(("differences", why));
+        }
+        if sides == 0 || sides & !Self::SIDES != 0 {
+            return Err(("sides", format!("{sides:#x}")));
         }
         if last_us < first_us {
             return Err(("last packets", "beyond 2^32 microseconds".to_owned()));
@@ -82,7 +100,7 @@ struct Field {
     set: fn(&mut Entry, u64),
 }
 
-static FIELDS: [Field; 10] = [
+static FIELDS: [Field; 11] = [
     Field { name: "packets", width: 8, get: |it| it.packets, set: |it, to| it.packets = to },
     Field { name: "bytes", width: 8, get: |it| it.bytes, set: |it, to| it.bytes = to },
     Field {
@@ -122,12 +140,13 @@ static FIELDS: [Field; 10] = [
         get: |it| it.last_us.wrapping_sub(it.first_us).into(),
         set: |it, to| it.last_us = it.first_us.wrapping_add(to as u32),
     },
+    Field { name: "sides", width: 1, get: |it| it.sides.into(), set: |it, to| it.sides = to as u8 },
     Field { name: "exact", width: 1, get: |it| it.exact.into(), set: |it, to| it.exact = to == 1 },
 ];
 
 /// Values of the fields that not every byte is one of.
 const CLASSES: usize = 3;
-const EXACT: usize = 9;
+const EXACT: usize = 10;
 
 /// Bytes of a key.
 fn key_len(keys: KeyKind) -> usize {
@@ -250,6 +269,7 @@ fn read_keys(
         looped: 0,
         first_us: 0,
         last_us: 0,
+        sides: 0,
         exact: false,
     };
     Ok(bytes.into_iter().map(entry).collect())

@@ -22,9 +22,16 @@ pub(crate) fn ipv4() -> Window {
         looped: 0,
         first_us: 1000,
         last_us: 50_000 + u32::from(port),
+        sides: Entry::ENTERED,
         exact: true,
     };
-    let looped = Entry { differences: 0b101_0000, looped: 6, exact: false, ..entry(3, 8) };
+    let looped = Entry {
+        differences: 0b101_0000,
+        looped: 6,
+        sides: Entry::PASSED,
+        exact: false,
+        ..entry(3, 8)
+    };
     let mut registers = vec![0; 16];
     registers[..5].copy_from_slice(&[1, 3, 1, 2, 7]);
     Window {
