@@ -1,11 +1,14 @@
 //! The flows of a burst: what is read from its headers once, for every system that is on.
 
-use calumma_sketch::{BURST, FlowKey, HashColumns, HashFamily, Key};
+mod details;
 
-use crate::arrival::Arrival;
+use calumma_sketch::{BURST, FlowKey, HashColumns, Key};
+
 use crate::carrier::{EpochBits, Mark};
 use crate::mark::Hierarchy;
 use crate::worker::masks::positions;
+
+pub(crate) use self::details::{Arrivals, IpColumns};
 
 /// The measurable packets of a burst, at most [`BURST`], in their order: key, place and mark of
 /// each.
@@ -44,13 +47,14 @@ pub struct Flows<K> {
     arrivals: Option<Box<Arrivals>>,
     /// Whether they are there.
     timed: bool,
+    /// What IP headers say, where a system asks for it.
+    ip: Option<Box<IpColumns>>,
+    /// Whether the packets leave the network at this switch as well as they enter it.
+    local: bool,
 }
 
 /// What there is a bit of for each packet.
 const COLUMNS: usize = 7;
-
-/// The arrivals of a burst's packets.
-pub(crate) type Arrivals = [Arrival; BURST];
 
 impl<K: Key> Flows<K> {
     /// No packets.
@@ -72,60 +76,9 @@ impl<K: Key> Flows<K> {
             hashes: None,
             arrivals: None,
             timed: false,
+            ip: None,
+            local: false,
         }
-    }
-
-    /// No packets, and room for their arrivals.
-    pub(crate) fn with_arrivals() -> Self {
-        Self { arrivals: Some(Box::new([Arrival::default(); BURST])), ..Self::new() }
-    }
-
-    /// Notes when each packet arrived, by its position in the burst, in the memory that is lent.
-    pub(crate) fn lend(
-        &mut self,
-        memory: Option<Box<Arrivals>>,
-        arrival: impl Fn(usize) -> Arrival,
-    ) {
-        self.arrivals = memory;
-        if let Some(arrivals) = &mut self.arrivals {
-            for (of, &(at, _)) in arrivals.iter_mut().zip(&self.places[..self.len]) {
-                *of = arrival(usize::from(at));
-            }
-            self.timed = true;
-        }
-    }
-
-    /// Hashes all keys, into the memory that is lent.
-    pub(crate) fn hash(&mut self, by: &HashFamily, memory: Option<Box<HashColumns>>) {
-        self.hashes = memory;
-        if let Some(hashes) = &mut self.hashes {
-            by.hash_columns(&self.keys[..self.len], hashes);
-        }
-    }
-
-    /// Gives back the memory of hashes.
-    pub(crate) fn take_hashes(&mut self) -> Option<Box<HashColumns>> {
-        self.hashes.take()
-    }
-
-    /// The hashes of the packets' keys, where several systems use the same functions.
-    #[inline]
-    pub fn hashes(&self) -> Option<&HashColumns> {
-        self.hashes.as_deref()
-    }
-
-    /// Gives back what was lent.
-    pub(crate) fn give_back(&mut self) -> Option<Box<Arrivals>> {
-        self.timed = false;
-        self.arrivals.take()
-    }
-
-    /// When packet number `at` of these arrived; `None` where no system asks for arrivals, and of
-    /// what the switch itself has made or kept.
-    #[inline]
-    pub fn arrival(&self, at: usize) -> Option<Arrival> {
-        let arrivals = self.arrivals.as_ref().filter(|_| self.timed)?;
-        arrivals[..self.len].get(at).copied()
     }
 
     /// Takes all packets out.
@@ -224,6 +177,20 @@ impl<K: Key> Flows<K> {
         self.marked = self.all();
         self.entered = self.marked;
         self.bits = if bit & 1 == 1 { self.marked } else { 0 };
+    }
+
+    /// Notes that the packets go from host to host on this switch.
+    #[inline]
+    pub(crate) fn stay_local(&mut self) {
+        self.local = true;
+    }
+
+    /// Whether all packets go from host to host on this switch. They
+    /// [enter](crate::LcoreSystem::enter) the network here, and [leave](crate::LcoreSystem::leave)
+    /// it as well.
+    #[inline]
+    pub fn are_local(&self) -> bool {
+        self.local
     }
 
     /// Notes the mark that packet number `at` of these carries.
@@ -393,7 +360,8 @@ impl<K: Key> Flows<K> {
             if !self.wants(bit) {
                 return;
             }
-            return record(OfBit { bit, keys, hashes, hierarchies: &self.hierarchies[..self.len] });
+            let (which, hierarchies) = (all, &self.hierarchies[..self.len]);
+            return record(OfBit { bit, which, keys, hashes, hierarchies });
         }
         for bit in 0..2 {
             let of_bit = self.marked & if bit == 1 { self.bits } else { !self.bits };
@@ -408,7 +376,7 @@ impl<K: Key> Flows<K> {
                 len += 1;
             }
             let (keys, hierarchies) = (&keys[..len], &hierarchies[..len]);
-            record(OfBit { bit, keys, hashes: None, hierarchies });
+            record(OfBit { bit, which: of_bit, keys, hashes: None, hierarchies });
         }
     }
 }
@@ -424,6 +392,8 @@ fn latest(newest: u64, bit: usize) -> u64 {
 pub struct OfBit<'a, K> {
     /// The bit.
     pub bit: usize,
+    /// A bit for each packet of the burst's [`Flows`]: whether it is one of these.
+    pub which: u32,
     /// Each packet's key.
     pub keys: &'a [K],
     /// Their hashes, where they are at hand: see [`Flows::hashes`].
@@ -463,6 +433,8 @@ mod tests {
             flows.by_bit(|of| {
                 let packets = of.keys.iter().copied().zip(of.hierarchies.iter().copied());
                 given[of.bit].extend(packets);
+                let which = positions(of.which).map(|at| flows.keys()[at]);
+                assert!(which.eq(of.keys.iter().copied()));
             });
             prop_assert_eq!(given, [wanted(0), wanted(1)]);
             let unmarked = marks.iter().filter(|mark| mark.is_none()).count();

@@ -248,6 +248,11 @@ impl LcoreMerger {
         systems.into_iter().for_each(|of| drop(self.add(first_epoch, of)));
     }
 
+    /// How many lcores it merges.
+    pub fn lcores(&self) -> usize {
+        self.lcores.len()
+    }
+
     /// Lets the sessions that begin from here on measure the packets within a domain.
     pub fn set_domain(&mut self, domain: Domain) {
         self.domain = domain;

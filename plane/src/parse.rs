@@ -183,17 +183,19 @@ pub(crate) fn plain(bytes: &[u8], wire_len: usize) -> Option<(FlowKey, usize)> {
 }
 
 /// The flows of a burst's plain packets, which whoever routes them has read: they are not read a
-/// second time to be measured. Of other packets nothing is known.
+/// second time to be measured. Of other packets nothing is known but whether their TTL was lowered.
 #[derive(Clone, Debug)]
 pub struct PlainFlows {
     keys: [FlowKey; BURST],
     /// Bit i: the flow of the packet at position i is known.
     known: u32,
+    /// Bit i: routing has taken one off the TTL of the packet at position i.
+    lowered: u32,
 }
 
 impl PlainFlows {
     /// Nothing is known.
-    pub const NONE: Self = Self { keys: [FlowKey::ZERO; BURST], known: 0 };
+    pub const NONE: Self = Self { keys: [FlowKey::ZERO; BURST], known: 0, lowered: 0 };
 
     /// Where a plain packet's IP header begins, in bytes.
     pub(crate) const IP_OFFSET: usize = ETHERNET;
@@ -201,7 +203,19 @@ impl PlainFlows {
     /// Forgets all.
     #[inline]
     pub fn clear(&mut self) {
-        self.known = 0;
+        (self.known, self.lowered) = (0, 0);
+    }
+
+    /// Notes that routing has taken one off the TTL of the packets at these positions.
+    #[inline]
+    pub fn lower(&mut self, positions: u32) {
+        self.lowered = positions;
+    }
+
+    /// The positions of packets whose TTL is one less than they were received with.
+    #[inline]
+    pub(crate) fn lowered(&self) -> u32 {
+        self.lowered
     }
 
     /// Reads the packet at position `at` of a burst; gives its flow if it is plain: untagged TCP or

@@ -192,6 +192,12 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Whether it records packets' TTLs and lengths ([`Flows::ip`]). Where no system does, nobody
+    /// reads them.
+    fn wants_ip(&self) -> bool {
+        false
+    }
+
     /// The functions by which it hashes every packet's key, if it does. Where several systems have
     /// the same, a burst is hashed once for all of them.
     fn hashes_by(&self) -> Option<&HashFamily> {
@@ -278,6 +284,8 @@ pub struct SessionContext {
     pub clock: EpochClock,
     /// The first epoch that the system measures.
     pub first_epoch: u64,
+    /// Lcores that measure, each with records of its own; at least one.
+    pub lcores: usize,
 }
 
 /// One side of an epoch, finished on all lcores.

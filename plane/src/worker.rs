@@ -369,18 +369,22 @@ fn walk_as<K: Measured, P: Packet>(
         let marks = Marks { carrier, signer: None, numbers };
         drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, u32::MAX));
     }
-    if let Some(active) = &mut active
-        && path != Path::Flooded
-    {
-        active.add_details(packets, &mut flows);
-    }
+    let (lowered, now_ns) = (known.lowered(), probes.now_ns);
+    let add_details = |active: Option<&mut Active<K>>, packets: &[P], flows: &mut Flows<K>| {
+        if let Some(active) = active {
+            active.add_details(packets, (lowered, now_ns), flows);
+        }
+    };
     match path {
         Path::Enter => {
+            add_details(active.as_deref_mut(), packets, &mut flows);
             let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
             let signer = active.as_ref().map(|active| &active.signer);
             Marks { carrier, signer, numbers }.write(packets, &flows, stamp);
         }
         Path::Cross => {
+            flows.stay_local();
+            add_details(active.as_deref_mut(), packets, &mut flows);
             record_entering(active.as_deref_mut(), counters, &mut flows);
             record_leaving(active.as_deref_mut(), counters, &mut flows);
         }
@@ -395,6 +399,7 @@ fn walk_as<K: Measured, P: Packet>(
                 counters.egress_flooded += flows.len() as u64;
                 return drops;
             }
+            add_details(active.as_deref_mut(), packets, &mut flows);
             if let Some(active) = &active {
                 flows.date(active.newest);
             }
@@ -410,6 +415,7 @@ fn walk_as<K: Measured, P: Packet>(
             let signer = active.as_ref().map(|active| &active.signer);
             let marks = Marks { carrier, signer, numbers };
             marks.read(detached.as_ref(), packets, &mut flows);
+            add_details(active.as_deref_mut(), packets, &mut flows);
             if let (Carrier::Shim(shim), Some(marks)) = (carrier, &detached) {
                 shim.attach(packets, marks);
             }

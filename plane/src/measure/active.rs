@@ -15,8 +15,9 @@ use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
 use crate::arrival::BurstArrival;
 use crate::carrier::Signer;
 use crate::counters::Counters;
-use crate::flows::{Arrivals, Flows};
+use crate::flows::{Arrivals, Flows, IpColumns};
 use crate::packet::Packet;
+use crate::parse::detail::ip_fields;
 use crate::slots::{AnySlots, Seal};
 use crate::system::{AnyRecord, Groups, LcoreHalf, LcoreSystem};
 use crate::worker::Sent;
@@ -58,6 +59,8 @@ pub struct Active<K: Key> {
     asks_sent: bool,
     /// Whether a system records when packets arrived.
     pub(crate) asks_arrivals: bool,
+    /// Whether a system records what IP headers say.
+    asks_ip: bool,
     /// When the burst under way arrived, where that is asked for and known.
     pub(crate) arrival: Option<BurstArrival>,
     /// The first of the systems that hash by the same functions, where there are several.
@@ -91,6 +94,8 @@ pub struct Systems<K: Key> {
     arrivals: Option<Box<Arrivals>>,
     /// Room for the hashes of a burst.
     hashes: Option<Box<HashColumns>>,
+    /// Room for what the IP headers of a burst say.
+    ip: Option<Box<IpColumns>>,
 }
 
 /// A system of a session on an lcore.
@@ -133,7 +138,7 @@ impl<K: Key> Systems<K> {
         let [recording, waiting] = [(); 2].map(|()| Vec::with_capacity(MOST_SYSTEMS));
         let recorded = Box::new(Flows::with_arrivals());
         let (arrivals, hashes) = (Some(Box::default()), Some(Box::default()));
-        Self { recording, waiting, recorded, arrivals, hashes }
+        Self { recording, waiting, recorded, arrivals, hashes, ip: Some(Box::default()) }
     }
 
     fn find(&mut self, number: usize) -> Option<&mut Running<K>> {
@@ -214,6 +219,7 @@ impl<K: Key> Active<K> {
             transit: false,
             asks_sent: false,
             asks_arrivals: false,
+            asks_ip: false,
             arrival: None,
             hashing: None,
             systems,
@@ -322,9 +328,16 @@ impl<K: Key> Active<K> {
         (before - flows.len()) as u64
     }
 
-    /// Adds what systems ask for: when the packets arrived, and hashes that several use.
+    /// Adds what systems ask for: when the packets arrived, what their IP headers say, and hashes
+    /// that several use. The TTLs of the packets at the positions in `lowered` are one less than
+    /// received. `now_ns` is when the round of polls began.
     #[inline]
-    pub(crate) fn add_details<P: Packet>(&mut self, packets: &[P], flows: &mut Flows<K>) {
+    pub(crate) fn add_details<P: Packet>(
+        &mut self,
+        packets: &[P],
+        (lowered, now_ns): (u32, u64),
+        flows: &mut Flows<K>,
+    ) {
         let Systems { recording, hashes, .. } = &mut self.systems;
         if let Some(system) = self.hashing.and_then(|at| recording.get(at))
             && let Some(by) = system.half.hashes_by()
@@ -336,6 +349,14 @@ impl<K: Key> Active<K> {
         {
             let stamp = |at: usize| packets.get(at).and_then(Packet::stamp);
             flows.lend(self.systems.arrivals.take(), |at| arrival.of(stamp(at)));
+        }
+        if self.asks_ip {
+            flows.read_ip(self.systems.ip.take(), now_ns, |at, ip_offset| {
+                let bytes = packets.get(at).map_or(&[][..], Packet::bytes);
+                let mut fields = ip_fields(bytes, ip_offset);
+                fields.ttl = fields.ttl.saturating_add((lowered >> at) as u8 & 1);
+                fields
+            });
         }
     }
 
@@ -350,6 +371,9 @@ impl<K: Key> Active<K> {
         }
         if let Some(arrivals) = flows.give_back() {
             self.systems.arrivals = Some(arrivals);
+        }
+        if let Some(ip) = flows.take_ip() {
+            self.systems.ip = Some(ip);
         }
     }
 
@@ -501,6 +525,7 @@ impl<K: Key> Active<K> {
             self.asks_sent = recording.iter().any(|system| system.half.wants_sent());
             self.hashing = share_hashes(recording);
             self.asks_arrivals = recording.iter().any(|system| system.half.wants_arrivals());
+            self.asks_ip = recording.iter().any(|system| system.half.wants_ip());
         }
     }
 

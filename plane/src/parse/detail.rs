@@ -1,7 +1,10 @@
-//! What lies beyond a packet's key: where its transport header is, how long it is, its TTL and TCP
-//! flags. Read for systems that ask for it; nobody else pays.
+//! What lies beyond a packet's key: its TTL and length, where its transport header is, how long that
+//! is, TCP flags. Read for systems that ask for it; nobody else pays.
 
 use super::{IPV4, TCP, UDP, ipv6};
+
+/// Bytes of an IPv6 header.
+const IPV6: u32 = 40;
 
 /// Header fields of a packet whose flow could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -20,6 +23,32 @@ pub struct Detail {
     pub tcp_flags: u8,
     /// Whether the packet is a fragment, the first one included.
     pub is_fragment: bool,
+}
+
+/// What the outermost IP header of a packet says beside its flow, as the packet was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct IpFields {
+    /// TTL, or hop limit.
+    pub ttl: u8,
+    /// Bytes of the packet: the total length of IPv4, 40 and the payload length of IPv6.
+    pub len: u32,
+}
+
+/// The fields of a packet whose flow could be read and whose IP header begins at `ip_offset`; of
+/// bytes that are no such header, zeros.
+#[inline(always)]
+pub(crate) fn ip_fields(bytes: &[u8], ip_offset: usize) -> IpFields {
+    let header = bytes.get(ip_offset..).and_then(|header| header.first_chunk::<IPV4>());
+    match header {
+        Some(ipv4) if ipv4[0] >> 4 == 4 => {
+            IpFields { ttl: ipv4[8], len: u16::from_be_bytes([ipv4[2], ipv4[3]]).into() }
+        }
+        Some(ipv6) => {
+            let payload = u16::from_be_bytes([ipv6[4], ipv6[5]]);
+            IpFields { ttl: ipv6[7], len: u32::from(payload) + IPV6 }
+        }
+        None => IpFields::default(),
+    }
 }
 
 /// The details of a packet whose IP header begins at `ip_offset`; `wire_len` is how long it is or
@@ -109,6 +138,21 @@ mod tests {
             is_fragment: false,
         };
         assert_eq!(detail, Some(wanted));
+    }
+
+    #[test]
+    fn both_families_tell_their_ttl_and_length() {
+        let mut frame = udp(1, 20);
+        frame[18 + 8] = 63;
+        // Padding is no part of the packet.
+        frame.extend_from_slice(&[0; 9]);
+        assert_eq!(ip_fields(&frame, 18), IpFields { ttl: 63, len: 20 + 8 + 20 });
+        let mut frame = packet(&[], TCP, &[0; 32]);
+        frame[14 + 7] = 1;
+        assert_eq!(ip_fields(&frame, 14), IpFields { ttl: 1, len: 40 + 32 });
+        frame[18..20].copy_from_slice(&[0xFF, 0xFF]);
+        assert_eq!(ip_fields(&frame, 14).len, 40 + 0xFFFF);
+        assert_eq!(ip_fields(&frame[..33], 14), IpFields::default());
     }
 
     #[test]

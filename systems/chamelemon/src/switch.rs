@@ -218,6 +218,7 @@ mod tests {
             hash_key: calumma_wire::Secret::new([3; 32]),
             clock,
             first_epoch: 100,
+            lcores: 1,
         };
         let mut bytes = [Vec::new(), Vec::new()];
         for (version, bytes) in [frames::OLDEST_VERSION, VERSION].into_iter().zip(&mut bytes) {

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use calumma_chamelemon::frames::SessionPlan;
 use calumma_chamelemon::{Attention, EgressGroup, Hierarchy, IngressGroup, Layout, SwitchHalf};
 use calumma_epoch::{EpochClock, Guards};
-use calumma_plane::packet::Frame;
+use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::slots::AnySlots;
 use calumma_plane::system::{FinishedSide, Groups, LcoreHalf, Notes};
 use calumma_plane::worker::{Policy, Worker};
 use calumma_plane::{
-    Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Measurement, Part, Record, Run, Slots,
-    SwitchSystem, measure,
+    Carrier, Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Measurement, Part, Record, Run,
+    Slots, SwitchSystem, measure,
 };
 use calumma_sketch::{AnyKey, FermatSketch, FlowKey, HashColumns, HashFamily, HashKey, KeyKind};
 use calumma_wire::{Secret, Side};
@@ -151,15 +151,17 @@ impl LcoreSystem<FlowKey> for ReaderOnLcore {
         self.shared = shared;
     }
 
-    fn enter(&mut self, flows: &mut Flows<FlowKey>, _: &mut Counters) {
+    fn enter(&mut self, flows: &mut Flows<FlowKey>, counters: &mut Counters) {
+        self.leave(flows, counters);
+    }
+
+    fn leave(&mut self, flows: &Flows<FlowKey>, _: &mut Counters) {
         let Some(hashes) = flows.hashes().filter(|_| self.shared) else { return };
         for (at, key) in flows.keys().iter().enumerate() {
             assert_eq!(hashes.of(at), self.reader.family.hash(key));
         }
         self.reader.packets.fetch_add(flows.len() as u64, Ordering::Relaxed);
     }
-
-    fn leave(&mut self, _: &Flows<FlowKey>, _: &mut Counters) {}
 
     fn enter_run(&mut self, _: &FlowKey, packets: u32, _: &mut Counters) -> Run {
         Run::unencoded(packets)
@@ -196,15 +198,25 @@ impl SwitchSystem for Reader {
     }
 }
 
-/// Packets of which a system of the deployment with secret 1 was given the hashes beside others.
-fn read_beside(mut systems: Vec<Box<dyn SwitchSystem>>) -> u64 {
+/// A worker with a reader of the deployment with secret 1 beside others, in an epoch.
+fn beside(
+    mut systems: Vec<Box<dyn SwitchSystem>>,
+    carrier: Carrier,
+) -> (Worker, LcoreMerger, Reader) {
     let family = Arc::new(HashFamily::new(&HashKey::from_bytes([1; 32])));
     let reader = Reader { family, packets: Arc::default() };
     systems.push(Box::new(reader.clone()));
     let (mut merger, mut mailboxes) = LcoreMerger::new(1);
     merger.begin(clock(), FIRST_EPOCH, Secret::new([1; 32]), KeyKind::Ipv4, systems);
-    let mut worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
+    let policy = Policy { carrier, ..Policy::default() };
+    let mut worker = Worker::new(policy, Measurement::new(mailboxes.remove(0)));
     worker.advance_to(clock().start_of(FIRST_EPOCH) + EPOCH_NS / 2);
+    (worker, merger, reader)
+}
+
+/// Packets of which a system of the deployment with secret 1 was given the hashes beside others.
+fn read_beside(systems: Vec<Box<dyn SwitchSystem>>) -> u64 {
+    let (mut worker, _merger, reader) = beside(systems, Carrier::default());
     for burst in 0..10 {
         let mut frames: Vec<Frame> = (burst..burst + 20).map(frame).collect();
         worker.ingress(&mut frames);
@@ -223,6 +235,21 @@ fn a_burst_is_hashed_for_all_that_hash_alike_and_for_none_alone() {
         "by other functions than its own"
     );
     assert_eq!(read_beside(Vec::new()), 0);
+}
+
+/// A packet that can carry no mark, and that none is taken out of, is not measured: the hashes of
+/// those behind it are still theirs.
+#[test]
+fn hashes_are_those_of_the_packets_that_are_measured() {
+    let (mut worker, _merger, reader) = beside(vec![system(20, 1)], Carrier::IpId);
+    let mut frames: Vec<Frame> = (0..20).map(frame).collect();
+    worker.ingress(&mut frames);
+    for fragment in [0, 7] {
+        frames[fragment].bytes_mut()[20..22].copy_from_slice(&[0, 9]);
+    }
+    worker.egress(&mut frames);
+    assert_eq!(worker.counters.unmeasured.iter().sum::<u64>(), 2);
+    assert_eq!(reader.packets.load(Ordering::Relaxed), 20 + 18);
 }
 
 /// A record that is given hashes does not make its own.

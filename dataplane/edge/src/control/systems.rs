@@ -104,6 +104,7 @@ impl Systems {
             hash_key: session.hash_key,
             clock: session.clock,
             first_epoch: session.first_epoch,
+            lcores: self.merger.lcores(),
         };
         Ok((system, system.begin(&context, setup)?))
     }

@@ -276,6 +276,7 @@ impl Decider<'_> {
             self.route(v6, packets, hops, routed, verdicts);
         }
         flows.forget(moved);
+        flows.lower(if self.own { 0 } else { routed.to_fabric | routed.to_host });
     }
 
     /// Looks the destinations of plain packets up, and rewrites them. Gives the positions of those

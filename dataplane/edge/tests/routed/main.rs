@@ -7,5 +7,6 @@ mod edge;
 mod frames;
 mod measured;
 mod neighbours;
+mod received;
 mod sent;
 mod traffic;

@@ -59,7 +59,7 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
     #[inline]
     fn leave(&mut self, flows: &Flows<K>, counters: &mut Counters) {
         let Self { family, slots, shared } = self;
-        flows.by_bit(|OfBit { bit, keys, hashes, hierarchies }| {
+        flows.by_bit(|OfBit { bit, keys, hashes, hierarchies, .. }| {
             let packets = keys.len() as u64;
             if let Some(record) = slots.by_bit(bit) {
                 let hashes = hashes.filter(|_| *shared);

@@ -1,0 +1,161 @@
+//! A system that asks for them has TTLs and lengths as packets were received, though routing has
+//! lowered TTLs before; one that does not has none.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex};
+
+use calumma_edge::measure::Measurement;
+use calumma_edge::worker::{Policy, Worker};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_plane::parse::detail::IpFields;
+use calumma_plane::slots::{AnySlots, CountOnly};
+use calumma_plane::system::{FinishedSide, Groups, LcoreHalf, Notes, Recorded};
+use calumma_plane::{Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Run, SwitchSystem};
+use calumma_sketch::{AnyKey, Key, KeyKind, WideKey};
+use calumma_wire::{Secret, Side};
+
+use crate::edge::{Edge, F0, F1, H0};
+use crate::frames::Udp;
+
+/// What was seen of packets, by source port: which way they went, and what their headers said.
+type Seen = Arc<Mutex<Vec<(u16, &'static str, IpFields)>>>;
+
+/// A system that notes what packets' headers say, or that asks for nothing.
+#[derive(Clone, Debug)]
+struct Reader {
+    seen: Seen,
+    asks: bool,
+}
+
+#[derive(Debug)]
+struct OnLcore(Reader, calumma_plane::Slots<CountOnly, CountOnly>);
+
+impl OnLcore {
+    fn note(&self, flows: &Flows<WideKey>, way: &'static str) {
+        if !self.0.asks {
+            return;
+        }
+        assert_eq!(flows.ip().len(), flows.len());
+        let mut seen = self.0.seen.lock().unwrap();
+        for (key, fields) in flows.keys().iter().zip(flows.ip()) {
+            seen.push((key.ports().0, way, *fields));
+        }
+    }
+}
+
+impl LcoreSystem<WideKey> for OnLcore {
+    fn slots(&mut self) -> &mut dyn AnySlots {
+        &mut self.1
+    }
+
+    fn wants_transit(&self) -> bool {
+        true
+    }
+
+    fn wants_ip(&self) -> bool {
+        self.0.asks
+    }
+
+    fn enter(&mut self, flows: &mut Flows<WideKey>, _: &mut Counters) {
+        self.note(flows, if flows.are_local() { "local" } else { "enter" });
+    }
+
+    fn transit(&mut self, flows: &Flows<WideKey>, _: &mut Counters) {
+        self.note(flows, "transit");
+    }
+
+    fn leave(&mut self, flows: &Flows<WideKey>, _: &mut Counters) {
+        if !flows.are_local() {
+            self.note(flows, "leave");
+        }
+        let asked = self.0.asks;
+        assert!(asked || (flows.ip().is_empty() && flows.polled_ns() == 0), "nobody asked");
+    }
+
+    fn enter_run(&mut self, _: &WideKey, packets: u32, _: &mut Counters) -> Run {
+        Run::unencoded(packets)
+    }
+
+    fn leave_run(&mut self, _: &WideKey, _: &MarkedRun, _: &mut Counters) {}
+}
+
+impl SwitchSystem for Reader {
+    fn on_lcore(&self, _: KeyKind) -> AnyKey<LcoreHalf> {
+        let half: Box<dyn LcoreSystem<WideKey>> =
+            Box::new(OnLcore(self.clone(), calumma_plane::Slots::new(0, 1, ())));
+        AnyKey::Dual(half)
+    }
+
+    fn groups(&self, _: KeyKind) -> Groups {
+        let nothing = || Box::new(Recorded::new(CountOnly));
+        Groups { ingress: nothing(), by_bit: nothing() }
+    }
+
+    fn plan(&self, _: &[u8]) -> Result<Box<dyn Any + Send>, String> {
+        Ok(Box::new(()))
+    }
+
+    fn accept(&mut self, _: u64, _: &[u8]) {}
+
+    fn holding(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn side(&self, _: FinishedSide<'_>) -> Option<(Side, Notes)> {
+        None
+    }
+}
+
+#[test]
+fn ttls_and_lengths_are_those_that_packets_were_received_with() {
+    let mut edge = Edge::new("received", &[]);
+    edge.acquaint();
+    let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+    let first_epoch = clock.epoch_at(edge.now_ns) + 3;
+    for asks in [true, false] {
+        let (mut merger, mut mailboxes) = LcoreMerger::new(1);
+        let reader = Reader { seen: Seen::default(), asks };
+        let systems: Vec<Box<dyn SwitchSystem>> = vec![Box::new(reader.clone())];
+        merger.begin(clock, first_epoch, Secret::new([1; 32]), KeyKind::Dual, systems);
+        let counters = edge.worker.counters;
+        edge.worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
+        edge.worker.counters = counters;
+        edge.worker.advance_to(clock.start_of(first_epoch) + 1);
+        // Tagged on F1, and with others in the burst that go nowhere or to the switch itself.
+        let kinds = [
+            ("10.1.0.2", "10.2.0.1", H0, "enter"),
+            ("fd00:1::2", "fd00:2::1", H0, "enter"),
+            ("10.1.0.2", "10.1.1.2", H0, "local"),
+            ("10.1.0.2", "192.0.2.1", H0, ""),
+            ("10.2.0.1", "10.3.0.2", F0, "transit"),
+            ("10.2.0.1", "10.1.0.2", F0, "leave"),
+            // Left to the switch itself: no router has lowered its TTL.
+            ("10.2.0.1", "10.9.0.1", F0, "leave"),
+            ("fd00:2::1", "fd00:1::2", F1, "leave"),
+        ];
+        let mut wanted = Vec::new();
+        for port in [H0, F0, F1] {
+            let mut frames = Vec::new();
+            for at in 0..30_u16 {
+                let kind = usize::from(at) % kinds.len();
+                let (from, to, of_port, way) = kinds[kind];
+                if of_port == port {
+                    let (ttl, payload) = (2 + at as u8 * 8, usize::from(at) * 9);
+                    let udp = Udp { ports: (at, 9), ttl, payload, ..Udp::new(from, to) };
+                    let len = udp.packet().len() as u32;
+                    frames.push(udp.frame(port));
+                    if !way.is_empty() {
+                        wanted.push((at, way, IpFields { ttl, len }));
+                    }
+                }
+            }
+            edge.receive(port, &frames);
+        }
+        let mut seen = std::mem::take(&mut *reader.seen.lock().unwrap());
+        seen.sort_by_key(|(at, ..)| *at);
+        wanted.sort_by_key(|(at, ..)| *at);
+        assert_eq!(seen, if asks { wanted } else { Vec::new() });
+    }
+    edge.slow_path(0.0);
+    edge.stop();
+}
