@@ -19,6 +19,13 @@ pub(crate) fn check(
     edges: &[String],
     transits: &[String],
 ) -> Result<(), String> {
+    if topology.through_edges() {
+        return Err(
+            "`through_edges`: an edge counts what its own hosts send and receive, so packets that \
+             pass through it would be missed: make switches that forward others' packets a `switch`"
+                .to_owned(),
+        );
+    }
     let expected: HashSet<&String> = edges.iter().collect();
     let is_edge = |name: &str| topology.position(name).is_some_and(|at| topology.is_edge(at));
     if let Some(name) = edges.iter().find(|name| !is_edge(name)) {
@@ -217,6 +224,8 @@ mod tests {
         let table = "edges = ['e1', 'e2']\n[topology]\nedge = [{ name = 'e1' }, { name = 'e2' }]\n\
                      switch = [{ name = 's1', kind = 'software' }]\n\
                      link = [{ between = ['e1', 's1'] }]";
+        let through = problem(&table.replace("[topology]", "[topology]\nthrough_edges = true"));
+        assert!(through.contains("packets that pass through it would be missed"), "{through}");
         let kind = problem(table);
         assert!(kind.contains("\"s1\" is said to measure and is not expected"), "{kind}");
         let way = problem(&table.replace(", kind = 'software'", ""));

@@ -14,6 +14,8 @@ use super::{EdgeKind, InnerKind, LinkQuality, Topology};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default)]
+    through_edges: bool,
     edge: Vec<Edge>,
     #[serde(default)]
     switch: Vec<Switch>,
@@ -53,7 +55,8 @@ struct Link {
 pub(super) fn read(path: &Path, quality: LinkQuality) -> Result<Topology> {
     let named = || {
         format!(
-            "{}: a topology is `pair`, `leaf-spine:LxS`, `fat-tree:K`, or the path of a file",
+            "{}: a topology is `pair`, `leaf-spine:LxS`, `fat-tree:K`, `zoo:FILE.gml`, or the path \
+             of a file",
             path.display()
         )
     };
@@ -66,7 +69,7 @@ fn parse(text: &str, quality: LinkQuality) -> Result<Topology> {
 }
 
 fn of(file: File, quality: LinkQuality) -> Result<Topology> {
-    let mut topology = Topology::default();
+    let mut topology = Topology { through_edges: file.through_edges, ..Topology::default() };
     for Edge { name, hosts, kind } in file.edge {
         let at = topology.add_edge(name, hosts);
         topology.kinds[at] = kind;

@@ -1,15 +1,17 @@
 //! Networks: switches, links, hosts, the ways between them, and places on those.
 //!
 //! A topology is a graph. Edges (switches with hosts, which measure) come first, inner switches
-//! after them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file,
-//! and either may be followed by what single switches are: `pair e2=tofino core=software`. The
-//! testbed lays such networks out, and the controller says by one where packets were lost.
+//! after them. It is made by a name (`pair`, `leaf-spine:4x2`, `fat-tree:4`) or read from a file
+//! (`zoo:FILE.gml` is one of the Topology Zoo), and either may be followed by what single switches
+//! are: `pair e2=tofino core=software`. The testbed lays such networks out, and the controller says
+//! by one where packets were lost.
 
 mod cuts;
 mod file;
 mod place;
 mod route;
 mod shapes;
+mod zoo;
 
 use std::path::Path;
 
@@ -186,6 +188,8 @@ pub struct Topology {
     /// What each inner switch is.
     inner: Vec<InnerKind>,
     links: Vec<Link>,
+    /// Whether ways lead through edges that are not at their ends.
+    through_edges: bool,
 }
 
 impl Topology {
@@ -197,9 +201,10 @@ impl Topology {
     pub fn load(name: &str, folder: &Path, quality: LinkQuality) -> Result<Self> {
         let mut words = name.split_whitespace();
         let name = words.next().context("a topology has no name")?;
-        let mut topology = match shapes::named(name, quality) {
-            Some(shape) => shape?,
-            None => file::read(&folder.join(name), quality)?,
+        let mut topology = match (shapes::named(name, quality), name.strip_prefix("zoo:")) {
+            (Some(shape), _) => shape?,
+            (None, Some(map)) => zoo::read(&folder.join(map), quality)?,
+            (None, None) => file::read(&folder.join(name), quality)?,
         };
         for word in words {
             topology.set_kind(word)?;
@@ -243,6 +248,13 @@ impl Topology {
     /// Names of all switches, the edges first.
     pub fn names(&self) -> &[String] {
         &self.switches
+    }
+
+    /// Whether packets also pass through edges that are neither the first nor the last on their
+    /// way, as where every switch of a network has hosts. Otherwise an edge forwards no packets but
+    /// those of its own hosts.
+    pub fn through_edges(&self) -> bool {
+        self.through_edges
     }
 
     /// Switches, edges among them.

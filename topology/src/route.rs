@@ -57,6 +57,8 @@ pub struct Routes {
     pub(super) neighbours: Vec<Vec<(usize, usize)>>,
     /// For each edge, the distance of every switch from it in links.
     distances: Vec<Vec<u16>>,
+    /// Ways lead through switches from this one on: all, or those that are no edges.
+    first_through: usize,
 }
 
 /// No way leads there.
@@ -82,8 +84,10 @@ impl Routes {
             neighbours[b].push((a, number));
         }
         let edges = topology.edges().len();
-        let distances = (0..edges).map(|edge| distances_from(edge, edges, &neighbours)).collect();
-        Self { neighbours, distances }
+        let first_through = if topology.through_edges() { 0 } else { edges };
+        let distances =
+            (0..edges).map(|edge| distances_from(edge, first_through, &neighbours)).collect();
+        Self { neighbours, distances, first_through }
     }
 
     /// The neighbours of switch `at` that are nearer to edge `to`; none where no way leads there.
@@ -92,11 +96,11 @@ impl Routes {
     }
 
     /// The neighbours of switch `at` that are nearer to edge `to`, and the links to them. Another
-    /// edge may be nearer too, but leads nowhere.
+    /// edge may be nearer too, but leads nowhere unless ways lead through edges.
     fn nearer(&self, at: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
         let distances = &self.distances[to];
-        let edges = self.distances.len();
-        let leads_there = move |next: usize| next == to || next >= edges;
+        let first_through = self.first_through;
+        let leads_there = move |next: usize| next == to || next >= first_through;
         let nearer = move |next: usize| {
             leads_there(next) && distances[next].checked_add(1) == Some(distances[at])
         };
@@ -136,14 +140,19 @@ impl Routes {
     }
 }
 
-/// Breadth first. Packets never pass through an edge that is not their own, since a flow is
-/// recorded where it enters and where it leaves.
-fn distances_from(edge: usize, edges: usize, neighbours: &[Vec<(usize, usize)>]) -> Vec<u16> {
+/// Breadth first. Packets pass through switches from `first_through` on. Where these are the inner
+/// ones, no packet passes through an edge that is not its own: a flow is recorded where it enters
+/// and where it leaves.
+fn distances_from(
+    edge: usize,
+    first_through: usize,
+    neighbours: &[Vec<(usize, usize)>],
+) -> Vec<u16> {
     let mut distances = vec![UNREACHABLE; neighbours.len()];
     distances[edge] = 0;
     let mut reached = std::collections::VecDeque::from([edge]);
     while let Some(at) = reached.pop_front() {
-        if at < edges && at != edge {
+        if at < first_through && at != edge {
             continue;
         }
         for &(next, _) in &neighbours[at] {
@@ -210,6 +219,20 @@ mod tests {
         let routes = Routes::new(&topology);
         assert_eq!(routes.next_hops(t, b), [u], "not {c}");
         assert!(routes.way(a, b, 1).unwrap().switches().eq([a, t, u, s, b]));
+    }
+
+    #[test]
+    fn ways_lead_through_edges_where_the_topology_says_so() {
+        let mut topology = Topology::default();
+        let line = ["a", "b", "c"].map(|edge| topology.add_edge(edge, 1));
+        let [a, b, c] = line;
+        topology.connect(a, b, LinkQuality::default());
+        topology.connect(b, c, LinkQuality::default());
+        assert_eq!(Routes::new(&topology).way(a, c, 1), None);
+        topology.through_edges = true;
+        let routes = Routes::new(&topology);
+        assert!(routes.reaches(a, c) && routes.longest() == 2);
+        assert!(routes.way(a, c, 1).unwrap().switches().eq(line));
     }
 
     #[test]

@@ -292,9 +292,16 @@ impl Scenario {
     /// The network.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is none of that name, or packets pass through its edges: those of scenarios
+    /// forward what their own hosts send and receive.
     pub fn topology(&self) -> Result<Topology> {
-        Topology::load(&self.topology, &self.folder, self.links)
+        let topology = Topology::load(&self.topology, &self.folder, self.links)?;
+        ensure!(
+            !topology.through_edges(),
+            "{}: packets pass through edges there, which those of scenarios do not let them",
+            self.topology
+        );
+        Ok(topology)
     }
 
     /// Epochs and guards in a live fabric. Where the file does not say, guards are those of a

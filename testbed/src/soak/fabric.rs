@@ -94,5 +94,8 @@ mod tests {
         assert_eq!((soak.epochs, soak.application.len()), (400, 4));
         assert_eq!(soak.topology().unwrap().edges().len(), 4);
         assert!(scenario("ring:3", 400).is_err());
+        let through = concat!(env!("CARGO_MANIFEST_DIR"), "/topologies/geant2012.toml");
+        let problem = scenario(through, 400).unwrap_err();
+        assert!(format!("{problem:#}").contains("packets pass through edges"), "{problem:#}");
     }
 }
