@@ -2,10 +2,11 @@
 //! its archive, take tables, metrics and alert rules.
 
 use calumma_analysis::System;
+use calumma_cfs_analysis::Cfs;
 use calumma_chamelemon_analysis::ChameleMon;
 
 /// Every system. One is added by adding it here.
-pub static SYSTEMS: &[&dyn System] = &[&ChameleMon];
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Cfs];
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,77 @@
+//! What alerts watch for: too few flows with an entry, loops, superspreaders.
+
+use calumma_analysis::alert::{Details, Fact, Reading, Rules};
+use calumma_analysis::{Report, SystemReport};
+
+use crate::report::{Found, Loop, Spread};
+
+const COVERAGE_LOW: &str = "cfs_coverage_low";
+const LOOP: &str = "cfs_loop";
+const SUPERSPREADER: &str = "cfs_superspreader";
+
+/// The rules. What is wanted stands in each report.
+#[derive(Debug)]
+pub(crate) struct Watch;
+
+impl Rules for Watch {
+    fn read(&self, report: &dyn Report) -> Option<Vec<Fact>> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let found = &report.findings;
+        let coverage = match (found.coverage_low, found.coverage_high) {
+            (Some(_), Some(high)) if high < found.thresholds.coverage_wanted => Reading::Bad,
+            (Some(low), Some(_)) if low >= found.thresholds.coverage_wanted => Reading::Good,
+            (Some(_), Some(_)) => Reading::Between,
+            _ => Reading::Unknown,
+        };
+        // What is not there may have been where nodes are missing.
+        let none = |is_there: bool, is_certain: bool| match (is_there, is_certain) {
+            (true, true) => Reading::Bad,
+            (true, false) => Reading::Between,
+            (false, _) if report.complete => Reading::Good,
+            (false, _) => Reading::Unknown,
+        };
+        let is_certain = |found: &Loop| found.certain;
+        let loops = none(!found.loops.is_empty(), found.loops.iter().any(is_certain));
+        let certain = |spread: &Spread| spread.certain;
+        let spreaders = &found.superspreaders;
+        let spreaders = none(!spreaders.is_empty(), spreaders.iter().any(certain));
+        let fact = |(alert, reading)| Fact { alert, node: None, reading };
+        let readings = [(COVERAGE_LOW, coverage), (LOOP, loops), (SUPERSPREADER, spreaders)];
+        Some(readings.into_iter().map(fact).collect())
+    }
+
+    fn text(&self, fact: &Fact, report: &dyn Report, over: bool) -> String {
+        let found = report.as_type::<SystemReport<Found>>().map(|report| &report.findings);
+        let Some(found) = found else { return String::new() };
+        match (fact.alert, over) {
+            (COVERAGE_LOW, false) => {
+                let share = found.coverage.map_or_else(|| "too few".to_owned(), percent);
+                format!("{share} of the flows have an entry, fewer than wanted")
+            }
+            (COVERAGE_LOW, true) => "as many flows have an entry as are wanted".to_owned(),
+            (LOOP, false) => {
+                let certain = found.loops.iter().find(|it| it.certain);
+                certain.map_or_else(String::new, |it| {
+                    let nodes = it.nodes.join(", ");
+                    format!("packets go round, {} hops a turn, by {nodes}: {}", it.length, it.flow)
+                })
+            }
+            (LOOP, true) => "no packets go round any more".to_owned(),
+            (_, false) => {
+                let certain = found.superspreaders.iter().find(|it| it.certain);
+                certain.map_or_else(String::new, |it| {
+                    format!("{} sends to at least {:.0} destinations", it.address, it.low)
+                })
+            }
+            (_, true) => "no source sends to so many destinations any more".to_owned(),
+        }
+    }
+
+    fn details(&self, _fact: &Fact, _report: &dyn Report) -> Details {
+        Details::default()
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

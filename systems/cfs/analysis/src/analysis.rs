@@ -1,0 +1,225 @@
+//! What nodes are sent, how what they deliver is read and checked, and the report on a window.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use calumma_analysis::{Analysis, Collected, HashKeys, Node, NodeSetup, SystemReport};
+use calumma_cfs::frames::{Entry, Setup, Window, salt};
+use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind};
+use calumma_wire::{Side, SideKind};
+
+use crate::coverage::{self, Local, Total};
+use crate::flows::Judged;
+use crate::heavy::{self, Counts};
+use crate::parameters::Parameters;
+use crate::report::{Found, Listed, NodeReport};
+use crate::view::{Delivered, NodeView, Seen, View};
+use crate::{loops, losses, sizes, spread};
+
+/// Names of the classes of ranks.
+const CLASSES: [&str; 4] = ["pinned", "single", "unclaimed", "claimed"];
+
+/// The class of flows that are counted everywhere, whatever their hashes.
+const PINNED: u8 = 0;
+
+/// 2^32, of which grades are parts.
+const GRADES: f64 = 4_294_967_296.0;
+
+/// The analysis.
+#[derive(Debug)]
+pub(crate) struct Cooperating {
+    parameters: Parameters,
+    hash_keys: HashKeys,
+    last: Option<Counts>,
+}
+
+impl Cooperating {
+    pub(crate) fn new(parameters: Parameters, hash_keys: HashKeys) -> Self {
+        Self { parameters, hash_keys, last: None }
+    }
+
+    fn window_of(&self, epoch: u64) -> u64 {
+        epoch / Analysis::window(self)
+    }
+}
+
+impl Analysis for Cooperating {
+    type Side = Delivered;
+    type Report = SystemReport<Found>;
+
+    fn window(&self) -> u64 {
+        self.parameters.setup.window_epochs.into()
+    }
+
+    fn setup(&self, _node: &Node, _version: u8) -> NodeSetup {
+        NodeSetup { setup: self.parameters.setup.encode(), plan: Vec::new() }
+    }
+
+    fn decode(&self, node: &Node, _version: u8, side: Side) -> Result<Delivered, String> {
+        let stall_ns = side.stall_ns;
+        if side.side == SideKind::Ingress {
+            return match side.body.len() {
+                0 => Ok(Delivered { window: None, stall_ns }),
+                bytes => Err(format!("an ingress side of {bytes} bytes, where none are expected")),
+            };
+        }
+        let setup = &self.parameters.setup;
+        let window = Window::decode(&side.body, setup).map_err(|error| error.to_string())?;
+        if window.totals.packets != side.packets {
+            let (of_body, of_side) = (window.totals.packets, side.packets);
+            return Err(format!("a window of {of_body} packets on a side of {of_side}"));
+        }
+        let keyed = self.hash_keys.at(side.epoch);
+        if window.hash_key != keyed.id {
+            return Err(format!("the window of epoch {} is hashed by another key", side.epoch));
+        }
+        let seed = setup.seed(self.window_of(side.epoch));
+        check_grades(setup, &keyed.family, (seed, salt(node.id)), &window)?;
+        Ok(Delivered { window: Some(Box::new(window)), stall_ns })
+    }
+
+    fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
+        let Parameters { setup, paths, flows_listed, thresholds } = self.parameters;
+        let view = View::new(&setup, paths, &collected);
+        let mut flows = Vec::new();
+        let (mut losses, mut loops, mut path_changes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut entries = Vec::new();
+        for (key, seen) in view.flows() {
+            flows.push(Judged::of(&view, key, seen));
+            entries.push(seen);
+            losses::find(&view, key, seen, &mut losses);
+            loops::find(&view, key, seen, (&mut loops, &mut path_changes));
+        }
+        let monitored = flows.len() as u64;
+        let exact: Vec<u64> = flows.iter().filter(|it| it.exact).map(Judged::packets).collect();
+        let total = coverage::total(&view, monitored);
+        let share = coverage::of_all(monitored, total);
+        let local = share.map(|everywhere| Local::new(&view, everywhere));
+        let (superspreaders, flooded) =
+            spread::find(&flows, local.as_ref(), thresholds.superspreader);
+        let of_sizes = share.map(|of| sizes::share(exact.len() as u64, monitored, of));
+        let window = self.window_of(collected.head.epoch);
+        let counts = Counts::of(window, &view, &flows);
+        let heavy_changes = self
+            .last
+            .as_ref()
+            .map_or(Vec::new(), |last| counts.changes_since(last, thresholds.heavy_change_packets));
+        self.last = Some(counts);
+        let found = Found {
+            window,
+            flows_total: total.map(|total| total.flows),
+            flows_total_error: total.map(|total| total.error),
+            monitored,
+            monitored_exactly: exact.len() as u64,
+            coverage: share.map(|share| share.value),
+            coverage_low: share.map(|share| share.low),
+            coverage_high: share.map(|share| share.high),
+            thresholds: Listed {
+                heavy_packets: thresholds.heavy_packets,
+                heavy_change_packets: thresholds.heavy_change_packets,
+                superspreader: thresholds.superspreader,
+                coverage_wanted: thresholds.coverage_wanted,
+            },
+            nodes: view.nodes.iter().map(|node| node_report(&setup, node)).collect(),
+            flows: listed(&view, &flows, &entries, flows_listed),
+            heavy_hitters: heavy::hitters(&flows, thresholds.heavy_packets),
+            heavy_changes,
+            superspreaders,
+            flooded,
+            size_distribution: of_sizes.map(|share| sizes::distribution(&exact, share)),
+            entropy: of_sizes.and_then(|share| sizes::entropy(&exact, share)),
+            losses,
+            loops,
+            path_changes,
+            counted: Arc::new(flows.iter().map(Judged::counted).collect()),
+        };
+        let mut report = SystemReport::new(&collected, found);
+        view.problems.into_iter().for_each(|problem| report.add_problem(problem));
+        report
+    }
+}
+
+/// The largest flows, the largest first.
+fn listed(
+    view: &View<'_>,
+    flows: &[Judged<'_>],
+    entries: &[&[Seen<'_>]],
+    most: usize,
+) -> Vec<crate::report::FlowCount> {
+    let mut largest: Vec<usize> = (0..flows.len()).collect();
+    let size = |at: &usize| (Reverse(flows[*at].packets()), *at);
+    if most < largest.len() {
+        largest.select_nth_unstable_by_key(most, size);
+        largest.truncate(most);
+    }
+    largest.sort_unstable_by_key(size);
+    largest.into_iter().map(|at| flows[at].listed(view, entries[at])).collect()
+}
+
+fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
+    let Window { totals, limit, theta, flows, entries, routes_changed, .. } = node.window;
+    let share = |grade: u32| f64::from(grade) / GRADES;
+    let class = limit.and_then(|limit| CLASSES.get(usize::from(limit.class())).copied());
+    let Total { flows, error } = Total::of(flows);
+    NodeReport {
+        node: node.name.to_owned(),
+        role: node.role.name().to_owned(),
+        entries: setup.entries.into(),
+        used: entries.len() as u64,
+        packets: totals.packets,
+        counted: entries.iter().map(|entry| entry.packets).sum(),
+        unmarked: totals.unmarked,
+        admitted: totals.admitted,
+        evicted: totals.evicted,
+        refused: totals.refused,
+        filtered: totals.filtered,
+        crowded: totals.crowded,
+        claimed_in: totals.claimed_in,
+        claimed_out: totals.claimed_out,
+        threshold_class: class.unwrap_or("all").to_owned(),
+        threshold: limit.map_or(1.0, |limit| share(limit.grade())),
+        theta: theta.map_or(1.0, share),
+        flows,
+        flows_error: error,
+        routes_changed: *routes_changed,
+        sound: node.is_sound,
+        bytes: totals.memory,
+    }
+}
+
+/// Refuses entries that the node can't have graded so.
+fn check_grades(
+    setup: &Setup,
+    family: &HashFamily,
+    (seed, salt): (u32, u32),
+    window: &Window,
+) -> Result<(), String> {
+    for (at, entry) in window.entries.iter().enumerate() {
+        let Entry { key, rank, ttl, .. } = entry;
+        let grade = if rank.class() == PINNED {
+            0
+        } else {
+            let hashes = hashes(family, window.keys, entry)
+                .ok_or_else(|| format!("entry {at}, {key}, is no flow of its kind of keys"))?;
+            setup.grade_of(family, &hashes, (seed, salt), *ttl)
+        };
+        if rank.grade() != grade {
+            let said = rank.grade();
+            return Err(format!(
+                "entry {at}, {key}: a grade of {said:#x}, where {grade:#x} is its"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn hashes(family: &HashFamily, keys: KeyKind, entry: &Entry) -> Option<Hashes> {
+    let key = &entry.key;
+    Some(match keys {
+        KeyKind::Dual => family.hash(key),
+        KeyKind::Ipv4 => {
+            let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+            family.hash(&FlowKey::new(src, dst, sport, dport, key.protocol())?)
+        }
+    })
+}

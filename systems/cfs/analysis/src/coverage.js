@@ -1,0 +1,61 @@
+// The dashboard's panel of cfs: which share of the flows has an exact count, how full the tables
+// are, and what the latest window showed.
+
+import { el, flowButton, nothing, replace, table } from '/dashboard/dom.js';
+import { count } from '/dashboard/format.js';
+
+const FLOWS_SHOWN = 20;
+
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+
+function coverage(report) {
+  const of = `${count(report.monitored)} flows have an entry`;
+  if (report.coverage == null) return `${of}; how many there are is not known`;
+  const total = count(Math.round(report.flows_total));
+  return `${of}, ${percent(report.coverage)} of ${total} `
+    + `(${percent(report.coverage_low)} to ${percent(report.coverage_high)})`;
+}
+
+function place({ from, to }) {
+  return `${from} → ${to}`;
+}
+
+function first(rows, all) {
+  const rest = all.length - FLOWS_SHOWN;
+  return rest > 0 ? [...rows, nothing(`and ${count(rest)} more`)] : rows;
+}
+
+function flows(list, columns, cells) {
+  const rows = list.slice(0, FLOWS_SHOWN).map((item) => ({ cells: [flowButton(item), ...cells(item)] }));
+  return first([el('div', 'scroll', table([['flow', ''], ...columns], rows))], list);
+}
+
+function spreaders(list) {
+  const rows = list.slice(0, FLOWS_SHOWN).map((it) => ({ cells: [
+    it.address, count(Math.round(it.low)), it.high == null ? '' : count(Math.round(it.high)),
+    it.certain ? 'yes' : 'perhaps',
+  ] }));
+  const columns = [['source', 'name'], ['destinations ≥', 'number'], ['≤', 'number'], ['certain', '']];
+  return first([el('div', 'scroll', table(columns, rows))], list);
+}
+
+/** Fills the panel from a report, which is null before the first. */
+export function draw(element, report) {
+  if (!report) return replace(element, nothing('Shown with the first window.'));
+  const nodes = report.nodes.map((node) => ({ cells: [
+    node.node, `${count(node.used)} of ${count(node.entries)}`, count(node.refused + node.evicted),
+    count(Math.round(node.flows)),
+  ] }));
+  const columns = [['node', 'name'], ['entries', 'number'], ['flows without', 'number'], ['flows', 'number']];
+  const parts = [nothing(coverage(report)), el('div', 'scroll', table(columns, nodes))];
+  if (report.loops.length > 0) {
+    parts.push(...flows(report.loops, [['hops a turn', 'number'], ['in a loop by', 'name'], ['certain', '']],
+      (it) => [count(it.length), it.nodes.join(', '), it.certain ? 'yes' : 'perhaps']));
+  }
+  if (report.losses.length > 0) {
+    parts.push(...flows(report.losses, [['lost', 'number'], ['between', 'name']],
+      (it) => [count(it.lost), place(it.place)]));
+  }
+  if (report.superspreaders.length > 0) parts.push(...spreaders(report.superspreaders));
+  return replace(element, ...parts);
+}

@@ -1,0 +1,153 @@
+//! Which share of all flows is monitored: in the network, and of those that pass an edge.
+//!
+//! A switch's HyperLogLog counts the flows that it saw, and those of all switches together the
+//! flows of the network. Where every edge has an entry of each of its flows, entries are all flows.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+
+use calumma_cfs::frames::Entry;
+use calumma_sketch::estimate::Estimate;
+use calumma_sketch::{HyperLogLog, WideKey};
+use calumma_wire::Role;
+
+use crate::view::View;
+
+/// Standard errors to either side that hold the truth 95 times out of 100.
+pub(crate) const Z95: f64 = 1.96;
+
+/// A share between bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Coverage {
+    pub(crate) value: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Coverage {
+    /// `monitored` out of so many.
+    fn of(monitored: u64, total: Total) -> Self {
+        let monitored = monitored as f64;
+        let share = |total: f64| if total > monitored { monitored / total } else { 1.0 };
+        let Total { flows, error } = total;
+        Self { value: share(flows), low: share(flows + error), high: share(flows - error) }
+    }
+}
+
+/// How many flows there were.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Total {
+    pub(crate) flows: f64,
+    /// By how much that is wrong at most, 95 times out of 100.
+    pub(crate) error: f64,
+}
+
+impl Total {
+    pub(crate) fn of(flows: &HyperLogLog) -> Self {
+        let Estimate { value, standard_error } = flows.estimate();
+        Self { flows: value, error: Z95 * standard_error.unwrap_or(value) }
+    }
+}
+
+/// All flows of the network, if their number is known.
+pub(crate) fn total(view: &View<'_>, monitored: u64) -> Option<Total> {
+    if !view.has_all_edges {
+        return None;
+    }
+    let mut edges = view.nodes.iter().filter(|node| node.role == Role::Edge);
+    if edges.clone().all(|edge| edge.has_all()) {
+        return Some(Total { flows: monitored as f64, error: 0.0 });
+    }
+    let mut all = edges.next()?.window.flows.clone();
+    edges.all(|edge| all.merge(&edge.window.flows)).then(|| Total::of(&all))
+}
+
+/// The share of all flows that is monitored, if their number is known.
+pub(crate) fn of_all(monitored: u64, total: Option<Total>) -> Option<Coverage> {
+    Some(Coverage::of(monitored, total?))
+}
+
+/// Shares of the flows of each edge. Tables are not equally full everywhere: what share of a host's
+/// flows is monitored depends on where it is.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// By node; `None` where it is no edge.
+    edges: Vec<Option<Coverage>>,
+    homes: HashMap<[u8; 16], Option<usize>>,
+    everywhere: Coverage,
+}
+
+impl Local {
+    /// `everywhere` is for hosts of which nobody knows the edge.
+    pub(crate) fn new(view: &View<'_>, everywhere: Coverage) -> Self {
+        let homes = homes(view);
+        let mut monitored = vec![0; view.nodes.len()];
+        for (_, seen) in view.flows() {
+            let key = &seen[0].entry.key;
+            let [from, to] = [src(key), dst(key)].map(|at| homes.get(at).copied().flatten());
+            let counted = seen.iter().map(|seen| seen.node).filter(|node| {
+                // One that is counted there without a host of the flow being there passed it.
+                Some(*node) != from && Some(*node) != to
+            });
+            let to = to.filter(|to| Some(*to) != from);
+            counted.chain(from).chain(to).for_each(|node| monitored[node] += 1);
+        }
+        let edges = view.nodes.iter().zip(&monitored).map(|(node, &monitored)| {
+            let is_edge = node.role == Role::Edge;
+            let total = if node.has_all() {
+                Total { flows: monitored as f64, error: 0.0 }
+            } else {
+                Total::of(&node.window.flows)
+            };
+            is_edge.then(|| Coverage::of(monitored as u64, total))
+        });
+        Self { edges: edges.collect(), homes, everywhere }
+    }
+
+    /// Of the flows of the host with this address.
+    pub(crate) fn of(&self, address: &[u8; 16]) -> Coverage {
+        let home = self.homes.get(address).copied().flatten();
+        home.and_then(|node| self.edges[node]).unwrap_or(self.everywhere)
+    }
+}
+
+/// The edges where hosts are, as far as packets of theirs entered or left; `None` where those were
+/// several.
+fn homes(view: &View<'_>) -> HashMap<[u8; 16], Option<usize>> {
+    let mut homes = HashMap::new();
+    let mut is_at = |address: &[u8; 16], node: usize| match homes.entry(*address) {
+        Slot::Vacant(slot) => {
+            slot.insert(Some(node));
+        }
+        Slot::Occupied(mut slot) => {
+            if *slot.get() != Some(node) {
+                slot.insert(None);
+            }
+        }
+    };
+    for (key, seen) in view.flows() {
+        for seen in seen {
+            if seen.entry.sides & Entry::ENTERED != 0 {
+                is_at(src(key), seen.node);
+            }
+            if seen.entry.sides & Entry::LEFT != 0 {
+                is_at(dst(key), seen.node);
+            }
+        }
+    }
+    homes
+}
+
+/// The source address of a key, an IPv4 one mapped.
+pub(crate) fn src(key: &WideKey) -> &[u8; 16] {
+    address(key, 0)
+}
+
+/// The destination address.
+pub(crate) fn dst(key: &WideKey) -> &[u8; 16] {
+    address(key, 16)
+}
+
+fn address(key: &WideKey, from: usize) -> &[u8; 16] {
+    key.padded()[from..].first_chunk().unwrap_or(&[0; 16])
+}

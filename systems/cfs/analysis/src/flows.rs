@@ -1,0 +1,130 @@
+//! Whose count of a flow is the flow's, and what nodes on its way counted of it.
+//!
+//! Counts of several nodes are compared, and never added: most packets come by several nodes. That
+//! of the edge where a flow enters is the flow's; where its table has no entry, that of the edge
+//! where it leaves, less what was lost before. A transit node that counted every packet it received
+//! may still not have seen the flow's others, which went another way: its count is the flow's only
+//! where the operator says that flows have one way each, and no node's routes changed.
+
+use calumma_analysis::Flow;
+use calumma_cfs::frames::{Entry, Hop};
+use calumma_sketch::WideKey;
+
+use crate::report::{Counted, FlowCount, HopCount};
+use crate::view::{Seen, View};
+
+/// A flow, and which count is its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged<'a> {
+    pub(crate) key: &'a WideKey,
+    /// The entry whose count it is.
+    pub(crate) at: Seen<'a>,
+    /// Whether that has all packets of the flow that were not lost before.
+    pub(crate) exact: bool,
+    /// Nodes that have an entry of it.
+    pub(crate) hops: u32,
+}
+
+impl<'a> Judged<'a> {
+    pub(crate) fn of(view: &View<'a>, key: &'a WideKey, seen: &[Seen<'a>]) -> Self {
+        let hops = seen.len() as u32;
+        let (mut entered, mut left) = (on(seen, Entry::ENTERED), on(seen, Entry::LEFT));
+        let (at, exact) = if let Some(first) = entered.next() {
+            (largest(*first, entered), is_all_of_the_flow(view, seen, first))
+        } else if let Some(first) = left.next() {
+            (largest(*first, left), is_all_of_the_flow(view, seen, first))
+        } else {
+            let nearest = in_order(seen.to_vec())[0];
+            (nearest, is_all_of_the_flow(view, seen, &nearest))
+        };
+        Self { key, at, exact, hops }
+    }
+
+    pub(crate) fn packets(&self) -> u64 {
+        self.at.entry.packets
+    }
+
+    /// What the archive keeps of it.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted {
+            flow: Flow::from(self.key),
+            packets: self.at.entry.packets,
+            bytes: self.at.entry.bytes,
+            exact: self.exact,
+            at: self.at.node,
+            hops: self.hops,
+        }
+    }
+
+    /// What a report lists of it.
+    pub(crate) fn listed(&self, view: &View<'a>, seen: &[Seen<'a>]) -> FlowCount {
+        let hop = |seen: Seen<'a>| HopCount {
+            node: view.node(&seen).name.to_owned(),
+            hop: hop_of(view, seen.entry),
+            packets: seen.entry.packets,
+            bytes: seen.entry.bytes,
+            looped: seen.entry.looped,
+            exact: view.is_exact(&seen),
+        };
+        FlowCount {
+            flow: Flow::from(self.key),
+            packets: self.at.entry.packets,
+            bytes: self.at.entry.bytes,
+            exact: self.exact,
+            at: view.node(&self.at).name.to_owned(),
+            hops: in_order(seen.to_vec()).into_iter().map(hop).collect(),
+        }
+    }
+}
+
+/// Entries of nodes that saw the flow on a side.
+fn on<'s, 'a>(seen: &'s [Seen<'a>], side: u8) -> impl Iterator<Item = &'s Seen<'a>> {
+    seen.iter().filter(move |seen| seen.entry.sides & side != 0)
+}
+
+fn largest<'s, 'a: 's>(first: Seen<'a>, others: impl Iterator<Item = &'s Seen<'a>>) -> Seen<'a> {
+    others.fold(
+        first,
+        |most, other| {
+            if other.entry.packets > most.entry.packets { *other } else { most }
+        },
+    )
+}
+
+/// Whether one of a flow's entries has every packet of the flow that was not lost before.
+pub(crate) fn is_all_of_the_flow(view: &View<'_>, seen: &[Seen<'_>], at: &Seen<'_>) -> bool {
+    let entry = at.entry;
+    let is_alone = |side: u8| entry.sides == side && on(seen, side).count() == 1;
+    let comes_by_once = match entry.sides {
+        // Packets that come back come from the fabric.
+        Entry::ENTERED | Entry::LEFT => is_alone(entry.sides),
+        // Here only the time to live tells packets that come back.
+        Entry::PASSED => {
+            let same = |other: &&Seen<'_>| other.entry.ttl == entry.ttl;
+            let is_alone = on(seen, Entry::PASSED).filter(same).count() == 1;
+            view.has_single_paths && entry.looped == 0 && is_alone
+        }
+        _ => false,
+    };
+    comes_by_once && view.is_exact(at)
+}
+
+/// Entries in the order of the flow's way: where it entered, by falling times to live, where it
+/// left.
+pub(crate) fn in_order(mut seen: Vec<Seen<'_>>) -> Vec<Seen<'_>> {
+    let place = |seen: &Seen<'_>| {
+        let entry = seen.entry;
+        let side = match entry.sides {
+            sides if sides & Entry::ENTERED != 0 => 0,
+            sides if sides & Entry::LEFT != 0 => 2,
+            _ => 1,
+        };
+        (side, u8::MAX - entry.ttl, seen.node)
+    };
+    seen.sort_by_key(place);
+    seen
+}
+
+fn hop_of(view: &View<'_>, entry: &Entry) -> Option<u8> {
+    matches!(view.setup.hop, Hop::Ttl(_)).then(|| view.setup.hop_of(entry.ttl))
+}

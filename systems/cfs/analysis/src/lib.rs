@@ -1,0 +1,99 @@
+//! What the controller makes of Cooperative Flow Selection: which flows have an exact count and
+//! where, how many there are in all, and what the counts show: losses between switches, loops,
+//! superspreaders, heavy hitters and changes.
+//!
+//! [`calumma_cfs`] has the frames. `docs/cfs.md` is the operator's page.
+//!
+//! | module | |
+//! |---|---|
+//! | `parameters` | the section `[cfs]` |
+//! | `analysis` | what nodes are sent, how what they deliver is checked, the report |
+//! | `view` | a window as all nodes saw it |
+//! | `flows` | whose count of a flow is the flow's |
+//! | `coverage` | how many flows there are, and the share that is monitored |
+//! | `losses`, `loops`, `heavy`, `spread`, `sizes` | what the counts show |
+//! | `report` | the report's types |
+//! | `tables`, `metrics`, `alert` | what else is read off it |
+
+mod alert;
+mod analysis;
+mod coverage;
+mod flows;
+mod heavy;
+mod loops;
+mod losses;
+mod metrics;
+mod parameters;
+mod report;
+mod sizes;
+mod spread;
+mod tables;
+mod view;
+
+use std::sync::Arc;
+
+use calumma_analysis::alert::{AlertLimits, Rules};
+use calumma_analysis::metrics::ReportMetrics;
+use calumma_analysis::table::Table;
+use calumma_analysis::{AnyAnalysis, Deployment, Findings, Panel, Report, System, SystemReport};
+use calumma_cfs::frames::OFFER;
+use calumma_wire::{Offer, Role};
+use prometheus::Registry;
+
+use crate::analysis::Cooperating;
+use crate::parameters::Parameters;
+pub use crate::report::{
+    FlowCount, Found, HeavyChange, HeavyHitter, HopCount, Listed, Loop, Loss, NodeReport,
+    PathChange, SizeBin, Spread,
+};
+
+/// The system in the controller's list.
+#[derive(Clone, Copy, Debug)]
+pub struct Cfs;
+
+impl System for Cfs {
+    fn name(&self) -> &'static str {
+        Found::SYSTEM
+    }
+
+    fn offer(&self) -> Offer {
+        OFFER
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Edge, Role::Transit]
+    }
+
+    fn start(&self, deployment: &Deployment<'_>) -> Result<Option<Box<dyn AnyAnalysis>>, String> {
+        let parameters = Parameters::of(deployment)?;
+        Ok(Some(Box::new(Cooperating::new(parameters, deployment.hash_keys.clone()))))
+    }
+
+    fn tables(&self) -> &'static [&'static dyn Table] {
+        &tables::TABLES
+    }
+
+    fn read(&self, line: &str) -> Option<Arc<dyn Report>> {
+        let report = SystemReport::<Found>::read(line)?;
+        let mut report = report.as_type::<SystemReport<Found>>()?.clone();
+        report.findings.fill_counted();
+        Some(Arc::new(report))
+    }
+
+    fn metrics(
+        &self,
+        registry: &Registry,
+        _nodes: &[String],
+    ) -> prometheus::Result<Box<dyn ReportMetrics>> {
+        metrics::new(registry)
+    }
+
+    fn panels(&self) -> &'static [Panel] {
+        const SCRIPT: &str = include_str!("coverage.js");
+        &[Panel { name: "coverage", title: "Flows counted exactly", script: SCRIPT }]
+    }
+
+    fn alert_rules(&self, _limits: &AlertLimits, _nodes: &[String]) -> Box<dyn Rules> {
+        Box::new(alert::Watch)
+    }
+}

@@ -1,0 +1,63 @@
+//! Metrics of the reports.
+
+use calumma_analysis::metrics::{ReportMetrics, counter, counters, gauge, gauges};
+use calumma_analysis::{Report, SystemReport};
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, Registry};
+
+use crate::report::Found;
+
+#[derive(Debug)]
+struct Metrics {
+    coverage: Gauge,
+    flows: Gauge,
+    monitored: Gauge,
+    superspreaders: Gauge,
+    loops: Gauge,
+    lost: IntCounter,
+    entries: GaugeVec,
+    packets: IntCounterVec,
+    evictions: IntCounterVec,
+    refused: IntCounterVec,
+}
+
+/// Metrics, registered with `on`.
+pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
+    let node = &["node"][..];
+    Ok(Box::new(Metrics {
+        coverage: gauge(
+            on,
+            "cfs_coverage",
+            "Share of the flows that have an entry; NaN: unknown.",
+        )?,
+        flows: gauge(on, "cfs_flows", "Flows in the latest window; NaN: unknown.")?,
+        monitored: gauge(on, "cfs_monitored_flows", "Flows that any node has an entry of.")?,
+        superspreaders: gauge(on, "cfs_superspreaders", "Superspreaders that are certain.")?,
+        loops: gauge(on, "cfs_loops", "Flows that are certainly in a loop.")?,
+        lost: counter(on, "cfs_lost_packets_total", "Packets lost between two exact counts.")?,
+        entries: gauges(on, "cfs_entries", "Flows that a node has an entry of.", node)?,
+        packets: counters(on, "cfs_packets_total", "Packets that a node has recorded.", node)?,
+        evictions: counters(on, "cfs_evictions_total", "Flows that lost their entry.", node)?,
+        refused: counters(on, "cfs_refused_total", "Flows that got no entry.", node)?,
+    }))
+}
+
+impl ReportMetrics for Metrics {
+    fn record(&self, report: &dyn Report) {
+        let Some(report) = report.as_type::<SystemReport<Found>>() else { return };
+        let found = &report.findings;
+        self.coverage.set(found.coverage.unwrap_or(f64::NAN));
+        self.flows.set(found.flows_total.unwrap_or(f64::NAN));
+        self.monitored.set(found.monitored as f64);
+        let certain = found.superspreaders.iter().filter(|it| it.certain).count();
+        self.superspreaders.set(certain as f64);
+        self.loops.set(found.loops.iter().filter(|it| it.certain).count() as f64);
+        self.lost.inc_by(found.losses.iter().map(|loss| loss.lost).sum());
+        for node in &found.nodes {
+            let labels = &[&*node.node];
+            self.entries.with_label_values(labels).set(node.used as f64);
+            self.packets.with_label_values(labels).inc_by(node.packets);
+            self.evictions.with_label_values(labels).inc_by(node.evicted);
+            self.refused.with_label_values(labels).inc_by(node.refused);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The section `[cfs]` of the controller's file.
+
+use calumma_analysis::Deployment;
+use calumma_cfs::frames::{Graded, Hop, Setup};
+use calumma_sketch::grade::HopRule;
+use serde::Deserialize;
+
+/// How hops are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Hops {
+    Ttl,
+    None,
+}
+
+/// By which rule flows are graded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Rule {
+    Fold,
+    Greedy,
+    Random,
+}
+
+/// Which ways the packets of one flow go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Paths {
+    /// All of them the same, as long as routes don't change.
+    Single,
+    /// Several.
+    Sprayed,
+}
+
+/// What the operator can say. `docs/cfs.md` has a table of it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Section {
+    entries: u32,
+    filter_bits: Option<u32>,
+    hll_bits: u8,
+    window_epochs: u16,
+    hop: Hops,
+    ttl_base: Option<u8>,
+    hop_offset: u8,
+    hop_step: u8,
+    grade: Option<Rule>,
+    claim: bool,
+    reseed: bool,
+    paths: Paths,
+    flows_listed: usize,
+    heavy_packets: u64,
+    heavy_change_packets: u64,
+    superspreader: u64,
+    coverage_wanted: f64,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        let setup = Setup::default();
+        Self {
+            entries: setup.entries,
+            filter_bits: None,
+            hll_bits: setup.hll_bits,
+            window_epochs: setup.window_epochs,
+            hop: Hops::Ttl,
+            ttl_base: None,
+            hop_offset: 0,
+            hop_step: 1,
+            grade: None,
+            claim: setup.claim,
+            reseed: setup.reseed,
+            paths: Paths::Single,
+            flows_listed: 1000,
+            heavy_packets: 10_000,
+            heavy_change_packets: 10_000,
+            superspreader: 1000,
+            coverage_wanted: 0.9,
+        }
+    }
+}
+
+/// What the analysis goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Parameters {
+    /// What switches measure by.
+    pub(crate) setup: Setup,
+    /// Which ways the packets of one flow go.
+    pub(crate) paths: Paths,
+    /// The largest flows that a report lists.
+    pub(crate) flows_listed: usize,
+    /// What is listed as large.
+    pub(crate) thresholds: Thresholds,
+}
+
+/// From when on something is listed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Thresholds {
+    /// Packets in a window that make a flow a heavy hitter.
+    pub(crate) heavy_packets: u64,
+    /// Packets more or less than in the window before that make it a heavy change.
+    pub(crate) heavy_change_packets: u64,
+    /// Destinations that make a source a superspreader, and sources that flood a destination.
+    pub(crate) superspreader: u64,
+    /// The share of all flows below which an alert says that too few have an entry.
+    pub(crate) coverage_wanted: f64,
+}
+
+/// Bits of the filter for each entry where nothing else is said: enough to keep five times as many
+/// flows out as there are entries.
+const FILTER_BITS_OF_AN_ENTRY: u32 = 64;
+
+impl Parameters {
+    /// Those of a deployment.
+    ///
+    /// # Errors
+    /// The field that is wrong, with its value, and what it may be.
+    pub(crate) fn of(deployment: &Deployment<'_>) -> Result<Self, String> {
+        let section: Section = deployment.parameters()?;
+        let named = |(field, why): (&str, String)| format!("{field} = {why}");
+        let filter_bits = section.filter_bits.unwrap_or_else(|| {
+            let (least, most) = (Setup::FILTER_BITS.start(), Setup::FILTER_BITS.end());
+            section.entries.saturating_mul(FILTER_BITS_OF_AN_ENTRY).clamp(*least, *most)
+        });
+        let rule =
+            HopRule { base: section.ttl_base, offset: section.hop_offset, step: section.hop_step };
+        let (hop, rule_unless_said) = match section.hop {
+            Hops::Ttl => (Hop::Ttl(rule), Rule::Fold),
+            Hops::None => (Hop::None, Rule::Random),
+        };
+        let setup = Setup {
+            entries: section.entries,
+            filter_bits,
+            hll_bits: section.hll_bits,
+            window_epochs: section.window_epochs,
+            hop,
+            grade: match section.grade.unwrap_or(rule_unless_said) {
+                Rule::Fold => Graded::Fold,
+                Rule::Greedy => Graded::Greedy,
+                Rule::Random => Graded::Random,
+            },
+            claim: section.claim,
+            reseed: section.reseed,
+        };
+        setup.check().map_err(named)?;
+        let Section { heavy_packets, heavy_change_packets, superspreader, .. } = section;
+        let coverage_wanted = section.coverage_wanted;
+        for (field, value) in [
+            ("heavy_packets", heavy_packets),
+            ("heavy_change_packets", heavy_change_packets),
+            ("superspreader", superspreader),
+        ] {
+            if value == 0 {
+                return Err(named((field, "0: must be at least 1".to_owned())));
+            }
+        }
+        if !(0.0..=1.0).contains(&coverage_wanted) {
+            let why = format!("{coverage_wanted}: must be 0 to 1");
+            return Err(named(("coverage_wanted", why)));
+        }
+        let window_ns = deployment.clock.length_ns().saturating_mul(setup.window_epochs.into());
+        if window_ns / 1000 > u32::MAX.into() {
+            let why = format!("{}: a window of more than 71 minutes", setup.window_epochs);
+            return Err(named(("window_epochs", why)));
+        }
+        let thresholds =
+            Thresholds { heavy_packets, heavy_change_packets, superspreader, coverage_wanted };
+        let Section { paths, flows_listed, .. } = section;
+        Ok(Self { setup, paths, flows_listed, thresholds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use calumma_analysis::HashKeys;
+    use calumma_epoch::{EpochClock, Guards};
+    use calumma_sketch::HashKey;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(section: &serde_json::Value) -> Result<Parameters, String> {
+        let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        Parameters::of(&Deployment { section, hash_keys: &hash_keys, clock, nodes: &[] })
+    }
+
+    #[test]
+    fn a_section_need_not_be_there_and_its_mistakes_are_named_with_their_range() {
+        let defaults = read(&serde_json::Value::Null).unwrap();
+        assert_eq!((defaults.setup, defaults.paths), (Setup::default(), Paths::Single));
+        let mistake = |section| read(&section).unwrap_err();
+        let entries = mistake(json!({ "entries": 100 }));
+        assert_eq!(entries, "entries = 100: must be 256 to 4194304");
+        let odd = mistake(json!({ "window_epochs": 7 }));
+        assert_eq!(odd, "window_epochs = 7: must be even");
+        let grade = mistake(json!({ "hop": "none", "grade": "fold" }));
+        assert_eq!(grade, "grade = fold: must be random where hop is none");
+        let share = mistake(json!({ "coverage_wanted": 1.5 }));
+        assert_eq!(share, "coverage_wanted = 1.5: must be 0 to 1");
+        let spreader = mistake(json!({ "superspreader": 0 }));
+        assert_eq!(spreader, "superspreader = 0: must be at least 1");
+        assert!(mistake(json!({ "entires": 1 })).contains("unknown field `entires`"));
+    }
+
+    #[test]
+    fn a_filter_grows_with_the_entries_and_grades_are_random_where_hops_have_no_number() {
+        let setup = |section| read(&section).unwrap().setup;
+        assert_eq!(setup(json!({ "entries": 1000 })).filter_bits, 64_000);
+        assert_eq!(setup(json!({ "entries": 1000, "filter_bits": 2048 })).filter_bits, 2048);
+        let none = setup(json!({ "hop": "none" }));
+        assert_eq!((none.hop, none.grade), (Hop::None, Graded::Random));
+    }
+}

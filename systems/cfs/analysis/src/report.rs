@@ -1,0 +1,277 @@
+//! What is reported of a window.
+
+use std::sync::Arc;
+
+use calumma_analysis::{Findings, Flow};
+use calumma_topology::Place;
+use serde::{Deserialize, Serialize};
+
+/// What was found in a window. Of counts, `exact` says whether they are; else they are what there
+/// was at least.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Its number: that of its first epoch divided by its length.
+    pub window: u64,
+    /// How many flows there were; absent where an edge did not deliver a sound window.
+    pub flows_total: Option<f64>,
+    /// By how much that is wrong at most, 95 times out of 100; 0 where it is exact.
+    pub flows_total_error: Option<f64>,
+    /// Flows that any node has an entry of.
+    pub monitored: u64,
+    /// Those of them whose count is exact.
+    pub monitored_exactly: u64,
+    /// The share of all flows that is monitored; absent where their number is.
+    pub coverage: Option<f64>,
+    /// What it is at least, 95 times out of 100.
+    pub coverage_low: Option<f64>,
+    /// And at most.
+    pub coverage_high: Option<f64>,
+    /// What listing went by.
+    pub thresholds: Listed,
+    /// Every node that delivered.
+    pub nodes: Vec<NodeReport>,
+    /// The largest flows that are monitored, the largest first.
+    pub flows: Vec<FlowCount>,
+    /// Monitored flows of many packets, the largest first.
+    pub heavy_hitters: Vec<HeavyHitter>,
+    /// Flows with many packets more or less than in the window before, both counted exactly.
+    pub heavy_changes: Vec<HeavyChange>,
+    /// Sources of flows to many destinations.
+    pub superspreaders: Vec<Spread>,
+    /// Destinations of flows from many sources.
+    pub flooded: Vec<Spread>,
+    /// How many flows of each size there were; absent where that can't be said.
+    pub size_distribution: Option<Vec<SizeBin>>,
+    /// Entropy of the packets over flows, in bits; absent where not every flow has an exact count.
+    pub entropy: Option<f64>,
+    /// Flows that lost packets between two nodes that counted them exactly.
+    pub losses: Vec<Loss>,
+    /// Flows whose packets came by a node again and again.
+    pub loops: Vec<Loop>,
+    /// Flows whose packets came with different times to live, without being in a loop.
+    pub path_changes: Vec<PathChange>,
+    /// Every monitored flow, for the archive; in a report that was read, those that it lists.
+    #[serde(skip)]
+    pub(crate) counted: Arc<Vec<Counted>>,
+}
+
+impl Findings for Found {
+    const SYSTEM: &'static str = "cfs";
+}
+
+/// What listing went by.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Packets that make a heavy hitter.
+    pub heavy_packets: u64,
+    /// Packets that make a heavy change.
+    pub heavy_change_packets: u64,
+    /// Peers that make a superspreader, or a flooded destination.
+    pub superspreader: u64,
+    /// The coverage that the operator wants.
+    pub coverage_wanted: f64,
+}
+
+/// A node in a window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// The node.
+    pub node: String,
+    /// What it does: `edge` or `transit`.
+    pub role: String,
+    /// Flows that its table holds.
+    pub entries: u64,
+    /// Those that it had at the end.
+    pub used: u64,
+    /// Packets that it recorded.
+    pub packets: u64,
+    /// Those of them that entries have.
+    pub counted: u64,
+    /// Packets without a mark, which are not recorded.
+    pub unmarked: u64,
+    /// Flows that got an entry.
+    pub admitted: u64,
+    /// Those of them that lost it.
+    pub evicted: u64,
+    /// Flows that got none.
+    pub refused: u64,
+    /// Runs of packets that only the filter kept out.
+    pub filtered: u64,
+    /// Flows that got none since dozens agreed in their hashes.
+    pub crowded: u64,
+    /// Packets that came with a claim.
+    pub claimed_in: u64,
+    /// Packets that went on with one.
+    pub claimed_out: u64,
+    /// The class of the worst flow that was still admitted at the end: `pinned`, `single`,
+    /// `unclaimed`, `claimed`, or `all` where none was refused.
+    pub threshold_class: String,
+    /// Its grade within the class, 0 to 1.
+    pub threshold: f64,
+    /// The grade from which on the node claimed no flow, 0 to 1; 1 where it claimed all.
+    pub theta: f64,
+    /// How many flows it saw, entries or not.
+    pub flows: f64,
+    /// By how much that is wrong at most, 95 times out of 100.
+    pub flows_error: f64,
+    /// Whether its routes changed in the window, or may have.
+    pub routes_changed: bool,
+    /// Whether its exact counts can be relied on.
+    pub sound: bool,
+    /// Bytes of memory of the table and what belongs to it.
+    pub bytes: u64,
+}
+
+/// A flow, as one node counted it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowCount {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Its packets at the node `at`.
+    pub packets: u64,
+    /// Their bytes, as IP counts them.
+    pub bytes: u64,
+    /// Whether these are all packets of the flow that were not lost before that node.
+    pub exact: bool,
+    /// The node: the edge where the flow entered, else the one where it left, else the one nearest
+    /// its source.
+    pub at: String,
+    /// What every node with an entry counted, the nearest to the source first.
+    pub hops: Vec<HopCount>,
+}
+
+/// A flow at a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HopCount {
+    /// The node.
+    pub node: String,
+    /// How many others its packets had passed; absent where hops have no number.
+    pub hop: Option<u8>,
+    /// Packets that the node received.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that came with another time to live than the first.
+    pub looped: u64,
+    /// Whether these are all that it received.
+    pub exact: bool,
+}
+
+/// A flow in the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) flow: Flow,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) exact: bool,
+    /// The position in [`Found::nodes`] of the node that counted it.
+    pub(crate) at: usize,
+    /// Nodes that have an entry of it.
+    pub(crate) hops: u32,
+}
+
+/// A flow of many packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeavyHitter {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Its packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether these are all; else it had more.
+    pub exact: bool,
+}
+
+/// A flow that had many packets more, or less, than in the window before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeavyChange {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Its packets in the window before.
+    pub before: u64,
+    /// Its packets in this one.
+    pub packets: u64,
+}
+
+/// An address with flows to, or from, many others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The address.
+    pub address: std::net::IpAddr,
+    /// Other addresses in monitored flows.
+    pub seen: u64,
+    /// Others in all flows; absent where the share of flows that is monitored is not known.
+    pub estimate: Option<f64>,
+    /// How many at least, 95 times out of 100.
+    pub low: f64,
+    /// And at most; absent where the estimate is.
+    pub high: Option<f64>,
+    /// Whether it is beyond the threshold all the same at the low end.
+    pub certain: bool,
+}
+
+/// Flows of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SizeBin {
+    /// Packets that they have at least.
+    pub from: u64,
+    /// And at most.
+    pub to: u64,
+    /// How many there were.
+    pub flows: f64,
+    /// By how much that is wrong at most, 95 times out of 100; 0 where it is exact.
+    pub error: f64,
+}
+
+/// Packets of a flow that were lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Between where two nodes received it.
+    pub place: Place,
+    /// How many, less copies that were made there.
+    pub lost: u64,
+}
+
+/// A flow whose packets come by a node again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loop {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// Those nodes that have an entry of it and saw so, in the order of the loop.
+    pub nodes: Vec<String>,
+    /// Hops of a turn.
+    pub length: u8,
+    /// The times to live with which the first of the nodes received it, the largest first.
+    pub ttls: Vec<u8>,
+    /// Packets that the first of them received, each counted once.
+    pub packets: u64,
+    /// Whether packets went round until they had no time to live any more; else a host may have
+    /// sent them so.
+    pub certain: bool,
+}
+
+/// A flow whose packets came to a node with different times to live.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathChange {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// The node.
+    pub node: String,
+    /// The time to live of its first packet there.
+    pub ttl: u8,
+    /// By how much less others had, as far as that was at most 63.
+    pub shorter_by: Vec<u8>,
+    /// Whether others had more than the first, or less by more than 63.
+    pub others: bool,
+    /// Packets with another time to live than the first.
+    pub packets: u64,
+}

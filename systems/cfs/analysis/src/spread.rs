@@ -1,0 +1,189 @@
+//! Superspreaders: sources of flows to many destinations (section IV-C of the paper), and the
+//! same the other way round.
+//!
+//! Of the flows of a source a share is monitored, its coverage c. A destination is seen where one
+//! of the k flows to it is monitored, with probability 1 - (1 - c)^k. The paper compares with c
+//! times the threshold, which is right only where k is 1. Here k is not known either, but what is
+//! seen of each destination says something about it, and bounds:
+//!
+//! * at least: were all destinations of one k, that of the mean flows of those seen, as many would
+//!   be seen as are. Where they differ, there are more.
+//! * at most: each destination seen stands for 1 / (1 - (1 - c)^m) of them, m being the flows to it
+//!   that are monitored (Horvitz and Thompson). It has k >= m, so that is too many.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use calumma_sketch::WideKey;
+
+use crate::coverage::{Coverage, Local, Z95, dst, src};
+use crate::flows::Judged;
+use crate::report::Spread;
+
+/// How many peers there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Peers {
+    estimate: f64,
+    low: f64,
+    high: f64,
+}
+
+/// Sources of flows to at least `threshold` destinations, and destinations of flows from so many
+/// sources; the largest first. Without `coverage` those that are seen to be so.
+pub(crate) fn find(
+    flows: &[Judged<'_>],
+    coverage: Option<&Local>,
+    threshold: u64,
+) -> (Vec<Spread>, Vec<Spread>) {
+    let mut keys: Vec<&WideKey> = flows.iter().map(|flow| flow.key).collect();
+    let sources = of_each(&keys, (src, dst), coverage, threshold);
+    keys.sort_unstable_by_key(|key| (dst(key), src(key)));
+    let destinations = of_each(&keys, (dst, src), coverage, threshold);
+    (sources, destinations)
+}
+
+type Address = fn(&WideKey) -> &[u8; 16];
+
+/// Of keys in the order of one address and then the other.
+fn of_each(
+    keys: &[&WideKey],
+    (one, other): (Address, Address),
+    coverage: Option<&Local>,
+    threshold: u64,
+) -> Vec<Spread> {
+    let mut found = Vec::new();
+    for of_one in keys.chunk_by(|a, b| one(a) == one(b)) {
+        let seen = of_one.chunk_by(|a, b| other(a) == other(b)).map(|flows| flows.len() as u32);
+        let seen: Vec<u32> = seen.collect();
+        let address = one(of_one[0]);
+        let peers = coverage.map(|local| peers(&seen, local.of(address)));
+        let number = seen.len() as u64;
+        let low = peers.map_or(number as f64, |peers| peers.low);
+        if peers.map_or(low, |peers| peers.estimate) < threshold as f64 {
+            continue;
+        }
+        let address = IpAddr::from(Ipv6Addr::from(*address)).to_canonical();
+        found.push(Spread {
+            address,
+            seen: number,
+            estimate: peers.map(|peers| peers.estimate),
+            low,
+            high: peers.map(|peers| peers.high),
+            certain: low >= threshold as f64,
+        });
+    }
+    let size = |spread: &Spread| spread.estimate.unwrap_or(spread.low);
+    found.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    found
+}
+
+/// How many peers there are, of those seen each with so many monitored flows.
+fn peers(seen: &[u32], coverage: Coverage) -> Peers {
+    let number = seen.len() as f64;
+    if coverage.low >= 1.0 {
+        return Peers { estimate: number, low: number, high: number };
+    }
+    let flows: f64 = seen.iter().copied().map(f64::from).sum();
+    // A few more destinations with several flows might have been seen.
+    let repeated = flows - number;
+    let more = flows + Z95 * (repeated + 1.0).sqrt();
+    let low = {
+        let seen_share = chance(coverage.high, alike(coverage.high, number, more));
+        let all = number / seen_share;
+        (all - Z95 * (all * (1.0 - seen_share)).sqrt() / seen_share).max(number)
+    };
+    let high = {
+        let (all, variance) = seen.iter().fold((0.0, 0.0), |(all, variance), &flows| {
+            let seen_share = chance(coverage.low, flows.into());
+            let one = seen_share.recip();
+            (all + one, variance + (1.0 - seen_share) * one * one)
+        });
+        all + Z95 * f64::sqrt(variance)
+    };
+    let c = coverage.value;
+    let estimate = if c >= 0.5 {
+        // Unbiased for any k: the mean of x^m is (1 - c + c x)^k, which is none here.
+        let x = -(1.0 - c) / c;
+        seen.iter().map(|&flows| 1.0 - x.powf(flows.into())).sum()
+    } else {
+        number / chance(c, alike(c, number, flows))
+    };
+    Peers { estimate: f64::clamp(estimate, low, high.max(low)), low, high: high.max(low) }
+}
+
+/// The chance that one of so many flows is monitored.
+fn chance(coverage: f64, flows: f64) -> f64 {
+    -f64::exp_m1(flows * f64::ln_1p(-coverage.min(1.0 - 1e-12)))
+}
+
+/// Flows that each peer has, at least one, if all have as many and `number` of them are seen with
+/// `flows` together.
+fn alike(coverage: f64, number: f64, flows: f64) -> f64 {
+    // Flows seen for each peer seen, which rises with what each peer has.
+    let seen = |each: f64| each * coverage / chance(coverage, each);
+    let wanted = flows / number;
+    let (mut low, mut high) = (1.0, 1.0 + wanted / coverage);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if seen(middle) < wanted { low = middle } else { high = middle }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    fn exactly(value: f64) -> Coverage {
+        Coverage { value, low: value, high: value }
+    }
+
+    /// How many flows of each peer are monitored, of those of which any is.
+    fn seen(rng: &mut StdRng, flows: impl Iterator<Item = u32>, coverage: f64) -> Vec<u32> {
+        let monitored = flows.map(|flows| (0..flows).filter(|_| rng.random_bool(coverage)).count());
+        monitored.filter(|&flows| flows > 0).map(|flows| flows as u32).collect()
+    }
+
+    #[test]
+    fn the_truth_lies_in_the_range_whatever_number_of_flows_peers_have() {
+        let mut rng = StdRng::seed_from_u64(3);
+        type Flows = fn(u32) -> u32;
+        let mut kinds: [(&str, Flows); 4] = [
+            ("a scan", |_| 1),
+            ("a few", |peer| 1 + peer % 3),
+            ("many", |_| 12),
+            ("both", |peer| if peer.is_multiple_of(10) { 40 } else { 1 }),
+        ];
+        for (name, flows) in &mut kinds {
+            for (coverage, peers_there) in [(0.02, 4000_u32), (0.1, 1000), (0.5, 300), (0.9, 100)] {
+                let mut outside = 0;
+                let mut sum = 0.0;
+                for _ in 0..200 {
+                    let seen = seen(&mut rng, (0..peers_there).map(&mut *flows), coverage);
+                    let Peers { estimate, low, high } = peers(&seen, exactly(coverage));
+                    let there = f64::from(peers_there);
+                    outside += u32::from(there < low || there > high);
+                    sum += estimate / there;
+                    assert!(low >= seen.len() as f64 && (low..=high).contains(&estimate));
+                }
+                assert!(outside <= 12, "{name} at {coverage}: {outside} of 200 outside");
+                let mean = sum / 200.0;
+                // Where destinations differ, few that are seen say little about the others.
+                let least = match coverage {
+                    0.5.. => 0.9,
+                    _ if *name == "both" => 0.15,
+                    _ => 0.8,
+                };
+                assert!((least..1.1).contains(&mean), "{name} at {coverage}: {mean} of the truth");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_all_monitored_is_exact() {
+        let all = peers(&[1, 5, 2], exactly(1.0));
+        assert_eq!(all, Peers { estimate: 3.0, low: 3.0, high: 3.0 });
+    }
+}

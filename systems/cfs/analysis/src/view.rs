@@ -1,0 +1,119 @@
+//! A window as all nodes saw it: who delivered, and which of them have an entry of which flow.
+
+use calumma_analysis::Collected;
+use calumma_cfs::frames::{Entry, Setup, Totals, Window};
+use calumma_sketch::WideKey;
+use calumma_wire::{Role, SideKind};
+
+use crate::parameters::Paths;
+
+/// A side that was delivered.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    /// What the node kept; none on the ingress side, which has no record of its own.
+    pub(crate) window: Option<Box<Window>>,
+    /// By how much a step of the rotation came too late.
+    pub(crate) stall_ns: u64,
+}
+
+/// A node that delivered.
+#[derive(Debug)]
+pub(crate) struct NodeView<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) role: Role,
+    pub(crate) window: &'a Window,
+    /// Whether its exact counts can be relied on: nothing came too late, all clocks are right.
+    pub(crate) is_sound: bool,
+}
+
+impl NodeView<'_> {
+    /// Whether an entry has all packets of the flow that the node received.
+    pub(crate) fn is_exact(&self, entry: &Entry) -> bool {
+        // A packet without a mark belongs to a flow that nobody knows; one that enters gets one.
+        let is_marked = self.window.totals.unmarked == 0 || entry.sides == Entry::ENTERED;
+        entry.exact && self.is_sound && is_marked
+    }
+
+    /// Whether it has an entry of every flow that it saw.
+    pub(crate) fn has_all(&self) -> bool {
+        let Totals { evicted, refused, filtered, crowded, unmarked, .. } = self.window.totals;
+        self.is_sound && [evicted, refused, filtered, crowded, unmarked] == [0; 5]
+    }
+}
+
+/// An entry of a node, by the node's position in [`View::nodes`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) node: usize,
+    pub(crate) entry: &'a Entry,
+}
+
+/// A window as all nodes saw it.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) nodes: Vec<NodeView<'a>>,
+    /// Why nodes are not sound although everything came from them.
+    pub(crate) problems: Vec<String>,
+    /// Whether all edges are there and sound.
+    pub(crate) has_all_edges: bool,
+    /// Whether a flow that passed a transit node had all its packets pass there.
+    pub(crate) has_single_paths: bool,
+    seen: Vec<Seen<'a>>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(setup: &'a Setup, paths: Paths, collected: &'a Collected<Delivered>) -> Self {
+        let mut view = Self {
+            setup,
+            nodes: Vec::with_capacity(collected.nodes.len()),
+            problems: Vec::new(),
+            has_all_edges: true,
+            has_single_paths: paths == Paths::Single,
+            seen: Vec::new(),
+        };
+        for delivery in &collected.nodes {
+            let (name, role) = (&*delivery.node.name, delivery.node.role);
+            let stall_ns = delivery.came().map(|(_, side)| side.stall_ns).max().unwrap_or(0);
+            if stall_ns > 0 {
+                let late_ms = stall_ns as f64 / 1e6;
+                view.problems.push(format!("{name}: it changed windows {late_ms:.1} ms too late"));
+            }
+            let is_sound = delivery.problem().is_none() && stall_ns == 0;
+            let window = delivery.came().filter(|(kind, _)| *kind != SideKind::Ingress);
+            let window = window.filter_map(|(_, side)| side.window.as_deref()).next();
+            view.has_all_edges &= role != Role::Edge || is_sound;
+            // Nobody knows whether the routes of one that is missing have changed.
+            view.has_single_paths &=
+                delivery.is_whole() && window.is_some_and(|window| !window.routes_changed);
+            if let Some(window) = window {
+                view.nodes.push(NodeView { name, role, window, is_sound });
+            }
+        }
+        let entries = view.nodes.iter().map(|node| node.window.entries.len()).sum();
+        let mut seen = Vec::with_capacity(entries);
+        for (node, of) in view.nodes.iter().enumerate() {
+            seen.extend(of.window.entries.iter().map(|entry| Seen { node, entry }));
+        }
+        // One run for each node, each in order already.
+        seen.sort_by_key(|seen| &seen.entry.key);
+        view.seen = seen;
+        view
+    }
+
+    /// Every flow with its entries, by rising keys.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = (&'a WideKey, &[Seen<'a>])> {
+        let of_one = self.seen.chunk_by(|one, other| one.entry.key == other.entry.key);
+        of_one.map(|seen| (&seen[0].entry.key, seen))
+    }
+
+    /// The node of an entry.
+    pub(crate) fn node(&self, seen: &Seen<'a>) -> &NodeView<'a> {
+        &self.nodes[seen.node]
+    }
+
+    /// Whether an entry has all packets of the flow that its node received.
+    pub(crate) fn is_exact(&self, seen: &Seen<'a>) -> bool {
+        self.node(seen).is_exact(seen.entry)
+    }
+}
