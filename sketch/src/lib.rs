@@ -3,9 +3,9 @@
 //! An edge switch keeps two kinds of sketch: a *flow classifier* ([`TowerSketch`]) that tells how
 //! large a flow has become, and *flow encoders* ([`FermatSketch`]) from which exact flow keys and
 //! packet counts can be decoded. For those flows that a switch chooses there are exact counts in a
-//! [`BoundedTable`](table::BoundedTable), and a [`HyperLogLog`] tells how many there were. How a
-//! measurement system puts them together is that system's
-//! business (`systems/`), not this crate's.
+//! [`BoundedTable`](table::BoundedTable), those it has no room for are in a [`residual`], and a
+//! [`HyperLogLog`] tells how many there were. How a measurement system puts them together is that
+//! system's business (`systems/`), not this crate's.
 //!
 //! Nothing here does I/O, reads a clock or allocates while a packet is recorded. The numbers that
 //! software and hardware switches must agree on are written down in `docs/contract.md`.
@@ -37,6 +37,7 @@ pub mod hash;
 pub mod key;
 mod memory;
 mod part;
+pub mod residual;
 pub mod simd;
 pub mod table;
 pub mod tower;

@@ -7,6 +7,7 @@
 //! one division, and taking that flow out makes other buckets pure: [`FermatSketch::decode`]. Where
 //! flows are known from elsewhere, [`FermatSketch::decode_with_hints`] goes on where that stops.
 
+mod alone;
 mod arithmetic;
 mod bucket;
 mod decode;

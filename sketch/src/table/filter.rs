@@ -75,6 +75,13 @@ impl Filter {
         self.blocks[..self.used as usize].fill(Block([0; WORDS]));
     }
 
+    /// Adds the flows of another filter as large, of which as much is in use.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (Block(words), Block(others)) in self.blocks.iter_mut().zip(&other.blocks) {
+            words.iter_mut().zip(others).for_each(|(word, other)| *word |= other);
+        }
+    }
+
     #[inline(always)]
     fn block(&self, noted: Noted) -> usize {
         ((u64::from(noted.block) * u64::from(self.used)) >> 32) as usize

@@ -1,0 +1,135 @@
+//! The residual whose buckets sum key fragments times packets: a [`FermatSketch`] with bytes.
+
+use super::held::Held;
+use super::{ARRAYS, Alone, Amount, Counts, Mismatch, Residual, Shape, places, whole};
+use crate::fermat::{self, FermatSketch};
+use crate::hash::{HashFamily, Hashes};
+use crate::key::Key;
+use crate::memory::filled;
+use crate::part::Part;
+use crate::simd::Isa;
+
+/// Prime arithmetic with fingerprint; three arrays.
+///
+/// No packet of a flow is the first one, so its filter may be wrong: it only says later what to
+/// take out. What a switch saw less of a flow than another is left and decodes.
+#[derive(Clone, Debug)]
+pub struct Fermat<K: Key> {
+    sketch: FermatSketch<K>,
+    /// Bytes of every bucket; negative where more were taken out than put in.
+    bytes: Box<[i64]>,
+    held: Held,
+    part: Part,
+    /// Packets put in and taken out. Buckets count modulo 2^32.
+    packets: u64,
+}
+
+impl<K: Key> Fermat<K> {
+    /// Bytes of the three buckets of a flow.
+    pub const BUCKET_BYTES: usize = size_of::<K::Bucket>() + size_of::<i64>();
+
+    fn combine(
+        &mut self,
+        other: &Self,
+        sketch: impl Fn(&mut FermatSketch<K>) -> Result<(), fermat::ShapeMismatch>,
+        bytes: impl Fn(i64, i64) -> i64,
+    ) -> Result<(), Mismatch> {
+        let mismatch = Mismatch { left: self.shape(), right: other.shape() };
+        if mismatch.left != mismatch.right {
+            return Err(mismatch);
+        }
+        sketch(&mut self.sketch).map_err(|_| mismatch)?;
+        for (sum, &other) in self.bytes.iter_mut().zip(&other.bytes) {
+            *sum = bytes(*sum, other);
+        }
+        self.held.merge(&other.held);
+        self.packets = self.packets.saturating_add(other.packets);
+        Ok(())
+    }
+}
+
+impl<K: Key> Residual<K> for Fermat<K> {
+    fn new(shape: Shape) -> Self {
+        let part = whole(shape);
+        let sums = fermat::Shape { arrays: ARRAYS, ..fermat::Shape::default() };
+        let sketch = FermatSketch::new(sums.with_buckets(shape.buckets));
+        let bytes = filled(ARRAYS * shape.buckets, 0);
+        Self { sketch, bytes, held: Held::new(shape), part, packets: 0 }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { buckets: self.sketch.shape().buckets, filter_bits: 8 * self.held.bytes() }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(self.sketch.buckets()) + size_of_val(&*self.bytes) + self.held.bytes()
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: &K, hashes: &Hashes, counts: Counts) {
+        self.held.insert(hashes);
+        self.packets = self.packets.saturating_add(counts.packets);
+        // A count that wraps makes the residual unsound.
+        self.sketch.insert_into(&self.part, key, hashes, counts.packets as i32);
+        for at in places(&self.part, hashes) {
+            let sum = &mut self.bytes[at as usize];
+            *sum = sum.wrapping_add(counts.bytes as i64);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, isa: impl Isa, hashes: &Hashes) {
+        self.held.prefetch(isa, hashes);
+        for at in places(&self.part, hashes) {
+            isa.prefetch(self.sketch.buckets(), at as usize);
+            isa.prefetch(&self.bytes, at as usize);
+        }
+    }
+
+    fn merge(&mut self, other: &Self) -> Result<(), Mismatch> {
+        self.combine(other, |sketch| sketch.add(&other.sketch), i64::wrapping_add)
+    }
+
+    fn subtract(&mut self, other: &Self) -> Result<(), Mismatch> {
+        self.combine(other, |sketch| sketch.subtract(&other.sketch), i64::wrapping_sub)
+    }
+
+    fn clear(&mut self) {
+        self.sketch.clear();
+        self.bytes.fill(0);
+        self.held.clear();
+        self.packets = 0;
+    }
+
+    #[inline(always)]
+    fn may_hold(&self, hashes: &Hashes) -> bool {
+        self.held.contains(hashes)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.packets <= i32::MAX as u64
+    }
+
+    fn add(&mut self, key: &K, hashes: &Hashes, amount: Amount) -> Option<[u32; ARRAYS]> {
+        let packets = i32::try_from(amount.packets).ok()?;
+        self.sketch.insert_into(&self.part, key, hashes, packets);
+        let places = places(&self.part, hashes);
+        for at in places {
+            let sum = &mut self.bytes[at as usize];
+            *sum = sum.wrapping_add(amount.bytes);
+        }
+        Some(places)
+    }
+
+    fn alone(&self, family: &HashFamily, at: u32) -> Option<Alone<K>> {
+        let (key, hashes, packets) = self.sketch.alone(family, at as usize)?;
+        let amount = Amount { flows: 0, packets: packets.into(), bytes: self.bytes[at as usize] };
+        self.held.contains(&hashes).then_some(Alone { key, hashes, amount })
+    }
+
+    fn remaining(&self) -> usize {
+        use crate::fermat::Lanes;
+        let buckets = self.sketch.buckets().iter().zip(&self.bytes);
+        buckets.filter(|(bucket, bytes)| !bucket.is_zero() || **bytes != 0).count()
+    }
+}
