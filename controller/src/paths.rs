@@ -3,6 +3,7 @@
 //!
 //! No I/O and no clock, so that the simulation drives it as the live controller does.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
@@ -21,7 +22,7 @@ const MARKS: u8 = 8;
 /// tried each minute.
 const FORGET_NS: u64 = 150_000_000_000;
 
-/// Epochs of which it is remembered that a path was slow.
+/// For how many epochs it is remembered that a path could not be trusted.
 const REMEMBERED: u64 = 64;
 
 /// All paths of a deployment.
@@ -38,8 +39,10 @@ pub struct Paths {
     pairs: BTreeMap<(usize, usize), Pair>,
     /// Nodes that are connected and know no probes.
     unable: BTreeSet<usize>,
-    /// Whether edges may want to know something new.
-    changed: bool,
+    /// By address: the edges at which packets enter that go there.
+    senders: HashMap<IpAddr, BTreeSet<usize>>,
+    /// Edges that may want to know something new.
+    changed: BTreeSet<usize>,
 }
 
 /// An edge.
@@ -70,42 +73,63 @@ struct Pair {
     changed_by: Option<(IpAddr, IpAddr)>,
     /// Since when a mark of a probe was changed, and until when not every one has come through
     /// since.
-    changed: Span,
+    changed: Spans,
     /// The same of probes that took too long.
-    slow: Span,
+    slow: Spans,
     slowest_ns: u64,
     /// When the last probe was sent that came in time.
     in_time_ns: u64,
+    /// Since when one of the edges is not connected: reports of epochs before may still come.
+    gone_since: Option<u64>,
 }
 
+/// Spans of epochs in which something was wrong, the latest last; those of long ago are dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Spans(Vec<Span>);
+
 /// Epochs, while it lasts without an end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
-    since: Option<u64>,
+    since: u64,
     until: Option<u64>,
 }
 
-impl Span {
+impl Spans {
     fn begin(&mut self, epoch: u64) {
-        match (self.since, self.until) {
-            (Some(since), None) => self.since = Some(since.min(epoch)),
-            // Soon after the last one: it has not been over.
-            (Some(since), Some(until)) if until + 1 >= epoch => {
-                *self = Self { since: Some(since.min(epoch)), until: None };
+        match self.0.last_mut() {
+            // It lasts, or it ended so shortly before that it has not been over.
+            Some(last) if last.until.is_none_or(|until| until + 1 >= epoch) => {
+                *last = Span { since: last.since.min(epoch), until: None };
             }
-            _ => *self = Self { since: Some(epoch), until: None },
+            _ => {
+                self.0.retain(|span| span.is_recent(epoch));
+                self.0.push(Span { since: epoch, until: None });
+            }
         }
     }
 
     fn end(&mut self, epoch: u64) {
-        if self.since.is_some() && self.until.is_none() {
-            self.until = Some(epoch);
+        if let Some(last) = self.0.last_mut().filter(|last| last.until.is_none()) {
+            last.until = Some(epoch);
         }
     }
 
+    fn lasts(&self) -> bool {
+        self.0.last().is_some_and(|last| last.until.is_none())
+    }
+
+    fn of(&self, epoch: u64) -> Option<&Span> {
+        self.0.iter().find(|span| span.has(epoch))
+    }
+}
+
+impl Span {
     fn has(&self, epoch: u64) -> bool {
-        self.since.is_some_and(|since| since <= epoch)
-            && self.until.is_none_or(|until| epoch <= until)
+        self.since <= epoch && self.until.is_none_or(|until| epoch <= until)
+    }
+
+    fn is_recent(&self, epoch: u64) -> bool {
+        self.until.is_none_or(|until| until + REMEMBERED >= epoch)
     }
 }
 
@@ -151,65 +175,114 @@ impl Paths {
             hosts: HashMap::new(),
             pairs: BTreeMap::new(),
             unable: BTreeSet::new(),
-            changed: true,
+            senders: HashMap::new(),
+            changed: BTreeSet::new(),
         }
     }
 
     /// Lets edges probe, or stops it. What is known of paths is forgotten then.
     pub fn enable(&mut self, enabled: bool) {
-        self.changed |= self.enabled != enabled;
+        if self.enabled != enabled {
+            self.ask_all();
+        }
         self.enabled = enabled;
         if !enabled {
             self.pairs.clear();
         }
     }
 
-    /// A node, by position, edges first, has connected. `able` says whether it knows probes, and
-    /// `epochs` how many epochs of its marks can be told apart.
-    pub fn connected(&mut self, node: usize, able: bool, epochs: u64) {
-        self.changed = true;
-        if !able {
-            self.unable.insert(node);
+    /// All edges may want to know something new.
+    fn ask_all(&mut self) {
+        self.changed.extend(0..self.edges.len());
+    }
+
+    /// Those may that have packets for these hosts.
+    fn ask_senders_to(&mut self, hosts: &[IpAddr]) {
+        self.changed.extend(hosts.iter().filter_map(|host| self.senders.get(host)).flatten());
+    }
+
+    /// A node, by position, edges first, has connected, in `epoch`. `able` says whether it knows
+    /// probes, and `distinct` how many epochs of its marks can be told apart.
+    pub fn connected(&mut self, node: usize, epoch: u64, able: bool, distinct: u64) {
+        self.forget(node, epoch);
+        if !able && self.unable.insert(node) && self.unable.len() == 1 {
+            self.ask_all();
         }
         let (clock, guard_ns) = (self.clock, self.clock.guards().clock_ns);
         if let Some(edge) = self.edges.get_mut(node) {
-            let most_flight_ns =
-                (clock.length_ns() * epochs.saturating_sub(1)).saturating_sub(2 * guard_ns);
-            *edge = Edge { id: edge.id, able, most_flight_ns, ..Edge::default() };
-            self.forget(node);
+            edge.able = able;
+            edge.most_flight_ns =
+                (clock.length_ns() * distinct.saturating_sub(1)).saturating_sub(2 * guard_ns);
+            self.changed.insert(node);
         }
     }
 
-    /// A node has gone.
-    pub fn disconnected(&mut self, node: usize) {
-        self.changed = true;
-        self.unable.remove(&node);
-        if let Some(edge) = self.edges.get_mut(node) {
-            *edge = Edge { id: edge.id, ..Edge::default() };
-            self.forget(node);
-        }
+    /// A node has gone, in `epoch`.
+    pub fn disconnected(&mut self, node: usize, epoch: u64) {
+        self.forget(node, epoch);
     }
 
-    /// Forgets what is known of the hosts behind an edge and the paths to it and from it.
-    fn forget(&mut self, node: usize) {
-        self.hosts.retain(|_, edge| *edge != node);
-        self.pairs.retain(|&(from, to), _| from != node && to != node);
+    /// Forgets what is known of a node and the hosts behind it. Of the paths to it and from it
+    /// stays what was wrong with them, for reports of epochs before.
+    fn forget(&mut self, node: usize, epoch: u64) {
+        if self.unable.remove(&node) && self.unable.is_empty() {
+            self.ask_all();
+        }
+        let Some(edge) = self.edges.get_mut(node) else { return };
+        let Edge { id, most_flight_ns, .. } = *edge;
+        let before = std::mem::replace(edge, Edge { id, most_flight_ns, ..Edge::default() });
+        self.set_destinations(node, &before.destinations, &[]);
+        self.set_hosts(node, &before.hosts, &[]);
+        for (_, pair) in self.pairs.iter_mut().filter(|(ends, _)| ends.0 == node || ends.1 == node)
+        {
+            pair.end(epoch);
+        }
+        self.pairs.retain(|_, pair| pair.gone_since.is_none_or(|gone| gone + REMEMBERED >= epoch));
+    }
+
+    /// Other destinations than before.
+    fn set_destinations(&mut self, node: usize, before: &[IpAddr], after: &[IpAddr]) {
+        for host in before {
+            if let Entry::Occupied(mut senders) = self.senders.entry(*host) {
+                senders.get_mut().remove(&node);
+                if senders.get().is_empty() {
+                    senders.remove();
+                }
+            }
+        }
+        for host in after {
+            self.senders.entry(*host).or_default().insert(node);
+        }
+        self.changed.insert(node);
+    }
+
+    /// Other hosts behind an edge than before.
+    fn set_hosts(&mut self, node: usize, before: &[IpAddr], after: &[IpAddr]) {
+        for host in before {
+            if self.hosts.get(host) == Some(&node) {
+                self.hosts.remove(host);
+            }
+        }
+        self.hosts.extend(after.iter().take(MOST_HOSTS).map(|&host| (host, node)));
+        self.ask_senders_to(before);
+        self.ask_senders_to(after);
     }
 
     /// Takes in what an edge has seen.
     pub fn take(&mut self, node: usize, seen: PathsSeen) {
         let Some(edge) = self.edges.get_mut(node) else { return };
         let PathsSeen { hosts, destinations, probes } = seen;
-        let is_list = !destinations.is_empty() || !hosts.is_empty();
-        if is_list && edge.destinations != destinations {
-            edge.destinations = destinations;
-            self.changed = true;
-        }
-        if is_list && edge.hosts != hosts {
-            edge.hosts.clone_from(&hosts);
-            self.hosts.retain(|_, edge| *edge != node);
-            self.hosts.extend(hosts.into_iter().take(MOST_HOSTS).map(|host| (host, node)));
-            self.changed = true;
+        if !destinations.is_empty() || !hosts.is_empty() {
+            let other_destinations = (edge.destinations != destinations)
+                .then(|| std::mem::replace(&mut edge.destinations, destinations.clone()));
+            let other_hosts =
+                (edge.hosts != hosts).then(|| std::mem::replace(&mut edge.hosts, hosts.clone()));
+            if let Some(before) = other_destinations {
+                self.set_destinations(node, &before, &destinations);
+            }
+            if let Some(before) = other_hosts {
+                self.set_hosts(node, &before, &hosts);
+            }
         }
         for probe in probes {
             self.take_probe(node, &probe);
@@ -222,6 +295,10 @@ impl Paths {
         let clock = self.clock;
         let sent = clock.epoch_at(probe.sent_ns);
         let pair = self.pairs.entry((from, to)).or_default();
+        if pair.gone_since.is_some() {
+            let Pair { changed, slow, slowest_ns, .. } = std::mem::take(pair);
+            *pair = Pair { changed, slow, slowest_ns, ..Pair::default() };
+        }
         pair.probes += 1;
         pair.last = Some(*probe);
         if probe.mark < MARKS {
@@ -240,7 +317,7 @@ impl Paths {
         }
         let flight_ns = probe.received_ns.saturating_sub(probe.sent_ns);
         if flight_ns > most_ns {
-            if pair.slow.until.is_some() || pair.slow.since.is_none() {
+            if !pair.slow.lasts() {
                 pair.slowest_ns = 0;
             }
             // Nothing is known of packets since the last probe that came in time.
@@ -255,24 +332,23 @@ impl Paths {
 
     /// What is to be sent, each to the edge at a position.
     pub fn messages(&mut self) -> Vec<(usize, PathsWanted)> {
-        if !std::mem::take(&mut self.changed) {
-            return Vec::new();
-        }
         let on = self.is_on();
-        let Self { edges, hosts, .. } = self;
-        let ids: Vec<u16> = edges.iter().map(|edge| edge.id).collect();
-        let able: Vec<bool> = edges.iter().map(|edge| edge.able).collect();
+        let changed = std::mem::take(&mut self.changed);
+        let able = changed.into_iter().filter(|&at| self.edges[at].able);
+        let able: Vec<usize> = able.collect();
         let mut messages = Vec::new();
-        for (at, edge) in edges.iter_mut().enumerate().filter(|(_, edge)| edge.able) {
+        for at in able {
             let behind = |host: &IpAddr| {
-                let other = *hosts.get(host)?;
-                (other != at && able[other]).then(|| (*host, ids[other]))
+                let other = *self.hosts.get(host).filter(|&&other| other != at)?;
+                let Edge { id, able, .. } = self.edges[other];
+                able.then_some((*host, id))
             };
-            let known =
-                if on { edge.destinations.iter().filter_map(behind).collect() } else { Vec::new() };
-            let wanted = PathsWanted { on, hosts: known };
-            if edge.wanted.as_ref() != Some(&wanted) {
-                edge.wanted = Some(wanted.clone());
+            let destinations = self.edges[at].destinations.iter();
+            let hosts = if on { destinations.filter_map(behind).collect() } else { Vec::new() };
+            let wanted = PathsWanted { on, hosts };
+            let last = &mut self.edges[at].wanted;
+            if last.as_ref() != Some(&wanted) {
+                *last = Some(wanted.clone());
                 messages.push((at, wanted));
             }
         }
@@ -300,7 +376,7 @@ impl Paths {
         let status = |(&(from, to), pair): (&(usize, usize), &Pair)| {
             let flight_ns = |of: &ProbeSeen| of.received_ns.wrapping_sub(of.sent_ns).cast_signed();
             let problem = pair.problem(epoch, name(from), self.edges[to].most_flight_ns);
-            let spans = [pair.changed, pair.slow].into_iter().filter(|span| span.has(epoch));
+            let spans = [&pair.changed, &pair.slow].into_iter().filter_map(|all| all.of(epoch));
             PathStatus {
                 from: name(from).to_owned(),
                 to: name(to).to_owned(),
@@ -312,11 +388,12 @@ impl Paths {
                     .changed()
                     .map(|(sent, arrived)| (bits(sent), bits(arrived)))
                     .collect(),
-                since_epoch: spans.filter_map(|span| span.since).min(),
+                since_epoch: spans.map(|span| span.since).min(),
                 problem,
             }
         };
-        self.pairs.iter().map(status).collect()
+        let there = self.pairs.iter().filter(|(_, pair)| pair.gone_since.is_none());
+        there.map(status).collect()
     }
 
     /// Whether probes are sent: they are wanted, and all nodes know them.
@@ -337,15 +414,20 @@ impl Pair {
         all.filter(|(mark, arrived)| mark != arrived)
     }
 
+    /// One of the edges goes: nothing is known of epochs after `epoch`.
+    fn end(&mut self, epoch: u64) {
+        self.changed.end(epoch);
+        self.slow.end(epoch);
+        self.gone_since.get_or_insert(epoch);
+    }
+
     /// What is wrong in an epoch with the path from the edge `from`, in words.
     fn problem(&self, epoch: u64, from: &str, most_flight_ns: u64) -> Option<String> {
         let mut problems = Vec::new();
-        if self.changed.has(epoch) {
+        if self.changed.of(epoch).is_some() {
             problems.push(self.changed_in_words(from));
         }
-        // What is over is remembered for the reports that are still to come.
-        let recent = self.slow.until.is_none_or(|until| until + REMEMBERED >= epoch);
-        if self.slow.has(epoch) && recent {
+        if self.slow.of(epoch).is_some() {
             problems.push(format!(
                 "packets from {from} take up to {:.0} ms, and marks can't tell epochs apart beyond \
                  {:.0} ms: find the queue or link that holds them up",
@@ -389,7 +471,7 @@ mod tests {
     fn paths() -> Paths {
         let clock = EpochClock::new(LENGTH, Guards::default()).unwrap();
         let mut paths = Paths::new(clock, true, [11, 12, 13]);
-        (0..3).for_each(|edge| paths.connected(edge, true, 2));
+        (0..3).for_each(|edge| paths.connected(edge, 0, true, 2));
         paths
     }
 
@@ -423,11 +505,11 @@ mod tests {
         assert_eq!(paths.messages(), [(0, wanted)]);
         assert!(paths.messages().is_empty());
         // A switch that knows no probes would let them through to hosts.
-        paths.connected(2, false, 2);
+        paths.connected(2, 0, false, 2);
         let off = PathsWanted::default();
         assert_eq!(paths.messages(), [(0, off.clone()), (1, off)]);
         assert!(!paths.is_on());
-        paths.disconnected(2);
+        paths.disconnected(2, 0);
         assert_eq!(paths.messages().len(), 2);
     }
 
@@ -472,9 +554,65 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_changes_often_is_known_for_each_epoch_that_may_be_reported() {
+        let mut paths = paths();
+        for (epoch, arrived) in [(100, 1), (102, 0), (104, 3), (110, 3), (112, 0), (114, 3)] {
+            take(&mut paths, probe(epoch, 3, arrived, 1));
+        }
+        let trusted = |paths: &Paths, epoch| paths.problems(epoch, names)[1].is_none();
+        let expected = [(99, true), (100, false), (104, false), (105, true), (112, false)];
+        for (epoch, is_trusted) in expected {
+            assert_eq!(trusted(&paths, epoch), is_trusted, "{epoch}");
+        }
+        take(&mut paths, probe(120, 3, 3, 600));
+        assert!(!trusted(&paths, 100), "its report may still come");
+    }
+
+    #[test]
+    fn reports_of_epochs_before_an_edge_went_know_what_was_wrong_with_its_paths() {
+        let mut paths = paths();
+        take(&mut paths, probe(100, 5, 0, 1));
+        paths.disconnected(0, 110);
+        let problem = |paths: &Paths, epoch| paths.problems(epoch, names)[1].clone();
+        assert!(problem(&paths, 105).unwrap().contains("101 arrives as 000"));
+        assert_eq!((problem(&paths, 111), paths.status(105, names).len()), (None, 0));
+        paths.connected(0, 120, true, 2);
+        take(&mut paths, probe(121, 5, 5, 1));
+        assert!(problem(&paths, 105).is_some());
+        assert_eq!((problem(&paths, 121), paths.status(121, names)[0].probes), (None, 1));
+        paths.disconnected(2, 110 + REMEMBERED + 100);
+        take(&mut paths, probe(300, 5, 5, 1));
+        paths.disconnected(0, 400);
+        paths.connected(0, 401 + REMEMBERED, true, 2);
+        assert_eq!(problem(&paths, 105), None, "forgotten");
+    }
+
+    #[test]
+    fn only_edges_with_packets_for_a_host_are_sent_where_it_is() {
+        let ids = 1..=1000;
+        let clock = EpochClock::new(LENGTH, Guards::default()).unwrap();
+        let mut paths = Paths::new(clock, true, ids.clone());
+        let host = |edge: u16| IpAddr::from([10, 1, (edge >> 8) as u8, edge as u8]);
+        for id in ids.clone() {
+            paths.connected(usize::from(id) - 1, 0, true, 2);
+            let destinations = (1..=8).map(|further| host((id + further - 1) % 1000 + 1));
+            let (hosts, destinations) = (vec![host(id)], destinations.collect());
+            let seen = PathsSeen { hosts, destinations, probes: Vec::new() };
+            paths.take(usize::from(id) - 1, seen);
+        }
+        let first = paths.messages();
+        assert_eq!(first.len(), 1000);
+        assert!(first.iter().all(|(_, wanted)| wanted.on && wanted.hosts.len() == 8));
+        paths.disconnected(499, 10);
+        let next: Vec<_> = paths.messages().into_iter().map(|(at, _)| at).collect();
+        assert_eq!(next, (491..499).collect::<Vec<_>>());
+        assert_eq!(paths.senders.len(), 1000);
+    }
+
+    #[test]
     fn a_mark_that_says_more_of_the_epoch_may_take_longer() {
         let mut paths = paths();
-        paths.connected(1, true, 8);
+        paths.connected(1, 0, true, 8);
         take(&mut paths, probe(100, 0, 0, 300));
         assert_eq!(paths.problems(100, names)[1], None);
         take(&mut paths, probe(101, 3, NO_MARK, 500));

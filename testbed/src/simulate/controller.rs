@@ -165,9 +165,9 @@ impl Controller {
     }
 
     /// A node's connection has broken.
-    pub(super) fn disconnected(&mut self, node: usize) {
+    pub(super) fn disconnected(&mut self, node: usize, now_ns: u64) {
         self.peers[node].connected_ns = None;
-        self.paths.disconnected(node);
+        self.paths.disconnected(node, self.setup.clock.epoch_at(now_ns));
     }
 
     /// Receives the bytes of a node, and gives the answers to it.
@@ -191,7 +191,7 @@ impl Controller {
                     let offers = hello.systems;
                     let able = offers.iter().any(|of| of.system == SystemId::PROBES);
                     // Marks are in the ToS byte.
-                    self.paths.connected(node, able, 2);
+                    self.paths.connected(node, self.setup.clock.epoch_at(now_ns), able, 2);
                     self.peers[node].offers = offers;
                     let effective_epoch = self.earliest_epoch(now_ns);
                     answers.extend(self.welcome(node, effective_epoch));

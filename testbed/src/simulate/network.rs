@@ -236,7 +236,7 @@ impl Simulation {
         let identity = identity(&self.topology, node);
         self.nodes[node] = Node::new(identity, &self.setup, clock, start + 1);
         self.connections[node] = 0;
-        self.controller.iter_mut().for_each(|of| of.disconnected(node));
+        self.controller.iter_mut().for_each(|of| of.disconnected(node, now_ns));
         self.schedule(node, now_ns);
         self.queue.push(now_ns, Event::Connect(node, start + 1));
     }
@@ -256,7 +256,7 @@ impl Simulation {
         if std::mem::take(&mut self.connections[node]) == 0 {
             return;
         }
-        self.controller.iter_mut().for_each(|of| of.disconnected(node));
+        self.controller.iter_mut().for_each(|of| of.disconnected(node, now_ns));
         let of = &mut self.nodes[node];
         of.cut_off(now_ns);
         // Tried again below.
@@ -489,7 +489,7 @@ impl Simulation {
         }
         if let Some(retry) = self.nodes[node].take_retry() {
             self.connections[node] = 0;
-            self.controller.iter_mut().for_each(|of| of.disconnected(node));
+            self.controller.iter_mut().for_each(|of| of.disconnected(node, now_ns));
             let connect = Event::Connect(node, self.nodes[node].start);
             self.queue.push(now_ns + retry.as_nanos() as u64, connect);
         }

@@ -21,13 +21,14 @@ pub(in crate::server) fn knows_probes(offers: &[Offer], carrier: &str) -> (bool,
 impl Hub {
     /// A node has connected: see [`knows_probes`].
     pub(in crate::server) fn paths_connected(&self, node: usize, (able, epochs): (bool, u64)) {
-        lock(&self.paths).connected(node, able, epochs);
+        let epoch = self.clock.epoch_at(unix_ns());
+        lock(&self.paths).connected(node, epoch, able, epochs);
         self.send_paths();
     }
 
     /// A node has gone.
     pub(in crate::server) fn paths_disconnected(&self, node: usize) {
-        lock(&self.paths).disconnected(node);
+        lock(&self.paths).disconnected(node, self.clock.epoch_at(unix_ns()));
         self.send_paths();
     }
 
