@@ -65,23 +65,24 @@ pub fn even(word: u32, hop: u8, hops: u8) -> u32 {
 /// A grade that has nothing to do with those at other switches, whose salts are others.
 #[inline]
 pub fn random(family: &HashFamily, word: u32, salt: u32) -> u32 {
-    struct LookUp<'a>(&'a HashFamily, u32);
+    struct LookUp<'a>(&'a HashFamily, u32, u32);
 
     impl Work for LookUp<'_> {
         type Output = u32;
 
         #[inline(always)]
         fn work(self, isa: impl Isa) -> u32 {
-            random_with(isa, self.0, self.1)
+            random_with(isa, self.0, self.1, self.2)
         }
     }
 
-    family.engine().run(LookUp(family, word ^ salt))
+    family.engine().run(LookUp(family, word, salt))
 }
 
+/// As [`random`], within work that already runs on `isa`.
 #[inline(always)]
-fn random_with(isa: impl Isa, family: &HashFamily, word: u32) -> u32 {
-    isa.look_up(family.tables(), word)[0]
+pub fn random_with(isa: impl Isa, family: &HashFamily, word: u32, salt: u32) -> u32 {
+    isa.look_up(family.tables(), word ^ salt)[0]
 }
 
 #[cfg(test)]

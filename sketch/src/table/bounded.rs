@@ -50,6 +50,20 @@ pub trait Sink<K, V> {
     fn evict(&mut self, key: &K, rank: Rank, value: &V);
 }
 
+/// A flow with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow<'a, K, V> {
+    /// The flow.
+    pub key: &'a K,
+    /// Its rank: that of its first packet.
+    pub rank: Rank,
+    /// What was counted of it.
+    pub value: &'a V,
+}
+
+/// Flows with entries.
+pub type Flows<'a, K, V> = Vec<Flow<'a, K, V>>;
+
 /// What happened to flows since the table was cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turnover {
@@ -182,6 +196,32 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
     pub fn kept_out(&self, family: &HashFamily, key: &K) -> bool {
         let words = Words::of(&family.hash(key));
         self.filter.contains(noted(tag(words.tag), Order::new(Rank::default(), &words)))
+    }
+
+    /// Whether packets of the flow came since the table was cleared, be it that it has an entry, or
+    /// that it was refused or evicted. Of flows of which none came, it is wrong about few.
+    pub fn has_seen(&self, family: &HashFamily, key: &K) -> bool {
+        let words = Words::of(&family.hash(key));
+        let out = self.filter.contains(noted(tag(words.tag), Order::new(Rank::default(), &words)));
+        out || family.engine().run(Find { table: self, key, words: &words }).is_some()
+    }
+
+    /// The flows that [`finish`](Self::finish) would leave, in no order, and behind them those that
+    /// it would evict. Takes memory for all of them, and a pass over the table.
+    pub fn split(&self) -> (Flows<'_, K, V>, Flows<'_, K, V>) {
+        let slots = (0..self.orders.len()).filter(|&at| self.orders[at].is_taken());
+        let mut slots: Vec<usize> = slots.collect();
+        let wanted = self.capacity.entries as usize;
+        if slots.len() > wanted {
+            let order = |&at: &usize| (self.orders[at], self.entries[at].key);
+            slots.select_nth_unstable_by_key(wanted, order);
+        }
+        let flow = |&at: &usize| {
+            let Entry { key, value } = &self.entries[at];
+            Flow { key, rank: self.orders[at].rank(), value }
+        };
+        let (kept, others) = slots.split_at(wanted.min(slots.len()));
+        (kept.iter().map(flow).collect(), others.iter().map(flow).collect())
     }
 
     /// Forgets all flows. The filter gets large enough for twice as many flows as it had to keep

@@ -62,7 +62,7 @@ mod selection;
 #[cfg(test)]
 mod tests;
 
-pub use self::bounded::{BoundedTable, Capacity, Sink, Turnover};
+pub use self::bounded::{BoundedTable, Capacity, Flow, Flows, Sink, Turnover};
 pub use self::filter::BITS_OF_A_FLOW;
 pub(crate) use self::filter::{Filter, Noted};
 pub use self::order::{Rank, Words};

@@ -108,6 +108,24 @@ fn stream() -> impl Strategy<Value = Vec<(u32, Rank)>> {
     prop::collection::vec(packet, 0..1200)
 }
 
+/// What [`BoundedTable::split`] gives first, in order; the rest must be what is left.
+fn split<K: Key>(table: &BoundedTable<K, u64>) -> Vec<(K, Rank, u64)> {
+    let (kept, others) = table.split();
+    assert_eq!(kept.len() + others.len(), table.len());
+    let mut flows: Vec<_> = kept.iter().map(|flow| (*flow.key, flow.rank, *flow.value)).collect();
+    flows.sort_unstable();
+    let is_kept = |key: &K| flows.binary_search_by_key(key, |&(key, ..)| key).is_ok();
+    assert!(others.iter().all(|flow| !is_kept(flow.key)));
+    flows
+}
+
+/// The flows of a table that is finished, in order.
+fn finished<K: Key>(table: &BoundedTable<K, u64>) -> Vec<(K, Rank, u64)> {
+    let mut flows: Vec<_> = table.iter().map(|(key, rank, value)| (*key, rank, *value)).collect();
+    flows.sort_unstable();
+    flows
+}
+
 fn after_every_packet<K: Key>(
     packets: &[(u32, Rank)],
     entries: u32,
@@ -134,7 +152,12 @@ fn after_every_packet<K: Key>(
             prop_assert_eq!(counted + sink.refused + sink.evicted, at as u64 + 1);
         }
         prop_assert_eq!(table.turnover().crowded, 0);
+        let seen = model.packets.keys().all(|key| table.has_seen(&family, key));
+        let other = key::<K>(9_999);
+        prop_assert!(seen && table.has_seen(&family, &other) == table.kept_out(&family, &other));
+        let split = split(&table);
         table.finish(&family, &mut sink);
+        prop_assert_eq!(split, finished(&table));
         prop_assert_eq!(table.len(), model.chosen.len());
         prop_assert!(
             chosen(&table, &family).iter().map(|f| f.1).eq(model.chosen.keys().map(|k| k.1))
@@ -184,7 +207,9 @@ proptest! {
                 prop_assert_eq!(*counted, truth[key]);
             }
         }
+        let split = split(&table);
         table.finish(&family(), &mut sink);
+        prop_assert_eq!(split, finished(&table));
         prop_assert!(table.len() <= 100);
         let counted: u64 = table.iter().map(|(key, _, n)| { assert_eq!(*n, truth[key]); n }).sum();
         prop_assert_eq!(counted + sink.refused + sink.evicted, packets.len() as u64);

@@ -3,6 +3,7 @@
 //! No I/O and no clock: the control thread drives it on a switch, the simulator in virtual time.
 //! What a system records and sends is in its own crate (`systems/`).
 
+use calumma_cfs::Cfs;
 use calumma_chamelemon::ChameleMon;
 use calumma_plane::LcoreMerger;
 use calumma_plane::measure::{self, Mailbox};
@@ -17,7 +18,7 @@ use super::LEAD_NS;
 use super::paths::Paths;
 
 /// The systems of the software switch. One is added by adding it here.
-pub static SYSTEMS: &[&dyn System] = &[&ChameleMon];
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Cfs];
 
 /// The systems of one switch.
 #[derive(Debug)]
@@ -321,7 +322,12 @@ mod tests {
     #[test]
     fn a_transit_switch_offers_no_system_of_edges() {
         // Probes beside them, in either role.
-        assert_eq!(Systems::new(SYSTEMS, Role::Transit, 1).0.systems().len(), 1);
-        assert_eq!(Systems::new(SYSTEMS, Role::Edge, 1).0.systems().len(), SYSTEMS.len() + 1);
+        let offers = |role| {
+            let offers = Systems::new(SYSTEMS, role, 1).0.systems();
+            offers.into_iter().map(|of| of.offer.system).collect::<Vec<_>>()
+        };
+        let (chamelemon, cfs, probes) = (SystemId::CHAMELEMON, SystemId::CFS, SystemId::PROBES);
+        assert_eq!(offers(Role::Transit), [cfs, probes]);
+        assert_eq!(offers(Role::Edge), [chamelemon, cfs, probes]);
     }
 }

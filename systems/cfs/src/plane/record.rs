@@ -1,0 +1,232 @@
+//! What one lcore keeps of a window.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use calumma_epoch::EpochClock;
+use calumma_plane::Record;
+use calumma_plane::parse::detail::IpFields;
+use calumma_sketch::grade::{self, Chosen, Claims};
+use calumma_sketch::simd::{Isa, Work};
+use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
+use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key};
+
+use super::counted::Counted;
+use crate::frames::{Graded, Setup};
+
+/// What all of a switch's records have in common.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) setup: Setup,
+    pub(super) family: HashFamily,
+    /// By which random grades differ from those of other switches.
+    pub(super) salt: u32,
+    pub(super) clock: EpochClock,
+}
+
+impl Common {
+    /// The grade of a flow whose first packet came with this TTL: [`Setup::grade_of`], within work
+    /// that already runs on `isa`.
+    #[inline(always)]
+    fn grade(&self, isa: impl Isa, hashes: &Hashes, seed: u32, ttl: u8) -> u32 {
+        let word = grade::word(hashes, seed);
+        match self.setup.grade {
+            Graded::Fold => grade::fold(word, self.setup.hop_of(ttl)),
+            Graded::Greedy => grade::greedy(word, self.setup.hop_of(ttl)),
+            Graded::Random => grade::random_with(isa, &self.family, word, self.salt),
+        }
+    }
+}
+
+/// Sums over the packets of a window that its table does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    /// Those of flows that had no entry when they came.
+    pub(super) refused: u64,
+    /// Those that evicted entries had counted.
+    pub(super) evicted: u64,
+    /// Those without a mark that says their window.
+    pub(super) unmarked: u64,
+}
+
+/// One lcore's table of a window.
+#[derive(Clone, Debug)]
+pub(super) struct Share<K: Key> {
+    pub(super) table: BoundedTable<K, Counted>,
+    pub(super) sums: Sums,
+    /// Which flows' packets go on claimed; `None` before the first packet.
+    pub(super) claims: Option<Claims>,
+}
+
+/// What one lcore keeps of a window; once others' are merged into it, what all of them do.
+#[derive(Clone, Debug)]
+pub(super) struct Window<K: Key> {
+    pub(super) common: Arc<Common>,
+    /// The window's first epoch.
+    pub(super) epoch: u64,
+    seed: u32,
+    start_ns: u64,
+    pub(super) share: Share<K>,
+    /// All flows that were seen.
+    pub(super) flows: HyperLogLog,
+    /// Other lcores' tables.
+    pub(super) others: Vec<Share<K>>,
+}
+
+/// Packets of one window and side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packets<'a, K> {
+    /// Each packet's key.
+    pub(super) keys: &'a [K],
+    /// Their hashes, where they are at hand.
+    pub(super) hashes: Option<&'a HashColumns>,
+    /// What each packet's IP header says.
+    pub(super) ip: &'a [IpFields],
+    /// When they were found, in nanoseconds since the Unix epoch.
+    pub(super) polled_ns: u64,
+    /// As [`Entry::sides`](crate::frames::Entry::sides).
+    pub(super) side: u8,
+    /// Whether this is the only switch on their way.
+    pub(super) single: bool,
+}
+
+impl<K: Key> Window<K> {
+    /// An empty record for one of so many lcores. It takes its memory now.
+    pub(super) fn new(common: Arc<Common>, lcores: usize) -> Self {
+        let Setup { entries, filter_bits, hll_bits, .. } = common.setup;
+        let part = |all: u32| (all as usize / lcores.max(1)).max(1);
+        let capacity =
+            Capacity { entries: part(entries) as u32, filter_bits: part(filter_bits).max(256) };
+        let table = BoundedTable::new(capacity);
+        let share = Share { table, sums: Sums::default(), claims: None };
+        let (flows, others) = (HyperLogLog::new(hll_bits), Vec::new());
+        Self { common, epoch: 0, seed: 0, start_ns: 0, share, flows, others }
+    }
+
+    /// Bytes of memory that the lcore's table and what belongs to it take.
+    pub(super) fn bytes(&self) -> usize {
+        self.share.table.bytes() + self.flows.registers().len()
+    }
+
+    /// About the largest rank that will be in the table when the window is over, without a pass
+    /// over it; `None` where it will not be full.
+    pub(super) fn worst(&self) -> Option<Rank> {
+        let table = &self.share.table;
+        let limit = table.limit()?;
+        // Those beyond the wanted ones will go, and grades are spread evenly.
+        let (wanted, there) = (u64::from(table.capacity().entries), table.len().max(1) as u64);
+        let grade = u64::from(limit.grade()) * wanted.min(there) / there;
+        Some(Rank::new(limit.class(), grade as u32))
+    }
+
+    /// Records packets, at most [`BURST`]: a line of the index and one of the entries for each that
+    /// has an entry, one of the index and one of the filter for another, and a register.
+    #[inline]
+    pub(super) fn record(&mut self, packets: &Packets<'_, K>) {
+        let common = self.common.clone();
+        common.family.engine().run(Recording { window: self, common: &common, packets });
+    }
+}
+
+impl<K: Key> Record for Window<K> {
+    type Plan = ();
+
+    fn begin(&mut self, (): &(), epoch: u64) {
+        let Common { setup, clock, .. } = &*self.common;
+        self.epoch = epoch;
+        self.seed = setup.seed(epoch / u64::from(setup.window_epochs));
+        self.start_ns = clock.start_of(epoch);
+    }
+
+    fn plan(&self) -> &() {
+        &()
+    }
+
+    /// Keeps a copy of the other's table: which counts are exact depends on all of them. Takes
+    /// memory, until the record is cleared.
+    fn merge(&mut self, other: &Self) {
+        // Where the flows' number can't be added, which is of a switch of this setup, it is not.
+        let _ = self.flows.merge(&other.flows);
+        self.others.push(other.share.clone());
+        self.others.extend_from_slice(&other.others);
+    }
+
+    fn clear(&mut self) {
+        let Share { table, sums, claims } = &mut self.share;
+        table.clear();
+        (*sums, *claims) = (Sums::default(), None);
+        self.flows.clear();
+        self.others.clear();
+    }
+}
+
+struct Recording<'a, 'b, K: Key> {
+    window: &'a mut Window<K>,
+    common: &'a Common,
+    packets: &'a Packets<'b, K>,
+}
+
+impl<K: Key> Work for Recording<'_, '_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn work(self, isa: impl Isa) {
+        let Recording { window, common, packets } = self;
+        let Packets { keys, hashes, ip, polled_ns, side, single } = *packets;
+        let computed;
+        let hashes = match hashes {
+            Some(hashes) => hashes,
+            None => {
+                computed = common.family.hash_keys::<K>(isa, &K::burst(isa, keys));
+                &computed
+            }
+        };
+        let claims = window.share.claims.unwrap_or(Claims::NONE);
+        let chosen = if single { Chosen::Single } else { Chosen::Shared };
+        let mut ranks = [Rank::default(); BURST];
+        for (at, key) in keys.iter().enumerate().take(BURST) {
+            if at > 0 && keys[at - 1] == *key {
+                // Packets of one flow back to back are taken by the rank of the first.
+                ranks[at] = ranks[at - 1];
+                continue;
+            }
+            let of = hashes.of(at);
+            let ttl = ip.get(at).map_or(0, |fields| fields.ttl);
+            let grade = common.grade(isa, &of, window.seed, ttl);
+            ranks[at] = claims.rank(chosen, false, grade).rank;
+            window.flows.insert(&of);
+        }
+        let us = u32::try_from(polled_ns.saturating_sub(window.start_ns) / 1000);
+        let us = us.unwrap_or(u32::MAX);
+        let Share { table, sums, .. } = &mut window.share;
+        let mut counting = Counting { ip, us, side, sums };
+        table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
+    }
+}
+
+/// Counts the packets of a burst.
+struct Counting<'a> {
+    ip: &'a [IpFields],
+    us: u32,
+    side: u8,
+    sums: &'a mut Sums,
+}
+
+impl<K> Sink<K, Counted> for Counting<'_> {
+    #[inline(always)]
+    fn count(&mut self, value: &mut Counted, packets: Range<usize>) {
+        for fields in self.ip.get(packets).unwrap_or_default() {
+            value.add(*fields, self.us, self.side);
+        }
+    }
+
+    #[inline(always)]
+    fn refuse(&mut self, packets: Range<usize>) {
+        self.sums.refused += packets.len() as u64;
+    }
+
+    #[inline(always)]
+    fn evict(&mut self, _: &K, _: Rank, value: &Counted) {
+        self.sums.evicted += value.packets;
+    }
+}

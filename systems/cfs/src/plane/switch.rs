@@ -1,0 +1,145 @@
+//! CFS on the control thread of a switch: what is offered, and frames of finished windows.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use calumma_plane::secret::hash_key;
+use calumma_plane::slots::CountOnly;
+use calumma_plane::system::{
+    FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, SessionContext, SwitchSystem,
+    System,
+};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
+use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
+
+use super::lcore::OnLcore;
+use super::record::{Common, Window};
+use crate::frames::{self, Graded, OFFER, Setup, salt};
+
+/// CFS, which runs on edges and on switches between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Cfs;
+
+impl System for Cfs {
+    fn name(&self) -> &'static str {
+        "cfs"
+    }
+
+    fn offer(&self) -> Offer {
+        OFFER
+    }
+
+    fn runs_as(&self, role: Role) -> bool {
+        matches!(role, Role::Edge | Role::Transit)
+    }
+
+    fn hashes(&self) -> bool {
+        true
+    }
+
+    fn begin(
+        &self,
+        session: &SessionContext,
+        setup: &SystemSetup,
+    ) -> Result<Box<dyn SwitchSystem>, String> {
+        let setup = Setup::decode(&setup.setup).map_err(|problem| problem.to_string())?;
+        if setup.claim {
+            return Err("claim = true: packets carry no claims here".to_owned());
+        }
+        if setup.grade == Graded::Random && session.node_id.is_none() {
+            return Err(
+                "grade = \"random\": the controller has given this node no number".to_owned()
+            );
+        }
+        let key = hash_key(&session.hash_key);
+        let (family, salt) = (HashFamily::new(&key), salt(session.node_id.unwrap_or_default()));
+        let common = Arc::new(Common { setup, family, salt, clock: session.clock });
+        let SessionContext { first_epoch, lcores, .. } = *session;
+        Ok(Box::new(OnSwitch { common, hash_key: key.id(), first_epoch, lcores }))
+    }
+}
+
+/// CFS's half on the control thread.
+#[derive(Debug)]
+struct OnSwitch {
+    common: Arc<Common>,
+    hash_key: u64,
+    first_epoch: u64,
+    lcores: usize,
+}
+
+impl OnSwitch {
+    fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
+        Box::new(OnLcore::new(self.common.clone(), self.first_epoch))
+    }
+
+    fn empty<K: Key>(&self) -> Groups {
+        let window = Window::<K>::new(self.common.clone(), self.lcores);
+        Groups {
+            ingress: Box::new(Recorded::new(CountOnly)),
+            by_bit: Box::new(Recorded::new(window)),
+        }
+    }
+
+    fn window(&self, finished: FinishedSide<'_>) -> Option<frames::Window> {
+        let narrow = finished.record.get::<Window<FlowKey>>();
+        let wide = finished.record.get::<Window<WideKey>>();
+        let frame = narrow.map(|record| record.group.frame(self.hash_key, true));
+        frame.or_else(|| Some(wide?.group.frame(self.hash_key, true)))
+    }
+}
+
+impl SwitchSystem for OnSwitch {
+    fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf> {
+        match keys {
+            KeyKind::Ipv4 => AnyKey::Ipv4(self.half()),
+            KeyKind::Dual => AnyKey::Dual(self.half()),
+        }
+    }
+
+    fn groups(&self, keys: KeyKind) -> Groups {
+        match keys {
+            KeyKind::Ipv4 => self.empty::<FlowKey>(),
+            KeyKind::Dual => self.empty::<WideKey>(),
+        }
+    }
+
+    fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
+        if plan.is_empty() { Ok(Box::new(())) } else { Err("cfs has nothing to plan".to_owned()) }
+    }
+
+    fn accept(&mut self, _epoch: u64, _plan: &[u8]) {}
+
+    fn holding(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {
+        let FinishedSide { epoch, side, record, .. } = finished;
+        let (packets, stall_ns) = (record.packets(), record.stall_ns());
+        let (body, notes) = match side {
+            SideKind::Ingress => (Vec::new(), Vec::new()),
+            SideKind::Egress | SideKind::Transit => {
+                let window = self.window(finished)?;
+                let notes = vec![
+                    ("entries", Some(window.entries.len() as u64)),
+                    ("evicted", Some(window.totals.evicted)),
+                    ("refused", Some(window.totals.refused)),
+                ];
+                (window.encode(), notes)
+            }
+            SideKind::Host => return None,
+        };
+        let (system, counters) = (OFFER.system, Vec::new());
+        Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let Setup { entries, filter_bits, window_epochs, .. } = self.common.setup;
+        vec![
+            ("entries", entries.into()),
+            ("filter_bits", filter_bits.into()),
+            ("window_epochs", window_epochs.into()),
+        ]
+    }
+}

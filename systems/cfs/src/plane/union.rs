@@ -1,0 +1,114 @@
+//! The lcores' tables of a window, put together.
+//!
+//! A flow is on one lcore where queues are chosen by its hash; its fragments may not be, nor the
+//! packets of a device that spreads them otherwise. So a count is exact only if no other lcore has
+//! seen the flow, be it in its table or among those that it has refused.
+
+use calumma_sketch::grade::Claims;
+use calumma_sketch::table::{Flow, Rank, Turnover};
+use calumma_sketch::{Key, WideKey};
+
+use super::counted::Counted;
+use super::record::{Share, Window};
+use crate::frames::{self, Entry, Totals};
+
+/// What a table that keeps the flow has counted of it.
+struct Part {
+    key: WideKey,
+    rank: Rank,
+    counted: Counted,
+    exact: bool,
+}
+
+impl Part {
+    /// Parts of one flow stand together, the one that came first before the others.
+    fn order(&self) -> (WideKey, u32, u8, Rank) {
+        (self.key, self.counted.first_us, self.counted.ttl, self.rank)
+    }
+
+    fn entry(self) -> Entry {
+        let Self { key, rank, counted, exact } = self;
+        let Counted { packets, bytes, differences, looped, first_us, last_us, ttl, sides } =
+            counted;
+        Entry {
+            key,
+            packets,
+            bytes,
+            rank,
+            ttl,
+            differences,
+            looped,
+            first_us,
+            last_us,
+            sides,
+            exact,
+        }
+    }
+}
+
+impl<K: Key> Window<K> {
+    /// What is sent of it by a switch whose hash key has this number. Takes memory for all entries.
+    pub(super) fn frame(&self, hash_key: u64, routes_changed: bool) -> frames::Window {
+        let shares: Vec<&Share<K>> = std::iter::once(&self.share).chain(&self.others).collect();
+        let memory = (self.bytes() * shares.len()) as u64;
+        let mut totals = Totals { memory, ..Totals::default() };
+        let mut parts: Vec<Part> = Vec::new();
+        for (at, share) in shares.iter().enumerate() {
+            let (kept, surplus) = share.table.split();
+            add(&mut totals, share, &surplus);
+            let seen_by_others = |key: &K| {
+                let mut others = shares.iter().enumerate().filter(|(other, _)| *other != at);
+                others.any(|(_, of)| of.table.has_seen(&self.common.family, key))
+            };
+            let part = |Flow { key, rank, value }| {
+                let exact = !seen_by_others(key);
+                Some(Part { key: wide(key)?, rank, counted: *value, exact })
+            };
+            parts.extend(kept.into_iter().filter_map(part));
+        }
+        parts.sort_unstable_by_key(Part::order);
+        let mut parts = parts.into_iter();
+        let mut merged: Vec<Part> = Vec::with_capacity(parts.len());
+        parts.by_ref().for_each(|part| match merged.last_mut() {
+            Some(last) if last.key == part.key => last.counted.join(&part.counted),
+            _ => merged.push(part),
+        });
+        let entries: Vec<Entry> = merged.into_iter().map(Part::entry).collect();
+        let counted: u64 = entries.iter().map(|entry| entry.packets).sum();
+        totals.packets = counted + totals.refused_packets + totals.evicted_packets;
+        // A flow above the largest limit was admitted nowhere.
+        let limits: Option<Vec<Rank>> = shares.iter().map(|share| share.table.limit()).collect();
+        let unused = if self.common.setup.claim { Claims::ALL } else { Claims::NONE };
+        let claims = shares.iter().map(|share| share.claims.unwrap_or(unused).limit());
+        let theta: Option<Vec<u32>> = claims.collect();
+        frames::Window {
+            keys: K::KIND,
+            hash_key,
+            routes_changed,
+            limit: limits.and_then(|limits| limits.into_iter().max()),
+            theta: theta.and_then(|limits| limits.into_iter().max()),
+            totals,
+            flows: self.flows.clone(),
+            entries,
+        }
+    }
+}
+
+/// Adds what an lcore's table does not keep, `surplus` being what it has too much of.
+fn add<K: Key>(totals: &mut Totals, share: &Share<K>, surplus: &[Flow<'_, K, Counted>]) {
+    let Turnover { admitted, evicted, refused, filtered, crowded } = share.table.turnover();
+    let surplus_packets: u64 = surplus.iter().map(|flow| flow.value.packets).sum();
+    totals.refused_packets += share.sums.refused;
+    totals.evicted_packets += share.sums.evicted + surplus_packets;
+    totals.unmarked += share.sums.unmarked;
+    totals.admitted += admitted;
+    totals.evicted += evicted + surplus.len() as u64;
+    totals.refused += refused;
+    totals.filtered += filtered;
+    totals.crowded += crowded;
+}
+
+fn wide<K: Key>(key: &K) -> Option<WideKey> {
+    let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+    WideKey::new(src, dst, sport, dport, key.protocol())
+}

@@ -1,0 +1,93 @@
+//! Nothing that runs once a packet takes memory, whatever the table has to do for it.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use calumma_cfs::frames::{Entry, Setup};
+use calumma_plane::packet::{Frame, Packet};
+use calumma_plane::worker::Path;
+use calumma_plane::{Carrier, carrier::Tos};
+use calumma_sketch::KeyKind;
+
+use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, clock, flow, frame};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts for each thread how often it is asked for memory.
+struct Counting;
+
+// SAFETY: every call goes on to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, memory: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(memory) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, memory: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`; all memory is the system's.
+        unsafe { System.dealloc(start, memory) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn packets_take_no_memory() {
+    for keys in [KeyKind::Ipv4, KeyKind::Dual] {
+        let (entries, filter_bits) = (512, 1 << 16);
+        let setup = Setup { entries, filter_bits, claim: false, ..Setup::default() };
+        let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
+        let mut switch = Switch::new(&net, 1, 1);
+        let start = clock().start_of(FIRST_EPOCH);
+        let mut taken = 0;
+        for burst in 0..600_u32 {
+            // A window turns meanwhile; bursts around it carry both bits.
+            switch.advance_to(start + 17 * EPOCH_NS + u64::from(burst) * EPOCH_NS / 100);
+            let path = match burst % 3 {
+                _ if burst % 40 == 7 => Path::Cross,
+                0 => Path::Enter,
+                1 => Path::Transit,
+                _ => Path::Leave,
+            };
+            let packet = |at: u32| {
+                let number = burst.wrapping_mul(31).wrapping_add(at * at) % 4_000;
+                frame(&flow(number, keys), 60 - (at % 7) as u8, 20)
+            };
+            let mut frames: Vec<Frame> = (0..32).map(packet).collect();
+            for frame in frames.iter_mut().step_by(5) {
+                frame.bytes_mut()[15] |= 0x80;
+            }
+            let before = ALLOCATIONS.get();
+            switch.pass_all(0, path, &mut frames);
+            taken += ALLOCATIONS.get() - before;
+        }
+        assert_eq!(taken, 0);
+        switch.advance_to(start + 45 * EPOCH_NS);
+        assert!(switch.late > 0, "some came when their epoch was over");
+        let windows = switch.windows.values();
+        let evicted: u64 = windows.clone().map(|window| window.totals.evicted).sum();
+        let refused: u64 = windows.clone().map(|window| window.totals.refused).sum();
+        assert!(evicted > 500 && refused > 500, "{evicted} evicted, {refused} refused");
+        let all = Entry::ENTERED | Entry::PASSED | Entry::LEFT;
+        let sides = |window: &calumma_cfs::frames::Window| {
+            window.entries.iter().fold(0, |sides, entry| sides | entry.sides)
+        };
+        let sides: Vec<u8> = windows.map(sides).collect();
+        assert!(sides.iter().filter(|&&sides| sides == all).count() >= 2, "{sides:?}");
+    }
+}
+
+#[test]
+fn the_count_sees_what_does_take_memory() {
+    let before = ALLOCATIONS.get();
+    drop(vec![1]);
+    assert_eq!(ALLOCATIONS.get() - before, 1);
+}
