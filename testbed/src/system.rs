@@ -4,12 +4,15 @@
 //! [`SYSTEMS`] are the product's. Whoever tries another one gives a list of their own, as to the
 //! switch and to the controller.
 
+mod cfs;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use calumma_analysis::{EpochHead, Flow, Report};
+use calumma_cfs_analysis::Cfs;
 use calumma_chamelemon_analysis::ChameleMon;
 use calumma_controller::report::EpochReport;
 
@@ -17,7 +20,7 @@ use crate::simulate::EpochTruth;
 use crate::topology::Topology;
 
 /// Every system of the product. One is added by adding it here.
-pub static SYSTEMS: &[&dyn System] = &[&ChameleMon];
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Cfs];
 
 /// A list of systems.
 pub type Systems = &'static [&'static dyn System];
@@ -62,6 +65,8 @@ pub struct Said {
     /// Packets that entered the network and did not leave it, by flow; negative where more left
     /// than entered. Flows of which all packets left are not listed.
     pub lost: BTreeMap<Flow, i64>,
+    /// Flows of which it has an exact count, where it has counts of flows.
+    pub counted: Option<u64>,
     /// What else it says, on one line.
     pub line: String,
 }
@@ -155,6 +160,7 @@ impl System for ChameleMon {
                 && report.config.sample_rate == 1.0
                 && report.rewritten.is_empty(),
             lost,
+            counted: None,
             line: format!("{packets:>7} packets  {flows:>6.0} flows  {hitters:>3} heavy hitters"),
         })
     }
@@ -187,6 +193,7 @@ mod tests {
             incomplete_because: Vec::new(),
             exact: true,
             lost,
+            counted: None,
             line: String::new(),
         };
         assert_eq!(right.contradicts(&truth), None);
@@ -204,6 +211,6 @@ mod tests {
     fn a_system_that_is_not_known_is_refused_with_those_that_are() {
         assert_eq!(name(find(SYSTEMS, "chamelemon").unwrap()), "chamelemon");
         let refused = find(SYSTEMS, "hopps").unwrap_err().to_string();
-        assert_eq!(refused, "no system is called \"hopps\"; known are chamelemon");
+        assert_eq!(refused, "no system is called \"hopps\"; known are chamelemon, cfs");
     }
 }

@@ -19,7 +19,7 @@ use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, interrupt};
 use crate::simulate::Entered;
 use crate::workload::pcap::packets_of;
-use crate::workload::{Flow, frame, set_dscp};
+use crate::workload::{Flow, set_dscp};
 
 /// Where a frame's IP header begins; what is before it is the kernel's to write.
 const IP_OFFSET: usize = 14;
@@ -80,7 +80,7 @@ impl Sender {
                 sleep_until(due_ns)?;
             }
             let flow = &flows[flow as usize];
-            let mut bytes = frame(&flow.key, 60);
+            let mut bytes = flow.frame(60);
             if flow.fate(epoch).is_lost(number) {
                 bytes.mark_congestion();
             }

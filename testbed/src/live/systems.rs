@@ -97,7 +97,13 @@ impl Live {
             let flows = witness.of(said.head.epoch)?;
             let truth = EpochTruth { flows, ..EpochTruth::default() };
             let wrong = system.contradicts(&*report, &truth, &self.topology);
-            of.reported.push(SystemSummary::new(name(system), number, &said, &truth, wrong));
+            of.reported.push(SystemSummary::new(
+                name(system),
+                number..number + 1,
+                &said,
+                &truth,
+                wrong,
+            ));
         }
         Ok(())
     }

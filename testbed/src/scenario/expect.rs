@@ -35,6 +35,8 @@ pub struct Expectation {
     victims: Option<[usize; 2]>,
     /// Bounds of the share of all lost packets that are reported.
     seen: Option<[f64; 2]>,
+    /// Bounds of the share of all flows that have an exact count.
+    coverage: Option<[f64; 2]>,
     /// Bounds of the number of flows reported with packets too many.
     surpluses: Option<[usize; 2]>,
     t_h: Option<[u32; 2]>,
@@ -91,6 +93,7 @@ impl Expectation {
             self.hidden.is_some(),
             self.victims.is_some(),
             self.seen.is_some(),
+            self.coverage.is_some(),
             self.surpluses.is_some(),
             self.t_h.is_some(),
             self.t_l.is_some(),
@@ -101,11 +104,23 @@ impl Expectation {
         ];
         let any = conditions.contains(&true);
         // Of these, what reports say is known to any system.
-        let general = [self.complete.is_some(), self.decoded.is_some(), self.seen.is_some()];
+        let general = [
+            self.complete.is_some(),
+            self.decoded.is_some(),
+            self.because.is_some(),
+            self.seen.is_some(),
+            self.coverage.is_some(),
+        ];
         let count = |of: &[bool]| of.iter().filter(|&&is| is).count();
         ensure!(
             self.system.is_none() || count(&conditions) == count(&general),
-            "{:?}: of a system only `reported`, `complete`, `decoded` and `seen` are expected",
+            "{:?}: of a system only `reported`, `complete`, `decoded`, `because`, `seen` and \
+             `coverage` are expected",
+            self.says
+        );
+        ensure!(
+            self.system.is_some() || self.coverage.is_none(),
+            "{:?}: coverage is that of a `system`",
             self.says
         );
         ensure!(any || !self.reported, "{:?} expects nothing", self.says);
@@ -151,9 +166,12 @@ impl Expectation {
         }
         let equals = |expected: Option<bool>, value| expected.is_none_or(|is| is == value);
         let seen = epoch.reported_lost as f64 / epoch.lost.max(1) as f64;
+        let because = |words: &String| epoch.incomplete_because.iter().any(|of| of.contains(words));
         let conditions = [
             ("complete", equals(self.complete, epoch.complete)),
             ("decoded", equals(self.decoded, epoch.exact)),
+            ("because", self.because.as_ref().is_none_or(because)),
+            ("coverage", within(&self.coverage, epoch.coverage)),
             ("seen", within(&self.seen, Some(seen))),
         ];
         conditions.into_iter().find(|(_, holds)| !holds).map(|(name, _)| name)
@@ -168,7 +186,7 @@ impl Expectation {
                 let failure = match &self.system {
                     None => self.failure(epochs.iter().find(|epoch| epoch.epoch == number)),
                     Some(system) => self.failure_of_system(
-                        systems.iter().find(|of| of.epoch == number && of.system == *system),
+                        systems.iter().find(|of| of.covers(number) && of.system == *system),
                     ),
                 };
                 Some((number, failure?))

@@ -94,10 +94,11 @@ impl Simulated {
                 continue;
             };
             let Some(said) = system.said(report) else { continue };
+            let epochs = outcome.epoch..outcome.epoch + outcome.truth.len() as u64;
             let flows = outcome.truth.into_iter().flat_map(|epoch| epoch.flows).collect();
             let truth = EpochTruth { flows, ..EpochTruth::default() };
             let wrong = system.contradicts(report, &truth, &self.topology);
-            let summary = SystemSummary::new(name(system), outcome.epoch, &said, &truth, wrong);
+            let summary = SystemSummary::new(name(system), epochs, &said, &truth, wrong);
             self.reported.push(summary);
         }
     }

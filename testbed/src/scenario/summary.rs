@@ -1,5 +1,8 @@
 //! An epoch of a scenario in a few numbers: what was said beside what happened.
 
+use std::collections::HashSet;
+use std::ops::Range;
+
 use calumma_controller::report::{Amendment, EpochConfig, NetworkState};
 use serde::Serialize;
 
@@ -77,8 +80,10 @@ pub struct EpochSummary {
 pub struct SystemSummary {
     /// The system.
     pub system: String,
-    /// The epoch, counted from the scenario's beginning.
+    /// The epoch, counted from the scenario's beginning; of a window, its first.
     pub epoch: u64,
+    /// Epochs of the window.
+    pub epochs: u64,
     /// Whether the report claims to be whole.
     pub complete: bool,
     /// Whether besides it claims to name every loss.
@@ -87,6 +92,9 @@ pub struct SystemSummary {
     pub lost: i64,
     /// The same by the report.
     pub reported_lost: i64,
+    /// Flows of which it has an exact count, as a share of all that sent; none where it counts no
+    /// flows.
+    pub coverage: Option<f64>,
     /// Why it does not claim to be whole.
     pub incomplete_because: Vec<String>,
     /// What the report says that is not so.
@@ -94,24 +102,35 @@ pub struct SystemSummary {
 }
 
 impl SystemSummary {
-    /// The summary of what a system's report `said` on an epoch of a scenario.
+    /// The summary of what a system's report `said` on epochs of a scenario.
     pub fn new(
         system: &str,
-        epoch: u64,
+        epochs: Range<u64>,
         said: &Said,
         truth: &EpochTruth,
         contradiction: Option<String>,
     ) -> Self {
+        let sent = truth.flows.iter().filter(|flow| flow.packets > 0).map(|flow| flow.key);
+        let flows = sent.collect::<HashSet<_>>().len();
         Self {
             system: system.to_owned(),
-            epoch,
+            epoch: epochs.start,
+            epochs: epochs.end - epochs.start,
             complete: said.complete,
             exact: said.exact,
             lost: truth.lost() as i64 - truth.doubled() as i64,
             reported_lost: said.lost.values().sum(),
+            coverage: said.counted.map(|counted| counted as f64 / flows.max(1) as f64),
             incomplete_because: said.incomplete_because.clone(),
             contradiction: contradiction.map(|wrong| format!("{system}: {wrong}")),
         }
+    }
+}
+
+impl SystemSummary {
+    /// Whether it is about an epoch.
+    pub(super) fn covers(&self, epoch: u64) -> bool {
+        (self.epoch..self.epoch + self.epochs).contains(&epoch)
     }
 }
 

@@ -80,7 +80,7 @@ impl Simulation {
                 continue;
             }
             let from = flow.edges[0];
-            let mut packet = Bytes::new(frame(&flow.key, 60));
+            let mut packet = Bytes::new(flow.frame(60));
             self.nodes[from].ingress(&mut packet);
             let Mark { bit, hierarchy, .. } = mark_of(&packet);
             let run = MarkedRun { bit, run: Run::single(hierarchy) };

@@ -17,7 +17,7 @@ use super::node::Node;
 use super::numbers::Numbers;
 use super::truth::{Account, Touched, Treatment, Truths};
 use crate::topology::{Link, LinkQuality, Topology, Way};
-use crate::workload::{Chance, Fate, Flow, frame, set_dscp, translate};
+use crate::workload::{Chance, Fate, Flow, frame, set_dscp, set_ttl, translate};
 
 /// Packets of one flow that are under way together.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Load {
     pub(super) bytes: Option<Bytes>,
     /// The DSCP that a link has given them, where one has.
     dscp: Option<u8>,
+    /// Their time to live.
+    ttl: u8,
     way: Arc<Way>,
     /// The segment of the way that they are about to pass.
     at: usize,
@@ -59,6 +61,7 @@ impl Load {
             left: Numbers::within(first..first + entered.run.packets()),
             bytes: None,
             dscp: None,
+            ttl: flow.ttl,
             way: way.clone(),
             at: 0,
             has_waited: false,
@@ -82,6 +85,7 @@ impl Load {
     /// right.
     pub(super) fn is_whole(&self, packet: &Bytes) -> bool {
         let mut expected = frame(&self.key, 60);
+        set_ttl(&mut expected, self.ttl);
         if let Some(dscp) = self.dscp {
             // An edge gives back the bits that carry the mark, and no others.
             set_dscp(&mut expected, dscp & 0b111);
@@ -293,6 +297,7 @@ impl Load {
     /// One of the packets, with the mark that it carries.
     fn packet(&self, number: u32) -> Bytes {
         let mut packet = Bytes::new(frame(&self.key, 60));
+        set_ttl(packet.bytes_mut(), self.ttl);
         let MarkedRun { bit, run } = self.entered;
         let mut end = self.first;
         let hierarchy = run.by_hierarchy().find_map(|(hierarchy, packets)| {
@@ -316,8 +321,19 @@ impl Load {
     /// They have passed a segment.
     fn pass(&mut self, truths: &mut Truths) {
         truths.passed(self.account, self.way.segment(self.at).to, self.left.count());
+        if self.at.is_multiple_of(2) {
+            self.route();
+        }
         self.at += 1;
         self.has_waited = false;
+    }
+
+    /// A switch has routed them.
+    fn route(&mut self) {
+        self.ttl -= 1;
+        if let Some(packet) = &mut self.bytes {
+            set_ttl(packet.bytes_mut(), self.ttl);
+        }
     }
 
     /// They leave the network.

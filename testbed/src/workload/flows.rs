@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use calumma_sketch::WideKey;
 
 use super::fate::Chance;
-use super::{Draw, Fate, Traffic, chosen_pair};
+use super::{Draw, Fate, Frame, Traffic, chosen_pair, frame, set_ttl};
 use crate::topology::{Routes, Topology, Way};
 
 /// Protocol numbers.
@@ -49,6 +49,8 @@ pub struct Flow {
     pub start: f64,
     /// Its way through the network; none where no way leads there.
     pub way: Option<Arc<Way>>,
+    /// The time to live that its packets are sent with.
+    pub ttl: u8,
     /// The ToS byte of its packets where a router within the network sends them.
     pub inside: Option<u8>,
     /// Where it sends a packet now and then only: the time between two of them, in nanoseconds.
@@ -67,6 +69,13 @@ struct Slot {
 }
 
 impl Flow {
+    /// The beginning of a packet of it that is `wire_len` bytes long, as its host sends it.
+    pub fn frame(&self, wire_len: u16) -> Frame {
+        let mut frame = frame(&self.key, wire_len);
+        set_ttl(&mut frame, self.ttl);
+        frame
+    }
+
     /// Packets that it sends in `epoch`.
     pub fn packets_in(&self, epoch: u64, length_ns: u64) -> u32 {
         match self.gap_ns {
@@ -339,6 +348,7 @@ fn make(
         packets,
         start: of_slot.of(purpose::START).share(),
         way: None,
+        ttl: kind.ttl[key.src().to_bits() as usize % kind.ttl.len()],
         inside: kind.inside,
         gap_ns: kind.gap_ms.map(|[least, most]| {
             let ms = least + (most - least) * draw.of(purpose::GAP).share();

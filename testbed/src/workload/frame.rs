@@ -53,6 +53,17 @@ pub fn set_dscp(bytes: &mut [u8], dscp: u8) {
     sum_up(ip);
 }
 
+/// Sets the time to live, or the hop limit, of a made-up packet.
+pub fn set_ttl(bytes: &mut [u8], ttl: u8) {
+    let ip = &mut bytes[ETHERNET..];
+    if ip[0] >> 4 == 6 {
+        ip[7] = ttl;
+        return;
+    }
+    ip[8] = ttl;
+    sum_up(ip);
+}
+
 /// Lets a made-up packet be of flow `key`, which is of the same IP version and protocol, as a
 /// router does that translates addresses. All that is neither address nor port stays as it is.
 pub fn translate(bytes: &mut [u8], key: &WideKey) {

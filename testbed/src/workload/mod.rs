@@ -13,7 +13,7 @@ mod frame;
 pub mod pcap;
 mod sizes;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use calumma_sketch::KeyKind;
 use serde::Deserialize;
 
@@ -21,8 +21,11 @@ pub use self::chosen::{Chosen, pair as chosen_pair};
 pub use self::draw::Draw;
 pub use self::fate::{Chance, Fate};
 pub use self::flows::{Flow, FlowSet, host_address, host_address6};
-pub use self::frame::{Frame, frame, set_dscp, translate};
+pub use self::frame::{Frame, frame, set_dscp, set_ttl, translate};
 pub use self::sizes::Sizes;
+
+/// The smallest time to live that hosts send with: it takes packets through any network.
+const LEAST_TTL: u8 = 32;
 
 /// One kind of traffic. Every one of its flows sends all its packets in every epoch.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -56,6 +59,8 @@ pub struct Traffic {
     /// The ToS byte of packets that routers within the network send to hosts, and that no edge sees
     /// enter: ICMP errors, and routing protocols.
     pub inside: Option<u8>,
+    /// Times to live that hosts send with: each of them one of these.
+    pub ttl: Vec<u8>,
     /// Flows that a host chooses against public checksums, two by two.
     pub chosen: Option<Chosen>,
 }
@@ -78,6 +83,7 @@ impl Default for Traffic {
             churn: 0.0,
             gap_ms: None,
             inside: None,
+            ttl: vec![64],
             chosen: None,
         }
     }
@@ -112,6 +118,10 @@ impl Traffic {
             self.inside.is_none() || (self.victims == 0.0 && self.chosen.is_none()),
             "inside: such packets are neither lost nor chosen"
         );
+        ensure!(!self.ttl.is_empty(), "ttl = []: at least one");
+        if let Some(ttl) = self.ttl.iter().find(|&&ttl| ttl < LEAST_TTL) {
+            bail!("ttl = {ttl}: at least {LEAST_TTL}, which takes packets everywhere");
+        }
         ensure!(self.flows <= 10_000_000, "flows = {}: at most 10,000,000", self.flows);
         Ok(())
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use calumma_controller::report::Flow as FlowReport;
 use serde::Serialize;
 
-use super::{Flow, FlowSet, Traffic, frame};
+use super::{Flow, FlowSet, Traffic};
 use crate::capture::PcapWriter;
 use crate::topology::{Routes, Topology};
 
@@ -67,7 +67,7 @@ pub fn record(
         for (at_ns, flow, number) in packets_of(set.flows(), epoch, length_ns, spread) {
             let flow = &set.flows()[flow as usize];
             let lost = flow.loses(topology, epoch, number);
-            let mut bytes = frame(&flow.key, recording.packet_bytes);
+            let mut bytes = flow.frame(recording.packet_bytes);
             if lost {
                 bytes.mark_congestion();
             }

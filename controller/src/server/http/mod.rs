@@ -88,6 +88,7 @@ fn router(server: Server) -> Router {
         .routes(routes!(topology::topology))
         .routes(routes!(systems::systems))
         .routes(routes!(systems::epochs))
+        .routes(routes!(systems::windows))
         .routes(routes!(systems::epoch))
         .merge(chamelemon::http::router())
         .split_for_parts();

@@ -76,6 +76,21 @@ pub(super) async fn epochs(
     .await
 }
 
+/// The latest reports of a system that sums over windows, oldest first: those of `epochs`
+#[utoipa::path(get, path = "/api/v1/{system}/windows",
+    params(("system" = String, Path, description = "Name of a system that runs"), Window),
+    responses(
+        (status = OK, body = Vec<EpochHead>),
+        (status = NOT_FOUND, description = "No such system runs", body = Problem),
+    ))]
+pub(super) async fn windows(
+    server: State<Server>,
+    system: Path<String>,
+    window: Query<Window>,
+) -> Response {
+    epochs(server, system, window).await
+}
+
 /// A system's report on one epoch; beside the fields here it has the system's own
 #[utoipa::path(get, path = "/api/v1/{system}/epochs/{epoch}",
     params(

@@ -274,6 +274,7 @@ fn every_node_is_counted_and_a_missing_transit_is_missing_in_its_own_system_alon
     ]);
     assert_eq!(report["counts"], counts);
     assert_eq!(controller.get_json("/api/v1/tally/epochs?last=1"), json!([report]));
+    assert_eq!(controller.get_json("/api/v1/tally/windows?last=1"), json!([report]));
     assert_eq!(controller.get_json(&format!("/api/v1/tally/epochs/{epoch}")), report);
     assert_eq!(controller.get("/api/v1/tally/epochs/1").0, 404);
     let (status, problem) = controller.get("/api/v1/sixth/epochs");

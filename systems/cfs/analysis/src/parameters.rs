@@ -68,7 +68,7 @@ impl Default for Section {
             hop_offset: 0,
             hop_step: 1,
             grade: None,
-            claim: setup.claim,
+            claim: false,
             reseed: setup.reseed,
             paths: Paths::Single,
             flows_listed: 1000,
@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn a_section_need_not_be_there_and_its_mistakes_are_named_with_their_range() {
         let defaults = read(&serde_json::Value::Null).unwrap();
-        assert_eq!((defaults.setup, defaults.paths), (Setup::default(), Paths::Single));
+        let setup = Setup { claim: false, ..Setup::default() };
+        assert_eq!((defaults.setup, defaults.paths), (setup, Paths::Single));
         let mistake = |section| read(&section).unwrap_err();
         let entries = mistake(json!({ "entries": 100 }));
         assert_eq!(entries, "entries = 100: must be 256 to 4194304");

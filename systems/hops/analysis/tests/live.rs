@@ -59,6 +59,7 @@ impl System for HeldHops {
             incomplete_because: report.incomplete_because.clone(),
             exact,
             lost,
+            counted: None,
             line: line.collect::<Vec<_>>().join("  "),
         })
     }

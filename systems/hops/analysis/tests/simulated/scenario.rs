@@ -45,6 +45,7 @@ impl System for HeldHops {
             incomplete_because: report.incomplete_because.clone(),
             exact: report.complete,
             lost,
+            counted: None,
             line: String::new(),
         })
     }

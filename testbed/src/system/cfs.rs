@@ -1,0 +1,283 @@
+//! Cooperative flow selection: every count that a report calls exact is held against what really
+//! passed each switch, flow by flow and hop by hop.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use calumma_analysis::{Flow, Report, SystemReport};
+use calumma_cfs_analysis::{Cfs, FlowCount, Found, HopCount};
+use calumma_sketch::WideKey;
+
+use super::{Said, System};
+use crate::simulate::{EpochTruth, FlowTruth, Treatment};
+use crate::topology::{Point, Segment, Topology};
+use crate::workload::frame;
+
+/// Bytes of made-up packets, as switches receive them.
+const PACKET: u16 = 60;
+const ETHERNET: usize = 14;
+
+impl System for Cfs {
+    fn listed(&self) -> &'static dyn calumma_analysis::System {
+        &Cfs
+    }
+
+    fn said(&self, report: &dyn Report) -> Option<Said> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let found = &report.findings;
+        let mut lost: BTreeMap<Flow, i64> = BTreeMap::new();
+        for loss in &found.losses {
+            *lost.entry(loss.flow).or_default() += loss.lost as i64;
+        }
+        let share = match found.coverage {
+            Some(share) => format!("{:5.1} %", 100.0 * share),
+            None => "      ?".to_owned(),
+        };
+        Some(Said {
+            head: report.head,
+            complete: report.complete,
+            incomplete_because: report.incomplete_because.clone(),
+            // Only losses between two counts are known.
+            exact: false,
+            lost,
+            counted: Some(found.monitored_exactly),
+            line: format!("{:>6} flows counted exactly, {share} of all", found.monitored_exactly),
+        })
+    }
+
+    fn contradicts(
+        &self,
+        report: &dyn Report,
+        truth: &EpochTruth,
+        topology: &Topology,
+    ) -> Option<String> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let found = &report.findings;
+        let truth = Passed::of(truth, topology);
+        let flows = found.flows.iter().find_map(|count| truth.contradicts_flow(count));
+        let losses = || truth.contradicts_losses(found);
+        // What nodes that are missing have marked wrong, nobody can tell.
+        let sums = || truth.contradicts_sums(found).filter(|_| report.complete);
+        flows.or_else(losses).or_else(sums)
+    }
+}
+
+/// What passed each switch in a window.
+struct Passed<'a> {
+    topology: &'a Topology,
+    /// By flow and switch: packets that it received.
+    counts: HashMap<Flow, BTreeMap<usize, u64>>,
+    /// Switches that are on every way that packets of the flow took.
+    on_every_way: HashMap<Flow, BTreeSet<usize>>,
+    /// Flows of which links changed the marks or addresses of packets, or held them up, and those
+    /// that others became: no switch can know in which window their packets were sent.
+    disturbed: HashSet<Flow>,
+    keys: HashMap<Flow, WideKey>,
+}
+
+impl<'a> Passed<'a> {
+    fn of(truth: &EpochTruth, topology: &'a Topology) -> Self {
+        let mut passed = Self {
+            topology,
+            counts: HashMap::new(),
+            on_every_way: HashMap::new(),
+            disturbed: HashSet::new(),
+            keys: HashMap::new(),
+        };
+        truth.flows.iter().filter(|flow| flow.packets > 0).for_each(|flow| passed.add(flow));
+        passed
+    }
+
+    fn add(&mut self, of: &FlowTruth) {
+        let flow = Flow::from(&of.key);
+        self.keys.insert(flow, of.key);
+        for (_, treatment, _) in &of.treated {
+            self.disturbed.insert(flow);
+            if let Treatment::Translated(key) = treatment {
+                self.disturbed.insert(Flow::from(key));
+            }
+        }
+        let counts = self.counts.entry(flow).or_default();
+        let count = |list: &[(Segment, u32)], segment: Segment| {
+            list.iter().filter(|(at, _)| *at == segment).map(|(_, packets)| *packets).sum::<u32>()
+        };
+        let mut packets = of.packets;
+        *counts.entry(of.edge as usize).or_default() += u64::from(packets);
+        let mut way = BTreeSet::from([of.edge as usize]);
+        let segments = of.way.iter().flat_map(|way| (0..way.segments()).map(|at| way.segment(at)));
+        for segment in segments {
+            packets = packets + count(&of.copies, segment) - count(&of.losses, segment);
+            if let Point::In(switch) = segment.to {
+                *counts.entry(switch).or_default() += u64::from(packets);
+                way.insert(switch);
+            }
+        }
+        let common = self.on_every_way.entry(flow).or_insert_with(|| way.clone());
+        common.retain(|switch| way.contains(switch));
+    }
+
+    /// Packets of a flow that the switch called `node` received.
+    fn at(&self, flow: &Flow, node: &str) -> u64 {
+        let switch = self.topology.position(node);
+        let counts = self.counts.get(flow);
+        switch.and_then(|at| counts?.get(&at).copied()).unwrap_or(0)
+    }
+
+    fn contradicts_flow(&self, count: &FlowCount) -> Option<String> {
+        let flow = &count.flow;
+        if self.disturbed.contains(flow) {
+            return None;
+        }
+        for HopCount { node, packets, bytes, exact, .. } in &count.hops {
+            let there = self.at(flow, node);
+            if packets > &there || (*exact && *packets != there) {
+                let how = if *exact { "exactly" } else { "at least" };
+                return Some(format!("{node} counted {how} {packets} of {flow}, {there} came"));
+            }
+            let packet = self.keys.get(flow).map_or(0, |key| frame(key, PACKET).len() - ETHERNET);
+            if *bytes != packets * packet as u64 {
+                return Some(format!("{node} counted {bytes} bytes of {packets} of {flow}"));
+            }
+        }
+        let counted = count.hops.iter().find(|hop| hop.node == count.at)?;
+        if counted.packets != count.packets {
+            return Some(format!("{flow} has other counts at {} than there", count.at));
+        }
+        let switch = self.topology.position(&count.at)?;
+        let is_on_every_way = self.on_every_way.get(flow).is_some_and(|of| of.contains(&switch));
+        (count.exact && !is_on_every_way)
+            .then(|| format!("{flow} is said to have passed {} whole", count.at))
+    }
+
+    fn contradicts_losses(&self, found: &Found) -> Option<String> {
+        let losses = found.losses.iter().filter(|loss| !self.disturbed.contains(&loss.flow));
+        for loss in losses {
+            let at = |point: &str| point.strip_suffix(":in").map(|node| self.at(&loss.flow, node));
+            let (from, to) = (at(&loss.place.from)?, at(&loss.place.to)?);
+            if from.checked_sub(to) != Some(loss.lost) {
+                return Some(format!("{loss:?}, but {from} came to the one and {to} to the other"));
+            }
+        }
+        None
+    }
+
+    /// Where no flow was disturbed: sums over all flows, as far as they are said to be exact.
+    fn contradicts_sums(&self, found: &Found) -> Option<String> {
+        if !self.disturbed.is_empty() {
+            return None;
+        }
+        let there = self.counts.len() as u64;
+        if found.monitored > there
+            || found.flows_total_error == Some(0.0) && found.monitored != there
+        {
+            return Some(format!("{} flows are monitored out of {there}", found.monitored));
+        }
+        for node in found.nodes.iter().filter(|node| node.sound) {
+            let switch = self.topology.position(&node.node)?;
+            let came: u64 = self.counts.values().filter_map(|counts| counts.get(&switch)).sum();
+            if node.packets != came {
+                return Some(format!(
+                    "{} recorded {} packets, {came} came",
+                    node.node, node.packets
+                ));
+            }
+        }
+        if let Some(it) = found.loops.iter().find(|it| it.certain) {
+            return Some(format!("{} is said to go round, and no packet does", it.flow));
+        }
+        let mut peers: [HashMap<IpAddr, HashSet<IpAddr>>; 2] = Default::default();
+        for flow in self.counts.keys() {
+            peers[0].entry(flow.src).or_default().insert(flow.dst);
+            peers[1].entry(flow.dst).or_default().insert(flow.src);
+        }
+        for (spreads, peers) in [&found.superspreaders, &found.flooded].into_iter().zip(&peers) {
+            for spread in spreads {
+                let there = peers.get(&spread.address).map_or(0, |of| of.len() as u64);
+                if spread.seen > there {
+                    return Some(format!("{spread:?}, but there were {there}"));
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use calumma_chamelemon::{Hierarchy, Run};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::topology::{LinkQuality, Routes};
+    use crate::workload::host_address;
+
+    fn key() -> WideKey {
+        WideKey::v4(host_address(0, 0), host_address(1, 0), 7, 53, 17)
+    }
+
+    fn topology() -> Topology {
+        Topology::load("leaf-spine:2x2", Path::new("."), LinkQuality::default()).unwrap()
+    }
+
+    /// Ten packets of a flow from e1 by s1 or s2 to e2, of which two are lost behind that.
+    fn truth() -> (EpochTruth, String) {
+        let way = Arc::new(Routes::new(&topology()).way(0, 1, 1).unwrap());
+        let spine = topology().names()[way.switch(1)].clone();
+        let mut flow = FlowTruth::new(key(), 0);
+        (flow.packets, flow.losses) = (10, vec![(way.segment(3), 2)]);
+        (0..2).for_each(|_| flow.lose(&Run::single(Hierarchy::NonSampledLl)));
+        flow.way = Some(way);
+        (EpochTruth { flows: vec![flow], ..EpochTruth::default() }, spine)
+    }
+
+    fn contradiction(hops: &[(&str, u64, bool)], at: &str, lost: u64) -> Option<String> {
+        let (truth, spine) = truth();
+        let named = |node: &str| if node == "s" { spine.clone() } else { node.to_owned() };
+        let with_flow = |mut fields: Value| {
+            let flow = serde_json::to_value(Flow::from(&key())).unwrap();
+            let fields_of = fields.as_object_mut().unwrap();
+            fields_of.extend(flow.as_object().unwrap().clone());
+            fields
+        };
+        let hop = |&(node, packets, exact): &(&str, u64, bool)| {
+            json!({ "node": named(node), "hop": 0, "packets": packets, "bytes": 46 * packets,
+                "looped": 0, "exact": exact })
+        };
+        let &(_, packets, exact) = hops.iter().find(|hop| hop.0 == at).unwrap();
+        let count = with_flow(json!({ "packets": packets, "bytes": 46 * packets, "exact": exact,
+            "at": named(at), "hops": hops.iter().map(hop).collect::<Vec<_>>() }));
+        let place = json!({ "from": "e1:in", "to": "e2:in" });
+        let losses: Vec<Value> =
+            (0..lost.min(1)).map(|_| with_flow(json!({ "place": place, "lost": lost }))).collect();
+        let report = json!({
+            "system": "cfs", "epoch": 20, "start_unix_ns": 0, "length_ms": 1000, "complete": true,
+            "missing_nodes": [], "incomplete_because": [], "window": 1, "flows_total": 1.0,
+            "flows_total_error": 0.0, "monitored": 1, "monitored_exactly": 1, "coverage": 1.0,
+            "coverage_low": 1.0, "coverage_high": 1.0, "nodes": [], "flows": [count],
+            "thresholds": { "heavy_packets": 1, "heavy_change_packets": 1, "superspreader": 1,
+                "coverage_wanted": 0.9 },
+            "heavy_hitters": [], "heavy_changes": [], "superspreaders": [], "flooded": [],
+            "size_distribution": null, "entropy": null, "losses": losses, "loops": [],
+            "path_changes": [],
+        });
+        let report = Cfs.listed().read(&report.to_string()).expect("a report of cfs");
+        assert_eq!(Cfs.said(&*report).unwrap().counted, Some(1));
+        Cfs.contradicts(&*report, &truth, &topology())
+    }
+
+    #[test]
+    fn every_count_is_held_against_what_came_to_its_node() {
+        let right = [("e1", 10, true), ("s", 10, true), ("e2", 8, true)];
+        assert_eq!(contradiction(&right, "e1", 2), None);
+        assert_eq!(contradiction(&[("s", 7, false)], "s", 0), None);
+        let wrong = |hops: &[(&str, u64, bool)], lost| contradiction(hops, "e1", lost).unwrap();
+        let less = wrong(&[("e1", 9, true)], 0);
+        assert!(less.ends_with(", 10 came") && less.starts_with("e1 counted exactly 9"), "{less}");
+        let more = wrong(&[("e1", 10, true), ("e2", 9, false)], 0);
+        assert!(more.starts_with("e2 counted at least 9"), "{more}");
+        assert!(wrong(&right, 3).ends_with("but 10 came to the one and 8 to the other"));
+    }
+}
