@@ -8,6 +8,7 @@
 
 mod cuts;
 mod file;
+pub mod optimum;
 mod place;
 mod route;
 mod shapes;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use calumma_figures::{Axis, Chart, Drawn, Figure, Series};
-use calumma_testbed::coverage::{Algorithm, Network, Outcome, Trial};
+use calumma_testbed::coverage::{Algorithm, Entries, Network, Outcome, Trial};
 
 use super::Setup;
 
@@ -26,10 +26,7 @@ fn measure(setup: &Setup) -> Result<Drawn> {
     let room: &[f64] = setup.choose(&ROOM, &[1.0, 1.25]);
     let play = |algorithm: Algorithm, &room: &f64| {
         let flows = (network.switches() as f64 * f64::from(entries) / room) as u32;
-        // Claims need some windows to be learnt; the others begin anew in each.
-        let windows =
-            if matches!(algorithm, Algorithm::Claim | Algorithm::ClaimRandom) { 8 } else { 1 };
-        network.play(&Trial { flows, entries, algorithm, windows, seed: 1 })
+        network.play(&Trial::new(algorithm, flows, Entries::Even(entries), 1))
     };
     let chart = Chart::new(
         format!("fat-tree of {} switches with {entries} entries each", network.switches()),

@@ -27,6 +27,13 @@ pub enum Chosen {
     Shared,
 }
 
+/// Whether this is the rank of a flow whose packets came claimed, pinned ones and those of no other
+/// switch aside: a switch before has it in its table, or in what it keeps beside.
+#[inline(always)]
+pub fn is_claimed(rank: Rank) -> bool {
+    rank.class() == class::CLAIMED
+}
+
 /// A flow's rank, and the claim bit that its packets go on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranked {

@@ -9,7 +9,7 @@
 mod claim;
 mod hop;
 
-pub use self::claim::{Chosen, Claims, Ranked};
+pub use self::claim::{Chosen, Claims, Ranked, is_claimed};
 pub use self::hop::HopRule;
 
 use crate::hash::{HashFamily, Hashes, mixed};

@@ -1,0 +1,348 @@
+//! The switches of a network: their tables, claims, residuals, and what all of them make of a
+//! window.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use calumma_baselines::CSamp;
+use calumma_sketch::grade::{self, Chosen, Claims, HopRule};
+use calumma_sketch::residual::{ARRAYS, Counts, Fermat, FlowRadar, Residual, Shape, network};
+use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
+use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
+
+use super::algorithm::{At, Kind};
+use super::{Algorithm, Trial};
+
+/// Hosts send all packets with this time to live.
+const TTL: u8 = 64;
+
+/// Bits of the filter of a table for each flow that passes the switch. It grows to as many.
+const FILTER_BITS: usize = 16;
+
+/// The logarithm of HyperLogLog registers.
+const HLL_BITS: u8 = 12;
+
+/// The residual of a switch.
+enum Beside {
+    FlowRadar(FlowRadar<FlowKey>),
+    Fermat(Fermat<FlowKey>),
+}
+
+impl Beside {
+    fn new(kind: Kind, shape: Shape) -> Self {
+        match kind {
+            Kind::Flowradar => Self::FlowRadar(FlowRadar::new(shape)),
+            Kind::Fermat => Self::Fermat(Fermat::new(shape)),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::FlowRadar(residual) => residual.bytes(),
+            Self::Fermat(residual) => residual.bytes(),
+        }
+    }
+
+    /// Adds packets, and whether the flow was not there before, as far as the filter knows.
+    fn insert(&mut self, key: &FlowKey, hashes: &Hashes, counts: Counts) -> bool {
+        fn put<R: Residual<FlowKey>>(to: &mut R, key: &FlowKey, with: (&Hashes, Counts)) -> bool {
+            let is_new = !to.may_hold(with.0);
+            to.insert(key, with.0, with.1);
+            is_new
+        }
+        match self {
+            Self::FlowRadar(residual) => put(residual, key, (hashes, counts)),
+            Self::Fermat(residual) => put(residual, key, (hashes, counts)),
+        }
+    }
+}
+
+/// A switch, its claims and its residual.
+struct Switch {
+    table: BoundedTable<FlowKey, Counts>,
+    distinct: HyperLogLog,
+    claims: Claims,
+    residual: Option<Beside>,
+    /// Buckets of each of its arrays.
+    buckets: usize,
+    /// Flows that this window's residual was given.
+    put_in: usize,
+}
+
+/// A packet, or some of one flow.
+pub(super) struct Packets<'a> {
+    pub(super) key: &'a FlowKey,
+    pub(super) hashes: &'a Hashes,
+    /// What the flow is graded by.
+    pub(super) word: u32,
+    pub(super) counts: Counts,
+}
+
+/// All switches of a network.
+pub(super) struct Switches<'a> {
+    all: Vec<Switch>,
+    /// What their residuals are, where they have any.
+    kind: Option<Kind>,
+    trial: &'a Trial,
+    family: &'a HashFamily,
+    /// Who counts what, by the flows of the last window.
+    ranges: CSamp,
+}
+
+/// What came of a window: how often each flow was counted, and what of it was wrong.
+#[derive(Default)]
+pub(super) struct Counted {
+    /// Tables that have the flow.
+    pub(super) tables: Vec<u8>,
+    /// Whether a residual that came out complete has it.
+    pub(super) decoded: Vec<bool>,
+    /// Counts that differ from the truth.
+    pub(super) wrong: u64,
+    /// Residuals that came out complete.
+    pub(super) complete: usize,
+}
+
+impl<'a> Switches<'a> {
+    /// Switches with so many entries, each of which so many flows pass.
+    pub(super) fn new(
+        trial: &'a Trial,
+        family: &'a HashFamily,
+        entries: &[u32],
+        flows: &[usize],
+    ) -> Self {
+        let algorithm = trial.algorithm;
+        let (table, beside) = match algorithm {
+            Algorithm::Flowradar => (0.0, 1.0),
+            _ if algorithm.has_residual() => (trial.alpha, 1.0 - trial.alpha),
+            _ => (1.0, 0.0),
+        };
+        let share = |share: f64, entries: u32| ((share * f64::from(entries)).round() as u32).max(1);
+        let claims = if algorithm.claims() { Claims::ALL } else { Claims::NONE };
+        let switch = |(&entries, &flows): (&u32, &usize)| Switch {
+            table: BoundedTable::new(Capacity {
+                entries: share(table, entries),
+                filter_bits: (flows * FILTER_BITS).max(256),
+            }),
+            distinct: HyperLogLog::new(HLL_BITS),
+            claims,
+            residual: None,
+            buckets: (share(beside, entries) as usize).div_ceil(ARRAYS),
+            put_in: flows,
+        };
+        let all = entries.iter().zip(flows).map(switch).collect();
+        let asked = || trial.residual.or(algorithm.usual_residual());
+        let kind = algorithm.has_residual().then(asked).flatten();
+        let mut switches = Self { all, kind, trial, family, ranges: CSamp::default() };
+        switches.renew_residuals();
+        switches
+    }
+
+    /// Empty residuals, with filters for the flows that were put into the last ones.
+    fn renew_residuals(&mut self) {
+        let Some(kind) = self.kind else { return };
+        let bits = self.trial.algorithm.filter_bits(kind);
+        for switch in &mut self.all {
+            let flows = std::mem::take(&mut switch.put_in);
+            let filter_bits = (flows + flows / 20) * bits;
+            let shape = Shape { buckets: switch.buckets, filter_bits };
+            switch.residual = Some(Beside::new(kind, shape));
+        }
+    }
+
+    /// Packets of a flow pass the switches of its way.
+    pub(super) fn pass(&mut self, packets: &Packets<'_>, way: &[usize]) {
+        let Packets { key, hashes, word, counts } = *packets;
+        let algorithm = self.trial.algorithm;
+        let chosen = if way.len() == 1 { Chosen::Single } else { Chosen::Shared };
+        let counting = (algorithm == Algorithm::Csamp).then(|| {
+            let mut class = way.to_vec();
+            class.sort_unstable();
+            self.ranges.counts(&class, word)
+        });
+        let (mut ttl, mut is_claimed) = (TTL, false);
+        for &number in way {
+            let hop = HopRule::default().number(ttl);
+            let at = At { switch: number, hop, hops: way.len() as u8 };
+            let grade = algorithm.grade(self.family, word, at);
+            let switch = &mut self.all[number];
+            let ranked = switch.claims.rank(chosen, is_claimed, grade);
+            switch.distinct.insert(hashes);
+            let mut sink = Recorder {
+                family: self.family,
+                packets,
+                residual: switch.residual.as_mut(),
+                put_in: &mut switch.put_in,
+                is_left_out: is_claimed && !self.trial.residual_claimed,
+                claimed_too: self.trial.residual_claimed,
+            };
+            if algorithm == Algorithm::Flowradar {
+                sink.refuse(0..1);
+            } else if counting.is_none_or(|counts| counts == Some(number)) {
+                let ranked = (hashes, ranked.rank);
+                switch.table.record_run(
+                    self.family,
+                    key,
+                    ranked,
+                    counts.packets as usize,
+                    &mut sink,
+                );
+            }
+            ttl -= 1;
+            is_claimed = ranked.is_claimed && algorithm.claims();
+        }
+    }
+
+    /// Ends a window in which these flows took these ways, and begins the next one. `truth` is what
+    /// each flow had, by its number; `places` where a flow can have passed.
+    pub(super) fn finish(
+        &mut self,
+        truth: &[Counts],
+        ways: &HashMap<Vec<usize>, u64>,
+        places: impl Fn(&FlowKey, &mut Vec<usize>),
+        is_last: bool,
+    ) -> Counted {
+        self.finish_tables();
+        let mut counted = Counted::default();
+        if is_last {
+            counted.tables = vec![0; truth.len()];
+            counted.decoded = vec![false; truth.len()];
+            for (key, _, counts) in self.all.iter().flat_map(|switch| switch.table.iter()) {
+                let flow = key.src_word() as usize;
+                counted.tables[flow] += 1;
+                counted.wrong += u64::from(*counts != truth[flow]);
+            }
+            self.decode(truth, places, &mut counted);
+            return counted;
+        }
+        if self.trial.algorithm == Algorithm::Csamp {
+            let room = |switch: &Switch| u64::from(switch.table.capacity().entries);
+            let room: Vec<u64> = self.all.iter().map(room).collect();
+            self.ranges = CSamp::new(ways, &room);
+        }
+        for Switch { table, distinct, claims, .. } in &mut self.all {
+            if self.trial.algorithm.claims() {
+                let is_full = table.len() == table.capacity().entries as usize;
+                let worst = table.iter().map(|(_, rank, _)| rank).max();
+                *claims = claims.next(worst.filter(|_| is_full));
+            }
+            table.clear();
+            distinct.clear();
+        }
+        self.renew_residuals();
+        counted
+    }
+
+    /// Evicts what tables have too much, to the residuals.
+    fn finish_tables(&mut self) {
+        let (key, hashes) = (FlowKey::default(), Hashes::default());
+        let none = Packets { key: &key, hashes: &hashes, word: 0, counts: Counts::default() };
+        for switch in &mut self.all {
+            let mut sink = Recorder {
+                family: self.family,
+                packets: &none,
+                residual: switch.residual.as_mut(),
+                put_in: &mut switch.put_in,
+                is_left_out: true,
+                claimed_too: self.trial.residual_claimed,
+            };
+            switch.table.finish(self.family, &mut sink);
+        }
+    }
+
+    /// Decodes the residuals.
+    fn decode(
+        &mut self,
+        truth: &[Counts],
+        places: impl Fn(&FlowKey, &mut Vec<usize>),
+        counted: &mut Counted,
+    ) {
+        let Some(kind) = self.kind else { return };
+        let held = |(at, switch): (usize, &Switch)| {
+            switch.table.iter().map(|(key, _, counts)| (at, *key, *counts)).collect::<Vec<_>>()
+        };
+        let known: Vec<_> = self.all.iter().enumerate().flat_map(held).collect();
+        let residuals = self.all.iter_mut().map(|switch| switch.residual.take());
+        let decoded = match kind {
+            Kind::Flowradar => {
+                let of = |residual| match residual {
+                    Some(Beside::FlowRadar(residual)) => Some(residual),
+                    _ => None,
+                };
+                network::decode(self.family, residuals.map(of).collect(), &known, places)
+            }
+            Kind::Fermat => {
+                let of = |residual| match residual {
+                    Some(Beside::Fermat(residual)) => Some(residual),
+                    _ => None,
+                };
+                network::decode(self.family, residuals.map(of).collect(), &known, places)
+            }
+        };
+        for node in decoded.into_iter().flatten().filter(|node| node.is_complete) {
+            counted.complete += 1;
+            for (key, counts) in node.flows {
+                let flow = key.src_word() as usize;
+                match truth.get(flow) {
+                    Some(truth) if *truth == counts => counted.decoded[flow] = true,
+                    _ => counted.wrong += 1,
+                }
+            }
+        }
+    }
+
+    /// Flows of a window, by the merged HyperLogLog sketches.
+    pub(super) fn estimate(&self) -> f64 {
+        let mut merged = HyperLogLog::new(HLL_BITS);
+        let same = self.all.iter().all(|switch| merged.merge(&switch.distinct));
+        if same { merged.estimate().value } else { f64::NAN }
+    }
+
+    /// Bytes of all tables, filters, registers, ranges and residuals. To be asked before the last
+    /// window is finished.
+    pub(super) fn bytes(&self) -> usize {
+        const REGISTERS: usize = (6 << HLL_BITS) / 8;
+        let has_table = self.trial.algorithm != Algorithm::Flowradar;
+        let of = |(at, switch): (usize, &Switch)| {
+            let table = if has_table { switch.table.bytes() } else { 0 };
+            let residual = switch.residual.as_ref().map_or(0, Beside::bytes);
+            table + residual + REGISTERS + self.ranges.bytes(at)
+        };
+        self.all.iter().enumerate().map(of).sum()
+    }
+}
+
+/// Counts packets, and puts those without an entry into the residual.
+struct Recorder<'a> {
+    family: &'a HashFamily,
+    packets: &'a Packets<'a>,
+    residual: Option<&'a mut Beside>,
+    put_in: &'a mut usize,
+    /// The residual is not given these packets: whoever has claimed the flow has it in its own
+    /// table or residual.
+    is_left_out: bool,
+    /// The residual is given flows that came claimed.
+    claimed_too: bool,
+}
+
+impl Sink<FlowKey, Counts> for Recorder<'_> {
+    fn count(&mut self, value: &mut Counts, _: Range<usize>) {
+        value.packets += self.packets.counts.packets;
+        value.bytes += self.packets.counts.bytes;
+    }
+
+    fn refuse(&mut self, _: Range<usize>) {
+        let Packets { key, hashes, counts, .. } = self.packets;
+        if let Some(residual) = self.residual.as_mut().filter(|_| !self.is_left_out) {
+            *self.put_in += usize::from(residual.insert(key, hashes, *counts));
+        }
+    }
+
+    fn evict(&mut self, key: &FlowKey, rank: Rank, value: &Counts) {
+        if let Some(residual) = self.residual.as_mut()
+            && (self.claimed_too || !grade::is_claimed(rank))
+        {
+            let hashes = self.family.hash(key);
+            *self.put_in += usize::from(residual.insert(key, &hashes, *value));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+use super::*;
+
+/// The fat-tree of 80 switches and 128 hosts, with so many entries for each flow.
+fn outcome(algorithm: Algorithm, entries_per_flow: f64) -> Outcome {
+    let network = Network::load("fat-tree:8").unwrap();
+    let entries = 1_000;
+    let flows = (network.switches() as f64 * f64::from(entries) / entries_per_flow) as u32;
+    checked(network.play(&Trial::new(algorithm, flows, Entries::Even(entries), 4)))
+}
+
+/// What holds of all outcomes.
+fn checked(outcome: Outcome) -> Outcome {
+    assert_eq!(outcome.wrong, 0);
+    assert!(outcome.optimum <= outcome.optimum_paper, "{outcome:?}");
+    if outcome.complete.is_none() {
+        assert!(outcome.coverage <= outcome.optimum, "{outcome:?}");
+    }
+    let error = outcome.flows_estimated / f64::from(outcome.flows) - 1.0;
+    assert!(error.abs() < 0.065, "{outcome:?}");
+    outcome
+}
+
+fn geant() -> Network {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/topologies/geant2012.toml");
+    Network::load(file).unwrap()
+}
+
+#[test]
+fn switches_that_grade_by_hop_cover_more_than_by_chance_and_those_more_than_all_the_same() {
+    use Algorithm::{Even, Fold, Greedy, Random, Same};
+    let [fold, greedy, even, random, same] =
+        [Fold, Greedy, Even, Random, Same].map(|algorithm| outcome(algorithm, 1.0).coverage);
+    assert!((fold - 0.877).abs() < 0.01, "folding covers {fold}");
+    assert!((greedy - 0.791).abs() < 0.01, "the greedy rule covers {greedy}");
+    assert!(even > random && fold > random && random > same, "{even}, {random}, {same}");
+}
+
+#[test]
+fn claims_cover_nearly_all_flows_where_there_is_room_for_all() {
+    for (entries_per_flow, least) in [(1.0, 0.945), (1.1, 0.995), (1.25, 0.9995)] {
+        let outcome = outcome(Algorithm::Claim, entries_per_flow);
+        assert!(outcome.coverage >= least, "{outcome:?}");
+        assert!(outcome.optimum > 0.999, "{outcome:?}");
+    }
+    let by_chance = outcome(Algorithm::ClaimRandom, 1.25);
+    assert!(by_chance.coverage >= 0.99, "{by_chance:?}");
+}
+
+#[test]
+fn geant_is_the_papers_network_and_its_switches_cover_what_they_did_in_simulation() {
+    let network = geant();
+    assert_eq!((network.switches(), network.places().len()), (40, 1600));
+    for (algorithm, expected) in [(Algorithm::Fold, 0.777), (Algorithm::Greedy, 0.704)] {
+        let trial = Trial::new(algorithm, 80_000, Entries::Even(2_000), 2);
+        let outcome = checked(network.play(&trial));
+        assert!((outcome.coverage - expected).abs() < 0.015, "{outcome:?}");
+    }
+}
+
+#[test]
+fn residuals_count_what_tables_have_no_room_for() {
+    for (algorithm, entries_per_flow) in
+        [(Algorithm::CfsFr, 1.7), (Algorithm::ClaimFr, 1.3), (Algorithm::Flowradar, 3.2)]
+    {
+        let outcome = outcome(algorithm, entries_per_flow);
+        // Small residuals now and then hold flows that share all their buckets.
+        assert!(outcome.complete.is_some_and(|nodes| nodes >= 75), "{outcome:?}");
+        assert_eq!(outcome.coverage, 1.0, "{outcome:?}");
+        assert!(outcome.decoded > 0.0, "{outcome:?}");
+    }
+    // Too many flows for residuals: what tables have is left.
+    let table = outcome(Algorithm::CfsFr, 1.0);
+    assert!((table.coverage - 0.824).abs() < 0.01 && table.decoded < 0.01, "{table:?}");
+    assert!(outcome(Algorithm::Flowradar, 1.0).coverage < 0.01);
+}
+
+#[test]
+fn flows_of_many_packets_are_counted_to_the_last_one() {
+    let network = Network::load("leaf-spine:4x2").unwrap();
+    for algorithm in [Algorithm::Claim, Algorithm::CfsFr, Algorithm::ClaimFr] {
+        let sizes = (1..50).collect();
+        let trial = Trial { sizes, ..Trial::new(algorithm, 2_000, Entries::Even(500), 1) };
+        let outcome = network.play(&trial);
+        assert!(outcome.wrong == 0 && outcome.coverage > 0.9, "{outcome:?}");
+    }
+}
+
+#[test]
+fn ranges_of_the_last_window_cover_most_of_the_next_one() {
+    let outcome = outcome(Algorithm::Csamp, 1.0);
+    assert!((0.9..1.0).contains(&outcome.coverage), "{outcome:?}");
+    // Nobody counts what another does, but flows of ways that only now have some.
+    assert_eq!(outcome.duplicates, 0.0);
+}
+
+#[test]
+fn uneven_entries_are_as_many_in_all() {
+    let entries: Entries = "uneven:1000".parse().unwrap();
+    let mut all = entries.of(80, &mut StdRng::seed_from_u64(1));
+    assert_eq!(all.iter().sum::<u32>(), 80_000);
+    all.sort_unstable();
+    assert_eq!((all[39], all[40]), (400, 1600));
+    assert!("uneven:100".parse::<Entries>().is_err() && "x".parse::<Entries>().is_err());
+    let even = serde_json::to_string(&Entries::Even(700)).unwrap();
+    assert_eq!(
+        (even.as_str(), serde_json::to_string(&entries).unwrap().as_str()),
+        ("700", "\"uneven:1000\"")
+    );
+}
+
+#[test]
+fn the_smallest_entries_that_count_all_flows_are_found() {
+    let network = Network::load("leaf-spine:4x2").unwrap();
+    let trial = Trial::new(Algorithm::ClaimFr, 6_000, Entries::Even(256), 1);
+    let full = network.smallest_full(&trial).unwrap();
+    assert_eq!(full.coverage, 1.0);
+    let fewer = Entries::Even(full.entries.mean() * 97 / 100);
+    assert!(network.play(&Trial { entries: fewer, ..trial }).coverage < 1.0);
+    assert!(full.entries.mean() >= 1_000, "{full:?}");
+}
