@@ -19,7 +19,7 @@ use calumma_epoch::timestamp_bit;
 
 pub use self::flow_label::FlowLabel;
 pub use self::ip_id::{IpId, Numbers};
-pub use self::shim::Shim;
+pub use self::shim::{Detached, Shim};
 pub use self::signature::Signer;
 pub(crate) use self::signature::{key_stream, product};
 pub use self::tos::{PlainTos, SignedTos, Tos};
@@ -100,6 +100,12 @@ pub enum Carrier {
 }
 
 impl Carrier {
+    /// Whether there is room for a claim: where a signature has all other bits of the DSCP, there is
+    /// none.
+    pub fn carries_claims(self) -> bool {
+        !matches!(self, Self::SignedTos(_))
+    }
+
     /// Whether marks are signed by the deployment's secret, which is known in a session only.
     #[inline]
     pub fn is_keyed(self) -> bool {
@@ -142,6 +148,12 @@ pub trait Carry: Copy {
 
     /// Takes the mark out of a packet and gives it. A packet without a valid mark stays as it is.
     fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark>;
+
+    /// Whether a marked packet has the bit set that carries a claim, where packets have claims.
+    fn claim<P: Packet>(self, packet: &P, ip_offset: usize) -> bool;
+
+    /// Sets that bit of a marked packet, or clears it.
+    fn set_claim<P: Packet>(self, packet: &mut P, ip_offset: usize, claimed: bool);
 }
 
 #[cfg(test)]

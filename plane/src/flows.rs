@@ -40,6 +40,8 @@ pub struct Flows<K> {
     wanted: u8,
     /// A bit for each packet: whether it enters the network at this switch.
     entered: u32,
+    /// A bit for each packet: whether it carries a claim.
+    claimed: u32,
     len: usize,
     /// The hashes, where several systems use the same.
     hashes: Option<Box<HashColumns>>,
@@ -54,7 +56,7 @@ pub struct Flows<K> {
 }
 
 /// What there is a bit of for each packet.
-const COLUMNS: usize = 7;
+const COLUMNS: usize = 8;
 
 impl<K: Key> Flows<K> {
     /// No packets.
@@ -72,6 +74,7 @@ impl<K: Key> Flows<K> {
             newest: 0,
             wanted: 0b11,
             entered: 0,
+            claimed: 0,
             len: 0,
             hashes: None,
             arrivals: None,
@@ -85,7 +88,7 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.bits, self.marked, self.entered, self.len) = (0, 0, 0, 0);
-        (self.stale, self.dated, self.epoch_bits) = (0, 0, [0; 2]);
+        (self.stale, self.dated, self.epoch_bits, self.claimed) = (0, 0, [0; 2], 0);
         self.timed = false;
     }
 
@@ -100,8 +103,8 @@ impl<K: Key> Flows<K> {
         self.hierarchies[at..at + more].copy_from_slice(&others.hierarchies[..more]);
         let first = u32::MAX >> (BURST - more);
         let [low, high] = others.epoch_bits;
-        let theirs =
-            [others.bits, others.marked, others.stale, others.dated, low, high, others.entered];
+        let Self { bits, marked, stale, dated, entered, claimed, .. } = *others;
+        let theirs = [bits, marked, stale, dated, low, high, entered, claimed];
         for (mine, theirs) in self.columns().into_iter().zip(theirs) {
             *mine |= (theirs & first) << at;
         }
@@ -167,8 +170,9 @@ impl<K: Key> Flows<K> {
 
     /// What there is a bit of for each packet.
     fn columns(&mut self) -> [&mut u32; COLUMNS] {
-        let Self { bits, marked, stale, dated, epoch_bits: [low, high], entered, .. } = self;
-        [bits, marked, stale, dated, low, high, entered]
+        let Self { bits, marked, stale, dated, epoch_bits: [low, high], entered, claimed, .. } =
+            self;
+        [bits, marked, stale, dated, low, high, entered, claimed]
     }
 
     /// Stamps all packets with a timestamp bit, and with hierarchy 0.
@@ -306,6 +310,26 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub fn is_entering(&self, at: usize) -> bool {
         self.entered >> at & 1 == 1
+    }
+
+    /// A bit for each packet: whether it carries a claim, where packets of its epoch have claims.
+    #[inline]
+    pub fn claimed(&self) -> u32 {
+        self.claimed
+    }
+
+    /// Lets the packets that `claimed` has a bit for go on with a claim, and the others without.
+    #[inline]
+    pub fn set_claimed(&mut self, claimed: u32) {
+        self.claimed = claimed;
+    }
+
+    /// A bit for each packet that is marked with one of these timestamp bits, bit 0 for 0 and bit
+    /// 1 for 1.
+    #[inline]
+    pub(crate) fn marked_of(&self, bits: u8) -> u32 {
+        let of_bit = |bit: usize, which: u32| if bits >> bit & 1 == 1 { which } else { 0 };
+        (self.marked | self.stale) & (of_bit(0, !self.bits) | of_bit(1, self.bits))
     }
 
     /// How many packets carry no mark.

@@ -198,6 +198,13 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// Whether packets have a claim, a bit that switches read and set ([`Flows::claimed`]). In the
+    /// epochs that such a system measures, packets enter without what hosts have put there, and
+    /// leave with what is configured.
+    fn has_claims(&self) -> bool {
+        false
+    }
+
     /// The functions by which it hashes every packet's key, if it does. Where several systems have
     /// the same, a burst is hashed once for all of them.
     fn hashes_by(&self) -> Option<&HashFamily> {
@@ -208,11 +215,12 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
     fn share_hashes(&mut self, _shared: bool) {}
 
     /// Records packets that enter the network with the timestamp bit [`Flows::bit`]. ChameleMon
-    /// gives each its hierarchy.
+    /// gives each its hierarchy, and a system with claims each its claim.
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters);
 
-    /// Records packets that pass from fabric to fabric, by the marks they carry.
-    fn transit(&mut self, _flows: &Flows<K>, _counters: &mut Counters) {}
+    /// Records packets that pass from fabric to fabric, by the marks they carry. They go on with
+    /// the claims that [`Flows::set_claimed`] says.
+    fn transit(&mut self, _flows: &mut Flows<K>, _counters: &mut Counters) {}
 
     /// Records packets that leave the network, by the marks they carry.
     fn leave(&mut self, flows: &Flows<K>, counters: &mut Counters);
@@ -286,6 +294,8 @@ pub struct SessionContext {
     pub first_epoch: u64,
     /// Lcores that measure, each with records of its own; at least one.
     pub lcores: usize,
+    /// Whether the carrier of the packets' marks has room for [claims](LcoreSystem::has_claims).
+    pub carries_claims: bool,
 }
 
 /// One side of an epoch, finished on all lcores.

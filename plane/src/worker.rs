@@ -330,12 +330,13 @@ struct By<'a> {
 fn walk_as<K: Measured, P: Packet>(
     path: Path,
     mut active: Option<&mut Active<K>>,
-    By { policy, numbers, probes }: By<'_>,
+    by: By<'_>,
     counters: &mut Counters,
     packets: &mut [P],
     (of, known): (u32, &PlainFlows),
 ) -> DropMask {
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
+    let By { policy, probes, .. } = by;
     let carrier = policy.carrier;
     let from_fabric = matches!(path, Path::Leave | Path::Flooded | Path::Transit);
     let detached = if from_fabric { marks::detach(carrier, packets, of) } else { None };
@@ -348,10 +349,8 @@ fn walk_as<K: Measured, P: Packet>(
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
     if maybe_probes != 0 && from_fabric {
-        let signer = active.as_ref().map(|active| &active.signer);
-        let marks = Marks { carrier, signer, numbers };
-        let by = (probes, marks, detached.as_ref());
-        drops.0 |= probes::take(by, path, counters, packets, (&mut flows, maybe_probes));
+        let with = (probes, Marks::of(by, active.as_deref()), detached.as_ref());
+        drops.0 |= probes::take(with, path, counters, packets, (&mut flows, maybe_probes));
     }
     if let Some(active) = &active {
         let outside = active.leave_out_strangers(&mut flows);
@@ -366,8 +365,13 @@ fn walk_as<K: Measured, P: Packet>(
         }
     }
     if path == Path::Enter {
-        let marks = Marks { carrier, signer: None, numbers };
-        drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, u32::MAX));
+        drops.0 |= keep_carriable(
+            Marks::of::<K>(by, None),
+            policy,
+            counters,
+            packets,
+            (&mut flows, u32::MAX),
+        );
     }
     let (lowered, now_ns) = (known.lowered(), probes.now_ns);
     let add_details = |active: Option<&mut Active<K>>, packets: &[P], flows: &mut Flows<K>| {
@@ -379,8 +383,12 @@ fn walk_as<K: Measured, P: Packet>(
         Path::Enter => {
             add_details(active.as_deref_mut(), packets, &mut flows);
             let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
-            let signer = active.as_ref().map(|active| &active.signer);
-            Marks { carrier, signer, numbers }.write(packets, &flows, stamp);
+            let marks = Marks::of(by, active.as_deref());
+            if marks.claims >> stamp.bit & 1 == 1 {
+                marks.write_claimed(packets, &flows, stamp, counters);
+            } else {
+                marks.write(packets, &flows, stamp);
+            }
         }
         Path::Cross => {
             flows.stay_local();
@@ -389,9 +397,8 @@ fn walk_as<K: Measured, P: Packet>(
             record_leaving(active.as_deref_mut(), counters, &mut flows);
         }
         Path::Leave | Path::Flooded => {
-            let signer = active.as_ref().map(|active| &active.signer);
-            let marks = Marks { carrier, signer, numbers };
-            marks.take(detached.as_ref(), packets, &mut flows);
+            let marks = Marks::of(by, active.as_deref());
+            marks.take_claims(detached.as_ref(), packets, &mut flows);
             // A shim could be in any packet, and a ToS byte is.
             let without = if carrier.is_keyed() { flows.without_mark() } else { 0 };
             drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, without));
@@ -412,20 +419,18 @@ fn walk_as<K: Measured, P: Packet>(
             record_leaving(active.as_deref_mut(), counters, &mut flows);
         }
         Path::Transit => {
-            let signer = active.as_ref().map(|active| &active.signer);
-            let marks = Marks { carrier, signer, numbers };
+            let marks = Marks::of(by, active.as_deref());
             marks.read(detached.as_ref(), packets, &mut flows);
+            let came = marks.read_claims(detached.as_ref(), packets, &mut flows);
             add_details(active.as_deref_mut(), packets, &mut flows);
-            if let (Carrier::Shim(shim), Some(marks)) = (carrier, &detached) {
-                shim.attach(packets, marks);
-            }
             if let Some(active) = &mut active {
                 flows.date(active.newest);
                 for system in &mut active.systems.recording {
                     flows.restrict(system.bits);
-                    system.half.transit(&flows, counters);
+                    system.half.transit(&mut flows, counters);
                 }
             }
+            Marks::of(by, active.as_deref()).pass_on(detached, packets, &flows, came);
         }
     }
     if let Some(active) = active {

@@ -110,7 +110,7 @@ pub fn stages() -> Vec<Case<'static>> {
         each(
             "edge.stage.mark_by_ip_id.ns",
             Box::new(move |frames, _| {
-                let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+                let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
                 for frame in frames {
                     carrier.write(frame, 14, Mark::of_epoch(10, Hierarchy::HlCandidate));
                 }

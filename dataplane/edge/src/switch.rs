@@ -77,6 +77,7 @@ pub fn run(
     );
 
     let (systems, mailboxes) = Systems::new(systems, role, lcores);
+    let systems = systems.with_carrier(config.policy().carrier);
     let (lines, lcore_lines) = Lines::new(lcores, tsc_hz);
     let for_totals = ports.clone();
     let control = Control::new(Tools {

@@ -14,6 +14,8 @@ use crate::packet::Packet;
 pub struct FlowLabel<'a> {
     /// That of the session.
     pub signer: Option<&'a Signer>,
+    /// The timestamp bits of epochs in which packets have claims, bit 0 for 0 and bit 1 for 1.
+    pub claims: u8,
 }
 
 const LABEL: u32 = 0xF_FFFF;
@@ -66,7 +68,7 @@ impl Carry for FlowLabel<'_> {
         if !signer.fits(epoch, signer.ipv6(epoch, header), SIGNATURE_BITS, signature) {
             return None;
         }
-        signed::mark(fields)
+        signed::mark(fields, self.claims)
     }
 
     #[inline]
@@ -76,6 +78,22 @@ impl Carry for FlowLabel<'_> {
             Self::set(packet.bytes_mut(), ip_offset, 0);
         }
         mark
+    }
+
+    #[inline]
+    fn claim<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
+        let header = Self::header(packet.bytes(), ip_offset);
+        header.is_some_and(|header| header[2] >> 4 & signed::CLAIM != 0)
+    }
+
+    #[inline]
+    fn set_claim<P: Packet>(self, packet: &mut P, ip_offset: usize, claimed: bool) {
+        const CLAIM: u8 = signed::CLAIM << 4;
+        if Self::header(packet.bytes(), ip_offset).is_some()
+            && let Some(byte) = packet.bytes_mut().get_mut(ip_offset + 2)
+        {
+            *byte = *byte & !CLAIM | if claimed { CLAIM } else { 0 };
+        }
     }
 }
 
@@ -94,23 +112,45 @@ mod tests {
         let signer = signer();
         for mark in dated_marks() {
             let mut frame = Frame::new(before.to_vec());
-            let seen =
-                through(FlowLabel { signer: Some(&signer) }, &mut frame, 14, mark, |bytes| {
+            let seen = through(
+                FlowLabel { signer: Some(&signer), claims: 0 },
+                &mut frame,
+                14,
+                mark,
+                |bytes| {
                     assert_eq!(bytes[14], 0x6B);
                     let fields = (bytes[15] << 4, bytes[16] >> 4);
                     assert_eq!(fields.0 | fields.1, signed::fields(mark));
                     assert_eq!(bytes[15] >> 4, 8);
                     assert_eq!(bytes[18..], before[18..]);
-                });
+                },
+            );
             assert_eq!(seen, Some(mark));
             assert_eq!(frame.bytes(), before);
         }
     }
 
     #[test]
+    fn a_claim_is_part_of_a_mark_in_epochs_that_have_claims_and_no_others() {
+        let signer = signer();
+        for (mark, claims) in dated_marks().zip([0b00, 0b01, 0b10, 0b11].into_iter().cycle()) {
+            let label = FlowLabel { signer: Some(&signer), claims };
+            let mut frame = Frame::new(packet(&[], 6, &[0; 20]).to_vec());
+            label.write(&mut frame, 14, mark);
+            let unclaimed = frame.clone();
+            label.set_claim(&mut frame, 14, true);
+            assert!(label.claim(&frame, 14) && !label.claim(&unclaimed, 14));
+            let has = claims >> mark.bit & 1 == 1;
+            assert_eq!(label.read(&frame, 14), has.then_some(mark));
+            label.set_claim(&mut frame, 14, false);
+            assert_eq!(frame, unclaimed);
+        }
+    }
+
+    #[test]
     fn another_label_is_no_mark_and_stays() {
         let signer = signer();
-        let label = FlowLabel { signer: Some(&signer) };
+        let label = FlowLabel { signer: Some(&signer), claims: 0 };
         let mut marked = Frame::new(packet(&[], 6, &[0; 20]).to_vec());
         label.write(&mut marked, 14, dated_marks().next().unwrap());
         for changed in [0x0000_0001, 0x0000_0800, 0x0000_4000, 0x0002_0000, 0x0008_0000_u32] {
@@ -131,7 +171,11 @@ mod tests {
         let before = frame.clone();
         FlowLabel::default().write(&mut frame, 14, dated_marks().next().unwrap());
         assert_eq!(frame, before);
-        FlowLabel { signer: Some(&signer) }.write(&mut frame, 14, dated_marks().next().unwrap());
+        FlowLabel { signer: Some(&signer), claims: 0 }.write(
+            &mut frame,
+            14,
+            dated_marks().next().unwrap(),
+        );
         assert_ne!(frame, before);
         assert_eq!(FlowLabel::default().take(&mut frame, 14), None);
         assert_eq!(frame, before);
@@ -141,7 +185,7 @@ mod tests {
     fn ipv4_carries_nothing() {
         let signer = signer();
         for signer in [None, Some(&signer)] {
-            let label = FlowLabel { signer };
+            let label = FlowLabel { signer, claims: 0 };
             let mut frame = Frame::new(udp(0, 0).to_vec());
             assert!(!label.can_carry(&frame, 14));
             label.write(&mut frame, 14, Mark::from_bits(7));

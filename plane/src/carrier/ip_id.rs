@@ -25,6 +25,8 @@ pub struct IpId<'a> {
     pub signer: Option<&'a Signer>,
     /// That of the lcore.
     pub numbers: &'a Numbers,
+    /// As [`FlowLabel::claims`].
+    pub claims: u8,
 }
 
 const AUTHENTICATION_HEADER: u8 = 51;
@@ -68,7 +70,7 @@ impl Datagram {
 
 impl<'a> IpId<'a> {
     fn label(self) -> FlowLabel<'a> {
-        FlowLabel { signer: self.signer }
+        FlowLabel { signer: self.signer, claims: self.claims }
     }
 
     /// The packet's IPv4 header and what it is; `None` where it is IPv6.
@@ -95,7 +97,7 @@ impl<'a> IpId<'a> {
         if !signer.fits(epoch, signer.ipv4(epoch, header), SIGNATURE_BITS, signature.into()) {
             return None;
         }
-        signed::mark(fields)
+        signed::mark(fields, self.claims)
     }
 }
 
@@ -153,6 +155,29 @@ impl Carry for IpId<'_> {
             }
         }
         mark
+    }
+
+    #[inline]
+    fn claim<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
+        match Self::header(packet.bytes(), ip_offset) {
+            Some((header, _)) => header[4] & signed::CLAIM != 0,
+            None => self.label().claim(packet, ip_offset),
+        }
+    }
+
+    #[inline]
+    fn set_claim<P: Packet>(self, packet: &mut P, ip_offset: usize, claimed: bool) {
+        let Some((header, datagram)) = Self::header(packet.bytes(), ip_offset) else {
+            return self.label().set_claim(packet, ip_offset, claimed);
+        };
+        if datagram == Datagram::FirstFragment {
+            // It keeps the identification of the others.
+            return;
+        }
+        let bit = if claimed { signed::CLAIM } else { 0 };
+        let fields = header[4] & !signed::CLAIM | bit;
+        let identification = u16::from_be_bytes([fields, header[5]]);
+        Self::set(packet.bytes_mut(), ip_offset, identification);
     }
 }
 
@@ -224,7 +249,7 @@ mod tests {
     #[test]
     fn a_mark_is_the_identification_and_an_atomic_datagram_leaves_with_none() {
         let (signer, numbers) = (signer(), Numbers::new());
-        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
         let before = datagram(0x4000, 6);
         for mark in dated_marks() {
             let mut frame = Frame::new(before.clone());
@@ -244,7 +269,7 @@ mod tests {
     #[test]
     fn datagrams_that_may_become_fragments_leave_with_numbers_that_rise() {
         let (signer, numbers) = (signer(), Numbers::new());
-        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
         let leave = |host: u8| {
             let mut bytes = datagram(0, 17);
             bytes[29] = host;
@@ -282,7 +307,7 @@ mod tests {
     fn fragments_and_authenticated_packets_carry_none_and_stay_as_they_are() {
         let (signer, numbers) = (signer(), Numbers::new());
         for signer in [None, Some(&signer)] {
-            let carrier = IpId { signer, numbers: &numbers };
+            let carrier = IpId { signer, numbers: &numbers, claims: 0 };
             for (word, protocol) in [(0x2000, 17), (0x2001, 17), (0x0001, 17), (0x4000, 51)] {
                 let before = Frame::new(datagram(word, protocol));
                 let mut frame = before.clone();
@@ -297,7 +322,7 @@ mod tests {
     #[test]
     fn a_packet_cut_into_fragments_on_its_way_is_read_by_the_first() {
         let (signer, numbers) = (signer(), Numbers::new());
-        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
         let mut marked = Frame::new(datagram(0, 17));
         let mark = dated_marks().nth(9).unwrap();
         carrier.write(&mut marked, 14, mark);
@@ -310,11 +335,32 @@ mod tests {
         }
     }
 
+    /// A fragment keeps the identification of the others.
+    #[test]
+    fn a_claim_changes_the_identification_of_whole_datagrams() {
+        let (signer, numbers) = (signer(), Numbers::new());
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0b11 };
+        for (word, changes) in [(0x4000_u16, true), (0, true), (0x2000, false)] {
+            let mut frame = Frame::new(datagram(0x4000, 6));
+            let mark = dated_marks().nth(9).unwrap();
+            carrier.write(&mut frame, 14, mark);
+            frame.bytes_mut()[20..22].copy_from_slice(&word.to_be_bytes());
+            frame.bytes_mut()[24..26].fill(0);
+            let right = checksum(&frame.bytes()[14..34]);
+            frame.bytes_mut()[24..26].copy_from_slice(&right.to_be_bytes());
+            let before = frame.clone();
+            carrier.set_claim(&mut frame, 14, true);
+            assert_eq!((carrier.claim(&frame, 14), frame != before), (changes, changes));
+            assert_eq!(checksum(&frame.bytes()[14..34]), 0);
+            assert_eq!(carrier.read(&frame, 14), Some(mark));
+        }
+    }
+
     #[test]
     fn without_a_session_no_mark_is_written_or_believed_and_none_reaches_a_host() {
         let (signer, numbers) = (signer(), Numbers::new());
-        let keyed = IpId { signer: Some(&signer), numbers: &numbers };
-        let keyless = IpId { signer: None, numbers: &numbers };
+        let keyed = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
+        let keyless = IpId { signer: None, numbers: &numbers, claims: 0 };
         let mark = dated_marks().nth(5).unwrap();
         let mut frame = Frame::new(datagram(0x4000, 6));
         let before = frame.clone();
@@ -334,7 +380,7 @@ mod tests {
     #[test]
     fn a_stranger_hits_a_mark_once_in_2048_times_and_is_left_alone_else() {
         let (signer, numbers) = (signer(), Numbers::new());
-        let carrier = IpId { signer: Some(&signer), numbers: &numbers };
+        let carrier = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
         let mut hits = 0;
         for number in 0..=u16::MAX {
             let mut frame = Frame::new(datagram(0x4000, 1));

@@ -3,11 +3,11 @@
 //! Four bytes before the EtherType, behind VLAN tags, shaped like one of them:
 //!
 //! ```text
-//! | addresses | VLAN tags | shim's EtherType | 0xCA | t hh ee vvv | EtherType | IP ...
+//! | addresses | VLAN tags | shim's EtherType | 0xCA | t hh ee c vv | EtherType | IP ...
 //! ```
 //!
 //! t is the timestamp bit, hh the hierarchy, ee the two bits of the epoch's number above the
-//! timestamp bit, v the version (2). One of version 1, which releases before had, has 00 for ee and
+//! timestamp bit, c a claim, v the version (2). One of version 1, which releases before had, has 00 for ee and
 //! says nothing of the epoch; so do edges without a session, which know none. A marked packet is
 //! longer by four bytes, which the network's MTU must allow. The packet leaves the network as it
 //! came.
@@ -30,10 +30,11 @@ pub struct Shim {
 const SHIM: usize = 4;
 
 const MAGIC: u8 = 0xCA;
+const CLAIM: u8 = 0b0000_0100;
 const UNDATED: u8 = 1;
 const UNDATED_MASK: u8 = 0b0001_1111;
 const DATED: u8 = 2;
-const DATED_MASK: u8 = 0b0000_0111;
+const DATED_MASK: u8 = 0b0000_0011;
 const EPOCH_SHIFT: u32 = 3;
 const MARK_SHIFT: u32 = 5;
 
@@ -92,30 +93,55 @@ impl Shim {
         let (mark, at) = self.find(packet.bytes())?;
         close_gap(packet, at, SHIM).then_some(mark)
     }
+
+    /// The byte that says the mark.
+    #[inline]
+    fn byte<P: Packet>(self, packet: &mut P) -> Option<&mut u8> {
+        let (_, at) = self.find(packet.bytes())?;
+        packet.bytes_mut().get_mut(at + 3)
+    }
+}
+
+/// What a burst's packets carried in shims that were taken out, by their positions.
+#[derive(Clone, Debug)]
+pub struct Detached {
+    /// The marks.
+    pub marks: [Option<Mark>; BURST],
+    /// A bit for each packet: whether it has a claim.
+    pub claims: u32,
 }
 
 impl Shim {
     /// Takes the shims, which hide the headers behind them, out of those of a burst's packets that
-    /// `of` has a bit for, and gives the marks.
+    /// `of` has a bit for, and gives what they carried.
     #[inline]
-    pub fn detach<P: Packet>(self, packets: &mut [P], of: u32) -> [Option<Mark>; BURST] {
-        let mut marks = [None; BURST];
-        for (at, (mark, packet)) in marks.iter_mut().zip(packets).enumerate() {
-            if of >> at & 1 == 1 {
-                *mark = self.remove(packet);
+    pub fn detach<P: Packet>(self, packets: &mut [P], of: u32) -> Detached {
+        let mut detached = Detached { marks: [None; BURST], claims: 0 };
+        for (at, (mark, packet)) in detached.marks.iter_mut().zip(packets).enumerate() {
+            if of >> at & 1 == 1
+                && let Some((found, start)) = self.find(packet.bytes())
+            {
+                let claimed = packet.bytes().get(start + 3).is_some_and(|byte| byte & CLAIM != 0);
+                if close_gap(packet, start, SHIM) {
+                    *mark = Some(found);
+                    detached.claims |= u32::from(claimed) << at;
+                }
             }
         }
-        marks
+        detached
     }
 
     /// Puts back what [`detach`](Self::detach) took out.
     #[inline]
-    pub fn attach<P: Packet>(self, packets: &mut [P], marks: &[Option<Mark>; BURST]) {
-        for (packet, mark) in packets.iter_mut().zip(marks) {
+    pub fn attach<P: Packet>(self, packets: &mut [P], detached: &Detached) {
+        for (at, (packet, mark)) in packets.iter_mut().zip(&detached.marks).enumerate() {
             if let Some(mark) = mark
                 && let Ok((_, end)) = ether_type(packet.bytes())
             {
                 self.write(packet, end, *mark);
+                if detached.claims >> at & 1 == 1 {
+                    self.set_claim(packet, end, true);
+                }
             }
         }
     }
@@ -159,6 +185,20 @@ impl Carry for Shim {
     #[inline]
     fn take<P: Packet>(self, packet: &mut P, _ip_offset: usize) -> Option<Mark> {
         self.remove(packet)
+    }
+
+    #[inline]
+    fn claim<P: Packet>(self, packet: &P, _ip_offset: usize) -> bool {
+        let found = self.find(packet.bytes());
+        let byte = found.and_then(|(_, at)| packet.bytes().get(at + 3));
+        byte.is_some_and(|byte| byte & CLAIM != 0)
+    }
+
+    #[inline]
+    fn set_claim<P: Packet>(self, packet: &mut P, _ip_offset: usize, claimed: bool) {
+        if let Some(byte) = self.byte(packet).filter(|byte| **byte & DATED_MASK == DATED) {
+            *byte = *byte & !CLAIM | if claimed { CLAIM } else { 0 };
+        }
     }
 }
 
@@ -211,6 +251,7 @@ mod tests {
             with(13, 0xB5),
             with(14, 0xCB),
             with(15, 0xA3),
+            with(15, 0xA7),
             with(15, 0xA9),
             bytes[..17].to_vec(),
         ];

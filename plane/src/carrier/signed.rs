@@ -1,8 +1,11 @@
 //! The eight bits that signed marks begin with: `eet hh ics`.
 //!
 //! The low three bits of the epoch's number, the last of which is the timestamp bit, the hierarchy,
-//! and a bit each for what other systems put into packets: an INT stack, a claim, a sketchlet. No
-//! system does yet, so the last three are 0, and a mark that has one is not valid.
+//! and a bit each for what other systems put into packets: an INT stack, a claim, a sketchlet. The
+//! claim is there in epochs in which packets have one ([`LcoreSystem::has_claims`]). Else these are
+//! 0, and a mark that has one set is not valid.
+//!
+//! [`LcoreSystem::has_claims`]: crate::LcoreSystem::has_claims
 
 use super::{EpochBits, Mark};
 use crate::mark::Hierarchy;
@@ -11,6 +14,9 @@ const EPOCH_SHIFT: u32 = 5;
 const HIERARCHY_SHIFT: u32 = 3;
 const RESERVED: u8 = 0b111;
 
+/// The bit of a claim.
+pub(super) const CLAIM: u8 = 0b010;
+
 /// The fields that say a mark.
 #[inline(always)]
 pub(super) fn fields(mark: Mark) -> u8 {
@@ -18,16 +24,18 @@ pub(super) fn fields(mark: Mark) -> u8 {
     epoch << EPOCH_SHIFT | mark.hierarchy.bits() << HIERARCHY_SHIFT
 }
 
-/// The mark that these fields say.
+/// The mark that these fields say, where packets may have claims in epochs with the timestamp bits
+/// `claims`, bit 0 for 0 and bit 1 for 1.
 #[inline(always)]
-pub(super) fn mark(fields: u8) -> Option<Mark> {
+pub(super) fn mark(fields: u8, claims: u8) -> Option<Mark> {
     let epoch = epoch(fields);
     let mark = Mark {
         bit: usize::from(epoch & 1),
         hierarchy: Hierarchy::from_bits(fields >> HIERARCHY_SHIFT),
         epoch: EpochBits::of(epoch.into()),
     };
-    (fields & RESERVED == 0).then_some(mark)
+    let allowed = if claims >> (epoch & 1) & 1 == 1 { CLAIM } else { 0 };
+    (fields & RESERVED & !allowed == 0).then_some(mark)
 }
 
 /// The epoch's low three bits in these fields.

@@ -28,6 +28,9 @@ const MARK_SHIFT: u32 = 5;
 const SIGNATURE_MASK: u8 = 0b0001_1100;
 const SIGNATURE: u8 = 0b0000_1100;
 
+/// The bit of a claim, of a byte without a signature.
+const CLAIM: u8 = 0b0000_1000;
+
 impl<const SIGNED: bool> Tos<SIGNED> {
     /// The bits of the byte that are ours.
     const MASK: u8 = 0b1110_0000 | if SIGNED { SIGNATURE_MASK } else { 0 };
@@ -58,28 +61,47 @@ impl<const SIGNED: bool> Tos<SIGNED> {
         Some(mark)
     }
 
+    /// Whether the configured DSCP has the bit of a claim set: what packets that had one are given
+    /// back at egress.
+    #[inline]
+    pub fn gives_claim_bit(self) -> bool {
+        self.dscp << 2 & CLAIM != 0
+    }
+
     /// The mark in an IP header that begins with these 16 bits.
     #[inline]
     fn mark(word: u16) -> Option<Mark> {
-        let tos = if is_ipv6(word) { word >> 4 } else { word } as u8;
+        let tos = byte_of(word);
         let valid = !SIGNED || tos & SIGNATURE_MASK == SIGNATURE;
         valid.then(|| Mark::from_bits(tos >> MARK_SHIFT))
     }
 
     #[inline]
     fn set(header: &mut [u8; 20], bits: u8) {
-        let before = u16::from_be_bytes([header[0], header[1]]);
-        if is_ipv6(before) {
-            let after = before & !(u16::from(Self::MASK) << 4) | u16::from(bits) << 4;
-            header[..2].copy_from_slice(&after.to_be_bytes());
-            return;
-        }
-        let tos = header[1] & !Self::MASK | bits;
-        if tos == header[1] {
-            return;
-        }
-        update_checksum(header, 0, [header[0], tos]);
+        set_masked(header, Self::MASK, bits);
     }
+}
+
+/// Sets those of the byte's bits that are in `mask`.
+#[inline]
+fn set_masked(header: &mut [u8; 20], mask: u8, bits: u8) {
+    let before = u16::from_be_bytes([header[0], header[1]]);
+    if is_ipv6(before) {
+        let after = before & !(u16::from(mask) << 4) | u16::from(bits) << 4;
+        header[..2].copy_from_slice(&after.to_be_bytes());
+        return;
+    }
+    let tos = header[1] & !mask | bits;
+    if tos == header[1] {
+        return;
+    }
+    update_checksum(header, 0, [header[0], tos]);
+}
+
+/// The byte in an IP header that begins with these 16 bits.
+#[inline]
+fn byte_of(word: u16) -> u8 {
+    if is_ipv6(word) { (word >> 4) as u8 } else { word as u8 }
 }
 
 /// What an IPv4 header is at least, and half of an IPv6 header.
@@ -113,6 +135,22 @@ impl<const SIGNED: bool> Carry for Tos<SIGNED> {
     #[inline]
     fn take<P: Packet>(self, packet: &mut P, ip_offset: usize) -> Option<Mark> {
         Tos::take(self, packet.bytes_mut(), ip_offset)
+    }
+
+    #[inline]
+    fn claim<P: Packet>(self, packet: &P, ip_offset: usize) -> bool {
+        let header = packet.bytes().get(ip_offset..).and_then(|header| header.first_chunk());
+        let byte = header.map_or(0, |word| byte_of(u16::from_be_bytes(*word)));
+        !SIGNED && byte & CLAIM != 0
+    }
+
+    #[inline]
+    fn set_claim<P: Packet>(self, packet: &mut P, ip_offset: usize, claimed: bool) {
+        if let Some(header) = header(packet.bytes_mut(), ip_offset)
+            && !SIGNED
+        {
+            set_masked(header, CLAIM, if claimed { CLAIM } else { 0 });
+        }
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Counters {
     pub egress_flooded: u64,
     /// Packets that left and are from or to hosts outside the deployment's domain.
     pub egress_outside: u64,
+    /// Packets that came from hosts with the bit set that carries a claim. It was cleared.
+    pub claim_bits: u64,
     /// Probes of the switch's own that have entered the network.
     pub probe_sent: u64,
     /// Those that could not: there was no session, or no way. They are dropped.
@@ -97,6 +99,7 @@ impl Counters {
             ("egress.unmarked", self.egress_unmarked),
             ("egress.flooded", self.egress_flooded),
             ("egress.outside", self.egress_outside),
+            ("cfs.bit_taken", self.claim_bits),
             ("probe.sent", self.probe_sent),
             ("probe.unsent", self.probe_unsent),
             ("probe.received", self.probe_received),
@@ -139,6 +142,7 @@ impl AddAssign<&Self> for Counters {
         self.routed += &other.routed;
         self.egress_unmarked += other.egress_unmarked;
         self.egress_flooded += other.egress_flooded;
+        self.claim_bits += other.claim_bits;
         self.probe_sent += other.probe_sent;
         self.probe_unsent += other.probe_unsent;
         self.probe_received += other.probe_received;

@@ -59,6 +59,8 @@ pub struct Active<K: Key> {
     asks_sent: bool,
     /// Whether a system records when packets arrived.
     pub(crate) asks_arrivals: bool,
+    /// The timestamp bits of which packets have claims, bit 0 for 0 and bit 1 for 1.
+    pub(crate) claims: u8,
     /// Whether a system records what IP headers say.
     asks_ip: bool,
     /// When the burst under way arrived, where that is asked for and known.
@@ -130,6 +132,13 @@ impl<K: Key> Running<K> {
         let bit = |epoch| u8::from(self.sees_to(epoch)) << timestamp_bit(epoch);
         self.bits = bit(newest) | bit(newest.saturating_sub(1));
         self.enters = self.sees_to(entering);
+    }
+
+    /// The timestamp bits of which packets have claims, for this system.
+    fn claims(&self, newest: u64) -> u8 {
+        let bit = |epoch| u8::from((self.first..self.end).contains(&epoch)) << timestamp_bit(epoch);
+        let has = self.half.has_claims();
+        if has { bit(newest) | bit(newest.saturating_sub(1)) } else { 0 }
     }
 }
 
@@ -220,6 +229,7 @@ impl<K: Key> Active<K> {
             asks_sent: false,
             asks_arrivals: false,
             asks_ip: false,
+            claims: 0,
             arrival: None,
             hashing: None,
             systems,
@@ -520,6 +530,7 @@ impl<K: Key> Active<K> {
         for system in recording.iter_mut() {
             system.turn_to(self.epoch, epoch);
         }
+        self.claims = recording.iter().fold(0, |bits, system| bits | system.claims(epoch));
         if changed {
             self.transit = recording.iter().any(|system| system.half.wants_transit());
             self.asks_sent = recording.iter().any(|system| system.half.wants_sent());

@@ -1,9 +1,13 @@
 //! The marks of a burst: written, read and taken out, compiled for each kind of carrier.
 
-use calumma_sketch::{BURST, Key};
+use calumma_sketch::Key;
 
-use crate::carrier::{Carrier, Carry, FlowLabel, IpId, Mark, Numbers, Signer};
+use super::By;
+use super::masks::positions;
+use crate::carrier::{Carrier, Carry, Detached, FlowLabel, IpId, Mark, Numbers, Signer};
+use crate::counters::Counters;
 use crate::flows::Flows;
+use crate::measure::Active;
 use crate::packet::Packet;
 
 /// What is done by the carrier, compiled for each kind; by a shim, which is between headers, it may
@@ -26,9 +30,6 @@ macro_rules! by_carrier {
     };
 }
 
-/// Marks that were taken out of a burst's packets before their headers were read.
-type Detached = [Option<Mark>; BURST];
-
 /// How packets are marked, and what it takes.
 #[derive(Clone, Copy)]
 pub(super) struct Marks<'a> {
@@ -36,15 +37,26 @@ pub(super) struct Marks<'a> {
     /// That of the session.
     pub(super) signer: Option<&'a Signer>,
     pub(super) numbers: &'a Numbers,
+    /// The timestamp bits of which packets have claims, bit 0 for 0 and bit 1 for 1.
+    pub(super) claims: u8,
 }
 
 impl<'a> Marks<'a> {
+    /// How a worker marks packets in a session, or without one.
+    #[inline]
+    pub(super) fn of<K: Key>(by: By<'a>, active: Option<&'a Active<K>>) -> Self {
+        let By { policy, numbers, .. } = by;
+        let claims = active.map_or(0, |active| active.claims);
+        let signer = active.map(|active| &active.signer);
+        Marks { carrier: policy.carrier, signer, numbers, claims }
+    }
+
     fn label(self) -> FlowLabel<'a> {
-        FlowLabel { signer: self.signer }
+        FlowLabel { signer: self.signer, claims: self.claims }
     }
 
     fn ip_id(self) -> IpId<'a> {
-        IpId { signer: self.signer, numbers: self.numbers }
+        IpId { signer: self.signer, numbers: self.numbers, claims: self.claims }
     }
 
     /// A bit for each of the places whose packet can be marked; `None` where all can.
@@ -106,7 +118,7 @@ impl<'a> Marks<'a> {
         (at, ip_offset): (usize, usize),
     ) -> Option<Mark> {
         let packet = packets.get(at)?;
-        let detached = || detached.and_then(|marks| marks.get(at).copied().flatten());
+        let detached = || detached.and_then(|of| of.marks.get(at).copied().flatten());
         by_carrier!(self, by => Carry::read(by, packet, ip_offset), _ => detached())
     }
 
@@ -126,6 +138,140 @@ impl<'a> Marks<'a> {
             }
         }
         by_carrier!(self, by => all(by, packets, flows), _ => set_detached(detached, flows));
+    }
+
+    /// Marks the packets as [`write`](Self::write) does, and each with its claim. Counts those
+    /// whose bit a host had set.
+    pub(super) fn write_claimed<K: Key, P: Packet>(
+        self,
+        packets: &mut [P],
+        flows: &Flows<K>,
+        stamp: Mark,
+        counters: &mut Counters,
+    ) {
+        if let Carrier::Tos(_) = self.carrier {
+            counters.claim_bits += u64::from(self.claims_in(None, packets, flows).count_ones());
+        }
+        self.write(packets, flows, stamp);
+        self.set_claims(packets, flows, (u32::MAX, flows.claimed()));
+    }
+
+    /// Reads the claims of packets whose marks have been read, and gives them.
+    #[inline]
+    pub(super) fn read_claims<K: Key, P: Packet>(
+        self,
+        detached: Option<&Detached>,
+        packets: &[P],
+        flows: &mut Flows<K>,
+    ) -> u32 {
+        if self.claims == 0 {
+            return 0;
+        }
+        let claims = self.claims_in(detached, packets, flows) & flows.marked_of(self.claims);
+        flows.set_claimed(claims);
+        claims
+    }
+
+    /// Lets packets that pass go on with their claims, of which those in `came` they came with, and
+    /// puts shims back.
+    #[inline]
+    pub(super) fn pass_on<K: Key, P: Packet>(
+        self,
+        mut detached: Option<Detached>,
+        packets: &mut [P],
+        flows: &Flows<K>,
+        came: u32,
+    ) {
+        let changed = (flows.claimed() ^ came) & flows.marked_of(self.claims);
+        if changed != 0 {
+            self.change_claims(detached.as_mut(), packets, flows, changed);
+        }
+        if let (Carrier::Shim(shim), Some(detached)) = (self.carrier, &detached) {
+            shim.attach(packets, detached);
+        }
+    }
+
+    #[cold]
+    fn change_claims<K: Key, P: Packet>(
+        self,
+        detached: Option<&mut Detached>,
+        packets: &mut [P],
+        flows: &Flows<K>,
+        changed: u32,
+    ) {
+        match detached {
+            Some(detached) => {
+                for number in positions(changed) {
+                    detached.claims ^= 1 << flows.places()[number].0;
+                }
+            }
+            None => self.set_claims(packets, flows, (changed, flows.claimed())),
+        }
+    }
+
+    /// Takes the marks out, as [`take`](Self::take) does, and the claims.
+    #[inline]
+    pub(super) fn take_claims<K: Key, P: Packet>(
+        self,
+        detached: Option<&Detached>,
+        packets: &mut [P],
+        flows: &mut Flows<K>,
+    ) {
+        if self.claims == 0 {
+            return self.take(detached, packets, flows);
+        }
+        let claims = self.claims_in(detached, packets, flows);
+        self.take(detached, packets, flows);
+        let had = flows.marked_of(self.claims);
+        flows.set_claimed(claims & had);
+        if let Carrier::Tos(tos) = self.carrier {
+            let given = if tos.gives_claim_bit() { had } else { 0 };
+            self.set_claims(packets, flows, (had, given));
+        }
+    }
+
+    /// A bit for each packet that has the bit of a claim set, marked or not.
+    #[inline]
+    fn claims_in<K: Key, P: Packet>(
+        self,
+        detached: Option<&Detached>,
+        packets: &[P],
+        flows: &Flows<K>,
+    ) -> u32 {
+        fn all<K: Key, P: Packet>(by: impl Carry, packets: &[P], flows: &Flows<K>) -> u32 {
+            let claim = |&(at, ip_offset): &(u16, u16)| {
+                by.claim(&packets[usize::from(at)], usize::from(ip_offset))
+            };
+            let bits = flows.places().iter().map(claim).enumerate();
+            bits.fold(0, |mask, (number, claim)| mask | u32::from(claim) << number)
+        }
+        let detached = || detached.map_or(0, |of| flows.at_positions(of.claims));
+        by_carrier!(self, by => all(by, packets, flows), _ => detached())
+    }
+
+    /// Sets the bit of a claim in those of the packets that `claimed` has a bit for, and clears it
+    /// in the others; not in packets that `which` has none for.
+    #[inline]
+    fn set_claims<K: Key, P: Packet>(
+        self,
+        packets: &mut [P],
+        flows: &Flows<K>,
+        (which, claimed): (u32, u32),
+    ) {
+        fn all<K: Key, P: Packet>(
+            by: impl Carry,
+            packets: &mut [P],
+            flows: &Flows<K>,
+            (which, claimed): (u32, u32),
+        ) {
+            for number in positions(which) {
+                let Some(&(at, ip_offset)) = flows.places().get(number) else { return };
+                let (at, ip_offset) = (usize::from(at), usize::from(ip_offset));
+                by.set_claim(&mut packets[at], ip_offset, claimed >> number & 1 == 1);
+            }
+        }
+        let bits = (which, claimed);
+        by_carrier!(self, by => all(by, packets, flows, bits), by => all(by, packets, flows, bits));
     }
 
     /// Reads the marks, which stay where they are.
@@ -160,7 +306,7 @@ pub(super) fn detach<P: Packet>(carrier: Carrier, packets: &mut [P], of: u32) ->
 fn set_detached<K: Key>(detached: Option<&Detached>, flows: &mut Flows<K>) {
     for number in 0..flows.len() {
         let at = usize::from(flows.places()[number].0);
-        let mark = detached.and_then(|marks| marks.get(at).copied().flatten());
+        let mark = detached.and_then(|of| of.marks.get(at).copied().flatten());
         flows.set_mark(number, mark);
     }
 }

@@ -1,11 +1,11 @@
 //! Probes among the packets of a burst: see [`crate::probe`].
 
-use calumma_sketch::{BURST, Key, either};
+use calumma_sketch::{Key, either};
 
 use super::marks::Marks;
 use super::masks::{DropMask, first, positions};
 use super::{Path, Worker};
-use crate::carrier::Mark;
+use crate::carrier::{Detached, Mark};
 use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::packet::Packet;
@@ -30,7 +30,7 @@ impl Worker {
         for at in positions(of) {
             let Some(packet) = packets.get_mut(at) else { break };
             let ip_offset = ether_type(packet.bytes()).map_or(usize::MAX, |(_, offset)| offset);
-            let marks = Marks { carrier: policy.carrier, signer, numbers };
+            let marks = Marks { carrier: policy.carrier, signer, numbers, claims: 0 };
             if signer.is_some() && marks.write_one(packet, ip_offset, mark) {
                 counters.probe_sent += 1;
             } else {
@@ -52,7 +52,7 @@ impl Worker {
 /// are to be dropped.
 #[cold]
 pub(super) fn take<K: Key, P: Packet>(
-    (probes, marks, detached): (&LcoreProbes, Marks<'_>, Option<&[Option<Mark>; BURST]>),
+    (probes, marks, detached): (&LcoreProbes, Marks<'_>, Option<&Detached>),
     path: Path,
     counters: &mut Counters,
     packets: &[P],

@@ -71,6 +71,7 @@ fn packets_take_no_memory() {
         }
         assert_eq!(taken, 0);
         switch.advance_to(start + 45 * EPOCH_NS);
+        assert_eq!(switch.counters().claim_bits, 0);
         assert!(switch.late > 0, "some came when their epoch was over");
         let windows = switch.windows.values();
         let evicted: u64 = windows.clone().map(|window| window.totals.evicted).sum();

@@ -5,18 +5,19 @@ mod common;
 #[path = "common/model.rs"]
 mod model;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use calumma_cfs::frames::{Entry, Graded, Hop, Setup, Window};
 use calumma_plane::Carrier;
 use calumma_plane::carrier::{Shim, Tos};
 use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::worker::Path;
+use calumma_sketch::table::Rank;
 use calumma_sketch::{KeyKind, WideKey};
 use proptest::prelude::*;
 
 use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, begin, clock, flow, frame};
-use model::{Received, Traffic, entry, lower_ttl, number};
+use model::{Received, Traffic, entry, grade, lower_ttl, number};
 
 fn setup() -> Setup {
     let (entries, filter_bits, window_epochs) = (256, 1 << 16, 4);
@@ -52,37 +53,61 @@ fn note(of: &mut Windows, net: &Net, entered_ns: u64, key: WideKey, packet: Rece
 
 /// Holds a window against all that the switch received in it: of all flows, each with one TTL, it
 /// must have those of smallest rank, and all that is known of them.
-fn check(net: &Net, node: u16, epoch: u64, window: &Window, traffic: &Traffic) {
-    let flows = traffic.iter().map(|(key, packets)| entry(net, node, epoch, key, packets));
-    let mut flows: Vec<Entry> = flows.collect();
+fn check(
+    (net, node, epoch): (&Net, u16, u64),
+    window: &Window,
+    traffic: &Traffic,
+    claimed: impl Fn(&WideKey) -> bool,
+) {
+    let flow = |(key, packets): (&WideKey, &Vec<Received>)| {
+        let mut entry = entry(net, node, epoch, key, packets);
+        if claimed(key) {
+            entry.rank = Rank::new(3, entry.rank.grade());
+        }
+        entry
+    };
+    let mut flows: Vec<Entry> = traffic.iter().map(flow).collect();
     flows.sort_unstable_by_key(|flow| flow.rank);
     let received: u64 = flows.iter().map(|flow| flow.packets).sum();
+    let of_claimed = flows.iter().filter(|flow| flow.rank.class() == 3);
+    let claimed_in: u64 = of_claimed.map(|flow| flow.packets).sum();
     let number = flows.len();
     flows.truncate(net.setup.entries as usize);
     flows.sort_unstable_by_key(|flow| flow.key);
     assert_eq!(window.totals.filtered, 0, "the filter is roomy enough");
     assert_eq!(window.entries, flows, "node {node}, window {epoch}");
-    assert_eq!(window.totals.packets, received);
-    let (estimate, one) = (window.flows.estimate(), &window.totals);
+    let totals = &window.totals;
+    assert_eq!((totals.packets, totals.claimed_in), (received, claimed_in));
+    let estimate = window.flows.estimate();
     let error = (estimate.value - number as f64).abs();
     assert!(error <= 5.0 * estimate.standard_error.unwrap() + 1.0, "{estimate:?}, {number}");
-    assert_eq!(one.admitted - one.evicted, window.entries.len() as u64);
-    assert_eq!(one.admitted + one.refused, number as u64);
-    assert_eq!((one.unmarked, window.theta), (0, Some(0)));
+    assert_eq!(totals.admitted - totals.evicted, window.entries.len() as u64);
+    assert_eq!(totals.admitted + totals.refused, number as u64);
+    assert_eq!(totals.unmarked, 0);
+    if !net.setup.claim {
+        assert_eq!((window.theta, totals.claimed_out), (Some(0), 0));
+    }
 }
 
-/// Packets of 700 flows from e1 over s1 to e2, in windows of four epochs. Every seventh is lost
-/// before s1, every eleventh behind it.
-fn counted(net: &Net) {
+/// The TTL with which hosts send the packets of a flow.
+fn ttl_of(number: u32) -> u8 {
+    [64, 128, 255, 60][number as usize % 4]
+}
+
+/// So many packets of 700 flows from e1 over s1 to e2, in windows of four epochs. Every seventh is
+/// lost before s1, every eleventh behind it. Gives how many flows there were in each window, and
+/// how many of them the switches have.
+fn counted(net: &Net, packets: u64) -> Vec<(usize, usize)> {
     let [mut e1, mut s1, mut e2] = [1, 2, 3].map(|node| Switch::new(net, node, 1));
     let [mut at_e1, mut at_s1, mut at_e2] = [(); 3].map(|()| Windows::new());
+    let mut ttls = HashMap::new();
     let start = clock().start_of(FIRST_EPOCH);
-    for n in 0..9_000_u64 {
+    for n in 0..packets {
         let now_ns = start + n * 60_000;
-        // Few flows of many packets, and many of few.
         let number = number(n, 700);
         let (key, payload) = (flow(number, net.keys), (n * 7 % 1200) as usize);
-        let ttl = [64, 128, 255, 60][number as usize % 4];
+        let ttl = ttl_of(number);
+        ttls.insert(key, ttl);
         let mut packet = frame(&key, ttl, payload);
         let plain = packet.clone();
         let len = (packet.bytes().len() - 14) as u64;
@@ -99,7 +124,8 @@ fn counted(net: &Net) {
         let marked = packet.clone();
         s1.advance_to(at_ns);
         pass(&mut s1, 0, Path::Transit, &mut packet);
-        assert_eq!(packet.bytes(), marked.bytes(), "a transit switch changes nothing");
+        let unchanged = packet.bytes() == marked.bytes();
+        assert!(unchanged || net.setup.claim, "a transit switch changes nothing but claims");
         note(&mut at_s1, net, now_ns, key, seen(ttl - 1, at_ns, Entry::PASSED));
         if n % 11 == 0 {
             continue;
@@ -109,29 +135,51 @@ fn counted(net: &Net) {
         e2.advance_to(at_ns);
         pass(&mut e2, 0, Path::Leave, &mut packet);
         note(&mut at_e2, net, now_ns, key, seen(ttl - 2, at_ns, Entry::LEFT));
-        assert_eq!(packet.bytes().len(), plain.bytes().len());
+        let mut wanted = plain;
+        (0..2).for_each(|_| lower_ttl(&mut wanted));
+        // Without DF, an identification is drawn anew.
+        assert_eq!(packet.bytes(), wanted.bytes(), "{:?}", net.carrier);
     }
-    let end = start + 20 * EPOCH_NS;
-    for (node, switch, truth) in [(1, &mut e1, at_e1), (2, &mut s1, at_s1), (3, &mut e2, at_e2)] {
-        switch.advance_to(end);
+    let end = start + (packets * 60_000 / EPOCH_NS + 10) * EPOCH_NS;
+    [&mut e1, &mut s1, &mut e2].into_iter().for_each(|switch| switch.advance_to(end));
+    let claims = |switch: &Switch, node: u16, epoch: u64, key: &WideKey, ttl: u8| {
+        let limit = switch.windows[&epoch].theta.map_or(1 << 32, u64::from);
+        u64::from(grade(net, node, epoch, key, ttl)) < limit
+    };
+    let by_e1 = |epoch: u64, key: &WideKey| claims(&e1, 1, epoch, key, ttls[key]);
+    let by_s1 = |epoch: u64, key: &WideKey| claims(&s1, 2, epoch, key, ttls[key] - 1);
+    let none = Traffic::new();
+    for (node, switch, truth) in [(1, &e1, &at_e1), (2, &s1, &at_s1), (3, &e2, &at_e2)] {
         assert_eq!(switch.late, 0);
         assert!(truth.len() >= 3 && switch.windows.len() >= truth.len());
-        for (epoch, window) in &switch.windows {
-            let none = Traffic::new();
-            check(net, node, *epoch, window, truth.get(epoch).unwrap_or(&none));
+        for (&epoch, window) in &switch.windows {
+            let traffic = truth.get(&epoch).unwrap_or(&none);
+            check((net, node, epoch), window, traffic, |key| match node {
+                1 => false,
+                2 => by_e1(epoch, key),
+                _ => by_e1(epoch, key) || by_s1(epoch, key),
+            });
         }
     }
-    // They cooperate: together they have more flows than one table holds, each window.
-    for epoch in e1.windows.keys().take(2) {
-        let switches = [&e1, &s1, &e2].map(|switch| &switch.windows[epoch].entries);
-        let all: HashSet<WideKey> = switches.into_iter().flatten().map(|entry| entry.key).collect();
-        assert!(all.len() > 450, "{} flows", all.len());
+    // They cooperate: together they have more flows than one table holds.
+    let covered = |(epoch, traffic): (&u64, &Traffic)| {
+        let tables = [&e1, &s1, &e2].map(|switch| &switch.windows[epoch].entries);
+        let all: HashSet<WideKey> = tables.into_iter().flatten().map(|entry| entry.key).collect();
+        (traffic.len(), all.len())
+    };
+    at_e1.iter().map(covered).collect()
+}
+
+/// The full windows are covered better than by this.
+fn covers(windows: &[(usize, usize)], least: f64) {
+    for &(flows, have) in &windows[..windows.len() - 1] {
+        assert!(have as f64 >= least * flows as f64, "{windows:?}");
     }
 }
 
 #[test]
 fn every_switch_has_the_flows_of_smallest_rank_and_their_exact_counts() {
-    networks().iter().for_each(counted);
+    networks().iter().for_each(|net| covers(&counted(net, 9_000), 0.75));
 }
 
 #[test]
@@ -141,7 +189,86 @@ fn so_it_is_with_every_rule_of_grading() {
     let random = Setup { grade: Graded::Random, hop: Hop::None, ..setup() };
     let alike = Setup { reseed: false, ..setup() };
     for setup in [greedy, random, alike] {
-        counted(&Net { setup, ..net });
+        covers(&counted(&Net { setup, ..net }, 9_000), 0.65);
+    }
+}
+
+/// A claim is the same in all packets of a flow and window, whatever the carrier: so every switch
+/// has exactly the flows of smallest rank, those last that others have for certain. With entries
+/// for little more than all flows, nearly all are counted once the limits have been found.
+#[test]
+fn claims_leave_few_flows_to_nobody() {
+    let tos = Carrier::Tos(Tos { dscp: 0 });
+    let carriers = [(tos, KeyKind::Ipv4), (tos, KeyKind::Dual)].into_iter();
+    let others = [Carrier::Shim(Shim::default()), Carrier::IpId].map(|of| (of, KeyKind::Dual));
+    for (carrier, keys) in carriers.chain(others) {
+        let net = Net { carrier, keys, setup: Setup { claim: true, ..setup() } };
+        let windows = counted(&net, 17_500);
+        covers(&windows[2..], 0.93);
+    }
+    let label = Net { carrier: Carrier::FlowLabel, keys: KeyKind::Dual, ..networks()[0] };
+    only_ipv6(&Net { setup: Setup { claim: true, ..label.setup }, ..label });
+}
+
+/// The same where IPv6 has a carrier only: a claim is seen behind two switches.
+fn only_ipv6(net: &Net) {
+    let [mut e1, mut s1, mut e2] = [1, 2, 3].map(|node| Switch::new(net, node, 1));
+    let start = clock().start_of(FIRST_EPOCH);
+    for n in 0..400 {
+        let now_ns = start + n * 100_000;
+        [&mut e1, &mut s1, &mut e2].into_iter().for_each(|switch| switch.advance_to(now_ns));
+        let mut packet = frame(&flow(2 * n as u32 + 1, net.keys), 64, 20);
+        let plain = packet.clone();
+        pass(&mut e1, 0, Path::Enter, &mut packet);
+        pass(&mut s1, 0, Path::Transit, &mut packet);
+        pass(&mut e2, 0, Path::Leave, &mut packet);
+        assert_eq!(packet.bytes(), plain.bytes());
+    }
+    for (switch, came, went) in [(&mut e1, 0, 400), (&mut s1, 400, 400), (&mut e2, 400, 0)] {
+        switch.advance_to(start + 8 * EPOCH_NS);
+        let totals = switch.windows[&FIRST_EPOCH].totals;
+        // Without a window before, a switch claims all.
+        assert_eq!((totals.packets, totals.claimed_in, totals.claimed_out), (400, came, went));
+    }
+}
+
+/// What hosts have set where claims are is taken out as their packets enter, and what is configured
+/// is there when they leave; where no claims are, nothing changes.
+#[test]
+fn hosts_set_no_claims_and_see_none() {
+    for (claim, dscp) in [(true, 0), (true, 0b00_0010), (false, 0)] {
+        let carrier = Carrier::Tos(Tos { dscp });
+        let net = Net { carrier, keys: KeyKind::Dual, setup: Setup { claim, ..setup() } };
+        let [mut e1, mut e2] = [1, 2].map(|node| Switch::new(&net, node, 1));
+        let start = clock().start_of(FIRST_EPOCH);
+        for n in 0..3_000_u64 {
+            let now_ns = start + n * 400_000;
+            [&mut e1, &mut e2].into_iter().for_each(|switch| switch.advance_to(now_ns));
+            let mut packet = frame(&flow(n as u32 % 600, net.keys), 64, 20);
+            let set = n % 3 == 0;
+            let class = |packet: &Frame| {
+                let ip = &packet.bytes()[14..16];
+                if ip[0] >> 4 == 4 { ip[1] } else { ip[0] << 4 | ip[1] >> 4 }
+            };
+            if set {
+                let ip = &mut packet.bytes_mut()[14..16];
+                if ip[0] >> 4 == 4 { ip[1] |= 0x08 } else { ip[1] |= 0x80 }
+            }
+            let before = class(&packet);
+            pass(&mut e1, 0, Path::Enter, &mut packet);
+            pass(&mut e2, 0, Path::Leave, &mut packet);
+            let wanted = if claim { before & !0x08 | dscp << 2 } else { before };
+            assert_eq!(class(&packet), wanted);
+        }
+        [&mut e1, &mut e2].into_iter().for_each(|switch| switch.advance_to(start + 32 * EPOCH_NS));
+        assert_eq!(e1.counters().claim_bits, if claim { 1_000 } else { 0 });
+        let came: Vec<(u64, u64)> =
+            e2.windows.values().map(|w| (w.totals.packets, w.totals.claimed_in)).collect();
+        let sent: Vec<u64> = e1.windows.values().map(|w| w.totals.claimed_out).collect();
+        assert!(came.iter().zip(&sent).all(|((_, came), sent)| came == sent));
+        // At first all are claimed, then those that the first switch will have.
+        let some = came[1..4].iter().filter(|(all, came)| (1..*all).contains(came)).count();
+        assert_eq!(some, if claim { 3 } else { 0 }, "{came:?}");
     }
 }
 
@@ -240,7 +367,7 @@ fn packets_of_no_window_are_counted_and_not_recorded() {
 
 #[test]
 fn a_setup_that_a_switch_cant_measure_by_is_refused() {
-    let problem = |setup: Setup| begin(setup, 1, 1).unwrap_err();
+    let problem = |setup: Setup| begin((setup, false), 1, 1).unwrap_err();
     let bad = Setup { entries: 100, ..setup() };
     assert!(problem(bad).contains("entries: 100"), "{}", problem(bad));
     assert!(problem(Setup { claim: true, ..setup() }).contains("claim"));

@@ -219,6 +219,7 @@ mod tests {
             clock,
             first_epoch: 100,
             lcores: 1,
+            carries_claims: true,
         };
         let mut bytes = [Vec::new(), Vec::new()];
         for (version, bytes) in [frames::OLDEST_VERSION, VERSION].into_iter().zip(&mut bytes) {

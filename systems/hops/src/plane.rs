@@ -128,7 +128,7 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
         }
     }
 
-    fn transit(&mut self, flows: &Flows<K>, counters: &mut Counters) {
+    fn transit(&mut self, flows: &mut Flows<K>, counters: &mut Counters) {
         self.leave(flows, counters);
     }
 

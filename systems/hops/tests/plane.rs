@@ -22,8 +22,15 @@ const EPOCH_NS: u64 = 50_000_000;
 
 fn hops(clock: EpochClock, window: u16) -> Box<dyn SwitchSystem> {
     let (hash_key, node_id, role) = (Secret::new([1; 32]), None, Role::Edge);
-    let session =
-        SessionContext { role, node_id, hash_key, clock, first_epoch: FIRST_EPOCH, lcores: 1 };
+    let session = SessionContext {
+        role,
+        node_id,
+        hash_key,
+        clock,
+        first_epoch: FIRST_EPOCH,
+        lcores: 1,
+        carries_claims: true,
+    };
     let setup = Setup { flows: 64, window }.encode();
     let (system, version) = (OFFER.system, OFFER.highest);
     Hops.begin(&session, &SystemSetup { system, version, setup, plan: Vec::new() }).unwrap()

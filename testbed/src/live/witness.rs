@@ -334,7 +334,7 @@ mod tests {
         let key = WideKey::v4(host_address(0, 0), host_address(1, 0), 4000, 53, 17);
         let key6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 4000, 53, 6);
         let (signer, numbers) = (Signer::new(Secret::new([5; 32]), 1003), Numbers::new());
-        let ip_id = IpId { signer: Some(&signer), numbers: &numbers };
+        let ip_id = IpId { signer: Some(&signer), numbers: &numbers, claims: 0 };
         for (key, epoch) in [key, key6].into_iter().flat_map(|key| [(key, 998), (key, 1003)]) {
             for bits in 0..4 {
                 let mark = Mark::of_epoch(epoch, Hierarchy::from_bits(bits));

@@ -5,10 +5,10 @@
 
 use calumma_cfs::Cfs;
 use calumma_chamelemon::ChameleMon;
-use calumma_plane::LcoreMerger;
 use calumma_plane::measure::{self, Mailbox};
 use calumma_plane::merge::{Discarded, Part};
 use calumma_plane::system::{FinishedSide, Notes, SessionContext, SwitchSystem, System};
+use calumma_plane::{Carrier, LcoreMerger};
 use calumma_sketch::KeyKind;
 use calumma_switch_host::{Measurer, Session, SystemOffer};
 use calumma_wire::{Offer, PathsWanted, Role, Side, SideKind, SystemId, SystemSetup};
@@ -25,6 +25,8 @@ pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Cfs];
 pub struct Systems {
     known: &'static [&'static dyn System],
     role: Role,
+    /// Whether the carrier of marks has room for claims.
+    carries_claims: bool,
     merger: LcoreMerger,
     /// Those of the session, and those that have left it of which something may still come.
     running: Vec<Running>,
@@ -82,7 +84,15 @@ impl Systems {
         lcores: usize,
     ) -> (Self, Vec<Mailbox>) {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
-        (Self { known, role, merger, running: Vec::new(), paths: Paths::default() }, mailboxes)
+        let (running, paths, carries_claims) = (Vec::new(), Paths::default(), true);
+        (Self { known, role, carries_claims, merger, running, paths }, mailboxes)
+    }
+
+    /// The same where packets carry marks so.
+    #[must_use]
+    pub fn with_carrier(mut self, carrier: Carrier) -> Self {
+        self.carries_claims = carrier.carries_claims();
+        self
     }
 
     /// Those that run on this switch.
@@ -106,6 +116,7 @@ impl Systems {
             clock: session.clock,
             first_epoch: session.first_epoch,
             lcores: self.merger.lcores(),
+            carries_claims: self.carries_claims,
         };
         Ok((system, system.begin(&context, setup)?))
     }

@@ -270,7 +270,7 @@ fn capture(path: &Path, most: usize) -> Vec<(Vec<u8>, usize)> {
 fn nearly_all_captured_ipv4_packets_can_be_marked_by_their_identification() {
     let Some(path) = calumma_testenv::capture("mixed-captures.pcap") else { return };
     let numbers = Numbers::new();
-    let carrier = IpId { signer: None, numbers: &numbers };
+    let carrier = IpId { signer: None, numbers: &numbers, claims: 0 };
     let (mut all, mut marked, mut atomic) = (0, 0, 0);
     for (bytes, wire_len) in capture(&path, usize::MAX) {
         if let Parsed::Flow { ip_offset, .. } = parse(&bytes, wire_len) {
@@ -429,6 +429,7 @@ fn vectors() -> Value {
             let of_ipv6 = signature(epoch, &[0xFDFD_FDFD; 4], &[0xFDFD_FDFD; 4], 59) >> 52;
             let label = u32::from(fields) << 12 | of_ipv6 as u32;
             let shim = mark << 5 | (epoch as u8 >> 1 & 3) << 3 | 2;
+            let [unclaimed, claimed] = [plain & !0x08, plain | 0x08];
             json!({
                 "epoch": epoch,
                 "timestamp bit": bit,
@@ -440,6 +441,12 @@ fn vectors() -> Value {
                 "the same, by its flow label": format!("{:08x}", 0x6AB0_0000 | label),
                 "IPv4 identification": hex(&[fields, of_ipv4 as u8]),
                 "shim before IPv4": hex(&[0x88, 0xB5, 0xCA, shim, 8, 0]),
+                "ToS byte of ab, not claimed": format!("{unclaimed:02x}"),
+                "ToS byte of ab, claimed": format!("{claimed:02x}"),
+                "first word of IPv6 of 6ab12345, claimed": format!("{:08x}", of_class(claimed)),
+                "its flow label, claimed": format!("{:08x}", 0x6AB0_2000 | label),
+                "IPv4 identification, claimed": hex(&[fields | 2, of_ipv4 as u8]),
+                "shim before IPv4, claimed": hex(&[0x88, 0xB5, 0xCA, shim | 4, 8, 0]),
             })
         })
         .collect();
@@ -456,8 +463,19 @@ fn the_golden_vectors_are_those_of_the_page_and_what_the_carriers_write() {
     assert_eq!(fs::read_to_string(golden).unwrap(), text);
 
     fn marked(carrier: impl Carry, packet: &[u8], mark: Mark) -> String {
+        claimed(carrier, packet, mark, None)
+    }
+
+    /// The same where packets have claims.
+    fn claimed(carrier: impl Carry, packet: &[u8], mark: Mark, claim: Option<bool>) -> String {
         let mut frame = whole(packet);
         carrier.write(&mut frame, 14, mark);
+        if let Some(claim) = claim {
+            carrier.set_claim(&mut frame, 14, claim);
+            assert_eq!(carrier.claim(&frame, 14), claim);
+            let read = carrier.read(&frame, 14).map(Mark::bits);
+            assert_eq!(read, Some(mark.bits()), "claims change no mark");
+        }
         frame.bytes()[12..20].iter().map(|byte| format!("{byte:02x}")).collect()
     }
     let [(_, Carrier::Tos(tos)), _, _, _, (_, Carrier::Shim(shim))] = CARRIERS else {
@@ -465,10 +483,11 @@ fn the_golden_vectors_are_those_of_the_page_and_what_the_carriers_write() {
     };
     let signed = SignedTos::default();
     let (signer, numbers) = (Signer::new(Secret::new(golden_secret()), 1005), Numbers::new());
-    let label = FlowLabel { signer: Some(&signer) };
-    let identification = IpId { signer: Some(&signer), numbers: &numbers };
+    let label = FlowLabel { signer: Some(&signer), claims: 0b11 };
+    let identification = IpId { signer: Some(&signer), numbers: &numbers, claims: 0b11 };
     let ipv4 = udp(0xAB, [1, 2], [1, 2], &[]);
     let ipv6 = ipv6(0x6AB1_2345, 59, &[]);
+    let yes = Some(true);
     for (bits, vector) in vectors().as_array().unwrap().iter().enumerate() {
         let hierarchy = Hierarchy::from_bits(bits as u8);
         let mark = Mark::of_epoch(vector["epoch"].as_u64().unwrap(), hierarchy);
@@ -481,6 +500,13 @@ fn the_golden_vectors_are_those_of_the_page_and_what_the_carriers_write() {
             ("the same, by its flow label", 4..12, marked(identification, &ipv6, mark)),
             ("IPv4 identification", 12..16, marked(identification, &ipv4, mark)),
             ("shim before IPv4", 0..12, marked(shim, &ipv4, mark)),
+            ("ToS byte of ab, not claimed", 6..8, claimed(tos, &ipv4, mark, Some(false))),
+            ("ToS byte of ab, claimed", 6..8, claimed(tos, &ipv4, mark, yes)),
+            ("first word of IPv6 of 6ab12345, claimed", 4..12, claimed(tos, &ipv6, mark, yes)),
+            ("its flow label, claimed", 4..12, claimed(label, &ipv6, mark, yes)),
+            ("its flow label, claimed", 4..12, claimed(identification, &ipv6, mark, yes)),
+            ("IPv4 identification, claimed", 12..16, claimed(identification, &ipv4, mark, yes)),
+            ("shim before IPv4, claimed", 0..12, claimed(shim, &ipv4, mark, yes)),
         ] {
             assert_eq!(vector[name], seen[from], "{name}");
         }

@@ -60,7 +60,7 @@ impl LcoreSystem<WideKey> for OnLcore {
         self.note(flows, if flows.are_local() { "local" } else { "enter" });
     }
 
-    fn transit(&mut self, flows: &Flows<WideKey>, _: &mut Counters) {
+    fn transit(&mut self, flows: &mut Flows<WideKey>, _: &mut Counters) {
         self.note(flows, "transit");
     }
 

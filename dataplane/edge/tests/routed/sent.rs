@@ -19,7 +19,15 @@ const EPOCH_NS: u64 = 50_000_000;
 
 fn hops(clock: EpochClock, first_epoch: u64) -> Box<dyn SwitchSystem> {
     let (role, node_id, hash_key) = (Role::Edge, None, Secret::new([1; 32]));
-    let session = SessionContext { role, node_id, hash_key, clock, first_epoch, lcores: 1 };
+    let session = SessionContext {
+        role,
+        node_id,
+        hash_key,
+        clock,
+        first_epoch,
+        lcores: 1,
+        carries_claims: true,
+    };
     let setup = Setup { flows: 64, window: 1 }.encode();
     let (system, version) = (OFFER.system, OFFER.highest);
     Hops.begin(&session, &SystemSetup { system, version, setup, plan: Vec::new() }).unwrap()

@@ -34,65 +34,58 @@ impl<K: Key> OnLcore<K> {
         Self { common, slots, claims, shared: false }
     }
 
-    /// The window of packets that carry `bit`. With its first packet the claims of the window
-    /// before, which is open still if packets came in it lately, become its own: they are the same
-    /// for all its packets.
+    /// Records the packets of a side that have marks. Those whose window is over are late. Gives a
+    /// bit for each packet that goes on claimed.
     #[inline]
-    fn window(&mut self, bit: usize) -> Option<&mut Recorded<Window<K>>> {
-        if self.slots.by_bit(bit)?.group.share.claims.is_none() {
-            self.begin(bit);
-        }
-        self.slots.by_bit(bit)
-    }
-
-    #[cold]
-    fn begin(&mut self, bit: usize) {
-        if self.common.setup.claim
-            && let Some(before) = self.slots.by_bit(bit ^ 1)
-            && let Some(claims) = before.group.share.claims
-        {
-            self.claims = claims.next(before.group.worst());
-        }
-        if let Some(window) = self.slots.by_bit(bit) {
-            window.group.share.claims = Some(self.claims);
-        }
-    }
-
-    /// Records the packets of a side that have marks. Those whose window is over are late.
-    #[inline]
-    fn record(&mut self, flows: &Flows<K>, side: u8) {
+    fn record(&mut self, flows: &Flows<K>, side: u8) -> u32 {
         let (polled_ns, single) = (flows.polled_ns(), flows.are_local());
+        let goes_on = side != Entry::LEFT && !single;
+        let Self { common, slots, claims, shared } = self;
+        let mut claimed_out = flows.claimed();
         flows.by_bit(|of| {
             let packets = of.keys.len() as u64;
-            let hashes = of.hashes.filter(|_| self.shared);
-            let Some(window) = self.window(of.bit) else {
+            let hashes = of.hashes.filter(|_| *shared);
+            let Some(window) = window(common, slots, claims, of.bit) else {
                 // What enters when no window runs is nobody's.
                 if side != Entry::ENTERED {
-                    self.slots.late(of.bit, packets);
+                    slots.late(of.bit, packets);
                 }
                 return;
             };
             let all = flows.ip();
+            let is_all = of.keys.len() == all.len();
             let mut some = [IpFields::default(); BURST];
-            let ip = if of.keys.len() == all.len() {
+            let ip = if is_all {
                 all
             } else {
-                let which = (0..all.len()).filter(|at| of.which >> at & 1 == 1);
-                some.iter_mut().zip(which).for_each(|(some, at)| *some = all[at]);
+                let which = ones(of.which).filter_map(|at| all.get(at));
+                some.iter_mut().zip(which).for_each(|(some, fields)| *some = *fields);
                 &some[..of.keys.len()]
             };
-            window.group.record(&Packets { keys: of.keys, hashes, ip, polled_ns, side, single });
+            let came = flows.claimed() & of.which;
+            let claimed = if is_all || came == 0 { came } else { gathered(came, of.which) };
+            let keys = of.keys;
+            let packets_of = Packets { keys, hashes, ip, polled_ns, side, single, claimed };
+            let out = window.group.record(common, &packets_of);
             window.packets += packets;
+            if goes_on {
+                window.group.share.sums.claimed_out += u64::from(out.count_ones());
+                let out = if is_all { out } else { spread(out, of.which) };
+                claimed_out = claimed_out & !of.which | out;
+            }
         });
+        claimed_out
     }
 
+    /// The same, where packets may also have no marks, or old ones.
     #[inline]
-    fn record_marked(&mut self, flows: &Flows<K>, side: u8) {
-        self.record(flows, side);
+    fn record_marked(&mut self, flows: &Flows<K>, side: u8) -> u32 {
+        let claimed = self.record(flows, side);
         for (at, _) in flows.stale() {
             self.slots.outdated(flows.mark(at).bit, 1);
         }
         self.note_unmarked(flows.unmarked().into());
+        claimed
     }
 
     /// Notes packets that nobody can say the window of.
@@ -119,6 +112,10 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
         true
     }
 
+    fn has_claims(&self) -> bool {
+        self.common.setup.claim
+    }
+
     fn hashes_by(&self) -> Option<&HashFamily> {
         Some(&self.common.family)
     }
@@ -129,12 +126,14 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
     #[inline]
     fn enter(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
-        self.record(flows, Entry::ENTERED);
+        let claimed = self.record(flows, Entry::ENTERED);
+        flows.set_claimed(claimed);
     }
 
     #[inline]
-    fn transit(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
-        self.record_marked(flows, Entry::PASSED);
+    fn transit(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
+        let claimed = self.record_marked(flows, Entry::PASSED);
+        flows.set_claimed(claimed);
     }
 
     /// Packets from host to host were recorded as they entered.
@@ -153,5 +152,75 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
     fn leave_run(&mut self, _key: &K, marked: &MarkedRun, _counters: &mut Counters) {
         self.note_unmarked(marked.run.packets().into());
+    }
+}
+
+/// The window of packets that carry `bit`. With its first packet it begins.
+#[inline]
+fn window<'a, K: Key>(
+    common: &Common,
+    slots: &'a mut Slots<CountOnly, Window<K>>,
+    claims: &mut Claims,
+    bit: usize,
+) -> Option<&'a mut Recorded<Window<K>>> {
+    if slots.by_bit(bit)?.group.share.claims.is_none() {
+        begin(common, slots, claims, bit);
+    }
+    slots.by_bit(bit)
+}
+
+/// Lets a window begin with the claims that follow from the one before, which is open still if
+/// packets came in it lately: they are the same for all of the window's packets.
+#[cold]
+fn begin<K: Key>(
+    common: &Common,
+    slots: &mut Slots<CountOnly, Window<K>>,
+    claims: &mut Claims,
+    bit: usize,
+) {
+    if common.setup.claim
+        && let Some(before) = slots.by_bit(bit ^ 1)
+        && before.group.share.claims.is_some()
+    {
+        *claims = claims.next(before.group.worst());
+    }
+    if let Some(window) = slots.by_bit(bit) {
+        window.group.share.claims = Some(*claims);
+    }
+}
+
+/// The set bits, the lowest first.
+#[inline(always)]
+fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
+}
+
+/// Those of the bits that `which` names, side by side.
+fn gathered(bits: u32, which: u32) -> u32 {
+    ones(which).enumerate().fold(0, |all, (at, from)| all | (bits >> from & 1) << at)
+}
+
+/// The opposite.
+fn spread(bits: u32, which: u32) -> u32 {
+    ones(which).enumerate().fold(0, |all, (at, to)| all | (bits >> at & 1) << to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_gathered_spreads_again(bits: u32, which: u32) {
+            let gathered = gathered(bits, which);
+            prop_assert_eq!(u64::from(gathered) >> which.count_ones(), 0);
+            prop_assert_eq!(spread(gathered, which), bits & which);
+            prop_assert_eq!(gathered.count_ones(), (bits & which).count_ones());
+        }
     }
 }

@@ -47,6 +47,10 @@ pub(super) struct Sums {
     pub(super) evicted: u64,
     /// Those without a mark that says their window.
     pub(super) unmarked: u64,
+    /// Those that came claimed, all that were recorded.
+    pub(super) claimed_in: u64,
+    /// Those that went on claimed.
+    pub(super) claimed_out: u64,
 }
 
 /// One lcore's table of a window.
@@ -88,6 +92,8 @@ pub(super) struct Packets<'a, K> {
     pub(super) side: u8,
     /// Whether this is the only switch on their way.
     pub(super) single: bool,
+    /// A bit for each packet: whether it came claimed.
+    pub(super) claimed: u32,
 }
 
 impl<K: Key> Window<K> {
@@ -120,11 +126,11 @@ impl<K: Key> Window<K> {
     }
 
     /// Records packets, at most [`BURST`]: a line of the index and one of the entries for each that
-    /// has an entry, one of the index and one of the filter for another, and a register.
+    /// has an entry, one of the index and one of the filter for another, and a register. Gives a bit
+    /// for each packet: whether it goes on claimed.
     #[inline]
-    pub(super) fn record(&mut self, packets: &Packets<'_, K>) {
-        let common = self.common.clone();
-        common.family.engine().run(Recording { window: self, common: &common, packets });
+    pub(super) fn record(&mut self, common: &Common, packets: &Packets<'_, K>) -> u32 {
+        common.family.engine().run(Recording { window: self, common, packets })
     }
 }
 
@@ -167,12 +173,12 @@ struct Recording<'a, 'b, K: Key> {
 }
 
 impl<K: Key> Work for Recording<'_, '_, K> {
-    type Output = ();
+    type Output = u32;
 
     #[inline(always)]
-    fn work(self, isa: impl Isa) {
+    fn work(self, isa: impl Isa) -> u32 {
         let Recording { window, common, packets } = self;
-        let Packets { keys, hashes, ip, polled_ns, side, single } = *packets;
+        let Packets { keys, hashes, ip, polled_ns, side, single, claimed } = *packets;
         let computed;
         let hashes = match hashes {
             Some(hashes) => hashes,
@@ -183,24 +189,27 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         };
         let claims = window.share.claims.unwrap_or(Claims::NONE);
         let chosen = if single { Chosen::Single } else { Chosen::Shared };
-        let mut ranks = [Rank::default(); BURST];
+        let (mut ranks, mut goes_on) = ([Rank::default(); BURST], 0);
+        let mut grade = 0;
         for (at, key) in keys.iter().enumerate().take(BURST) {
-            if at > 0 && keys[at - 1] == *key {
-                // Packets of one flow back to back are taken by the rank of the first.
-                ranks[at] = ranks[at - 1];
-                continue;
+            // Packets of one flow back to back are graded as the first of them.
+            if at == 0 || keys[at - 1] != *key {
+                let of = hashes.of(at);
+                let ttl = ip.get(at).map_or(0, |fields| fields.ttl);
+                grade = common.grade(isa, &of, window.seed, ttl);
+                window.flows.insert(&of);
             }
-            let of = hashes.of(at);
-            let ttl = ip.get(at).map_or(0, |fields| fields.ttl);
-            let grade = common.grade(isa, &of, window.seed, ttl);
-            ranks[at] = claims.rank(chosen, false, grade).rank;
-            window.flows.insert(&of);
+            let ranked = claims.rank(chosen, claimed >> at & 1 == 1, grade);
+            ranks[at] = ranked.rank;
+            goes_on |= u32::from(ranked.is_claimed) << at;
         }
         let us = u32::try_from(polled_ns.saturating_sub(window.start_ns) / 1000);
         let us = us.unwrap_or(u32::MAX);
         let Share { table, sums, .. } = &mut window.share;
+        sums.claimed_in += u64::from(claimed.count_ones());
         let mut counting = Counting { ip, us, side, sums };
         table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
+        goes_on
     }
 }
 

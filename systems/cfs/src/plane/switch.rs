@@ -43,8 +43,9 @@ impl System for Cfs {
         setup: &SystemSetup,
     ) -> Result<Box<dyn SwitchSystem>, String> {
         let setup = Setup::decode(&setup.setup).map_err(|problem| problem.to_string())?;
-        if setup.claim {
-            return Err("claim = true: packets carry no claims here".to_owned());
+        if setup.claim && !session.carries_claims {
+            let why = "claim = true: the bit of the claim is part of the carrier's signature";
+            return Err(why.to_owned());
         }
         if setup.grade == Graded::Random && session.node_id.is_none() {
             return Err(

@@ -101,6 +101,8 @@ fn add<K: Key>(totals: &mut Totals, share: &Share<K>, surplus: &[Flow<'_, K, Cou
     totals.refused_packets += share.sums.refused;
     totals.evicted_packets += share.sums.evicted + surplus_packets;
     totals.unmarked += share.sums.unmarked;
+    totals.claimed_in += share.sums.claimed_in;
+    totals.claimed_out += share.sums.claimed_out;
     totals.admitted += admitted;
     totals.evicted += evicted + surplus.len() as u64;
     totals.refused += refused;

@@ -10,7 +10,7 @@ use calumma_plane::packet::Frame;
 use calumma_plane::secret::hash_key;
 use calumma_plane::system::{FinishedSide, SessionContext, SwitchSystem, System};
 use calumma_plane::worker::{Path, Policy, first};
-use calumma_plane::{Carrier, LcoreMerger, Measurement, Part, Worker};
+use calumma_plane::{Carrier, Counters, LcoreMerger, Measurement, Part, Worker};
 use calumma_sketch::{FlowKey, Key, KeyKind, WideKey};
 use calumma_wire::{Role, Secret, SideKind, SystemSetup};
 
@@ -26,7 +26,7 @@ pub(crate) fn secret() -> Secret {
 }
 
 pub(crate) fn begin(
-    setup: Setup,
+    (setup, carries_claims): (Setup, bool),
     node: u16,
     lcores: usize,
 ) -> Result<Box<dyn SwitchSystem>, String> {
@@ -37,6 +37,7 @@ pub(crate) fn begin(
         clock: clock(),
         first_epoch: FIRST_EPOCH,
         lcores,
+        carries_claims,
     };
     let (system, version) = (OFFER.system, OFFER.highest);
     let plan = Vec::new();
@@ -65,7 +66,7 @@ impl Switch {
     pub(crate) fn new(net: &Net, node: u16, lcores: usize) -> Self {
         let Net { carrier, keys, setup } = *net;
         let (mut merger, mailboxes) = LcoreMerger::new(lcores);
-        let systems = vec![begin(setup, node, lcores).unwrap()];
+        let systems = vec![begin((setup, carrier.carries_claims()), node, lcores).unwrap()];
         merger.begin(clock(), FIRST_EPOCH, secret(), keys, systems);
         let policy = Policy { carrier, ..Policy::default() };
         let worker = |mailbox| Worker::new(policy, Measurement::new(mailbox));
@@ -110,6 +111,11 @@ impl Switch {
                 Part::Sealed { late_packets, .. } => self.late += late_packets,
             }
         }
+    }
+
+    /// The lcores' totals as of the last window.
+    pub(crate) fn counters(&self) -> Counters {
+        self.merger.counters()
     }
 
     /// Packets on one lcore.

@@ -42,7 +42,7 @@ pub(crate) struct Received {
 /// What a switch received in a window, flow by flow, in order.
 pub(crate) type Traffic = HashMap<WideKey, Vec<Received>>;
 
-/// The entry of a flow that was counted from its first packet on.
+/// The entry of a flow that was counted from its first packet on, and that came unclaimed.
 pub(crate) fn entry(
     net: &Net,
     node: u16,
@@ -70,7 +70,7 @@ pub(crate) fn entry(
 }
 
 /// The grade of a flow whose first packet came with this TTL.
-fn grade(net: &Net, node: u16, epoch: u64, key: &WideKey, ttl: u8) -> u32 {
+pub(crate) fn grade(net: &Net, node: u16, epoch: u64, key: &WideKey, ttl: u8) -> u32 {
     let (setup, family) = (net.setup, family());
     let with = (setup.seed(epoch / u64::from(setup.window_epochs)), salt(node));
     // Both kinds of key have hashes of their own.

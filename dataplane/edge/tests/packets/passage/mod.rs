@@ -150,7 +150,7 @@ impl Passage {
     /// Whether a host's first fragment has the identification of a mark by chance.
     fn bears_a_mark(&self, frame: &Frame) -> bool {
         let Parsed::Flow { ip_offset, .. } = self.parse(frame) else { return false };
-        let carrier = IpId { signer: Some(&self.signer), numbers: &self.numbers };
+        let carrier = IpId { signer: Some(&self.signer), numbers: &self.numbers, claims: 0 };
         self.carrier == Carrier::IpId
             && self.can_not_be_marked(frame)
             && carrier.read(frame, ip_offset).is_some()
