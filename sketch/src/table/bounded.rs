@@ -497,7 +497,7 @@ impl Default for Arrival {
 /// Where the filter notes a flow. The order's tie and the tag are all that is left of an evicted
 /// flow's hashes.
 #[inline(always)]
-fn noted(tag: u16, order: Order) -> Noted {
+pub(super) fn noted(tag: u16, order: Order) -> Noted {
     let tie = order.tie();
     Noted { block: tie, bits: u32::from(tag) << 16 | tie >> 3 & 0xFFFF }
 }
