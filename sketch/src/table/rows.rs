@@ -23,8 +23,8 @@ use crate::simd::{Isa, Work};
 /// The shape of a table of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The logarithm of the number of rows, at most 16: what half a hash word can name.
-    pub row_bits: u8,
+    /// Rows, 1 to 2^16: what half a hash word can name.
+    pub rows: u32,
     /// Flows of a row, at least one.
     pub columns: u8,
     /// Bits of the filter, as [`Capacity::filter_bits`](super::Capacity::filter_bits).
@@ -32,13 +32,17 @@ pub struct Shape {
 }
 
 impl Shape {
+    fn rows(self) -> usize {
+        self.rows.clamp(1, 1 << 16) as usize
+    }
+
     fn columns(self) -> usize {
         self.columns.max(1).into()
     }
 
     /// Flows that the table has room for.
     pub fn entries(self) -> usize {
-        self.columns() << self.row_bits.min(16)
+        self.columns() * self.rows()
     }
 }
 
@@ -189,11 +193,12 @@ impl<K: Key, V: Copy + Default> RowTable<K, V> {
         self.take(key, (&Words::of(hashes), rank), 0..packets, sink);
     }
 
-    /// Where the row of a flow begins.
+    /// Where the row of a flow begins. The lower half of the word is what chips have; where rows
+    /// are a power of two, its upper bits are the row.
     #[inline(always)]
     fn row(&self, words: &Words) -> usize {
-        let rows = 1 << self.shape.row_bits.min(16);
-        (words.home as usize & (rows - 1)) * self.shape.columns()
+        let row = ((words.home as usize & 0xFFFF) * self.shape.rows()) >> 16;
+        row * self.shape.columns()
     }
 
     /// Records packets of one flow, named by their places in the burst.
@@ -350,7 +355,7 @@ mod tests {
         filter_bits: usize,
     ) -> Result<(), TestCaseError> {
         let family = family();
-        let mut table = RowTable::<K, u64>::new(Shape { row_bits: 3, columns, filter_bits });
+        let mut table = RowTable::<K, u64>::new(Shape { rows: 8, columns, filter_bits });
         for _window in 0..2 {
             let mut sink =
                 Others { keys: Vec::new(), refused: HashMap::new(), evicted: HashMap::new() };
@@ -361,7 +366,7 @@ mod tests {
                 let key = key::<K>(flow);
                 let words = Words::of(&family.hash(&key));
                 let kept_out = table.kept_out(&family, &key);
-                model.packet(words.home & 7, key, Order::new(rank, &words), kept_out);
+                model.packet(words.home >> 13 & 7, key, Order::new(rank, &words), kept_out);
                 *all.entry(key).or_default() += 1;
                 sink.keys = vec![key];
                 table.record_burst(&family, &[key], &[rank], &mut sink);
@@ -407,7 +412,7 @@ mod tests {
         #[test]
         fn a_burst_is_its_packets_one_after_the_other(packets in stream(), columns in 1_u8..5) {
             let family = family();
-            let shape = Shape { row_bits: 4, columns, filter_bits: 1 << 12 };
+            let shape = Shape { rows: 13, columns, filter_bits: 1 << 12 };
             let mut tables = [(); 3].map(|()| RowTable::<FlowKey, u64>::new(shape));
             let (keys, ranks): (Vec<FlowKey>, Vec<Rank>) =
                 packets.iter().map(|&(flow, rank)| (key::<FlowKey>(flow), rank)).unzip();

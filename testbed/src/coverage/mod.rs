@@ -102,6 +102,9 @@ pub struct Trial {
     pub flows: u32,
     /// Flows that switches have room for. Cells of a residual are entries as well.
     pub entries: Entries,
+    /// Flows of a row where tables are of rows; none where they are of whole ones. Claims are for
+    /// whole tables.
+    pub columns: Option<u8>,
     /// How switches choose.
     pub algorithm: Algorithm,
     /// Share of the entries that are the table's where there is a residual.
@@ -124,6 +127,7 @@ impl Trial {
         Self {
             flows,
             entries,
+            columns: None,
             algorithm,
             alpha: 0.9,
             residual: None,
@@ -151,6 +155,8 @@ pub struct Outcome {
     pub flows: u32,
     /// Flows that switches have room for.
     pub entries: Entries,
+    /// Flows of a row; none where tables are no rows.
+    pub columns: Option<u8>,
     /// How switches chose.
     pub algorithm: Algorithm,
     /// Share of the entries that were the table's; none where there was no residual.
@@ -220,6 +226,7 @@ impl Network {
             nodes: self.switches(),
             flows: trial.flows,
             entries: trial.entries,
+            columns: trial.columns,
             algorithm: trial.algorithm,
             alpha: has_residual.then_some(trial.alpha),
             seed: trial.seed,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use calumma_baselines::CSamp;
 use calumma_sketch::grade::{self, Chosen, Claims, HopRule};
 use calumma_sketch::residual::{ARRAYS, Counts, Fermat, FlowRadar, Residual, Shape, network};
-use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
+use calumma_sketch::table::{self, BoundedTable, Capacity, Rank, RowTable, Sink};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 
 use super::algorithm::{At, Kind};
@@ -57,9 +57,84 @@ impl Beside {
     }
 }
 
+/// A switch's table: of the flows of smallest rank, or of those of each row.
+enum Table {
+    Bounded(Box<BoundedTable<FlowKey, Counts>>),
+    Rows(RowTable<FlowKey, Counts>),
+}
+
+impl Table {
+    /// One of so many entries, in rows of `columns` where there are any.
+    fn new(columns: Option<u8>, entries: u32, filter_bits: usize) -> Self {
+        let Some(columns) = columns else {
+            let table = BoundedTable::new(Capacity { entries, filter_bits });
+            return Self::Bounded(Box::new(table));
+        };
+        let rows = entries / u32::from(columns.max(1));
+        Self::Rows(RowTable::new(table::Shape { rows, columns, filter_bits }))
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Bounded(table) => table.bytes(),
+            Self::Rows(table) => table.bytes(),
+        }
+    }
+
+    fn entries(&self) -> usize {
+        match self {
+            Self::Bounded(table) => table.capacity().entries as usize,
+            Self::Rows(table) => table.shape().entries(),
+        }
+    }
+
+    fn flows(&self) -> Box<dyn Iterator<Item = (&FlowKey, Rank, &Counts)> + '_> {
+        match self {
+            Self::Bounded(table) => Box::new(table.iter()),
+            Self::Rows(table) => Box::new(table.iter()),
+        }
+    }
+
+    /// The largest rank in it, where it is full.
+    fn worst(&self) -> Option<Rank> {
+        let mut ranks = self.flows().map(|(_, rank, _)| rank);
+        let first = ranks.next()?;
+        let (number, worst) =
+            ranks.fold((1, first), |(number, worst), rank| (number + 1, worst.max(rank)));
+        (number == self.entries()).then_some(worst)
+    }
+
+    fn record_run(
+        &mut self,
+        family: &HashFamily,
+        key: &FlowKey,
+        ranked: (&Hashes, Rank),
+        packets: usize,
+        sink: &mut Recorder<'_>,
+    ) {
+        match self {
+            Self::Bounded(table) => table.record_run(family, key, ranked, packets, sink),
+            Self::Rows(table) => table.record_run(key, ranked, packets, sink),
+        }
+    }
+
+    fn finish(&mut self, family: &HashFamily, sink: &mut Recorder<'_>) {
+        if let Self::Bounded(table) = self {
+            table.finish(family, sink);
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::Bounded(table) => table.clear(),
+            Self::Rows(table) => table.clear(),
+        }
+    }
+}
+
 /// A switch, its claims and its residual.
 struct Switch {
-    table: BoundedTable<FlowKey, Counts>,
+    table: Table,
     distinct: HyperLogLog,
     claims: Claims,
     residual: Option<Beside>,
@@ -119,10 +194,7 @@ impl<'a> Switches<'a> {
         let share = |share: f64, entries: u32| ((share * f64::from(entries)).round() as u32).max(1);
         let claims = if algorithm.claims() { Claims::ALL } else { Claims::NONE };
         let switch = |(&entries, &flows): (&u32, &usize)| Switch {
-            table: BoundedTable::new(Capacity {
-                entries: share(table, entries),
-                filter_bits: (flows * FILTER_BITS).max(256),
-            }),
+            table: Table::new(trial.columns, share(table, entries), (flows * FILTER_BITS).max(256)),
             distinct: HyperLogLog::new(HLL_BITS),
             claims,
             residual: None,
@@ -206,7 +278,7 @@ impl<'a> Switches<'a> {
         if is_last {
             counted.tables = vec![0; truth.len()];
             counted.decoded = vec![false; truth.len()];
-            for (key, _, counts) in self.all.iter().flat_map(|switch| switch.table.iter()) {
+            for (key, _, counts) in self.all.iter().flat_map(|switch| switch.table.flows()) {
                 let flow = key.src_word() as usize;
                 counted.tables[flow] += 1;
                 counted.wrong += u64::from(*counts != truth[flow]);
@@ -215,15 +287,13 @@ impl<'a> Switches<'a> {
             return counted;
         }
         if self.trial.algorithm == Algorithm::Csamp {
-            let room = |switch: &Switch| u64::from(switch.table.capacity().entries);
+            let room = |switch: &Switch| switch.table.entries() as u64;
             let room: Vec<u64> = self.all.iter().map(room).collect();
             self.ranges = CSamp::new(ways, &room);
         }
         for Switch { table, distinct, claims, .. } in &mut self.all {
             if self.trial.algorithm.claims() {
-                let is_full = table.len() == table.capacity().entries as usize;
-                let worst = table.iter().map(|(_, rank, _)| rank).max();
-                *claims = claims.next(worst.filter(|_| is_full));
+                *claims = claims.next(table.worst());
             }
             table.clear();
             distinct.clear();
@@ -258,7 +328,7 @@ impl<'a> Switches<'a> {
     ) {
         let Some(kind) = self.kind else { return };
         let held = |(at, switch): (usize, &Switch)| {
-            switch.table.iter().map(|(key, _, counts)| (at, *key, *counts)).collect::<Vec<_>>()
+            switch.table.flows().map(|(key, _, counts)| (at, *key, *counts)).collect::<Vec<_>>()
         };
         let known: Vec<_> = self.all.iter().enumerate().flat_map(held).collect();
         let residuals = self.all.iter_mut().map(|switch| switch.residual.take());

@@ -23,6 +23,9 @@ pub(crate) struct Coverage {
     /// Flows that each switch has room for; `uneven:N`: half of them for 1.6 N, half for 0.4 N
     #[arg(long, default_value = "10000")]
     entries: Entries,
+    /// Tables of rows with so many flows each, as switching chips have, in place of whole ones
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    columns: Option<u8>,
     /// How switches choose
     #[arg(long, value_delimiter = ',', default_value = "fold,greedy,even,claim,random,same")]
     algorithm: Vec<Algorithm>,
@@ -60,6 +63,12 @@ impl Coverage {
             "alpha = {}: above 0 and below 1",
             self.alpha
         );
+        let claims = self.algorithm.iter().find(|algorithm| algorithm.claims());
+        if let (Some(algorithm), Some(_)) = (claims, self.columns) {
+            bail!(
+                "{algorithm:?} with --columns: a claim is by one limit, and each row has its own"
+            );
+        }
         let network = Network::load(&self.topology)?;
         println!(
             "{:12}  {:>9}  {:>8}  {:>8}  {:>10}  {:>8}  {:>11}  {:>5}",
@@ -90,6 +99,7 @@ impl Coverage {
         };
         Trial {
             alpha: self.alpha,
+            columns: self.columns,
             residual: self.residual,
             residual_claimed: self.residual_claimed,
             sizes: self.sizes.map(packets).unwrap_or_default(),
