@@ -11,6 +11,8 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use calumma_epoch::EpochClock;
 use calumma_sketch::{AnyKey, HashFamily, Key, KeyKind, Keyed};
@@ -279,6 +281,32 @@ pub trait System: Debug + Sync {
     ) -> Result<Box<dyn SwitchSystem>, String>;
 }
 
+/// When the routes by which a switch forwards packets changed last, shared between who changes them
+/// and systems. One that has no routes never says so.
+#[derive(Clone, Debug, Default)]
+pub struct RouteWatch(Arc<AtomicU64>);
+
+impl RouteWatch {
+    /// The routes change now, in nanoseconds since the Unix epoch. From here on packets may go
+    /// other ways.
+    pub fn changed(&self, now_ns: u64) {
+        self.0.fetch_max(now_ns, Ordering::Relaxed);
+    }
+
+    /// Whether they changed at this time or later.
+    pub fn changed_since(&self, ns: u64) -> bool {
+        let last_ns = self.0.load(Ordering::Relaxed);
+        last_ns > 0 && last_ns >= ns
+    }
+}
+
+impl PartialEq for RouteWatch {
+    /// Whether both watch the same routes.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// What all systems of a session have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionContext {
@@ -294,6 +322,8 @@ pub struct SessionContext {
     pub first_epoch: u64,
     /// Lcores that measure, each with records of its own; at least one.
     pub lcores: usize,
+    /// When the switch's routes changed.
+    pub routes: RouteWatch,
     /// Whether the carrier of the packets' marks has room for [claims](LcoreSystem::has_claims).
     pub carries_claims: bool,
 }
@@ -353,6 +383,11 @@ pub trait SwitchSystem: Debug + Send {
     /// The body of the seal of an epoch with so many late packets, of which `late` is what is known
     /// beyond their number, in the system's own format.
     fn seal(&self, _late_packets: u64, _late: Option<&dyn AnyRecord>) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// What it has counted since it began, by name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 

@@ -73,7 +73,10 @@ fn packets_take_no_memory() {
         switch.advance_to(start + 45 * EPOCH_NS);
         assert_eq!(switch.counters().claim_bits, 0);
         assert!(switch.late > 0, "some came when their epoch was over");
+        assert!(!switch.routes.changed_since(0));
         let windows = switch.windows.values();
+        let recorded: u64 = windows.clone().map(|window| window.totals.packets).sum();
+        assert_eq!(switch.totals()["cfs.recorded"], recorded);
         let evicted: u64 = windows.clone().map(|window| window.totals.evicted).sum();
         let refused: u64 = windows.clone().map(|window| window.totals.refused).sum();
         assert!(evicted > 500 && refused > 500, "{evicted} evicted, {refused} refused");

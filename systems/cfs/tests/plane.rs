@@ -11,12 +11,13 @@ use calumma_cfs::frames::{Entry, Graded, Hop, Setup, Window};
 use calumma_plane::Carrier;
 use calumma_plane::carrier::{Shim, Tos};
 use calumma_plane::packet::{Frame, Packet};
+use calumma_plane::system::SessionContext;
 use calumma_plane::worker::Path;
 use calumma_sketch::table::Rank;
 use calumma_sketch::{KeyKind, WideKey};
 use proptest::prelude::*;
 
-use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, begin, clock, flow, frame};
+use common::{EPOCH_NS, FIRST_EPOCH, Net, Switch, begin, clock, flow, frame, session};
 use model::{Received, Traffic, entry, grade, lower_ttl, number};
 
 fn setup() -> Setup {
@@ -367,10 +368,38 @@ fn packets_of_no_window_are_counted_and_not_recorded() {
 
 #[test]
 fn a_setup_that_a_switch_cant_measure_by_is_refused() {
-    let problem = |setup: Setup| begin((setup, false), 1, 1).unwrap_err();
+    let problem = |setup: Setup| begin(&session(1, 1), setup).unwrap_err();
     let bad = Setup { entries: 100, ..setup() };
     assert!(problem(bad).contains("entries: 100"), "{}", problem(bad));
-    assert!(problem(Setup { claim: true, ..setup() }).contains("claim"));
+    let no_room = SessionContext { carries_claims: false, ..session(1, 1) };
+    let claim = Setup { claim: true, ..setup() };
+    assert!(begin(&no_room, claim).unwrap_err().contains("claim"));
+    assert!(begin(&session(1, 1), claim).is_ok());
+    let nameless = SessionContext { node_id: None, ..session(1, 1) };
+    let random = Setup { grade: Graded::Random, ..setup() };
+    assert!(begin(&nameless, random).unwrap_err().contains("number"));
+}
+
+/// A window says so if the switch's routes changed in it, or about its beginning.
+#[test]
+fn windows_say_whether_routes_changed() {
+    let mut switch = Switch::new(&networks()[0], 1, 1);
+    let start = clock().start_of(FIRST_EPOCH);
+    // Windows have four epochs.
+    for epoch in [5, 16] {
+        let now_ns = start + epoch * EPOCH_NS;
+        switch.advance_to(now_ns);
+        switch.routes.changed(now_ns);
+    }
+    switch.advance_to(start + 30 * EPOCH_NS);
+    let changed: Vec<u64> = switch
+        .windows
+        .iter()
+        .filter(|(_, of)| of.routes_changed)
+        .map(|(epoch, _)| *epoch)
+        .collect();
+    // While the window that ends with epoch 115 is taken the routes are others already.
+    assert_eq!(changed, [FIRST_EPOCH + 4, FIRST_EPOCH + 12, FIRST_EPOCH + 16]);
 }
 
 proptest! {
@@ -424,6 +453,16 @@ proptest! {
         }
         switch.advance_to(start + 14 * EPOCH_NS);
         prop_assert_eq!(switch.late, 0);
+        let totals = switch.totals();
+        let of = |name: &str| totals[name];
+        let all: usize = truth.values().flat_map(|of| of.values()).map(Vec::len).sum();
+        prop_assert_eq!(of("cfs.recorded"), all as u64);
+        let parts = ["cfs.counted", "cfs.refused_packets", "cfs.evicted_packets"].map(of);
+        prop_assert_eq!(parts.into_iter().sum::<u64>(), all as u64);
+        let entries = || switch.windows.values().flat_map(|window| &window.entries);
+        let inexact = entries().filter(|entry| !entry.exact).count();
+        prop_assert_eq!(of("cfs.inexact"), inexact as u64);
+        prop_assert_eq!(of("cfs.looped"), entries().map(|entry| entry.looped).sum::<u64>());
         for (epoch, traffic) in &truth {
             let window = &switch.windows[epoch];
             let packets: usize = traffic.values().map(Vec::len).sum();

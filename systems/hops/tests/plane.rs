@@ -10,7 +10,7 @@ use calumma_hops::Hops;
 use calumma_hops::frames::{Counts as Frames, OFFER, Setup};
 use calumma_plane::measure::Side;
 use calumma_plane::packet::{Frame, Packet};
-use calumma_plane::system::{FinishedSide, SessionContext, SwitchSystem, System};
+use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, SwitchSystem, System};
 use calumma_plane::worker::{Policy, Sent};
 use calumma_plane::{Carrier, LcoreMerger, Measurement, Part, Worker};
 use calumma_sketch::{FlowKey, HashKey, Key, KeyKind};
@@ -29,6 +29,7 @@ fn hops(clock: EpochClock, window: u16) -> Box<dyn SwitchSystem> {
         clock,
         first_epoch: FIRST_EPOCH,
         lcores: 1,
+        routes: RouteWatch::default(),
         carries_claims: true,
     };
     let setup = Setup { flows: 64, window }.encode();

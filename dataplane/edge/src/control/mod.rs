@@ -151,6 +151,7 @@ impl Control {
         counters.insert(UNDELIVERED.to_owned(), self.conversation.discarded());
         counters.extend(self.own_totals());
         counters.extend(self.of_slow_path());
+        counters.extend(self.of_systems());
         let of_lcore = |report: &crate::live::Report| {
             report.counters.named().into_iter().chain(report.profile.named()).collect()
         };
@@ -257,6 +258,12 @@ impl Control {
         }
     }
 
+    /// The totals of the systems that run.
+    fn of_systems(&self) -> impl Iterator<Item = (String, u64)> {
+        let halves = self.tools.systems.halves();
+        halves.flat_map(|(_, half)| half.counters()).map(|(name, total)| (name.to_owned(), total))
+    }
+
     /// All of the switch's totals, given those of its lcores.
     fn totals(&self, counters: &Counters) -> Vec<(String, u64)> {
         let mut totals = counters.named();
@@ -266,6 +273,7 @@ impl Control {
         }
         totals.extend(self.own_totals());
         totals.extend(self.of_slow_path());
+        totals.extend(self.of_systems());
         totals
     }
 }

@@ -7,7 +7,9 @@ use calumma_cfs::Cfs;
 use calumma_chamelemon::ChameleMon;
 use calumma_plane::measure::{self, Mailbox};
 use calumma_plane::merge::{Discarded, Part};
-use calumma_plane::system::{FinishedSide, Notes, SessionContext, SwitchSystem, System};
+use calumma_plane::system::{
+    FinishedSide, Notes, RouteWatch, SessionContext, SwitchSystem, System,
+};
 use calumma_plane::{Carrier, LcoreMerger};
 use calumma_sketch::KeyKind;
 use calumma_switch_host::{Measurer, Session, SystemOffer};
@@ -27,6 +29,8 @@ pub struct Systems {
     role: Role,
     /// Whether the carrier of marks has room for claims.
     carries_claims: bool,
+    /// When the switch's routes changed.
+    routes: RouteWatch,
     merger: LcoreMerger,
     /// Those of the session, and those that have left it of which something may still come.
     running: Vec<Running>,
@@ -85,7 +89,14 @@ impl Systems {
     ) -> (Self, Vec<Mailbox>) {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
         let (running, paths, carries_claims) = (Vec::new(), Paths::default(), true);
-        (Self { known, role, carries_claims, merger, running, paths }, mailboxes)
+        let routes = RouteWatch::default();
+        (Self { known, role, carries_claims, routes, merger, running, paths }, mailboxes)
+    }
+
+    /// The same on a switch whose routes change as these do.
+    #[must_use]
+    pub fn with_routes(self, routes: RouteWatch) -> Self {
+        Self { routes, ..self }
     }
 
     /// The same where packets carry marks so.
@@ -116,6 +127,7 @@ impl Systems {
             clock: session.clock,
             first_epoch: session.first_epoch,
             lcores: self.merger.lcores(),
+            routes: self.routes.clone(),
             carries_claims: self.carries_claims,
         };
         Ok((system, system.begin(&context, setup)?))

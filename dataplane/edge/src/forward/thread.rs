@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use calumma_plane::system::RouteWatch;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use dpdk::{Mbuf, Mempool};
 use tracing::{info, warn};
@@ -51,6 +52,8 @@ pub struct SlowThread {
     counters: Arc<SlowCounters>,
     /// Whether ports have links, and when that is asked next.
     links: Option<(Links, u64)>,
+    /// Is told when lcores get other tables.
+    watch: RouteWatch,
 }
 
 /// Gives the slow path new routes while it runs.
@@ -58,6 +61,7 @@ pub struct SlowThread {
 pub struct Routes {
     plans: Sender<Plan>,
     macs: Vec<Mac>,
+    watch: RouteWatch,
 }
 
 impl Routes {
@@ -70,6 +74,11 @@ impl Routes {
     /// When the slow path has ended.
     pub fn apply(&self, plan: Plan) -> anyhow::Result<()> {
         self.plans.send(plan).map_err(|_| anyhow::anyhow!("the slow path has ended"))
+    }
+
+    /// When the routes changed, or the neighbours that they go by.
+    pub fn watch(&self) -> RouteWatch {
+        self.watch.clone()
     }
 
     /// The Ethernet addresses of the switch's ports, which a [`Plan`] needs.
@@ -124,8 +133,10 @@ impl SlowThread {
             pool,
             counters,
             links: None,
+            watch: RouteWatch::default(),
         };
-        Ok((thread, Routes { plans: give, macs }, parts))
+        let watch = thread.watch.clone();
+        Ok((thread, Routes { plans: give, macs, watch }, parts))
     }
 
     /// Sends only over ports that have a link by what `links` says; without it, all have.
@@ -158,6 +169,7 @@ impl SlowThread {
         self.slow_path.tick(now_ns);
         if let Some(known) = self.slow_path.changed_neighbours() {
             let tables = self.publisher.current().with_neighbours(known.into_iter());
+            self.watch.changed(now_ns);
             self.publisher.publish(tables);
         }
         self.publisher.drop_unused();
@@ -186,6 +198,7 @@ impl SlowThread {
                 self.slow_path.apply(plan, now_ns);
                 // At once with the neighbours, which may have new numbers.
                 let _ = self.slow_path.changed_neighbours();
+                self.watch.changed(now_ns);
                 self.publisher.publish(tables.with_neighbours(self.slow_path.known()));
             }
             Err(problem) => warn!("the old routes stay: {problem:#}"),

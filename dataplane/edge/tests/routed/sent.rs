@@ -7,7 +7,7 @@ use calumma_edge::worker::{Policy, Worker};
 use calumma_epoch::{EpochClock, Guards};
 use calumma_hops::Hops;
 use calumma_hops::frames::{Counts, OFFER, Packets, Setup};
-use calumma_plane::system::{FinishedSide, SessionContext, SwitchSystem, System};
+use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, SwitchSystem, System};
 use calumma_plane::{LcoreMerger, Part};
 use calumma_sketch::{Key, KeyKind};
 use calumma_wire::{Role, Secret, SideKind, SystemSetup};
@@ -26,6 +26,7 @@ fn hops(clock: EpochClock, first_epoch: u64) -> Box<dyn SwitchSystem> {
         clock,
         first_epoch,
         lcores: 1,
+        routes: RouteWatch::default(),
         carries_claims: true,
     };
     let setup = Setup { flows: 64, window: 1 }.encode();

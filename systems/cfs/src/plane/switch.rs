@@ -1,20 +1,21 @@
 //! CFS on the control thread of a switch: what is offered, and frames of finished windows.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use calumma_plane::secret::hash_key;
 use calumma_plane::slots::CountOnly;
 use calumma_plane::system::{
-    FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, SessionContext, SwitchSystem,
-    System,
+    FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, RouteWatch, SessionContext,
+    SwitchSystem, System,
 };
 use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
 use super::record::{Common, Window};
-use crate::frames::{self, Graded, OFFER, Setup, salt};
+use crate::frames::{self, Graded, OFFER, Setup, Totals, salt};
 
 /// CFS, which runs on edges and on switches between them.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,9 @@ impl System for Cfs {
         let (family, salt) = (HashFamily::new(&key), salt(session.node_id.unwrap_or_default()));
         let common = Arc::new(Common { setup, family, salt, clock: session.clock });
         let SessionContext { first_epoch, lcores, .. } = *session;
-        Ok(Box::new(OnSwitch { common, hash_key: key.id(), first_epoch, lcores }))
+        let (hash_key, routes) = (key.id(), session.routes.clone());
+        let counted = Cell::default();
+        Ok(Box::new(OnSwitch { common, hash_key, first_epoch, lcores, routes, counted }))
     }
 }
 
@@ -67,6 +70,37 @@ struct OnSwitch {
     hash_key: u64,
     first_epoch: u64,
     lcores: usize,
+    routes: RouteWatch,
+    counted: Cell<Counted>,
+}
+
+/// Sums over all windows that are finished.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    totals: Totals,
+    looped: u64,
+    inexact: u64,
+}
+
+impl Counted {
+    fn add(&mut self, window: &frames::Window) {
+        let (sum, more) = (&mut self.totals, &window.totals);
+        sum.packets += more.packets;
+        sum.refused_packets += more.refused_packets;
+        sum.evicted_packets += more.evicted_packets;
+        sum.admitted += more.admitted;
+        sum.evicted += more.evicted;
+        sum.refused += more.refused;
+        sum.filtered += more.filtered;
+        sum.crowded += more.crowded;
+        sum.unmarked += more.unmarked;
+        sum.claimed_in += more.claimed_in;
+        sum.claimed_out += more.claimed_out;
+        for entry in &window.entries {
+            self.looped += entry.looped;
+            self.inexact += u64::from(!entry.exact);
+        }
+    }
 }
 
 impl OnSwitch {
@@ -85,8 +119,12 @@ impl OnSwitch {
     fn window(&self, finished: FinishedSide<'_>) -> Option<frames::Window> {
         let narrow = finished.record.get::<Window<FlowKey>>();
         let wide = finished.record.get::<Window<WideKey>>();
-        let frame = narrow.map(|record| record.group.frame(self.hash_key, true));
-        frame.or_else(|| Some(wide?.group.frame(self.hash_key, true)))
+        // Its first packets came from edges whose clocks are ahead.
+        let clock = self.common.clock;
+        let since_ns = clock.start_of(finished.epoch).saturating_sub(clock.guards().clock_ns);
+        let changed = self.routes.changed_since(since_ns);
+        let frame = narrow.map(|record| record.group.frame(self.hash_key, changed));
+        frame.or_else(|| Some(wide?.group.frame(self.hash_key, changed)))
     }
 }
 
@@ -122,6 +160,9 @@ impl SwitchSystem for OnSwitch {
             SideKind::Ingress => (Vec::new(), Vec::new()),
             SideKind::Egress | SideKind::Transit => {
                 let window = self.window(finished)?;
+                let mut counted = self.counted.get();
+                counted.add(&window);
+                self.counted.set(counted);
                 let notes = vec![
                     ("entries", Some(window.entries.len() as u64)),
                     ("evicted", Some(window.totals.evicted)),
@@ -133,6 +174,27 @@ impl SwitchSystem for OnSwitch {
         };
         let (system, counters) = (OFFER.system, Vec::new());
         Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counted { totals, looped, inexact } = self.counted.get();
+        let out = totals.refused_packets + totals.evicted_packets;
+        vec![
+            ("cfs.recorded", totals.packets),
+            ("cfs.counted", totals.packets - out),
+            ("cfs.refused_packets", totals.refused_packets),
+            ("cfs.evicted_packets", totals.evicted_packets),
+            ("cfs.admitted", totals.admitted),
+            ("cfs.evicted", totals.evicted),
+            ("cfs.refused", totals.refused),
+            ("cfs.filter_hits", totals.filtered),
+            ("cfs.crowded", totals.crowded),
+            ("cfs.unmarked", totals.unmarked),
+            ("cfs.claimed_in", totals.claimed_in),
+            ("cfs.claimed_out", totals.claimed_out),
+            ("cfs.looped", looped),
+            ("cfs.inexact", inexact),
+        ]
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {

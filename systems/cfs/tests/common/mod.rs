@@ -8,7 +8,7 @@ use calumma_epoch::{EpochClock, Guards};
 use calumma_plane::measure::Side;
 use calumma_plane::packet::Frame;
 use calumma_plane::secret::hash_key;
-use calumma_plane::system::{FinishedSide, SessionContext, SwitchSystem, System};
+use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, SwitchSystem, System};
 use calumma_plane::worker::{Path, Policy, first};
 use calumma_plane::{Carrier, Counters, LcoreMerger, Measurement, Part, Worker};
 use calumma_sketch::{FlowKey, Key, KeyKind, WideKey};
@@ -25,23 +25,28 @@ pub(crate) fn secret() -> Secret {
     Secret::new([1; 32])
 }
 
-pub(crate) fn begin(
-    (setup, carries_claims): (Setup, bool),
-    node: u16,
-    lcores: usize,
-) -> Result<Box<dyn SwitchSystem>, String> {
-    let session = SessionContext {
+/// The session of a node.
+pub(crate) fn session(node: u16, lcores: usize) -> SessionContext {
+    SessionContext {
         role: Role::Edge,
         node_id: Some(node),
         hash_key: secret(),
         clock: clock(),
         first_epoch: FIRST_EPOCH,
         lcores,
-        carries_claims,
-    };
+        routes: RouteWatch::default(),
+        carries_claims: true,
+    }
+}
+
+/// CFS in a session.
+pub(crate) fn begin(
+    session: &SessionContext,
+    setup: Setup,
+) -> Result<Box<dyn SwitchSystem>, String> {
     let (system, version) = (OFFER.system, OFFER.highest);
     let plan = Vec::new();
-    Cfs.begin(&session, &SystemSetup { system, version, setup: setup.encode(), plan })
+    Cfs.begin(session, &SystemSetup { system, version, setup: setup.encode(), plan })
 }
 
 /// What all switches of a network have in common.
@@ -59,6 +64,8 @@ pub(crate) struct Switch {
     setup: Setup,
     /// By first epoch.
     pub(crate) windows: BTreeMap<u64, Window>,
+    /// Its routes.
+    pub(crate) routes: RouteWatch,
     pub(crate) late: u64,
 }
 
@@ -66,12 +73,14 @@ impl Switch {
     pub(crate) fn new(net: &Net, node: u16, lcores: usize) -> Self {
         let Net { carrier, keys, setup } = *net;
         let (mut merger, mailboxes) = LcoreMerger::new(lcores);
-        let systems = vec![begin((setup, carrier.carries_claims()), node, lcores).unwrap()];
+        let session = session(node, lcores);
+        let systems = vec![begin(&session, setup).unwrap()];
         merger.begin(clock(), FIRST_EPOCH, secret(), keys, systems);
         let policy = Policy { carrier, ..Policy::default() };
         let worker = |mailbox| Worker::new(policy, Measurement::new(mailbox));
         let workers = mailboxes.into_iter().map(worker).collect();
-        Self { workers, merger, setup, windows: BTreeMap::new(), late: 0 }
+        let (windows, routes) = (BTreeMap::new(), session.routes);
+        Self { workers, merger, setup, windows, routes, late: 0 }
     }
 
     /// Lets time run, event by event, so that records come back in time.
@@ -111,6 +120,11 @@ impl Switch {
                 Part::Sealed { late_packets, .. } => self.late += late_packets,
             }
         }
+    }
+
+    /// The system's totals.
+    pub(crate) fn totals(&self) -> BTreeMap<&'static str, u64> {
+        self.merger.system(0).unwrap().counters().into_iter().collect()
     }
 
     /// The lcores' totals as of the last window.
