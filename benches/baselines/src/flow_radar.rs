@@ -1,6 +1,8 @@
 //! FlowRadar (Li and others, NSDI 2016): a Bloom filter finds new flows, which are encoded once
 //! into three cells each; all packets are counted there. Losses are the differences of two decodes.
 
+use std::collections::HashMap;
+
 use calumma_sketch::FlowKey;
 
 use crate::hash::{Hash, Hashed};
@@ -93,6 +95,48 @@ impl FlowRadar {
         self.cells.iter().all(|cell| *cell == Cell::default()).then_some(flows)
     }
 
+    /// Decodes all nodes of a network together, as the CFS paper has it (section II-A.2): a flow that
+    /// comes out of one is taken out of all others whose filters know it, with the packets that it
+    /// had there. For each node all its flows and their packets, ascending by key; `None` where not
+    /// all can be decoded, as where a flow lost packets on the way or a filter was wrong.
+    pub fn decode_network(mut nodes: Vec<Self>) -> Vec<Option<Vec<(FlowKey, u32)>>> {
+        let mut decoded: Vec<HashMap<FlowKey, u32>> = vec![HashMap::new(); nodes.len()];
+        let pure = |(at, node): (usize, &Self)| {
+            let cells = node.cells.iter().enumerate().filter(|(_, cell)| cell.flows == 1);
+            cells.map(|(cell, _)| (at, cell)).collect::<Vec<_>>()
+        };
+        let mut waiting: Vec<(usize, usize)> = nodes.iter().enumerate().flat_map(pure).collect();
+        while let Some((at, cell)) = waiting.pop() {
+            let Cell { keys, flows: 1, packets } = nodes[at].cells[cell] else { continue };
+            let Some(key) = key_of(keys) else { continue };
+            if !nodes[at].places(nodes[at].hash.of(&key)).contains(&cell) {
+                continue;
+            }
+            for (other, node) in nodes.iter_mut().enumerate() {
+                let knows = other == at || node.knows(node.hash.of(&key));
+                if !knows || decoded[other].contains_key(&key) {
+                    continue;
+                }
+                decoded[other].insert(key, packets);
+                for place in node.places(node.hash.of(&key)) {
+                    let cell = &mut node.cells[place];
+                    cell.keys ^= keys;
+                    cell.flows = cell.flows.wrapping_sub(1);
+                    cell.packets = cell.packets.wrapping_sub(packets);
+                    if cell.flows == 1 {
+                        waiting.push((other, place));
+                    }
+                }
+            }
+        }
+        let all = |(node, flows): (Self, HashMap<FlowKey, u32>)| {
+            let mut flows: Vec<_> = flows.into_iter().collect();
+            flows.sort_unstable();
+            node.cells.iter().all(|cell| *cell == Cell::default()).then_some(flows)
+        };
+        nodes.into_iter().zip(decoded).map(all).collect()
+    }
+
     /// The flows that lost packets between two sketches of the same size and seed, with their
     /// losses, ascending by key; `None` where one of them can't be decoded.
     pub fn lost(upstream: Self, downstream: Self) -> Option<Vec<(FlowKey, u32)>> {
@@ -106,6 +150,12 @@ impl FlowRadar {
             }
         }
         Some(lost)
+    }
+
+    /// Whether the flow was seen, as far as the filter knows.
+    fn knows(&self, hashed: Hashed) -> bool {
+        let mut bits = (0..FILTER_HASHES).map(|number| hashed.index(number, self.filter_bits));
+        bits.all(|bit| self.filter[bit / 64] >> (bit % 64) & 1 == 1)
     }
 
     /// Whether the flow was not seen before; marks it as seen.
@@ -142,5 +192,46 @@ impl Insert for FlowRadar {
 
     fn bytes(&self) -> usize {
         self.filter_bits / 8 + self.cells.len() * self.cell
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(number: u32) -> FlowKey {
+        FlowKey::from_words(number, 1, 2, 6)
+    }
+
+    #[test]
+    fn what_one_node_decodes_makes_room_at_the_others() {
+        // Room for some 50 flows in the first node; the second, much larger, has most of them.
+        let node = |bytes, flows: std::ops::Range<u32>| {
+            let mut node = FlowRadar::new(bytes, 3);
+            flows.for_each(|it| node.insert_many(&flow(it), it + 1));
+            node
+        };
+        let nodes = || [node(2_000, 0..120), node(20_000, 0..100)];
+        let [alone, large] = nodes();
+        assert_eq!(alone.decode(), None);
+        let expected = |flows: std::ops::Range<u32>| {
+            let mut flows: Vec<_> = flows.map(|it| (flow(it), it + 1)).collect();
+            flows.sort_unstable();
+            Some(flows)
+        };
+        assert_eq!(large.decode(), expected(0..100));
+        let both = FlowRadar::decode_network(nodes().into());
+        assert_eq!(both, [expected(0..120), expected(0..100)]);
+    }
+
+    #[test]
+    fn a_node_that_saw_less_of_a_flow_does_not_come_out() {
+        let mut nodes = [FlowRadar::new(4_000, 3), FlowRadar::new(4_000, 3)];
+        for (packets, node) in [5, 4].into_iter().zip(&mut nodes) {
+            (0..10).for_each(|it| node.insert_many(&flow(it), 7));
+            node.insert_many(&flow(10), packets);
+        }
+        let decoded = FlowRadar::decode_network(nodes.into());
+        assert_eq!(decoded.iter().filter(|node| node.is_some()).count(), 1);
     }
 }

@@ -10,13 +10,16 @@
 //! the recommended number of entries too large for small sizes, the entries are cut to the share of
 //! memory that they have in that paper's smallest setting.
 //!
-//! What a sketch can be asked is a trait each. Inserting never allocates.
+//! What a sketch can be asked is a trait each. Inserting never allocates. Samples of flows and
+//! packets over a whole network ([`CSamp`], [`DusHh`], [`Uncoordinated`], [`SampledNetFlow`]) are
+//! those that cooperative flow selection is measured beside.
 
 mod chosen;
 mod coco;
 mod count_heap;
 mod count_min;
 mod csamp;
+mod dus_hh;
 mod elastic;
 mod fcm;
 mod fermat;
@@ -26,8 +29,10 @@ mod hash_pipe;
 mod heavy_part;
 mod loss_radar;
 mod mrac;
+mod sampled_netflow;
 mod sizes;
 mod top;
+mod uncoordinated;
 mod univmon;
 
 use calumma_sketch::FlowKey;
@@ -37,6 +42,7 @@ pub use coco::CocoSketch;
 pub use count_heap::CountHeap;
 pub use count_min::{ConservativeUpdate, CountMin};
 pub use csamp::CSamp;
+pub use dus_hh::DusHh;
 pub use elastic::Elastic;
 pub use fcm::FcmTopK;
 pub use fermat::{DecodedTower, Fermat, TowerFermat};
@@ -44,6 +50,8 @@ pub use flow_radar::FlowRadar;
 pub use hash_pipe::HashPipe;
 pub use loss_radar::LossRadar;
 pub use mrac::Mrac;
+pub use sampled_netflow::SampledNetFlow;
+pub use uncoordinated::Uncoordinated;
 pub use univmon::UnivMon;
 
 /// Memory of a switch: what a sketch may fill, and what a key takes of it.

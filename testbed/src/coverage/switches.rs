@@ -7,7 +7,7 @@ use std::ops::Range;
 use calumma_baselines::CSamp;
 use calumma_sketch::grade::{self, Chosen, Claims, HopRule};
 use calumma_sketch::residual::{ARRAYS, Counts, Fermat, FlowRadar, Residual, Shape, network};
-use calumma_sketch::table::{self, BoundedTable, Capacity, Rank, RowTable, Sink};
+use calumma_sketch::table::{self, BITS_OF_A_FLOW, BoundedTable, Capacity, Rank, RowTable, Sink};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog};
 
 use super::algorithm::{At, Kind};
@@ -15,9 +15,6 @@ use super::{Algorithm, Trial};
 
 /// Hosts send all packets with this time to live.
 const TTL: u8 = 64;
-
-/// Bits of the filter of a table for each flow that passes the switch. It grows to as many.
-const FILTER_BITS: usize = 16;
 
 /// The logarithm of HyperLogLog registers.
 const HLL_BITS: u8 = 12;
@@ -194,7 +191,11 @@ impl<'a> Switches<'a> {
         let share = |share: f64, entries: u32| ((share * f64::from(entries)).round() as u32).max(1);
         let claims = if algorithm.claims() { Claims::ALL } else { Claims::NONE };
         let switch = |(&entries, &flows): (&u32, &usize)| Switch {
-            table: Table::new(trial.columns, share(table, entries), (flows * FILTER_BITS).max(256)),
+            table: Table::new(
+                trial.columns,
+                share(table, entries),
+                (flows * BITS_OF_A_FLOW).max(256),
+            ),
             distinct: HyperLogLog::new(HLL_BITS),
             claims,
             residual: None,
