@@ -46,7 +46,8 @@ pub fn table() -> Vec<Figure<Setup>> {
             tasks::BACKBONE,
             tasks::MIXED,
         ])
-        .chain([coverage::FIGURE, sketchint::FIGURE, speed::FIGURE])
+        .chain(coverage::FIGURES)
+        .chain([sketchint::FIGURE, speed::FIGURE])
         .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()
 }
