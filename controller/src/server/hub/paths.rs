@@ -1,6 +1,6 @@
 //! The paths between edges, as probes show them, and what edges are sent about them.
 
-use calumma_wire::{Message, Offer, PathsSeen, SystemId};
+use calumma_wire::{Message, Offer, PathsSeen, Role, SystemId};
 
 use super::{Hub, lock};
 use crate::paths::PathStatus;
@@ -21,6 +21,10 @@ pub(in crate::server) fn knows_probes(offers: &[Offer], carrier: &str) -> (bool,
 impl Hub {
     /// A node has connected: see [`knows_probes`].
     pub(in crate::server) fn paths_connected(&self, node: usize, (able, epochs): (bool, u64)) {
+        if self.nodes[node].node.role == Role::Edge {
+            // All edges have one carrier.
+            self.chamelemon.decoder.set_dated(epochs == BY_THREE_BITS);
+        }
         let epoch = self.clock.epoch_at(unix_ns());
         lock(&self.paths).connected(node, epoch, able, epochs);
         self.send_paths();

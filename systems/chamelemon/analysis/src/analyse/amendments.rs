@@ -16,14 +16,14 @@
 //! what they may explain: old ones, whose mark says which epoch they are of, were late in that one,
 //! exactly as many, and late ones may have been, at most as many. Misfits make their flow's losses
 //! in epochs before uncertain, since they may have left after the end of those.
+//!
+//! What shows of a flow is [`evidence`](super::evidence) of what may have happened to others.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
+use super::evidence::REACH;
 use super::strays::{EpochStrays, LIKE_NEXT};
 use crate::report::{Amendment, Change, EpochReport, Flow, Loss, Rewritten};
-
-/// Epochs by which a packet may be late and yet be seen to be: 400 ms at the default length.
-const MOST_LATE: u64 = 8;
 
 /// An epoch that has been reported.
 #[derive(Debug)]
@@ -87,31 +87,61 @@ pub(super) struct Amendments(VecDeque<Past>);
 
 impl Amendments {
     /// Completes a report by what it shows of earlier ones, and they of it; `excess` has the flows
-    /// of which more packets left than entered. Epochs must come in order.
+    /// of which more packets left than entered, in a wrong epoch only if marks are not `dated`.
+    /// Gives those of which packets were, in this one or another. Epochs must come in order.
     pub(super) fn complete(
         &mut self,
         report: &mut EpochReport,
-        excess: HashSet<Flow>,
+        excess: &HashSet<Flow>,
         strays: &EpochStrays,
-    ) {
+        dated: bool,
+    ) -> BTreeSet<Flow> {
         let epoch = report.epoch;
-        self.0.retain(|past| past.epoch < epoch && past.epoch + MOST_LATE >= epoch);
-        report.amendments = self.shown(epoch, &excess, strays);
-        report.amendments.sort_by_key(|amendment| (amendment.epoch, amendment.flow));
-        self.take_back(report);
-        let certain = report.loss.iter().filter(|loss| !loss.partial);
-        let losses: HashMap<Flow, u64> = certain.map(|loss| (loss.flow, loss.lost)).collect();
-        if !losses.is_empty() || !excess.is_empty() {
-            self.0.push_back(Past { epoch, losses, bounded: HashSet::new(), excess });
+        self.0.retain(|past| past.epoch < epoch && past.epoch + REACH >= epoch);
+        let mut misplaced = BTreeSet::new();
+        let none = HashSet::new();
+        let excess = if dated { &none } else { excess };
+        report.amendments = self.shown(epoch, excess, strays, &mut misplaced);
+        if !dated {
+            misplaced.extend(self.take_back(report));
+        }
+        misplaced
+    }
+
+    /// Says of the flows that are in doubt, and of the epochs before, that nothing is known of what
+    /// they lost.
+    pub(super) fn doubt(
+        &mut self,
+        report: &mut EpochReport,
+        is_in_doubt: impl Fn(&Flow) -> bool,
+        why: &str,
+    ) {
+        for past in &mut self.0 {
+            let flows: Vec<Flow> =
+                past.losses.keys().filter(|flow| is_in_doubt(flow)).copied().collect();
+            let amend = |flow| past.amend(flow, Known::AtMost(u64::MAX), why);
+            report.amendments.extend(flows.into_iter().filter_map(amend));
         }
     }
 
-    /// What an epoch shows of those before.
+    /// Remembers a report, for those to come.
+    pub(super) fn remember(&mut self, report: &mut EpochReport, excess: HashSet<Flow>) {
+        report.amendments.sort_by_key(|amendment| (amendment.epoch, amendment.flow));
+        let certain = report.loss.iter().filter(|loss| !loss.partial);
+        let losses: HashMap<Flow, u64> = certain.map(|loss| (loss.flow, loss.lost)).collect();
+        if !losses.is_empty() || !excess.is_empty() {
+            let (epoch, bounded) = (report.epoch, HashSet::new());
+            self.0.push_back(Past { epoch, losses, bounded, excess });
+        }
+    }
+
+    /// What an epoch shows of those before. Adds the flows that are seen in a wrong epoch.
     fn shown(
         &mut self,
         epoch: u64,
         excess: &HashSet<Flow>,
         strays: &EpochStrays,
+        misplaced: &mut BTreeSet<Flow>,
     ) -> Vec<Amendment> {
         let too_many = format!(
             "more packets of this flow left in epoch {epoch} than entered: they may be late"
@@ -132,15 +162,20 @@ impl Amendments {
                 _ => Known::Exactly,
             };
             let exact = exact.map(|((flow, _), packets)| (*flow, known(*packets), &old));
+            amendments.extend(exact.filter_map(|(flow, known, why)| past.amend(flow, known, why)));
             let late_too = strays.late.iter().filter(|_| by.is_multiple_of(2));
             let late_too = late_too.map(|(flow, packets)| (*flow, Known::AtMost(*packets), &late));
             let excess = excess.iter().filter(|_| may_have_come);
             let excess = excess.map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
             let misfits = strays.misfit.keys().filter(|_| may_have_come);
             let misfits = misfits.map(|flow| (*flow, Known::AtMost(u64::MAX), &misfit));
-            let of_flows = exact.chain(late_too).chain(excess).chain(misfits);
-            amendments
-                .extend(of_flows.filter_map(|(flow, known, why)| past.amend(flow, known, why)));
+            for (flow, known, why) in late_too.chain(excess) {
+                let Some(amendment) = past.amend(flow, known, why) else { continue };
+                amendments.push(amendment);
+                misplaced.insert(flow);
+            }
+            let misfits = misfits.filter_map(|(flow, known, why)| past.amend(flow, known, why));
+            amendments.extend(misfits);
             let anybody = match by {
                 1 => strays.anybody,
                 by if by.is_multiple_of(2) => strays.perhaps_old,
@@ -151,14 +186,16 @@ impl Amendments {
         amendments
     }
 
-    /// Sets aside of a report's losses what was counted in the epoch before.
-    fn take_back(&self, report: &mut EpochReport) {
+    /// Sets aside of a report's losses what was counted in the epoch before, and gives the flows.
+    fn take_back(&self, report: &mut EpochReport) -> Vec<Flow> {
         let before = self.0.iter().find(|past| past.epoch + 1 == report.epoch);
-        let Some(before) = before else { return };
+        let Some(before) = before else { return Vec::new() };
         let marked = |loss: &mut Loss| !loss.partial && before.excess.contains(&loss.flow);
-        report.rewritten.extend(report.loss.extract_if(.., marked).map(|loss| {
+        let counted: Vec<Loss> = report.loss.extract_if(.., marked).collect();
+        report.rewritten.extend(counted.iter().map(|loss| {
             let (from, to) = (loss.flow, Some(loss.flow));
             Rewritten { from, to, packets: loss.lost, what: Change::Epoch }
         }));
+        counted.into_iter().map(|loss| loss.flow).collect()
     }
 }

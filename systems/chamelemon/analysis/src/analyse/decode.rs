@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use calumma_analysis::{HashKeys, NodeEnd};
 use calumma_chamelemon::frames::{Ingress, decode_late};
@@ -30,12 +31,26 @@ pub struct Decoder {
     layout: Arc<Layout>,
     keys: HashKeys,
     clock: EpochClock,
+    /// Whether marks have more of the epoch's number than the timestamp bit.
+    dated: Arc<AtomicBool>,
 }
 
 impl Decoder {
     /// A decoder for switches of `layout` that hash by `keys`, and for epochs by `clock`.
     pub fn new(layout: Layout, keys: HashKeys, clock: EpochClock) -> Self {
-        Self { layout: Arc::new(layout), keys, clock }
+        let dated = Arc::default();
+        Self { layout: Arc::new(layout), keys, clock, dated }
+    }
+
+    /// Says of this decoder and its copies whether marks have more of the epoch's number than the
+    /// timestamp bit, so that no packet is recorded in a wrong epoch and none is under a wrong mark.
+    /// As long as nobody says so, they have not.
+    pub fn set_dated(&self, dated: bool) {
+        self.dated.store(dated, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_dated(&self) -> bool {
+        self.dated.load(Ordering::Relaxed)
     }
 
     /// By which keys switches hash.

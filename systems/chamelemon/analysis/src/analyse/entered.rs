@@ -1,8 +1,9 @@
 //! How many packets of a flow entered the network, at all edges together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, WideKey};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Hashes, Key, WideKey};
 
 use super::edge::EdgeSizes;
 use crate::report::Flow;
@@ -38,32 +39,56 @@ impl Bounds {
 #[derive(Debug)]
 pub(super) struct Entered<'a> {
     family: &'a HashFamily,
-    edges: &'a [Arc<EdgeSizes>],
+    /// The edges by name.
+    edges: &'a BTreeMap<String, Arc<EdgeSizes>>,
 }
 
 impl<'a> Entered<'a> {
-    pub(super) fn new(family: &'a HashFamily, edges: &'a [Arc<EdgeSizes>]) -> Self {
+    pub(super) fn new(family: &'a HashFamily, edges: &'a BTreeMap<String, Arc<EdgeSizes>>) -> Self {
         Self { family, edges }
     }
 
     /// Packets of a flow that entered.
     pub(super) fn of(&self, flow: &Flow) -> Bounds {
-        match self.edges.first().map(|edge| edge.by_key()) {
-            Some(AnyKey::Ipv4(_)) => self.of_key(flow.key::<FlowKey>()),
-            Some(AnyKey::Dual(_)) => self.of_key(flow.key::<WideKey>()),
-            None => Bounds::UNKNOWN,
+        if self.edges.is_empty() {
+            return Bounds::UNKNOWN;
         }
-    }
-
-    fn of_key<K: Key>(&self, key: Option<K>) -> Bounds {
-        let Some(key) = key else { return Bounds::UNKNOWN };
-        let hashes = self.family.hash(&key);
-        let edges = self.edges.iter().map(|edge| {
-            edge.by_key().get::<K>().map_or(Bounds::UNKNOWN, |sizes| sizes.entered(&key, &hashes))
-        });
-        edges.fold(Bounds { least: 0, most: Some(0) }, |sum, edge| Bounds {
+        let none = Bounds { least: 0, most: Some(0) };
+        self.by_edge(flow).fold(none, |sum, (_, edge)| Bounds {
             least: sum.least + edge.least,
             most: sum.most.zip(edge.most).map(|(sum, most)| sum + most),
         })
+    }
+
+    /// The names of all edges.
+    pub(super) fn edges(&self) -> impl Iterator<Item = &'a str> {
+        self.edges.keys().map(String::as_str)
+    }
+
+    /// The edges where a flow entered; where that is known of none, those where it may have.
+    pub(super) fn edges_of(&self, flow: &Flow) -> Vec<&'a str> {
+        let bounds: Vec<_> = self.by_edge(flow).collect();
+        let is_known = bounds.iter().any(|(_, bounds)| bounds.is_entered());
+        let is_there = |bounds: &Bounds| bounds.is_entered() || !(is_known || bounds.is_stranger());
+        bounds.iter().filter(|(_, bounds)| is_there(bounds)).map(|&(edge, _)| edge).collect()
+    }
+
+    /// What is known of a flow at each edge.
+    fn by_edge(&self, flow: &Flow) -> impl Iterator<Item = (&'a str, Bounds)> {
+        let kind = self.edges.values().next().map(|edge| edge.by_key());
+        let is_wide = matches!(kind, Some(AnyKey::Dual(_)));
+        let narrow = self.hashed(flow.key::<FlowKey>().filter(|_| !is_wide));
+        let wide = self.hashed(flow.key::<WideKey>().filter(|_| is_wide));
+        self.edges.iter().map(move |(edge, sizes)| {
+            let bounds = match sizes.by_key() {
+                AnyKey::Ipv4(sizes) => narrow.map(|(key, hashes)| sizes.entered(&key, &hashes)),
+                AnyKey::Dual(sizes) => wide.map(|(key, hashes)| sizes.entered(&key, &hashes)),
+            };
+            (edge.as_str(), bounds.unwrap_or(Bounds::UNKNOWN))
+        })
+    }
+
+    fn hashed<K: Key>(&self, key: Option<K>) -> Option<(K, Hashes)> {
+        key.map(|key| (key, self.family.hash(&key)))
     }
 }

@@ -186,12 +186,14 @@ impl Explained {
         Self { loss, surplus, is_partial: true, ..Self::default() }.sorted()
     }
 
-    /// Of flows that are known, which are all where `all_known`.
+    /// Of flows that are known, which are all where `all_known` and there are no `sets` of flows that
+    /// can't be told apart.
     pub(super) fn exact(
         nets: &[Net],
         entered: &Entered<'_>,
         strays: &Doubts<'_>,
         all_known: bool,
+        sets: bool,
     ) -> Self {
         let mut explained = Self::default();
         let uncounted = strays.uncounted();
@@ -205,7 +207,7 @@ impl Explained {
             Rewritten { from, to, packets, what }
         }));
         let too_many = strays.perhaps_too_many(surplus, &uncounted, entered);
-        rewritten.extend(translation::set_aside(loss, &too_many, entered, &uncounted));
+        rewritten.extend(translation::set_aside(loss, &too_many, entered, &uncounted, sets));
         // What seems too many may have entered, and stood only for what others may have become.
         let perhaps: HashSet<Flow> =
             nets.iter().filter(|net| net.at_least).map(|net| net.flow).collect();

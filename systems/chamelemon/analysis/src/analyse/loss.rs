@@ -15,8 +15,8 @@
 //!
 //! Flows that share a bucket in every array are never peeled. Where they are all that is left of a
 //! delta encoder, it counts as decoded: every packet is accounted for, by flow or by such a set,
-//! and where edges count packets by hierarchy, `balance` checks that. A translated flow could hide
-//! in a set, from which the number of its packets can't be told; that takes chance twice. What a
+//! and where edges count packets by hierarchy, `balance` checks that. A translated flow may hide
+//! in a set, from which the number of its packets can't be told: see `translation`. What a
 //! flow has in one encoder counts as a set's, too, where it may be among those of a set in the
 //! other.
 
@@ -70,7 +70,8 @@ impl Losses {
             Explained::partial(&self.nets)
         } else {
             let all_known = self.decode.hl == DecodeState::Complete;
-            Explained::exact(&self.nets, entered, strays, all_known)
+            let sets = !self.indistinct.is_empty();
+            Explained::exact(&self.nets, entered, strays, all_known, sets)
         }
     }
 

@@ -6,13 +6,14 @@
 //! answers the rest once the epoch is over. Whether an epoch can be trusted is decided in
 //! `soundness`, and, where an earlier one spoils it, in `parity_conflicts`; the delta encoders are
 //! decoded in `loss`, `explain` and `translation` have what their flows mean, `amendments` what
-//! they show of earlier epochs; the six accumulation tasks in `edge`.
+//! they show of earlier epochs, `evidence` of other flows; the six accumulation tasks in `edge`.
 
 mod amendments;
 mod balance;
 mod decode;
 mod edge;
 mod entered;
+mod evidence;
 mod explain;
 mod ingress;
 mod input;
@@ -32,7 +33,7 @@ pub use input::{EdgeInput, EpochInput};
 pub use suspicion::Suspicion;
 pub use tasks::Tasks;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use calumma_analysis::HashKeys;
@@ -42,10 +43,11 @@ use calumma_sketch::HashKey;
 
 use self::amendments::Amendments;
 use self::entered::Entered;
+use self::evidence::{Evidence, Shown};
 use self::explain::{Doubts, Explained};
 use self::parity_conflicts::ParityConflicts;
 use self::strays::EpochStrays;
-use crate::report::EpochReport;
+use crate::report::{EpochReport, Flow};
 
 /// Analyses one epoch after the other.
 #[derive(Debug)]
@@ -56,6 +58,7 @@ pub struct Analyser {
     previous: HashMap<String, Arc<EdgeSizes>>,
     conflicts: ParityConflicts,
     amendments: Amendments,
+    evidence: Evidence,
     /// What no sketch held of the two epochs before, and which those are.
     strays: VecDeque<(u64, EpochStrays)>,
 }
@@ -74,6 +77,7 @@ impl Analyser {
             previous: HashMap::new(),
             conflicts: ParityConflicts::default(),
             amendments: Amendments::default(),
+            evidence: Evidence::default(),
             strays: VecDeque::new(),
         }
     }
@@ -137,9 +141,11 @@ impl Analyser {
         };
         let doubts = Doubts { now: &strays, before: of_past(1), with_its_bit: of_past(2) };
         let mut explained = Explained::default();
-        if verdict.is_sound() {
-            let of_edges: Vec<_> = sizes.values().cloned().collect();
-            let entered = Entered::new(decoded.family(), &of_edges);
+        let of_edges: BTreeMap<_, _> =
+            sizes.iter().map(|(edge, sizes)| (edge.clone(), sizes.clone())).collect();
+        let entered = Entered::new(decoded.family(), &of_edges);
+        let is_sound = verdict.is_sound();
+        if is_sound {
             explained = decoded.explained(&entered, &doubts);
             verdict.causes.extend(decoded.contradiction());
             if explained.is_hidden {
@@ -151,7 +157,28 @@ impl Analyser {
         if report.complete && is_bounded {
             report.causes.extend(doubts.causes().cloned());
         }
-        self.amendments.complete(&mut report, excess, &strays);
+        let dated = self.decoder.is_dated();
+        let misplaced = self.amendments.complete(&mut report, &excess, &strays, dated);
+        self.evidence.forget(epoch);
+        if is_sound && !dated {
+            let family = self.decoder.keys().at(epoch.saturating_sub(1)).family.clone();
+            let before = self.previous.iter().filter(|(_, sizes)| sizes.epoch() + 1 == epoch);
+            let before = before.map(|(edge, sizes)| (edge.clone(), sizes.clone())).collect();
+            let shown = Shown {
+                epoch,
+                strays: &strays,
+                misplaced: &misplaced,
+                surplus: &report.surplus,
+                entered: &entered,
+                before: &Entered::new(&family, &before),
+            };
+            if self.evidence.add(&shown) {
+                let is_in_doubt = |flow: &Flow| self.evidence.concerns(flow, &entered, false);
+                self.amendments.doubt(&mut report, is_in_doubt, &Evidence::words(epoch));
+            }
+            self.evidence.set_aside(&mut report, &entered);
+        }
+        self.amendments.remember(&mut report, excess);
         report.strays = strays.reports.clone();
         self.strays.push_back((epoch, strays));
         (report, sizes)

@@ -20,11 +20,11 @@
 //!   stranger's.
 //! * Packets for which an edge's table had no room may have been of any flow, so each loss is a
 //!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
-//!   packets that leave under it more often than they enter, summed over all edges. One in eight of
-//!   those that entered is put down to copies: marks are rewritten by a policy, for all packets on
-//!   a path, or not at all. Where all packets are encoded none enters, and every one counts.
+//!   packets that leave under it more often than they enter, summed over all edges. Copies of such
+//!   packets are no different from packets whose marks were rewritten. Where all packets are encoded
+//!   none enters, and every one counts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use calumma_chamelemon::Balance;
 use calumma_chamelemon::frames::AnyLate;
@@ -32,13 +32,11 @@ use calumma_plane::{AnyStrays, Hierarchy, Stray, Strays, UNDATED};
 use calumma_sketch::{AnyKey, Key, either};
 
 use super::input::{EdgeInput, EpochInput};
+use super::soundness::attention_of;
 use crate::report::{Cause, CauseKind, Flow, FlowPackets, StrayKind, StrayReport};
 
 /// Flows that a report names of one kind at an edge.
 const FLOWS_NAMED: usize = 8;
-
-/// Of so many packets that entered under hierarchy 0, one copy may leave.
-const COPIES_IN: u64 = 8;
 
 /// Packets of the next epoch with a timestamp bit seem to be older by so many: marks have the
 /// epoch's number modulo eight.
@@ -60,15 +58,21 @@ pub(super) struct Late {
 /// The packets of an epoch that no sketch holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EpochStrays {
+    /// Whether light losses are sampled in the epoch.
+    samples: bool,
     /// Late ones whose epoch is not known, by flow; those of hierarchy 0 left out.
     pub(super) late: HashMap<Flow, u64>,
     /// Late ones of this epoch, likewise.
     pub(super) of_epoch: HashMap<Flow, Late>,
     /// By flow, and by how many epochs they are older.
     pub(super) old: HashMap<(Flow, u64), u64>,
+    /// Flows of those of them that have a mark which packets of the epoch may carry.
+    pub(super) late_and_fit: BTreeSet<Flow>,
     pub(super) misfit: HashMap<Flow, u64>,
     /// Packets that may have been of any flow.
     pub(super) anybody: u64,
+    /// Those of them that left under hierarchy 0 and did not enter under it.
+    pub(super) unencoded: u64,
     /// Those of them that may have been old.
     pub(super) perhaps_old: u64,
     /// What there was at each edge.
@@ -82,7 +86,8 @@ pub(super) struct EpochStrays {
 
 impl EpochStrays {
     pub(super) fn of(input: &EpochInput) -> Self {
-        let mut strays = Self::default();
+        let samples = attention_of(input).partition.ll > 0;
+        let mut strays = Self { samples, ..Self::default() };
         for edge in &input.edges {
             strays.add_edge(edge);
         }
@@ -158,6 +163,9 @@ impl EpochStrays {
         match kind {
             StrayKind::Late if stray.epochs_back == UNDATED => {
                 *self.late.entry(flow).or_default() += packets;
+                if stray.hierarchy != Hierarchy::SampledLl || self.samples {
+                    self.late_and_fit.insert(flow);
+                }
             }
             StrayKind::Late => {
                 let late = self.of_epoch.entry(flow).or_default();
@@ -195,10 +203,11 @@ impl EpochStrays {
         let entered: u64 = sides.iter().map(|(entered, ..)| entered).sum();
         let left: u64 = sides.iter().map(|(_, left, _)| left).sum();
         let most = sides.iter().max_by_key(|(_, left, _)| *left);
-        let excess = left.saturating_sub(entered + entered / COPIES_IN);
+        let excess = left.saturating_sub(entered);
         let Some(most) = most.filter(|_| excess > 0) else { return };
         let all = packets_out(most.2);
         self.anybody += excess;
+        self.unencoded = excess;
         let what = format_args!(
             "{} of the packets that leave here carry a mark of 0, and only {entered} entered the \
              network with one: {REMEDY}",

@@ -6,15 +6,16 @@
 //! Which flows a translation can lead to is an assumption, and this is all of it:
 //!
 //! * the protocol stays, ICMP and ICMPv6 being one (NAT64), and
-//! * one end stays as it is, address and port (NAT, load balancers), or, of a flow of which no
-//!   packet may have left under its own name, one port (translation of both ends, NAT64), of ICMP
-//!   between the families the protocol alone;
+//! * one end stays as it is, address and port (NAT, load balancers), or, of a flow of which it may
+//!   be that no packet left under its own name, nothing else (translation of both ends, NAT64):
+//!   where a flow is translated at both ends, all of it becomes one other;
 //! * or one of the two flows is a tunnel's, which may stand for any number of others;
 //! * the flow that it leads to does not enter the network itself in the same epoch.
 //!
 //! The bound: let a flow miss n packets, and let the flows that it may have become have m too many
-//! together. At most m of the n left the network, so at least n - m were lost. Copies only add to
-//! m, and to what was lost beyond n.
+//! together, or the one of them that has most where nothing else than the protocol stays. At most m
+//! of the n left the network, so at least n - m were lost. Copies only add to m, and to what was
+//! lost beyond n.
 //!
 //! A partner is named where the counts leave one only: one that fits by its number of packets, or
 //! one that fits at all, from either side.
@@ -46,26 +47,25 @@ fn is_tunnel(flow: &Flow) -> bool {
 enum Trait {
     Source(u8, IpAddr, u16),
     Destination(u8, IpAddr, u16),
-    SourcePort(u8, u16),
-    DestinationPort(u8, u16),
-    /// Those that both of the above have.
-    BothPorts(u8, u16, u16),
-    /// ICMP that is IPv6 at egress, or is not, and was of the other family before.
-    Icmp(bool),
+    Protocol(u8),
 }
 
-/// The traits of a flow, ports and families among them where `loosely`: as one that others may have
-/// become where `of_target`, else as one that may have become another.
-fn traits(flow: &Flow, loosely: bool, of_target: bool) -> impl Iterator<Item = Trait> {
-    let Flow { src, dst, sport, dport, proto } = *flow;
-    let proto = if proto == ICMPV6 { ICMP } else { proto };
-    let strict = [Trait::Source(proto, src, sport), Trait::Destination(proto, dst, dport)];
-    let loose = [
-        (sport != 0).then_some(Trait::SourcePort(proto, sport)),
-        (dport != 0).then_some(Trait::DestinationPort(proto, dport)),
-        (proto == ICMP).then_some(Trait::Icmp(src.is_ipv6() == of_target)),
-    ];
-    strict.into_iter().chain(loose.into_iter().flatten().filter(move |_| loosely))
+impl Trait {
+    /// The ends of a flow, of which a translation leaves one.
+    fn ends(flow: &Flow) -> [Self; 2] {
+        let Flow { src, dst, sport, dport, .. } = *flow;
+        let protocol = protocol(flow);
+        [Self::Source(protocol, src, sport), Self::Destination(protocol, dst, dport)]
+    }
+
+    fn of_protocol(flow: &Flow) -> [Self; 1] {
+        [Self::Protocol(protocol(flow))]
+    }
+}
+
+/// The protocol of a flow as a translation leaves it.
+fn protocol(flow: &Flow) -> u8 {
+    if flow.proto == ICMPV6 { ICMP } else { flow.proto }
 }
 
 /// Flows of one trait.
@@ -73,6 +73,8 @@ fn traits(flow: &Flow, loosely: bool, of_target: bool) -> impl Iterator<Item = T
 struct Group {
     flows: usize,
     packets: u64,
+    /// Packets of the one that has most.
+    most: u64,
     /// One of them, by position.
     one: usize,
 }
@@ -104,16 +106,17 @@ impl Partner {
 }
 
 impl Index {
-    fn add(&mut self, at: usize, packets: u64, traits: impl Iterator<Item = Trait>) {
+    fn add(&mut self, at: usize, packets: u64, traits: &[Trait]) {
         let enter = |group: Option<&mut Group>| match group {
             Some(group) => {
                 group.flows += 1;
                 group.packets += packets;
+                group.most = group.most.max(packets);
                 None
             }
-            None => Some(Group { flows: 1, packets, one: at }),
+            None => Some(Group { flows: 1, packets, most: packets, one: at }),
         };
-        for of in traits {
+        for &of in traits {
             if let Some(group) = enter(self.by_trait.get_mut(&of)) {
                 self.by_trait.insert(of, group);
             }
@@ -127,12 +130,18 @@ impl Index {
         self.by_trait.get(&of).map_or(0, |group| group.packets)
     }
 
-    fn partner(&self, traits: impl Iterator<Item = Trait>) -> Partner {
-        traits.fold(Partner::None, |partner, of| partner.and(self.by_trait.get(&of)))
+    fn most(&self, of: Trait) -> u64 {
+        self.by_trait.get(&of).map_or(0, |group| group.most)
     }
 
-    fn partner_of_count(&self, traits: impl Iterator<Item = Trait>, packets: u64) -> Partner {
-        traits.fold(Partner::None, |partner, of| partner.and(self.by_count.get(&(of, packets))))
+    fn partner(&self, traits: &[Trait]) -> Partner {
+        let groups = traits.iter().map(|of| self.by_trait.get(of));
+        groups.fold(Partner::None, Partner::and)
+    }
+
+    fn partner_of_count(&self, traits: &[Trait], packets: u64) -> Partner {
+        let groups = traits.iter().map(|&of| self.by_count.get(&(of, packets)));
+        groups.fold(Partner::None, Partner::and)
     }
 }
 
@@ -155,90 +164,108 @@ impl<'a> Targets<'a> {
             Self { flows: flows.collect(), index: Index::default(), packets: 0, of_tunnels: 0 };
         for (at, of) in targets.flows.iter().enumerate() {
             targets.packets += of.packets;
-            targets.of_tunnels += if is_tunnel(&of.flow) { of.packets } else { 0 };
-            let mut both = None;
-            if of.flow.sport != 0 && of.flow.dport != 0 {
-                both = Some(Trait::BothPorts(of.flow.proto, of.flow.sport, of.flow.dport));
+            targets.index.add(at, of.packets, &Trait::ends(&of.flow));
+            if is_tunnel(&of.flow) {
+                targets.of_tunnels += of.packets;
+            } else {
+                targets.index.add(at, of.packets, &Trait::of_protocol(&of.flow));
             }
-            targets.index.add(at, of.packets, traits(&of.flow, true, true).chain(both));
         }
         targets
     }
 
-    /// Whether a port or family of a flow is one of theirs.
-    fn fit_loosely(&self, flow: &Flow) -> bool {
-        traits(flow, true, false).any(|of| self.index.by_trait.contains_key(&of))
-    }
-
-    /// Packets too many of all flows that `flow` may have become.
-    fn packets_for(&self, flow: &Flow, loosely: bool) -> u64 {
+    /// Packets too many of all flows that `flow` may have become, where `wholly` both of its ends
+    /// may have been translated.
+    fn packets_for(&self, flow: &Flow, wholly: bool) -> u64 {
         if is_tunnel(flow) {
             return self.packets;
         }
-        let packets = traits(flow, loosely, false).map(|of| match of {
-            // Who shares an end that has a port shares the port.
-            Trait::Source(_, _, port) | Trait::Destination(_, _, port) if loosely && port != 0 => 0,
-            of => self.index.packets(of),
+        let by_ends = Trait::ends(flow).iter().map(|&end| self.index.packets(end)).sum::<u64>();
+        let [of_protocol] = Trait::of_protocol(flow);
+        let by_protocol = if wholly { self.index.most(of_protocol) } else { 0 };
+        by_ends.max(by_protocol) + self.of_tunnels
+    }
+
+    /// The only flow that `loss`, at position `at` among the `victims`, may have become, if it is
+    /// the only victim that may have become that: by an end, or, where `wholly`, by the protocol.
+    fn partner(&self, at: usize, loss: &Loss, victims: &Index, wholly: bool) -> Option<Flow> {
+        let by_ends = self.partner_by(at, loss, victims, Trait::ends);
+        let by_protocol = || self.partner_by(at, loss, victims, Trait::of_protocol);
+        by_ends.or_else(|| wholly.then(by_protocol).flatten())
+    }
+
+    /// The same by some traits of the flows: one that fits by its number of packets as well, else
+    /// one that fits.
+    fn partner_by<const N: usize>(
+        &self,
+        at: usize,
+        loss: &Loss,
+        victims: &Index,
+        traits: fn(&Flow) -> [Trait; N],
+    ) -> Option<Flow> {
+        let own = traits(&loss.flow);
+        let target = |found: Partner| match found {
+            Partner::One(found) => Some(self.flows[found]),
+            Partner::None | Partner::Several => None,
+        };
+        let of_count = target(self.index.partner_of_count(&own, loss.lost));
+        let of_count = of_count.filter(|of| {
+            victims.partner_of_count(&traits(&of.flow), of.packets) == Partner::One(at)
         });
-        let both = Trait::BothPorts(flow.proto, flow.sport, flow.dport);
-        let twice = if loosely { self.index.packets(both) } else { 0 };
-        packets.sum::<u64>() - twice + self.of_tunnels
+        let any = || {
+            let target = target(self.index.partner(&own));
+            target.filter(|of| victims.partner(&traits(&of.flow)) == Partner::One(at))
+        };
+        of_count.or_else(any).map(|target| target.flow)
     }
 }
 
 /// Sets aside of `losses` what may be packets that `surplus` has too many, and gives it. Of flows
-/// in `uncounted` so many more packets are missing than the losses say.
+/// in `uncounted` so many more packets are missing than the losses say. Where `others` have any
+/// number too many that is not known, all of a flow may be among them.
 pub(super) fn set_aside(
     losses: &mut Vec<Loss>,
     surplus: &[Surplus],
     entered: &Entered<'_>,
     uncounted: &HashMap<Flow, u64>,
+    others: bool,
 ) -> Vec<Rewritten> {
-    if losses.is_empty() || surplus.is_empty() {
+    if losses.is_empty() || (surplus.is_empty() && !others) {
         return Vec::new();
     }
     let targets = Targets::new(surplus, entered);
-    if targets.flows.is_empty() {
+    if targets.flows.is_empty() && !others {
         return Vec::new();
     }
     let mut victims = Index::default();
-    let loosely: Vec<bool> = losses
+    let wholly: Vec<bool> = losses
         .iter()
         .enumerate()
         .map(|(at, Loss { flow, lost, .. })| {
             let missing = *lost + uncounted.get(flow).copied().unwrap_or(0);
-            let loosely = targets.fit_loosely(flow) && entered.of(flow).least <= missing;
-            victims.add(at, *lost, traits(flow, loosely, false));
-            loosely
+            let wholly = entered.of(flow).least <= missing;
+            victims.add(at, *lost, &Trait::ends(flow));
+            if wholly {
+                victims.add(at, *lost, &Trait::of_protocol(flow));
+            }
+            wholly
         })
         .collect();
 
     let mut rewritten = Vec::new();
     for (at, loss) in losses.iter_mut().enumerate() {
-        let Loss { flow, lost, .. } = *loss;
-        let away = targets.packets_for(&flow, loosely[at]).min(lost);
+        let found = *loss;
+        let Loss { flow, lost, .. } = found;
+        let away = match others && wholly[at] {
+            true => lost,
+            false => targets.packets_for(&flow, wholly[at]).min(lost),
+        };
         if away == 0 {
             continue;
         }
         (loss.lost, loss.at_least) = (lost - away, true);
-        let own = || traits(&flow, loosely[at], false);
-        let partner = |of_count: bool| {
-            let index = &targets.index;
-            let found =
-                if of_count { index.partner_of_count(own(), lost) } else { index.partner(own()) };
-            let Partner::One(found) = found else { return None };
-            let target = targets.flows[found];
-            let theirs = traits(&target.flow, true, false);
-            let back = if of_count {
-                victims.partner_of_count(theirs, target.packets)
-            } else {
-                victims.partner(theirs)
-            };
-            (back == Partner::One(at)).then_some(target)
-        };
-        let one = (targets.of_tunnels == 0 && !is_tunnel(&flow))
-            .then(|| partner(true).or_else(|| partner(false)));
-        let to = one.flatten().map(|target| target.flow);
+        let is_one = targets.of_tunnels == 0 && !others && !is_tunnel(&flow);
+        let to = is_one.then(|| targets.partner(at, &found, &victims, wholly[at])).flatten();
         rewritten.push(Rewritten { from: flow, to, packets: away, what: Change::Address });
     }
     losses.retain(|loss| loss.lost > 0);

@@ -70,6 +70,8 @@ pub(crate) struct Truth {
     pub(crate) copies: u64,
     /// Packets that left, and not as packets of this flow in this epoch.
     pub(crate) moved: u64,
+    /// Packets of other epochs that are counted in this one.
+    pub(crate) counted: u64,
 }
 
 struct Groups {
@@ -96,6 +98,8 @@ pub(crate) struct World {
     truth: BTreeMap<(u64, FlowKey), Truth>,
     /// Entries that an edge's tables of strays have room for.
     room: usize,
+    /// Whether marks have more of the epoch's number than the timestamp bit.
+    dated: bool,
 }
 
 impl World {
@@ -120,12 +124,17 @@ impl World {
         let of_edges = |epoch| EDGES.map(|_| groups(epoch)).into();
         let epochs = (FIRST..FIRST + epochs).map(|epoch| (epoch, of_edges(epoch))).collect();
         let (family, truth) = (HashFamily::new(&hash_key()), BTreeMap::new());
-        Self { layout, attention, family, epochs, truth, room: usize::MAX }
+        Self { layout, attention, family, epochs, truth, room: usize::MAX, dated: false }
     }
 
     /// The same where edges keep strays of at most so many flows.
     pub(crate) fn with_room(self, room: usize) -> Self {
         Self { room, ..self }
+    }
+
+    /// The same where marks have more of the epoch's number than the timestamp bit.
+    pub(crate) fn with_dated_marks(self) -> Self {
+        Self { dated: true, ..self }
     }
 
     /// Sends a packet in `epoch` from one edge to another.
@@ -153,7 +162,9 @@ impl World {
             }
             Fate::Elsewhere(by) => {
                 truth.moved += 1;
-                self.leave(epoch.strict_add_signed(by), to, key, mark);
+                let epoch = epoch.strict_add_signed(by);
+                self.truth.entry((epoch, key)).or_default().counted += 1;
+                self.leave(epoch, to, key, mark);
             }
             Fate::Late(by) => {
                 truth.moved += u64::from(by != 0);
@@ -182,6 +193,11 @@ impl World {
         if !groups.egress.record(&key, &hashes, mark) {
             *groups.strays.entry((key, mark, 0)).or_default() += 1;
         }
+    }
+
+    /// A packet leaves when the epoch is over.
+    pub(crate) fn leave_late(&mut self, epoch: u64, edge: usize, key: FlowKey, mark: Hierarchy) {
+        *self.at(epoch, edge).late.entry((key, mark, UNDATED)).or_default() += 1;
     }
 
     fn at(&mut self, epoch: u64, edge: usize) -> &mut Groups {
@@ -252,6 +268,7 @@ impl World {
     /// The reports on all epochs.
     pub(crate) fn reports(&self) -> Vec<EpochReport> {
         let mut analyser = analyser(self.layout.clone());
+        analyser.decoder().set_dated(self.dated);
         self.epochs.keys().map(|&epoch| analyser.analyse(self.input(epoch))).collect()
     }
 
@@ -275,7 +292,7 @@ impl World {
                     Some(amended) => (amended.lost, amended.late.is_some() && !loss.at_least),
                     None => (loss.lost, !loss.at_least),
                 };
-                let balance = truth.lost as i64 - truth.copies as i64;
+                let balance = truth.lost as i64 - (truth.copies + truth.counted) as i64;
                 // Of what is left of an amended loss, copies may have made up for more.
                 if least > truth.lost || (is_exact && least as i64 != balance.max(0)) {
                     return Some(format!("{epoch}: {loss:?}, but {truth:?}"));
@@ -301,10 +318,12 @@ impl World {
             // Where there are causes, losses may be too small to be known.
             let all_named = report.losses_are_decoded() && report.causes.is_empty();
             let passed_over = self.flows(epoch).filter(|(key, truth)| {
-                all_named && truth.lost > truth.copies && !named.contains(key)
+                let stood_in = truth.copies + truth.counted;
+                all_named && truth.lost > stood_in && !named.contains(key)
             });
             let passed_over: Vec<_> = passed_over.collect();
-            let missing: u64 = passed_over.iter().map(|(_, of)| of.lost - of.copies).sum();
+            let missing: u64 =
+                passed_over.iter().map(|(_, of)| of.lost - of.copies - of.counted).sum();
             let of_sets: i64 = report.indistinct.iter().map(|set| set.packets).sum();
             if all_named && missing as i64 != of_sets {
                 return Some(format!("{epoch}: {passed_over:?} passed over, {of_sets} in sets"));

@@ -1,0 +1,170 @@
+//! What a network has done to some packets may have been done to others.
+
+use calumma_chamelemon::{Attention, Hierarchy, Partition, SampleRate};
+use calumma_chamelemon_analysis::report::{CauseKind, Change, EpochReport, Flow};
+use calumma_sketch::{FlowKey, Key};
+
+use crate::world::{FIRST, Fate, World, healthy};
+
+/// A flow from the hosts of e1 to those of e2.
+fn flow(port: u16) -> FlowKey {
+    FlowKey::new([10, 1, 0, 2].into(), [10, 2, 0, 7].into(), port, 443, 6).unwrap()
+}
+
+/// A flow from the hosts of e3 to those of e2.
+fn elsewhere(port: u16) -> FlowKey {
+    FlowKey::new([10, 3, 0, 2].into(), [10, 2, 0, 7].into(), port, 443, 6).unwrap()
+}
+
+fn send(world: &mut World, epoch: u64, key: FlowKey, fates: &[Fate]) {
+    let from = if key.addresses().0 == elsewhere(0).addresses().0 { 2 } else { 0 };
+    fates.iter().for_each(|&fate| world.send(FIRST + epoch, [from, 1], key, fate));
+}
+
+/// The reports, which must not contradict what happened.
+fn reports(world: &World) -> Vec<EpochReport> {
+    let reports = world.reports();
+    assert_eq!(world.contradicts(&reports), None, "{reports:#?}");
+    reports
+}
+
+fn lost(report: &EpochReport) -> Vec<(Flow, u64, bool)> {
+    report.loss.iter().map(|loss| (loss.flow, loss.lost, loss.at_least)).collect()
+}
+
+/// A packet is counted two epochs late, where another of its flow was lost: neither shows.
+fn hidden(world: &mut World) {
+    send(world, 0, flow(1), &[Fate::Elsewhere(2), Fate::Arrived]);
+    send(world, 2, flow(1), &[Fate::Lost, Fate::Arrived]);
+}
+
+#[test]
+fn a_loss_that_was_none_is_taken_back_once_a_packet_of_another_flow_is_late() {
+    let mut world = World::new(healthy(), 6);
+    hidden(&mut world);
+    send(&mut world, 0, elsewhere(1), &[Fate::Lost, Fate::Arrived]);
+    send(&mut world, 4, flow(2), &[Fate::Late(0), Fate::Arrived]);
+    send(&mut world, 4, elsewhere(1), &[Fate::Arrived]);
+    send(&mut world, 5, flow(2), &[Fate::Arrived]);
+    send(&mut world, 5, flow(3), &[Fate::Lost, Fate::Arrived]);
+    send(&mut world, 5, elsewhere(3), &[Fate::Lost, Fate::Arrived]);
+    let reports = reports(&world);
+    let [one, other] = [flow(1), elsewhere(1)].map(|key| (Flow::from(&key), 1, false));
+    let mut said = lost(&reports[0]);
+    said.sort();
+    assert_eq!(said, [one, other], "nothing shows yet");
+    // Flows that entered at another edge take other ways.
+    let taken: Vec<_> = reports[4].amendments.iter().map(|of| (of.epoch, of.flow)).collect();
+    assert_eq!(taken, [(FIRST, one.0)]);
+    assert!(reports[4].amendments[0].why.contains("epoch 104 shows"));
+    assert_eq!(lost(&reports[5]), [(Flow::from(&elsewhere(3)), 1, false)]);
+    let in_doubt = &reports[5].rewritten.iter().find(|of| of.from == Flow::from(&flow(3)));
+    assert_eq!(in_doubt.unwrap().what, Change::Epoch);
+    let cause = &reports[5].causes[0];
+    assert_eq!(
+        (cause.edge.as_deref(), cause.kind, cause.packets),
+        (Some("e1"), CauseKind::Late, 1)
+    );
+    assert_eq!(cause.flows, [Flow::from(&flow(2))]);
+    assert!(reports[5].complete && !reports[5].losses_are_exact());
+}
+
+/// A policy sets a mark that has the other timestamp bit.
+#[test]
+fn a_loss_is_in_doubt_where_packets_of_other_flows_were_counted_in_the_epoch_before() {
+    let mut world = World::new(healthy(), 4);
+    send(&mut world, 2, flow(1), &[Fate::Elsewhere(-1), Fate::Arrived]);
+    send(&mut world, 1, flow(1), &[Fate::Lost, Fate::Arrived]);
+    send(&mut world, 2, flow(2), &[Fate::Elsewhere(-1), Fate::Arrived]);
+    send(&mut world, 1, flow(2), &[Fate::Arrived]);
+    let reports = reports(&world);
+    assert_eq!(lost(&reports[2]), []);
+    let mut set_aside: Vec<_> = reports[2].rewritten.iter().map(|of| of.from).collect();
+    set_aside.sort();
+    assert_eq!(set_aside, [flow(1), flow(2)].map(|key| Flow::from(&key)));
+}
+
+#[test]
+fn where_most_copies_are_of_flows_that_lost_nothing_the_others_are_chance() {
+    let mut world = World::new(healthy(), 3);
+    send(&mut world, 0, flow(1), &[Fate::Lost, Fate::Arrived]);
+    for port in 1..4 {
+        send(&mut world, 2, flow(port), &[Fate::Copied(2)]);
+    }
+    send(&mut world, 2, flow(9), &[Fate::Lost, Fate::Arrived]);
+    let reports = reports(&world);
+    assert_eq!(lost(&reports[2]), [(Flow::from(&flow(9)), 1, false)]);
+    let amended: Vec<_> = reports[2].amendments.iter().map(|of| of.flow).collect();
+    assert_eq!(amended, [Flow::from(&flow(1))], "its own loss is in doubt all the same");
+}
+
+#[test]
+fn a_strangers_late_packets_put_no_loss_in_doubt() {
+    let mut world = World::new(healthy(), 2);
+    let stranger = FlowKey::new([10, 9, 9, 9].into(), [10, 2, 0, 7].into(), 0, 0, 1).unwrap();
+    world.leave_late(FIRST, 1, stranger, Hierarchy::HlCandidate);
+    send(&mut world, 0, flow(1), &[Fate::Lost, Fate::Arrived]);
+    send(&mut world, 1, flow(1), &[Fate::Lost, Fate::Arrived]);
+    let named = [(Flow::from(&flow(1)), 1, false)];
+    assert!(reports(&world).iter().all(|report| lost(report) == named));
+}
+
+#[test]
+fn marks_that_have_the_epochs_number_leave_none_of_it_in_doubt() {
+    let mut world = World::new(healthy(), 6).with_dated_marks();
+    send(&mut world, 0, flow(1), &[Fate::Old(2), Fate::Lost, Fate::Arrived]);
+    send(&mut world, 0, flow(2), &[Fate::Lost, Fate::Arrived]);
+    // Copies, where packets were lost two epochs before.
+    send(&mut world, 2, flow(2), &[Fate::Copied(2)]);
+    send(&mut world, 3, flow(3), &[Fate::Unmarked, Fate::Lost]);
+    send(&mut world, 3, flow(4), &[Fate::Lost, Fate::Arrived]);
+    let reports = reports(&world);
+    assert_eq!(lost(&reports[3]), [(Flow::from(&flow(4)), 1, false)]);
+    let amended: Vec<_> = reports.iter().flat_map(|report| &report.amendments).collect();
+    assert_eq!(amended.len(), 1);
+    assert_eq!((amended[0].flow, amended[0].late), (Flow::from(&flow(1)), Some(1)));
+    assert!(reports.iter().all(|report| report.causes.is_empty()));
+}
+
+/// Of flows that are not sampled, some packets enter under hierarchy 0.
+#[test]
+fn a_packet_more_of_hierarchy_0_than_entered_is_no_copy_for_certain() {
+    let partition = Partition { hh: 128, hl: 64, ll: 64 };
+    let sample_rate = SampleRate::new(0.001).unwrap();
+    let attention = Attention { t_h: 50, t_l: 5, sample_rate, partition };
+    let mut world = World::new(attention, 2);
+    for port in 1..10 {
+        send(&mut world, 0, flow(port), &[Fate::Arrived; 4]);
+    }
+    let marked = [Fate::Marked(Hierarchy::NonSampledLl)];
+    send(&mut world, 0, flow(1), &marked);
+    send(&mut world, 1, elsewhere(1), &[Fate::Arrived; 4]);
+    send(&mut world, 1, elsewhere(1), &[Fate::Lost; 2]);
+    let reports = reports(&world);
+    assert!(!reports[0].complete, "{:#?}", reports[0]);
+    assert_eq!(reports[0].causes[0].kind, CauseKind::Mark);
+    // What it is that does this is not known, nor where.
+    assert!(reports[1].loss.is_empty() && !reports[1].losses_are_exact());
+}
+
+#[test]
+fn flows_may_be_translated_at_both_ends_with_nothing_in_common() {
+    let mut world = World::new(healthy(), 1);
+    let became = FlowKey::new([100, 64, 0, 1].into(), [10, 9, 0, 7].into(), 6000, 8443, 6).unwrap();
+    send(&mut world, 0, flow(1), &[Fate::Became(became); 6]);
+    send(&mut world, 0, flow(1), &[Fate::Lost; 2]);
+    // Some of this one left as it was, so none was translated.
+    send(&mut world, 0, flow(2), &[Fate::Lost, Fate::Arrived]);
+    // No NAT makes TCP of this one.
+    let dns = FlowKey::new([10, 1, 0, 2].into(), [10, 2, 0, 7].into(), 5353, 53, 17).unwrap();
+    send(&mut world, 0, dns, &[Fate::Lost]);
+    let reports = reports(&world);
+    let mut said = lost(&reports[0]);
+    said.sort();
+    let mut right = [(&flow(1), 2, true), (&flow(2), 1, false), (&dns, 1, false)]
+        .map(|(key, packets, at_least)| (Flow::from(key), packets, at_least));
+    right.sort();
+    assert_eq!(said, right);
+    let of = reports[0].rewritten[0];
+    assert_eq!((of.to, of.packets), (Some(Flow::from(&became)), 6));
+}
