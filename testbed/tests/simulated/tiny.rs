@@ -36,6 +36,33 @@ fn no_report_on_the_fourth_quarter_is_wrong() {
     holds(3);
 }
 
+/// Plays networks that lose packets and do one thing more which no single bit can tell from loss in
+/// every case: gives packets that are named and those of them that are false.
+fn played(trouble: Trouble) -> [u64; 2] {
+    let networks = if calumma_testenv::are_sweeps_large() { 100_000 } else { 10_000 };
+    let sum =
+        tiny::play(0..networks, &[Trouble::Loss, trouble]).expect("networks that can be played");
+    println!("{sum}");
+    // There was something to be wrong about, and what is certain is said.
+    assert!(sum.named > networks && sum.exactly > networks, "{sum}");
+    [sum.named, sum.false_lost]
+}
+
+#[test]
+fn no_loss_is_false_where_both_ends_of_flows_are_translated() {
+    assert_eq!(played(Trouble::BothEnds)[1], 0);
+}
+
+/// What is left is one packet that shows nowhere: see "What no switch can know" in
+/// `docs/networks.md`.
+#[test]
+fn losses_are_false_where_a_packet_alone_is_re_marked_or_late() {
+    for trouble in [Trouble::Remarks, Trouble::Late] {
+        let [named, false_lost] = played(trouble);
+        assert!(false_lost * 2000 <= named, "{trouble:?}: {false_lost} of {named}");
+    }
+}
+
 #[test]
 fn every_trouble_happens_and_a_seed_plays_the_same_network_again() {
     let play = || tiny::play(0..200, &Trouble::ALL).expect("networks that can be played");
