@@ -53,6 +53,8 @@ pub struct Flows<K> {
     ip: Option<Box<IpColumns>>,
     /// Whether the packets leave the network at this switch as well as they enter it.
     local: bool,
+    /// Whether they have left it here before they enter it.
+    returned: bool,
 }
 
 /// What there is a bit of for each packet.
@@ -81,6 +83,7 @@ impl<K: Key> Flows<K> {
             timed: false,
             ip: None,
             local: false,
+            returned: false,
         }
     }
 
@@ -187,6 +190,20 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub(crate) fn stay_local(&mut self) {
         self.local = true;
+    }
+
+    /// Notes that the packets have been recorded before.
+    #[inline]
+    pub(crate) fn note_returned(&mut self) {
+        self.returned = true;
+    }
+
+    /// Whether the packets, which enter the network, have been recorded as
+    /// [leaving](crate::LcoreSystem::leave) it on this switch, and have waited for their next hop
+    /// since.
+    #[inline]
+    pub fn have_returned(&self) -> bool {
+        self.returned
     }
 
     /// Whether all packets go from host to host on this switch. They

@@ -191,11 +191,14 @@ pub struct PlainFlows {
     known: u32,
     /// Bit i: routing has taken one off the TTL of the packet at position i.
     lowered: u32,
+    /// Whether the packets were recorded as leaving the network here, and go on after all.
+    returned: bool,
 }
 
 impl PlainFlows {
     /// Nothing is known.
-    pub const NONE: Self = Self { keys: [FlowKey::ZERO; BURST], known: 0, lowered: 0 };
+    pub const NONE: Self =
+        Self { keys: [FlowKey::ZERO; BURST], known: 0, lowered: 0, returned: false };
 
     /// Where a plain packet's IP header begins, in bytes.
     pub(crate) const IP_OFFSET: usize = ETHERNET;
@@ -203,13 +206,26 @@ impl PlainFlows {
     /// Forgets all.
     #[inline]
     pub fn clear(&mut self) {
-        (self.known, self.lowered) = (0, 0);
+        (self.known, self.lowered, self.returned) = (0, 0, false);
     }
 
     /// Notes that routing has taken one off the TTL of the packets at these positions.
     #[inline]
     pub fn lower(&mut self, positions: u32) {
         self.lowered = positions;
+    }
+
+    /// Notes that the packets of the burst were recorded as leaving the network at this switch, and
+    /// have waited for their next hop since.
+    #[inline]
+    pub fn return_all(&mut self) {
+        self.returned = true;
+    }
+
+    /// Whether that is so.
+    #[inline]
+    pub(crate) fn have_returned(&self) -> bool {
+        self.returned
     }
 
     /// The positions of packets whose TTL is one less than they were received with.

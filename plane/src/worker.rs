@@ -381,6 +381,9 @@ fn walk_as<K: Measured, P: Packet>(
     };
     match path {
         Path::Enter => {
+            if known.have_returned() {
+                flows.note_returned();
+            }
             add_details(active.as_deref_mut(), packets, &mut flows);
             let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
             let marks = Marks::of(by, active.as_deref());

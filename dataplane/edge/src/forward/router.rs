@@ -139,6 +139,9 @@ impl Router {
         let own = origin == Origin::Own;
         let decider = Decider { tables, port, own, shim, seed: self.seed };
         decider.decide(burst.as_mut_slice(), &mut self.decisions);
+        if origin == Origin::Left {
+            self.decisions.flows.return_all();
+        }
         let Decisions { routed, flows, .. } = &self.decisions;
         let all = first(burst.len());
         if routed.to_fabric | routed.to_host != all {
@@ -173,19 +176,26 @@ impl Router {
         }
         let Decisions { routed, verdicts, flows, .. } = &self.decisions;
         let is_routed = routed.to_fabric | routed.to_host;
-        // What is for the switch itself, and came from beyond its link, leaves the network here.
-        let mut left = 0;
+        // What is for the switch itself, and came from beyond its link, leaves the network here. What
+        // goes no further has come as far as this.
+        let (mut left, mut lost) = (0, 0);
         if origin == Origin::Fabric {
             for at in (0..burst.len()).filter(|at| is_routed >> at & 1 == 0) {
-                let leaves =
-                    matches!(verdicts[at], Verdict::HandOver(_, task) if task != Task::Link);
-                left |= u32::from(leaves) << at;
+                match verdicts[at] {
+                    Verdict::HandOver(_, Task::Link) => {}
+                    Verdict::HandOver(..) => left |= 1 << at,
+                    Verdict::Refuse(..) | Verdict::Drop(Reason::Discard) => lost |= 1 << at,
+                    Verdict::Drop(_) | Verdict::Pass(_) => {}
+                }
             }
         }
         let packets = burst.as_mut_slice();
         let mut drops = measure(worker, origin, routed, flows, packets);
         if left != 0 {
             drops.0 |= worker.pass(Path::Leave, packets, left, flows).0;
+        }
+        if lost != 0 {
+            worker.pass(Path::Transit, packets, lost, flows);
         }
         for (at, packet) in burst.drain().enumerate() {
             if drops.drops(at) {

@@ -14,8 +14,8 @@ use calumma_plane::{Counters, Flows, LcoreMerger, LcoreSystem, MarkedRun, Run, S
 use calumma_sketch::{AnyKey, Key, KeyKind, WideKey};
 use calumma_wire::{Secret, Side};
 
-use crate::edge::{Edge, F0, F1, H0};
-use crate::frames::Udp;
+use crate::edge::{Edge, F0, F1, H0, mac};
+use crate::frames::{Udp, neighbour_advertisement, station};
 
 /// What was seen of packets, by source port: which way they went, and what their headers said.
 type Seen = Arc<Mutex<Vec<(u16, &'static str, IpFields)>>>;
@@ -38,7 +38,10 @@ impl OnLcore {
         assert_eq!(flows.ip().len(), flows.len());
         let mut seen = self.0.seen.lock().unwrap();
         for (key, fields) in flows.keys().iter().zip(flows.ip()) {
-            seen.push((key.ports().0, way, *fields));
+            // Not what the switch itself has made: errors, and questions about neighbours.
+            if key.ports().0 > 0 {
+                seen.push((key.ports().0, way, *fields));
+            }
         }
     }
 }
@@ -57,7 +60,8 @@ impl LcoreSystem<WideKey> for OnLcore {
     }
 
     fn enter(&mut self, flows: &mut Flows<WideKey>, _: &mut Counters) {
-        self.note(flows, if flows.are_local() { "local" } else { "enter" });
+        let again = if flows.have_returned() { "again" } else { "enter" };
+        self.note(flows, if flows.are_local() { "local" } else { again });
     }
 
     fn transit(&mut self, flows: &mut Flows<WideKey>, _: &mut Counters) {
@@ -129,6 +133,9 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
             ("10.1.0.2", "192.0.2.1", H0, ""),
             ("10.2.0.1", "10.3.0.2", F0, "transit"),
             ("10.2.0.1", "10.1.0.2", F0, "leave"),
+            // Dropped: without a route, and by one that says so.
+            ("10.2.0.1", "192.0.2.1", F0, "transit"),
+            ("10.2.0.1", "10.66.0.1", F0, "transit"),
             // Left to the switch itself: no router has lowered its TTL.
             ("10.2.0.1", "10.9.0.1", F0, "leave"),
             ("fd00:2::1", "fd00:1::2", F1, "leave"),
@@ -136,11 +143,13 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
         let mut wanted = Vec::new();
         for port in [H0, F0, F1] {
             let mut frames = Vec::new();
-            for at in 0..30_u16 {
+            for at in 1..31_u16 {
                 let kind = usize::from(at) % kinds.len();
                 let (from, to, of_port, way) = kinds[kind];
                 if of_port == port {
-                    let (ttl, payload) = (2 + at as u8 * 8, usize::from(at) * 9);
+                    // The last of those that pass has no TTL left to pass.
+                    let ttl = if at == 24 { 1 } else { 2 + at as u8 * 8 };
+                    let payload = usize::from(at) * 9;
                     let udp = Udp { ports: (at, 9), ttl, payload, ..Udp::new(from, to) };
                     let len = udp.packet().len() as u32;
                     frames.push(udp.frame(port));
@@ -150,6 +159,18 @@ fn ttls_and_lengths_are_those_that_packets_were_received_with() {
                 }
             }
             edge.receive(port, &frames);
+        }
+        // Its next hop is not known: it waits, and enters the network once more.
+        let (ttl, payload) = (9, 30);
+        let udp = Udp { ports: (99, 9), ttl, payload, ..Udp::new("fd00:2::1", "fd00:9:1::77") };
+        let len = udp.packet().len() as u32;
+        edge.receive(F0, &[udp.frame(F0)]);
+        edge.slow_path(0.0);
+        let vlan = Some(100);
+        edge.receive(F1, &[neighbour_advertisement(station(77), "fd00:9:1::77", mac(F1), vlan)]);
+        edge.slow_path(0.1);
+        for way in ["leave", "again"] {
+            wanted.push((99, way, IpFields { ttl, len }));
         }
         let mut seen = std::mem::take(&mut *reader.seen.lock().unwrap());
         seen.sort_by_key(|(at, ..)| *at);

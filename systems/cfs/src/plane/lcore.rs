@@ -126,8 +126,11 @@ impl<K: Key> LcoreSystem<K> for OnLcore<K> {
 
     #[inline]
     fn enter(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
-        let claimed = self.record(flows, Entry::ENTERED);
-        flows.set_claimed(claimed);
+        // What has waited here for its next hop was recorded when it came.
+        if !flows.have_returned() {
+            let claimed = self.record(flows, Entry::ENTERED);
+            flows.set_claimed(claimed);
+        }
     }
 
     #[inline]
