@@ -49,7 +49,7 @@ fn xor<K: Key>(a: &K, b: &K) -> K {
     K::from_word_fn(|at| a.word(at) ^ b.word(at), a.protocol() ^ b.protocol())
 }
 
-/// Three arrays of cells, and the filter of flows that are in them. See the [module](self).
+/// Three arrays of cells, and the filter of flows that are in them. See the module.
 #[derive(Clone, Debug)]
 pub struct FlowRadar<K: Key> {
     cells: Box<[Cell<K>]>,

@@ -54,7 +54,7 @@ struct Entry<K, V> {
     tag: u16,
 }
 
-/// Counts the flows of smallest rank of each row. See the [module](self).
+/// Counts the flows of smallest rank of each row. See the module.
 #[derive(Clone, Debug)]
 pub struct RowTable<K, V> {
     shape: Shape,
