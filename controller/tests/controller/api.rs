@@ -43,6 +43,7 @@ fn every_answer_is_as_the_api_describes_it() {
         ("/api/v1/systems", String::new()),
         ("/api/v1/topology", String::new()),
         ("/api/v1/{system}/epochs", "?last=2".to_owned()),
+        ("/api/v1/{system}/windows", "?last=2".to_owned()),
         ("/api/v1/{system}/epochs/{epoch}", format!("{first}")),
         ("/api/v1/attention", String::new()),
         ("/api/v1/flows", format!("?{flow}")),

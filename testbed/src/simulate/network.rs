@@ -382,7 +382,9 @@ impl Simulation {
         let edge = &mut self.nodes[load.egress()];
         match load.bytes.take() {
             Some(mut packet) => {
-                edge.egress(&mut packet);
+                if !load.has_crossed {
+                    edge.egress(&mut packet);
+                }
                 let knows = edge.takes_marks_of(&load.key);
                 let is_whole = !knows || load.is_whole(&packet);
                 ensure!(is_whole, "a packet of {:?} leaves with other bytes", load.key);

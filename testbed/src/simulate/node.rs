@@ -199,6 +199,17 @@ impl Node {
         }
     }
 
+    /// A packet goes from host to host, of this edge.
+    pub(super) fn cross(&mut self, packet: &mut Bytes) {
+        match &mut self.switch {
+            Switch::Software(switch) => switch.cross(packet),
+            Switch::Tofino(tofino) => {
+                tofino.ingress(packet);
+                tofino.egress(packet);
+            }
+        }
+    }
+
     /// A packet leaves the network here.
     pub(super) fn egress(&mut self, packet: &mut Bytes) {
         match &mut self.switch {

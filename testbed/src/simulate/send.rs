@@ -27,6 +27,8 @@ struct Sent {
     first: u32,
     run: MarkedRun,
     bytes: Option<Bytes>,
+    /// Whether it goes from host to host, and has been recorded as such.
+    crosses: bool,
     account: Account,
 }
 
@@ -60,7 +62,16 @@ impl Simulation {
             let measured_in = self.epoch_shown(from, now_ns);
             let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), true);
             let account = self.truth.open(measured_in, truth);
-            self.send(Sent { at, epoch, now_ns, first: 0, run, bytes: None, account })?;
+            self.send(Sent {
+                at,
+                epoch,
+                now_ns,
+                first: 0,
+                run,
+                bytes: None,
+                crosses: false,
+                account,
+            })?;
         }
         Ok(())
     }
@@ -81,7 +92,13 @@ impl Simulation {
             }
             let from = flow.edges[0];
             let mut packet = Bytes::new(flow.frame(60));
-            self.nodes[from].ingress(&mut packet);
+            // What is lost between the two sides of an edge enters first.
+            let crosses = flow.edges[0] == flow.edges[1] && !flow.fate(epoch).is_victim();
+            if crosses {
+                self.nodes[from].cross(&mut packet);
+            } else {
+                self.nodes[from].ingress(&mut packet);
+            }
             let Mark { bit, hierarchy, .. } = mark_of(&packet);
             let run = MarkedRun { bit, run: Run::single(hierarchy) };
             let measured_in = self.epoch_shown(from, now_ns);
@@ -90,14 +107,14 @@ impl Simulation {
                 self.truth.open(measured_in, truth)
             });
             let (at, bytes) = (at as usize, Some(packet));
-            self.send(Sent { at, epoch, now_ns, first: number, run, bytes, account })?;
+            self.send(Sent { at, epoch, now_ns, first: number, run, bytes, crosses, account })?;
         }
         Ok(())
     }
 
     /// Sends what has entered on its way.
     fn send(&mut self, sent: Sent) -> Result<()> {
-        let Sent { at, epoch, now_ns, first, run, bytes, account } = sent;
+        let Sent { at, epoch, now_ns, first, run, bytes, crosses, account } = sent;
         let flow = &self.flows.flows()[at];
         let from = flow.edges[0];
         let packets = run.run.packets();
@@ -113,6 +130,7 @@ impl Simulation {
         let Some(way) = &flow.way else { return Ok(()) };
         let mut load = Load::new(flow, way, flow.fate(epoch), (first, run), account);
         load.bytes = bytes;
+        load.has_crossed = crosses;
         self.pass(load, now_ns)
     }
 

@@ -4,9 +4,10 @@
 use calumma_controller::report;
 use calumma_edge::control::paths::Order;
 use calumma_edge::control::systems::{Finished, Systems};
+use calumma_plane::parse::PlainFlows;
 use calumma_plane::probe::{LcoreProbes, ProbeLine};
 use calumma_plane::system::System;
-use calumma_plane::worker::{Policy, Sent};
+use calumma_plane::worker::{Path, Policy, Sent};
 use calumma_plane::{Counters, MarkedRun, Measurement, Worker};
 use calumma_sketch::{BURST, FlowKey, KeyKind, WideKey};
 use calumma_wire::{Message, Role};
@@ -99,6 +100,13 @@ impl Software {
 
     pub(super) fn egress(&mut self, packet: &mut Bytes) {
         self.worker.egress(std::slice::from_mut(packet));
+    }
+
+    /// A packet goes from host to host.
+    pub(super) fn cross(&mut self, packet: &mut Bytes) {
+        self.worker.counters.host_received += 1;
+        self.worker.begin();
+        self.worker.pass(Path::Cross, std::slice::from_mut(packet), 1, &PlainFlows::NONE);
     }
 
     /// A burst of packets passes from fabric to fabric; its transmit queue takes those that are

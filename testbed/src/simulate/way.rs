@@ -34,6 +34,8 @@ pub(super) struct Load {
     dscp: Option<u8>,
     /// Their time to live.
     ttl: u8,
+    /// Whether they go from host to host of an edge, which has recorded them as such.
+    pub(super) has_crossed: bool,
     way: Arc<Way>,
     /// The segment of the way that they are about to pass.
     at: usize,
@@ -62,6 +64,7 @@ impl Load {
             bytes: None,
             dscp: None,
             ttl: flow.ttl,
+            has_crossed: false,
             way: way.clone(),
             at: 0,
             has_waited: false,

@@ -1,5 +1,6 @@
 //! Networks in one process, and the testbed's own tools.
 
+mod cfs;
 mod clocks;
 mod generator;
 mod p4_edge;

@@ -182,7 +182,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         flows,
         flows_error: error,
         routes_changed: *routes_changed,
-        sound: node.is_sound,
+        sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
     }
 }

@@ -116,7 +116,8 @@ pub struct NodeReport {
     pub flows_error: f64,
     /// Whether its routes changed in the window, or may have.
     pub routes_changed: bool,
-    /// Whether its exact counts can be relied on.
+    /// Whether it recorded every packet of the window. If not, only counts of flows that entered
+    /// there may be exact.
     pub sound: bool,
     /// Bytes of memory of the table and what belongs to it.
     pub bytes: u64,

@@ -102,7 +102,7 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         number("flows_error", "by how much that is wrong at most, 95 times out of 100", |row| {
             Some(row.item.flows_error)
         }),
-        truth("sound", "whether its exact counts can be relied on", |row| Some(row.item.sound)),
+        truth("sound", "whether it recorded every packet", |row| Some(row.item.sound)),
         u64("bytes", "bytes of its memory", |row| Some(row.item.bytes)),
     ],
     rows: |report, rows| {

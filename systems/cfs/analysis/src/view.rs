@@ -22,22 +22,24 @@ pub(crate) struct NodeView<'a> {
     pub(crate) name: &'a str,
     pub(crate) role: Role,
     pub(crate) window: &'a Window,
-    /// Whether its exact counts can be relied on: nothing came too late, all clocks are right.
+    /// Whether it delivered all of the window, and changed windows in time by a clock that is right.
     pub(crate) is_sound: bool,
+    /// Packets from the fabric that it did not record: they came too late, or without a mark.
+    pub(crate) unrecorded: u64,
 }
 
 impl NodeView<'_> {
     /// Whether an entry has all packets of the flow that the node received.
     pub(crate) fn is_exact(&self, entry: &Entry) -> bool {
-        // A packet without a mark belongs to a flow that nobody knows; one that enters gets one.
-        let is_marked = self.window.totals.unmarked == 0 || entry.sides == Entry::ENTERED;
-        entry.exact && self.is_sound && is_marked
+        // Of which flow such packets were, nobody knows; but none of them entered here.
+        let has_all = self.unrecorded == 0 || entry.sides == Entry::ENTERED;
+        entry.exact && self.is_sound && has_all
     }
 
     /// Whether it has an entry of every flow that it saw.
     pub(crate) fn has_all(&self) -> bool {
-        let Totals { evicted, refused, filtered, crowded, unmarked, .. } = self.window.totals;
-        self.is_sound && [evicted, refused, filtered, crowded, unmarked] == [0; 5]
+        let Totals { evicted, refused, filtered, crowded, .. } = self.window.totals;
+        self.is_sound && [evicted, refused, filtered, crowded, self.unrecorded] == [0; 5]
     }
 }
 
@@ -79,15 +81,18 @@ impl<'a> View<'a> {
                 let late_ms = stall_ns as f64 / 1e6;
                 view.problems.push(format!("{name}: it changed windows {late_ms:.1} ms too late"));
             }
-            let is_sound = delivery.problem().is_none() && stall_ns == 0;
+            let end = &delivery.end;
+            let is_sound = delivery.is_whole() && end.clock.is_none() && stall_ns == 0;
+            let late = end.late_packets.unwrap_or(0);
             let window = delivery.came().filter(|(kind, _)| *kind != SideKind::Ingress);
             let window = window.filter_map(|(_, side)| side.window.as_deref()).next();
-            view.has_all_edges &= role != Role::Edge || is_sound;
+            view.has_all_edges &= role != Role::Edge || is_sound && late == 0;
             // Nobody knows whether the routes of one that is missing have changed.
             view.has_single_paths &=
                 delivery.is_whole() && window.is_some_and(|window| !window.routes_changed);
             if let Some(window) = window {
-                view.nodes.push(NodeView { name, role, window, is_sound });
+                let unrecorded = late.saturating_add(window.totals.unmarked);
+                view.nodes.push(NodeView { name, role, window, is_sound, unrecorded });
             }
         }
         let entries = view.nodes.iter().map(|node| node.window.entries.len()).sum();

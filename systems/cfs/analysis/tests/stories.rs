@@ -259,6 +259,12 @@ fn what_is_missing_or_late_makes_only_that_nodes_counts_uncertain() {
     assert_eq!(lost(&report), []);
     assert_eq!((report.findings.flows_total, report.findings.coverage), (None, None));
 
+    // What entered was there in time.
+    let e1 = network.position("e1");
+    network.late[e1] = Some(1);
+    assert_eq!(count_of(&network.report(), 1), Some(("e1", 100, true)));
+    network.late[e1] = Some(0);
+
     network.late[at] = None;
     let report = network.report();
     assert_eq!(report.missing_nodes, ["e2"]);
