@@ -113,6 +113,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// How long after it listens a switch polls at the latest.
 const POLLS_AFTER: Duration = Duration::from_millis(500);
 
+/// Longer than a window of tables and what it takes to collect it.
+const WINDOW: Duration = Duration::from_millis(2500);
+
 /// What the controller reports.
 const EPOCHS: &str = "epochs.jsonl";
 
@@ -225,6 +228,10 @@ impl Link {
             })?;
         }
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
+        if matches!(trial.switch, Switch::Edge(measuring) if measuring.has_cfs()) {
+            // Tables are counted once their window is over.
+            std::thread::sleep(WINDOW);
+        }
         // Whoever polls a memif port must leave before the other side does.
         match ovs {
             Some(ovs) => ovs.stop(switch)?,
@@ -255,7 +262,7 @@ impl Link {
         if let Switch::Edge(measuring) = switch
             && measuring.has_cfs()
         {
-            // Those of the windows that were over.
+            // Of windows that were over.
             ensure!(total("cfs.recorded") > 0, "the edge has counted no packet in tables");
         }
         match switch {
