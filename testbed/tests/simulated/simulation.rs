@@ -156,11 +156,15 @@ fn packets_that_overtake_one_another_are_counted_all_the_same() {
 
 #[test]
 fn what_links_double_is_reported_as_too_much_and_makes_up_for_what_they_lose() {
-    for (detail, seed) in [(Detail::Runs, 7), (Detail::Packets { spread: 0.5 }, 8)] {
+    let runs = (Detail::Runs, 7);
+    let packets = (Detail::Packets { spread: 0.5 }, 8);
+    for ((detail, seed), samples) in [(runs, false), (packets, false), (packets, true)] {
         let quality = LinkQuality { loss: 0.005, duplicate: 0.01, ..LinkQuality::default() };
         let topology = Topology::load("fat-tree:4x2", Path::new("."), quality).unwrap();
         let clocks = SwitchClock::draw(seed, 4, 500.0, 20.0);
-        let setup = Setup { attention: ill(), ..setup(detail, seed) };
+        let sample_rate = if samples { ill().sample_rate } else { SampleRate::ALL };
+        let attention = Attention { sample_rate, ..ill() };
+        let setup = Setup { attention, ..setup(detail, seed) };
         let mut simulation = Simulation::new(setup, topology, clocks).unwrap();
         simulation.set_traffic(vec![Traffic { victims: 0.0, ..traffic(1500) }]).unwrap();
         let outcomes = run(&mut simulation, 5);
@@ -170,8 +174,15 @@ fn what_links_double_is_reported_as_too_much_and_makes_up_for_what_they_lose() {
             assert!(truth.lost() > 0 && truth.doubled() > 0);
             lost += report.loss.len();
             surplus += report.surplus.len();
+            // Copies of packets that are encoded nowhere may be anybody's, with rewritten marks.
+            let is_named = report.causes.iter().any(|cause| cause.reason.contains("a mark of 0"));
+            assert_eq!(is_named, samples, "{:?}", report.causes);
         }
-        assert!(lost > 50 && surplus > 50, "{lost} victims, {surplus} with packets too many");
+        if samples {
+            assert_eq!((lost, surplus), (0, 0), "each may be a packet whose mark was rewritten");
+        } else {
+            assert!(lost > 50 && surplus > 50, "{lost} victims, {surplus} with packets too many");
+        }
     }
 }
 
