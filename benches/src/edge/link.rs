@@ -45,16 +45,6 @@ pub enum Measuring {
     Classifier,
     /// The flow classifier, and an encoder for every packet.
     All,
-    /// Tables of cooperative flow selection in place of that, with claims.
-    Cfs,
-    /// These beside all of that.
-    AllAndCfs,
-}
-
-impl Measuring {
-    fn has_cfs(self) -> bool {
-        matches!(self, Self::Cfs | Self::AllAndCfs)
-    }
 }
 
 impl Switch {
@@ -62,7 +52,7 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 15] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
@@ -77,8 +67,6 @@ impl Switch {
         Self::EdgeOff,
         Self::Edge(Measuring::Classifier),
         Self::EDGE_ALL,
-        Self::Edge(Measuring::Cfs),
-        Self::Edge(Measuring::AllAndCfs),
         Self::EdgeRouted,
     ];
 
@@ -91,8 +79,6 @@ impl Switch {
             Self::EdgeOff => "edge.off".to_owned(),
             Self::Edge(Measuring::Classifier) => "edge.classifier".to_owned(),
             Self::EDGE_ALL => "edge.all".to_owned(),
-            Self::Edge(Measuring::Cfs) => "edge.cfs".to_owned(),
-            Self::Edge(Measuring::AllAndCfs) => "edge.chamelemon_cfs".to_owned(),
             Self::EdgeRouted => "edge.routed".to_owned(),
         }
     }
@@ -112,9 +98,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long after it listens a switch polls at the latest.
 const POLLS_AFTER: Duration = Duration::from_millis(500);
-
-/// Longer than a window of tables and what it takes to collect it.
-const WINDOW: Duration = Duration::from_millis(2500);
 
 /// What the controller reports.
 const EPOCHS: &str = "epochs.jsonl";
@@ -224,14 +207,10 @@ impl Link {
         if controller.is_some() {
             wait_until("the edge to measure", START_LIMIT, || {
                 switch.check_running()?;
-                self.measures(trial.switch)
+                self.measures()
             })?;
         }
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
-        if matches!(trial.switch, Switch::Edge(measuring) if measuring.has_cfs()) {
-            // Tables are counted once their window is over.
-            std::thread::sleep(WINDOW);
-        }
         // Whoever polls a memif port must leave before the other side does.
         match ovs {
             Some(ovs) => ovs.stop(switch)?,
@@ -259,16 +238,7 @@ impl Link {
         let total = |name: &str| totals.get(name).copied().unwrap_or_default();
         let (received, recorded) = (total("received.host"), total("ingress.recorded"));
         ensure!(received > 0, "the edge received no packet");
-        if let Switch::Edge(measuring) = switch
-            && measuring.has_cfs()
-        {
-            // Of windows that were over.
-            ensure!(total("cfs.recorded") > 0, "the edge has counted no packet in tables");
-        }
         match switch {
-            Switch::Edge(Measuring::Cfs) => {
-                ensure!(recorded == 0, "chamelemon was to be off, but recorded {recorded}");
-            }
             Switch::Edge(_) | Switch::EdgeRouted => ensure!(
                 recorded * 100 > received * 95,
                 "the edge recorded only {recorded} of {received} packets"
@@ -278,15 +248,13 @@ impl Link {
         Ok(totals)
     }
 
-    /// Whether the controller has reported an epoch whole or, where the switch has tables, a window.
-    fn measures(&self, switch: Switch) -> Result<bool> {
-        let windows = matches!(switch, Switch::Edge(measuring) if measuring.has_cfs());
+    /// Whether the controller has reported an epoch whole.
+    fn measures(&self) -> Result<bool> {
         let reports = fs::read_to_string(self.file(EPOCHS)).unwrap_or_default();
         let mut whole = reports.lines().take_while(|line| line.ends_with('}'));
         whole.try_fold(false, |any, line| {
             let report: Value = serde_json::from_str(line).context("a report")?;
-            let wanted = !windows || report["window"].is_u64();
-            Ok(any || wanted && report["complete"] == true)
+            Ok(any || report["complete"] == true)
         })
     }
 
@@ -298,22 +266,16 @@ impl Link {
         // Thresholds so high that all flows are light-loss candidates, of which one in 65,536 is
         // sampled.
         let attention = match measuring {
-            Measuring::All | Measuring::Cfs | Measuring::AllAndCfs => "",
+            Measuring::All => "",
             Measuring::Classifier => {
                 "[attention]\nt_h = 1_000_000_000\nt_l = 1_000_000_000\nsample_rate = 0.00001\n\
                  hl_buckets = 2560\nll_buckets = 512\n"
             }
         };
-        let systems = match measuring {
-            Measuring::Cfs => "\"cfs\"",
-            Measuring::AllAndCfs => "\"chamelemon\", \"cfs\"",
-            Measuring::All | Measuring::Classifier => "\"chamelemon\"",
-        };
-        let tables = if measuring.has_cfs() { "[cfs]\nentries = 10_000\n" } else { "" };
         let config = self.file("controller.toml");
         let text = format!(
-            "listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\nsystems = [{systems}]\n\
-             [shifting]\nmode = \"static\"\n{attention}{tables}"
+            "listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\n\
+             [shifting]\nmode = \"static\"\n{attention}"
         );
         fs::write(&config, text).context("writing the controller's configuration")?;
         let mut command = Command::new(self.programs.join("calumma-controller"));
