@@ -116,8 +116,10 @@ impl Control {
         }
         self.supervisor.stopping();
         self.step();
+        let of_systems: Vec<_> = self.of_systems().collect();
         self.tools.systems.finish();
         let mut totals = self.own_totals();
+        totals.extend(of_systems);
         // The lcores needed one epoch and the guards, and the switch is to have left within two.
         let epoch_ns = self.conversation.session().map_or(0, |session| session.clock.length_ns());
         let most = Duration::from_nanos(epoch_ns / 2).max(LEAST_FINISH);
