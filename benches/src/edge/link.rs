@@ -45,6 +45,16 @@ pub enum Measuring {
     Classifier,
     /// The flow classifier, and an encoder for every packet.
     All,
+    /// Tables of cooperative flow selection in place of that, with claims.
+    Cfs,
+    /// These beside all of that.
+    AllAndCfs,
+}
+
+impl Measuring {
+    fn has_cfs(self) -> bool {
+        matches!(self, Self::Cfs | Self::AllAndCfs)
+    }
 }
 
 impl Switch {
@@ -52,7 +62,7 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
@@ -67,6 +77,8 @@ impl Switch {
         Self::EdgeOff,
         Self::Edge(Measuring::Classifier),
         Self::EDGE_ALL,
+        Self::Edge(Measuring::Cfs),
+        Self::Edge(Measuring::AllAndCfs),
         Self::EdgeRouted,
     ];
 
@@ -79,6 +91,8 @@ impl Switch {
             Self::EdgeOff => "edge.off".to_owned(),
             Self::Edge(Measuring::Classifier) => "edge.classifier".to_owned(),
             Self::EDGE_ALL => "edge.all".to_owned(),
+            Self::Edge(Measuring::Cfs) => "edge.cfs".to_owned(),
+            Self::Edge(Measuring::AllAndCfs) => "edge.chamelemon_cfs".to_owned(),
             Self::EdgeRouted => "edge.routed".to_owned(),
         }
     }
@@ -98,6 +112,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long after it listens a switch polls at the latest.
 const POLLS_AFTER: Duration = Duration::from_millis(500);
+
+/// Longer than a window of tables and what it takes to collect it.
+const WINDOW: Duration = Duration::from_millis(2500);
 
 /// What the controller reports.
 const EPOCHS: &str = "epochs.jsonl";
@@ -207,10 +224,14 @@ impl Link {
         if controller.is_some() {
             wait_until("the edge to measure", START_LIMIT, || {
                 switch.check_running()?;
-                self.measures()
+                self.measures(trial.switch)
             })?;
         }
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
+        if matches!(trial.switch, Switch::Edge(measuring) if measuring.has_cfs()) {
+            // Tables are counted once their window is over.
+            std::thread::sleep(WINDOW);
+        }
         // Whoever polls a memif port must leave before the other side does.
         match ovs {
             Some(ovs) => ovs.stop(switch)?,
@@ -238,7 +259,16 @@ impl Link {
         let total = |name: &str| totals.get(name).copied().unwrap_or_default();
         let (received, recorded) = (total("received.host"), total("ingress.recorded"));
         ensure!(received > 0, "the edge received no packet");
+        if let Switch::Edge(measuring) = switch
+            && measuring.has_cfs()
+        {
+            // Of windows that were over.
+            ensure!(total("cfs.recorded") > 0, "the edge has counted no packet in tables");
+        }
         match switch {
+            Switch::Edge(Measuring::Cfs) => {
+                ensure!(recorded == 0, "chamelemon was to be off, but recorded {recorded}");
+            }
             Switch::Edge(_) | Switch::EdgeRouted => ensure!(
                 recorded * 100 > received * 95,
                 "the edge recorded only {recorded} of {received} packets"
@@ -248,13 +278,15 @@ impl Link {
         Ok(totals)
     }
 
-    /// Whether the controller has reported an epoch whole.
-    fn measures(&self) -> Result<bool> {
+    /// Whether the controller has reported an epoch whole or, where the switch has tables, a window.
+    fn measures(&self, switch: Switch) -> Result<bool> {
+        let windows = matches!(switch, Switch::Edge(measuring) if measuring.has_cfs());
         let reports = fs::read_to_string(self.file(EPOCHS)).unwrap_or_default();
         let mut whole = reports.lines().take_while(|line| line.ends_with('}'));
         whole.try_fold(false, |any, line| {
             let report: Value = serde_json::from_str(line).context("a report")?;
-            Ok(any || report["complete"] == true)
+            let wanted = !windows || report["window"].is_u64();
+            Ok(any || wanted && report["complete"] == true)
         })
     }
 
@@ -266,16 +298,22 @@ impl Link {
         // Thresholds so high that all flows are light-loss candidates, of which one in 65,536 is
         // sampled.
         let attention = match measuring {
-            Measuring::All => "",
+            Measuring::All | Measuring::Cfs | Measuring::AllAndCfs => "",
             Measuring::Classifier => {
                 "[attention]\nt_h = 1_000_000_000\nt_l = 1_000_000_000\nsample_rate = 0.00001\n\
                  hl_buckets = 2560\nll_buckets = 512\n"
             }
         };
+        let systems = match measuring {
+            Measuring::Cfs => "\"cfs\"",
+            Measuring::AllAndCfs => "\"chamelemon\", \"cfs\"",
+            Measuring::All | Measuring::Classifier => "\"chamelemon\"",
+        };
+        let tables = if measuring.has_cfs() { "[cfs]\nentries = 10_000\n" } else { "" };
         let config = self.file("controller.toml");
         let text = format!(
-            "listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\n\
-             [shifting]\nmode = \"static\"\n{attention}"
+            "listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\nsystems = [{systems}]\n\
+             [shifting]\nmode = \"static\"\n{attention}{tables}"
         );
         fs::write(&config, text).context("writing the controller's configuration")?;
         let mut command = Command::new(self.programs.join("calumma-controller"));

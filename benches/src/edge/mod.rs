@@ -18,7 +18,7 @@ mod stages;
 
 pub use drawn::draw;
 pub use lcore::{eal, forwarding};
-pub use link::{Link, SWITCH_CPU, Switch};
+pub use link::{Link, Measuring, SWITCH_CPU, Switch};
 pub use ovs::Ovs;
 pub use stages::stages;
 
@@ -196,6 +196,12 @@ fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
                 let name = ours.name().replacen(&Switch::EDGE_ALL.name(), &measuring.name(), 1);
                 let peer = peer.name().replace('.', "_");
                 ratios.push(Figure::of(format!("{name}.over_{peer}"), "ratio", rounds));
+            }
+        }
+        for measuring in [Measuring::Cfs, Measuring::AllAndCfs].map(Switch::Edge) {
+            if let Some(rounds) = over(measuring, Switch::Testpmd("macswap")) {
+                let name = ours.name().replacen(&Switch::EDGE_ALL.name(), &measuring.name(), 1);
+                ratios.push(Figure::of(format!("{name}.over_testpmd_macswap"), "ratio", rounds));
             }
         }
         // A round's two switches may differ by how the link fared, which is slow from its start to
