@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -181,16 +180,6 @@ impl SwitchSystem for Reader {
     fn groups(&self, _: KeyKind) -> Groups {
         let nothing = || Box::new(calumma_plane::Recorded::new(Nothing));
         Groups { ingress: nothing(), by_bit: nothing() }
-    }
-
-    fn plan(&self, _: &[u8]) -> Result<Box<dyn Any + Send>, String> {
-        Ok(Box::new(()))
-    }
-
-    fn accept(&mut self, _: u64, _: &[u8]) {}
-
-    fn holding(&self) -> Vec<u8> {
-        Vec::new()
     }
 
     fn side(&self, _: FinishedSide<'_>) -> Option<(Side, Notes)> {

@@ -1,6 +1,5 @@
 //! What a switch does for `hops`: a table of flows for each window, filled by whatever passes.
 
-use std::any::Any;
 use std::collections::HashMap;
 
 use calumma_plane::slots::AnySlots;
@@ -195,16 +194,6 @@ impl SwitchSystem for OnSwitch {
             KeyKind::Ipv4 => self.empty::<FlowKey>(),
             KeyKind::Dual => self.empty::<WideKey>(),
         }
-    }
-
-    fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
-        if plan.is_empty() { Ok(Box::new(())) } else { Err("hops has nothing to plan".to_owned()) }
-    }
-
-    fn accept(&mut self, _epoch: u64, _plan: &[u8]) {}
-
-    fn holding(&self) -> Vec<u8> {
-        Vec::new()
     }
 
     fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {

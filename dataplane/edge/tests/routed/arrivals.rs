@@ -1,6 +1,5 @@
 //! An lcore polls a ring; a system that asks when packets arrived is told between when and when.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -107,16 +106,6 @@ impl SwitchSystem for Probe {
     fn groups(&self, _: KeyKind) -> Groups {
         let nothing = || Box::new(Recorded::new(Nothing));
         Groups { ingress: nothing(), by_bit: nothing() }
-    }
-
-    fn plan(&self, _: &[u8]) -> Result<Box<dyn Any + Send>, String> {
-        Ok(Box::new(()))
-    }
-
-    fn accept(&mut self, _: u64, _: &[u8]) {}
-
-    fn holding(&self) -> Vec<u8> {
-        Vec::new()
     }
 
     fn side(&self, _: FinishedSide<'_>) -> Option<(Side, Notes)> {

@@ -1,7 +1,6 @@
 //! A system that asks for them has TTLs and lengths as packets were received, though routing has
 //! lowered TTLs before; one that does not has none.
 
-use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use calumma_edge::measure::Measurement;
@@ -93,16 +92,6 @@ impl SwitchSystem for Reader {
     fn groups(&self, _: KeyKind) -> Groups {
         let nothing = || Box::new(Recorded::new(CountOnly));
         Groups { ingress: nothing(), by_bit: nothing() }
-    }
-
-    fn plan(&self, _: &[u8]) -> Result<Box<dyn Any + Send>, String> {
-        Ok(Box::new(()))
-    }
-
-    fn accept(&mut self, _: u64, _: &[u8]) {}
-
-    fn holding(&self) -> Vec<u8> {
-        Vec::new()
     }
 
     fn side(&self, _: FinishedSide<'_>) -> Option<(Side, Notes)> {

@@ -1,6 +1,5 @@
 //! CFS on the control thread of a switch: what is offered, and frames of finished windows.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -141,16 +140,6 @@ impl SwitchSystem for OnSwitch {
             KeyKind::Ipv4 => self.empty::<FlowKey>(),
             KeyKind::Dual => self.empty::<WideKey>(),
         }
-    }
-
-    fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
-        if plan.is_empty() { Ok(Box::new(())) } else { Err("cfs has nothing to plan".to_owned()) }
-    }
-
-    fn accept(&mut self, _epoch: u64, _plan: &[u8]) {}
-
-    fn holding(&self) -> Vec<u8> {
-        Vec::new()
     }
 
     fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {
