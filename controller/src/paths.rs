@@ -3,6 +3,8 @@
 //!
 //! No I/O and no clock, so that the simulation drives it as the live controller does.
 
+mod spans;
+
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -11,6 +13,8 @@ use calumma_epoch::EpochClock;
 use calumma_wire::{NO_MARK, PathsSeen, PathsWanted, ProbeSeen};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use self::spans::{REMEMBERED, Spans};
 
 /// Hosts that are remembered of one edge.
 const MOST_HOSTS: usize = 4096;
@@ -21,9 +25,6 @@ const MARKS: u8 = 8;
 /// After how long a mark that was tried to a destination counts no more, in nanoseconds: all are
 /// tried each minute.
 const FORGET_NS: u64 = 150_000_000_000;
-
-/// For how many epochs it is remembered that a path could not be trusted.
-const REMEMBERED: u64 = 64;
 
 /// All paths of a deployment.
 #[derive(Debug)]
@@ -81,56 +82,6 @@ struct Pair {
     in_time_ns: u64,
     /// Since when one of the edges is not connected: reports of epochs before may still come.
     gone_since: Option<u64>,
-}
-
-/// Spans of epochs in which something was wrong, the latest last; those of long ago are dropped.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Spans(Vec<Span>);
-
-/// Epochs, while it lasts without an end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    since: u64,
-    until: Option<u64>,
-}
-
-impl Spans {
-    fn begin(&mut self, epoch: u64) {
-        match self.0.last_mut() {
-            // It lasts, or it ended so shortly before that it has not been over.
-            Some(last) if last.until.is_none_or(|until| until + 1 >= epoch) => {
-                *last = Span { since: last.since.min(epoch), until: None };
-            }
-            _ => {
-                self.0.retain(|span| span.is_recent(epoch));
-                self.0.push(Span { since: epoch, until: None });
-            }
-        }
-    }
-
-    fn end(&mut self, epoch: u64) {
-        if let Some(last) = self.0.last_mut().filter(|last| last.until.is_none()) {
-            last.until = Some(epoch);
-        }
-    }
-
-    fn lasts(&self) -> bool {
-        self.0.last().is_some_and(|last| last.until.is_none())
-    }
-
-    fn of(&self, epoch: u64) -> Option<&Span> {
-        self.0.iter().find(|span| span.has(epoch))
-    }
-}
-
-impl Span {
-    fn has(&self, epoch: u64) -> bool {
-        self.since <= epoch && self.until.is_none_or(|until| epoch <= until)
-    }
-
-    fn is_recent(&self, epoch: u64) -> bool {
-        self.until.is_none_or(|until| until + REMEMBERED >= epoch)
-    }
 }
 
 /// What a probe's three bits are, as people write them.
@@ -202,7 +153,7 @@ impl Paths {
     }
 
     /// A node, by position, edges first, has connected, in `epoch`. `able` says whether it knows
-    /// probes, and `distinct` how many epochs of its marks can be told apart.
+    /// probes, and `distinct` how many epochs its marks distinguish.
     pub fn connected(&mut self, node: usize, epoch: u64, able: bool, distinct: u64) {
         self.forget(node, epoch);
         if !able && self.unable.insert(node) && self.unable.len() == 1 {
