@@ -3,8 +3,10 @@
 //! test itself counts; what the controller reports of every hop, what it says was lost where, and
 //! what it keeps must say the same.
 
+#[path = "../../../hops/analysis/tests/portless/mod.rs"]
+mod portless;
+
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,66 +16,18 @@ use calumma_cfs_analysis::Found;
 use calumma_controller::config::Config;
 use calumma_controller::output::Output;
 use calumma_controller::server::{self, Running};
-use calumma_edge::control::systems::{Systems, What};
 use calumma_edge::control::unix_ns;
-use calumma_plane::packet::{Frame, Packet};
+use calumma_plane::packet::Packet;
 use calumma_plane::system::System as SwitchSystem;
-use calumma_plane::worker::Policy;
-use calumma_plane::{Measurement, Worker};
-use calumma_sketch::FlowKey;
-use calumma_switch_host::{Conversation, Identity};
-use calumma_wire::{Marking, Role, SwitchKind};
+use calumma_wire::Role;
+
+use portless::{LEN, PATIENCE, Switch, folder, packet};
 
 static ON_SWITCHES: &[&dyn SwitchSystem] = &[&calumma_chamelemon::ChameleMon, &calumma_cfs::Cfs];
 static IN_CONTROLLER: &[&dyn calumma_analysis::System] =
     &[&calumma_chamelemon_analysis::ChameleMon, &calumma_cfs_analysis::Cfs];
 
 const EPOCH_MS: u64 = 200;
-
-/// How long anything may take: the machine may be busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The IP total length of the packets.
-const LEN: u64 = 46;
-
-/// A switch without ports.
-struct Switch {
-    worker: Worker,
-    systems: Systems,
-    conversation: Conversation,
-}
-
-impl Switch {
-    fn new(node: &str, role: Role, controller: &str) -> Self {
-        let (systems, mut mailboxes) = Systems::new(ON_SWITCHES, role, 1);
-        let worker = Worker::new(Policy::default(), Measurement::new(mailboxes.remove(0)));
-        let identity = Identity {
-            node: node.to_owned(),
-            role,
-            kind: SwitchKind::Software,
-            program: "a test".to_owned(),
-            marking: Marking::default(),
-        };
-        let conversation = Conversation::new(identity, controller.to_owned(), 64 << 20);
-        Self { worker, systems, conversation }
-    }
-
-    /// What lcore and control thread do now and then.
-    fn step(&mut self) {
-        self.worker.tick(unix_ns(), true);
-        self.conversation.step(unix_ns(), &mut self.systems);
-        for finished in self.systems.poll() {
-            match finished.what {
-                What::Side { side, .. } => self.conversation.side(side),
-                What::Sealed { epoch, late_packets, body } => {
-                    let system = finished.system.offer().system;
-                    self.conversation.sealed(system, epoch, (late_packets, body))
-                }
-            };
-        }
-        self.conversation.flush();
-    }
-}
 
 /// Packets by node and flow.
 type Counts = BTreeMap<(&'static str, Flow), u64>;
@@ -88,25 +42,12 @@ struct Network {
 
 const NAMES: [&str; 3] = ["e1", "s1", "e2"];
 
-fn packet(flow: u64) -> (Flow, Frame) {
-    let key = FlowKey::from_words(0x0A01_0002, 0x0A02_0002, flow as u32 + 1, 17);
-    let mut bytes = vec![0; 60];
-    bytes[12] = 8;
-    bytes[14..18].copy_from_slice(&[0x45, 0, 0, LEN as u8]);
-    bytes[22] = 64;
-    bytes[23] = 17;
-    bytes[26..30].copy_from_slice(&Ipv4Addr::new(10, 1, 0, 2).octets());
-    bytes[30..34].copy_from_slice(&Ipv4Addr::new(10, 2, 0, 2).octets());
-    bytes[34..38].copy_from_slice(&key.ports_word().to_be_bytes());
-    bytes[38..40].copy_from_slice(&26_u16.to_be_bytes());
-    (Flow::from(&key), Frame::with_headroom(16, &bytes))
-}
-
 impl Network {
     fn new(controller: &Running) -> Self {
         let address = controller.listen().to_string();
         let roles = [Role::Edge, Role::Transit, Role::Edge];
-        let switches = std::array::from_fn(|at| Switch::new(NAMES[at], roles[at], &address));
+        let switches =
+            std::array::from_fn(|at| Switch::new(ON_SWITCHES, NAMES[at], roles[at], &address));
         Self { switches, sent: 0, came: Counts::new() }
     }
 
@@ -175,13 +116,6 @@ fn config(folder: &Path) -> Config {
          [cfs]\nentries = 256\nwindow_epochs = 2\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
-}
-
-fn folder(name: &str) -> std::path::PathBuf {
-    let folder = std::env::temp_dir().join(format!("calumma-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 #[test]
