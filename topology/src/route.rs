@@ -51,7 +51,7 @@ impl Way {
 }
 
 /// Distances to every edge over the links that are up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
     /// For each switch, its neighbours and the links to them.
     pub(super) neighbours: Vec<Vec<(usize, usize)>>,

@@ -199,7 +199,12 @@ impl Simulation {
     pub fn set_links(&mut self, topology: &Topology) -> Result<()> {
         link::check(topology, &self.setup)?;
         self.topology = topology.clone();
-        self.routes = Routes::new(&self.topology);
+        let routes = Routes::new(&self.topology);
+        if routes != self.routes {
+            let now_ns = self.now_ns();
+            self.nodes.iter_mut().for_each(|node| node.routes_changed(now_ns));
+        }
+        self.routes = routes;
         self.fabric.set_links(&self.topology);
         self.flows.reroute(&self.routes);
         Ok(())

@@ -87,6 +87,13 @@ impl Node {
         self.converse(now_ns);
     }
 
+    /// The routes change by which it forwards packets. A Tofino's systems don't ask.
+    pub(super) fn routes_changed(&self, now_ns: u64) {
+        if let Switch::Software(software) = &self.switch {
+            software.routes.changed(self.clock.at(now_ns));
+        }
+    }
+
     /// A connection to the controller is set up.
     pub(super) fn connect(&mut self, now_ns: u64) {
         self.conversation.transport_mut().connect();

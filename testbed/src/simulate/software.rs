@@ -6,7 +6,7 @@ use calumma_edge::control::paths::Order;
 use calumma_edge::control::systems::{Finished, Systems};
 use calumma_plane::parse::PlainFlows;
 use calumma_plane::probe::{LcoreProbes, ProbeLine};
-use calumma_plane::system::System;
+use calumma_plane::system::{RouteWatch, System};
 use calumma_plane::worker::{Path, Policy, Sent};
 use calumma_plane::{Counters, MarkedRun, Measurement, Worker};
 use calumma_sketch::{BURST, FlowKey, KeyKind, WideKey};
@@ -22,6 +22,8 @@ pub(super) struct Software {
     worker: Worker,
     /// What it measures with.
     pub(super) systems: Systems,
+    /// When its routes change.
+    pub(super) routes: RouteWatch,
     /// What its worker finds of probes.
     found: ProbeLine,
 }
@@ -29,11 +31,13 @@ pub(super) struct Software {
 impl Software {
     pub(super) fn new(known: &'static [&'static dyn System], role: Role) -> Self {
         let (systems, mailboxes) = Systems::new(known, role, 1);
+        let routes = RouteWatch::default();
+        let systems = systems.with_routes(routes.clone());
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
         let mut worker = Worker::new(Policy::default(), Measurement::new(mailbox));
         let (probes, found) = LcoreProbes::new();
         worker.probes = probes;
-        Self { worker, systems, found }
+        Self { worker, systems, routes, found }
     }
 
     /// What its clock shows when it has something to do next.
@@ -65,7 +69,7 @@ impl Software {
     /// Does what is due about probes. Gives those of its own that enter the network, and what it
     /// has to say.
     pub(super) fn probe(&mut self, shown_ns: u64) -> (Vec<ProbeBytes>, Option<Message>) {
-        let Self { worker, systems, found } = self;
+        let Self { worker, systems, found, .. } = self;
         let paths = &mut systems.paths;
         if let Some(key) = paths.take_key() {
             worker.probes.set_key(Some(key));
