@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use calumma_controller::report::CauseKind;
 use calumma_testbed::scenario::command::{Order, play_all};
 use calumma_testbed::scenario::{Scenario, play};
 use calumma_testbed::simulate::{
@@ -203,7 +204,11 @@ proptest! {
         let mut expected: BTreeMap<usize, [u64; 3]> =
             topology.transits().map(|switch| (switch, [0; 3])).collect();
         for Outcome { report, truth, .. } in outcomes {
-            prop_assert!(report.complete, "{:?}", report.incomplete_because);
+            // Copies of packets that are encoded nowhere may be others, with rewritten marks.
+            let may_be_incomplete = truth.doubled() > 0
+                && report.causes.iter().any(|cause| cause.kind == CauseKind::Mark);
+            let because = &report.incomplete_because;
+            prop_assert!(report.complete || may_be_incomplete, "{:?}", because);
             prop_assert_eq!(truth.contradicts(&report), None);
             for flow in &truth.flows {
                 prop_assert!(is_a_path(&topology, flow), "{flow:?}");
