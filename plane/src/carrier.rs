@@ -100,8 +100,8 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Whether there is room for a claim: where a signature has all other bits of the DSCP, there is
-    /// none.
+    /// Whether there is room for a claim: where a signature has all other bits of the DSCP, there
+    /// is none.
     pub fn carries_claims(self) -> bool {
         !matches!(self, Self::SignedTos(_))
     }

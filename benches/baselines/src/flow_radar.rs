@@ -95,10 +95,10 @@ impl FlowRadar {
         self.cells.iter().all(|cell| *cell == Cell::default()).then_some(flows)
     }
 
-    /// Decodes all nodes of a network together, as the CFS paper has it (section II-A.2): a flow that
-    /// comes out of one is taken out of all others whose filters know it, with the packets that it
-    /// had there. For each node all its flows and their packets, ascending by key; `None` where not
-    /// all can be decoded, as where a flow lost packets on the way or a filter was wrong.
+    /// Decodes all nodes of a network together, as the CFS paper has it (section II-A.2): a flow
+    /// that comes out of one is taken out of all others whose filters know it, with the packets
+    /// that it had there. For each node all its flows and their packets, ascending by key; `None`
+    /// where not all can be decoded, as where a flow lost packets on the way or a filter was wrong.
     pub fn decode_network(mut nodes: Vec<Self>) -> Vec<Option<Vec<(FlowKey, u32)>>> {
         let mut decoded: Vec<HashMap<FlowKey, u32>> = vec![HashMap::new(); nodes.len()];
         let pure = |(at, node): (usize, &Self)| {

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! t is the timestamp bit, hh the hierarchy, ee the two bits of the epoch's number above the
-//! timestamp bit, c a claim, v the version (2). One of version 1, which releases before had, has 00 for ee and
-//! says nothing of the epoch; so do edges without a session, which know none. A marked packet is
-//! longer by four bytes, which the network's MTU must allow. The packet leaves the network as it
-//! came.
+//! timestamp bit, c a claim, v the version (2). One of version 1, which releases before had, has 00
+//! for ee and says nothing of the epoch; so do edges without a session, which know none. A marked
+//! packet is longer by four bytes, which the network's MTU must allow. The packet leaves the
+//! network as it came.
 
 use calumma_sketch::BURST;
 

@@ -37,8 +37,8 @@ impl<K: Key> Flows<K> {
         }
     }
 
-    /// Notes what each packet's IP header says, by its position in the burst and the header's offset,
-    /// in the memory that is lent.
+    /// Notes what each packet's IP header says, by its position in the burst and the header's
+    /// offset, in the memory that is lent.
     pub(crate) fn read_ip(
         &mut self,
         memory: Option<Box<IpColumns>>,

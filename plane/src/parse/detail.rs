@@ -1,5 +1,5 @@
-//! What lies beyond a packet's key: its TTL and length, where its transport header is, how long that
-//! is, TCP flags. Read for systems that ask for it; nobody else pays.
+//! What lies beyond a packet's key: its TTL and length, where its transport header is, how long
+//! that is, TCP flags. Read for systems that ask for it; nobody else pays.
 
 use super::{IPV4, TCP, UDP, ipv6};
 

@@ -1,8 +1,8 @@
 //! Cooperative Flow Selection (CFS): exact counts of as many flows as the tables of all switches
 //! hold together, each chosen by the switches themselves.
 //!
-//! [`plane`] is what a switch does, [`frames`] what goes over the wire. What the controller makes of
-//! it is `calumma-cfs-analysis`.
+//! [`plane`] is what a switch does, [`frames`] what goes over the wire. What the controller makes
+//! of it is `calumma-cfs-analysis`.
 
 pub mod frames;
 pub mod plane;

@@ -84,8 +84,8 @@ impl Algorithm {
     ///
     /// A flow whose first packet FlowRadar's filter takes for another's spoils its node unless a
     /// table has the flow, and what is taken out of other nodes by spoilt counts spoils these. So
-    /// with so many bits there is one such flow in a network in every tenth window or so. FermatSketch
-    /// has nothing to lose but room for flows that were not there.
+    /// with so many bits there is one such flow in a network in every tenth window or so.
+    /// FermatSketch has nothing to lose but room for flows that were not there.
     pub(super) fn filter_bits(self, kind: Kind) -> usize {
         match (self, kind) {
             (_, Kind::Fermat) => 16,

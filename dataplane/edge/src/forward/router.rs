@@ -176,8 +176,8 @@ impl Router {
         }
         let Decisions { routed, verdicts, flows, .. } = &self.decisions;
         let is_routed = routed.to_fabric | routed.to_host;
-        // What is for the switch itself, and came from beyond its link, leaves the network here. What
-        // goes no further has come as far as this.
+        // What is for the switch itself, and came from beyond its link, leaves the network here.
+        // What goes no further has come as far as this.
         let (mut left, mut lost) = (0, 0);
         if origin == Origin::Fabric {
             for at in (0..burst.len()).filter(|at| is_routed >> at & 1 == 0) {

@@ -52,7 +52,7 @@ pub struct SlowThread {
     counters: Arc<SlowCounters>,
     /// Whether ports have links, and when that is asked next.
     links: Option<(Links, u64)>,
-    /// Is told when lcores get other tables.
+    /// Notified when lcores get other tables.
     watch: RouteWatch,
 }
 

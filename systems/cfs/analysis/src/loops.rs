@@ -21,7 +21,7 @@ struct Turns {
     length: u8,
     /// Times to live, the first included.
     number: u32,
-    /// Whether they go on for as long as packets live, or as they are told apart.
+    /// Whether they go on for as long as packets live, or as differences show.
     to_the_end: bool,
 }
 

@@ -22,7 +22,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) name: &'a str,
     pub(crate) role: Role,
     pub(crate) window: &'a Window,
-    /// Whether it delivered all of the window, and changed windows in time by a clock that is right.
+    /// Whether it delivered all of the window, and changed windows in time by a clock that is
+    /// right.
     pub(crate) is_sound: bool,
     /// Packets from the fabric that it did not record: they came too late, or without a mark.
     pub(crate) unrecorded: u64,

@@ -88,7 +88,7 @@ impl Totals {
 /// What a switch kept in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// By which keys it told flows apart.
+    /// The kind of its flows' keys.
     pub keys: KeyKind,
     /// The number of the key that it hashed by ([`calumma_sketch::HashKey::id`]).
     pub hash_key: u64,

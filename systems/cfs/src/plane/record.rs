@@ -126,8 +126,8 @@ impl<K: Key> Window<K> {
     }
 
     /// Records packets, at most [`BURST`]: a line of the index and one of the entries for each that
-    /// has an entry, one of the index and one of the filter for another, and a register. Gives a bit
-    /// for each packet: whether it goes on claimed.
+    /// has an entry, one of the index and one of the filter for another, and a register. Gives a
+    /// bit for each packet: whether it goes on claimed.
     #[inline]
     pub(super) fn record(&mut self, common: &Common, packets: &Packets<'_, K>) -> u32 {
         common.family.engine().run(Recording { window: self, common, packets })

@@ -43,8 +43,8 @@ impl Decoder {
     }
 
     /// Says of this decoder and its copies whether marks have more of the epoch's number than the
-    /// timestamp bit, so that no packet is recorded in a wrong epoch and none is under a wrong mark.
-    /// As long as nobody says so, they have not.
+    /// timestamp bit, so that no packet is recorded in a wrong epoch and none is under a wrong
+    /// mark. As long as nobody says so, they have not.
     pub fn set_dated(&self, dated: bool) {
         self.dated.store(dated, Ordering::Relaxed);
     }

@@ -20,10 +20,10 @@
 //! A stranger's packets are none of these, since its flow never entered. Copies of a flow are no
 //! different from packets in a wrong epoch if it lost some near by, and copies for certain if not:
 //! where more than half as many flows have these, the network copies packets, and that others lost
-//! some is chance. Marks that were rewritten within an epoch, to others that its encoders know, leave
-//! each flow's number as it is; and to one that they don't know, they show themselves of which flow
-//! they are. Marks that have more of the epoch's number leave none of this in doubt, and give no
-//! such evidence.
+//! some is chance. Marks that were rewritten within an epoch, to others that its encoders know,
+//! leave each flow's number as it is; and to one that they don't know, they show themselves of
+//! which flow they are. Marks that have more of the epoch's number leave none of this in doubt, and
+//! give no such evidence.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 

@@ -186,8 +186,8 @@ impl Explained {
         Self { loss, surplus, is_partial: true, ..Self::default() }.sorted()
     }
 
-    /// Of flows that are known, which are all where `all_known` and there are no `sets` of flows that
-    /// can't be told apart.
+    /// Of flows that are known, which are all where `all_known` and there are no `sets` of flows
+    /// that can't be distinguished.
     pub(super) fn exact(
         nets: &[Net],
         entered: &Entered<'_>,

@@ -16,7 +16,7 @@
 //! Flows that share a bucket in every array are never peeled. Where they are all that is left of a
 //! delta encoder, it counts as decoded: every packet is accounted for, by flow or by such a set,
 //! and where edges count packets by hierarchy, `balance` checks that. A translated flow may hide
-//! in a set, from which the number of its packets can't be told: see `translation`. What a
+//! in a set, from which the number of its packets can't be known: see `translation`. What a
 //! flow has in one encoder counts as a set's, too, where it may be among those of a set in the
 //! other.
 

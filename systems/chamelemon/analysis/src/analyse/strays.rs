@@ -21,8 +21,8 @@
 //! * Packets for which an edge's table had no room may have been of any flow, so each loss is a
 //!   lower bound, by as many packets. The same holds for hierarchy 0, which is encoded nowhere:
 //!   packets that leave under it more often than they enter, summed over all edges. Copies of such
-//!   packets are no different from packets whose marks were rewritten. Where all packets are encoded
-//!   none enters, and every one counts.
+//!   packets are no different from packets whose marks were rewritten. Where all packets are
+//!   encoded none enters, and every one counts.
 
 use std::collections::{BTreeSet, HashMap};
 
