@@ -17,6 +17,8 @@ use crate::control::systems::Systems;
 use crate::control::{Control, Reload, Tools};
 use crate::cpus::Cpus;
 use crate::forward::assembly::Forwarding;
+use crate::forward::config::Mode;
+use crate::forward::thread::most_parked;
 use crate::lcore::forwarder::{Forwarder, Pairs};
 use crate::lcore::stations::Stations;
 use crate::lcore::{self, Finished, PortQueues};
@@ -163,14 +165,18 @@ fn run_lcores<F: Forwarder + Send>(
     Ok(finished.into_iter().unzip())
 }
 
-/// Mbufs for all that may lie in descriptors at once, and some.
+/// Mbufs for all that may lie in descriptors and with the slow path at once, and some.
 fn mbufs(config: &Config, lcores: usize) -> u32 {
+    let parked = match config.forwarding.mode {
+        Mode::Pairs => 0,
+        Mode::Routed => most_parked(config.ports.len(), lcores) as u32,
+    };
     let descriptors: u32 = config
         .ports
         .iter()
         .map(|port| u32::from(port.rx_descriptors) + u32::from(port.tx_descriptors))
         .sum();
-    (descriptors * lcores as u32 + SPARE_MBUFS).next_power_of_two() - 1
+    (descriptors * lcores as u32 + parked + SPARE_MBUFS).next_power_of_two() - 1
 }
 
 /// Tells everybody to stop.

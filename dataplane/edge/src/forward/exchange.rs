@@ -1,6 +1,28 @@
 //! What lcores and the slow path hand to each other, through bounded rings that nobody waits for.
+//!
+//! An lcore has rings of its own for each port, so that what one port receives takes no room from
+//! the others', and of those one for ARP and neighbour discovery alone: whatever a host floods the
+//! slow path with, its neighbours' Ethernet addresses stay known.
+
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::decide::{Arrived, Task};
+
+/// Packets of ARP and neighbour discovery that one lcore can have handed over of what one port
+/// received, and the slow path has not yet taken in.
+const LINK_TASKS: usize = 128;
+
+/// The same of all other packets.
+const OTHER_TASKS: usize = 256;
+
+/// ICMP errors are asked for only where fewer of these wait: packets that wait for their next hop
+/// come first.
+pub const ROOM_FOR_ERRORS: usize = OTHER_TASKS / 2;
+
+/// Packets that one lcore can have handed over at most, in a switch of so many ports.
+pub fn most_handed_over(ports: usize) -> usize {
+    (ports + 1) * (LINK_TASKS + OTHER_TASKS)
+}
 
 /// Where a packet is on its way through the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,4 +74,85 @@ pub enum Return<P> {
     /// To be freed: an mbuf goes back to its pool where it came from, so that the slow path never
     /// makes an lcore wait for the pool.
     Free(P),
+}
+
+/// What waits of a port's packets.
+#[derive(Debug)]
+struct PortRings<T> {
+    link: T,
+    other: T,
+}
+
+/// An lcore's ends of its rings to the slow path.
+#[derive(Debug)]
+pub struct ToSlow<P> {
+    /// By port; the last one is for what the switch itself made.
+    ports: Vec<PortRings<Sender<HandOver<P>>>>,
+}
+
+/// The slow path's ends of one lcore's rings.
+#[derive(Debug)]
+pub struct FromLcore<P> {
+    ports: Vec<PortRings<Receiver<HandOver<P>>>>,
+}
+
+/// The rings from an lcore of a switch with so many ports to its slow path.
+pub fn to_slow<P>(ports: usize) -> (ToSlow<P>, FromLcore<P>) {
+    let rings = |_| {
+        let (link, other) = (bounded(LINK_TASKS), bounded(OTHER_TASKS));
+        (PortRings { link: link.0, other: other.0 }, PortRings { link: link.1, other: other.1 })
+    };
+    let (to_slow, from_lcore) = (0..=ports).map(rings).unzip();
+    (ToSlow { ports: to_slow }, FromLcore { ports: from_lcore })
+}
+
+impl<P> ToSlow<P> {
+    /// Hands a packet over; gives whether there was room. Where there was none, it is dropped.
+    #[must_use]
+    pub fn hand_over(&self, handed: HandOver<P>) -> bool {
+        let own = self.ports.len() - 1;
+        let rings = &self.ports[handed.port.min(own)];
+        let ring = match handed.task {
+            Task::Link => &rings.link,
+            Task::Own | Task::Resolve(..) => &rings.other,
+            Task::Tell(_) if rings.other.len() >= ROOM_FOR_ERRORS => return false,
+            Task::Tell(_) => &rings.other,
+        };
+        ring.try_send(handed).is_ok()
+    }
+}
+
+impl<P> FromLcore<P> {
+    /// Packets that wait, at most as many of each ring as it holds.
+    pub fn waiting(&self) -> impl Iterator<Item = HandOver<P>> + '_ {
+        self.ports.iter().flat_map(|PortRings { link, other }| {
+            link.try_iter().take(LINK_TASKS).chain(other.try_iter().take(OTHER_TASKS))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::decide::Refusal;
+
+    fn handed(port: usize, task: Task) -> HandOver<u32> {
+        HandOver { packet: 0, port, arrived: 0, origin: Origin::Host, task }
+    }
+
+    #[test]
+    fn what_one_port_floods_leaves_room_for_others_and_for_its_own_neighbours() {
+        let (to_slow, from_lcore) = to_slow(2);
+        let expired = Task::Tell(Refusal::TtlExpired);
+        let flood = (0..10_000).filter(|_| to_slow.hand_over(handed(0, expired))).count();
+        assert_eq!(flood, ROOM_FOR_ERRORS);
+        let flood = (0..10_000).filter(|_| to_slow.hand_over(handed(0, Task::Own))).count();
+        assert_eq!(flood, OTHER_TASKS - ROOM_FOR_ERRORS);
+        for (port, task) in [(0, Task::Link), (1, Task::Own), (1, expired), (usize::MAX, Task::Own)]
+        {
+            assert!(to_slow.hand_over(handed(port, task)), "{port} {task:?}");
+        }
+        assert_eq!(from_lcore.waiting().count(), OTHER_TASKS + 4);
+        assert!(to_slow.hand_over(handed(0, expired)));
+    }
 }

@@ -6,7 +6,7 @@
 //! header by header, out of the way of the others. What is forwarded by are the [`tables`], which
 //! never change: new ones replace them between two bursts. Everything that is not forwarding, such
 //! as ARP, neighbour discovery, pings and ICMP errors, and packets whose next hop is not known yet,
-//! goes over a bounded ring ([`exchange`]) to the [`slow`] path, which a [`thread`] of its own
+//! goes over bounded rings ([`exchange`]) to the [`slow`] path, which a [`thread`] of its own
 //! runs; it also publishes the tables.
 //!
 //! Not here: routing protocols (routes come from the configuration), filtering, address

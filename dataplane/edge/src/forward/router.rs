@@ -7,12 +7,12 @@
 //! network when it comes from the fabric for a host or for the switch itself. From host to host on
 //! the same switch it does both. From fabric to fabric it only passes, with the mark it carries.
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 use dpdk::{Burst, Mbuf};
 
 use super::counters::Reason;
 use super::decide::{Decider, Decisions, Routed, Task, Verdict};
-use super::exchange::{HandOver, Origin, Return};
+use super::exchange::{HandOver, Origin, Return, ToSlow};
 use super::tables::TablesReader;
 use crate::config::Role;
 use crate::lcore::PortQueues;
@@ -27,7 +27,7 @@ const MOST_RETURNS: usize = dpdk::BURST;
 #[derive(Debug)]
 pub struct Rings {
     /// To the slow path.
-    pub to_slow: Sender<HandOver<Mbuf>>,
+    pub to_slow: ToSlow<Mbuf>,
     /// From the slow path; one lcore of a switch has it.
     pub from_slow: Option<Receiver<Return<Mbuf>>>,
 }
@@ -213,9 +213,10 @@ impl Router {
                 Verdict::HandOver(arrived, task) => {
                     let origin = if left >> at & 1 == 1 { Origin::Left } else { origin };
                     let handed = HandOver { packet, port, arrived, origin, task };
-                    match self.rings.to_slow.try_send(handed) {
-                        Ok(()) => worker.counters.routed.handed_over += 1,
-                        Err(_) => worker.counters.routed.drop_for(Reason::SlowPathFull),
+                    if self.rings.to_slow.hand_over(handed) {
+                        worker.counters.routed.handed_over += 1;
+                    } else {
+                        worker.counters.routed.drop_for(Reason::SlowPathFull);
                     }
                 }
                 Verdict::Drop(reason) => worker.counters.routed.drop_for(reason),
@@ -224,7 +225,7 @@ impl Router {
                     let task = Task::Tell(refusal);
                     let handed = HandOver { packet, port, arrived, origin, task };
                     // Where there is no room, no error is sent.
-                    let _ = self.rings.to_slow.try_send(handed);
+                    let _ = self.rings.to_slow.hand_over(handed);
                 }
             }
         }

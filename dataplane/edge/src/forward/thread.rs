@@ -18,9 +18,10 @@ use super::address::Mac;
 use super::config::Plan;
 use super::counters::{SlowCounters, SlowReason};
 use super::decide::Task;
-use super::exchange::{HandOver, Origin, Return};
+use super::exchange::{self, FromLcore, Origin, Return};
 use super::links::Links;
 use super::router::Rings;
+use super::slow::neighbours::most_waiting;
 use super::slow::{Output, SlowPath};
 use super::tables::{BuildLpm, Publisher, Tables, TablesReader};
 use crate::control::unix_ns;
@@ -28,28 +29,40 @@ use crate::control::unix_ns;
 /// How long the thread sleeps between two looks.
 const TICK: Duration = Duration::from_micros(500);
 
-/// Packets that an lcore can have handed over and not yet taken in.
-const HAND_OVERS: usize = 512;
-
 /// Packets on their way back to the lcores.
-const RETURNS: usize = 4096;
+const RETURNS: usize = 2048;
+
+/// Packets that go back to be freed have so much of that at most: those that are to be sent need
+/// the rest.
+const FREED: usize = RETURNS / 2;
+
+/// Neighbours that change are shown to the lcores at most once in this time, in nanoseconds: that
+/// copies all of them.
+const PUBLISH_NS: u64 = 10_000_000;
+
+/// Received packets that can be with the slow path at a time, in a switch of so many ports and
+/// lcores.
+pub fn most_parked(ports: usize, lcores: usize) -> usize {
+    exchange::most_handed_over(ports) * lcores + most_waiting(ports) + RETURNS
+}
 
 /// How often links are looked at, in nanoseconds: their loss costs no more packets than that takes.
 const LINKS_NS: u64 = 50_000_000;
 
-/// Packets of one lcore's that are taken in at a time.
-const AT_A_TIME: usize = HAND_OVERS;
-
 /// The slow path with its rings.
 pub struct SlowThread {
     slow_path: SlowPath<Mbuf>,
-    from_lcores: Vec<Receiver<HandOver<Mbuf>>>,
+    from_lcores: Vec<FromLcore<Mbuf>>,
     to_lcore: Sender<Return<Mbuf>>,
     publisher: Publisher,
     build: Box<BuildLpm>,
     plans: Receiver<Plan>,
     pool: Mempool,
     counters: Arc<SlowCounters>,
+    /// When neighbours were shown to the lcores last.
+    published_ns: u64,
+    /// Packets whose neighbours the lcores do not know yet.
+    unresolved: Vec<Output<Mbuf>>,
     /// Whether ports have links, and when that is asked next.
     links: Option<(Links, u64)>,
     /// Notified when lcores get other tables.
@@ -115,7 +128,7 @@ impl SlowThread {
         let mut from_slow = Some(from_slow);
         let (from_lcores, parts) = (0..lcores)
             .map(|_| {
-                let (to_slow, from_lcore) = bounded(HAND_OVERS);
+                let (to_slow, from_lcore) = exchange::to_slow(macs.len());
                 // The first lcore takes what comes back.
                 let rings = Rings { to_slow, from_slow: from_slow.take() };
                 (from_lcore, RouterParts { tables: publisher.reader(), rings })
@@ -132,6 +145,8 @@ impl SlowThread {
             plans,
             pool,
             counters,
+            published_ns: 0,
+            unresolved: Vec::new(),
             links: None,
             watch: RouteWatch::default(),
         };
@@ -161,19 +176,38 @@ impl SlowThread {
             self.apply(plan, now_ns);
         }
         for from_lcore in &self.from_lcores {
-            for handed in from_lcore.try_iter().take(AT_A_TIME) {
-                self.slow_path.take(handed, now_ns);
-            }
+            from_lcore.waiting().for_each(|handed| self.slow_path.take(handed, now_ns));
         }
         self.look_at_links(now_ns);
         self.slow_path.tick(now_ns);
+        self.publish_neighbours(now_ns);
+        self.publisher.drop_unused();
+        for output in self.slow_path.outputs() {
+            match output {
+                Output::Back(Return::Route { .. }) if self.slow_path.has_changed_neighbours() => {
+                    self.unresolved.push(output);
+                }
+                output => self.put_out(output),
+            }
+        }
+        SlowCounters::add(&self.counters.waiting, self.unresolved.len() as u64);
+    }
+
+    /// Shows the lcores the neighbours that have changed, once in a while, and then gives back the
+    /// packets that waited for them.
+    fn publish_neighbours(&mut self, now_ns: u64) {
+        // A clock that is set back must not put it off.
+        let passed_ns = now_ns.abs_diff(self.published_ns);
+        if passed_ns < PUBLISH_NS {
+            return;
+        }
         if let Some(known) = self.slow_path.changed_neighbours() {
+            self.published_ns = now_ns;
             let tables = self.publisher.current().with_neighbours(known.into_iter());
             self.watch.changed(now_ns);
             self.publisher.publish(tables);
         }
-        self.publisher.drop_unused();
-        for output in self.slow_path.outputs() {
+        for output in std::mem::take(&mut self.unresolved) {
             self.put_out(output);
         }
     }
@@ -207,6 +241,8 @@ impl SlowThread {
 
     fn put_out(&mut self, output: Output<Mbuf>) {
         let back = match output {
+            // Freed here: rare enough for an lcore to wait for the pool.
+            Output::Back(Return::Free(_)) if self.to_lcore.len() >= FREED => return,
             Output::Back(back) => back,
             Output::Route(frame) => match self.pool.alloc_with(&frame) {
                 Some(packet) => Return::Route { packet, port: usize::MAX, origin: Origin::Own },
@@ -217,7 +253,6 @@ impl SlowThread {
                 None => return self.counters.drop_for(SlowReason::ReturnsFull, 1),
             },
         };
-        // An mbuf that does not fit is freed here: rare enough for an lcore to wait for once.
         match self.to_lcore.try_send(back) {
             Ok(())
             | Err(
@@ -234,7 +269,7 @@ impl SlowThread {
         let in_rings: usize = self
             .from_lcores
             .iter()
-            .flat_map(Receiver::try_iter)
+            .flat_map(FromLcore::waiting)
             .filter(|handed| !matches!(handed.task, Task::Tell(_)))
             .count();
         let waiting = self.counters.waiting.swap(0, Ordering::Relaxed);

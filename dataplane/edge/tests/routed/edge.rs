@@ -115,7 +115,7 @@ impl Edge {
         let config = Config::parse(&text, "edge.toml").unwrap();
         let macs: Vec<Mac> = (0..config.ports.len()).map(mac).collect();
         let plan = config.plan(&macs).unwrap();
-        let pool = Mempool::new(eal(), name, 1023, -1).unwrap();
+        let pool = Mempool::new(eal(), name, 4095, -1).unwrap();
         let slow_pool = Mempool::new(eal(), &format!("{name} slow"), 1023, -1).unwrap();
         let counters = Arc::new(SlowCounters::default());
         let (slow_thread, routes, mut parts) = SlowThread::new(
@@ -191,6 +191,8 @@ impl Edge {
         let mut sent = Vec::new();
         // What comes back may need the slow path again, to find its next hop.
         for _ in 0..4 {
+            // Neighbours are shown to lcores once in 10 ms.
+            self.now_ns += 10_000_000;
             self.slow_thread.step(self.now_ns);
             while self.router.take_return(&mut self.worker) {
                 sent.extend(self.send());

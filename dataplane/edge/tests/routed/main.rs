@@ -4,6 +4,7 @@
 mod arrivals;
 mod conservation;
 mod edge;
+mod floods;
 mod frames;
 mod measured;
 mod neighbours;

@@ -46,8 +46,8 @@ struct Network {
 
 const NAMES: [&str; 3] = ["e1", "s1", "e2"];
 
-/// The first epoch of the window that a packet belongs to which has just been stamped: of the epochs
-/// that have its timestamp bit, the one that runs or was the last.
+/// The first epoch of the window that a packet belongs to which has just been stamped: of the
+/// epochs that have its timestamp bit, the one that runs or was the last.
 fn window_of(stamped: &Frame) -> u64 {
     let now = unix_ns() / (EPOCH_MS * 1_000_000);
     let bit = u64::from(stamped.bytes()[15] >> 7);
@@ -147,7 +147,8 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
     let mut network = Network::new(&controller);
 
     network.run(false, "a first window", || reports.all().iter().any(|of| of.complete));
-    // The window in which the switches began is incomplete, and so is one in which they were held up.
+    // The window in which the switches began is incomplete, and so is one in which they were held
+    // up.
     let judged = |came: &Windows| {
         let complete = |of: &&SystemReport<Found>| of.complete && came.contains_key(&of.head.epoch);
         reports.all().iter().filter(complete).count()

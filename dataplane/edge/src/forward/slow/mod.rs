@@ -127,6 +127,12 @@ impl<P: Packet> SlowPath<P> {
         }
     }
 
+    /// Whether neighbours have changed since the last call of
+    /// [`changed_neighbours`](Self::changed_neighbours).
+    pub fn has_changed_neighbours(&self) -> bool {
+        self.neighbours.has_changed()
+    }
+
     /// Neighbours that can be sent to, if they have changed since the last call.
     pub fn changed_neighbours(&mut self) -> Option<Vec<(Key, Mac)>> {
         self.neighbours.take_changed().then(|| self.known().collect())
@@ -194,7 +200,7 @@ impl<P: Packet> SlowPath<P> {
     }
 
     fn resolve(&mut self, key: Key, handed: HandOver<P>, now_ns: u64) {
-        match self.neighbours.wait(key, handed, now_ns) {
+        match self.neighbours.wait(key, handed.port, handed, now_ns) {
             Ok(question) => question.into_iter().for_each(|question| self.ask(question)),
             Err((handed, None)) => self.send_back(handed),
             Err((handed, Some(reason))) => self.give_up(handed, reason, now_ns),

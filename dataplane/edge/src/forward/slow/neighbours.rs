@@ -2,7 +2,8 @@
 //!
 //! No clock, no packets written: the caller passes the time in and sends the solicitations that are
 //! due. Everything is bounded, so that a scan of a network costs memory and solicitations for so
-//! many addresses and no more.
+//! many addresses and no more; and bounded by port and interface, so that one host can't take the
+//! room of those elsewhere.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,10 +17,15 @@ pub type Key = (InterfaceId, IpAddr);
 
 /// Packets that wait for one neighbour at most.
 const MOST_WAITING: usize = 4;
-/// Neighbours that are asked for at a time and not known, at most.
-const MOST_UNKNOWN: usize = 1024;
+/// Neighbours that are asked for at a time and not known, at most, for packets of one port.
+const MOST_UNKNOWN: usize = 256;
 /// Neighbours at most.
 const MOST: usize = 65_536;
+/// Those of one interface.
+const MOST_OF_INTERFACE: usize = MOST / 2;
+/// Those of one interface which are only known since they asked, and have not yet answered. Others
+/// are asked for once there is something to send.
+const MOST_UNASKED: usize = 1024;
 /// Solicitations without an answer after which a neighbour is unreachable.
 const QUESTIONS: u32 = 3;
 /// Time between two questions, in nanoseconds.
@@ -49,7 +55,24 @@ struct Neighbour<P> {
     due_ns: u64,
     /// A next hop of a route: asked for even if nothing is to be sent there.
     is_next_hop: bool,
+    /// It asked, and has not been asked.
+    is_unasked: bool,
+    /// The port that a packet for it came by first, while it is not known.
+    wanted_by: Option<usize>,
     waiting: Vec<P>,
+}
+
+/// How many neighbours an interface has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    all: usize,
+    unasked: usize,
+}
+
+/// Packets that wait for neighbours at most, in a switch of so many ports.
+pub const fn most_waiting(ports: usize) -> usize {
+    // One more for what the switch itself sends.
+    (ports + 1) * MOST_UNKNOWN * MOST_WAITING
 }
 
 /// Whom to ask, and how.
@@ -66,6 +89,9 @@ pub enum Question {
 pub struct Neighbours<P> {
     all: HashMap<Key, Neighbour<P>>,
     unknown: usize,
+    /// Those not known, by the port that wants them.
+    wanted: HashMap<usize, usize>,
+    held: HashMap<InterfaceId, Held>,
     waiting: usize,
     lifetime_ns: u64,
     changed: bool,
@@ -76,8 +102,8 @@ pub struct Neighbours<P> {
 impl<P> Neighbours<P> {
     /// No neighbours. Known ones are checked after `lifetime_ns`.
     pub fn new(lifetime_ns: u64) -> Self {
-        let (all, down) = (HashMap::new(), Vec::new());
-        Self { all, unknown: 0, waiting: 0, lifetime_ns, changed: false, down }
+        let (all, wanted, held, down) = Default::default();
+        Self { all, unknown: 0, wanted, held, waiting: 0, lifetime_ns, changed: false, down }
     }
 
     /// Goes on with other static neighbours and next hops. What `keep` gives nothing for is
@@ -105,8 +131,7 @@ impl<P> Neighbours<P> {
         }
         for &(key, mac) in statics {
             let state = State::Static(mac);
-            let (due_ns, is_next_hop) = (u64::MAX, false);
-            let new = Neighbour { state, due_ns, is_next_hop, waiting: Vec::new() };
+            let new = Neighbour { state, due_ns: u64::MAX, ..Neighbour::unknown(now_ns) };
             if let Some(mut old) = self.all.insert(key, new) {
                 forgotten.append(&mut old.waiting);
             }
@@ -143,8 +168,33 @@ impl<P> Neighbours<P> {
     }
 
     fn count(&mut self) {
-        self.unknown = self.all.values().filter(|one| one.mac().is_none()).count();
         self.waiting = self.all.values().map(|one| one.waiting.len()).sum();
+        self.unknown = 0;
+        self.wanted.clear();
+        self.held.clear();
+        for (&(interface, _), neighbour) in &self.all {
+            let held = self.held.entry(interface).or_default();
+            held.all += 1;
+            held.unasked += usize::from(neighbour.is_unasked);
+            if neighbour.mac().is_none() {
+                self.unknown += 1;
+                if let Some(port) = neighbour.wanted_by {
+                    *self.wanted.entry(port).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    /// How many neighbours an interface has, where there is room for one more.
+    fn room(&mut self, (interface, _): Key) -> Option<&mut Held> {
+        let held = self.held.entry(interface).or_default();
+        (self.all.len() < MOST && held.all < MOST_OF_INTERFACE).then_some(held)
+    }
+
+    /// Whether known neighbours have changed since the last call of
+    /// [`take_changed`](Self::take_changed).
+    pub fn has_changed(&self) -> bool {
+        self.changed
     }
 
     /// Whether known neighbours have changed since the last call.
@@ -168,12 +218,13 @@ impl<P> Neighbours<P> {
         self.waiting
     }
 
-    /// Lets a packet wait for a neighbour until it is known, and says whom to ask for that. Gives
-    /// the packet back, at once if the neighbour is known, or with the reason why it can't
-    /// wait.
+    /// Lets a packet that came by `port` wait for a neighbour until it is known, and says whom to
+    /// ask for that. Gives the packet back, at once if the neighbour is known, or with the reason
+    /// why it can't wait.
     pub fn wait(
         &mut self,
         key: Key,
+        port: usize,
         packet: P,
         now_ns: u64,
     ) -> Result<Option<Question>, (P, Option<SlowReason>)> {
@@ -182,14 +233,17 @@ impl<P> Neighbours<P> {
         }
         let mut question = None;
         if !self.all.contains_key(&key) {
-            if self.unknown >= MOST_UNKNOWN || self.all.len() >= MOST {
+            let wanted = self.wanted.get(&port).copied().unwrap_or_default();
+            let room = if wanted < MOST_UNKNOWN { self.room(key) } else { None };
+            let Some(held) = room else {
                 return Err((packet, Some(SlowReason::NeighbourQueueFull)));
-            }
-            let mut new = Neighbour::unknown(now_ns);
-            new.state = State::Asked(1);
-            new.due_ns = now_ns + QUESTION_NS;
+            };
+            held.all += 1;
+            let mut new = Neighbour::unknown(now_ns + QUESTION_NS);
+            (new.state, new.wanted_by) = (State::Asked(1), Some(port));
             self.all.insert(key, new);
             self.unknown += 1;
+            self.wanted.insert(port, wanted + 1);
             question = Some(Question::Everybody(key));
         }
         let Some(neighbour) = self.all.get_mut(&key) else { return Ok(question) };
@@ -210,19 +264,39 @@ impl<P> Neighbours<P> {
     /// Notes a neighbour's Ethernet address as it announced it. One that was not solicited is noted
     /// only if `anew`. Gives the packets that waited for it.
     pub fn learn(&mut self, key: Key, mac: Mac, anew: bool, now_ns: u64) -> Vec<P> {
-        if mac.is_group() || (!self.all.contains_key(&key) && (!anew || self.all.len() >= MOST)) {
+        if mac.is_group() {
             return Vec::new();
         }
-        let neighbour = self.all.entry(key).or_insert_with(|| {
+        if !self.all.contains_key(&key) {
+            let room = if anew { self.room(key) } else { None };
+            let Some(held) = room.filter(|held| held.unasked < MOST_UNASKED) else {
+                return Vec::new();
+            };
+            held.all += 1;
+            held.unasked += 1;
             self.unknown += 1;
-            Neighbour::unknown(now_ns)
-        });
+            self.all.insert(key, Neighbour { is_unasked: true, ..Neighbour::unknown(now_ns) });
+        }
+        let Some(neighbour) = self.all.get_mut(&key) else { return Vec::new() };
         if matches!(neighbour.state, State::Static(_)) {
             return Vec::new();
         }
+        if !anew
+            && std::mem::take(&mut neighbour.is_unasked)
+            && let Some(held) = self.held.get_mut(&key.0)
+        {
+            held.unasked -= 1;
+        }
         let before = neighbour.mac();
         self.changed |= before != Some(mac);
-        self.unknown -= usize::from(before.is_none());
+        if before.is_none() {
+            self.unknown -= 1;
+            if let Some(port) = neighbour.wanted_by.take()
+                && let Some(wanted) = self.wanted.get_mut(&port)
+            {
+                *wanted -= 1;
+            }
+        }
         neighbour.state = State::Known(mac);
         neighbour.due_ns = now_ns + self.lifetime_ns;
         self.waiting -= neighbour.waiting.len();
@@ -280,8 +354,15 @@ fn is_down(down: &[bool], (interface, _): &Key) -> bool {
 }
 
 impl<P> Neighbour<P> {
-    fn unknown(now_ns: u64) -> Self {
-        Self { state: State::Asked(0), due_ns: now_ns, is_next_hop: false, waiting: Vec::new() }
+    fn unknown(due_ns: u64) -> Self {
+        Self {
+            state: State::Asked(0),
+            due_ns,
+            is_next_hop: false,
+            is_unasked: false,
+            wanted_by: None,
+            waiting: Vec::new(),
+        }
     }
 
     fn mac(&self) -> Option<Mac> {
@@ -303,15 +384,15 @@ mod tests {
     #[test]
     fn packets_wait_for_an_answer_and_go_on_with_it() {
         let mut neighbours = Neighbours::new(60 * SECOND);
-        assert_eq!(neighbours.wait(HOST, 1, 0), Ok(Some(Question::Everybody(HOST))));
-        assert_eq!(neighbours.wait(HOST, 2, 1), Ok(None), "it has just been asked");
+        assert_eq!(neighbours.wait(HOST, 0, 1, 0), Ok(Some(Question::Everybody(HOST))));
+        assert_eq!(neighbours.wait(HOST, 0, 2, 1), Ok(None), "it has just been asked");
         assert_eq!(neighbours.waiting(), 2);
         assert!(!neighbours.take_changed());
         assert_eq!(neighbours.learn(HOST, MAC, false, 2), [1, 2]);
         assert!(neighbours.take_changed());
         assert_eq!(neighbours.known().collect::<Vec<_>>(), [(HOST, MAC)]);
         assert_eq!(neighbours.known_len(), 1);
-        assert_eq!(neighbours.wait(HOST, 3, 3), Err((3, None)), "it need not wait");
+        assert_eq!(neighbours.wait(HOST, 0, 3, 3), Err((3, None)), "it need not wait");
         assert_eq!(neighbours.waiting(), 0);
 
         assert_eq!(neighbours.learn(HOST, MAC, false, 4), [0; 0]);
@@ -323,16 +404,16 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_asked_thrice_given_up_and_asked_anew_later() {
         let mut neighbours = Neighbours::new(60 * SECOND);
-        neighbours.wait(HOST, 1, 0).unwrap();
+        neighbours.wait(HOST, 0, 1, 0).unwrap();
         for more in 1..=2 {
             let (questions, given_up) = neighbours.tick(more * SECOND);
             assert_eq!((questions, given_up), (vec![Question::Everybody(HOST)], vec![]));
         }
         assert_eq!(neighbours.tick(3 * SECOND), (vec![], vec![1]));
-        let refused = neighbours.wait(HOST, 2, 4 * SECOND);
+        let refused = neighbours.wait(HOST, 0, 2, 4 * SECOND);
         assert_eq!(refused, Err((2, Some(SlowReason::NeighbourUnresolved))));
         neighbours.tick(6 * SECOND);
-        assert!(neighbours.wait(HOST, 3, 6 * SECOND).unwrap().is_some());
+        assert!(neighbours.wait(HOST, 0, 3, 6 * SECOND).unwrap().is_some());
     }
 
     #[test]
@@ -359,16 +440,61 @@ mod tests {
     fn a_scan_fills_neither_memory_nor_the_link_with_questions() {
         let mut neighbours = Neighbours::new(60 * SECOND);
         let address = |n: u32| (0, IpAddr::V4(n.into()));
-        let asked = (0..100_000).filter(|&n| neighbours.wait(address(n), n, 0).is_ok()).count();
-        assert_eq!(asked, MOST_UNKNOWN);
-        let full = (0..10).filter(|&n| neighbours.wait(address(7), n, 0).is_ok()).count();
-        assert_eq!(full, MOST_WAITING - 1);
+        let mut ask = |port, n| neighbours.wait(address(n), port, n, 0).is_ok();
+        assert_eq!((0..100_000).filter(|&n| ask(0, n)).count(), MOST_UNKNOWN);
+        assert_eq!((0..10).filter(|_| ask(0, 7)).count(), MOST_WAITING - 1);
+        assert!(ask(1, 300_000), "what others ask for has room of its own");
         neighbours.learn(address(200_000), MAC, false, 0);
         assert_eq!(
             (neighbours.known().count(), neighbours.known_len()),
             (0, 0),
             "unasked answers are not believed"
         );
+        // Those that answer make room.
+        neighbours.learn(address(7), MAC, false, 0);
+        assert!(neighbours.wait(address(400_000), 0, 1, 0).is_ok());
+        assert!(neighbours.wait(address(400_001), 0, 1, 0).is_err());
+        assert!(neighbours.waiting() <= most_waiting(1));
+    }
+
+    #[test]
+    fn forged_questions_take_no_room_from_hosts() {
+        let mut neighbours = Neighbours::new(60 * SECOND);
+        let address = |interface, n: u32| (interface, IpAddr::V4(n.into()));
+        for n in 0..100_000 {
+            neighbours.learn(address(0, n), MAC, true, 0);
+        }
+        assert_eq!(neighbours.known_len(), MOST_UNASKED);
+        assert_eq!(neighbours.learn(address(1, 1), MAC, true, 0), [0; 0]);
+        assert_eq!(neighbours.known_len(), MOST_UNASKED + 1, "another interface has its own");
+        // Another host of that interface is found when there is something for it.
+        let host = address(0, 200_000);
+        assert_eq!(neighbours.wait(host, 0, 1, 0), Ok(Some(Question::Everybody(host))));
+        assert_eq!(neighbours.learn(host, MAC, false, 0), [1]);
+        // One that asked and then answered is no longer among them.
+        neighbours.tick(60 * SECOND);
+        neighbours.learn(address(0, 5), MAC, false, 60 * SECOND);
+        neighbours.learn(address(0, 300_000), MAC, true, 60 * SECOND);
+        let known: Vec<_> = neighbours.known().map(|(key, _)| key).collect();
+        assert!(known.contains(&address(0, 300_000)));
+        // Nobody else answers, and they are forgotten.
+        (61..=63).for_each(|second| drop(neighbours.tick(second * SECOND)));
+        assert!(neighbours.known_len() <= 4, "{}", neighbours.known_len());
+        neighbours.learn(address(0, 400_000), MAC, true, 64 * SECOND);
+        assert!(neighbours.known().any(|(key, _)| key == address(0, 400_000)));
+    }
+
+    #[test]
+    fn one_interface_takes_half_of_the_room_at_most() {
+        let mut neighbours = Neighbours::new(60 * SECOND);
+        let mut host = |interface, n: u32| {
+            let key = (interface, IpAddr::V4(n.into()));
+            let asked = neighbours.wait(key, 0, n, 0).is_ok();
+            neighbours.learn(key, MAC, false, 0);
+            asked
+        };
+        assert_eq!((0..100_000).filter(|&n| host(0, n)).count(), MOST_OF_INTERFACE);
+        assert!(host(1, 0));
     }
 
     #[test]
@@ -379,13 +505,13 @@ mod tests {
         for key in [HOST, other] {
             neighbours.learn(key, MAC, true, 0);
         }
-        neighbours.wait(silent, 1, 0).unwrap();
+        neighbours.wait(silent, 0, 1, 0).unwrap();
         neighbours.take_changed();
         assert_eq!(neighbours.set_down(vec![true], SECOND), [1]);
         assert!(neighbours.take_changed());
         assert_eq!(neighbours.known().collect::<Vec<_>>(), [(other, MAC)]);
         for key in [HOST, silent] {
-            assert_eq!(neighbours.wait(key, 2, SECOND), Err((2, Some(SlowReason::LinkDown))));
+            assert_eq!(neighbours.wait(key, 0, 2, SECOND), Err((2, Some(SlowReason::LinkDown))));
         }
         let (questions, _) = neighbours.tick(100 * SECOND);
         assert_eq!(questions, [Question::Itself(other, MAC)]);
@@ -401,7 +527,7 @@ mod tests {
     #[test]
     fn static_neighbours_stay_and_what_waited_for_others_comes_back_when_they_go() {
         let mut neighbours = Neighbours::new(60 * SECOND);
-        neighbours.wait(HOST, 1, 0).unwrap();
+        neighbours.wait(HOST, 0, 1, 0).unwrap();
         let gone = neighbours.reconfigure(SECOND, &[(HOST, MAC)], [].into_iter(), |_| None, 0);
         assert_eq!(gone, [1]);
         neighbours.learn(HOST, Mac([2; 6]), true, 0);
