@@ -67,6 +67,11 @@ impl Analysing {
         self.collector.pending()
     }
 
+    /// As [`Collector::open_from`].
+    pub fn open_from(&self) -> (u64, u64) {
+        self.collector.open_from()
+    }
+
     /// As [`Collector::end_at`].
     pub fn end_at(&mut self, epoch: u64) {
         self.collector.end_at(epoch);

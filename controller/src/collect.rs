@@ -22,10 +22,10 @@ use tracing::warn;
 /// one. More than that is a controller that slept, or whose clock was set. Also how far the first
 /// epoch that anything is received of may lie back: nodes hold what a restarting controller has
 /// missed.
-const MOST_SILENT: u64 = 1200;
+pub(crate) const MOST_SILENT: u64 = 1200;
 
 /// Kinds of sides.
-const KINDS: usize = 4;
+pub(crate) const KINDS: usize = 4;
 
 /// The sides that a node of a role delivers of an epoch.
 pub fn sides_of(role: Role) -> &'static [SideKind] {
@@ -135,6 +135,8 @@ pub struct Collector<S> {
     end: Option<u64>,
     /// Whether a window has been reported.
     reporting: bool,
+    /// How often it has begun anew.
+    begun: u64,
     /// Since when the next window lies ahead of time, where it does.
     ahead_since_ns: Option<u64>,
     pending: BTreeMap<u64, Pending<S>>,
@@ -217,6 +219,7 @@ impl<S> Collector<S> {
             next: None,
             end: None,
             reporting: false,
+            begun: 0,
             ahead_since_ns: None,
             pending: BTreeMap::new(),
         }
@@ -234,6 +237,13 @@ impl<S> Collector<S> {
         let end = epoch / self.window;
         self.end = Some(end);
         self.pending.split_off(&end);
+    }
+
+    /// How often it has begun anew, and the epoch before which all are reported; 0 as long as none
+    /// is.
+    pub fn open_from(&self) -> (u64, u64) {
+        let next = self.next.filter(|_| self.reporting).unwrap_or(0);
+        (self.begun, next.saturating_mul(self.window))
     }
 
     /// Epochs that are being collected.
@@ -315,6 +325,7 @@ impl<S> Collector<S> {
             );
             self.pending.clear();
             (self.next, self.reporting, self.ahead_since_ns) = (None, false, None);
+            self.begun += 1;
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use calumma_analysis::metrics::{ReportMetrics, counters, int_gauges};
 use calumma_analysis::{Report, System};
+use calumma_ports::Guests;
 use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
 use crate::api::{HashKeyStatus, NodeStatus};
@@ -60,6 +61,8 @@ pub struct Metrics {
     sink_reports: IntCounterVec,
     sink_failures: IntCounterVec,
     key_changes: IntCounterVec,
+    connections: IntGaugeVec,
+    turned_away: IntCounterVec,
     outputs: Vec<Arc<SinkStatus>>,
     /// One scrape at a time: it takes over totals that are counted elsewhere.
     scrape: Mutex<()>,
@@ -116,6 +119,18 @@ impl Metrics {
                 "Changes of the hash key by what they came of.",
                 &["by"],
             )?,
+            connections: int_gauges(
+                on,
+                "open_connections",
+                "Connections to a port that are bounded: of switches, those that are not known yet.",
+                &["port"],
+            )?,
+            turned_away: counters(
+                on,
+                "turned_away_connections_total",
+                "Connections that had to give way to newer ones, and those that were not let in.",
+                &["port", "how"],
+            )?,
             outputs,
             scrape: Mutex::new(()),
             registry,
@@ -134,12 +149,22 @@ impl Metrics {
         }
     }
 
+    /// Takes over how many connections a port has, and has turned away.
+    pub fn note_port(&self, port: &str, guests: &Guests) {
+        let present = i64::try_from(guests.present()).unwrap_or(i64::MAX);
+        self.connections.with_label_values(&[port]).set(present);
+        set(&self.turned_away, &[port, "displaced"], guests.displaced());
+        set(&self.turned_away, &[port, "refused"], guests.refused());
+    }
+
     /// Everything as text, beside what is known of nodes, paths and outputs at this moment.
     ///
     /// # Errors
     /// When it can't be written as text; it has no reason to.
     pub fn render(&self, nodes: &[NodeStatus], paths: &[PathStatus]) -> prometheus::Result<String> {
         let _alone = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
+        // Names of counters come from the network: none is kept that no node has now.
+        self.node.switch.reset();
         nodes.iter().for_each(|node| self.node.watch(node, self.systems));
         // Those alone that have a problem: there are as many paths as pairs of edges.
         self.path_problem.reset();

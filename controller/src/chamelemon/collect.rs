@@ -67,6 +67,11 @@ impl Collector {
         self.of_edges.next_deadline()
     }
 
+    /// As [`collect::Collector::open_from`].
+    pub fn open_from(&self) -> (u64, u64) {
+        self.of_edges.open_from()
+    }
+
     /// Ends the system: nothing of `epoch` or later is taken in or reported.
     pub fn end_at(&mut self, epoch: u64) {
         self.of_edges.end_at(epoch);

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::EdgeFrame;
 use super::collect::{Collector, Step};
-use crate::server::lane::Lane;
+use crate::server::lane::{FRAMES_WAITING, Lane};
 use crate::server::{Hub, unix_ns};
 
 /// Runs until the lane ends, or stops; then gives out what is pending and ends.
@@ -39,8 +39,11 @@ pub(super) async fn run(
             () = lane.changed() => {}
             () = tokio::time::sleep(wait) => {}
         }
-        if !frames.is_empty() {
-            continue;
+        // What waits, but no more than can have waited already: a node that never stops sending
+        // must not hold reports up.
+        for _ in 0..FRAMES_WAITING {
+            let Ok(received) = frames.try_recv() else { break };
+            take(&hub, &mut collector, received);
         }
         while let Some(mut step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
             if let Step::Report(ends) = &mut step {
@@ -51,6 +54,8 @@ pub(super) async fn run(
                 return;
             }
         }
+        let (begun, open_from) = collector.open_from();
+        lane.set_collecting(begun, open_from);
     }
     frames.close();
     while let Some(received) = frames.recv().await {
@@ -74,4 +79,55 @@ fn take(hub: &Hub, collector: &mut Collector, frame: EdgeFrame) {
     hub.note_counters(edge, counters);
     let receipt = collector.take_with(edge, message, decoded, received_ns);
     hub.note_frame(edge, epoch, receipt);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use calumma_systems::SYSTEMS;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::server::hub;
+    use crate::server::lane::Inlet;
+
+    /// However fast frames come, so that there is always one that waits, what is due is done.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_queue_that_never_runs_empty_stops_no_reports() {
+        let config = Config::parse("edges = ['e1', 'e2']\ngrace_ms = 100", "a test").unwrap();
+        let hub = hub(&config, SYSTEMS).unwrap();
+        let (queue, frames) = mpsc::channel(FRAMES_WAITING);
+        let lane = Lane::new(SYSTEMS[0], Inlet::ChameleMon(queue.clone()), 0, &config);
+        let lane = Arc::new(lane);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let epoch = hub.clock().epoch_at(unix_ns()) - 2;
+        let floods = [(); 4].map(|()| {
+            let (queue, stopped) = (queue.clone(), stopped.clone());
+            std::thread::spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    let Ok(room) = queue.try_reserve() else { continue };
+                    let message = Message::Sealed { epoch, late_packets: 0, late: Vec::new() };
+                    let received_ns = unix_ns();
+                    room.send(EdgeFrame { edge: 0, message, decoded: None, received_ns });
+                }
+            })
+        });
+        let (steps, mut done) = mpsc::channel(1000);
+        let running = tokio::spawn(run(hub, lane.clone(), frames, steps));
+        let reported = timeout(Duration::from_secs(10), async {
+            loop {
+                if let Some(Step::Report(ends)) = done.recv().await {
+                    return ends.epoch;
+                }
+            }
+        });
+        let reported = reported.await;
+        stopped.store(true, Ordering::Relaxed);
+        floods.into_iter().for_each(|flood| flood.join().unwrap());
+        lane.stop();
+        running.await.unwrap();
+        assert_eq!(reported, Ok(epoch));
+    }
 }

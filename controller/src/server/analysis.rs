@@ -115,6 +115,8 @@ impl Running {
                 self.publish(analysed);
                 self.take_waiting(&mut frames);
             }
+            let (begun, open_from) = self.system.open_from();
+            lane.set_collecting(begun, open_from);
             if lane.is_stopping() {
                 break;
             }

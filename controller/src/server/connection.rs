@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use calumma_chamelemon::frames;
+use calumma_ports::{Bounds, Guest};
 use calumma_wire::{FrameReader, Hello, MAX_FRAME_BYTES, Message, VERSION, v5};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
+use super::gate::Gate;
 use super::hub::{Admission, Hub, Introduction, Lanes, knows_probes};
 use super::lane::{Inbound, Inlet, NodeFrame};
 use super::{steady_ns, unix_ns};
@@ -28,7 +30,9 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that a connection may send before it is known.
 const HELLO_BYTES: usize = 4096;
 
-/// Bytes that are read from a connection at a time.
+/// Bytes that are read from a connection at a time before its node is known, and afterwards. Beside
+/// these, an unknown one has [`HELLO_BYTES`] and a task: 20 KiB together.
+const FIRST_READ_BYTES: usize = 4 << 10;
 const READ_BYTES: usize = 64 << 10;
 
 /// Time that a node has to take a message.
@@ -48,6 +52,18 @@ const FIRST_PROBES: u32 = 8;
 /// Probes of which an answer still counts: those of ten seconds at first.
 const PROBES_OUT: usize = 512;
 
+/// Connections whose node is not known yet: as many as all nodes make that come back at once, from
+/// one address where they are behind the same, and some more.
+pub(super) fn bounds(nodes: usize) -> Bounds {
+    Bounds { most: 4 * nodes + 64, most_of_address: nodes + 16 }
+}
+
+/// Frames that a node may have refused before it has to wait, and how long: what no system wants
+/// takes a few percent of a CPU at most. A node that comes back to a controller that has reported
+/// all it holds sends some thousands.
+const REFUSED_AT_ONCE: u32 = 256;
+const REFUSED_WAIT: Duration = Duration::from_millis(10);
+
 /// Accepts connections until the controller stops.
 pub(super) async fn accept(
     listener: TcpListener,
@@ -55,32 +71,47 @@ pub(super) async fn accept(
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (stream, address) = tokio::select! {
+            accepted = calumma_ports::accept(&listener) => accepted,
             _ = stopped.wait_for(|&stopped| stopped) => return,
         };
-        match accepted {
-            Ok((stream, address)) => {
-                let (hub, mut stopped) = (hub.clone(), stopped.clone());
-                tokio::spawn(async move {
-                    tokio::select! {
-                        () = serve(stream, address, &hub) => {}
-                        _ = stopped.wait_for(|&stopped| stopped) => {}
-                    }
-                });
+        let Some(guest) = hub.strangers().enter(address.ip()) else { continue };
+        let (hub, mut stopped) = (hub.clone(), stopped.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = serve(stream, address, &hub, guest) => {}
+                _ = stopped.wait_for(|&stopped| stopped) => {}
             }
-            Err(error) => {
-                // Out of file descriptors, most likely: others must end first.
-                warn!("can't accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
+        });
     }
 }
 
-async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
+async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, mut guest: Guest) {
+    let admitted = tokio::select! {
+        admitted = receive_hello(stream, address, hub) => admitted,
+        () = guest.displaced() => return,
+    };
+    // A node that was let in takes no stranger's place.
+    drop(guest);
+    if let Some(admitted) = admitted {
+        // Larger than a stranger's whole task, and not to be part of it.
+        Box::pin(serve_node(admitted, address, hub)).await;
+    }
+}
+
+/// A node that was let in.
+struct Admitted {
+    link: Link,
+    name: String,
+    /// Whether it knows probes: see [`knows_probes`].
+    probes: (bool, u64),
+    admission: Admission,
+}
+
+/// Receives a node's hello and lets it in, or refuses it.
+async fn receive_hello(stream: TcpStream, address: SocketAddr, hub: &Hub) -> Option<Admitted> {
     let reader = FrameReader::new().with_limit(HELLO_BYTES);
-    let (buffer, received_at) = (vec![0; READ_BYTES], Instant::now());
+    let (buffer, received_at) = (vec![0; FIRST_READ_BYTES], Instant::now());
     let mut link = Link { stream, reader, version: VERSION, buffer, received_at };
     // A frame is one write, and the next may be long in coming.
     let _ = link.stream.set_nodelay(true);
@@ -91,7 +122,7 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
             None => introduction(link.version, *hello, address),
         },
         Ok(Ok(Some(other))) => Err(format!("a {} frame came before hello", other.name())),
-        Ok(Ok(None)) => return,
+        Ok(Ok(None)) => return None,
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(format!("no hello within {HELLO_TIMEOUT:?}")),
     };
@@ -100,7 +131,8 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
         Ok(hello) => hello,
         Err(reason) => {
             warn!(%address, "refused: {reason}");
-            return link.refuse(reason).await;
+            link.refuse(reason).await;
+            return None;
         }
     };
     let kind = introduction.kind.name();
@@ -110,13 +142,21 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub) {
         Ok(admission) => admission,
         Err(reason) => {
             warn!(node = name, %address, "refused: {reason}");
-            return link.refuse(reason).await;
+            link.refuse(reason).await;
+            return None;
         }
     };
     info!(node = name, %address, kind, program, "connected");
+    Some(Admitted { link, name, probes, admission })
+}
+
+/// Talks with a node that was let in until it goes.
+async fn serve_node(admitted: Admitted, address: SocketAddr, hub: &Hub) {
+    let Admitted { mut link, name, probes, admission } = admitted;
     let Admission { node, connection, messages } = admission;
     let mut dismissal = Dismissal { hub, node, connection, problem: None };
     hub.paths_connected(node, probes);
+    link.buffer.resize(READ_BYTES, 0);
     match converse(&mut link, hub, (node, connection), messages).await {
         Ok(()) => info!(node = name, %address, "disconnected"),
         Err(Ended::Broken(problem)) => {
@@ -202,7 +242,14 @@ async fn converse(
     (node, connection): (usize, u64),
     mut messages: mpsc::Receiver<Message>,
 ) -> Result<(), Ended> {
-    let mut inbound = Inbounds { hub, node, connection, lanes: hub.watch_lanes() };
+    let mut inbound = Inbounds {
+        hub,
+        node,
+        connection,
+        lanes: hub.watch_lanes(),
+        gate: Gate::default(),
+        refused: 0,
+    };
     link.reader = std::mem::take(&mut link.reader).with_limit(MAX_FRAME_BYTES);
     let epochs = Duration::from_nanos(hub.clock().length_ns()) * SILENT_EPOCHS;
     let silence = SILENCE.max(epochs);
@@ -276,12 +323,15 @@ struct Inbounds<'a> {
     node: usize,
     connection: u64,
     lanes: watch::Receiver<Lanes>,
+    gate: Gate,
+    /// Frames that did not pass the gate.
+    refused: u32,
 }
 
 impl Inbounds<'_> {
     /// Gives a frame to its system. Of a system that is not run here nothing is kept.
     async fn take(&mut self, frame: NodeFrame, received_ns: u64) -> Result<(), Ended> {
-        let Self { hub, node, connection, lanes } = self;
+        let Self { hub, node, connection, lanes, gate, .. } = self;
         let (hub, node, connection) = (*hub, *node, *connection);
         let (system, epoch) = (frame.system(), frame.epoch());
         let lane = lanes.borrow().iter().find(|lane| lane.id() == system).cloned();
@@ -298,9 +348,25 @@ impl Inbounds<'_> {
             let problem = format!("a side of {name} ({side}) that no {role} has");
             return Err(Ended::Protocol(problem));
         }
-        if !lane.covers(epoch) {
-            // From before it was switched on, or after it was switched off.
-            hub.note_frame(node, epoch, Receipt::Late);
+        let side = match &frame {
+            NodeFrame::Side(side) => Some(side.side),
+            NodeFrame::Sealed { .. } => None,
+        };
+        // Late as well from before it was switched on, or after it was switched off.
+        let known = match lane.covers(epoch) {
+            true => gate.judge(&lane, epoch, side, hub.clock().epoch_at(received_ns)),
+            false => Some(Receipt::Late),
+        };
+        if let Some(receipt) = known {
+            // Of totals, those that have not changed since are not sent again.
+            if let NodeFrame::Side(side) = frame {
+                hub.note_counters(node, side.counters);
+            }
+            hub.note_frame(node, epoch, receipt);
+            self.refused += 1;
+            if self.refused.is_multiple_of(REFUSED_AT_ONCE) {
+                tokio::time::sleep(REFUSED_WAIT).await;
+            }
             return Ok(());
         }
         match &lane.inlet {
@@ -312,7 +378,10 @@ impl Inbounds<'_> {
                 let message = frames::Message::read(frame.into(), Some(&hub.config().layout));
                 let message = message.map_err(|error| Ended::Protocol(error.to_string()))?;
                 if let Some(message) = message {
-                    let (message, decoded) = decode(message, &hub.chamelemon.decoder).await;
+                    let Some((message, decoded)) = decode(message, &hub.chamelemon.decoder).await
+                    else {
+                        return Ok(());
+                    };
                     let frame = EdgeFrame { edge: node, message, decoded, received_ns };
                     lane.put(queue, frame, alone).await;
                 }
@@ -322,18 +391,23 @@ impl Inbounds<'_> {
     }
 }
 
-/// Decodes an ingress side, long before the epoch's last side comes in.
+/// Decodes an ingress side, long before the epoch's last side comes in; `None` where the controller
+/// stops.
 async fn decode(
     message: frames::Message,
     decoder: &Decoder,
-) -> (frames::Message, Option<Box<DecodedIngress>>) {
-    let frames::Message::Ingress(side) = message else { return (message, None) };
+) -> Option<(frames::Message, Option<Box<DecodedIngress>>)> {
+    let frames::Message::Ingress(side) = message else { return Some((message, None)) };
     let decoder = decoder.clone();
     let decoding = tokio::task::spawn_blocking(move || {
         let decoded = Box::new(decoder.ingress(&side));
         (frames::Message::Ingress(side), Some(decoded))
     });
-    decoding.await.expect("decoding ends, whatever a frame holds")
+    match decoding.await {
+        Ok(decoded) => Some(decoded),
+        Err(problem) if problem.is_cancelled() => None,
+        Err(problem) => std::panic::resume_unwind(problem.into_panic()),
+    }
 }
 
 /// A socket and the frames that come out of it.

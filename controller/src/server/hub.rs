@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use calumma_analysis::{HashKeys, Node, System};
 use calumma_epoch::EpochClock;
+use calumma_ports::Guests;
 use calumma_wire::Role;
 use tokio::sync::watch;
 
@@ -23,6 +24,7 @@ pub(crate) use self::nodes::{Admission, Introduction};
 pub(super) use self::paths::knows_probes;
 use self::rotation::Rotation;
 use self::unexpected::Unexpected;
+use super::connection;
 use super::lane::Lane;
 use crate::chamelemon::State;
 use crate::clocks::Delays;
@@ -64,6 +66,8 @@ pub struct Hub {
     /// Positions of the nodes by name.
     positions: HashMap<String, usize>,
     unexpected: Unexpected,
+    /// Connections whose node is not known yet.
+    strangers: Arc<Guests>,
     topologies: Arc<Topologies>,
     paths: Mutex<Paths>,
 }
@@ -93,6 +97,7 @@ impl Hub {
             marked: Mutex::default(),
             delays: Mutex::default(),
             rotation: Rotation::default(),
+            strangers: Arc::new(Guests::new(connection::bounds(nodes.len()))),
             positions: nodes.iter().map(|node| node.name.clone()).zip(0..).collect(),
             nodes: nodes.into_iter().map(Entry::expected).collect(),
             unexpected: Unexpected::default(),
@@ -125,6 +130,11 @@ impl Hub {
     pub(super) fn nodes_of(&self, roles: &[Role]) -> Vec<(usize, Arc<Node>)> {
         let nodes = self.nodes.iter().map(|entry| entry.node.clone()).enumerate();
         nodes.filter(|(_, node)| roles.contains(&node.role)).collect()
+    }
+
+    /// The connections whose node is not known yet.
+    pub(crate) fn strangers(&self) -> &Arc<Guests> {
+        &self.strangers
     }
 
     /// How the switches are linked, by epoch.

@@ -117,6 +117,8 @@ pub(crate) struct Lane {
     stopping: AtomicBool,
     /// Wakes the lane when one of both changes.
     changed: Notify,
+    /// How often its collector has begun anew, and the first epoch that it still collects.
+    collecting: (AtomicU64, AtomicU64),
     /// The first epoch that has not been reported; all bits set once the lane has ended.
     unreported: AtomicU64,
     /// Epochs that were reported and are not in the archive yet, each with the next one to be
@@ -145,6 +147,7 @@ impl Lane {
             end: AtomicU64::new(u64::MAX),
             stopping: AtomicBool::new(false),
             changed: Notify::new(),
+            collecting: Default::default(),
             unreported: AtomicU64::new(first_epoch),
             unarchived: config.archive.as_ref().map(|_| Mutex::default()),
             stuck: AtomicBool::new(false),
@@ -202,6 +205,20 @@ impl Lane {
     /// Returns when it is to end or to stop.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// How often its collector has begun anew, and the first epoch that it still collects: what is
+    /// before is late. Behind the collector by what it is about to do.
+    pub(crate) fn collecting(&self) -> (u64, u64) {
+        let (begun, open_from) = &self.collecting;
+        // Not at one moment: while it begins anew, a frame may still be judged as before.
+        (begun.load(Ordering::Acquire), open_from.load(Ordering::Acquire))
+    }
+
+    /// Notes the same.
+    pub(crate) fn set_collecting(&self, begun: u64, open_from: u64) {
+        self.collecting.1.store(open_from, Ordering::Release);
+        self.collecting.0.store(begun, Ordering::Release);
     }
 
     /// The first epoch that has not been reported.

@@ -23,6 +23,7 @@ pub(super) fn router(hub: Arc<Hub>, metrics: Arc<Metrics>) -> Router {
 
 async fn scrape(State((hub, metrics)): State<Scraped>) -> Response {
     metrics.note_key(&hub.hash_key_status());
+    metrics.note_port("switches", hub.strangers());
     match metrics.render(&hub.nodes(), &hub.paths()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(problem) => (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response(),

@@ -345,6 +345,8 @@ impl Hub {
             marked.insert(position, marking.clone());
         }
         lock(&self.delays).set(position, None);
+        // Those of the switch that was connected before may be none of this one's.
+        status.counters.clear();
         status.connected = true;
         status.address = Some(address);
         status.kind = Some(kind.name());

@@ -1,6 +1,7 @@
 //! A controller and its edges over loopback TCP: real frames, real sockets, edges that come, go and
 //! misbehave.
 
+mod attacks;
 mod connections;
 mod deliveries;
 
@@ -39,8 +40,13 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn start(extra: &str) -> Self {
+        Self::start_with(&["e1", "e2"], extra)
+    }
+
+    /// The same with other edges.
+    fn start_with(edges: &[&str], extra: &str) -> Self {
         let text =
-            format!("edges = ['e1', 'e2']\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
+            format!("edges = {edges:?}\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
         let config = Config::parse(&text, "test.toml").unwrap();
         let runtime = Runtime::new().unwrap();
         let (sender, reports) = mpsc::channel();
@@ -71,14 +77,26 @@ impl Controller {
         ))
     }
 
+    /// The body of an answer, whatever it is.
+    fn get_text(&self, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n");
+        let answer = self.answer(&request);
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
     pub(crate) fn request(&self, request: &str) -> (u16, serde_json::Value) {
+        let answer = self.answer(request);
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        (status, serde_json::from_str(body).unwrap())
+    }
+
+    fn answer(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.running.http().unwrap()).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        let body = answer.split_once("\r\n\r\n").unwrap().1;
-        (status, serde_json::from_str(body).unwrap())
+        answer
     }
 
     /// Stops the controller and gives what it still reported.

@@ -1,0 +1,30 @@
+//! Ports that anybody can connect to, and what that may cost: bounds on the connections that are
+//! held open ([`Guests`]).
+//!
+//! Who may connect, and what a connection is for, is not decided here.
+
+pub mod guests;
+
+pub use guests::{Bounds, Guest, Guests};
+
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tracing::warn;
+
+/// Time until the next attempt where a connection can't be accepted.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The next connection to a port, and where it comes from.
+pub async fn accept(listener: &TcpListener) -> (TcpStream, std::net::SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                // Out of file descriptors, most likely: others must end first.
+                warn!("can't accept a connection: {error}");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
