@@ -278,7 +278,7 @@ impl Link {
         Ok(totals)
     }
 
-    /// Whether the controller has reported an epoch whole or, where the switch has tables, a window.
+    /// Whether the controller has reported an epoch whole or, where a switch has tables, a window.
     fn measures(&self, switch: Switch) -> Result<bool> {
         let windows = matches!(switch, Switch::Edge(measuring) if measuring.has_cfs());
         let reports = fs::read_to_string(self.file(EPOCHS)).unwrap_or_default();

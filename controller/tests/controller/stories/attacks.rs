@@ -1,5 +1,5 @@
-//! Peers that attack: each test has one do its worst, over real sockets, while an honest edge goes on
-//! delivering, and wants that edge's reports in time.
+//! Peers that attack: each test has one do its worst, over real sockets, while an honest edge goes
+//! on delivering, and wants that edge's reports in time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -182,7 +182,7 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
             let at = NAMES.iter().position(|name| *name == from).unwrap();
             let to = *NAMES.get(at + 1)?;
             let lost = packets - came.get(&(to, flow))?;
-            (lost > 0).then(|| ((from, to, flow), lost))
+            (lost > 0).then_some(((from, to, flow), lost))
         });
         let lost = report.findings.losses.iter().map(|loss| {
             let node = |point: &str| NAMES.into_iter().find(|name| *point == format!("{name}:in"));
