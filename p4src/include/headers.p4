@@ -1,7 +1,10 @@
 // Headers on the wire, and what a packet carries through the switch.
 //
 // A program declares beforehand what is its own: `bridge_h` with BRIDGE_BYTES, `record_h` and
-// `hashes_t`. A bridged header begins with the kind, and ends with the length `end`.
+// `hashes_t`. A bridged header begins with the kind, and ends with the length `end`. A program that
+// sends packets through its ingress a second time defines RESUBMITS, which is what it then sets as
+// their type, and declares `resubmit_h`, which they bring along. One that has elements of one word
+// beside those that `record_h` is of defines WORDS.
 
 #ifndef CALUMMA_HEADERS
 #define CALUMMA_HEADERS
@@ -99,11 +102,19 @@ header continued_h {
     bit<8> kind;
 }
 
+// One word.
+header word_h {
+    bit<32> word;
+}
+
 struct headers_t {
     bridge_h bridge;           // from ingress to egress
     ethernet_h ethernet;
     collect_h collect;
     counter_h counter;
+#ifdef WORDS
+    word_h word;
+#endif
     record_h record;           // one element of a register, as a collection packet takes it along
     vlan_h[2] vlan;
     ipv6_h ipv6;
@@ -138,6 +149,9 @@ struct metadata_t {
     bit<1> timestamp;
     mark_t mark;
     hashes_t hashes;
+#ifdef RESUBMITS
+    resubmit_h resubmitted;
+#endif
 }
 
 #endif

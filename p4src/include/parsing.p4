@@ -106,12 +106,38 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
                      out ingress_intrinsic_metadata_t ig_intr_md) {
     HeaderParser() headers;
 
+#ifdef RESUBMITS
+    state start {
+        pkt.extract(ig_intr_md);
+        transition select(ig_intr_md.resubmit_flag) {
+            0 : first;
+            1 : again;
+        }
+    }
+
+    state first {
+        pkt.advance(PORT_METADATA_SIZE);
+        transition packet;
+    }
+
+    // In the place of the port's metadata.
+    state again {
+        pkt.extract(meta.resubmitted);
+        transition packet;
+    }
+
+    state packet {
+        headers.apply(pkt, hdr, meta);
+        transition accept;
+    }
+#else
     state start {
         pkt.extract(ig_intr_md);
         pkt.advance(PORT_METADATA_SIZE);
         headers.apply(pkt, hdr, meta);
         transition accept;
     }
+#endif
 }
 
 parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
@@ -164,8 +190,16 @@ control IngressDeparser(packet_out pkt, inout headers_t hdr, in metadata_t meta,
                         in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
     Deparsing() deparsing;
     Mirror() mirror;
+#ifdef RESUBMITS
+    Resubmit() resubmit;
+#endif
 
     apply {
+#ifdef RESUBMITS
+        if (ig_dprsr_md.resubmit_type == RESUBMITS) {
+            resubmit.emit(meta.resubmitted);
+        }
+#endif
         if (ig_dprsr_md.mirror_type == CONTINUE_MIRROR) {
             mirror.emit<continued_h>(meta.session, { meta.kind });
         }

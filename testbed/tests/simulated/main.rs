@@ -3,6 +3,7 @@
 mod cfs;
 mod clocks;
 mod generator;
+mod p4_cfs;
 mod p4_edge;
 mod probes;
 mod replay;
@@ -10,6 +11,8 @@ mod rotation;
 mod scenarios;
 mod simulation;
 mod stalls;
+#[path = "../../../p4src/agent/tests/agent/common/mod.rs"]
+mod switch;
 mod tiny;
 mod traffic;
 mod treatments;

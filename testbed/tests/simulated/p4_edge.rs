@@ -5,9 +5,6 @@
 //! Real captures are read from the directory that `CALUMMA_DATA` names, or from `../shared/data`
 //! beside the repository.
 
-#[path = "../../../p4src/agent/tests/agent/common/mod.rs"]
-mod common;
-
 use std::collections::VecDeque;
 
 use calumma_chamelemon::frames::SessionPlan;
@@ -23,7 +20,7 @@ use calumma_plane::{LcoreMerger, Part};
 use calumma_sketch::{Arithmetic, BURST};
 use calumma_testbed::capture::Capture;
 
-use common::{FABRIC, HOST, Numbers, Pair, attention, packet};
+use crate::switch::{FABRIC, HOST, Numbers, Pair, attention, packet};
 
 const FIRST_EPOCH: u64 = 1000;
 
