@@ -38,6 +38,12 @@ pub trait System: Debug + Sync {
     /// What one of its reports says; `None` for a report of another system.
     fn said(&self, report: &dyn Report) -> Option<Said>;
 
+    /// Whether its reports say what came to each switch, so that a live fabric has to log every
+    /// packet on the wires next to switches.
+    fn reads_wires(&self) -> bool {
+        false
+    }
+
     /// What one of its reports says that is not so, on an epoch in which `truth` happened. Where
     /// packets were lost is for systems to look at that say where.
     fn contradicts(

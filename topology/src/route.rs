@@ -112,6 +112,11 @@ impl Routes {
         self.distances[to][from] != UNREACHABLE
     }
 
+    /// How many links lie between an edge and a switch; none where no way leads there.
+    pub fn distance(&self, edge: usize, switch: usize) -> Option<u16> {
+        Some(self.distances[edge][switch]).filter(|&links| links != UNREACHABLE)
+    }
+
     /// How many links the longest of all ways has.
     pub fn longest(&self) -> usize {
         let edges = self.distances.len();

@@ -22,6 +22,7 @@ mod pair;
 mod process;
 mod run;
 mod testpmd;
+pub(crate) mod wires;
 pub(crate) mod wiring;
 
 pub use drops::{Drops, Hop, Passage};

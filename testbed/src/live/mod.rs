@@ -4,13 +4,15 @@
 //! Inner switches are the kernel's routers or real switches behind such (`transit`).
 //! Hosts send the scenario's traffic (`sender`); routers lose and double packets (`faults`) and log
 //! each that they touch, which gives every epoch a truth that the switches have no part in
-//! (`witness`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it
+//! (`witness`). For systems that count flows at every switch they log all packets besides
+//! (`wires`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it
 //! loses beside its log is looked for (`unlogged`). Only what a machine can do in real time is
 //! possible: all clocks are one, and packets a second are few.
 
 mod account;
 mod applications;
 mod disturbed;
+mod files;
 mod mutants;
 mod nflog;
 mod sender;
@@ -19,6 +21,7 @@ mod switch;
 mod systems;
 mod transit;
 mod unlogged;
+mod wires;
 mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,11 +29,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
 
 use self::applications::Applications;
 use self::disturbed::Disturbed;
+use self::files::Files;
 use self::mutants::Mutants;
 use self::sender::Sender;
 use self::slow::SlowLinks;
@@ -43,7 +48,7 @@ use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
 use crate::scenario::{LiveCarrier, Network, Scenario, SystemSummary};
 use crate::simulate::{Entered, Outcome};
-use crate::system::{self, SYSTEMS, Systems};
+use crate::system::{self, SYSTEMS, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
 use crate::workload::{Flow, FlowSet, Traffic};
 
@@ -92,6 +97,8 @@ pub struct Live {
     topology: Topology,
     routes: Routes,
     flows: FlowSet,
+    /// Whether routers log what comes to switches.
+    wires_are_watched: bool,
     /// Epochs of the scenario that have passed, and the last real one. Where the machine was busy
     /// with a change, the next epoch of the scenario is a later one than the next.
     passed: u64,
@@ -151,6 +158,12 @@ impl Live {
         for router in wiring.routers() {
             faults::install(router)?;
         }
+        let mut ever = scenario.systems_ever();
+        let wires_are_watched =
+            ever.any(|name| system::find(systems, name).is_ok_and(System::reads_wires));
+        if wires_are_watched {
+            transit::watch_wires(&wiring, &topology)?;
+        }
         for host in wiring.hosts().iter().flatten() {
             faults::install_sink(host)?;
         }
@@ -166,6 +179,7 @@ impl Live {
             queues: BTreeMap::new(),
             sender: Sender::new(&wiring)?,
             flows: FlowSet::new(scenario.seed, Vec::new(), &topology, &routes)?,
+            wires_are_watched,
             wiring,
             run,
             programs: testbed.to_owned(),
@@ -188,7 +202,7 @@ impl Live {
             of_systems: OfSystems::default(),
             disturbed: Disturbed::default(),
             sent_before: 0,
-            counted: Some(0),
+            counted: scenario.systems.iter().any(|name| name == NAME).then_some(0),
             next_report: 0,
             before: unlogged::Before::now()?,
             restarted: BTreeSet::new(),
@@ -216,6 +230,15 @@ impl Live {
         live.last_epoch = live.clock.epoch_at(unix_ns()?) + 1;
         live.next_report = live.last_epoch;
         Ok(live)
+    }
+
+    /// Writes what systems other than ChameleMon report to a folder, with what wires say.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn write_to(&mut self, folder: &Path) -> Result<()> {
+        self.of_systems.files = Some(Files::new(folder)?);
+        Ok(())
     }
 
     /// Packets that each transit has received, by name, once all is finished.
@@ -292,10 +315,12 @@ impl Live {
 
     fn wait_until_measuring(&mut self) -> Result<()> {
         let end = Instant::now() + START_LIMIT;
+        let mut has_begun = !self.at_first.iter().any(|system| system == NAME);
         loop {
             interrupt::check()?;
             self.check_running()?;
-            if self.take_reports().iter().any(|report| report.complete) {
+            has_begun |= self.take_reports().iter().any(|report| report.complete);
+            if has_begun && self.others_measure() {
                 return Ok(());
             }
             ensure!(Instant::now() < end, "waited {START_LIMIT:?} for a first complete epoch");
@@ -352,6 +377,11 @@ impl Network for Live {
         ensure!(
             kinds.iter().all(|kind| kind.chosen.is_none()),
             "chosen: hosts of a live fabric have addresses of their own"
+        );
+        ensure!(
+            !self.wires_are_watched || kinds.iter().all(|kind| kind.local_share == Some(0.0)),
+            "local_share: 0 where a system counts flows at every switch; other flows come to their \
+             edge twice"
         );
         self.flows = FlowSet::new(self.seed, kinds, &self.topology, &self.routes)?;
         let length_ns = self.clock.length_ns();

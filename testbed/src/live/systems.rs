@@ -1,15 +1,17 @@
 //! Reports of measurement systems in a live fabric: those of ChameleMon are held against what
 //! happened by [`account`](super::account), those of all others here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use calumma_analysis::Report;
+use calumma_analysis::{EpochHead, Report};
 use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::EpochReport;
 
 use super::Live;
+use super::files::Files;
 use super::witness::Witness;
 use crate::scenario::SystemSummary;
 use crate::simulate::EpochTruth;
@@ -26,6 +28,8 @@ pub(super) struct Other {
     system: &'static dyn System,
     report: Arc<dyn Report>,
     said: Said,
+    /// The report as the controller wrote it.
+    line: String,
 }
 
 impl Read {
@@ -37,7 +41,7 @@ impl Read {
                 return Some(Self::ChameleMon(Box::new(report.clone())));
             }
             let said = system.said(&*report)?;
-            Some(Self::Other(Other { system, report, said }))
+            Some(Self::Other(Other { system, report, said, line: line.to_owned() }))
         };
         systems.iter().find_map(read).context("no known system's report")
     }
@@ -54,6 +58,10 @@ pub(super) struct OfSystems {
     pub(super) numbers: BTreeMap<u64, u64>,
     /// The epoch after the last that each system reported.
     next: BTreeMap<&'static str, u64>,
+    /// Systems of which a report was complete.
+    whole: BTreeSet<&'static str>,
+    /// Where reports go, beside what wires say.
+    pub(super) files: Option<Files>,
 }
 
 impl Live {
@@ -64,7 +72,8 @@ impl Live {
             match report {
                 Read::ChameleMon(report) => of_chamelemon.push(*report),
                 Read::Other(other) => {
-                    let next = other.said.head.epoch + 1;
+                    let next = self.epochs_of(&other.said).end;
+                    self.of_systems.whole.extend(other.said.complete.then(|| name(other.system)));
                     self.of_systems.next.insert(name(other.system), next);
                     self.of_systems.pending.push(other);
                 }
@@ -87,23 +96,42 @@ impl Live {
         })
     }
 
-    /// Holds reports on epochs that ended before `settled_ns` against what was logged.
+    /// The real epochs that a report is about.
+    fn epochs_of(&self, said: &Said) -> Range<u64> {
+        let EpochHead { epoch, length_ms, .. } = said.head;
+        epoch..epoch + (length_ms * 1_000_000 / self.clock.length_ns()).max(1)
+    }
+
+    /// Whether a report of every system that runs at first was complete, apart from ChameleMon's.
+    pub(super) fn others_measure(&self) -> bool {
+        let mut others = self.at_first.iter().filter(|system| *system != NAME);
+        others.all(|system| self.of_systems.whole.contains(system.as_str()))
+    }
+
+    /// Holds reports on epochs that ended before `settled_ns` against what was logged. A window
+    /// that the scenario begins or ends in is held against it as well.
     pub(super) fn hold_systems(&mut self, witness: &Witness, settled_ns: u64) -> Result<()> {
-        let of = &mut self.of_systems;
+        let mut pending = std::mem::take(&mut self.of_systems.pending);
         let is_settled =
-            |other: &mut Other| self.clock.start_of(other.said.head.epoch + 1) <= settled_ns;
-        for Other { system, report, said } in of.pending.extract_if(.., is_settled) {
-            let Some(&number) = of.numbers.get(&said.head.epoch) else { continue };
-            let flows = witness.of(said.head.epoch)?;
-            let truth = EpochTruth { flows, ..EpochTruth::default() };
+            |other: &mut Other| self.clock.start_of(self.epochs_of(&other.said).end) <= settled_ns;
+        let settled: Vec<Other> = pending.extract_if(.., is_settled).collect();
+        self.of_systems.pending = pending;
+        for Other { system, report, said, line } in settled {
+            let epochs = self.epochs_of(&said);
+            let of = &mut self.of_systems;
+            let mut numbers = of.numbers.range(epochs.clone()).map(|(_, number)| *number);
+            let Some(first) = numbers.next() else { continue };
+            let numbers = first..numbers.next_back().unwrap_or(first) + 1;
+            let disturbed = self.disturbed.packets.clone();
+            let truth = witness.of_window(epochs, system.reads_wires())?;
+            let truth = EpochTruth { disturbed, ..truth };
             let wrong = system.contradicts(&*report, &truth, &self.topology);
-            of.reported.push(SystemSummary::new(
-                name(system),
-                number..number + 1,
-                &said,
-                &truth,
-                wrong,
-            ));
+            if let Some(files) = &mut of.files {
+                let of_system = (name(system), said.head);
+                let beside = (&truth, &self.topology);
+                files.write(of_system, &line, beside, wrong.as_deref())?;
+            }
+            of.reported.push(SystemSummary::new(name(system), numbers, &said, &truth, wrong));
         }
         Ok(())
     }

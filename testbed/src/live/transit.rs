@@ -24,6 +24,7 @@ use calumma_wire::Role;
 use super::switch::{FIRST_GRPC_PORT, Programs, RING, Running, lcores, wire};
 use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, port_number};
 use crate::fabric::link::{self, End};
+use crate::fabric::wires;
 use crate::fabric::wiring::{
     INDEXES, NextHops, Wiring, devices, nicknames, port_names, prefixes_of,
 };
@@ -132,6 +133,15 @@ fn addresses(at: usize, port: usize) -> [([IpAddr; 2], u8); 2] {
 /// Puts the router of every transit between its ports and its neighbours.
 pub(super) fn attach_all(wiring: &Wiring, topology: &Topology) -> Result<()> {
     topology.transits().try_for_each(|at| attach(wiring, topology, at))
+}
+
+/// Lets routers log what comes to the switches beside them.
+pub(super) fn watch_wires(wiring: &Wiring, topology: &Topology) -> Result<()> {
+    let edges = (0..topology.edges().len()).map(|at| (at, "h".to_owned(), true));
+    let transits = topology.transits().map(|at| (at, format!("{}t", topology.names()[at]), false));
+    edges.chain(transits).try_for_each(|(at, towards, is_edge)| {
+        wires::watch(&wiring.routers()[at], &towards, is_edge)
+    })
 }
 
 /// Does so with the switch at position `at`.

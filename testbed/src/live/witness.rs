@@ -1,9 +1,11 @@
-//! What routers lost and doubled, packet by packet: an independent truth for every epoch.
+//! What routers lost and doubled, packet by packet: an independent truth for every epoch. Where
+//! wires are watched, all that came to switches as well.
 //!
 //! Rules log each packet that they touch; it still carries the mark of its ingress edge, which says
 //! in what epoch it entered and with which hierarchy.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,10 +21,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::mutants::{NOBODY, ROUTER};
 use super::nflog::{Log, Logged};
 use super::unix_ns;
+use super::wires::Wires;
 use crate::fabric::faults::{DOUBLED, LOG_GROUP, LOST};
+use crate::fabric::wires::{CAME, ENTERED};
 use crate::fabric::wiring::Wiring;
 use crate::scenario::LiveCarrier;
-use crate::simulate::FlowTruth;
+use crate::simulate::{EpochTruth, FlowTruth};
 use crate::topology::Segment;
 
 /// Where the parser wants an IP header to begin.
@@ -40,6 +44,8 @@ struct Seen {
     lost: HashMap<WideKey, u64>,
     /// Copies made of packets, over all time.
     doubled: u64,
+    /// What came to switches.
+    wires: Wires,
 }
 
 /// Reads the logs of all routers in a thread of its own.
@@ -94,10 +100,19 @@ impl Witness {
         Ok(seen.epochs.get(&epoch).into_iter().flat_map(HashMap::values).cloned().collect())
     }
 
+    /// What happened in a window; with what came to switches if wires are `watched`.
+    pub(super) fn of_window(&self, epochs: Range<u64>, watched: bool) -> Result<EpochTruth> {
+        let flows = epochs.clone().map(|epoch| self.of(epoch)).collect::<Result<Vec<_>>>()?;
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let came = watched.then(|| seen.wires.of(epochs));
+        Ok(EpochTruth { flows: flows.concat(), came, ..EpochTruth::default() })
+    }
+
     /// Forgets the epochs before `epoch`.
     pub(super) fn forget_before(&self, epoch: u64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.epochs = seen.epochs.split_off(&epoch);
+        seen.wires.forget_before(epoch);
     }
 
     /// Ends reading, and gives the packets lost of each flow, and how many were doubled. An error
@@ -180,8 +195,11 @@ fn follow(
             of.watch_mutants(&mut seen, &mut buffer, epochs, now_ns);
             let mut failed = None;
             of.log.read(&mut buffer, |logged| {
-                let place = of.place_of(&logged);
-                if let Err(error) = note(&mut seen, &logged, place, epochs, now_ns) {
+                let noted = match logged.prefix.as_str() {
+                    CAME | ENTERED => note_on_wire(&mut seen, &logged, of.router, epochs, now_ns),
+                    _ => note(&mut seen, &logged, of.place_of(&logged), epochs, now_ns),
+                };
+                if let Err(error) = noted {
                     failed = Some(error);
                 }
             })?;
@@ -257,6 +275,21 @@ fn note(
         }
         other => bail!("a packet logged as {other:?}"),
     }
+    Ok(())
+}
+
+/// Notes a packet that came to the switch beside a router; one that is no flow's, no switch counts.
+fn note_on_wire(
+    seen: &mut Seen,
+    logged: &Logged,
+    router: usize,
+    (clock, carrier): (EpochClock, LiveCarrier),
+    now_ns: u64,
+) -> Result<()> {
+    let Some(key) = key_of(&logged.packet) else { return Ok(()) };
+    let mark = Marked::of(&logged.packet, carrier).context("a packet that is cut")?;
+    let epoch = mark.epoch_by(clock.epoch_at(logged.time_ns.unwrap_or(now_ns)));
+    seen.wires.note(key, &logged.packet, epoch, (router, logged.prefix == ENTERED));
     Ok(())
 }
 

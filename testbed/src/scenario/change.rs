@@ -32,7 +32,7 @@ pub struct Change {
     restart: Vec<String>,
     /// Measurement systems that run from now on, all others being switched off.
     #[serde(default)]
-    systems: Option<Vec<String>>,
+    pub(super) systems: Option<Vec<String>>,
     /// Whether the controller draws another hash key, as an operator asks it to.
     #[serde(default)]
     rotate_key: bool,

@@ -275,7 +275,11 @@ fn one(
         files.iter_mut().try_for_each(|files| files.write(outcome))
     };
     let played = match live {
-        Some(testbed) => play_in(&mut Live::start(&scenario, testbed)?, &scenario, watch)?,
+        Some(testbed) => {
+            let mut fabric = Live::start(&scenario, testbed)?;
+            out.map_or(Ok(()), |out| fabric.write_to(out))?;
+            play_in(&mut fabric, &scenario, watch)?
+        }
         None => play(&scenario, watch)?,
     };
     progress.inc(scenario.epochs.saturating_sub(reported));

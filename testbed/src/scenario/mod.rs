@@ -304,6 +304,12 @@ impl Scenario {
         Ok(topology)
     }
 
+    /// Names of the systems that run at any time, some of them more than once.
+    pub fn systems_ever(&self) -> impl Iterator<Item = &str> {
+        let changed = self.change.iter().filter_map(|change| change.systems.as_ref());
+        self.systems.iter().chain(changed.flatten()).map(String::as_str)
+    }
+
     /// Epochs and guards in a live fabric. Where the file does not say, guards are those of a
     /// machine with few CPUs.
     ///

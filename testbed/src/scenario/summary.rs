@@ -1,6 +1,5 @@
 //! An epoch of a scenario in a few numbers: what was said beside what happened.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use calumma_controller::report::{Amendment, EpochConfig, NetworkState};
@@ -110,8 +109,6 @@ impl SystemSummary {
         truth: &EpochTruth,
         contradiction: Option<String>,
     ) -> Self {
-        let sent = truth.flows.iter().filter(|flow| flow.packets > 0).map(|flow| flow.key);
-        let flows = sent.collect::<HashSet<_>>().len();
         Self {
             system: system.to_owned(),
             epoch: epochs.start,
@@ -120,7 +117,7 @@ impl SystemSummary {
             exact: said.exact,
             lost: truth.lost() as i64 - truth.doubled() as i64,
             reported_lost: said.lost.values().sum(),
-            coverage: said.counted.map(|counted| counted as f64 / flows.max(1) as f64),
+            coverage: said.counted.map(|counted| counted as f64 / truth.senders().max(1) as f64),
             incomplete_because: said.incomplete_because.clone(),
             contradiction: contradiction.map(|wrong| format!("{system}: {wrong}")),
         }

@@ -42,7 +42,7 @@ pub use self::clock::SwitchClock;
 pub use self::judge::{Judgement, Wrong};
 pub use self::network::Simulation;
 pub use self::systems::Systems;
-pub use self::truth::{Entered, EpochTruth, FlowTruth, Stranger, Treatment};
+pub use self::truth::{AtSwitches, Came, Entered, EpochTruth, FlowTruth, Stranger, Treatment};
 
 /// About when simulations take place, in nanoseconds since the Unix epoch.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;

@@ -1,6 +1,6 @@
 //! What really happened in an epoch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use calumma_chamelemon::{Hierarchy, Run};
@@ -197,11 +197,28 @@ fn add(counts: &mut Vec<(Segment, u32)>, segment: Segment, packets: u32) {
     }
 }
 
+/// Packets of a flow that came to a switch, as they were seen on the wires next to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, as IP counts them.
+    pub bytes: u64,
+    /// Those of the packets that a host behind this switch had sent.
+    pub entered: u64,
+}
+
+/// What came to each switch, by position, of each flow.
+pub type AtSwitches = HashMap<WideKey, BTreeMap<usize, Came>>;
+
 /// What happened in an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct EpochTruth {
-    /// Every flow that sent; one that comes twice sent twice.
+    /// Every flow that sent; one that comes twice sent twice. Where wires were read, only flows
+    /// that lost packets or of which copies were made.
     pub flows: Vec<FlowTruth>,
+    /// What came to switches, where wires were read.
+    pub came: Option<AtSwitches>,
     /// What entered, where `flows` are only those of which packets were lost or doubled.
     pub entered: Option<Entered>,
     /// Packets that passed each point, where the simulation counts them.
@@ -232,6 +249,15 @@ impl EpochTruth {
     /// Flows that entered the network.
     pub fn flows(&self) -> usize {
         self.entered.map_or(self.flows.len(), |entered| entered.flows)
+    }
+
+    /// How many flows sent packets, each counted once.
+    pub fn senders(&self) -> usize {
+        if let Some(came) = &self.came {
+            return came.len();
+        }
+        let sent = self.flows.iter().filter(|flow| flow.packets > 0).map(|flow| flow.key);
+        sent.collect::<HashSet<_>>().len()
     }
 
     /// Packets that entered the network.
@@ -291,7 +317,7 @@ impl Known {
         let passed = self.passed.iter().enumerate().flat_map(points);
         let passed = passed.filter(|&(_, packets)| packets > 0).collect();
         let Self { flows, strangers, .. } = self;
-        EpochTruth { flows, entered: None, passed, strangers, disturbed }
+        EpochTruth { flows, came: None, entered: None, passed, strangers, disturbed }
     }
 }
 

@@ -1,16 +1,18 @@
 //! Cooperative flow selection: every count that a report calls exact is held against what really
 //! passed each switch, flow by flow and hop by hop.
+//!
+//! In a simulation the ways and losses of flows are known, and what passed follows from them. In a
+//! live fabric it was read from the wires, and what routers lost is held against it besides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use calumma_analysis::{Flow, Report, SystemReport};
 use calumma_cfs_analysis::{Cfs, FlowCount, Found, HopCount};
-use calumma_sketch::WideKey;
 
 use super::{Said, System};
-use crate::simulate::{EpochTruth, FlowTruth, Treatment};
-use crate::topology::{Point, Segment, Topology};
+use crate::simulate::{AtSwitches, Came, EpochTruth, FlowTruth, Treatment};
+use crate::topology::{Point, Routes, Segment, Topology};
 use crate::workload::frame;
 
 /// Bytes of made-up packets, as switches receive them.
@@ -45,6 +47,10 @@ impl System for Cfs {
         })
     }
 
+    fn reads_wires(&self) -> bool {
+        true
+    }
+
     fn contradicts(
         &self,
         report: &dyn Report,
@@ -65,32 +71,95 @@ impl System for Cfs {
 /// What passed each switch in a window.
 struct Passed<'a> {
     topology: &'a Topology,
-    /// By flow and switch: packets that it received.
-    counts: HashMap<Flow, BTreeMap<usize, u64>>,
+    /// All that could be, whatever links are down.
+    routes: Routes,
+    /// By flow and switch: packets that it received, and their bytes.
+    counts: HashMap<Flow, BTreeMap<usize, [u64; 2]>>,
     /// Switches that are on every way that packets of the flow took.
     on_every_way: HashMap<Flow, BTreeSet<usize>>,
+    /// Where wires were read: what routers lost of each flow.
+    lost: Option<HashMap<Flow, Lost>>,
     /// Flows of which links changed the marks or addresses of packets, or held them up, and those
     /// that others became: no switch can know in which window their packets were sent.
     disturbed: HashSet<Flow>,
-    keys: HashMap<Flow, WideKey>,
+}
+
+/// What routers lost of a flow.
+struct Lost {
+    /// The edge where it entered.
+    edge: usize,
+    /// Places by how far they are from the edge where it entered: twice the links to a switch where
+    /// packets come to it, one more where they leave it. Packets lost on the way there, less copies
+    /// that were made.
+    on_the_way_to: Vec<(u32, i64)>,
+}
+
+impl Lost {
+    /// Packets that came to the switch `from` and were lost before they came to the switch `to`.
+    /// None where no way leads there.
+    fn between(&self, routes: &Routes, from: usize, to: usize) -> Option<i64> {
+        let links = |switch| routes.distance(self.edge, switch).map(u32::from);
+        let (from, to) = (2 * links(from)?, 2 * links(to)?);
+        let there = self.on_the_way_to.iter().filter(|(at, _)| (from + 1..=to).contains(at));
+        Some(there.map(|(_, packets)| packets).sum())
+    }
 }
 
 impl<'a> Passed<'a> {
     fn of(truth: &EpochTruth, topology: &'a Topology) -> Self {
         let mut passed = Self {
             topology,
+            routes: Routes::over_all(topology),
             counts: HashMap::new(),
             on_every_way: HashMap::new(),
-            disturbed: HashSet::new(),
-            keys: HashMap::new(),
+            lost: None,
+            disturbed: truth.disturbed.keys().map(Flow::from).collect(),
         };
-        truth.flows.iter().filter(|flow| flow.packets > 0).for_each(|flow| passed.add(flow));
+        match &truth.came {
+            Some(came) => passed.read(came, &truth.flows),
+            None => {
+                let sent = truth.flows.iter().filter(|flow| flow.packets > 0);
+                sent.for_each(|flow| passed.add(flow));
+            }
+        }
         passed
+    }
+
+    /// What wires say, and what routers lost and copied.
+    fn read(&mut self, came: &AtSwitches, touched: &[FlowTruth]) {
+        let routes = &self.routes;
+        let mut all_lost: HashMap<Flow, Lost> = HashMap::new();
+        for (key, switches) in came {
+            let flow = Flow::from(key);
+            let counts = switches.iter().map(|(&at, came)| (at, [came.packets, came.bytes]));
+            self.counts.insert(flow, counts.collect());
+            let Some((&edge, home)) = switches.iter().find(|(_, came)| came.entered > 0) else {
+                continue;
+            };
+            let mut lost = Lost { edge, on_the_way_to: Vec::new() };
+            for of in touched.iter().filter(|of| of.key == *key) {
+                let losses = of.losses.iter().map(|&(place, lost)| (place, i64::from(lost)));
+                let copies = of.copies.iter().map(|&(place, made)| (place, -i64::from(made)));
+                lost.on_the_way_to.extend(losses.chain(copies).filter_map(|(place, packets)| {
+                    let (Point::In(switch) | Point::Out(switch)) = place.to;
+                    let links = u32::from(routes.distance(edge, switch)?);
+                    Some((2 * links + u32::from(place.to == Point::Out(switch)), packets))
+                }));
+            }
+            let is_whole = |(switch, of): (&usize, &Came)| {
+                let lost = lost.between(routes, edge, *switch)?;
+                let came_or_lost = of.packets.checked_add_signed(lost)?;
+                (came_or_lost == home.entered).then_some(*switch)
+            };
+            self.on_every_way.insert(flow, switches.iter().filter_map(is_whole).collect());
+            all_lost.insert(flow, lost);
+        }
+        self.lost = Some(all_lost);
     }
 
     fn add(&mut self, of: &FlowTruth) {
         let flow = Flow::from(&of.key);
-        self.keys.insert(flow, of.key);
+        let length = (frame(&of.key, PACKET).len() - ETHERNET) as u64;
         for (_, treatment, _) in &of.treated {
             self.disturbed.insert(flow);
             if let Treatment::Translated(key) = treatment {
@@ -98,17 +167,22 @@ impl<'a> Passed<'a> {
             }
         }
         let counts = self.counts.entry(flow).or_default();
+        let mut receive = |switch, packets: u32| {
+            let [there, bytes]: &mut [u64; 2] = counts.entry(switch).or_default();
+            *there += u64::from(packets);
+            *bytes += u64::from(packets) * length;
+        };
         let count = |list: &[(Segment, u32)], segment: Segment| {
             list.iter().filter(|(at, _)| *at == segment).map(|(_, packets)| *packets).sum::<u32>()
         };
         let mut packets = of.packets;
-        *counts.entry(of.edge as usize).or_default() += u64::from(packets);
+        receive(of.edge as usize, packets);
         let mut way = BTreeSet::from([of.edge as usize]);
         let segments = of.way.iter().flat_map(|way| (0..way.segments()).map(|at| way.segment(at)));
         for segment in segments {
             packets = packets + count(&of.copies, segment) - count(&of.losses, segment);
             if let Point::In(switch) = segment.to {
-                *counts.entry(switch).or_default() += u64::from(packets);
+                receive(switch, packets);
                 way.insert(switch);
             }
         }
@@ -116,11 +190,11 @@ impl<'a> Passed<'a> {
         common.retain(|switch| way.contains(switch));
     }
 
-    /// Packets of a flow that the switch called `node` received.
-    fn at(&self, flow: &Flow, node: &str) -> u64 {
+    /// Packets of a flow that the switch called `node` received, and their bytes.
+    fn at(&self, flow: &Flow, node: &str) -> [u64; 2] {
         let switch = self.topology.position(node);
         let counts = self.counts.get(flow);
-        switch.and_then(|at| counts?.get(&at).copied()).unwrap_or(0)
+        switch.and_then(|at| counts?.get(&at).copied()).unwrap_or([0; 2])
     }
 
     fn contradicts_flow(&self, count: &FlowCount) -> Option<String> {
@@ -129,14 +203,20 @@ impl<'a> Passed<'a> {
             return None;
         }
         for HopCount { node, packets, bytes, exact, .. } in &count.hops {
-            let there = self.at(flow, node);
+            let [there, bytes_there] = self.at(flow, node);
+            let how = if *exact { "exactly" } else { "at least" };
             if packets > &there || (*exact && *packets != there) {
-                let how = if *exact { "exactly" } else { "at least" };
                 return Some(format!("{node} counted {how} {packets} of {flow}, {there} came"));
             }
-            let packet = self.keys.get(flow).map_or(0, |key| frame(key, PACKET).len() - ETHERNET);
-            if *bytes != packets * packet as u64 {
-                return Some(format!("{node} counted {bytes} bytes of {packets} of {flow}"));
+            // Where some packets were not counted, lengths show only if all are alike.
+            let alike = bytes_there.checked_div(there).filter(|_| self.lost.is_none());
+            let expected = alike.map_or(bytes_there, |length| packets * length);
+            let is_bound = alike.is_none() && !exact;
+            if *bytes > expected || (!is_bound && *bytes != expected) {
+                return Some(format!(
+                    "{node} counted {how} {bytes} bytes of {packets} packets of {flow}, \
+                     {bytes_there} of {there} came"
+                ));
             }
         }
         let counted = count.hops.iter().find(|hop| hop.node == count.at)?;
@@ -152,13 +232,31 @@ impl<'a> Passed<'a> {
     fn contradicts_losses(&self, found: &Found) -> Option<String> {
         let losses = found.losses.iter().filter(|loss| !self.disturbed.contains(&loss.flow));
         for loss in losses {
-            let at = |point: &str| point.strip_suffix(":in").map(|node| self.at(&loss.flow, node));
-            let (from, to) = (at(&loss.place.from)?, at(&loss.place.to)?);
-            if from.checked_sub(to) != Some(loss.lost) {
-                return Some(format!("{loss:?}, but {from} came to the one and {to} to the other"));
+            let at = |point: &str| {
+                let node = point.strip_suffix(":in")?;
+                Some((self.topology.position(node)?, self.at(&loss.flow, node)[0]))
+            };
+            let (Some((from, before)), Some((to, behind))) =
+                (at(&loss.place.from), at(&loss.place.to))
+            else {
+                return Some(format!("{loss:?}, where no two switches are"));
+            };
+            if before.checked_sub(behind) != Some(loss.lost) {
+                return Some(format!(
+                    "{loss:?}, but {before} came to the one and {behind} to the other"
+                ));
+            }
+            let lost = self.lost_between(&loss.flow, from, to);
+            if lost.is_some_and(|lost| i64::try_from(loss.lost) != Ok(lost)) {
+                return Some(format!("{loss:?}, but routers lost {} there", lost.unwrap_or(0)));
             }
         }
         None
+    }
+
+    /// Packets of a flow that routers lost between two switches, where wires were read.
+    fn lost_between(&self, flow: &Flow, from: usize, to: usize) -> Option<i64> {
+        self.lost.as_ref()?.get(flow)?.between(&self.routes, from, to)
     }
 
     /// Where no flow was disturbed: sums over all flows, as far as they are said to be exact.
@@ -174,7 +272,8 @@ impl<'a> Passed<'a> {
         }
         for node in found.nodes.iter().filter(|node| node.sound) {
             let switch = self.topology.position(&node.node)?;
-            let came: u64 = self.counts.values().filter_map(|counts| counts.get(&switch)).sum();
+            let counts = self.counts.values().filter_map(|counts| counts.get(&switch));
+            let came: u64 = counts.map(|[packets, _]| packets).sum();
             if node.packets != came {
                 return Some(format!(
                     "{} recorded {} packets, {came} came",
@@ -208,6 +307,7 @@ mod tests {
     use std::sync::Arc;
 
     use calumma_chamelemon::{Hierarchy, Run};
+    use calumma_sketch::WideKey;
     use serde_json::{Value, json};
 
     use super::*;
@@ -233,8 +333,30 @@ mod tests {
         (EpochTruth { flows: vec![flow], ..EpochTruth::default() }, spine)
     }
 
+    /// The same as wires and routers say it, where `passed` packets came to the spine and `lost`
+    /// were lost behind it.
+    fn from_wires(passed: u64, lost: u32) -> EpochTruth {
+        let (mut truth, spine) = truth();
+        let came = |packets, entered| Came { packets, bytes: 46 * packets, entered };
+        let spine = topology().position(&spine).unwrap();
+        let switches = [(0, came(10, 10)), (spine, came(passed, 0)), (1, came(8, 0))];
+        truth.came = Some(AtSwitches::from([(key(), BTreeMap::from(switches))]));
+        let flow = &mut truth.flows[0];
+        (flow.packets, flow.way, flow.losses) = (lost, None, vec![(Segment::link(spine, 1), lost)]);
+        truth
+    }
+
     fn contradiction(hops: &[(&str, u64, bool)], at: &str, lost: u64) -> Option<String> {
-        let (truth, spine) = truth();
+        contradiction_to(&truth().0, hops, at, lost)
+    }
+
+    fn contradiction_to(
+        truth: &EpochTruth,
+        hops: &[(&str, u64, bool)],
+        at: &str,
+        lost: u64,
+    ) -> Option<String> {
+        let (_, spine) = self::truth();
         let named = |node: &str| if node == "s" { spine.clone() } else { node.to_owned() };
         let with_flow = |mut fields: Value| {
             let flow = serde_json::to_value(Flow::from(&key())).unwrap();
@@ -265,7 +387,7 @@ mod tests {
         });
         let report = Cfs.listed().read(&report.to_string()).expect("a report of cfs");
         assert_eq!(Cfs.said(&*report).unwrap().counted, Some(1));
-        Cfs.contradicts(&*report, &truth, &topology())
+        Cfs.contradicts(&*report, truth, &topology())
     }
 
     #[test]
@@ -279,5 +401,25 @@ mod tests {
         let more = wrong(&[("e1", 10, true), ("e2", 9, false)], 0);
         assert!(more.starts_with("e2 counted at least 9"), "{more}");
         assert!(wrong(&right, 3).ends_with("but 10 came to the one and 8 to the other"));
+    }
+
+    #[test]
+    fn what_wires_say_is_held_against_counts_and_what_routers_lost_against_losses() {
+        let right = [("e1", 10, true), ("s", 10, true), ("e2", 8, true)];
+        let wires = from_wires(10, 2);
+        assert_eq!(contradiction_to(&wires, &right, "e1", 2), None);
+        assert_eq!(contradiction_to(&wires, &[("s", 10, true)], "s", 0), None);
+        assert_eq!(contradiction_to(&wires, &[("e2", 8, true)], "e2", 0), None);
+        assert_eq!(wires.senders(), 1);
+        let wrong = |truth: &EpochTruth, hops: &[_], at| {
+            contradiction_to(truth, hops, at, if hops.len() == 3 { 2 } else { 0 }).unwrap()
+        };
+        let less = wrong(&wires, &[("s", 9, true)], "s");
+        assert!(less.contains("counted exactly 9") && less.ends_with(", 10 came"), "{less}");
+        // Packets that went another way, and nothing was lost on either.
+        let part = wrong(&from_wires(7, 0), &[("s", 7, true)], "s");
+        assert!(part.ends_with("whole"), "{part}");
+        let elsewhere = wrong(&from_wires(10, 1), &right, "e1");
+        assert!(elsewhere.ends_with("but routers lost 1 there"), "{elsewhere}");
     }
 }

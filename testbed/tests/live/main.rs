@@ -1,5 +1,6 @@
 //! What needs root and the machine for itself: real switches, routers and applications.
 
+mod cfs;
 mod demo;
 mod fabric;
 mod machine;

@@ -1,0 +1,66 @@
+//! Cooperative flow selection on real switches: what the tables of edges and transits count is held
+//! against what the kernel logged on the wires next to them, and against what routers lost.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use calumma_testbed::live::Live;
+use calumma_testbed::scenario::{Scenario, play_in};
+use serde_json::Value;
+
+use crate::machine::alone;
+
+const TESTBED: &str = env!("CARGO_BIN_EXE_calumma-testbed");
+const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/live/cfs/fabric.toml");
+
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn leaves_and_spines_count_what_came_to_them_over_the_wires() {
+    let _alone = alone();
+    let scenario = Scenario::load(Path::new(SCENARIO)).expect("the scenario is there");
+    let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
+    let out = std::env::temp_dir().join(format!("calumma-cfs-{}", std::process::id()));
+    live.write_to(&out).expect("a folder for the reports");
+    let played = play_in(&mut live, &scenario, |_, _| Ok(())).expect("the scenario is played");
+    let wrong: Vec<_> = played.contradictions().collect();
+    assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
+    assert!(played.holds(), "{:?}, {:?}", played.verdicts, played.doubts);
+
+    // Exact counts that were held against the wires, by node, and packets lost by place.
+    let (mut exact, mut lost) = (BTreeMap::<String, u32>::new(), BTreeMap::<String, u64>::new());
+    let reports = lines(&out.join("cfs.jsonl"));
+    for report in &reports {
+        for hop in list(report, "flows").flat_map(|flow| list(flow, "hops")) {
+            let counts = exact.entry(text(&hop["node"])).or_default();
+            *counts += u32::from(hop["exact"] == true);
+        }
+        for loss in list(report, "losses") {
+            let place = format!("{} {}", text(&loss["place"]["from"]), text(&loss["place"]["to"]));
+            *lost.entry(place).or_default() += loss["lost"].as_u64().expect("a number");
+        }
+    }
+    assert_eq!(exact.keys().collect::<Vec<_>>(), ["e1", "e2", "s1", "s2"]);
+    assert!(exact.values().all(|&counts| counts > 300), "{exact:?}");
+    // The lossy wire, in either direction, and no other.
+    assert_eq!(lost.keys().collect::<Vec<_>>(), ["e1:in s1:in", "s1:in e1:in"]);
+    assert!(lost.values().all(|&packets| packets > 20), "{lost:?}");
+    let wires = lines(&out.join("cfs.wires.jsonl"));
+    let epochs = |lines: &[Value]| lines.iter().map(|line| line["epoch"].clone()).collect();
+    let [reported, logged]: [Vec<Value>; 2] = [epochs(&reports), epochs(&wires)];
+    assert_eq!(reported, logged);
+    fs::remove_dir_all(out).expect("what was written can be removed");
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).expect("a file of lines");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn list<'a>(of: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    of[field].as_array().expect("a list").iter()
+}
+
+fn text(of: &Value) -> String {
+    of.as_str().expect("a text").to_owned()
+}
