@@ -84,6 +84,13 @@ where
     }
 }
 
+impl<T: Keyed> Eq for AnyKey<T>
+where
+    T::Of<FlowKey>: Eq,
+    T::Of<WideKey>: Eq,
+{
+}
+
 impl<T: Keyed> fmt::Debug for AnyKey<T>
 where
     T::Of<FlowKey>: fmt::Debug,

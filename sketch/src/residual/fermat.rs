@@ -1,19 +1,22 @@
 //! The residual whose buckets sum key fragments times packets: a [`FermatSketch`] with bytes.
 
+use std::cmp::Ordering;
+
 use super::held::Held;
 use super::{ARRAYS, Alone, Amount, Counts, Mismatch, Residual, Shape, places, whole};
-use crate::fermat::{self, FermatSketch};
+use crate::fermat::{self, FermatSketch, WordsError};
 use crate::hash::{HashFamily, Hashes};
 use crate::key::Key;
 use crate::memory::filled;
 use crate::part::Part;
 use crate::simd::Isa;
+use crate::table::Refused;
 
 /// Prime arithmetic with fingerprint; three arrays.
 ///
 /// No packet of a flow is the first one, so its filter may be wrong: it only says later what to
 /// take out. What a switch saw less of a flow than another is left and decodes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fermat<K: Key> {
     sketch: FermatSketch<K>,
     /// Bytes of every bucket; negative where more were taken out than put in.
@@ -24,9 +27,66 @@ pub struct Fermat<K: Key> {
     packets: u64,
 }
 
+/// What is in a [`Fermat`] residual.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a, K: Key> {
+    /// Key fragments times packets, and packets.
+    pub sums: &'a FermatSketch<K>,
+    /// Bytes of every bucket, array after array.
+    pub bytes: &'a [i64],
+    /// Packets put in and taken out.
+    pub packets: u64,
+}
+
+fn sums(shape: Shape) -> fermat::Shape {
+    fermat::Shape { arrays: ARRAYS, ..fermat::Shape::default() }.with_buckets(shape.buckets)
+}
+
 impl<K: Key> Fermat<K> {
     /// Bytes of the three buckets of a flow.
     pub const BUCKET_BYTES: usize = size_of::<K::Bucket>() + size_of::<i64>();
+
+    /// Words of a bucket in its [contents](Self::contents): sums of fragments, and its packets.
+    pub fn words_of_a_bucket() -> usize {
+        fermat::Shape::default().arithmetic.bucket_words(K::KIND)
+    }
+
+    /// Its contents in an order that does not depend on the machine, as
+    /// [`from_contents`](Self::from_contents) takes them, without its filter.
+    pub fn contents(&self) -> Contents<'_, K> {
+        Contents { sums: &self.sketch, bytes: &self.bytes, packets: self.packets }
+    }
+
+    /// The residual of so many buckets an array with these contents, without a filter.
+    ///
+    /// # Errors
+    /// Where `words` or `bytes` are too few or too many, or no sums of fragments.
+    ///
+    /// # Panics
+    /// As [`new`](Residual::new).
+    pub fn from_contents(
+        buckets: usize,
+        words: impl IntoIterator<Item = u32>,
+        bytes: Box<[i64]>,
+        packets: u64,
+    ) -> Result<Self, WordsError> {
+        let shape = Shape { buckets, filter_bits: 0 };
+        let part = whole(shape);
+        match bytes.len().cmp(&(ARRAYS * buckets)) {
+            Ordering::Less => return Err(WordsError::TooFew { buckets: bytes.len() }),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(WordsError::TooMany),
+        }
+        let sketch = FermatSketch::from_words(sums(shape), words)?;
+        Ok(Self { sketch, bytes, held: Held::new(shape), part, packets })
+    }
+
+    /// The same, where flows that were put in are those that these tables refused or evicted. A
+    /// filter of its own goes.
+    #[must_use]
+    pub fn known_by(self, tables: Vec<Refused>) -> Self {
+        Self { held: Held::Tables(tables), ..self }
+    }
 
     fn combine(
         &mut self,
@@ -51,8 +111,7 @@ impl<K: Key> Fermat<K> {
 impl<K: Key> Residual<K> for Fermat<K> {
     fn new(shape: Shape) -> Self {
         let part = whole(shape);
-        let sums = fermat::Shape { arrays: ARRAYS, ..fermat::Shape::default() };
-        let sketch = FermatSketch::new(sums.with_buckets(shape.buckets));
+        let sketch = FermatSketch::new(sums(shape));
         let bytes = filled(ARRAYS * shape.buckets, 0);
         Self { sketch, bytes, held: Held::new(shape), part, packets: 0 }
     }

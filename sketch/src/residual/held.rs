@@ -1,13 +1,19 @@
-//! Which flows were put into a residual: a blocked Bloom filter.
+//! Which flows were put into a residual.
 
 use super::Shape;
 use crate::hash::Hashes;
 use crate::simd::Isa;
-use crate::table::{Filter, Noted};
+use crate::table::{Filter, Noted, Refused};
 
-/// See the [module](self).
-#[derive(Clone, Debug)]
-pub(super) struct Held(Filter);
+/// Who knows which flows were put in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// The residual itself: a blocked Bloom filter.
+    Own(Filter),
+    /// The tables whose flows without an entry were put in, by what they sent. Where there are
+    /// none, nobody knows, and every flow may have been.
+    Tables(Vec<Refused>),
+}
 
 /// Cut from words that neither buckets nor grades are cut from alone: a table refuses flows by
 /// their grades.
@@ -18,36 +24,63 @@ fn noted(hashes: &Hashes) -> Noted {
 }
 
 impl Held {
+    /// A filter of the residual's own, unless it has no bits.
     pub(super) fn new(shape: Shape) -> Self {
-        Self(Filter::new(shape.filter_bits))
+        match shape.filter_bits {
+            0 => Self::Tables(Vec::new()),
+            bits => Self::Own(Filter::new(bits)),
+        }
     }
 
-    /// Notes a flow, and whether it seemed to be there already.
+    /// Notes a flow, and whether it seemed to be there already, where that is for the residual to
+    /// know.
     #[inline(always)]
     pub(super) fn insert(&mut self, hashes: &Hashes) -> bool {
-        self.0.insert(noted(hashes))
+        match self {
+            Self::Own(filter) => filter.insert(noted(hashes)),
+            Self::Tables(_) => false,
+        }
     }
 
     #[inline(always)]
     pub(super) fn contains(&self, hashes: &Hashes) -> bool {
-        self.0.contains(noted(hashes))
+        match self {
+            Self::Own(filter) => filter.contains(noted(hashes)),
+            Self::Tables(tables) => {
+                tables.is_empty() || tables.iter().any(|table| table.contains(hashes))
+            }
+        }
     }
 
     #[inline(always)]
     pub(super) fn prefetch(&self, isa: impl Isa, hashes: &Hashes) {
-        self.0.prefetch(isa, noted(hashes));
+        if let Self::Own(filter) = self {
+            filter.prefetch(isa, noted(hashes));
+        }
     }
 
-    /// Adds the flows of another filter of the same size.
+    /// Adds the flows of another residual of the same shape.
     pub(super) fn merge(&mut self, other: &Self) {
-        self.0.merge(&other.0);
+        match (self, other) {
+            (Self::Own(filter), Self::Own(other)) => filter.merge(other),
+            (Self::Tables(tables), Self::Tables(others)) => tables.extend_from_slice(others),
+            // Their shapes differ.
+            _ => {}
+        }
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        match self {
+            Self::Own(filter) => filter.clear(),
+            Self::Tables(tables) => tables.clear(),
+        }
     }
 
+    /// Bytes of the residual's own filter.
     pub(super) fn bytes(&self) -> usize {
-        self.0.bytes()
+        match self {
+            Self::Own(filter) => filter.bytes(),
+            Self::Tables(_) => 0,
+        }
     }
 }

@@ -43,7 +43,7 @@ pub mod network;
 #[cfg(test)]
 mod tests;
 
-pub use self::fermat::Fermat;
+pub use self::fermat::{Contents, Fermat};
 pub use self::flow_radar::FlowRadar;
 
 use crate::burst::ones;
@@ -62,7 +62,8 @@ pub struct Shape {
     pub buckets: usize,
     /// Bits of the filter, brought to a whole number of blocks of 256. With 16 bits for each flow
     /// that is put in, one other flow in about 900 is mistaken for one of these; with 12, one in
-    /// 150.
+    /// 150. With 0 there is none, which [`FlowRadar`] can't do without: the table beside it knows
+    /// which flows it refused ([`Fermat::known_by`]).
     pub filter_bits: usize,
 }
 
@@ -139,7 +140,7 @@ pub trait Residual<K: Key>: Sized {
     /// An empty one. It takes all its memory now.
     ///
     /// # Panics
-    /// When it has no buckets, or more than 2^28 an array.
+    /// When it has no buckets, or more than 2^28 an array, or no filter where it needs one.
     fn new(shape: Shape) -> Self;
 
     /// How large it is.

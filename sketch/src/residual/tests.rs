@@ -11,6 +11,7 @@ use super::network::{Decoded, decode};
 use super::*;
 use crate::burst::BURST;
 use crate::simd::{Engine, Work};
+use crate::table::Refused;
 use crate::{FlowKey, HashKey, WideKey};
 
 fn family() -> &'static HashFamily {
@@ -289,4 +290,62 @@ fn more_packets_than_buckets_can_tell_apart_are_none() {
     assert!(!decoded(fermat).is_complete);
     let radar: FlowRadar<FlowKey> = filled(SHAPE, &flows);
     assert_eq!(decoded(radar).flows, expected::<FlowKey>(&flows));
+}
+
+/// Two switches with full tables, each of which holds flows that the other refused or evicted. What
+/// their tables know of these takes the place of filters of the residuals' own, and what was sent
+/// as words is the same residual.
+#[test]
+fn tables_know_which_flows_are_in_a_residual() {
+    use crate::table::{BoundedTable, Capacity, Rank, Sink};
+
+    struct Beside(Fermat<FlowKey>, FlowKey);
+    impl Sink<FlowKey, Counts> for Beside {
+        fn count(&mut self, value: &mut Counts, _: std::ops::Range<usize>) {
+            *value = counts(value.packets + 1, value.bytes + 60);
+        }
+        fn refuse(&mut self, _: std::ops::Range<usize>) {
+            self.0.insert(&self.1, &family().hash(&self.1), counts(1, 60));
+        }
+        fn evict(&mut self, flow: &FlowKey, _: Rank, value: &Counts) {
+            self.0.insert(flow, &family().hash(flow), *value);
+        }
+    }
+
+    const FLOWS: u32 = 1000;
+    // Each residual has 500 flows in 210 buckets: only the other's table gives them away.
+    let shape = Shape { buckets: 70, filter_bits: 0 };
+    let (mut known, mut residuals) = (Vec::new(), Vec::new());
+    for node in 0..2 {
+        let mut table = BoundedTable::new(Capacity { entries: 500, filter_bits: 1 << 15 });
+        let mut sink = Beside(Fermat::new(shape), FlowKey::default());
+        for packet in 0..3 * FLOWS {
+            let number = packet % FLOWS;
+            sink.1 = key(number);
+            let grade = if node == 0 { number } else { FLOWS - number };
+            let hashes = family().hash(&sink.1);
+            let flow = sink.1;
+            table.record_run(family(), &flow, (&hashes, Rank::new(2, grade)), 1, &mut sink);
+        }
+        table.finish(family(), &mut sink);
+        known.extend(table.iter().map(|(flow, _, value)| (node, *flow, *value)));
+        let Contents { sums, bytes, packets } = sink.0.contents();
+        let words: Vec<u32> = sums.words().collect();
+        assert_eq!(words.len(), 3 * 70 * Fermat::<FlowKey>::words_of_a_bucket());
+        let read = Fermat::from_contents(70, words.clone(), bytes.into(), packets).unwrap();
+        assert_eq!(read, sink.0);
+        let short = Fermat::<FlowKey>::from_contents(70, words, bytes[1..].into(), packets);
+        assert!(short.is_err());
+        let tables = table.refused();
+        let filter: Vec<u32> = tables.words().collect();
+        assert_eq!(Refused::from_words(&filter).as_ref(), Some(&tables));
+        assert!(Refused::from_words(&filter[1..]).is_none());
+        residuals.push(Some(read.known_by(vec![tables])));
+    }
+    let all = |_: &FlowKey, nodes: &mut Vec<usize>| nodes.extend([0, 1]);
+    for of in decode(family(), residuals, &known, all) {
+        let of = of.unwrap();
+        assert!(of.is_complete && of.flows.len() == 500, "{} buckets remain", of.remaining);
+        assert!(of.flows.iter().all(|(_, it)| *it == counts(3, 180)));
+    }
 }

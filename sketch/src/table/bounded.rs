@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::filter::{Filter, Noted};
 use super::index::{Index, Place, tag};
 use super::order::{Order, Rank, Words};
+use super::refused::Refused;
 use super::selection::{PASSES, Selection};
 use crate::burst::BURST;
 use crate::hash::{HashColumns, HashFamily, Hashes};
@@ -196,6 +197,11 @@ impl<K: Key, V: Copy + Default> BoundedTable<K, V> {
     pub fn kept_out(&self, family: &HashFamily, key: &K) -> bool {
         let words = Words::of(&family.hash(key));
         self.filter.contains(noted(tag(words.tag), Order::new(Rank::default(), &words)))
+    }
+
+    /// The flows that were refused or evicted since the table was cleared. Takes memory for them.
+    pub fn refused(&self) -> Refused {
+        Refused::of(&self.filter)
     }
 
     /// Whether packets of the flow came since the table was cleared, be it that it has an entry, or

@@ -11,7 +11,7 @@ use crate::simd::Isa;
 pub const BITS_OF_A_FLOW: usize = 12;
 
 /// Words of a block.
-const WORDS: usize = 8;
+pub(crate) const WORDS: usize = 8;
 
 /// Odd multipliers, one for each word of a block, whose products' upper five bits name the bit.
 const SALTS: [u32; WORDS] = [
@@ -25,12 +25,12 @@ const SALTS: [u32; WORDS] = [
     0x5C6B_FB31,
 ];
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C, align(32))]
 struct Block([u32; WORDS]);
 
 /// See the [module](self).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Filter {
     blocks: Box<[Block]>,
     /// Blocks that are in use; at least one.
@@ -73,6 +73,29 @@ impl Filter {
     /// Forgets all flows.
     pub(crate) fn clear(&mut self) {
         self.blocks[..self.used as usize].fill(Block([0; WORDS]));
+    }
+
+    /// A copy of the blocks that are in use.
+    pub(crate) fn compact(&self) -> Self {
+        let blocks = self.blocks[..self.used as usize].to_vec().into_boxed_slice();
+        Self { blocks, used: self.used }
+    }
+
+    /// The words of the blocks that are in use, block after block.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u32> + Clone + '_ {
+        self.blocks[..self.used as usize].iter().flat_map(|Block(words)| words.iter().copied())
+    }
+
+    /// A filter with these words, all of it in use; `None` where they are no whole number of
+    /// blocks, none at all, or more than a filter can have.
+    pub(crate) fn from_words(words: &[u32]) -> Option<Self> {
+        let (blocks, rest) = words.as_chunks::<WORDS>();
+        if blocks.is_empty() || !rest.is_empty() || blocks.len() > 1 << 28 {
+            return None;
+        }
+        let blocks: Box<[Block]> = blocks.iter().map(|words| Block(*words)).collect();
+        let used = blocks.len() as u32;
+        Some(Self { blocks, used })
     }
 
     /// Adds the flows of another filter as large, of which as much is in use.

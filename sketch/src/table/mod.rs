@@ -58,6 +58,7 @@ mod bounded;
 mod filter;
 mod index;
 mod order;
+mod refused;
 mod rows;
 mod selection;
 #[cfg(test)]
@@ -67,4 +68,5 @@ pub use self::bounded::{BoundedTable, Capacity, Flow, Flows, Sink, Turnover};
 pub use self::filter::BITS_OF_A_FLOW;
 pub(crate) use self::filter::{Filter, Noted};
 pub use self::order::{Rank, Words};
+pub use self::refused::Refused;
 pub use self::rows::{RowTable, Shape};

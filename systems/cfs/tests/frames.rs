@@ -3,8 +3,8 @@
 mod samples;
 
 use calumma_cfs::frames::{Entry, Setup, Totals, Window};
-use calumma_sketch::table::Rank;
-use calumma_sketch::{FlowKey, HyperLogLog, KeyKind, WideKey};
+use calumma_sketch::table::{Rank, Refused};
+use calumma_sketch::{FlowKey, HyperLogLog, KeyKind, WideKey, either};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -74,7 +74,18 @@ fn windows() -> impl Strategy<Value = Window> {
                     memory,
                 };
                 let flows = HyperLogLog::from_registers(registers).unwrap();
-                Window { keys, hash_key, routes_changed, limit, theta, totals, flows, entries }
+                let uncounted = None;
+                Window {
+                    keys,
+                    hash_key,
+                    routes_changed,
+                    limit,
+                    theta,
+                    totals,
+                    flows,
+                    entries,
+                    uncounted,
+                }
             },
         )
     })
@@ -139,6 +150,53 @@ fn what_contradicts_itself_is_refused_with_its_byte() {
     assert!(nowhere.contains("sides: entry 1, ") && nowhere.ends_with(": 0x8"), "{nowhere}");
     let backwards = refused(|window| window.entries[0].last_us = 0);
     assert!(backwards.ends_with("beyond 2^32 microseconds"), "{backwards}");
+}
+
+/// A residual with one byte changed, or cut, is refused with the byte, or means what it says.
+#[test]
+fn residuals_that_contradict_themselves_are_refused_with_their_byte() {
+    let setup = samples::with_residual();
+    for window in samples::uncounted() {
+        let bytes = window.encode();
+        assert_eq!(Window::decode(&bytes, &setup).as_ref(), Ok(&window));
+        let without = Window { uncounted: None, ..window.clone() }.encode().len();
+        for cut in without..bytes.len() {
+            let refused = Window::decode(&bytes[..cut], &setup).unwrap_err().to_string();
+            assert!(refused.starts_with("byte "), "{refused}");
+        }
+        for at in without..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << (at % 8);
+            if let Ok(read) = Window::decode(&changed, &setup) {
+                assert_eq!(Window::decode(&read.encode(), &setup), Ok(read));
+            }
+        }
+        // Nobody asked for a residual; a larger one was asked for.
+        assert!(Window::decode(&bytes, &samples::setup()).is_err());
+        let more = Setup { residual: Some(18), ..setup };
+        assert!(Window::decode(&bytes, &more).is_err());
+        let says = |change: &dyn Fn(&mut Window), words: &str| {
+            let mut window = window.clone();
+            change(&mut window);
+            let refused = Window::decode(&window.encode(), &setup).unwrap_err().to_string();
+            assert!(refused.starts_with("byte ") && refused.contains(words), "{refused}");
+        };
+        let fewer: &dyn Fn(&mut Window) = &|window| {
+            window.totals.packets += 1;
+            window.totals.refused_packets += 1;
+        };
+        says(fewer, "have no entry");
+        says(
+            &|window| either!(&mut window.uncounted.as_mut().unwrap().flows, of => of.passed = 1 << 30),
+            "in the rest",
+        );
+        says(&|window| window.uncounted.as_mut().unwrap().refused.clear(), "must be 1 to 1024");
+        let large = Refused::from_words(&vec![0; 1 << 20]).unwrap();
+        says(
+            &|window| window.uncounted.as_mut().unwrap().refused.push(large.clone()),
+            "blocks of a filter: 131072: must be 1 to",
+        );
+    }
 }
 
 #[test]

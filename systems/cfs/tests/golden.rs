@@ -10,7 +10,7 @@ use calumma_cfs::frames::{Graded, Hop, Setup, Window};
 use calumma_sketch::grade::HopRule;
 
 /// Setups that differ in all that can differ.
-fn setups() -> [(&'static str, Setup); 3] {
+fn setups() -> [(&'static str, Setup); 4] {
     let rule = HopRule { base: Some(64), offset: 1, step: 2 };
     let greedy = Setup {
         hop: Hop::Ttl(rule),
@@ -20,7 +20,12 @@ fn setups() -> [(&'static str, Setup); 3] {
         ..samples::setup()
     };
     let random = Setup { hop: Hop::None, grade: Graded::Random, ..samples::setup() };
-    [("setup-fold", Setup::default()), ("setup-greedy", greedy), ("setup-random", random)]
+    [
+        ("setup-fold", Setup::default()),
+        ("setup-greedy", greedy),
+        ("setup-random", random),
+        ("setup-residual", samples::with_residual()),
+    ]
 }
 
 fn check(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -48,5 +53,15 @@ fn windows_are_what_the_golden_files_hold() {
     for (name, window) in [("window-ipv4", samples::ipv4()), ("window-dual", samples::dual())] {
         let golden = check(name, &window.encode());
         assert_eq!(Window::decode(&golden, &samples::setup()), Ok(window), "{name}");
+    }
+}
+
+#[test]
+fn windows_with_a_residual_are_what_the_golden_files_hold() {
+    for (name, window) in
+        ["residual-edge", "residual-transit"].into_iter().zip(samples::uncounted())
+    {
+        let golden = check(name, &window.encode());
+        assert_eq!(Window::decode(&golden, &samples::with_residual()), Ok(window), "{name}");
     }
 }

@@ -4,6 +4,8 @@
 mod common;
 #[path = "common/model.rs"]
 mod model;
+#[path = "common/residual.rs"]
+mod residual;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -407,7 +409,7 @@ proptest! {
 
     /// Packets of a flow come with any TTLs, by any side and on any lcore, in bursts, while
     /// windows turn: whatever an entry says to be exact is right, and every packet is in an entry,
-    /// refused or evicted.
+    /// refused or evicted, and in the residual then.
     #[test]
     fn exact_counts_are_right_whatever_packets_do(
         bursts in prop::collection::vec(
@@ -417,8 +419,10 @@ proptest! {
         ttl_changes: bool,
         filter in prop::sample::select(vec![1_u32 << 10, 1 << 16]),
         keys in prop::sample::select(vec![KeyKind::Ipv4, KeyKind::Dual]),
+        buckets in prop::sample::select(vec![None, Some(64), Some(1024)]),
     ) {
-        let setup = Setup { filter_bits: filter, window_epochs: 2, ..setup() };
+        let (filter_bits, window_epochs, residual) = (filter, 2, buckets);
+        let setup = Setup { filter_bits, window_epochs, residual, ..setup() };
         let net = Net { keys, setup, ..networks()[0] };
         let mut switch = Switch::new(&net, 1, 2);
         let mut truth = Windows::new();
@@ -459,6 +463,9 @@ proptest! {
         prop_assert_eq!(of("cfs.recorded"), all as u64);
         let parts = ["cfs.counted", "cfs.refused_packets", "cfs.evicted_packets"].map(of);
         prop_assert_eq!(parts.into_iter().sum::<u64>(), all as u64);
+        if buckets.is_some() {
+            prop_assert_eq!(of("cfs.counted") + of("cfs.residual"), all as u64);
+        }
         let entries = || switch.windows.values().flat_map(|window| &window.entries);
         let inexact = entries().filter(|entry| !entry.exact).count();
         prop_assert_eq!(of("cfs.inexact"), inexact as u64);
@@ -473,6 +480,14 @@ proptest! {
                     prop_assert_eq!(got, &wanted);
                 }
                 prop_assert!(got.packets <= wanted.packets);
+            }
+            if buckets.is_some() {
+                let flows = residual::check(window, traffic);
+                prop_assert!(flows.is_some() || buckets != Some(1024), "far from full");
+                let out = window.totals.refused + window.totals.evicted;
+                prop_assert_eq!(flows == Some(0), flows.is_some() && out == 0);
+            } else {
+                prop_assert_eq!(&window.uncounted, &None);
             }
         }
     }

@@ -12,7 +12,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(setup.encode(), bytes);
     }
     let setup = Setup { entries: 256, hll_bits: 4, ..Setup::default() };
-    if let Ok(window) = Window::decode(bytes, &setup) {
-        assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
+    for setup in [setup, Setup { residual: Some(16), ..setup }] {
+        if let Ok(window) = Window::decode(bytes, &setup) {
+            assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
+        }
     }
 });

@@ -141,6 +141,7 @@ impl Parameters {
             },
             claim: section.claim,
             reseed: section.reseed,
+            residual: None,
         };
         setup.check().map_err(named)?;
         let Section { heavy_packets, heavy_change_packets, superspreader, .. } = section;

@@ -72,6 +72,7 @@ impl Network {
             totals: Totals::default(),
             flows: HyperLogLog::new(8),
             entries: Vec::new(),
+            uncounted: None,
         };
         self.windows = vec![empty; self.nodes.len()];
         self.late = vec![Some(0); self.nodes.len()];

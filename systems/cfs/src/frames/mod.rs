@@ -6,12 +6,14 @@
 //! stamped with.
 
 mod entries;
+mod residual;
 mod setup;
 mod window;
 
 use calumma_wire::{Offer, SystemId};
 
 pub use self::entries::Entry;
+pub use self::residual::{Residual, Residuals, Uncounted};
 pub use self::setup::{Graded, Hop, Setup, salt};
 pub use self::window::{Totals, Window};
 

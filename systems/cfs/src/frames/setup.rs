@@ -4,6 +4,7 @@
 //! entries (4)  filter bits (4)  HyperLogLog bits (1)  epochs of a window (2)
 //! 0  or  1  base (1), 0: none  offset (1)  step (1)       hop
 //! grade (1)  claim (1)  reseed (1)
+//! buckets an array of the residual (4), where there is one
 //! ```
 
 use std::ops::RangeInclusive;
@@ -66,6 +67,9 @@ pub struct Setup {
     pub claim: bool,
     /// Whether flows are graded anew in each window.
     pub reseed: bool,
+    /// Buckets an array of the residual that a switch keeps of the flows without an entry; `None`
+    /// where it keeps none.
+    pub residual: Option<u32>,
 }
 
 impl Default for Setup {
@@ -79,6 +83,7 @@ impl Default for Setup {
             grade: Graded::Fold,
             claim: true,
             reseed: true,
+            residual: None,
         }
     }
 }
@@ -96,6 +101,9 @@ impl Setup {
     /// What [`window_epochs`](Self::window_epochs) may be, as far as it is even.
     pub const WINDOW_EPOCHS: RangeInclusive<u16> = 2..=1000;
 
+    /// What the buckets of a [`residual`](Self::residual) may be.
+    pub const RESIDUAL: RangeInclusive<u32> = 16..=1 << 22;
+
     /// Whether switches can measure by it.
     ///
     /// # Errors
@@ -108,6 +116,7 @@ impl Setup {
         if !self.window_epochs.is_multiple_of(2) {
             return Err(("window_epochs", format!("{}: must be even", self.window_epochs)));
         }
+        within("residual", self.residual.unwrap_or(*Self::RESIDUAL.start()), Self::RESIDUAL)?;
         match self.hop {
             Hop::Ttl(rule) => {
                 within("ttl_base", rule.base.unwrap_or(u8::MAX), 1..=u8::MAX)?;
@@ -138,6 +147,9 @@ impl Setup {
         put_u8(&mut out, grade as u8);
         put_u8(&mut out, self.claim.into());
         put_u8(&mut out, self.reseed.into());
+        if let Some(buckets) = self.residual {
+            put_u32(&mut out, buckets);
+        }
         out
     }
 
@@ -156,7 +168,11 @@ impl Setup {
             grade: graded(&mut body)?,
             claim: body.flag("claim")?,
             reseed: body.flag("reseed")?,
+            residual: None,
         };
+        let behind_flags = body.offset();
+        let residual = if body.left() > 0 { Some(body.u32("residual")?) } else { None };
+        let setup = Self { residual, ..setup };
         setup.check().map_err(|(field, why)| {
             let of_field = |field| match field {
                 "entries" => 0,
@@ -165,7 +181,8 @@ impl Setup {
                 "window_epochs" => 9,
                 // What may be wrong with a hop is its last byte; the grade is behind it.
                 "hop_step" => 14,
-                _ => body.offset() - 3,
+                "residual" => behind_flags,
+                _ => behind_flags - 3,
             };
             body.wrong(of_field(field), field, why)
         })?;
@@ -259,11 +276,22 @@ mod tests {
             (base, offset, step) in (prop::option::of(1_u8..), any::<u8>(), 1_u8..),
             grade in 0..4_usize,
             [claim, reseed]: [bool; 2],
+            residual in prop::option::of(Setup::RESIDUAL),
         ) -> Setup {
             let hop = if grade == 3 { Hop::None } else { Hop::Ttl(HopRule { base, offset, step }) };
             let grade = Graded::ALL[grade.min(2)];
             let window_epochs = 2 * half;
-            Setup { entries, filter_bits, hll_bits, window_epochs, hop, grade, claim, reseed }
+            Setup {
+                entries,
+                filter_bits,
+                hll_bits,
+                window_epochs,
+                hop,
+                grade,
+                claim,
+                reseed,
+                residual,
+            }
         }
     }
 
@@ -273,7 +301,10 @@ mod tests {
             prop_assert_eq!(setup.check(), Ok(()));
             let mut bytes = setup.encode();
             prop_assert_eq!(Setup::decode(&bytes), Ok(setup));
-            prop_assert!(Setup::decode(&bytes[..bytes.len() - cut]).is_err());
+            // Without its last four bytes it has no residual.
+            if cut != 4 || setup.residual.is_none() {
+                prop_assert!(Setup::decode(&bytes[..bytes.len() - cut]).is_err());
+            }
             bytes.push(0);
             prop_assert!(Setup::decode(&bytes).is_err());
         }
@@ -303,6 +334,8 @@ mod tests {
         says(Setup { window_epochs: 7, ..setup }, 9, "window_epochs: 7: must be even");
         let still = Hop::Ttl(HopRule { step: 0, ..HopRule::default() });
         says(Setup { hop: still, ..setup }, 14, "hop_step: 0: must be 1 to 255");
+        let residual = "residual: 15: must be 16 to 4194304";
+        says(Setup { residual: Some(15), ..setup }, 18, residual);
         let grade = "grade: fold: must be random where hop is none";
         says(Setup { hop: Hop::None, ..setup }, 12, grade);
     }

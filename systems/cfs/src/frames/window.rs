@@ -7,15 +7,17 @@
 //! totals (8 each)
 //! registers of the HyperLogLog: a column
 //! entries: their number (4), and columns
+//! the residual, where there is one: see `residual`
 //! ```
 
 use calumma_sketch::table::Rank;
-use calumma_sketch::{HyperLogLog, KeyKind};
+use calumma_sketch::{HyperLogLog, KeyKind, either};
 use calumma_wire::DecodeError;
 use calumma_wire::body::{Body, put_u8, put_u32, put_u64};
 use calumma_wire::columns::{put_column, read_column};
 
 use super::entries::{self, Entry};
+use super::residual::{self, Uncounted};
 use super::setup::Setup;
 
 /// The largest class of a rank.
@@ -104,6 +106,8 @@ pub struct Window {
     pub flows: HyperLogLog,
     /// Those that it has an entry of, by rising keys.
     pub entries: Vec<Entry>,
+    /// The packets of flows without an entry, where switches keep a residual of them.
+    pub uncounted: Option<Uncounted>,
 }
 
 impl Window {
@@ -126,6 +130,9 @@ impl Window {
         totals.each().into_iter().for_each(|total| put_u64(out, *total));
         put_column(out, self.flows.registers());
         entries::put(out, self.keys, &self.entries);
+        if let Some(uncounted) = &self.uncounted {
+            residual::put(out, uncounted);
+        }
         std::mem::take(out)
     }
 
@@ -164,8 +171,19 @@ impl Window {
             let why = format!("{admitted}, less {evicted} evicted: {} are there", entries.len());
             return wrong("admitted flows", why);
         }
+        let at_residual = body.offset();
+        let of = setup.residual;
+        let uncounted = of.map(|buckets| residual::read(body, keys, setup, buckets)).transpose()?;
+        if let Some(of) = &uncounted {
+            let there = either!(&of.flows, residual => residual.packets());
+            let out = refused_packets + evicted_packets;
+            if there != out {
+                let why = format_args!("{there} packets, but {out} have no entry");
+                return Err(body.wrong(at_residual, "residual", why));
+            }
+        }
         reader.end()?;
-        Ok(Self { keys, hash_key, routes_changed, limit, theta, totals, flows, entries })
+        Ok(Self { keys, hash_key, routes_changed, limit, theta, totals, flows, entries, uncounted })
     }
 }
 

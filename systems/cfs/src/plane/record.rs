@@ -7,12 +7,13 @@ use calumma_epoch::EpochClock;
 use calumma_plane::Record;
 use calumma_plane::parse::detail::IpFields;
 use calumma_sketch::grade::{self, Chosen, Claims};
+use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::simd::{Isa, Work};
 use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key};
 
 use super::counted::Counted;
-use crate::frames::{Graded, Setup};
+use crate::frames::{Graded, Residual, Setup};
 
 /// What all of a switch's records have in common.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Common {
     pub(super) family: HashFamily,
     /// By which random grades differ from those of other switches.
     pub(super) salt: u32,
+    /// Whether it is an edge.
+    pub(super) is_edge: bool,
     pub(super) clock: EpochClock,
 }
 
@@ -75,6 +78,8 @@ pub(super) struct Window<K: Key> {
     pub(super) flows: HyperLogLog,
     /// Other lcores' tables.
     pub(super) others: Vec<Share<K>>,
+    /// Packets of flows without an entry, where they are wanted.
+    pub(super) residual: Option<Residual<K>>,
 }
 
 /// Packets of one window and side.
@@ -106,12 +111,16 @@ impl<K: Key> Window<K> {
         let table = BoundedTable::new(capacity);
         let share = Share { table, sums: Sums::default(), claims: None };
         let (flows, others) = (HyperLogLog::new(hll_bits), Vec::new());
-        Self { common, epoch: 0, seed: 0, start_ns: 0, share, flows, others }
+        // Lcores' residuals are added up: all are as large as the switch's.
+        let residual = common.setup.residual;
+        let residual = residual.map(|buckets| Residual::new(buckets, common.is_edge));
+        Self { common, epoch: 0, seed: 0, start_ns: 0, share, flows, others, residual }
     }
 
     /// Bytes of memory that the lcore's table and what belongs to it take.
     pub(super) fn bytes(&self) -> usize {
-        self.share.table.bytes() + self.flows.registers().len()
+        let residual = self.residual.as_ref().map_or(0, Residual::bytes);
+        self.share.table.bytes() + self.flows.registers().len() + residual
     }
 
     /// About the largest rank that will be in the table when the window is over, without a pass
@@ -126,8 +135,8 @@ impl<K: Key> Window<K> {
     }
 
     /// Records packets, at most [`BURST`]: a line of the index and one of the entries for each that
-    /// has an entry, one of the index and one of the filter for another, and a register. Gives a
-    /// bit for each packet: whether it goes on claimed.
+    /// has an entry, one of the index and one of the filter for another, and a register; six of the
+    /// residual for one without an entry. Gives a bit for each packet: whether it goes on claimed.
     #[inline]
     pub(super) fn record(&mut self, common: &Common, packets: &Packets<'_, K>) -> u32 {
         common.family.engine().run(Recording { window: self, common, packets })
@@ -155,6 +164,9 @@ impl<K: Key> Record for Window<K> {
         let _ = self.flows.merge(&other.flows);
         self.others.push(other.share.clone());
         self.others.extend_from_slice(&other.others);
+        if let (Some(residual), Some(of_other)) = (&mut self.residual, &other.residual) {
+            residual.merge(of_other);
+        }
     }
 
     fn clear(&mut self) {
@@ -163,6 +175,7 @@ impl<K: Key> Record for Window<K> {
         (*sums, *claims) = (Sums::default(), None);
         self.flows.clear();
         self.others.clear();
+        self.residual.iter_mut().for_each(Residual::clear);
     }
 }
 
@@ -207,21 +220,43 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         let us = us.unwrap_or(u32::MAX);
         let Share { table, sums, .. } = &mut window.share;
         sums.claimed_in += u64::from(claimed.count_ones());
-        let mut counting = Counting { ip, us, side, sums };
+        let (residual, family) = (window.residual.as_mut(), &common.family);
+        let mut counting = Counting { ip, us, side, sums, residual, family, refused: 0 };
         table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
+        let refused = counting.refused;
+        if refused != 0
+            && let Some(residual) = &mut window.residual
+        {
+            let lengths = ip.iter().map(|fields| fields.len);
+            let mut bytes = [0; BURST];
+            bytes.iter_mut().zip(lengths).for_each(|(bytes, length)| *bytes = length);
+            let part = residual.part(side, refused.count_ones().into());
+            part.insert_burst(isa, keys, hashes, &bytes, refused);
+        }
         goes_on
     }
 }
 
+/// Puts what an entry counted into a residual.
+#[inline(always)]
+pub(super) fn put<K: Key>(to: &mut Residual<K>, key: &K, hashes: &Hashes, counted: &Counted) {
+    let Counted { packets, bytes, sides, .. } = *counted;
+    to.part(sides, packets).insert(key, hashes, Counts { packets, bytes });
+}
+
 /// Counts the packets of a burst.
-struct Counting<'a> {
+struct Counting<'a, K: Key> {
     ip: &'a [IpFields],
     us: u32,
     side: u8,
     sums: &'a mut Sums,
+    residual: Option<&'a mut Residual<K>>,
+    family: &'a HashFamily,
+    /// A bit for each packet of a flow without an entry.
+    refused: u32,
 }
 
-impl<K> Sink<K, Counted> for Counting<'_> {
+impl<K: Key> Sink<K, Counted> for Counting<'_, K> {
     #[inline(always)]
     fn count(&mut self, value: &mut Counted, packets: Range<usize>) {
         for fields in self.ip.get(packets).unwrap_or_default() {
@@ -232,10 +267,14 @@ impl<K> Sink<K, Counted> for Counting<'_> {
     #[inline(always)]
     fn refuse(&mut self, packets: Range<usize>) {
         self.sums.refused += packets.len() as u64;
+        self.refused |= packets.fold(0, |bits, packet| bits | 1 << packet);
     }
 
     #[inline(always)]
-    fn evict(&mut self, _: &K, _: Rank, value: &Counted) {
+    fn evict(&mut self, key: &K, _: Rank, value: &Counted) {
         self.sums.evicted += value.packets;
+        if let Some(residual) = &mut self.residual {
+            put(residual, key, &self.family.hash(key), value);
+        }
     }
 }

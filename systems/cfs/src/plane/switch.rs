@@ -9,7 +9,7 @@ use calumma_plane::system::{
     FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, RouteWatch, SessionContext,
     SwitchSystem, System,
 };
-use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey, either};
 use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
 
 use super::lcore::OnLcore;
@@ -54,7 +54,8 @@ impl System for Cfs {
         }
         let key = hash_key(&session.hash_key);
         let (family, salt) = (HashFamily::new(&key), salt(session.node_id.unwrap_or_default()));
-        let common = Arc::new(Common { setup, family, salt, clock: session.clock });
+        let is_edge = session.role == Role::Edge;
+        let common = Arc::new(Common { setup, family, salt, is_edge, clock: session.clock });
         let SessionContext { first_epoch, lcores, .. } = *session;
         let (hash_key, routes) = (key.id(), session.routes.clone());
         let counted = Cell::default();
@@ -77,6 +78,8 @@ struct OnSwitch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     totals: Totals,
+    /// Packets that were put into residuals.
+    residual: u64,
     looped: u64,
     inexact: u64,
 }
@@ -95,6 +98,9 @@ impl Counted {
         sum.unmarked += more.unmarked;
         sum.claimed_in += more.claimed_in;
         sum.claimed_out += more.claimed_out;
+        if let Some(uncounted) = &window.uncounted {
+            self.residual += either!(&uncounted.flows, residual => residual.packets());
+        }
         for entry in &window.entries {
             self.looped += entry.looped;
             self.inexact += u64::from(!entry.exact);
@@ -166,13 +172,14 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counted { totals, looped, inexact } = self.counted.get();
+        let Counted { totals, residual, looped, inexact } = self.counted.get();
         let out = totals.refused_packets + totals.evicted_packets;
         vec![
             ("cfs.recorded", totals.packets),
             ("cfs.counted", totals.packets - out),
             ("cfs.refused_packets", totals.refused_packets),
             ("cfs.evicted_packets", totals.evicted_packets),
+            ("cfs.residual", residual),
             ("cfs.admitted", totals.admitted),
             ("cfs.evicted", totals.evicted),
             ("cfs.refused", totals.refused),
@@ -187,11 +194,12 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn gauges(&self) -> Vec<(&'static str, f64)> {
-        let Setup { entries, filter_bits, window_epochs, .. } = self.common.setup;
+        let Setup { entries, filter_bits, window_epochs, residual, .. } = self.common.setup;
         vec![
             ("entries", entries.into()),
             ("filter_bits", filter_bits.into()),
             ("window_epochs", window_epochs.into()),
+            ("residual_buckets", residual.unwrap_or(0).into()),
         ]
     }
 }

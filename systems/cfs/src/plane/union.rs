@@ -9,8 +9,8 @@ use calumma_sketch::table::{Flow, Rank, Turnover};
 use calumma_sketch::{Key, WideKey};
 
 use super::counted::Counted;
-use super::record::{Share, Window};
-use crate::frames::{self, Entry, Totals};
+use super::record::{Share, Window, put};
+use crate::frames::{self, Entry, Totals, Uncounted};
 
 /// What a table that keeps the flow has counted of it.
 struct Part {
@@ -50,12 +50,23 @@ impl<K: Key> Window<K> {
     /// What is sent of it by a switch whose hash key has this number. Takes memory for all entries.
     pub(super) fn frame(&self, hash_key: u64, routes_changed: bool) -> frames::Window {
         let shares: Vec<&Share<K>> = std::iter::once(&self.share).chain(&self.others).collect();
+        let mut residual = self.residual.clone();
+        let mut refused = Vec::new();
         let memory = (self.bytes() * shares.len()) as u64;
         let mut totals = Totals { memory, ..Totals::default() };
         let mut parts: Vec<Part> = Vec::new();
         for (at, share) in shares.iter().enumerate() {
             let (kept, surplus) = share.table.split();
             add(&mut totals, share, &surplus);
+            if let Some(residual) = &mut residual {
+                let mut filter = share.table.refused();
+                for flow in &surplus {
+                    let hashes = self.common.family.hash(flow.key);
+                    put(residual, flow.key, &hashes, flow.value);
+                    filter.insert(&hashes);
+                }
+                refused.push(filter);
+            }
             let seen_by_others = |key: &K| {
                 let mut others = shares.iter().enumerate().filter(|(other, _)| *other != at);
                 others.any(|(_, of)| of.table.has_seen(&self.common.family, key))
@@ -90,6 +101,7 @@ impl<K: Key> Window<K> {
             totals,
             flows: self.flows.clone(),
             entries,
+            uncounted: residual.map(|residual| Uncounted { flows: K::any(residual), refused }),
         }
     }
 }

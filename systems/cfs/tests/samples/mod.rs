@@ -1,8 +1,9 @@
 //! Windows of a switch, one of each kind.
 
-use calumma_cfs::frames::{Entry, Setup, Totals, Window};
-use calumma_sketch::table::Rank;
-use calumma_sketch::{HyperLogLog, KeyKind, WideKey};
+use calumma_cfs::frames::{Entry, Residual, Setup, Totals, Uncounted, Window};
+use calumma_sketch::residual::{Counts, Residual as _};
+use calumma_sketch::table::{Rank, Refused};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, HashKey, HyperLogLog, KeyKind, WideKey};
 
 /// What the switches measure by.
 pub(crate) fn setup() -> Setup {
@@ -56,7 +57,41 @@ pub(crate) fn ipv4() -> Window {
         },
         flows: HyperLogLog::from_registers(registers).unwrap(),
         entries: vec![entry(1, 500), entry(2, 2), looped],
+        uncounted: None,
     }
+}
+
+/// What switches measure by that keep a residual.
+pub(crate) fn with_residual() -> Setup {
+    Setup { residual: Some(16), ..setup() }
+}
+
+/// The same windows, one of an edge and one of a switch that is none: what they refused and evicted
+/// is in a residual.
+pub(crate) fn uncounted() -> [Window; 2] {
+    let family = HashFamily::new(&HashKey::from_bytes([3; 32]));
+    let filter = |flows: &[WideKey]| {
+        let mut filter = Refused::from_words(&[0; 2 * Refused::LEAST_WORDS]).unwrap();
+        flows.iter().for_each(|flow| filter.insert(&family.hash(flow)));
+        filter
+    };
+    let flows: Vec<FlowKey> = (0..3).map(|at| FlowKey::from_words(at, 9, 7 << 16, 6)).collect();
+    let refused = vec![filter(&flows.iter().map(|&flow| flow.into()).collect::<Vec<_>>())];
+    let mut of_edge = Residual::new(16, true);
+    for (flow, (sides, packets)) in flows.iter().zip([(1, 300), (4, 180), (5, 10)]) {
+        let counts = Counts { packets, bytes: 60 * packets };
+        of_edge.part(sides, packets).insert(flow, &family.hash(flow), counts);
+    }
+    let (mut of_transit, wide) = (Residual::new(16, false), dual().entries[1].key);
+    let counts = Counts { packets: 1 << 20, bytes: 1 << 40 };
+    of_transit.part(Entry::PASSED, counts.packets).insert(&wide, &family.hash(&wide), counts);
+    let (edge, mut transit) = (ipv4(), dual());
+    transit.totals.refused_packets = 1 << 20;
+    transit.totals.packets += 1 << 20;
+    let refused_by_two = vec![filter(&[wide]), filter(&[])];
+    let of_edge = Uncounted { flows: AnyKey::Ipv4(of_edge), refused };
+    let of_transit = Uncounted { flows: AnyKey::Dual(of_transit), refused: refused_by_two };
+    [Window { uncounted: Some(of_edge), ..edge }, Window { uncounted: Some(of_transit), ..transit }]
 }
 
 /// A window with a flow of each family, of a switch that took all flows.

@@ -1,0 +1,47 @@
+//! Which flows a table refused or evicted in a window, for who has the window and not the table.
+
+use super::bounded::noted;
+use super::filter::{Filter, WORDS};
+use super::index::tag;
+use super::order::{Order, Rank, Words};
+use crate::hash::Hashes;
+
+/// The filter of a table's flows without an entry. What it knows is found; of other flows it is
+/// wrong about few.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(Filter);
+
+impl Refused {
+    /// Words of the smallest one; others have a multiple of it.
+    pub const LEAST_WORDS: usize = WORDS;
+
+    pub(super) fn of(filter: &Filter) -> Self {
+        Self(filter.compact())
+    }
+
+    /// Its words, as [`from_words`](Self::from_words) takes them.
+    pub fn words(&self) -> impl Iterator<Item = u32> + Clone + '_ {
+        self.0.words()
+    }
+
+    /// One with these words; `None` where no filter has as many.
+    pub fn from_words(words: &[u32]) -> Option<Self> {
+        Filter::from_words(words).map(Self)
+    }
+
+    /// Notes the flow with these hashes.
+    pub fn insert(&mut self, hashes: &Hashes) {
+        self.0.insert(place(hashes));
+    }
+
+    /// Whether the flow with these hashes seems to be there.
+    pub fn contains(&self, hashes: &Hashes) -> bool {
+        self.0.contains(place(hashes))
+    }
+}
+
+/// Where the filter of a table notes a flow, whatever its rank.
+fn place(hashes: &Hashes) -> super::Noted {
+    let words = Words::of(hashes);
+    noted(tag(words.tag), Order::new(Rank::default(), &words))
+}

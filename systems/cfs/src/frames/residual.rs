@@ -1,0 +1,237 @@
+//! What a switch's table could not take: the sketch of the flows that it refused or evicted, and
+//! the filters of its tables that know which flows these are.
+//!
+//! ```text
+//! whether what entered is apart (1)  passed (8)  mixed (8)
+//! what entered, if it is apart, and the rest:
+//!     packets (8), and a column for each byte of a bucket:
+//!     each sum of fragments (4), packets (4), bytes (8), over all arrays
+//! number of filters (2), each: its blocks (4), and a column for each byte of its words (4)
+//! ```
+//!
+//! How many buckets there are the [`Setup`] says: an edge gives half of them to what entered.
+
+use calumma_sketch::fermat::WordsError;
+use calumma_sketch::residual::{ARRAYS, Contents, Fermat, Residual as _, Shape};
+use calumma_sketch::table::Refused;
+use calumma_sketch::{AnyKey, Key, KeyKind, Keyed, either};
+use calumma_wire::DecodeError;
+use calumma_wire::body::{Body, put_u8, put_u16, put_u32, put_u64};
+use calumma_wire::columns::{put_words, read_words};
+
+use super::entries::Entry;
+use super::setup::Setup;
+
+/// The most lcores whose tables have a filter each.
+const MOST_FILTERS: u16 = 1024;
+
+/// Bits of a block of a filter.
+const BLOCK_BITS: u32 = 32 * Refused::LEAST_WORDS as u32;
+
+/// Flows that a switch's table refused, from their first packet on, and that it evicted, with what
+/// it had counted.
+///
+/// Entries say on which sides packets came; a residual can't. So an edge keeps what entered apart
+/// from the rest, which is what left: both are whole counts of their own. Packets in the rest that
+/// came otherwise are counted, for whoever takes the rest for what left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Residual<K: Key> {
+    /// Packets that came from hosts; only at edges.
+    pub entered: Option<Fermat<K>>,
+    /// All others: at an edge those that left, at other switches those that passed.
+    pub rest: Fermat<K>,
+    /// Packets in [`rest`](Self::rest) that passed an edge, and did not leave, or may have.
+    pub passed: u64,
+    /// Packets in [`rest`](Self::rest) of evicted entries some of whose packets came from hosts;
+    /// at switches that are no edges, of all that did not only pass.
+    pub mixed: u64,
+}
+
+impl<K: Key> Residual<K> {
+    /// An empty one of a switch whose residual has so many buckets an array, an edge or not. It
+    /// takes all its memory now.
+    pub fn new(buckets: u32, is_edge: bool) -> Self {
+        let of = |buckets: usize| {
+            // Tables know which flows they refused.
+            Fermat::new(Shape { buckets, filter_bits: 0 })
+        };
+        let each = part(buckets, is_edge);
+        let entered = is_edge.then(|| of(each));
+        Self { entered, rest: of(each), passed: 0, mixed: 0 }
+    }
+
+    /// Where packets belong that came on these [sides](Entry::sides), so many; notes them where
+    /// that is not what the part is for.
+    #[inline(always)]
+    pub fn part(&mut self, sides: u8, packets: u64) -> &mut Fermat<K> {
+        match &mut self.entered {
+            Some(entered) if sides == Entry::ENTERED => return entered,
+            Some(_) if sides & Entry::ENTERED != 0 => self.mixed += packets,
+            Some(_) if sides != Entry::LEFT => self.passed += packets,
+            None if sides != Entry::PASSED => self.mixed += packets,
+            _ => {}
+        }
+        &mut self.rest
+    }
+
+    /// Packets that are in it.
+    pub fn packets(&self) -> u64 {
+        let of = |part: &Fermat<K>| part.contents().packets;
+        self.entered.as_ref().map_or(0, of).saturating_add(of(&self.rest))
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.entered.as_ref().map_or(0, Fermat::bytes) + self.rest.bytes()
+    }
+
+    /// Adds what another lcore of the same switch put into its own.
+    pub fn merge(&mut self, other: &Self) {
+        // Residuals of one switch have one shape: merging can't fail.
+        if let (Some(entered), Some(of_other)) = (&mut self.entered, &other.entered) {
+            let _ = entered.merge(of_other);
+        }
+        let _ = self.rest.merge(&other.rest);
+        self.passed += other.passed;
+        self.mixed += other.mixed;
+    }
+
+    /// Forgets all flows.
+    pub fn clear(&mut self) {
+        self.entered.iter_mut().chain([&mut self.rest]).for_each(Fermat::clear);
+        (self.passed, self.mixed) = (0, 0);
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_u8(out, self.entered.is_some().into());
+        put_u64(out, self.passed);
+        put_u64(out, self.mixed);
+        self.entered.iter().chain([&self.rest]).for_each(|part| put_part(out, part));
+    }
+
+    fn read(body: &mut Body<'_>, buckets: u32) -> Result<Self, DecodeError> {
+        let is_edge = body.flag("whether what entered is apart")?;
+        let offset = body.offset();
+        let (passed, mixed) = (body.u64("passed packets")?, body.u64("mixed packets")?);
+        let buckets = part(buckets, is_edge);
+        let entered = if is_edge { Some(read_part(body, buckets)?) } else { None };
+        let rest: Fermat<K> = read_part(body, buckets)?;
+        let of_rest = rest.contents().packets;
+        if passed.checked_add(mixed).is_none_or(|noted| noted > of_rest) {
+            let why = format_args!("{passed} and {mixed} mixed ones, of {of_rest} in the rest");
+            return Err(body.wrong(offset, "passed packets", why));
+        }
+        Ok(Self { entered, rest, passed, mixed })
+    }
+}
+
+/// Buckets an array of each part.
+fn part(buckets: u32, is_edge: bool) -> usize {
+    if is_edge { buckets as usize / 2 } else { buckets as usize }
+}
+
+fn put_part<K: Key>(out: &mut Vec<u8>, part: &Fermat<K>) {
+    let Contents { sums, bytes, packets } = part.contents();
+    put_u64(out, packets);
+    let words: Vec<u32> = sums.words().collect();
+    let of_a_bucket = Fermat::<K>::words_of_a_bucket();
+    for at in 0..of_a_bucket {
+        put_words(out, 4, words[at..].iter().step_by(of_a_bucket).copied());
+    }
+    put_words(out, 4, bytes.iter().map(|&bytes| bytes as u32));
+    put_words(out, 4, bytes.iter().map(|&bytes| (bytes >> 32) as u32));
+}
+
+fn read_part<K: Key>(body: &mut Body<'_>, buckets: usize) -> Result<Fermat<K>, DecodeError> {
+    let start = body.offset();
+    let packets = body.u64("packets of the residual")?;
+    let (of_a_bucket, number) = (Fermat::<K>::words_of_a_bucket(), ARRAYS * buckets);
+    let columns = 4 * (of_a_bucket + 2);
+    if body.left() < columns {
+        let why = format_args!("{columns} columns follow");
+        return Err(body.wrong(start, "residual", why));
+    }
+    let offset = body.offset();
+    let mut words = vec![0; of_a_bucket * number];
+    for at in 0..of_a_bucket {
+        let column = read_words(body, "sums of the residual", 4, number)?;
+        let places = words[at..].iter_mut().step_by(of_a_bucket);
+        places.zip(column).for_each(|(place, word)| *place = word);
+    }
+    let low = read_words(body, "bytes of the residual", 4, number)?;
+    let high = read_words(body, "bytes of the residual", 4, number)?;
+    let bytes = low.into_iter().zip(high);
+    let bytes = bytes.map(|(low, high)| i64::from(low) | (i64::from(high as i32) << 32)).collect();
+    let part = Fermat::from_contents(buckets, words, bytes, packets);
+    let part = part.map_err(|why: WordsError| body.wrong(offset, "sums of the residual", why))?;
+    // Every packet is in a bucket of the first array.
+    let counted = part.contents().sums.packets();
+    if packets as i32 != counted as i32 {
+        let why = format_args!("{packets}, but buckets have {counted}");
+        return Err(body.wrong(start, "packets of the residual", why));
+    }
+    Ok(part)
+}
+
+/// The residual of a switch of either kind of keys, and which flows may be in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uncounted {
+    /// Its packets.
+    pub flows: AnyKey<Residuals>,
+    /// Flows that its lcores' tables refused or evicted, of each one.
+    pub refused: Vec<Refused>,
+}
+
+/// [`Residual`]s, by their kind of keys.
+#[derive(Debug)]
+pub enum Residuals {}
+
+impl Keyed for Residuals {
+    type Of<K: Key> = Residual<K>;
+}
+
+pub(super) fn put(out: &mut Vec<u8>, uncounted: &Uncounted) {
+    either!(&uncounted.flows, residual => residual.put(out));
+    put_u16(out, uncounted.refused.len() as u16);
+    for filter in &uncounted.refused {
+        let words: Vec<u32> = filter.words().collect();
+        put_u32(out, (words.len() / Refused::LEAST_WORDS) as u32);
+        put_words(out, 4, words.iter().copied());
+    }
+}
+
+pub(super) fn read(
+    body: &mut Body<'_>,
+    keys: KeyKind,
+    setup: &Setup,
+    buckets: u32,
+) -> Result<Uncounted, DecodeError> {
+    let flows = match keys {
+        KeyKind::Ipv4 => AnyKey::Ipv4(Residual::read(body, buckets)?),
+        KeyKind::Dual => AnyKey::Dual(Residual::read(body, buckets)?),
+    };
+    let offset = body.offset();
+    let number = body.u16("number of filters")?;
+    if !(1..=MOST_FILTERS).contains(&number) {
+        let why = format_args!("{number}: must be 1 to {MOST_FILTERS}");
+        return Err(body.wrong(offset, "number of filters", why));
+    }
+    // Lcores share the bits, and each has a block at least.
+    let mut left = setup.filter_bits.div_ceil(BLOCK_BITS) + u32::from(number);
+    let mut refused = Vec::with_capacity(number.into());
+    for _ in 0..number {
+        let offset = body.offset();
+        let blocks = body.u32("blocks of a filter")?;
+        let rest = left.checked_sub(blocks).filter(|_| blocks > 0);
+        let Some(rest) = rest else {
+            let why = format_args!("{blocks}: must be 1 to {left}");
+            return Err(body.wrong(offset, "blocks of a filter", why));
+        };
+        left = rest;
+        let words = blocks as usize * Refused::LEAST_WORDS;
+        let words = read_words(body, "filter", 4, words)?;
+        let filter = Refused::from_words(&words);
+        refused.push(filter.ok_or_else(|| body.wrong(offset, "filter", "no whole blocks"))?);
+    }
+    Ok(Uncounted { flows, refused })
+}
