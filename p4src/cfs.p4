@@ -23,10 +23,12 @@
 #endif
 const bit<32> ROWS = 1 << ROW_BITS;
 
-// Bits of the filter in one group, places for packets on their way, and events.
+// Bits of the filter in one group, places for packets on their way, events, and registers of the
+// flows' number.
 const bit<32> FILTER = 1 << 15;
 const bit<32> PENDING = 1 << 12;
 const bit<32> EVENTS = 1 << 4;
+const bit<32> RUNS = 1 << 12;
 
 header bridge_h {
     bit<8> kind;
@@ -53,6 +55,9 @@ struct hashes_t {
     word_t word2;          // whose lower bits say where the filter notes the flow
     word_t high;           // the word that flows are graded by
     word_t low;
+    word_t high0;          // with the others: where and how a flow counts among all
+    word_t high1;
+    word_t low1;
 }
 
 // What a packet brings along on its second pass.
@@ -71,7 +76,6 @@ header resubmit_h {
 #include "include/collection.p4"
 #include "include/cfs/request.p4"
 #include "include/readable.p4"
-#include "include/hashing.p4"
 #include "include/cfs/flow_hash.p4"
 #include "include/cfs/standing.p4"
 #include "include/cfs/column.p4"
@@ -190,7 +194,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
     apply {
         request = { false, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING,
-                    NOTHING };
+                    NOTHING, NOTHING };
         window = { false, 0, 0, 0, 0, false };
         moving = { 0, 0, 0, 0, 0, 0, 0, 0 };
         recorded = 0;
@@ -238,8 +242,8 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
                          meta.hashes.word0, request.collects, ig_dprsr_md, ig_tm_md);
 
         rows.apply(request, again, standing, ttl, meta.resubmitted.second[0:0], claimed, goes_on,
-                   window, row, note, hdr.collect.next, moving, hdr.record, hdr.word, resubmits,
-                   is_second);
+                   window, meta.hashes, row, note, hdr.collect.next, moving, hdr.record, hdr.word,
+                   resubmits, is_second);
         if (resubmits) {
             once_more();
         }

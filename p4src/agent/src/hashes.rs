@@ -43,11 +43,51 @@ pub fn constants() -> String {
 /// generators of both CRCs, and 1024 entries of the tables, one for each byte of the first CRC, the
 /// lowest first.
 pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
-    let word = |lane: u32| lane & (u32::MAX >> (32 - WORD_BITS));
+    filled(family, ["hash_x", "hash_y"], |lanes| {
+        let [w0, w1, w2] = [0, 1, 2].map(|lane| low(lanes[lane]));
+        vec![
+            ("w0", w0),
+            ("w1", w1),
+            ("w2", w2),
+            ("w3_low", low(lanes[3])),
+            ("w3_high", lanes[3] >> WORD_BITS),
+        ]
+    })
+}
+
+/// The same for programs that keep whole lanes, 0, 1 and 3; their hash units have names of their
+/// own.
+pub fn secrets_of_lanes(family: &HashFamily, units: [&str; 2]) -> Vec<TableEntry> {
+    filled(family, units, |lanes| {
+        let [l0, l1, l2, l3] = *lanes;
+        vec![
+            ("w0_low", low(l0)),
+            ("w0_high", l0 >> WORD_BITS),
+            ("w1_low", low(l1)),
+            ("w1_high", l1 >> WORD_BITS),
+            ("w2_low", low(l2)),
+            ("w3_low", low(l3)),
+            ("w3_high", l3 >> WORD_BITS),
+        ]
+    })
+}
+
+/// What programs keep of a lane.
+fn low(lane: u32) -> u32 {
+    lane & (u32::MAX >> (32 - WORD_BITS))
+}
+
+/// The generators of both CRCs, in hash units of these names, and an entry for each byte of the
+/// first one, with what `words` says of its lanes.
+fn filled(
+    family: &HashFamily,
+    units: [&str; 2],
+    words: impl Fn(&[u32; 4]) -> Vec<(&'static str, u32)>,
+) -> Vec<TableEntry> {
     let mut out = Vec::new();
-    for (crc, generator) in ["x", "y"].into_iter().zip(family.crcs().generators()) {
+    for (unit, generator) in units.into_iter().zip(family.crcs().generators()) {
         out.push(TableEntry {
-            table: format!("Ingress.flow_hash.hash_{crc}.algorithm"),
+            table: format!("Ingress.flow_hash.{unit}.algorithm"),
             keys: Vec::new(),
             action: "user_defined",
             args: vec![
@@ -65,13 +105,7 @@ pub fn secrets(family: &HashFamily) -> Vec<TableEntry> {
                 table: format!("Ingress.flow_hash.byte{position}.secret"),
                 keys: vec![("byte", Match::Exact(value))],
                 action: "set",
-                args: vec![
-                    ("w0", word(lanes[0])),
-                    ("w1", word(lanes[1])),
-                    ("w2", word(lanes[2])),
-                    ("w3_low", word(lanes[3])),
-                    ("w3_high", lanes[3] >> 16),
-                ],
+                args: words(lanes),
             });
         }
     }

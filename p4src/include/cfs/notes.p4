@@ -61,6 +61,29 @@ control Pending(in access_t access, in index_t index, in bit<16> more, out bit<1
     }
 }
 
+// The longest run of zeros of the flows that fall on a register: how many flows there are in all
+// (HyperLogLog).
+control Runs(in access_t access, in index_t index, in bit<8> run, out bit<8> there) {
+    Register<bit<8>, index_t>(2 * RUNS, 0) runs;
+    RegisterAction<bit<8>, index_t, bit<8>>(runs) touch = {
+        void apply(inout bit<8> value, out bit<8> rv) {
+            rv = value;
+            if (access == CLEAR) {
+                value = 0;
+            } else if (value < run) {
+                value = run;
+            }
+        }
+    };
+
+    apply {
+        there = 0;
+        if (access != NOTHING) {
+            there = touch.execute(index);
+        }
+    }
+}
+
 // Sums over packets, up to the largest number.
 control Totals(in access_t access, in index_t index, in bit<32> more, out bit<32> there)
               (bit<32> size) {

@@ -9,13 +9,15 @@ control Request(in collect_h collect, inout request_t request) {
     action events() { request.events = collect.access; }
     action evicted() { request.evicted = collect.access; }
     action claims() { request.claims = collect.access; }
+    action flows() { request.flows = collect.access; }
     action filter() { request.filter = collect.access; }
     action pending() { request.pending = collect.access; }
 
     table sources {
         key = { collect.source : exact; }
         actions = {
-            column0; column1; column2; doubts; events; evicted; claims; filter; pending; NoAction;
+            column0; column1; column2; doubts; events; evicted; claims; flows; filter; pending;
+            NoAction;
         }
         const default_action = NoAction;
         const entries = {
@@ -26,10 +28,11 @@ control Request(in collect_h collect, inout request_t request) {
             4 : events();
             5 : evicted();
             6 : claims();
-            7 : filter();
-            8 : pending();
+            7 : flows();
+            8 : filter();
+            9 : pending();
         }
-        size = 9;
+        size = 10;
     }
 
     apply {

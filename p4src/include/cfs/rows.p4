@@ -16,8 +16,9 @@
 
 control Rows(inout request_t request, in bool again, in bit<32> standing, in bit<8> ttl,
              in bit<1> second, in bit<1> claimed, in bit<1> goes_on, in window_t window,
-             in index_t row, in index_t note, in index_t next, inout entry_t moving,
-             inout record_h record, inout word_h word, out bool resubmits, out bit<1> is_second) {
+             in hashes_t hashes, in index_t row, in index_t note, in index_t next,
+             inout entry_t moving, inout record_h record, inout word_h word, out bool resubmits,
+             out bit<1> is_second) {
     Column() column0;
     Column() column1;
     Column() column2;
@@ -27,6 +28,8 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
     Totals(2 * EVENTS) events;
     Totals(2) evicted;
     Totals(8) claims;
+    Run() run_of;
+    Runs() flows;
     entry_t there;
     access_t last;
     bit<1> found;
@@ -44,6 +47,9 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
     index_t at_event;
     index_t at_claims;
     index_t at_group;
+    index_t at_run;
+    bit<8> run;
+    bit<8> run_there;
     bit<32> events_there;
     bit<32> evicted_there;
     bit<32> claims_there;
@@ -61,6 +67,7 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
         at_pending = 3w0 ++ note[15:15] ++ note[11:0];
         at_claims = 13w0 ++ window.group ++ goes_on ++ claimed;
         at_group = 15w0 ++ window.group;
+        at_run = 3w0 ++ window.group ++ hashes.high0[15:4];
     }
 
     action happened() {
@@ -73,6 +80,7 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
         at_event = next;
         at_claims = next;
         at_group = next;
+        at_run = next;
     }
 
     apply {
@@ -140,6 +148,7 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
         }
         if (records == 1) {
             request.pending = RECORD;
+            request.flows = RECORD;
         }
         pending.apply(request.pending, at_pending, more, waiting);
         if (resubmits && waiting != 0) {
@@ -167,6 +176,11 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
         events.apply(request.events, at_event, 1, events_there);
         evicted.apply(request.evicted, at_group, moving.packets, evicted_there);
         claims.apply(request.claims, at_claims, 1, claims_there);
+        run_of.apply(hashes, run);
+        if (request.collects) {
+            run = 0;
+        }
+        flows.apply(request.flows, at_run, run, run_there);
 
         if (request.column0 == READ || request.column1 == READ || request.column2 == READ) {
             record = { there.standing, there.src, there.dst, there.ports, there.rest,
@@ -179,6 +193,8 @@ control Rows(inout request_t request, in bool again, in bit<32> standing, in bit
             word = { evicted_there };
         } else if (request.claims == READ) {
             word = { claims_there };
+        } else if (request.flows == READ) {
+            word = { 24w0 ++ run_there };
         }
     }
 }

@@ -43,6 +43,7 @@ struct request_t {
     access_t events;
     access_t evicted;
     access_t claims;
+    access_t flows;
 }
 
 // What became of a packet on this pass.

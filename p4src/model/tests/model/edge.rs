@@ -17,9 +17,12 @@ fn the_edge_program_loads_with_both_arithmetics() {
 fn the_table_of_flows_loads_in_all_its_sizes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../cfs.p4");
     for bits in [1, 4, 12, 13] {
-        let define = [("ROW_BITS".to_owned(), bits.to_string())];
+        let mut define = vec![("ROW_BITS".to_owned(), bits.to_string())];
+        if bits > 4 {
+            define.push(("WIDE_KEYS".to_owned(), "1".to_owned()));
+        }
         let program = Program::load(path, &define).unwrap_or_else(|error| panic!("{error}"));
         // Stateful ALUs: eight for each column, and those beside the table.
-        assert_eq!(program.registers().len(), 3 * 8 + 6);
+        assert_eq!(program.registers().len(), 3 * 8 + 7);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use calumma_edge::parse::{Parsed, parse};
 use calumma_sketch::grade::HopRule;
-use calumma_sketch::{FlowKey, HashFamily, HashKey};
+use calumma_sketch::{FlowKey, HashFamily, HashKey, KeyKind};
 use calumma_switchd::hashes;
 use calumma_tna::{Entry, Program, Switch};
 
@@ -36,11 +36,21 @@ enum Kind {
 
 impl Rig {
     pub(super) fn new(row_bits: u32) -> Self {
+        Self::with_keys(KeyKind::Ipv4, row_bits)
+    }
+
+    /// In a network whose switches hash such keys.
+    pub(super) fn with_keys(keys: KeyKind, row_bits: u32) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../p4src/cfs.p4");
-        let defines = [("ROW_BITS".to_owned(), row_bits.to_string())];
+        let mut defines = vec![("ROW_BITS".to_owned(), row_bits.to_string())];
+        let mut units = ["hash_x", "hash_y"];
+        if keys == KeyKind::Dual {
+            defines.push(("WIDE_KEYS".to_owned(), "1".to_owned()));
+            units = ["wide_x", "wide_y"];
+        }
         let mut switch = Switch::new(&Program::load(path, &defines).unwrap());
         let family = HashFamily::new(&HashKey::from_bytes([7; 32]));
-        for entry in hashes::secrets(&family) {
+        for entry in hashes::secrets_of_lanes(&family, units) {
             add(&mut switch, &entry);
         }
         for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {
@@ -54,7 +64,7 @@ impl Rig {
             };
             switch.add_entry("hops", &Entry::new(&action).exact("ttl", ttl)).unwrap();
         }
-        let twin = Twin::new(family, row_bits);
+        let twin = Twin::new(family, keys, row_bits);
         Self { switch, twin, windows: [None; 2], came: Default::default() }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_sketch::grade::{self, HopRule};
-use calumma_sketch::{FlowKey, HashFamily, Hashes};
+use calumma_sketch::{FlowKey, HashFamily, Hashes, HyperLogLog, KeyKind, WideKey};
 
 pub(super) const COLUMNS: usize = 3;
 
@@ -56,7 +56,7 @@ pub(super) struct Place {
 }
 
 /// What one group holds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) rows: BTreeMap<u32, Vec<Place>>,
     filter: BTreeSet<u32>,
@@ -65,6 +65,22 @@ pub(super) struct Group {
     pub(super) events: [u32; 16],
     pub(super) evicted_packets: u32,
     claims: [u32; 4],
+    flows: HyperLogLog,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            filter: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            doubted: BTreeSet::new(),
+            events: [0; 16],
+            evicted_packets: 0,
+            claims: [0; 4],
+            flows: HyperLogLog::new(12),
+        }
+    }
 }
 
 /// What follows from a packet's first pass.
@@ -80,6 +96,8 @@ pub(super) enum First {
 #[derive(Clone, Debug)]
 pub(super) struct Twin {
     family: HashFamily,
+    /// Of which kind switches hash the keys of flows.
+    keys: KeyKind,
     row_bits: u32,
     pub(super) groups: [Group; 2],
 }
@@ -94,8 +112,15 @@ struct Belongs {
 }
 
 impl Twin {
-    pub(super) fn new(family: HashFamily, row_bits: u32) -> Self {
-        Self { family, row_bits, groups: Default::default() }
+    pub(super) fn new(family: HashFamily, keys: KeyKind, row_bits: u32) -> Self {
+        Self { family, keys, row_bits, groups: Default::default() }
+    }
+
+    fn hash(&self, key: &FlowKey) -> Hashes {
+        match self.keys {
+            KeyKind::Ipv4 => self.family.hash(key),
+            KeyKind::Dual => self.family.hash(&WideKey::from(*key)),
+        }
     }
 
     fn row(&self, hashes: &Hashes) -> u32 {
@@ -103,7 +128,7 @@ impl Twin {
     }
 
     fn belongs(&self, window: &Window, seen: &Seen) -> Belongs {
-        let hashes = self.family.hash(&seen.key);
+        let hashes = self.hash(&seen.key);
         let word = grade::word(&hashes, window.seed);
         let grade = grade::fold(word, HopRule::default().number(seen.ttl));
         let claims = window.claimed_below.is_some();
@@ -126,8 +151,9 @@ impl Twin {
     }
 
     pub(super) fn first(&mut self, window: &Window, seen: &Seen) -> First {
-        let of = self.belongs(window, seen);
+        let (of, hashes) = (self.belongs(window, seen), self.hash(&seen.key));
         let group = &mut self.groups[window.group as usize];
+        group.flows.insert(&hashes);
         let row = group.rows.entry(of.row).or_default();
         let waiting = group.pending.get(&of.pending).copied().unwrap_or_default();
         let happened = if let Some(place) = row.iter_mut().find(|place| place.key == seen.key) {
@@ -201,7 +227,7 @@ impl Twin {
 
     /// Whether a flow may lack a packet.
     pub(super) fn doubts(&self, group: usize, key: &FlowKey) -> bool {
-        let at = self.family.hash(key).array_word(2) % PENDING;
+        let at = self.hash(key).array_word(2) % PENDING;
         self.groups[group].doubted.contains(&at)
     }
 
@@ -248,6 +274,9 @@ impl Twin {
             }
             for (at, count) in group.claims.iter().enumerate() {
                 put("claims.sums".to_owned(), number * 4 + at, *count);
+            }
+            for (at, run) in group.flows.registers().iter().enumerate() {
+                put("flows.runs".to_owned(), number << 12 | at, (*run).into());
             }
             put("evicted.sums".to_owned(), number, group.evicted_packets);
         }
