@@ -67,6 +67,13 @@ pub type Plan = Arc<[u8]>;
 
 /// A system as a session has it measure.
 pub trait Setup: Send + Sync {
+    /// How many epochs are recorded in one group, and named by the first of them. Groups take
+    /// turns by the parity of such windows: which one a packet's timestamp bit means, the entries
+    /// of its epoch say.
+    fn window(&self) -> u64 {
+        1
+    }
+
     /// What the program on the switch must have.
     fn needs(&self) -> Needs;
 

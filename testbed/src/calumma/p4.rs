@@ -1,5 +1,6 @@
 //! P4 programs of measurement systems, built for a controller's configuration.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +10,7 @@ use calumma_chamelemon::Layout;
 use calumma_switchd::system::{Build, System};
 use calumma_tna::Program;
 use calumma_wire::Role;
+use serde_json::Value;
 
 /// Where the programs lie, and what they include.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../p4src");
@@ -27,10 +29,23 @@ pub(crate) fn loaded(
     of_on.or_else(|| fitting.next()).copied()
 }
 
-/// A controller's configuration as far as programs of that layout depend on it.
-pub(crate) fn configuration(layout: &Layout) -> Result<toml::Table> {
+/// A controller's configuration as far as programs depend on it: that layout, the systems that are
+/// on, and their sections.
+pub(crate) fn configuration(
+    layout: &Layout,
+    on: &[String],
+    sections: &BTreeMap<String, Value>,
+) -> Result<toml::Table> {
     let layout = toml::Table::try_from(layout).context("a layout as a table")?;
-    Ok(toml::Table::from_iter([("layout".to_owned(), layout.into())]))
+    let mut out = toml::Table::from_iter([
+        ("layout".to_owned(), layout.into()),
+        ("systems".to_owned(), on.to_vec().into()),
+    ]);
+    for (name, section) in sections {
+        let section = toml::Value::try_from(section);
+        out.insert(name.clone(), section.with_context(|| format!("[{name}] as a table"))?);
+    }
+    Ok(out)
 }
 
 /// A program's sources, ready to be compiled.

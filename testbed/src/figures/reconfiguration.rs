@@ -1,5 +1,6 @@
 //! Figure 22: how long a switch takes to be reconfigured.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -143,7 +144,9 @@ fn software() -> Result<Vec<f64>> {
 /// the epoch, and has the driver change those that differ. In milliseconds; and how many these are.
 fn hardware() -> Result<(Vec<f64>, Vec<f64>)> {
     let layout = Layout::default();
-    let program = p4::program(&ChameleMon, &p4::configuration(&layout)?)?;
+    let on = ["chamelemon".to_owned()];
+    let controller = p4::configuration(&layout, &on, &BTreeMap::new())?;
+    let program = p4::program(&ChameleMon, &controller)?;
     let (pipe, _) = Pipe::start(Switch::new(&program), Vec::new())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

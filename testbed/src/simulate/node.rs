@@ -61,7 +61,8 @@ impl Node {
             }
             SwitchKind::Tofino => {
                 let system = p4::loaded(&systems.on_tofinos, role, &systems.on);
-                Switch::Tofino(Box::new(Tofino::new(role, system, setup.layout.clone())))
+                let (layout, systems) = (setup.layout.clone(), systems.clone());
+                Switch::Tofino(Box::new(Tofino::new(role, system, layout, systems)))
             }
         };
         let identity = Identity {

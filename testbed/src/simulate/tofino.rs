@@ -24,6 +24,7 @@ use calumma_tna::{Entry, Program, Switch};
 use calumma_wire::{Role, Side, SystemId, SystemSetup};
 
 use super::network::{Bytes, IP_OFFSET};
+use super::systems::Systems;
 use super::way::mark_of;
 use crate::calumma::p4;
 use crate::workload::frame;
@@ -56,8 +57,9 @@ pub(super) struct Tofino {
     role: Role,
     /// The system whose program it has; without one it forwards and records nothing.
     system: Option<&'static dyn System>,
-    /// What ChameleMon's program is built for.
+    /// What programs are built for.
     layout: Layout,
+    systems: Systems,
     session: Option<Box<Session>>,
     /// What follows once that has finished its last epochs.
     next: Option<Box<Session>>,
@@ -85,13 +87,25 @@ struct Session {
     groups: [Group; 2],
     /// Packets that have left, as they were counted when a group was closed last.
     left: [u64; KINDS],
+    /// By parity: what is recorded together, in one group of registers.
+    windows: [Window; 2],
+}
+
+/// What is known of a window, which is one epoch or several.
+#[derive(Clone, Copy, Default)]
+struct Window {
+    /// Its first epoch, where packets have been recorded since then.
+    first: Option<u64>,
+    late_packets: u64,
+    unrecorded: u64,
+    foreign_packets: u64,
 }
 
 /// Of packets that leave the program counts those of which nothing is to be recorded, those that
 /// are recorded, and those that could not be.
 const KINDS: usize = 3;
 
-/// The group of a timestamp bit.
+/// What packets of a timestamp bit are recorded by.
 #[derive(Default)]
 struct Group {
     /// The plan of the epoch under way, and all that the tables hold for it.
@@ -111,8 +125,14 @@ impl fmt::Debug for Session {
 
 impl Tofino {
     /// A switch of that role with the program of a system.
-    pub(super) fn new(role: Role, system: Option<&'static dyn System>, layout: Layout) -> Self {
-        Self { role, system, layout, session: None, next: None, idle_until_ns: 0, clock_set: None }
+    pub(super) fn new(
+        role: Role,
+        system: Option<&'static dyn System>,
+        layout: Layout,
+        systems: Systems,
+    ) -> Self {
+        let (session, next, clock_set) = (None, None, None);
+        Self { role, system, layout, systems, session, next, idle_until_ns: 0, clock_set }
     }
 
     /// Whether its tables are filled.
@@ -168,7 +188,7 @@ impl Tofino {
         match &mut self.session {
             Some(session) if !accepted => {
                 session.switch.offer(FIRST, packet.bytes());
-                session.switch.run(1, |_, _| {});
+                session.switch.run_ingress();
                 session.switch.discard_waiting();
             }
             _ => self.pass(FIRST, packet),
@@ -217,7 +237,8 @@ impl Tofino {
         let system = self.system.filter(|system| system.id() == asked.system);
         let system = system.ok_or_else(|| format!("no program of {} is loaded", asked.system))?;
         let setup = system.setup(self.role, session, asked)?;
-        let program = p4::configuration(&self.layout)
+        let Systems { on, sections, .. } = &self.systems;
+        let program = p4::configuration(&self.layout, on, sections)
             .and_then(|controller| p4::program(system, &controller))
             .map_err(|problem| format!("{problem:#}"))?;
         let started = Session::new(self.role, &program, setup, session, asked);
@@ -347,6 +368,7 @@ impl Session {
             holding: (plan, *first_epoch),
             groups: Default::default(),
             left: [0; KINDS],
+            windows: Default::default(),
         };
         // Not with the first epoch's: packets that enter before it are not taken for its own.
         session.stamp_with(*first_epoch - 1)?;
@@ -382,7 +404,14 @@ impl Session {
     /// seem to be late ones.
     fn arm(&mut self, epoch: u64) -> Result<Option<Finished>> {
         let bit = timestamp_bit(epoch);
-        if epoch <= self.end {
+        let [.., unrecorded] = self.count()?;
+        let closed = self.groups[bit].closed.take();
+        let sealed = closed.and_then(|(epoch, before)| self.seal(epoch, unrecorded - before));
+        let (first, parity) = (self.first(epoch), self.parity(epoch));
+        if epoch == first {
+            self.windows[parity] = Window { first: Some(epoch), ..Window::default() };
+        }
+        if epoch <= self.end && self.windows[parity].first == Some(first) {
             let plan = self.plans.freeze(epoch);
             let entries = self.setup.epoch(epoch, &plan).map_err(anyhow::Error::msg)?;
             for entry in entries.rest.iter().chain(&entries.gate) {
@@ -390,16 +419,34 @@ impl Session {
             }
             self.groups[bit].measured = Some((plan, entries));
         }
-        let [.., unrecorded] = self.count()?;
         let group = &mut self.groups[bit];
         group.opened = group.measured.is_some().then_some(unrecorded);
-        let closed = group.closed.take();
         self.is_over = epoch > self.end && self.groups.iter().all(|group| group.closed.is_none());
-        let system = self.id;
-        Ok(closed.map(|(epoch, before)| {
-            let late_packets = unrecorded - before;
-            Finished::Sealed { system, epoch, late_packets }
-        }))
+        Ok(sealed)
+    }
+
+    /// No packet of an epoch can be recorded any more, and so many came late.
+    fn seal(&mut self, epoch: u64, late_packets: u64) -> Option<Finished> {
+        let (first, parity) = (self.first(epoch), self.parity(epoch));
+        let window = &mut self.windows[parity];
+        window.late_packets += late_packets;
+        let (system, late_packets) = (self.id, window.late_packets);
+        let is_over = self.is_last(epoch) && first + self.setup.window() <= self.end;
+        is_over.then_some(Finished::Sealed { system, epoch: first, late_packets })
+    }
+
+    /// The first epoch of an epoch's window.
+    fn first(&self, epoch: u64) -> u64 {
+        epoch - epoch % self.setup.window()
+    }
+
+    fn is_last(&self, epoch: u64) -> bool {
+        self.first(epoch + 1) == epoch + 1
+    }
+
+    /// Which group of the registers an epoch is recorded in.
+    fn parity(&self, epoch: u64) -> usize {
+        ((epoch / self.setup.window()) & 1) as usize
     }
 
     /// Stamps with the next epoch's bit, and reads what has entered in the one that ends.
@@ -410,7 +457,7 @@ impl Session {
         let Some((plan, _)) = &self.groups[timestamp_bit(epoch)].measured else {
             // What entered before the first epoch is of none.
             let sources = self.setup.sources(side).to_vec();
-            self.clear(&sources, timestamp_bit(epoch))?;
+            self.clear(&sources, self.parity(epoch))?;
             return Ok(None);
         };
         if epoch >= self.end {
@@ -421,7 +468,8 @@ impl Session {
         self.side(&closed).map(Some)
     }
 
-    /// Empties the tables of an epoch, reads its last side and clears its registers.
+    /// Empties the tables of an epoch; where a window ends with it, reads its last side and clears
+    /// its registers.
     fn take(&mut self, epoch: u64) -> Result<Option<Finished>> {
         let bit = timestamp_bit(epoch);
         // While both groups are open, no packet comes late: one that is not recorded is foreign.
@@ -433,22 +481,30 @@ impl Session {
         }
         let left = self.count()?;
         let before = mem::replace(&mut self.left, left);
-        let mut finished = None;
         if epoch < self.end {
-            let foreign_packets = opened.map_or(0, |opened| left[2] - opened);
-            let unrecorded = left[0] - before[0];
-            let side = side_at_take(self.role);
-            let closed = Closed { epoch, side, plan, stall_ns: 0, unrecorded, foreign_packets };
-            finished = Some(self.side(&closed)?);
             self.groups[bit].closed = Some((epoch, left[2]));
         }
-        self.clear(&self.setup.needs().sources, bit)?;
+        let (first, parity) = (self.first(epoch), self.parity(epoch));
+        let window = &mut self.windows[parity];
+        window.foreign_packets += opened.map_or(0, |opened| left[2] - opened);
+        window.unrecorded += left[0] - before[0];
+        let Window { unrecorded, foreign_packets, .. } = *window;
+        if !self.is_last(epoch) {
+            return Ok(None);
+        }
+        let mut finished = None;
+        if epoch < self.end {
+            let (epoch, side) = (first, side_at_take(self.role));
+            let closed = Closed { epoch, side, plan, stall_ns: 0, unrecorded, foreign_packets };
+            finished = Some(self.side(&closed)?);
+        }
+        self.clear(&self.setup.needs().sources, parity)?;
         Ok(finished)
     }
 
     fn side(&self, closed: &Closed) -> Result<Finished> {
         let sources = self.setup.sources(closed.side);
-        let words = self.words(sources, timestamp_bit(closed.epoch))?;
+        let words = self.words(sources, self.parity(closed.epoch))?;
         self.setup.side(closed, &words).map(Finished::Side).map_err(anyhow::Error::msg)
     }
 
@@ -462,25 +518,25 @@ impl Session {
     }
 
     /// The words of a group, source by source.
-    fn words(&self, sources: &[Source], bit: usize) -> Result<Vec<Vec<u32>>> {
+    fn words(&self, sources: &[Source], parity: usize) -> Result<Vec<Vec<u32>>> {
         let words = |source: &Source| -> Result<Vec<u32>> {
             let mut lanes = Vec::new();
             for name in &source.registers {
                 lanes.extend(self.switch.read_register_lanes(name)?);
             }
             let elements = source.elements as usize;
-            let group = bit * elements..(bit + 1) * elements;
+            let group = parity * elements..(parity + 1) * elements;
             Ok(group.flat_map(|at| lanes.iter().map(move |lane| lane[at])).collect())
         };
         sources.iter().map(words).collect()
     }
 
-    fn clear(&mut self, sources: &[Source], bit: usize) -> Result<()> {
+    fn clear(&mut self, sources: &[Source], parity: usize) -> Result<()> {
         for source in sources {
             let elements = source.elements as usize;
             for name in &source.registers {
                 let lanes = self.switch.read_register_lanes(name)?.len();
-                for at in bit * elements..(bit + 1) * elements {
+                for at in parity * elements..(parity + 1) * elements {
                     self.switch.write_register(name, at, &[0, 0][..lanes])?;
                 }
             }

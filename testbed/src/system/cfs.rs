@@ -24,6 +24,10 @@ impl System for Cfs {
         &Cfs
     }
 
+    fn on_tofino(&self) -> Option<&'static dyn calumma_switchd::system::System> {
+        Some(&calumma_cfs_tofino::Cfs)
+    }
+
     fn said(&self, report: &dyn Report) -> Option<Said> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let found = &report.findings;

@@ -207,6 +207,19 @@ impl Switch {
         self.queue.len()
     }
 
+    /// Works on offered packets until none waits for an ingress, and leaves those that wait for an
+    /// egress in the queues between.
+    pub fn run_ingress(&mut self) {
+        let mut queued = VecDeque::new();
+        while let Some(work) = self.queue.pop_front() {
+            match work {
+                Work::Ingress { .. } => self.work(work, &mut |_, _| {}),
+                Work::Egress { .. } => queued.push_back(work),
+            }
+        }
+        self.queue = queued;
+    }
+
     /// Loses the packets that wait, as full queues do.
     pub fn discard_waiting(&mut self) {
         while let Some(work) = self.queue.pop_front() {

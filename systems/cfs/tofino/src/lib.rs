@@ -1,0 +1,100 @@
+//! The description of `p4src/cfs.p4`, by which Cooperative Flow Selection (CFS) runs on a Tofino
+//! between other switches: what its tables hold, and what the words of its registers mean.
+//!
+//! What is sent of a window is what a software switch sends, so the controller can't tell which
+//! kind it was. The table is one of rows: of the flows of smallest rank it has those that found
+//! room in theirs.
+
+mod rows;
+mod window;
+
+use std::sync::Arc;
+
+use calumma_cfs::frames::{OFFER, Setup as Words};
+use calumma_chamelemon::Layout;
+use calumma_chamelemon::frames as chamelemon;
+use calumma_sketch::KeyKind;
+use calumma_switch_host::{Session, SystemOffer};
+use calumma_switchd::system::{Build, Setup, System};
+use calumma_wire::{Role, SystemSetup};
+
+use crate::window::Windows;
+
+/// Places of a row.
+const COLUMNS: u32 = 3;
+
+/// The logarithm of rows of a group that an index reaches.
+const MOST_ROW_BITS: u32 = 13;
+
+/// The logarithm of the registers that count all flows.
+const HLL_BITS: u8 = 12;
+
+/// The system on transits.
+#[derive(Clone, Copy, Debug)]
+pub struct Cfs;
+
+impl System for Cfs {
+    fn offer(&self) -> SystemOffer {
+        SystemOffer { offer: OFFER, held: true }
+    }
+
+    fn name(&self) -> &'static str {
+        "cfs"
+    }
+
+    /// Edges know which flows are only theirs, and give the claim bit back.
+    fn roles(&self) -> &'static [Role] {
+        &[Role::Transit]
+    }
+
+    fn program(&self) -> &'static str {
+        "cfs.p4"
+    }
+
+    fn landmark(&self) -> &'static str {
+        "Ingress.rows.evicted.sums"
+    }
+
+    fn hashes(&self) -> bool {
+        true
+    }
+
+    fn setup(
+        &self,
+        _role: Role,
+        session: &Session,
+        setup: &SystemSetup,
+    ) -> Result<Arc<dyn Setup>, String> {
+        let setup = Words::decode(&setup.setup).map_err(|problem| problem.to_string())?;
+        let key = chamelemon::hash_key(&session.hash_key);
+        let clock = Some(session.clock);
+        Ok(Arc::new(Windows::new(setup, &key, keys_of(session), clock)?))
+    }
+
+    fn build(&self, controller: &toml::Table) -> Result<Build, String> {
+        let section = controller.get(self.name()).and_then(toml::Value::as_table);
+        let mut setup = Words::default();
+        if let Some(entries) = section.and_then(|section| section.get("entries")) {
+            let entries = entries.as_integer().and_then(|entries| u32::try_from(entries).ok());
+            setup.entries = entries.ok_or("[cfs] entries is no number of flows")?;
+        }
+        let systems = controller.get("systems").and_then(toml::Value::as_array);
+        let has_chamelemon = systems.is_none_or(|systems| {
+            systems.iter().any(|system| system.as_str() == Some("chamelemon"))
+        });
+        let layout = controller.get("layout").map(|layout| layout.clone().try_into::<Layout>());
+        let layout = layout.transpose().map_err(|problem| format!("[layout]: {problem}"))?;
+        let keys = if has_chamelemon { layout.unwrap_or_default().keys } else { KeyKind::Dual };
+        let key = calumma_sketch::HashKey::from_bytes([0; 32]);
+        let windows = Windows::new(setup, &key, keys, None)?;
+        Ok(Build { constants: None, defines: windows.defines(), needs: windows.needs() })
+    }
+}
+
+/// The keys that switches of the network tell flows apart by: ChameleMon's where it runs, else
+/// those that tell all packets apart.
+fn keys_of(session: &Session) -> KeyKind {
+    let setup = session.setup_of(chamelemon::ID);
+    let layout = setup.and_then(|setup| chamelemon::decode_setup(&setup.setup).ok());
+    layout.map_or(KeyKind::Dual, |layout| layout.keys)
+}

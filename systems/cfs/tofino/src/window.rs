@@ -1,0 +1,334 @@
+//! A session's windows: the entries that their packets are recorded by, and what is sent of them.
+
+use std::sync::{Mutex, PoisonError};
+
+use calumma_cfs::frames::{self, Entry, Graded as Rule, OFFER, Totals};
+use calumma_epoch::EpochClock;
+use calumma_sketch::grade::Claims;
+
+use calumma_sketch::{HashFamily, HashKey, HyperLogLog, KeyKind};
+use calumma_switchd::collection::{Record, Source};
+use calumma_switchd::hashes;
+use calumma_switchd::system::{Closed, EpochEntries, Needs, Setup};
+use calumma_switchd::tables::{Match, TableEntry};
+use calumma_wire::{Side, SideKind};
+
+use crate::rows::{DOUBTS, FILTER, Graded, Held, WORDS};
+use crate::{COLUMNS, HLL_BITS, MOST_ROW_BITS};
+
+/// Sources beside the columns: those that are read, and those that are only cleared.
+const READ: usize = 5;
+const CLEARED: usize = 2;
+
+/// What became of packets, by their numbers in `p4src/include/cfs/types.p4`.
+#[derive(Clone, Copy)]
+enum Event {
+    Found,
+    Sent,
+    Refused,
+    RefusedAgain,
+    Filtered,
+    Placed,
+    Replaced,
+    Met,
+    CrowdedOut,
+    Other,
+}
+
+/// Events that there is room for.
+const EVENTS: u32 = 16;
+
+/// Packets by whether they went on claimed, and whether they came so.
+const CLAIMS: u32 = 4;
+
+/// What windows of a session are measured by.
+pub(crate) struct Windows {
+    setup: frames::Setup,
+    hash_key: u64,
+    family: HashFamily,
+    keys: KeyKind,
+    row_bits: u32,
+    /// Columns, then what is read beside them, then what is only cleared.
+    sources: Vec<Source>,
+    /// Where windows have a length in time.
+    clock: Option<EpochClock>,
+    claims: Mutex<Claimed>,
+}
+
+/// The claims of windows, the last ones first.
+#[derive(Clone, Copy)]
+struct Claimed {
+    /// Those from this window on.
+    now: (u64, Claims),
+    /// Those of windows before that.
+    before: Claims,
+}
+
+impl Windows {
+    /// # Errors
+    /// What the program is not made for, in words.
+    pub(crate) fn new(
+        setup: frames::Setup,
+        key: &HashKey,
+        keys: KeyKind,
+        clock: Option<EpochClock>,
+    ) -> Result<Self, String> {
+        if setup.grade != Rule::Fold {
+            return Err(format!("grade = {:?}: a Tofino grades by \"fold\"", setup.grade.name()));
+        }
+        if setup.hll_bits != HLL_BITS {
+            return Err(format!("hll_bits = {}: a Tofino has {HLL_BITS}", setup.hll_bits));
+        }
+        if setup.residual.is_some() {
+            return Err("a Tofino keeps no residual of flows without an entry".to_owned());
+        }
+        let rows = setup.entries / COLUMNS;
+        if rows < 2 {
+            return Err(format!("entries = {}: a Tofino has at least 6", setup.entries));
+        }
+        let row_bits = rows.ilog2().min(MOST_ROW_BITS);
+        let source = |number: usize, elements: u32, names: &[String]| Source {
+            number: number as u8,
+            registers: names.iter().map(|name| format!("Ingress.rows.{name}")).collect(),
+            elements,
+            record: Record::Words(names.len()),
+        };
+        let mut sources: Vec<Source> = (0..COLUMNS as usize)
+            .map(|column| {
+                let names = WORDS.map(|name| format!("column{column}.{name}"));
+                source(column, 1 << row_bits, &names)
+            })
+            .collect();
+        let beside: [(&str, u32); READ + CLEARED] = [
+            ("doubts.bits", DOUBTS),
+            ("events.sums", EVENTS),
+            ("evicted.sums", 1),
+            ("claims.sums", CLAIMS),
+            ("flows.runs", 1 << HLL_BITS),
+            ("filter.bits", FILTER),
+            ("pending.packets", DOUBTS),
+        ];
+        for (name, elements) in beside {
+            sources.push(source(sources.len(), elements, &[name.to_owned()]));
+        }
+        let first = if setup.claim { Claims::ALL } else { Claims::NONE };
+        let claims = Mutex::new(Claimed { now: (0, first), before: first });
+        let (hash_key, family) = (key.id(), HashFamily::new(key));
+        Ok(Self { setup, hash_key, family, keys, row_bits, sources, clock, claims })
+    }
+
+    /// Macros that the program is compiled with.
+    pub(crate) fn defines(&self) -> Vec<(String, String)> {
+        let mut defines = vec![("ROW_BITS".to_owned(), self.row_bits.to_string())];
+        if self.keys == KeyKind::Dual {
+            defines.push(("WIDE_KEYS".to_owned(), "1".to_owned()));
+        }
+        defines
+    }
+
+    fn number(&self, epoch: u64) -> u64 {
+        epoch / self.window()
+    }
+
+    /// The claims of a window.
+    fn claims(&self, window: u64) -> Claims {
+        let claimed = *self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if window >= claimed.now.0 { claimed.now.1 } else { claimed.before }
+    }
+
+    /// What follows from a window for those whose entries are not written yet: the next one runs.
+    fn learn(&self, window: u64, held: &Held) {
+        if !self.setup.claim {
+            return;
+        }
+        // Each row has a worst flow of its own: what stands before that of three full rows out of
+        // four is in the table for the most part.
+        let mut worst = held.worst.clone();
+        worst.sort_unstable();
+        let is_full = worst.len() * 2 > 1 << self.row_bits;
+        let limit = is_full.then(|| worst.get(worst.len() / 4).copied()).flatten();
+        let mut claimed = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = claimed.now.1.next(limit);
+        *claimed = Claimed { now: (window + 2, next), before: claimed.now.1 };
+    }
+
+    /// The entries by which packets of an epoch are recorded.
+    fn recorded_in(&self, epoch: u64) -> Vec<TableEntry> {
+        let window = self.number(epoch);
+        let seed = self.setup.seed(window);
+        // Below 2^32 are all grades, and the complement of the limit is what the program has.
+        let limit = !self.claims(window).limit().unwrap_or(u32::MAX);
+        let entry = |ipv6: u32| TableEntry {
+            table: "Ingress.windows".to_owned(),
+            keys: vec![
+                ("ipv6", Match::Exact(ipv6)),
+                ("timestamp_there", Match::Exact((epoch & 1) as u32)),
+            ],
+            action: "record_in",
+            args: vec![
+                ("group", (window & 1) as u32),
+                ("seed_high", seed >> 16),
+                ("seed_low", seed & 0xFFFF),
+                ("limit", limit),
+                ("claims", self.setup.claim.into()),
+            ],
+        };
+        (0..=u32::from(self.keys == KeyKind::Dual)).map(entry).collect()
+    }
+
+    fn hops(&self) -> impl Iterator<Item = TableEntry> {
+        const FOLDS: [&str; 16] = [
+            "fold0", "fold1", "fold2", "fold3", "fold4", "fold5", "fold6", "fold7", "fold8",
+            "fold9", "fold10", "fold11", "fold12", "fold13", "fold14", "fold15",
+        ];
+        (0..=u8::MAX).map(|ttl| TableEntry {
+            table: "Ingress.standing_of.hops".to_owned(),
+            keys: vec![("ttl", Match::Exact(ttl.into()))],
+            action: match self.setup.hop_of(ttl).checked_sub(1) {
+                Some(folds) => FOLDS[usize::from(folds) % FOLDS.len()],
+                None => "unfolded",
+            },
+            args: Vec::new(),
+        })
+    }
+
+    /// What the words of a window say.
+    fn frame(&self, window: u64, words: &[Vec<u32>]) -> Result<frames::Window, String> {
+        use Event::{CrowdedOut, Filtered, Found, Met, Other, Placed, Refused, RefusedAgain};
+        use Event::{Replaced, Sent};
+        let columns = COLUMNS as usize;
+        let (Some(of_columns), Some([doubts, events, evicted, claims, runs])) =
+            (words.get(..columns), words.get(columns..))
+        else {
+            return Err(format!("words of {} sources", words.len()));
+        };
+        let graded = Graded {
+            family: &self.family,
+            setup: &self.setup,
+            keys: self.keys,
+            seed: self.setup.seed(window),
+            row_bits: self.row_bits,
+        };
+        let held = graded.held(of_columns, doubts)?;
+        let happened = |event: Event| u64::from(events.get(event as usize).copied().unwrap_or(0));
+        let sum = |of: &[Event]| of.iter().map(|event| happened(*event)).sum::<u64>();
+        if events.iter().chain(evicted).chain(claims).any(|sum| *sum == u32::MAX) {
+            return Err("a sum that has come to its end".to_owned());
+        }
+        let evicted_packets = evicted.iter().map(|sum| u64::from(*sum)).sum::<u64>();
+        let counted = sum(&[Found, Placed, Replaced, Met]);
+        if held.fits && counted != held.packets + evicted_packets {
+            return Err(format!(
+                "{counted} packets were counted, {} are in entries and {evicted_packets} in evicted \
+                 ones",
+                held.packets
+            ));
+        }
+        // Those that were lost between the passes had no entry, or that is not known.
+        let again = sum(&[Placed, Replaced, Met, CrowdedOut]);
+        let lost = happened(Sent).abs_diff(again);
+        let refused_packets = sum(&[Refused, RefusedAgain, Filtered, CrowdedOut, Other])
+            + happened(Sent).saturating_sub(again);
+        let mut entries: Vec<Entry> = held.entries.values().copied().collect();
+        let length_us = self.clock.map_or(0, |clock| clock.length_ns() * self.window() / 1000);
+        for entry in &mut entries {
+            entry.exact &= lost == 0;
+            entry.last_us = u32::try_from(length_us).unwrap_or(u32::MAX);
+        }
+        let claims_of = |bit: usize| {
+            let of = claims.iter().enumerate().filter(|(at, _)| at & bit != 0);
+            of.map(|(_, sum)| u64::from(*sum)).sum::<u64>()
+        };
+        let registers = runs.iter().map(|run| u8::try_from(*run).unwrap_or(u8::MAX)).collect();
+        let flows = HyperLogLog::from_registers(registers);
+        let totals = Totals {
+            packets: held.packets + refused_packets + evicted_packets,
+            refused_packets,
+            evicted_packets,
+            admitted: sum(&[Placed, Replaced]),
+            evicted: happened(Replaced),
+            refused: sum(&[Refused, CrowdedOut, Other]),
+            filtered: happened(Filtered),
+            claimed_in: claims_of(1),
+            claimed_out: claims_of(2),
+            memory: self.memory(),
+            ..Totals::default()
+        };
+        let all_full = held.worst.len() == 1 << self.row_bits;
+        Ok(frames::Window {
+            keys: self.keys,
+            hash_key: self.hash_key,
+            // The program forwards by tables that this half does not see.
+            routes_changed: true,
+            limit: all_full.then(|| held.worst.iter().copied().max()).flatten(),
+            theta: self.claims(window).limit(),
+            totals,
+            flows: flows.ok_or("a run of zeros that no hash has")?,
+            entries,
+            uncounted: None,
+        })
+        .inspect(|_| self.learn(window, &held))
+    }
+
+    /// Bytes of a group's registers.
+    fn memory(&self) -> u64 {
+        let words: u64 = self.sources[..COLUMNS as usize + READ]
+            .iter()
+            .map(|source| u64::from(source.elements) * 4 * source.registers.len() as u64)
+            .sum();
+        words + u64::from(FILTER) / 8
+    }
+}
+
+impl Setup for Windows {
+    fn window(&self) -> u64 {
+        self.setup.window_epochs.into()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs {
+            program: "cfs.p4".to_owned(),
+            remedy: "build cfs.p4 with -DROW_BITS for the entries of [cfs]",
+            sources: self.sources.clone(),
+            epoch_tables: vec!["Ingress.windows".to_owned()],
+            entries: self.fixed().into_iter().chain(self.recorded_in(0)).collect(),
+        }
+    }
+
+    fn sources(&self, side: SideKind) -> &[Source] {
+        match side {
+            SideKind::Transit => &self.sources[..COLUMNS as usize + READ],
+            SideKind::Ingress | SideKind::Egress | SideKind::Host => &[],
+        }
+    }
+
+    fn fixed(&self) -> Vec<TableEntry> {
+        let units = match self.keys {
+            KeyKind::Ipv4 => ["hash_x", "hash_y"],
+            KeyKind::Dual => ["wide_x", "wide_y"],
+        };
+        let mut out = hashes::secrets_of_lanes(&self.family, units);
+        out.extend(self.hops());
+        out
+    }
+
+    fn epoch(&self, epoch: u64, plan: &[u8]) -> Result<EpochEntries, String> {
+        self.check(plan)?;
+        Ok(EpochEntries { gate: self.recorded_in(epoch), rest: Vec::new() })
+    }
+
+    fn check(&self, plan: &[u8]) -> Result<(), String> {
+        if plan.is_empty() { Ok(()) } else { Err("cfs has nothing to plan".to_owned()) }
+    }
+
+    fn holding(&self, _: &[u8], _: u64) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn side(&self, closed: &Closed, words: &[Vec<u32>]) -> Result<Side, String> {
+        let Closed { epoch, side, stall_ns, .. } = *closed;
+        let window = self.frame(self.number(epoch), words)?;
+        let (system, counters, packets) = (OFFER.system, Vec::new(), window.totals.packets);
+        Ok(Side { system, epoch, side, stall_ns, packets, counters, body: window.encode() })
+    }
+}
