@@ -47,7 +47,8 @@ enum Command {
         /// The measurement system that finds what is lost
         #[arg(long, default_value = "chamelemon", value_name = "NAME", value_parser = known_system)]
         system: String,
-        /// Where epochs.jsonl (the reports) and truth.json (the kernel's counts) go
+        /// Where the reports and the kernel's counts go: epochs.jsonl and truth.json, with cfs
+        /// cfs.jsonl and cfs.wires.jsonl
         #[arg(long, default_value = "demo-out", value_name = "DIR")]
         out: PathBuf,
     },

@@ -2,6 +2,7 @@
 //! and the losses the controller reported beside those the routers' kernel counted.
 
 mod compare;
+mod fabric;
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +16,7 @@ use calumma_sketch::KeyKind;
 use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
+pub use self::fabric::{FabricDemo, run as run_in_fabric};
 use crate::calumma::{Controller, Device, EPOCH, LOOPBACK, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Pair, Passage, Run, interrupt};
 use crate::system::{self, Said, System};

@@ -21,6 +21,7 @@ use super::loss::FlowLoss;
 use super::namespace::Namespace;
 use super::run::Run;
 use super::wiring::{HOST, Wiring, devices, port_names};
+use crate::scenario::EdgeForwarding;
 use crate::topology::{LinkQuality, Topology};
 use crate::workload::{host_address, host_address6};
 
@@ -48,7 +49,7 @@ impl Pair {
     /// When the user is not root, or a command fails.
     pub fn create(run: &Run, loss_permille: u16) -> Result<Self> {
         let topology: Topology = toml::from_str(TOPOLOGY)?;
-        let wiring = Wiring::create(run, &topology)?;
+        let wiring = Wiring::create(run, &topology, EdgeForwarding::Pairs)?;
         let loss = f64::from(loss_permille) / 1000.0;
         let quality = LinkQuality { loss, ..LinkQuality::default() };
         for (router, neighbour) in wiring.routers().iter().zip([1, 0]) {

@@ -8,13 +8,13 @@
 //! ```
 //!
 //! Every host has two ports of its edge switch to itself, one towards it and one towards the
-//! fabric: edges are bumps in the wire. A hardware edge has a CPU port besides, which leads to its
-//! control plane. Behind them each edge has a router, which is to the fabric what the edge is in
-//! the topology; the topology's other switches are routers too, and those that are ours are behind
-//! theirs, each in a namespace of its own (`live/transit.rs`). Nothing has to be resolved or
-//! learnt: routers have no addresses, neighbours are permanent, and routes are those of
-//! [`NextHops`], several of equal length shared out by flow. The same in IPv6, with fd00:0:0:E::H
-//! for host H of edge E, counted from 0.
+//! fabric: edges are bumps in the wire, or routers to which hosts and their router send. A hardware
+//! edge has a CPU port besides, which leads to its control plane. Behind them each edge has a
+//! router, which is to the fabric what the edge is in the topology; the topology's other switches
+//! are routers too, and those that are ours are behind theirs, each in a namespace of its own
+//! (`live/transit.rs`). Nothing has to be resolved or learnt: routers have no addresses, neighbours
+//! are permanent, and routes are those of [`NextHops`], several of equal length shared out by flow.
+//! The same in IPv6, with fd00:0:0:E::H for host H of edge E, counted from 0.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -26,6 +26,7 @@ use super::link::{self, End};
 use super::namespace::Namespace;
 use super::process::wait_until;
 use super::run::Run;
+use crate::scenario::EdgeForwarding;
 use crate::topology::{Routes, Topology};
 use crate::workload::{host_address, host_address6};
 
@@ -96,7 +97,11 @@ pub(crate) struct Wiring {
 
 impl Wiring {
     /// Builds the network of `topology`, links as they are now.
-    pub(crate) fn create(run: &Run, topology: &Topology) -> Result<Self> {
+    pub(crate) fn create(
+        run: &Run,
+        topology: &Topology,
+        forwarding: EdgeForwarding,
+    ) -> Result<Self> {
         let edges = topology.edges().len();
         ensure!(edges <= EDGES, "{edges} edges: a live fabric has at most {EDGES}");
         for name in topology.names() {
@@ -125,7 +130,8 @@ impl Wiring {
         };
         for edge in 0..edges {
             for host in 1..=wiring.hosts[edge].len() {
-                wiring.attach(edge, host).with_context(|| format!("host {host} of an edge"))?;
+                let attached = wiring.attach(edge, host, forwarding);
+                attached.with_context(|| format!("host {host} of an edge"))?;
             }
             if topology.is_tofino(edge) {
                 wiring.attach_cpu(edge, &wiring.switches, (edge as u32 + 1) * INDEXES)?;
@@ -281,7 +287,7 @@ impl Wiring {
     }
 
     /// Connects a host through its edge's ports to the edge's router.
-    fn attach(&self, edge: usize, number: usize) -> Result<()> {
+    fn attach(&self, edge: usize, number: usize, forwarding: EdgeForwarding) -> Result<()> {
         let host = End { namespace: &self.hosts[edge][number - 1], name: HOST };
         let router_name = format!("h{number}");
         let router = End { namespace: &self.routers[edge], name: &router_name };
@@ -292,13 +298,18 @@ impl Wiring {
         link::connect(port(fabric_port), index + 1, router)?;
         port(host_port).set_promiscuous()?;
         port(fabric_port).set_promiscuous()?;
+        let [next_to_host, next_to_router] = match forwarding {
+            EdgeForwarding::Pairs => [router, host],
+            EdgeForwarding::Routed => [port(host_port), port(fabric_port)],
+        };
+        let [next_to_host, next_to_router] = [next_to_host.mac()?, next_to_router.mac()?];
         let number = number as u32 - 1;
         let ipv4 = host_address(edge, number).to_string();
         let ipv6 = host_address6(edge, number).to_string();
         for ((address, length), gateway) in [(ipv4, 32), (ipv6, 128)].into_iter().zip(GATEWAYS) {
             host.set_address(&format!("{address}/{length}"))?;
-            host.set_neighbour(gateway, &router.mac()?)?;
-            router.set_neighbour(&address, &host.mac()?)?;
+            host.set_neighbour(gateway, &next_to_host)?;
+            router.set_neighbour(&address, &next_to_router)?;
             let default = ["route", "add", "default", "via", gateway, "dev", HOST, "onlink"];
             host.namespace.ip(&default)?;
             router.namespace.ip(&["route", "add", &address, "dev", &router_name])?;

@@ -134,7 +134,7 @@ impl Live {
         let (received, sent_in_all) = self.wiring.moved_by_hosts()?;
         let inside = self.disturbed.from_inside + from_routers;
         let came = sent_in_all + inside + doubled;
-        let went = received + counters.values().sum::<u64>() + from_hosts;
+        let went = received - self.announced + counters.values().sum::<u64>() + from_hosts;
         if came != went {
             self.doubts.push(format!(
                 "hosts sent {sent_in_all} packets, routers {inside}, which doubled {doubled} \

@@ -13,6 +13,7 @@ mod account;
 mod applications;
 mod disturbed;
 mod files;
+mod forwarding;
 mod mutants;
 mod nflog;
 mod sender;
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use calumma_analysis::Report;
 use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
@@ -46,9 +48,9 @@ use self::witness::Witness;
 use crate::calumma::{Controller, LOOPBACK, Place, Reports};
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
-use crate::scenario::{LiveCarrier, Network, Scenario, SystemSummary};
-use crate::simulate::{Entered, Outcome};
-use crate::system::{self, SYSTEMS, System, Systems};
+use crate::scenario::{EdgeForwarding, LiveCarrier, Network, Scenario, SystemSummary};
+use crate::simulate::{Entered, EpochTruth, Outcome};
+use crate::system::{self, SYSTEMS, Said, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
 use crate::workload::{Flow, FlowSet, Traffic};
 
@@ -91,6 +93,7 @@ pub struct Live {
     starts: u32,
     clock: EpochClock,
     carrier: LiveCarrier,
+    forwarding: EdgeForwarding,
     grace: Duration,
     seed: u64,
     spread: f64,
@@ -112,6 +115,8 @@ pub struct Live {
     disturbed: Disturbed,
     /// Packets that hosts had sent before the first epoch.
     sent_before: u64,
+    /// What edges had told hosts before any of these sent: addresses of theirs, where they route.
+    announced: u64,
     /// Packets that entered by the reports so far; none once one was not complete or did not come.
     counted: Option<u64>,
     /// The epoch that is to be reported next.
@@ -153,7 +158,7 @@ impl Live {
             "carrier: a live fabric with transits or Tofinos has marks in the ToS byte"
         );
         let run = Run::begin()?;
-        let wiring = Wiring::create(&run, &topology)?;
+        let wiring = Wiring::create(&run, &topology, scenario.edges)?;
         transit::attach_all(&wiring, &topology)?;
         for router in wiring.routers() {
             faults::install(router)?;
@@ -190,6 +195,7 @@ impl Live {
             starts: 0,
             clock,
             carrier: scenario.carrier,
+            forwarding: scenario.edges,
             grace: Duration::from_millis(scenario.grace_ms),
             seed: scenario.seed,
             spread: scenario.spread,
@@ -202,6 +208,7 @@ impl Live {
             of_systems: OfSystems::default(),
             disturbed: Disturbed::default(),
             sent_before: 0,
+            announced: 0,
             counted: scenario.systems.iter().any(|name| name == NAME).then_some(0),
             next_report: 0,
             before: unlogged::Before::now()?,
@@ -214,6 +221,7 @@ impl Live {
         (0..live.edges.len()).try_for_each(|edge| live.start_edge(edge))?;
         live.start_transits()?;
         live.wait_until_measuring()?;
+        live.announced = live.wiring.moved_by_hosts()?.0;
         let time = live.clock.length_ns() * scenario.epochs;
         live.applications = Applications::start(
             &scenario.application,
@@ -239,6 +247,12 @@ impl Live {
     pub fn write_to(&mut self, folder: &Path) -> Result<()> {
         self.of_systems.files = Some(Files::new(folder)?);
         Ok(())
+    }
+
+    /// Shows every report of systems other than ChameleMon that is held against what happened: to
+    /// `watch`, with what it says and that.
+    pub fn watch_systems(&mut self, watch: impl FnMut(&dyn Report, &Said, &EpochTruth) + 'static) {
+        self.of_systems.watch = Some(Box::new(watch));
     }
 
     /// Packets that each transit has received, by name, once all is finished.
@@ -295,7 +309,8 @@ impl Live {
         let kind = self.topology.kinds()[edge];
         let name = &self.topology.edges()[edge];
         let (place, programs) = (self.place(), self.programs());
-        let more = self.carrier.section();
+        let routed = (self.forwarding == EdgeForwarding::Routed).then_some(&self.topology);
+        let more = (self.carrier.section(), routed);
         let edge_of = (edge, name.as_str(), kind);
         let switch = Running::start_edge(place, &self.wiring, edge_of, more, programs)?;
         self.edges[edge] = Some(switch);

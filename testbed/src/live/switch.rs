@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use calumma_switchd::system::System;
 use calumma_wire::Role;
 
+use super::forwarding;
 use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, p4};
 use crate::fabric::wiring::{Wiring, devices, port_names};
-use crate::topology::EdgeKind;
+use crate::topology::{EdgeKind, Topology};
 
 /// Switches share their CPUs: they go to sleep soon, and for no longer than a receive ring lasts.
 const IDLE_SLEEP_US: u32 = 100;
@@ -50,26 +51,35 @@ impl Programs<'_> {
 
 impl Running {
     /// Starts the edge at that position, which is called so and is of that kind; `more` are further
-    /// sections of its configuration.
+    /// sections of its configuration, which has it route where there is one for `forwarding`.
     pub(super) fn start_edge(
         place: Place<'_>,
         wiring: &Wiring,
         (edge, name, kind): (usize, &str, EdgeKind),
-        more: &str,
+        (more, forwarding): (&str, Option<&Topology>),
         programs: Programs<'_>,
     ) -> Result<Self> {
         let interfaces = wiring.ports(edge);
         match kind {
             EdgeKind::Software => {
                 let names = port_names(2 * interfaces.len());
-                let ports: Vec<Device<'_>> =
+                let mut ports: Vec<Device<'_>> =
                     names.chunks_exact(2).flat_map(|two| Device::pair(&two[0], &two[1])).collect();
+                let mut more = more.to_owned();
+                if let Some(topology) = forwarding {
+                    more += &forwarding::of_edge(wiring, topology, edge, &names)?;
+                    ports.iter_mut().for_each(|port| port.peer = None);
+                }
                 let devices = devices(&names, interfaces.iter().flatten(), RING);
                 let lcores = lcores(edge);
-                let wire = wire((name, "edge"), &lcores, &ports, &devices, more);
+                let wire = wire((name, "edge"), &lcores, &ports, &devices, &more);
                 Switch::start(place, &wire).map(Self::Software)
             }
             EdgeKind::Tofino => {
+                ensure!(
+                    forwarding.is_none(),
+                    "{name}: of a live fabric's edges only software routes"
+                );
                 let interfaces = interfaces.into_iter().flatten().enumerate();
                 let port = |(at, interface)| {
                     let role = ["host", "fabric"][at % 2];

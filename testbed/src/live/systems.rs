@@ -47,6 +47,9 @@ impl Read {
     }
 }
 
+/// Is shown a report, what it says, and what happened.
+type Watch = Box<dyn FnMut(&dyn Report, &Said, &EpochTruth)>;
+
 /// What systems other than ChameleMon reported.
 #[derive(Default)]
 pub(super) struct OfSystems {
@@ -62,6 +65,8 @@ pub(super) struct OfSystems {
     whole: BTreeSet<&'static str>,
     /// Where reports go, beside what wires say.
     pub(super) files: Option<Files>,
+    /// Who is shown them as well.
+    pub(super) watch: Option<Watch>,
 }
 
 impl Live {
@@ -126,6 +131,9 @@ impl Live {
             let truth = witness.of_window(epochs, system.reads_wires())?;
             let truth = EpochTruth { disturbed, ..truth };
             let wrong = system.contradicts(&*report, &truth, &self.topology);
+            if let Some(watch) = &mut of.watch {
+                watch(&*report, &said, &truth);
+            }
             if let Some(files) = &mut of.files {
                 let of_system = (name(system), said.head);
                 let beside = (&truth, &self.topology);

@@ -15,12 +15,12 @@
 //! switch, and which link a packet takes is the switch's choice alone.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use calumma_wire::Role;
 
+use super::forwarding::{self, addresses};
 use super::switch::{FIRST_GRPC_PORT, Programs, RING, Running, lcores, wire};
 use crate::calumma::{Device, Hardware, HardwarePort, Place, Switch, Tofino, Wire, port_number};
 use crate::fabric::link::{self, End};
@@ -119,17 +119,6 @@ fn interface(switch: &str, port: usize) -> String {
     format!("{switch}t{port}")
 }
 
-/// The addresses at a port of the switch at position `at`, of the switch itself and of its router,
-/// with the lengths of their networks; those of IPv4 first.
-fn addresses(at: usize, port: usize) -> [([IpAddr; 2], u8); 2] {
-    let ipv4 = |host| {
-        let base = Ipv4Addr::new(100, 64, at as u8, 0).to_bits();
-        IpAddr::V4(Ipv4Addr::from_bits(base + 4 * port as u32 + host))
-    };
-    let ipv6 = |host| Ipv6Addr::new(0xFDFF, 0, at as u16, port as u16, 0, 0, 0, host).into();
-    [([ipv4(1), ipv4(2)], 30), ([ipv6(1), ipv6(2)], 64)]
-}
-
 /// Puts the router of every transit between its ports and its neighbours.
 pub(super) fn attach_all(wiring: &Wiring, topology: &Topology) -> Result<()> {
     topology.transits().try_for_each(|at| attach(wiring, topology, at))
@@ -191,30 +180,16 @@ fn with_wire<T>(
         (1..=neighbours.len()).map(|port| interface(name, port)).collect();
     let port = |name| Device { name, role: "fabric", peer: None, lcore: None };
     let ports: Vec<Device<'_>> = names.iter().map(|name| port(name)).collect();
-    let mut forwarding = "[forwarding]\nmode = \"routed\"\n".to_owned();
+    let mut section = forwarding::ROUTED.to_owned();
     for ((port, name), interface) in (1..).zip(&names).zip(&interfaces) {
         let mac = End { namespace: &wiring.routers()[at], name: interface }.mac()?;
-        let addresses = addresses(at, port);
-        let own = addresses.map(|([switch, _], length)| format!("\"{switch}/{length}\""));
-        forwarding += &format!(
-            "[[forwarding.interface]]\nport = \"{name}\"\naddresses = [{}]\n",
-            own.join(", ")
-        );
-        for ([_, router], _) in addresses {
-            forwarding +=
-                &format!("[[forwarding.neighbour]]\naddress = \"{router}\"\nmac = \"{mac}\"\n");
-        }
+        section += &forwarding::interface(name, at, port, &mac);
     }
-    for ([ipv4, ipv6], hops) in ways(topology, at) {
-        for (family, prefix) in [ipv4, ipv6].into_iter().enumerate() {
-            let via = hops.iter().map(|&port| addresses(at, port)[family].0[1]);
-            let via: Vec<String> = via.map(|address| format!("\"{address}\"")).collect();
-            forwarding +=
-                &format!("[[forwarding.route]]\nto = \"{prefix}\"\nvia = [{}]\n", via.join(", "));
-        }
+    for (prefixes, hops) in ways(topology, at) {
+        section += &forwarding::routes(at, &prefixes, &hops);
     }
     let (lcores, devices) = (lcores(at), devices(&names, interfaces.iter(), RING));
-    f(&wire((name, "transit"), &lcores, &ports, &devices, &forwarding))
+    f(&wire((name, "transit"), &lcores, &ports, &devices, &section))
 }
 
 /// For each edge the prefixes of its hosts, and the ports of the switch at position `at` that lead

@@ -71,6 +71,9 @@ pub struct Scenario {
     /// How packets carry their marks in a live fabric; in a simulation, in the ToS byte.
     #[serde(default)]
     pub carrier: LiveCarrier,
+    /// What edges of a live fabric do with packets.
+    #[serde(default)]
+    pub edges: EdgeForwarding,
     /// Packets with changed bytes a second that come to each edge of a live fabric, half of them
     /// from a host and half from the network.
     #[serde(default)]
@@ -153,6 +156,17 @@ impl LiveCarrier {
             Self::IpId => "[carrier]\nkind = \"ip-id\"\n",
         }
     }
+}
+
+/// What edges of a live fabric do with packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EdgeForwarding {
+    /// Each passes packets from one of two ports to the other.
+    #[default]
+    Pairs,
+    /// They route.
+    Routed,
 }
 
 /// A real application between the first host of one edge and the last host of another, for as long

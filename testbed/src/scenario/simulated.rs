@@ -7,7 +7,9 @@ use calumma_plane::system as plane;
 use calumma_sketch::HashKey;
 use serde_json::Value;
 
-use super::{EpochSummary, LiveCarrier, Network, Played, Scenario, SystemSummary, play_in};
+use super::{
+    EdgeForwarding, EpochSummary, LiveCarrier, Network, Played, Scenario, SystemSummary, play_in,
+};
 use crate::simulate::{self, EpochTruth, Outcome, Simulation, SwitchClock};
 use crate::system::{SYSTEMS, Systems, name, on_tofinos};
 use crate::topology::Topology;
@@ -37,8 +39,10 @@ pub fn play_with(
     watch: impl FnMut(&Outcome, &EpochSummary) -> Result<()>,
 ) -> Result<Played> {
     ensure!(
-        scenario.carrier == LiveCarrier::Tos && scenario.mutants == 0,
-        "carrier, mutants: in live fabrics only"
+        scenario.carrier == LiveCarrier::Tos
+            && scenario.edges == EdgeForwarding::Pairs
+            && scenario.mutants == 0,
+        "carrier, edges, mutants: in live fabrics only"
     );
     let topology = scenario.topology()?;
     let clocks = SwitchClock::draw(

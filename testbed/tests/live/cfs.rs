@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use calumma_testbed::demo;
 use calumma_testbed::live::Live;
 use calumma_testbed::scenario::{Scenario, play_in};
 use serde_json::Value;
@@ -19,13 +20,24 @@ const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/live/cfs/
 fn leaves_and_spines_count_what_came_to_them_over_the_wires() {
     let _alone = alone();
     let scenario = Scenario::load(Path::new(SCENARIO)).expect("the scenario is there");
-    let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
-    let out = std::env::temp_dir().join(format!("calumma-cfs-{}", std::process::id()));
-    live.write_to(&out).expect("a folder for the reports");
-    let played = play_in(&mut live, &scenario, |_, _| Ok(())).expect("the scenario is played");
-    let wrong: Vec<_> = played.contradictions().collect();
-    assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
+    let out = folder("scenario");
+    let play = || {
+        let mut live = Live::start(&scenario, Path::new(TESTBED)).expect("the fabric comes up");
+        live.write_to(&out).expect("a folder for the reports");
+        let played = play_in(&mut live, &scenario, |_, _| Ok(())).expect("the scenario is played");
+        let wrong: Vec<_> = played.contradictions().collect();
+        assert!(wrong.is_empty(), "{wrong:?}, {:?}", played.doubts);
+        played
+    };
+    let mut played = play();
+    // A machine that stands still for longer than the guards leaves windows incomplete: once more
+    // then. What is wrong is wrong the first time.
+    if !played.holds() {
+        eprintln!("once more: {:?}, {:?}", played.verdicts, played.doubts);
+        played = play();
+    }
     assert!(played.holds(), "{:?}, {:?}", played.verdicts, played.doubts);
+    assert!(played.doubts.is_empty(), "{:?}", played.doubts);
 
     // Exact counts that were held against the wires, by node, and packets lost by place.
     let (mut exact, mut lost) = (BTreeMap::<String, u32>::new(), BTreeMap::<String, u64>::new());
@@ -50,6 +62,23 @@ fn leaves_and_spines_count_what_came_to_them_over_the_wires() {
     let [reported, logged]: [Vec<Value>; 2] = [epochs(&reports), epochs(&wires)];
     assert_eq!(reported, logged);
     fs::remove_dir_all(out).expect("what was written can be removed");
+}
+
+#[test]
+#[ignore = "end to end: needs root, DPDK and iperf3; `cargo xtask test` runs it"]
+fn the_demo_shows_every_flow_as_the_wires_and_the_lossy_one_by_name() {
+    let _alone = alone();
+    let out = folder("demo");
+    let demo = demo::run_in_fabric(5, Path::new(TESTBED), &out).expect("the demo runs");
+    let text = demo.to_text();
+    assert!(demo.is_equal(), "{text}");
+    assert!(text.contains("lossy wires: e1 > s1, s1 > e1\n"), "{text}");
+    assert!(out.join("cfs.jsonl").exists() && out.join("cfs.wires.jsonl").exists());
+    fs::remove_dir_all(out).expect("what was written can be removed");
+}
+
+fn folder(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("calumma-cfs-{name}-{}", std::process::id()))
 }
 
 fn lines(path: &Path) -> Vec<Value> {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use calumma_cfs_analysis::Cfs;
 use calumma_testbed::demo;
 use calumma_testbed::system::{self, SYSTEMS};
 use calumma_testbed::traffic::Mix;
@@ -16,8 +17,11 @@ use crate::prepare;
 ///
 /// Two hosts, two calumma-edge processes and between them Linux routers that drop packets at
 /// random. Writes epochs.jsonl (the reports) and truth.json (the kernel's counts of what it
-/// dropped). Exits with 1 unless they are equal for every flow. Needs root, and the programs
-/// calumma-edge and calumma-controller beside this one; cleans up after itself, also on Ctrl-C.
+/// dropped). Exits with 1 unless they are equal for every flow. With --system cfs, two leaves and
+/// two spines that are all calumma-edge processes, and a wire that loses packets; of what follows
+/// only --seconds and --out count, and cfs.jsonl and cfs.wires.jsonl are written. Needs root, and
+/// the programs calumma-edge and calumma-controller beside this one; cleans up after itself, also
+/// on Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Demo {
     #[command(flatten)]
@@ -41,6 +45,11 @@ impl Demo {
         let Self { traffic, system, carrier, clear_dscp, out } = self;
         let system = system::find(SYSTEMS, &system).context("--system")?;
         let (testbed, _guard) = prepare()?;
+        if system::name(system) == system::name(&Cfs) {
+            let result = demo::run_in_fabric(traffic.seconds, &testbed, &out)?;
+            println!("\n{}", result.to_text());
+            return Ok(verdict(result.is_equal()));
+        }
         let loss_permille = traffic.loss_permille;
         let network = demo::Network { loss_permille, carrier, clears_dscp: clear_dscp };
         let result = demo::run(system, &traffic.mix(), &network, &testbed, &out)?;
