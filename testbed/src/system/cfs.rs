@@ -284,6 +284,20 @@ impl<'a> Passed<'a> {
                     node.node, node.packets
                 ));
             }
+            // Simulated switches have one lcore each: a flow is in the table or in the residual.
+            if let Some(of_residual) = node.residual.as_ref().and_then(|of| of.flows) {
+                // Of some, all packets were lost before they came there.
+                let came = |counts: &&BTreeMap<usize, [u64; 2]>| {
+                    counts.get(&switch).is_some_and(|[packets, _]| *packets > 0)
+                };
+                let flows = self.counts.values().filter(came).count();
+                if node.used + of_residual != flows as u64 {
+                    return Some(format!(
+                        "{} has {} entries and {of_residual} flows beside them, {flows} came",
+                        node.node, node.used
+                    ));
+                }
+            }
         }
         if let Some(it) = found.loops.iter().find(|it| it.certain) {
             return Some(format!("{} is said to go round, and no packet does", it.flow));
@@ -370,7 +384,7 @@ mod tests {
         };
         let hop = |&(node, packets, exact): &(&str, u64, bool)| {
             json!({ "node": named(node), "hop": 0, "packets": packets, "bytes": 46 * packets,
-                "looped": 0, "exact": exact })
+                "looped": 0, "exact": exact, "from": "table" })
         };
         let &(_, packets, exact) = hops.iter().find(|hop| hop.0 == at).unwrap();
         let count = with_flow(json!({ "packets": packets, "bytes": 46 * packets, "exact": exact,

@@ -12,9 +12,10 @@ use crate::coverage::{self, Local, Total};
 use crate::flows::Judged;
 use crate::heavy::{self, Counts};
 use crate::parameters::Parameters;
-use crate::report::{Found, Listed, NodeReport};
+use crate::report::{Found, From, Listed, NodeReport, Residue, SizeBin, Spread};
+use crate::residual::Decoded;
 use crate::view::{Delivered, NodeView, Seen, View};
-use crate::{loops, losses, sizes, spread};
+use crate::{loops, losses, residual, sizes, spread};
 
 /// Names of the classes of ranks.
 const CLASSES: [&str; 4] = ["pinned", "single", "unclaimed", "claimed"];
@@ -80,7 +81,8 @@ impl Analysis for Cooperating {
 
     fn analyse(&mut self, collected: Collected<Delivered>) -> SystemReport<Found> {
         let Parameters { setup, paths, flows_listed, thresholds } = self.parameters;
-        let view = View::new(&setup, paths, &collected);
+        let decoded = residual::decode(&self.hash_keys.at(collected.head.epoch).family, &collected);
+        let view = View::new(&setup, paths, &collected, &decoded);
         let mut flows = Vec::new();
         let (mut losses, mut loops, mut path_changes) = (Vec::new(), Vec::new(), Vec::new());
         let mut entries = Vec::new();
@@ -91,13 +93,22 @@ impl Analysis for Cooperating {
             loops::find(&view, key, seen, (&mut loops, &mut path_changes));
         }
         let monitored = flows.len() as u64;
-        let exact: Vec<u64> = flows.iter().filter(|it| it.exact).map(Judged::packets).collect();
+        let is_decoded = |seen: &&&[Seen<'_>]| seen.iter().all(|of| of.from == From::Residual);
+        let only_decoded = entries.iter().filter(is_decoded).count() as u64;
+        let monitored_exactly = flows.iter().filter(|it| it.exact).count() as u64;
         let total = coverage::total(&view, monitored);
         let share = coverage::of_all(monitored, total);
-        let local = share.map(|everywhere| Local::new(&view, everywhere));
-        let (superspreaders, flooded) =
-            spread::find(&flows, local.as_ref(), thresholds.superspreader);
-        let of_sizes = share.map(|of| sizes::share(exact.len() as u64, monitored, of));
+        // Tables choose flows by their hashes. Residuals that decoded at some nodes and not at
+        // others have flows by where they went: no sample of all.
+        let threshold = thresholds.superspreader;
+        let estimated = if only_decoded == 0 || view.has_all_flows() {
+            Estimated::of(&view, &flows, total, threshold)
+        } else {
+            let tables = View::new(&setup, paths, &collected, &[]);
+            let judged = tables.flows().map(|(key, seen)| Judged::of(&tables, key, seen));
+            Estimated::of(&tables, &judged.collect::<Vec<_>>(), total, threshold)
+        };
+        let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
         let window = self.window_of(collected.head.epoch);
         let counts = Counts::of(window, &view, &flows);
         let heavy_changes = self
@@ -110,7 +121,8 @@ impl Analysis for Cooperating {
             flows_total: total.map(|total| total.flows),
             flows_total_error: total.map(|total| total.error),
             monitored,
-            monitored_exactly: exact.len() as u64,
+            decoded: only_decoded,
+            monitored_exactly,
             coverage: share.map(|share| share.value),
             coverage_low: share.map(|share| share.low),
             coverage_high: share.map(|share| share.high),
@@ -126,8 +138,8 @@ impl Analysis for Cooperating {
             heavy_changes,
             superspreaders,
             flooded,
-            size_distribution: of_sizes.map(|share| sizes::distribution(&exact, share)),
-            entropy: of_sizes.and_then(|share| sizes::entropy(&exact, share)),
+            size_distribution,
+            entropy,
             losses,
             loops,
             path_changes,
@@ -136,6 +148,28 @@ impl Analysis for Cooperating {
         let mut report = SystemReport::new(&collected, found);
         view.problems.into_iter().for_each(|problem| report.add_problem(problem));
         report
+    }
+}
+
+/// What is estimated from flows that are a sample of all, or all.
+struct Estimated {
+    superspreaders: Vec<Spread>,
+    flooded: Vec<Spread>,
+    size_distribution: Option<Vec<SizeBin>>,
+    entropy: Option<f64>,
+}
+
+impl Estimated {
+    fn of(view: &View<'_>, flows: &[Judged<'_>], total: Option<Total>, threshold: u64) -> Self {
+        let monitored = flows.len() as u64;
+        let exact: Vec<u64> = flows.iter().filter(|it| it.exact).map(Judged::packets).collect();
+        let share = coverage::of_all(monitored, total);
+        let local = share.map(|everywhere| Local::new(view, everywhere));
+        let (superspreaders, flooded) = spread::find(flows, local.as_ref(), threshold);
+        let of_sizes = share.map(|of| sizes::share(exact.len() as u64, monitored, of));
+        let size_distribution = of_sizes.map(|share| sizes::distribution(&exact, share));
+        let entropy = of_sizes.and_then(|share| sizes::entropy(&exact, share));
+        Self { superspreaders, flooded, size_distribution, entropy }
     }
 }
 
@@ -184,6 +218,16 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         routes_changed: *routes_changed,
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
+        residual: node.residual.map(residue),
+    }
+}
+
+fn residue(of: &Decoded) -> Residue {
+    let is_complete = of.counts.is_some();
+    Residue {
+        decode: if is_complete { "complete" } else { "partial" }.to_owned(),
+        load_factor: is_complete.then(|| of.flows as f64 / of.buckets.max(1) as f64),
+        flows: is_complete.then_some(of.flows),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which share of all flows is monitored: in the network, and of those that pass an edge.
 //!
 //! A switch's HyperLogLog counts the flows that it saw, and those of all switches together the
-//! flows of the network. Where every edge has an entry of each of its flows, entries are all flows.
+//! flows of the network. Where every edge has a count of each of its flows, these are all flows.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -55,7 +55,7 @@ pub(crate) fn total(view: &View<'_>, monitored: u64) -> Option<Total> {
         return None;
     }
     let mut edges = view.nodes.iter().filter(|node| node.role == Role::Edge);
-    if edges.clone().all(|edge| edge.has_all()) {
+    if view.has_all_flows() {
         return Some(Total { flows: monitored as f64, error: 0.0 });
     }
     let mut all = edges.next()?.window.flows.clone();

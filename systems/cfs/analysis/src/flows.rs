@@ -1,7 +1,7 @@
 //! Whose count of a flow is the flow's, and what nodes on its way counted of it.
 //!
 //! Counts of several nodes are compared, and never added: most packets come by several nodes. That
-//! of the edge where a flow enters is the flow's; where its table has no entry, that of the edge
+//! of the edge where a flow enters is the flow's; where that has no count of it, that of the edge
 //! where it leaves, less what was lost before. A transit node that counted every packet it received
 //! may still not have seen the flow's others, which went another way: its count is the flow's only
 //! where the operator says that flows have one way each, and no node's routes changed.
@@ -10,18 +10,18 @@ use calumma_analysis::Flow;
 use calumma_cfs::frames::{Entry, Hop};
 use calumma_sketch::WideKey;
 
-use crate::report::{Counted, FlowCount, HopCount};
+use crate::report::{Counted, FlowCount, From, HopCount};
 use crate::view::{Seen, View};
 
 /// A flow, and which count is its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged<'a> {
     pub(crate) key: &'a WideKey,
-    /// The entry whose count it is.
+    /// The one that is its own.
     pub(crate) at: Seen<'a>,
     /// Whether that has all packets of the flow that were not lost before.
     pub(crate) exact: bool,
-    /// Nodes that have an entry of it.
+    /// Nodes that have a count of it.
     pub(crate) hops: u32,
 }
 
@@ -60,11 +60,12 @@ impl<'a> Judged<'a> {
     pub(crate) fn listed(&self, view: &View<'a>, seen: &[Seen<'a>]) -> FlowCount {
         let hop = |seen: Seen<'a>| HopCount {
             node: view.node(&seen).name.to_owned(),
-            hop: hop_of(view, seen.entry),
+            hop: hop_of(view, &seen),
             packets: seen.entry.packets,
             bytes: seen.entry.bytes,
-            looped: seen.entry.looped,
+            looped: (seen.from == From::Table).then_some(seen.entry.looped),
             exact: view.is_exact(&seen),
+            from: seen.from,
         };
         FlowCount {
             flow: Flow::from(self.key),
@@ -72,6 +73,7 @@ impl<'a> Judged<'a> {
             bytes: self.at.entry.bytes,
             exact: self.exact,
             at: view.node(&self.at).name.to_owned(),
+            from: self.at.from,
             hops: in_order(seen.to_vec()).into_iter().map(hop).collect(),
         }
     }
@@ -98,19 +100,21 @@ pub(crate) fn is_all_of_the_flow(view: &View<'_>, seen: &[Seen<'_>], at: &Seen<'
     let comes_by_once = match entry.sides {
         // Packets that come back come from the fabric.
         Entry::ENTERED | Entry::LEFT => is_alone(entry.sides),
-        // Here only the time to live tells packets that come back.
+        // Here only the time to live tells packets that come back, and residuals have none.
         Entry::PASSED => {
-            let same = |other: &&Seen<'_>| other.entry.ttl == entry.ttl;
+            let same =
+                |other: &&Seen<'_>| other.from != From::Residual && other.entry.ttl == entry.ttl;
             let is_alone = on(seen, Entry::PASSED).filter(same).count() == 1;
-            view.has_single_paths && entry.looped == 0 && is_alone
+            let has_ttls = at.from == From::Table;
+            view.has_single_paths && has_ttls && entry.looped == 0 && is_alone
         }
         _ => false,
     };
     comes_by_once && view.is_exact(at)
 }
 
-/// Entries in the order of the flow's way: where it entered, by falling times to live, where it
-/// left.
+/// Counts in the order of the flow's way: where it entered, by falling times to live, where it
+/// left. What only residuals of nodes between have, stands behind others of these.
 pub(crate) fn in_order(mut seen: Vec<Seen<'_>>) -> Vec<Seen<'_>> {
     let place = |seen: &Seen<'_>| {
         let entry = seen.entry;
@@ -125,6 +129,7 @@ pub(crate) fn in_order(mut seen: Vec<Seen<'_>>) -> Vec<Seen<'_>> {
     seen
 }
 
-fn hop_of(view: &View<'_>, entry: &Entry) -> Option<u8> {
-    matches!(view.setup.hop, Hop::Ttl(_)).then(|| view.setup.hop_of(entry.ttl))
+fn hop_of(view: &View<'_>, seen: &Seen<'_>) -> Option<u8> {
+    let has_number = matches!(view.setup.hop, Hop::Ttl(_)) && seen.from != From::Residual;
+    has_number.then(|| view.setup.hop_of(seen.entry.ttl))
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `parameters` | the section `[cfs]` |
 //! | `analysis` | what nodes are sent, how what they deliver is checked, the report |
+//! | `residual` | flows that no table has an entry of, decoded |
 //! | `view` | a window as all nodes saw it |
 //! | `flows` | whose count of a flow is the flow's |
 //! | `coverage` | how many flows there are, and the share that is monitored |
@@ -25,6 +26,7 @@ mod losses;
 mod metrics;
 mod parameters;
 mod report;
+mod residual;
 mod sizes;
 mod spread;
 mod tables;
@@ -43,8 +45,8 @@ use prometheus::Registry;
 use crate::analysis::Cooperating;
 use crate::parameters::Parameters;
 pub use crate::report::{
-    FlowCount, Found, HeavyChange, HeavyHitter, HopCount, Listed, Loop, Loss, NodeReport,
-    PathChange, SizeBin, Spread,
+    FlowCount, Found, From, HeavyChange, HeavyHitter, HopCount, Listed, Loop, Loss, NodeReport,
+    PathChange, Residue, SizeBin, Spread,
 };
 
 /// The system in the controller's list.

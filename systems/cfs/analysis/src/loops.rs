@@ -9,7 +9,7 @@ use calumma_cfs::frames::Entry;
 use calumma_sketch::WideKey;
 
 use crate::flows::in_order;
-use crate::report::{Loop, PathChange};
+use crate::report::{From, Loop, PathChange};
 use crate::view::{Seen, View};
 
 /// Times to live that make a loop.
@@ -37,7 +37,9 @@ pub(crate) fn find(
     }
     let flow = Flow::from(key);
     let mut by_length: Vec<(u8, Vec<(Seen<'_>, Turns)>)> = Vec::new();
-    for at in in_order(seen.to_vec()) {
+    // Where a residual has packets as well, nobody knows with which times to live they came.
+    let seen = seen.iter().copied().filter(|seen| seen.from == From::Table);
+    for at in in_order(seen.collect()) {
         if let Some(turns) = turns(at.entry) {
             match by_length.iter_mut().find(|(length, _)| *length == turns.length) {
                 Some((_, nodes)) => nodes.push((at, turns)),

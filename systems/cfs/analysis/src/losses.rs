@@ -9,7 +9,7 @@ use calumma_sketch::WideKey;
 use calumma_topology::Place;
 
 use crate::flows::{in_order, is_all_of_the_flow};
-use crate::report::Loss;
+use crate::report::{From, Loss};
 use crate::view::{Seen, View};
 
 /// Appends the losses of a flow.
@@ -19,7 +19,12 @@ pub(crate) fn find(view: &View<'_>, key: &WideKey, seen: &[Seen<'_>], losses: &m
     let falls = |pair: &[Seen<'_>]| pair[0].entry.packets >= pair[1].entry.packets;
     let is_way = |pair: &[Seen<'_>]| {
         let [from, to] = [pair[0].entry, pair[1].entry];
-        from.ttl > to.ttl || from.sides == Entry::ENTERED && to.sides == Entry::LEFT
+        let (enters, leaves) = (from.sides == Entry::ENTERED, to.sides == Entry::LEFT);
+        if pair.iter().any(|seen| seen.from == From::Residual) {
+            // Without times to live, ends are known for what they are.
+            return enters || leaves;
+        }
+        from.ttl > to.ttl || enters && leaves
     };
     // Where more came out of a segment than went in, copies hide what was lost elsewhere.
     if !counts.windows(2).all(|pair| falls(pair) && is_way(pair)) {

@@ -2,7 +2,9 @@
 
 use calumma_analysis::Deployment;
 use calumma_cfs::frames::{Graded, Hop, Setup};
+use calumma_sketch::FlowKey;
 use calumma_sketch::grade::HopRule;
+use calumma_sketch::residual::{ARRAYS, Fermat};
 use serde::Deserialize;
 
 /// How hops are numbered.
@@ -32,6 +34,15 @@ pub(crate) enum Paths {
     Sprayed,
 }
 
+/// What switches keep of flows without an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kept {
+    None,
+    Fermat,
+    FlowRadar,
+}
+
 /// What the operator can say. `docs/cfs.md` has a table of it.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -47,6 +58,8 @@ struct Section {
     grade: Option<Rule>,
     claim: bool,
     reseed: bool,
+    residual: Kept,
+    alpha: f64,
     paths: Paths,
     flows_listed: usize,
     heavy_packets: u64,
@@ -70,6 +83,8 @@ impl Default for Section {
             grade: None,
             claim: false,
             reseed: setup.reseed,
+            residual: Kept::None,
+            alpha: 0.9,
             paths: Paths::Single,
             flows_listed: 1000,
             heavy_packets: 10_000,
@@ -110,6 +125,32 @@ pub(crate) struct Thresholds {
 /// flows out as there are entries.
 const FILTER_BITS_OF_AN_ENTRY: u32 = 64;
 
+/// Bytes of an entry and of all that finds it, and of a bucket of a residual, with IPv4 keys.
+const ENTRY_BYTES: f64 = 60.0;
+const BUCKET_BYTES: f64 = Fermat::<FlowKey>::BUCKET_BYTES as f64;
+
+/// Buckets an array of the residual, so large that the table has its share of both.
+fn residual_of(section: &Section, filter_bits: u32) -> Result<Option<u32>, (&'static str, String)> {
+    let alpha = section.alpha;
+    if !(0.1..=0.99).contains(&alpha) {
+        return Err(("alpha", format!("{alpha}: must be 0.1 to 0.99")));
+    }
+    match section.residual {
+        Kept::None => Ok(None),
+        Kept::Fermat => {
+            let table = f64::from(section.entries) * ENTRY_BYTES + f64::from(filter_bits) / 8.0;
+            let buckets = table * (1.0 - alpha) / alpha / BUCKET_BYTES / ARRAYS as f64;
+            let (least, most) = (Setup::RESIDUAL.start(), Setup::RESIDUAL.end());
+            Ok(Some((buckets as u32).clamp(*least, *most)))
+        }
+        Kept::FlowRadar => {
+            let why = "flowradar: no switch keeps one, its counts of flows that lost packets don't \
+                       decode: must be none or fermat";
+            Err(("residual", why.to_owned()))
+        }
+    }
+}
+
 impl Parameters {
     /// Those of a deployment.
     ///
@@ -141,7 +182,7 @@ impl Parameters {
             },
             claim: section.claim,
             reseed: section.reseed,
-            residual: None,
+            residual: residual_of(&section, filter_bits).map_err(named)?,
         };
         setup.check().map_err(named)?;
         let Section { heavy_packets, heavy_change_packets, superspreader, .. } = section;
@@ -202,6 +243,10 @@ mod tests {
         assert_eq!(share, "coverage_wanted = 1.5: must be 0 to 1");
         let spreader = mistake(json!({ "superspreader": 0 }));
         assert_eq!(spreader, "superspreader = 0: must be at least 1");
+        let alpha = mistake(json!({ "alpha": 1.0 }));
+        assert_eq!(alpha, "alpha = 1: must be 0.1 to 0.99");
+        let radar = mistake(json!({ "residual": "flowradar" }));
+        assert!(radar.starts_with("residual = flowradar: "), "{radar}");
         assert!(mistake(json!({ "entires": 1 })).contains("unknown field `entires`"));
     }
 
@@ -210,6 +255,11 @@ mod tests {
         let setup = |section| read(&section).unwrap().setup;
         assert_eq!(setup(json!({ "entries": 1000 })).filter_bits, 64_000);
         assert_eq!(setup(json!({ "entries": 1000, "filter_bits": 2048 })).filter_bits, 2048);
+        // Of entries and filter, 68 bytes each, a ninth is in buckets of 40, three arrays of them.
+        let residual = json!({ "entries": 10_000, "residual": "fermat" });
+        assert_eq!(setup(residual).residual, Some(629));
+        let half = json!({ "entries": 10_000, "residual": "fermat", "alpha": 0.5 });
+        assert_eq!(setup(half).residual, Some(5666));
         let none = setup(json!({ "hop": "none" }));
         assert_eq!((none.hop, none.grade), (Hop::None, Graded::Random));
     }

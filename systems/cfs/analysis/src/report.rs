@@ -16,8 +16,11 @@ pub struct Found {
     pub flows_total: Option<f64>,
     /// By how much that is wrong at most, 95 times out of 100; 0 where it is exact.
     pub flows_total_error: Option<f64>,
-    /// Flows that any node has an entry of.
+    /// Flows that any node has an entry of, or a residual that decoded.
     pub monitored: u64,
+    /// Those of them that only residuals have.
+    #[serde(default)]
+    pub decoded: u64,
     /// Those of them whose count is exact.
     pub monitored_exactly: u64,
     /// The share of all flows that is monitored; absent where their number is.
@@ -121,6 +124,34 @@ pub struct NodeReport {
     pub sound: bool,
     /// Bytes of memory of the table and what belongs to it.
     pub bytes: u64,
+    /// What came of its residual; absent where it keeps none.
+    #[serde(default)]
+    pub residual: Option<Residue>,
+}
+
+/// What came of a node's residual.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Residue {
+    /// `complete` where it decoded: the node counted every flow that it saw; else `partial`, and
+    /// nothing is known of what is in it.
+    pub decode: String,
+    /// Flows in it for each bucket; absent where it did not decode.
+    pub load_factor: Option<f64>,
+    /// Flows in it; absent where it did not decode.
+    pub flows: Option<u64>,
+}
+
+/// What of a node has the packets of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    /// Its table.
+    #[default]
+    Table,
+    /// Its residual, which decoded.
+    Residual,
+    /// Both, since the flow came to several lcores.
+    Both,
 }
 
 /// A flow, as one node counted it.
@@ -138,7 +169,11 @@ pub struct FlowCount {
     /// The node: the edge where the flow entered, else the one where it left, else the one nearest
     /// its source.
     pub at: String,
-    /// What every node with an entry counted, the nearest to the source first.
+    /// What of that node has the packets.
+    #[serde(default)]
+    pub from: From,
+    /// What every node that has a count of it counted, the nearest to the source first; transit
+    /// nodes whose residual has it stand behind those whose tables do.
     pub hops: Vec<HopCount>,
 }
 
@@ -147,16 +182,21 @@ pub struct FlowCount {
 pub struct HopCount {
     /// The node.
     pub node: String,
-    /// How many others its packets had passed; absent where hops have no number.
+    /// How many others its packets had passed; absent where hops have no number, and where only the
+    /// residual has the flow.
     pub hop: Option<u8>,
     /// Packets that the node received.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those that came with another time to live than the first.
-    pub looped: u64,
+    /// Those that came with another time to live than the first; absent where a residual has
+    /// packets, of which that is not known.
+    pub looped: Option<u64>,
     /// Whether these are all that it received.
     pub exact: bool,
+    /// What of the node has them.
+    #[serde(default)]
+    pub from: From,
 }
 
 /// A flow in the archive.
@@ -168,7 +208,7 @@ pub(crate) struct Counted {
     pub(crate) exact: bool,
     /// The position in [`Found::nodes`] of the node that counted it.
     pub(crate) at: usize,
-    /// Nodes that have an entry of it.
+    /// Nodes that have a count of it.
     pub(crate) hops: u32,
 }
 

@@ -1,11 +1,13 @@
-//! A window as all nodes saw it: who delivered, and which of them have an entry of which flow.
+//! A window as all nodes saw it: who delivered, and which of them have a count of which flow.
 
-use calumma_analysis::Collected;
+use calumma_analysis::{Collected, Delivery};
 use calumma_cfs::frames::{Entry, Setup, Totals, Window};
 use calumma_sketch::WideKey;
 use calumma_wire::{Role, SideKind};
 
 use crate::parameters::Paths;
+use crate::report::From;
+use crate::residual::Decoded;
 
 /// A side that was delivered.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) name: &'a str,
     pub(crate) role: Role,
     pub(crate) window: &'a Window,
+    /// What came of its residual, if it keeps one.
+    pub(crate) residual: Option<&'a Decoded>,
     /// Whether it delivered all of the window, and changed windows in time by a clock that is
     /// right.
     pub(crate) is_sound: bool,
@@ -30,25 +34,35 @@ pub(crate) struct NodeView<'a> {
 }
 
 impl NodeView<'_> {
-    /// Whether an entry has all packets of the flow that the node received.
+    /// Whether a count has all packets of the flow that the node received.
     pub(crate) fn is_exact(&self, entry: &Entry) -> bool {
         // Of which flow such packets were, nobody knows; but none of them entered here.
         let has_all = self.unrecorded == 0 || entry.sides == Entry::ENTERED;
         entry.exact && self.is_sound && has_all
     }
 
-    /// Whether it has an entry of every flow that it saw.
+    /// Whether it has a count of every flow that it saw.
     pub(crate) fn has_all(&self) -> bool {
         let Totals { evicted, refused, filtered, crowded, .. } = self.window.totals;
-        self.is_sound && [evicted, refused, filtered, crowded, self.unrecorded] == [0; 5]
+        let has_entries_of_all = [evicted, refused, filtered, crowded] == [0; 4];
+        let has_decoded = self.residual.is_some_and(|of| of.counts.is_some());
+        self.is_sound && self.unrecorded == 0 && (has_entries_of_all || has_decoded)
     }
 }
 
-/// An entry of a node, by the node's position in [`View::nodes`].
+/// A flow's count at a node, by the node's position in [`View::nodes`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) node: usize,
+    /// What is only in the residual has no times, and no times to live.
     pub(crate) entry: &'a Entry,
+    pub(crate) from: From,
+}
+
+/// What a node kept, of what it delivered; `None` where that is missing.
+pub(crate) fn window_of(of: &Delivery<Delivered>) -> Option<&Window> {
+    let sides = of.came().filter(|(kind, _)| *kind != SideKind::Ingress);
+    sides.filter_map(|(_, side)| side.window.as_deref()).next()
 }
 
 /// A window as all nodes saw it.
@@ -66,7 +80,14 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(setup: &'a Setup, paths: Paths, collected: &'a Collected<Delivered>) -> Self {
+    /// `decoded` is what came of each node's residual, in the order of `collected`, or empty where
+    /// only tables count.
+    pub(crate) fn new(
+        setup: &'a Setup,
+        paths: Paths,
+        collected: &'a Collected<Delivered>,
+        decoded: &'a [Option<Decoded>],
+    ) -> Self {
         let mut view = Self {
             setup,
             nodes: Vec::with_capacity(collected.nodes.len()),
@@ -75,7 +96,7 @@ impl<'a> View<'a> {
             has_single_paths: paths == Paths::Single,
             seen: Vec::new(),
         };
-        for delivery in &collected.nodes {
+        for (at, delivery) in collected.nodes.iter().enumerate() {
             let (name, role) = (&*delivery.node.name, delivery.node.role);
             let stall_ns = delivery.came().map(|(_, side)| side.stall_ns).max().unwrap_or(0);
             if stall_ns > 0 {
@@ -85,21 +106,25 @@ impl<'a> View<'a> {
             let end = &delivery.end;
             let is_sound = delivery.is_whole() && end.clock.is_none() && stall_ns == 0;
             let late = end.late_packets.unwrap_or(0);
-            let window = delivery.came().filter(|(kind, _)| *kind != SideKind::Ingress);
-            let window = window.filter_map(|(_, side)| side.window.as_deref()).next();
+            let window = window_of(delivery);
             view.has_all_edges &= role != Role::Edge || is_sound && late == 0;
             // Nobody knows whether the routes of one that is missing have changed.
             view.has_single_paths &=
                 delivery.is_whole() && window.is_some_and(|window| !window.routes_changed);
             if let Some(window) = window {
                 let unrecorded = late.saturating_add(window.totals.unmarked);
-                view.nodes.push(NodeView { name, role, window, is_sound, unrecorded });
+                let residual = decoded.get(at).and_then(Option::as_ref);
+                view.nodes.push(NodeView { name, role, window, residual, is_sound, unrecorded });
             }
         }
-        let entries = view.nodes.iter().map(|node| node.window.entries.len()).sum();
-        let mut seen = Vec::with_capacity(entries);
+        let mut seen = Vec::new();
         for (node, of) in view.nodes.iter().enumerate() {
-            seen.extend(of.window.entries.iter().map(|entry| Seen { node, entry }));
+            if let Some(counts) = of.residual.and_then(|of| of.counts.as_ref()) {
+                seen.extend(counts.iter().map(|(entry, from)| Seen { node, entry, from: *from }));
+            } else {
+                let entries = of.window.entries.iter();
+                seen.extend(entries.map(|entry| Seen { node, entry, from: From::Table }));
+            }
         }
         // One run for each node, each in order already.
         seen.sort_by_key(|seen| &seen.entry.key);
@@ -107,18 +132,24 @@ impl<'a> View<'a> {
         view
     }
 
-    /// Every flow with its entries, by rising keys.
+    /// Every flow with its counts, by rising keys.
     pub(crate) fn flows(&self) -> impl Iterator<Item = (&'a WideKey, &[Seen<'a>])> {
         let of_one = self.seen.chunk_by(|one, other| one.entry.key == other.entry.key);
         of_one.map(|seen| (&seen[0].entry.key, seen))
     }
 
-    /// The node of an entry.
+    /// Whether every flow of the network has a count.
+    pub(crate) fn has_all_flows(&self) -> bool {
+        let mut edges = self.nodes.iter().filter(|node| node.role == Role::Edge);
+        self.has_all_edges && edges.all(NodeView::has_all)
+    }
+
+    /// The node of a count.
     pub(crate) fn node(&self, seen: &Seen<'a>) -> &NodeView<'a> {
         &self.nodes[seen.node]
     }
 
-    /// Whether an entry has all packets of the flow that its node received.
+    /// Whether a count has all packets of the flow that its node received.
     pub(crate) fn is_exact(&self, seen: &Seen<'a>) -> bool {
         self.node(seen).is_exact(seen.entry)
     }

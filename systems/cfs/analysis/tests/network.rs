@@ -171,7 +171,7 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
             assert!(flow.exact && flow.at == "e1", "{flow:?}");
             for (place, hop) in flow.hops.iter().enumerate() {
                 assert_eq!((hop.hop, hop.bytes), (Some(place as u8), LEN * hop.packets));
-                assert!(hop.exact && hop.looped == 0, "{hop:?}");
+                assert!(hop.exact && hop.looped == Some(0), "{hop:?}");
                 assert_eq!(hop.node, NAMES[place]);
                 assert_eq!(counted.insert((NAMES[place], flow.flow), hop.packets), None);
             }

@@ -1,5 +1,7 @@
 //! Switches in virtual time, and packets for them.
 
+#![allow(dead_code, reason = "every test crate uses a part of it")]
+
 use std::collections::BTreeMap;
 
 use calumma_cfs::Cfs;
@@ -70,10 +72,15 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
+    /// An edge.
     pub(crate) fn new(net: &Net, node: u16, lcores: usize) -> Self {
+        Self::with_role(net, node, lcores, Role::Edge)
+    }
+
+    pub(crate) fn with_role(net: &Net, node: u16, lcores: usize, role: Role) -> Self {
         let Net { carrier, keys, setup } = *net;
         let (mut merger, mailboxes) = LcoreMerger::new(lcores);
-        let session = session(node, lcores);
+        let session = SessionContext { role, ..session(node, lcores) };
         let systems = vec![begin(&session, setup).unwrap()];
         merger.begin(clock(), FIRST_EPOCH, secret(), keys, systems);
         let policy = Policy { carrier, ..Policy::default() };
