@@ -47,6 +47,9 @@ pub struct Config {
     /// Where the HTTP API listens; it has no authentication. None where absent.
     #[serde(default)]
     pub http: Option<SocketAddr>,
+    /// Names that the HTTP API is reached by, beside addresses and `localhost`.
+    #[serde(default)]
+    pub http_names: Vec<String>,
     /// Names of the edges. An epoch is complete only when all of them have delivered.
     pub edges: Vec<String>,
     /// Names of the transit switches: what they miss is missing only in systems that run there.
@@ -438,6 +441,7 @@ impl Config {
         let differs = [
             ("listen", self.listen != other.listen),
             ("http", self.http != other.http),
+            ("http_names", self.http_names != other.http_names),
             ("edges", self.edges != other.edges),
             ("transits", self.transits != other.transits),
             ("hosts", self.hosts != other.hosts),

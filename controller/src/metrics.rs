@@ -63,6 +63,7 @@ pub struct Metrics {
     key_changes: IntCounterVec,
     connections: IntGaugeVec,
     turned_away: IntCounterVec,
+    refused_requests: IntCounterVec,
     outputs: Vec<Arc<SinkStatus>>,
     /// One scrape at a time: it takes over totals that are counted elsewhere.
     scrape: Mutex<()>,
@@ -131,6 +132,12 @@ impl Metrics {
                 "Connections that had to give way to newer ones, and those that were not let in.",
                 &["port", "how"],
             )?,
+            refused_requests: counters(
+                on,
+                "refused_requests_total",
+                "Requests to the HTTP API that were not answered in full, by the reason.",
+                &["why"],
+            )?,
             outputs,
             scrape: Mutex::new(()),
             registry,
@@ -155,6 +162,11 @@ impl Metrics {
         self.connections.with_label_values(&[port]).set(present);
         set(&self.turned_away, &[port, "displaced"], guests.displaced());
         set(&self.turned_away, &[port, "refused"], guests.refused());
+    }
+
+    /// Takes over how many requests were not answered in full for a reason.
+    pub fn note_requests(&self, why: &str, requests: u64) {
+        set(&self.refused_requests, &[why], requests);
     }
 
     /// Everything as text, beside what is known of nodes, paths and outputs at this moment.
@@ -254,22 +266,25 @@ fn is_known(counter: &str, systems: &[&dyn System]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use calumma_plane::counters::Counters;
+
     use super::*;
 
     /// What a software edge that routes between `ports` ports counts.
     fn counters_of_an_edge(ports: usize) -> Vec<String> {
-        let plain = ["received.host", "transmitted", "undelivered.frames", "unmeasured.fragment"];
-        let reasons = (0..60).map(|n| format!("dropped.reason_{n}"));
+        let of_lcores = Counters::default().named().into_iter().map(|(name, _)| name);
+        let others =
+            ["undelivered.frames", "epochs.stalled", "driver.rx_no_mbuf", "slow_path.full"];
         let of_ports =
             (0..ports).flat_map(|port| (0..12).map(move |n| format!("port.{port}.counter_{n}")));
-        plain.into_iter().map(str::to_owned).chain(reasons).chain(of_ports).collect()
+        of_lcores.chain(others.map(str::to_owned)).chain(of_ports).collect()
     }
 
     #[test]
     fn known_counters_are_never_cut() {
         let config = Config::parse("edges = ['e1']", "c.toml").unwrap();
         let metrics = Metrics::new(calumma_systems::SYSTEMS, &config, Vec::new()).unwrap();
-        let known = counters_of_an_edge(4);
+        let known = counters_of_an_edge(64);
         // Names that sort before all others.
         let unknown = (0..1000).map(|n| format!("a{n}"));
         let counters = known.iter().cloned().chain(unknown).map(|name| (name, 7)).collect();

@@ -85,7 +85,9 @@ pub struct EdgeSummary {
 impl From<&EpochReport> for EpochSummary {
     fn from(report: &EpochReport) -> Self {
         let known = report.losses_are_exact();
-        let sum = |of: fn(&EdgeReport) -> Option<u64>| report.edges.iter().filter_map(of).sum();
+        let sum = |of: fn(&EdgeReport) -> Option<u64>| {
+            report.edges.iter().filter_map(of).fold(0, u64::saturating_add)
+        };
         Self {
             epoch: report.epoch,
             start_unix_ns: report.start_unix_ns,

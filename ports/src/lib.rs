@@ -1,9 +1,10 @@
 //! Ports that anybody can connect to, and what that may cost: bounds on the connections that are
-//! held open ([`Guests`]).
+//! held open ([`Guests`]), and HTTP/1 served within such bounds and with time limits ([`http`]).
 //!
 //! Who may connect, and what a connection is for, is not decided here.
 
 pub mod guests;
+pub mod http;
 
 pub use guests::{Bounds, Guest, Guests};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use calumma_wire::{FrameReader, Message, VERSION, v5};
+use calumma_wire::{FrameReader, MAX_TO_NODE_BYTES, Message, VERSION, v5};
 
 use crate::queue::Queue;
 use crate::transport::{RETRY, Transport};
@@ -14,10 +14,19 @@ const RETRY_REFUSED: Duration = Duration::from_secs(5);
 /// said so: it compares them several times a second.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// The same of a controller that has never compared them: it may be at work on what switches have
+/// held for it.
+const FIRST_SILENCE: Duration = Duration::from_secs(15);
+
 /// Bytes that are usually held for a controller that is slow or away: some hundreds of epochs at
 /// the paper's sizes. Beyond that the oldest are discarded; the controller then misses those epochs
 /// and says so.
 pub const MOST_HELD: usize = 64 << 20;
+
+/// A reader of what controllers send.
+fn reader() -> FrameReader {
+    FrameReader::new().with_limit(MAX_TO_NODE_BYTES)
+}
 
 /// A message that has arrived, and the version of its frame.
 pub(crate) type Received = (u8, Message);
@@ -36,7 +45,7 @@ pub(crate) struct Link<T> {
 
 impl<T: Transport> Link<T> {
     pub(crate) fn new(transport: T, most_held: usize) -> Self {
-        let (reader, queue) = (FrameReader::new(), Queue::new(most_held));
+        let (reader, queue) = (reader(), Queue::new(most_held));
         Self { transport, reader, version: VERSION, probed: false, queue }
     }
 
@@ -44,7 +53,7 @@ impl<T: Transport> Link<T> {
     pub(crate) fn connect_if_due(&mut self) -> bool {
         let connected = self.transport.connect_if_due();
         if connected {
-            self.reader = FrameReader::new();
+            self.reader = reader();
             self.probed = false;
             self.queue.speak(self.version);
         }
@@ -86,9 +95,14 @@ impl<T: Transport> Link<T> {
             self.close(RETRY);
             return Err(problem);
         }
-        if self.probed && bytes.is_empty() && self.transport.silence() >= SILENCE {
+        let silence = if self.probed { SILENCE } else { FIRST_SILENCE };
+        if bytes.is_empty() && self.transport.silence() >= silence {
             self.close(RETRY);
-            return Err(format!("the controller has sent nothing for {SILENCE:?}"));
+            return Err(format!("the controller has sent nothing for {silence:?}"));
+        }
+        if self.queue.is_overrun() {
+            self.close(RETRY);
+            return Err("the controller asks and takes no answers".to_owned());
         }
         self.reader.push(&bytes);
         let mut messages = Vec::new();

@@ -7,12 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use calumma_ports::{Bounds, Guests};
 use prometheus::{Counter, Encoder, GaugeVec, IntCounterVec, Opts, Registry, TextEncoder};
 use serde::Deserialize;
 use tracing::{error, info};
@@ -22,6 +24,9 @@ const OTHERS: [&str; 5] = ["collection", "driver", "epochs", "tables", "undelive
 
 /// Kinds of totals that are times: in a metric of their own, in seconds.
 const MICROSECONDS: &str = "microseconds";
+
+/// Connections to a switch's port: a few who scrape, and an operator.
+const BOUNDS: Bounds = Bounds { most: 64, most_of_address: 16 };
 
 /// Where a switch's metrics can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize)]
@@ -189,7 +194,9 @@ pub fn server(
     Ok(move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            axum::serve(listener, routes).await
+            let guests = Arc::new(Guests::new(BOUNDS));
+            calumma_ports::http::serve(listener, routes, guests, std::future::pending()).await;
+            std::io::Result::Ok(())
         });
         if let Err(problem) = served {
             error!("metrics are not served any more: {problem}");

@@ -14,10 +14,16 @@ use std::sync::Arc;
 
 use calumma_wire::{Message, VERSION};
 
+/// Answers that may wait. A controller compares clocks four times a second and sends few messages
+/// beside that, so even one that comes back from a long pause finds room; of the largest answers,
+/// this many are 4 MiB.
+const MOST_ANSWERS: usize = 4096;
+
 /// Frames about epochs, and answers, in the order in which they go out.
 #[derive(Debug)]
 pub(crate) struct Queue {
     answers: VecDeque<Arc<[u8]>>,
+    overrun: bool,
     /// In the order of their making, each with its epoch.
     held: VecDeque<(u64, Arc<[u8]>)>,
     held_bytes: usize,
@@ -52,6 +58,7 @@ impl Queue {
     pub(crate) fn new(most_bytes: usize) -> Self {
         Self {
             answers: VecDeque::new(),
+            overrun: false,
             held: VecDeque::new(),
             held_bytes: 0,
             most_bytes,
@@ -69,6 +76,7 @@ impl Queue {
     /// until it is open.
     pub(crate) fn disconnect(&mut self) {
         self.answers.clear();
+        self.overrun = false;
         self.discarded += self.passing.len() as u64;
         self.passing.clear();
         self.passing_bytes = 0;
@@ -94,9 +102,17 @@ impl Queue {
         (self.held_bytes, self.begun) = (0, 0);
     }
 
-    /// Queues an answer.
+    /// Queues an answer; one that there is no room for is dropped.
     pub(crate) fn answer(&mut self, frame: Vec<u8>) {
-        self.answers.push_back(frame.into());
+        self.overrun |= self.answers.len() >= MOST_ANSWERS;
+        if !self.overrun {
+            self.answers.push_back(frame.into());
+        }
+    }
+
+    /// Whether an answer was dropped on this connection, for lack of room.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun
     }
 
     /// Queues a frame about an epoch.

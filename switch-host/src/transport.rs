@@ -13,6 +13,10 @@ use crate::unix_ns;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Bytes that are received in one step, so that a peer that never stops sending does not keep a
+/// control thread from its other work: some thousand of the smallest messages.
+const MOST_RECEIVED: usize = 16 << 10;
+
 /// How long to wait before the next attempt to connect.
 pub(crate) const RETRY: Duration = Duration::from_millis(250);
 
@@ -27,7 +31,7 @@ pub trait Transport {
     /// Moves an attempt to connect along. True once, when the connection stands.
     fn connect_if_due(&mut self) -> bool;
 
-    /// Appends the bytes that have arrived.
+    /// Appends bytes that have arrived: all of them, or as many as are good at a time.
     ///
     /// # Errors
     /// What ended the connection, in words, once no bytes are left to be received before its end.
@@ -123,6 +127,9 @@ impl Transport for Tcp {
                 Ok(read) => {
                     *received = Instant::now();
                     bytes.extend_from_slice(&buffer[..read]);
+                    if bytes.len() >= MOST_RECEIVED {
+                        return Ok(());
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

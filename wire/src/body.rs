@@ -129,7 +129,8 @@ impl<'a> Body<'a> {
         self.bytes.len() - self.at
     }
 
-    /// A text of at most `most` bytes behind its 16-bit length.
+    /// A text of at most `most` bytes behind its 16-bit length. It goes into logs and onto
+    /// terminals: in place of control characters it has question marks.
     ///
     /// # Errors
     /// Where it is longer or no UTF-8.
@@ -142,7 +143,7 @@ impl<'a> Body<'a> {
         }
         let bytes = self.bytes(field, length)?;
         match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(text.to_owned()),
+            Ok(text) => Ok(text.replace(char::is_control, "?")),
             Err(error) => Err(self.wrong(offset, field, error)),
         }
     }

@@ -24,6 +24,10 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 /// paper's sizes sends.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
+/// The longest frame to a node, its length field included. 4096 hosts in
+/// [`PathsWanted`](crate::PathsWanted) take 80 KiB, and setups of systems a few KiB each.
+pub const MAX_TO_NODE_BYTES: usize = 256 << 10;
+
 /// Takes frames out of a stream of bytes, however it is cut into pieces.
 ///
 /// Memory grows with the bytes that have come, never with the length that a frame claims. An error

@@ -80,7 +80,9 @@ pub mod v5;
 pub use domain::{Domain, MAX_PREFIXES, Prefix};
 pub use error::{DecodeError, Problem};
 pub use fields::{Marking, Outcome, Role, SideKind, SwitchKind};
-pub use frame::{FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, OLDEST_VERSION, VERSION};
+pub use frame::{
+    FrameReader, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, MAX_TO_NODE_BYTES, OLDEST_VERSION, VERSION,
+};
 pub use message::{Generators, Hello, Message, Secret, Side, Welcome};
 pub use paths::{MAX_PATH_ENTRIES, NO_MARK, PathsSeen, PathsWanted, ProbeSeen};
 pub use system::{Offer, SystemId, SystemSetup};

@@ -138,7 +138,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         Just(Outcome::Accepted),
         any::<u64>().prop_map(|earliest| Outcome::TooLate { earliest }),
-        ".{0,200}".prop_map(|reason| Outcome::Invalid { reason }),
+        "\\PC{0,200}".prop_map(|reason| Outcome::Invalid { reason }),
     ]
 }
 
@@ -192,7 +192,7 @@ fn message() -> impl Strategy<Value = Message> {
         ),
         (any::<bool>(), prop::collection::vec(any::<(IpAddr, u16)>(), 0..5))
             .prop_map(|(on, hosts)| Message::PathsWanted(Box::new(PathsWanted { on, hosts }))),
-        (".{0,16}", any::<bool>(), ".{0,200}", held).prop_map(
+        ("\\PC{0,16}", any::<bool>(), "\\PC{0,200}", held).prop_map(
             |(node, tofino, program, holding)| {
                 let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
                 let marking = Marking { carrier: node.clone(), tunnels: node.clone() };
@@ -213,7 +213,7 @@ fn message() -> impl Strategy<Value = Message> {
         (id(), any::<u64>(), bytes()).prop_map(|(system, effective_epoch, plan)| {
             Message::Reconfigure { system, effective_epoch, plan }
         }),
-        ".{0,200}".prop_map(|reason| Message::Refused { reason }),
+        "\\PC{0,200}".prop_map(|reason| Message::Refused { reason }),
         (id(), any::<(u64, u64, u64)>(), kind(), counters, bytes()).prop_map(
             |(system, (epoch, stall_ns, packets), side, counters, body)| {
                 Message::Side(Box::new(Side {
@@ -254,6 +254,14 @@ fn message() -> impl Strategy<Value = Message> {
             }
         ),
     ]
+}
+
+/// They go into logs and onto terminals.
+#[test]
+fn texts_have_no_control_characters() {
+    let reason = "line\nline \u{1b}[2J \u{9b}2J".to_owned();
+    let read = Message::decode(&encoded(&Message::Refused { reason })).unwrap();
+    assert_eq!(read, Message::Refused { reason: "line?line ?[2J ?2J".to_owned() });
 }
 
 proptest! {

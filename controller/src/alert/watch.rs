@@ -16,8 +16,8 @@ pub struct Event {
     pub id: String,
     /// `start`, `update` or `end`.
     pub event: &'static str,
-    /// `loss`, `ill`, `decode`, `rewritten`, `edge_missing` or `node_missing`; of a further system,
-    /// a name of its own.
+    /// `loss`, `ill`, `decode`, `rewritten`, `edge_missing` or `node_missing`; of a further
+    /// system, a name of its own.
     pub alert: &'static str,
     /// The node it is about, where it is about one.
     pub node: Option<String>,

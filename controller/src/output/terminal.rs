@@ -185,7 +185,7 @@ fn heading() -> String {
 /// An epoch on one line.
 fn line(report: &EpochReport) -> String {
     let sum = |of: fn(&crate::report::EdgeReport) -> Option<u64>| -> u64 {
-        report.edges.iter().filter_map(of).sum()
+        report.edges.iter().filter_map(of).fold(0, u64::saturating_add)
     };
     let state = if !report.complete {
         "incomplete"
@@ -199,7 +199,7 @@ fn line(report: &EpochReport) -> String {
     };
     let known = state == "complete";
     let or_dash = |text: String| if known { text } else { "-".to_owned() };
-    let lost: u64 = report.loss.iter().map(|loss| loss.lost).sum();
+    let lost = report.loss.iter().map(|loss| loss.lost).fold(0, u64::saturating_add);
     let flows: f64 = report.edges.iter().filter_map(|edge| edge.cardinality).sum();
     let hitters: usize = report.edges.iter().map(|edge| edge.heavy_hitters.len()).sum();
     let load = report.decode.hl_load_factor.map_or("-".to_owned(), |load| format!("{load:.3}"));

@@ -58,6 +58,10 @@ pub(super) fn bounds(nodes: usize) -> Bounds {
     Bounds { most: 4 * nodes + 64, most_of_address: nodes + 16 }
 }
 
+/// Packets that a node may say it has recorded in an epoch: those of an hour at 70 billion a
+/// second. Sums over all nodes can't overflow then.
+const MOST_PACKETS: u64 = 1 << 48;
+
 /// Frames that a node may have refused before it has to wait, and how long: what no system wants
 /// takes a few percent of a CPU at most. A node that comes back to a controller that has reported
 /// all it holds sends some thousands.
@@ -288,6 +292,14 @@ async fn converse(
             },
         };
         let received_at_ns = unix_ns();
+        let packets = match &message {
+            Message::Side(side) => side.packets,
+            Message::Sealed { late_packets, .. } => *late_packets,
+            _ => 0,
+        };
+        if packets > MOST_PACKETS {
+            return Err(Ended::Protocol(format!("{packets} packets in one epoch")));
+        }
         match message {
             Message::Side(side) => {
                 inbound.take(NodeFrame::Side(side), received_at_ns).await?;

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use calumma_analysis::System;
 use calumma_archive::Archive;
+use calumma_ports::Guests;
 use calumma_systems::SYSTEMS;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -127,8 +128,10 @@ pub async fn start_with(
         Some(address) => {
             let listener = bind(address, "http").await?;
             let address = listener.local_addr()?;
-            let scrape = scrape::router(hub.clone(), metrics.clone());
-            tokio::spawn(http::serve(listener, hub.clone(), scrape, stopped.clone()));
+            let server = http::Server::new(hub.clone(), stopped.clone());
+            let guests = Arc::new(Guests::new(http::BOUNDS));
+            let scrape = scrape::router(server.clone(), guests.clone(), metrics.clone());
+            http::start(listener, server, guests, scrape)?;
             Some(address)
         }
     };

@@ -1,31 +1,40 @@
 //! `GET /metrics`, which Prometheus scrapes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
+use calumma_ports::Guests;
 
-use super::hub::Hub;
+use super::http::Server;
+use super::http::answers::Cost;
 use crate::metrics::Metrics;
 
 /// Prometheus' text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-type Scraped = (Arc<Hub>, Arc<Metrics>);
+/// The API's state, the connections to its port, and all metrics.
+type Scraped = (Server, Arc<Guests>, Arc<Metrics>);
 
 /// The route, to be merged into the API's.
-pub(super) fn router(hub: Arc<Hub>, metrics: Arc<Metrics>) -> Router {
-    Router::new().route("/metrics", get(scrape)).with_state((hub, metrics))
+pub(super) fn router(server: Server, guests: Arc<Guests>, metrics: Arc<Metrics>) -> Router {
+    Router::new().route("/metrics", get(scrape)).with_state((server, guests, metrics))
 }
 
-async fn scrape(State((hub, metrics)): State<Scraped>) -> Response {
-    metrics.note_key(&hub.hash_key_status());
-    metrics.note_port("switches", hub.strangers());
-    match metrics.render(&hub.nodes(), &hub.paths()) {
-        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
-        Err(problem) => (StatusCode::INTERNAL_SERVER_ERROR, problem.to_string()).into_response(),
-    }
+async fn scrape(State((server, guests, metrics)): State<Scraped>) -> Response {
+    let answers = server.answers.clone();
+    let make = move || {
+        let Server { hub, answers, refused, .. } = &server;
+        metrics.note_key(&hub.hash_key_status());
+        metrics.note_port("switches", hub.strangers());
+        metrics.note_port("http", &guests);
+        metrics.note_requests("busy", answers.refused());
+        metrics.note_requests("slow", answers.cut());
+        metrics.note_requests("foreign", refused.load(Ordering::Relaxed));
+        metrics.render(&hub.nodes(), &hub.paths())
+    };
+    answers.text(Cost::Piece, TEXT_FORMAT, make).await
 }

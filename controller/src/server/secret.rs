@@ -128,10 +128,16 @@ fn place(path: &Path) -> String {
 /// Writes a file aside and renames it, so that a crash leaves no half of a key.
 fn put(path: &Path, text: &str) -> anyhow::Result<()> {
     let aside = path.with_added_extension("new");
+    // One that is there already would keep the permissions that it has.
+    match fs::remove_file(&aside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| place(path))
+        }
+        _ => Ok(()),
+    }?;
     let mut file = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
+        .create_new(true)
         .mode(0o600)
         .open(&aside)
         .with_context(|| place(path))?;
@@ -164,6 +170,12 @@ mod tests {
             let mode = fs::metadata(folder.join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
+
+        // Whatever somebody else has left there.
+        fs::write(folder.join("deep/hash_key.new"), "").unwrap();
+        keep(&config, 9, &[7; 32]).unwrap();
+        let mode = fs::metadata(folder.join("deep/hash_key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
 
         fs::write(folder.join("deep/hash_key"), "rubbish").unwrap();
         let error = hash_keys(&config).unwrap_err().to_string();

@@ -88,8 +88,8 @@ fn losses_are_added_up_over_epochs_and_followed_flow_by_flow() {
     let history = controller.get(&format!("/api/v1/flows/history?{other}"));
     assert_eq!((&history[0]["lost"], &history[0]["class"]), (&json!(0), &Value::Null));
 
-    let (status, answer) =
-        controller.request("GET /api/v1/epochs/1 HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n");
+    let (status, answer) = controller
+        .request("GET /api/v1/epochs/1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert_eq!(status, 404);
     assert!(answer["error"].as_str().unwrap().contains("raise `history`"), "{answer}");
 }
@@ -101,7 +101,7 @@ impl Events {
     fn open(controller: &Controller, path: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(controller.running.http().unwrap()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: c\r\n{headers}\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         Self(BufReader::new(stream))
     }

@@ -152,7 +152,9 @@ fn a_running_controller_is_scraped_at_its_http_port() {
     let runtime = Runtime::new().unwrap();
     let running = runtime.block_on(start(config, vec![])).unwrap();
     let mut stream = TcpStream::connect(running.http().unwrap()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"));

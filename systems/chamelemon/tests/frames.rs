@@ -243,7 +243,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         Just(Outcome::Accepted),
         any::<u64>().prop_map(|earliest| Outcome::TooLate { earliest }),
-        ".{0,200}".prop_map(|reason| Outcome::Invalid { reason }),
+        "\\PC{0,200}".prop_map(|reason| Outcome::Invalid { reason }),
     ]
 }
 
@@ -344,7 +344,7 @@ fn recorded() -> impl Strategy<Value = Message> {
 
 fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (".{0,16}", any::<bool>(), ".{0,200}").prop_map(|(edge, tofino, program)| {
+        ("\\PC{0,16}", any::<bool>(), "\\PC{0,200}").prop_map(|(edge, tofino, program)| {
             let kind = if tofino { SwitchKind::Tofino } else { SwitchKind::Software };
             let marking = Marking { carrier: edge.clone(), tunnels: edge.clone() };
             Message::Hello { edge, kind, program, holding: None, marking }
@@ -361,7 +361,7 @@ fn message() -> impl Strategy<Value = Message> {
             late_packets,
             late: Vec::new(),
         }),
-        ".{0,200}".prop_map(|reason| Message::Refused { reason }),
+        "\\PC{0,200}".prop_map(|reason| Message::Refused { reason }),
         side(),
     ]
 }

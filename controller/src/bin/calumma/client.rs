@@ -56,7 +56,8 @@ impl Client {
             error: String,
         }
         let url = format!("http://{}{path}", self.address);
-        let asked = self.agent.post(&url).config().http_status_as_error(false).build().send_empty();
+        let asked = self.agent.post(&url).config().http_status_as_error(false).build();
+        let asked = asked.header("content-type", "application/json").send_empty();
         let mut answer = asked.with_context(|| {
             format!("{url}: is a controller running there, with an HTTP address?")
         })?;

@@ -1,5 +1,7 @@
 //! Reports on the latest epochs.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -8,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::report::EpochReport;
-use crate::server::http::{Problem, Server, Window, json};
+use crate::server::http::answers::{Cost, JSON};
+use crate::server::http::{Problem, Server, Window};
 use crate::summary::EpochSummary;
 
 /// How much of an epoch is shown.
@@ -59,11 +62,10 @@ pub(super) async fn epochs(
     Query(Shown { view }): Query<Shown>,
 ) -> Response {
     let reports = server.hub.chamelemon.recent.reports(window.last);
-    json(move || {
-        let epochs: Vec<Epoch> = reports.iter().map(|report| view.of(report)).collect();
-        serde_json::to_string(&epochs)
-    })
-    .await
+    let write = move |report: &Arc<EpochReport>, piece: &mut Vec<u8>| {
+        serde_json::to_writer(piece, &view.of(report))
+    };
+    server.answers.list(reports, write).await
 }
 
 /// One epoch
@@ -75,7 +77,10 @@ pub(super) async fn epochs(
     ))]
 pub(super) async fn epoch(State(server): State<Server>, Path(epoch): Path<u64>) -> Response {
     match server.hub.chamelemon.recent.report(epoch) {
-        Some(report) => json(move || serde_json::to_string(&*report)).await,
+        Some(report) => {
+            let write = move || serde_json::to_string(&*report);
+            server.answers.text(Cost::Piece, JSON, write).await
+        }
         None => {
             let error = format!(
                 "epoch {epoch} is not among the last {} that were reported; raise `history` in \

@@ -2,29 +2,30 @@
 
 use std::collections::HashMap;
 
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::Response;
 
 use crate::api::{FlowInEpoch, SizeAt};
 use crate::report::{EdgeReport, EpochReport, Flow};
-use crate::server::http::{Server, Window, json};
+use crate::server::http::answers::Cost;
+use crate::server::http::{Server, Window};
 
 /// A flow's size at every edge, in the edge's last epoch
 #[utoipa::path(get, path = "/api/v1/flows", params(Flow),
     responses((status = OK, body = Vec<SizeAt>)))]
-pub(super) async fn sizes(
-    State(server): State<Server>,
-    Query(flow): Query<Flow>,
-) -> Json<Vec<SizeAt>> {
-    let mut newest = Vec::new();
-    for at in server.hub.chamelemon.recent.flow_sizes(&flow).into_iter().rev() {
-        if newest.iter().all(|known: &SizeAt| known.edge != at.edge) {
-            newest.push(at);
+pub(super) async fn sizes(State(server): State<Server>, Query(flow): Query<Flow>) -> Response {
+    let hub = server.hub;
+    let make = move || {
+        let mut newest = Vec::new();
+        for at in hub.chamelemon.recent.flow_sizes(&flow).into_iter().rev() {
+            if newest.iter().all(|known: &SizeAt| known.edge != at.edge) {
+                newest.push(at);
+            }
         }
-    }
-    newest.sort_by(|a, b| a.edge.cmp(&b.edge));
-    Json(newest)
+        newest.sort_by(|a, b| a.edge.cmp(&b.edge));
+        newest
+    };
+    server.answers.json(Cost::Piece, make).await
 }
 
 /// A flow's losses and sizes over time, oldest epoch first
@@ -35,8 +36,9 @@ pub(super) async fn history(
     Query(flow): Query<Flow>,
     Query(window): Query<Window>,
 ) -> Response {
-    json(move || {
-        let recent = &server.hub.chamelemon.recent;
+    let hub = server.hub;
+    let make = move || {
+        let recent = &hub.chamelemon.recent;
         let reports = recent.reports(window.last);
         let mut sizes: HashMap<u64, Vec<SizeAt>> = HashMap::new();
         for at in recent.flow_sizes(&flow) {
@@ -46,9 +48,9 @@ pub(super) async fn history(
             .iter()
             .map(|report| in_epoch(&flow, report, sizes.remove(&report.epoch)))
             .collect();
-        serde_json::to_string(&epochs)
-    })
-    .await
+        epochs
+    };
+    server.answers.json(Cost::Sum, make).await
 }
 
 fn in_epoch(flow: &Flow, report: &EpochReport, sizes: Option<Vec<SizeAt>>) -> FlowInEpoch {

@@ -9,7 +9,8 @@ use utoipa::IntoParams;
 
 use crate::api::{Victim, Victims};
 use crate::report::{EpochReport, Flow};
-use crate::server::http::{Server, Window, json};
+use crate::server::http::answers::Cost;
+use crate::server::http::{Server, Window};
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -32,11 +33,12 @@ pub(super) async fn victims(
     Query(window): Query<Window>,
     Query(Most { limit }): Query<Most>,
 ) -> Response {
-    json(move || {
-        let reports = server.hub.chamelemon.recent.reports(window.last);
-        serde_json::to_string(&add_up(reports.iter().map(AsRef::as_ref), limit))
-    })
-    .await
+    let hub = server.hub;
+    let make = move || {
+        let reports = hub.chamelemon.recent.reports(window.last);
+        add_up(reports.iter().map(AsRef::as_ref), limit)
+    };
+    server.answers.json(Cost::Sum, make).await
 }
 
 fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> Victims {
@@ -56,7 +58,9 @@ fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> V
         sum.last_epoch = Some(report.epoch);
         sum.epochs += 1;
         sum.epochs_unknown += u64::from(!report.losses_are_exact());
-        sum.packets_in += report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();
+        // Numbers of others: too large a sum is shown as the largest there is.
+        let packets_in = report.edges.iter().filter_map(|edge| edge.packets_in);
+        sum.packets_in = packets_in.fold(sum.packets_in, u64::saturating_add);
         let amended: HashMap<&Flow, u64> =
             report.amended.iter().map(|amended| (&amended.flow, amended.lost)).collect();
         for loss in &report.loss {
@@ -71,12 +75,13 @@ fn add_up<'a>(reports: impl Iterator<Item = &'a EpochReport>, limit: usize) -> V
                 epochs: 0,
                 last_epoch: 0,
             });
-            *(if loss.partial { &mut victim.uncertain } else { &mut victim.lost }) += lost;
+            let total = if loss.partial { &mut victim.uncertain } else { &mut victim.lost };
+            *total = total.saturating_add(lost);
             victim.epochs += 1;
             victim.last_epoch = report.epoch;
         }
     }
-    sum.lost = victims.values().map(|victim| victim.lost).sum();
+    sum.lost = victims.values().map(|victim| victim.lost).fold(0, u64::saturating_add);
     sum.victims = victims.len() as u64;
     sum.flows = victims.into_values().collect();
     sum.flows.sort_by(|a, b| {

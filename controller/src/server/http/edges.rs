@@ -2,10 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Server;
+use super::answers::Cost;
 use crate::api::EdgeStatus;
 
 /// Whether the controller runs, and who is connected.
@@ -30,6 +32,7 @@ pub(super) async fn health(State(server): State<Server>) -> Json<Health> {
 
 /// Every expected edge: its connection, its clock, its own totals
 #[utoipa::path(get, path = "/api/v1/edges", responses((status = OK, body = Vec<EdgeStatus>)))]
-pub(super) async fn edges(State(server): State<Server>) -> Json<Vec<EdgeStatus>> {
-    Json(server.hub.edges())
+pub(super) async fn edges(State(server): State<Server>) -> Response {
+    let hub = server.hub;
+    server.answers.json(Cost::Piece, move || hub.edges()).await
 }

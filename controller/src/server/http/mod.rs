@@ -3,21 +3,26 @@
 //! Every route is described where it is written; `GET /api/v1/openapi.json` puts the descriptions
 //! together, so it can't differ from the routes. `docs/controller.md` is the operator's page.
 
+pub(crate) mod answers;
 mod deployment;
 mod edges;
 mod files;
 mod hash_key;
 mod nodes;
+mod origin;
 mod paths;
 mod systems;
 mod topology;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use axum::http::{StatusCode, header};
+use anyhow::Context;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use calumma_ports::{Bounds, Guests};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -26,8 +31,16 @@ use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::answers::Answers;
 use super::hub::Hub;
+use super::yield_to_others;
 use crate::chamelemon;
+
+/// Connections to the HTTP port: some dashboards, an event stream each, and who polls.
+pub(super) const BOUNDS: Bounds = Bounds { most: 512, most_of_address: 128 };
+
+/// Threads that serve connections.
+const SERVING_THREADS: usize = 2;
 
 /// What handlers share.
 #[derive(Clone)]
@@ -35,6 +48,17 @@ pub(crate) struct Server {
     pub(crate) hub: Arc<Hub>,
     /// Becomes true when the controller stops.
     pub(crate) stopped: watch::Receiver<bool>,
+    /// Those that are large or take long.
+    pub(crate) answers: Answers,
+    /// Requests that a page of somebody else's may have made.
+    pub(crate) refused: Arc<AtomicU64>,
+}
+
+impl Server {
+    pub(super) fn new(hub: Arc<Hub>, stopped: watch::Receiver<bool>) -> Self {
+        let (answers, refused) = Default::default();
+        Self { hub, stopped, answers, refused }
+    }
 }
 
 /// The latest epochs, as requests ask for them.
@@ -51,21 +75,43 @@ fn default_last() -> usize {
     20
 }
 
-/// Answers requests until it is to stop; `more` are routes beside the API's.
-pub(super) async fn serve(
+/// Answers requests until it is to stop; `more` are routes beside the API's. On threads of its own,
+/// that yield to those of measurement: readers, however many, hold up no frame and no decoding.
+///
+/// # Errors
+/// When there are no threads for it.
+pub(super) fn start(
     listener: TcpListener,
-    hub: Arc<Hub>,
+    server: Server,
+    guests: Arc<Guests>,
     more: Router,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let router = router(Server { hub, stopped: stopped.clone() }).merge(more);
-    let stop = async move {
-        // An error means that the controller is gone, which is to stop as well.
-        let _ = stopped.wait_for(|&stopped| stopped).await;
+) -> anyhow::Result<()> {
+    let listener = listener.into_std()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(SERVING_THREADS)
+        .max_blocking_threads(answers::MOST)
+        .thread_name("http")
+        .on_thread_start(yield_to_others)
+        .enable_all()
+        .build()
+        .context("http")?;
+    let mut stopped = server.stopped.clone();
+    let checked = axum::middleware::from_fn_with_state(server.clone(), origin::check);
+    let router = router(server).merge(more).layer(checked);
+    let serving = move || {
+        runtime.block_on(async {
+            let listener = match TcpListener::from_std(listener) {
+                Ok(listener) => listener,
+                Err(problem) => return error!("the HTTP API failed: {problem}"),
+            };
+            // An error means that the controller is gone, which is to stop as well.
+            let stop = async { drop(stopped.wait_for(|&stopped| stopped).await) };
+            calumma_ports::http::serve(listener, router, guests, stop).await;
+        });
+        runtime.shutdown_background();
     };
-    if let Err(problem) = axum::serve(listener, router).with_graceful_shutdown(stop).await {
-        error!("the HTTP API failed: {problem}");
-    }
+    std::thread::Builder::new().name("http".to_owned()).spawn(serving).context("http")?;
+    Ok(())
 }
 
 #[derive(OpenApi)]
@@ -109,21 +155,4 @@ pub(crate) struct Problem {
 async fn nothing_here() -> Response {
     let error = "nothing is here: / is the dashboard, /api/v1/openapi.json describes the API";
     (StatusCode::NOT_FOUND, Json(Problem { error: error.to_owned() })).into_response()
-}
-
-/// Answers with the JSON that `make` gives, made away from the threads that serve connections:
-/// reports can be large.
-pub(crate) async fn json(
-    make: impl FnOnce() -> serde_json::Result<String> + Send + 'static,
-) -> Response {
-    match tokio::task::spawn_blocking(make).await {
-        Ok(Ok(text)) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Ok(Err(problem)) => broken(&problem),
-        Err(problem) => broken(&problem),
-    }
-}
-
-fn broken(problem: &dyn std::fmt::Display) -> Response {
-    error!("an answer of the HTTP API could not be made: {problem}");
-    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }

@@ -8,10 +8,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use calumma_analysis::{EpochHead, Panel, System};
 
-use super::{Problem, Server, Window, files, json};
+use super::answers::{Cost, JSON};
+use super::{Problem, Server, Window, files};
 use crate::api::{PanelStatus, SystemStatus};
 use crate::chamelemon::is_chamelemon;
-use crate::report::EpochReport;
 use crate::server::lane::Lane;
 
 /// Every system that can run, and how it fares
@@ -65,15 +65,18 @@ pub(super) async fn epochs(
         Ok(lane) => lane,
         Err(response) => return *response,
     };
-    json(move || {
-        if is_chamelemon(lane.id()) {
-            let reports = server.hub.chamelemon.recent.reports(window.last);
-            let reports: Vec<&EpochReport> = reports.iter().map(|report| &**report).collect();
-            return serde_json::to_string(&reports);
-        }
-        Ok(format!("[{}]", lane.history.last(window.last).join(",")))
-    })
-    .await
+    let answers = &server.answers;
+    if is_chamelemon(lane.id()) {
+        let reports = server.hub.chamelemon.recent.reports(window.last);
+        return answers
+            .list(reports, |report, piece| serde_json::to_writer(piece, &**report))
+            .await;
+    }
+    let line = |line: &Arc<str>, piece: &mut Vec<u8>| {
+        piece.extend_from_slice(line.as_bytes());
+        Ok(())
+    };
+    answers.list(lane.history.last(window.last), line).await
 }
 
 /// The latest reports of a system that sums over windows, oldest first: those of `epochs`
@@ -110,16 +113,16 @@ pub(super) async fn epoch(
         Err(response) => return *response,
     };
     let recent = &server.hub.chamelemon.recent;
-    let line = if is_chamelemon(lane.id()) {
-        let report = recent.report(epoch);
-        report.and_then(|report| serde_json::to_string(&*report).ok()).map(Arc::from)
-    } else {
-        lane.history.of(epoch)
-    };
-    match line {
-        Some(line) => {
-            ([(header::CONTENT_TYPE, "application/json")], line.to_string()).into_response()
-        }
+    if is_chamelemon(lane.id())
+        && let Some(report) = recent.report(epoch)
+    {
+        return server
+            .answers
+            .text(Cost::Piece, JSON, move || serde_json::to_string(&*report))
+            .await;
+    }
+    match lane.history.of(epoch) {
+        Some(line) => ([(header::CONTENT_TYPE, JSON)], line.to_string()).into_response(),
         None => not_found(format!(
             "epoch {epoch} is not among the last {} that {system} reported; raise `history` in the \
              controller's configuration to remember more",

@@ -324,8 +324,11 @@ impl Hub {
         let mut plan = self.chamelemon.plan();
         let mut marked = lock(&self.marked);
         let name_of = |position: usize| self.nodes[position].node.name.as_str();
-        if let Some(problem) = marked.mismatch(position, &marking, name_of) {
-            return refuse(problem);
+        let votes = role == Role::Edge;
+        if let Some(mismatch) = marked.mismatch((position, votes), &marking, now_ns, name_of) {
+            drop(marked);
+            self.outvote(&mismatch.outvoted);
+            return refuse(mismatch.problem);
         }
         if let Some(holding) = holding
             && lock(&entry.state).link.is_none()
@@ -370,6 +373,20 @@ impl Hub {
             Link { connection, since_ns, messages: sender, version, offers, runs, unreported };
         *link = Some(new);
         Ok(Admission { node: position, connection, messages })
+    }
+
+    /// Disconnects edges that mark packets otherwise than most.
+    fn outvote(&self, edges: &[usize]) {
+        for &edge in edges {
+            let Entry { node, state } = &self.nodes[edge];
+            let reason = "most edges mark packets or read tunnels otherwise: give all the same";
+            warn!(node = node.name, "disconnected: {reason}");
+            if let Some(link) = &lock(state).link {
+                let reason = reason.to_owned();
+                // Where the queue is full, the connection is about to end by that.
+                let _ = link.messages.try_send(Message::Refused { reason });
+            }
+        }
     }
 
     /// Sends a change of attention to every edge that is connected and runs ChameleMon.

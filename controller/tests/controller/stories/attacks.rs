@@ -44,7 +44,12 @@ impl Drop for Flood {
 
 /// Lets `e9` measure epochs one after the other, and wants each reported with all it has measured
 /// within `most`, beside edges that deliver nothing.
-fn reports_go_on(controller: &Controller, e9: &mut Edge, position: usize, most: Duration) {
+pub(super) fn reports_go_on(
+    controller: &Controller,
+    e9: &mut Edge,
+    position: usize,
+    most: Duration,
+) {
     for _ in 0..3 {
         let epoch = e9.recent_epoch();
         let mut world: World = World::new(&["e9"], &e9.layout, &e9.hash_key, e9.attention, epoch);
@@ -60,7 +65,7 @@ fn reports_go_on(controller: &Controller, e9: &mut Edge, position: usize, most: 
 }
 
 /// Connects from one of this host's addresses other than the usual.
-fn connect_from(controller: &Controller, address: [u8; 4], to: SocketAddr) -> TcpStream {
+pub(super) fn connect_from(controller: &Controller, address: [u8; 4], to: SocketAddr) -> TcpStream {
     let stream = controller.runtime.block_on(async {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((address, 0).into()).unwrap();
@@ -71,14 +76,14 @@ fn connect_from(controller: &Controller, address: [u8; 4], to: SocketAddr) -> Tc
 }
 
 /// Bytes of memory that this process has.
-fn resident_bytes() -> usize {
+pub(super) fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
 /// The value of a metric that is shown with these labels.
-fn metric(controller: &Controller, sample: &str) -> f64 {
+pub(super) fn metric(controller: &Controller, sample: &str) -> f64 {
     let text = controller.get_text("/metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {sample} in:\n{text}")).parse().unwrap()
@@ -178,4 +183,83 @@ fn an_edge_that_makes_up_counters_takes_bounded_memory_and_leaves_nothing_behind
     }
     drop(Edge::rejoin(&controller, "e1"));
     assert!(controller.running.hub().edges()[0].counters.is_empty(), "those of before");
+}
+
+/// What is added up, compared and shown of them.
+#[test]
+fn the_largest_numbers_there_are_stop_no_reports() {
+    let controller = Controller::start_with(&["e1", "e2", "e9"], IMPATIENT);
+    let mut e9 = Edge::join(&controller, "e9");
+    let liars = ["e1", "e2"].map(|name| lie_about_clocks(&controller, name));
+    let epoch = e9.recent_epoch();
+    let most = 1 << 48;
+    for mut stream in &liars {
+        let [ingress, egress, _] = frames(&e9.world(epoch), 0);
+        let (Message::Ingress(mut ingress), Message::Egress(mut egress)) = (ingress, egress) else {
+            panic!("two sides")
+        };
+        (ingress.packets_in, ingress.defects.stall_ns) = (most, u64::MAX);
+        (egress.packets_out, egress.defects.stall_ns) = (most, u64::MAX);
+        ingress.counters = vec![("received.host".to_owned(), u64::MAX)];
+        let sealed = Message::Sealed { epoch, late_packets: most, late: Vec::new() };
+        for message in [Message::Ingress(ingress), Message::Egress(egress), sealed] {
+            stream.write_all(&encoded(&message)).unwrap();
+        }
+    }
+    let world: World = World::new(&["e9"], &e9.layout, &e9.hash_key, e9.attention, epoch);
+    e9.deliver(&world, 0);
+    let report = controller.report(epoch);
+    assert_eq!(report.edges[0].packets_in, Some(most), "{report:?}");
+    for path in ["/api/v1/epochs?view=summary", "/api/v1/victims", "/api/v1/edges"] {
+        assert!(!controller.get(path).is_null(), "{path}");
+    }
+    assert!(controller.get_text("/metrics").contains("calumma_switch_total"));
+    reports_go_on(&controller, &mut e9, 2, Duration::from_secs(10));
+
+    // More than that is no report.
+    drop(liars);
+    let mut e1 = Edge::rejoin(&controller, "e1");
+    e1.send(&Message::Sealed { epoch, late_packets: most + 1, late: Vec::new() });
+    let Some(Message::Refused { reason }) = e1.receive() else { panic!("a refusal") };
+    assert!(reason.contains("packets in one epoch"), "{reason}");
+}
+
+/// Joins as an edge that answers probes with times that no clock shows, and gives its stream.
+fn lie_about_clocks(controller: &Controller, name: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(controller.running.listen()).unwrap();
+    stream.write_all(&encoded(&hello(name))).unwrap();
+    let (mut reader, mut bytes) = (calumma_wire::FrameReader::new(), [0; 4096]);
+    let mut times = [(0, 0), (u64::MAX, u64::MAX), (u64::MAX, 0), (0, u64::MAX)].into_iter();
+    loop {
+        let read = stream.read(&mut bytes).unwrap();
+        reader.push(&bytes[..read]);
+        while let Some(message) = reader.next_message().unwrap() {
+            let calumma_wire::Message::Probe { sent_ns } = message else { continue };
+            let Some((received_ns, answered_ns)) = times.next() else { return stream };
+            let echo = Message::Echo { sent_ns, received_ns, answered_ns };
+            stream.write_all(&encoded(&echo)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_edge_that_is_first_and_misconfigured_keeps_nobody_out() {
+    let controller = Controller::start_with(&["e1", "e2", "e3"], IMPATIENT);
+    let hello_by = |name: &str, carrier: &str| {
+        let Message::Hello { edge, kind, program, holding, .. } = hello(name) else { panic!() };
+        let marking = Marking { carrier: carrier.to_owned(), ..Marking::default() };
+        Message::Hello { edge, kind, program, holding, marking }
+    };
+    let mut wrong = Edge::introduce(&controller, hello_by("e1", "shim"));
+    for _ in 0..3 {
+        let reason = refused(&controller, &encoded(&hello_by("e2", "tos")));
+        assert!(reason.contains("those of e1 by \"shim\""), "{reason}");
+    }
+    let reason = refused(&controller, &encoded(&hello_by("e3", "tos")));
+    assert!(reason.contains("it may come again at once"), "{reason}");
+    let Some(Message::Refused { reason }) = wrong.receive() else { panic!("a refusal") };
+    assert!(reason.contains("most edges"), "{reason}");
+    let _right = ["e2", "e3"].map(|name| Edge::introduce(&controller, hello_by(name, "tos")));
+    let reason = refused(&controller, &encoded(&hello_by("e1", "shim")));
+    assert!(reason.contains("by \"tos\""), "{reason}");
 }

@@ -2,6 +2,7 @@
 //! misbehave.
 
 mod attacks;
+mod attacks_http;
 mod connections;
 mod deliveries;
 
@@ -66,12 +67,15 @@ impl Controller {
     }
 
     pub(crate) fn get(&self, path: &str) -> serde_json::Value {
-        self.request(&format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n")).1
+        self.request(&format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        ))
+        .1
     }
 
     pub(crate) fn post(&self, path: &str, body: &str) -> (u16, serde_json::Value) {
         self.request(&format!(
-            "POST {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ))
@@ -79,7 +83,8 @@ impl Controller {
 
     /// The body of an answer, whatever it is.
     fn get_text(&self, path: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let answer = self.answer(&request);
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }

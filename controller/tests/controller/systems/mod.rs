@@ -91,7 +91,8 @@ impl Controller {
 
     fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.running.http().unwrap()).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -1,5 +1,8 @@
 //! A switch's conversation over a pipe, with the controller's part played by hand.
 
+mod hostile;
+mod metrics;
+
 use std::time::Duration;
 
 use calumma_epoch::{Guards, RESTART_NS};
@@ -92,6 +95,16 @@ impl Measurer for Switch {
     }
 }
 
+fn identity() -> Identity {
+    Identity {
+        node: "e1".to_owned(),
+        role: Role::Edge,
+        kind: SwitchKind::Software,
+        program: "a test".to_owned(),
+        marking: Marking::default(),
+    }
+}
+
 /// A switch and its conversation.
 struct Node {
     conversation: Conversation<Pipe>,
@@ -100,14 +113,7 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let identity = Identity {
-            node: "e1".to_owned(),
-            role: Role::Edge,
-            kind: SwitchKind::Software,
-            program: "a test".to_owned(),
-            marking: Marking::default(),
-        };
-        let conversation = Conversation::over(Pipe::new(), identity, 1 << 20);
+        let conversation = Conversation::over(Pipe::new(), identity(), 1 << 20);
         Self { conversation, switch: Switch::default() }
     }
 

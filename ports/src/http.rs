@@ -1,0 +1,129 @@
+//! HTTP/1 within bounds: connections by [`Guests`], and a time limit on everything that a peer can
+//! let one wait for.
+//!
+//! A connection that sends no request, or the head of one byte by byte, is closed after
+//! [`HEAD_TIMEOUT`]; one whose request is not answered within [`REQUEST_TIMEOUT`], as its body does
+//! not come, is answered 408; one that does not take its answer is closed after [`STALL_TIMEOUT`].
+//! A connection that waits for its next request gives way where there are too many; one that is
+//! being answered does not.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
+use tracing::debug;
+
+use crate::guests::{Guest, Guests, Worker};
+
+/// Time for the head of a request, from the end of the one before on: a head is one packet or two.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for a request to be read and answered. The answer's body may take longer.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time in which a peer takes some of what it is sent.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Time for answers to end once the server stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bytes of a request's head at most.
+const HEAD_BYTES: usize = 32 << 10;
+
+/// Serves `routes` until `stop` is over.
+pub async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    guests: Arc<Guests>,
+    stop: impl Future<Output = ()>,
+) {
+    let (stopping, stopped) = watch::channel(false);
+    tokio::pin!(stop);
+    loop {
+        let (stream, address) = tokio::select! {
+            accepted = crate::accept(&listener) => accepted,
+            () = &mut stop => break,
+        };
+        // Refused ones are closed without a word: a word would cost what there is none left of.
+        let Some(guest) = guests.enter(address.ip()) else { continue };
+        let (routes, stopped) = (routes.clone(), stopped.clone());
+        tokio::spawn(converse(stream, routes, guest, stopped));
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    drop(stopped);
+    let _ = timeout(STOP_TIMEOUT, stopping.closed()).await;
+}
+
+/// Serves one connection.
+async fn converse(
+    stream: TcpStream,
+    routes: Router,
+    mut guest: Guest,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(STALL_TIMEOUT));
+    let (routes, worker) = (TowerToHyperService::new(routes), guest.worker());
+    let service = service_fn(move |request| answer(routes.clone(), worker.clone(), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
+    tokio::pin!(connection);
+    let mut is_stopping = false;
+    loop {
+        tokio::select! {
+            ended = &mut connection => {
+                if let Err(problem) = ended {
+                    debug!("an HTTP connection ended: {problem}");
+                }
+                return;
+            }
+            () = guest.displaced() => return,
+            _ = stopped.wait_for(|&stopped| stopped), if !is_stopping => {
+                is_stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// Answers one request.
+async fn answer(
+    routes: TowerToHyperService<Router>,
+    worker: Worker,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
+    let at_work = worker.begin();
+    let Ok(answered) = timeout(REQUEST_TIMEOUT, routes.call(request)).await else {
+        let problem = format!("no answer within {REQUEST_TIMEOUT:?}");
+        return Ok((StatusCode::REQUEST_TIMEOUT, problem).into_response());
+    };
+    // The connection is at work until the answer has gone out.
+    let until_sent = move |body: Body| {
+        Body::new(body.map_frame(move |frame| {
+            let _ = &at_work;
+            frame
+        }))
+    };
+    answered.map(|response| response.map(until_sent))
+}
