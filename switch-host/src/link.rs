@@ -16,7 +16,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 /// The same of a controller that has never compared them: it may be at work on what switches have
 /// held for it.
-const FIRST_SILENCE: Duration = Duration::from_secs(15);
+const FIRST_SILENCE: Duration = Duration::from_secs(60);
 
 /// Bytes that are usually held for a controller that is slow or away: some hundreds of epochs at
 /// the paper's sizes. Beyond that the oldest are discarded; the controller then misses those epochs

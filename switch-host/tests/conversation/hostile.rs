@@ -101,10 +101,10 @@ fn a_controller_that_never_says_a_word_is_left_for_the_next_one() {
     let mut node = Node::new();
     node.connect();
     let pipe = node.conversation.transport_mut();
-    pipe.set_silence(Duration::from_secs(14));
+    pipe.set_silence(Duration::from_secs(59));
     node.step();
     assert!(node.conversation.is_connected(), "it may have much to do");
-    node.conversation.transport_mut().set_silence(Duration::from_secs(15));
+    node.conversation.transport_mut().set_silence(Duration::from_secs(60));
     node.step();
     assert!(!node.conversation.is_connected());
 }
