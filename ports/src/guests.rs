@@ -1,8 +1,8 @@
 //! Connections that nothing is owed to yet, within a bound in all and by address.
 //!
 //! Where there are too many, the oldest of the address with the most gives way to the new one. So
-//! who opens thousands displaces nobody but himself, and who has something to say at once is heard
-//! even from the same address. Those that are at work stay; where all are, the new one is refused.
+//! who opens thousands displaces nobody but himself, and who has something to say at once is let
+//! in even from the same address. Those that are at work stay; where all are, the new one is refused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ struct Entry {
     _stays: oneshot::Sender<()>,
 }
 
-/// What addresses are told apart by.
+/// What addresses are distinguished by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Source {
     V4([u8; 4]),

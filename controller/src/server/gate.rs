@@ -1,5 +1,5 @@
 //! Frames that no system needs to look at: those that came before, and those about epochs that are
-//! not collected. They are told from the others in their connection's task before anything is
+//! not collected. They are recognised in their connection's task before anything is
 //! unpacked, so that a node that repeats itself costs its own connection a microsecond a frame, and
 //! no queue room, no decoding and no lane's time.
 //!

@@ -114,7 +114,11 @@ pub async fn start_with(
     config: Config,
     mut outputs: Vec<Box<dyn Output>>,
 ) -> anyhow::Result<Running> {
-    let hub = hub(&config, systems)?;
+    let keys = secret::hash_keys(&config)?;
+    let nodes = node_ids::nodes(&config)?;
+    let decoder = Decoder::new(config.layout.clone(), keys, config.clock()?);
+    let state = State::new(&config, decoder)?;
+    let hub = Arc::new(Hub::new(config.clone(), systems, nodes, state)?);
 
     let listener = bind(config.listen, "listen").await?;
     let listen = listener.local_addr()?;
@@ -145,18 +149,6 @@ pub async fn start_with(
         tokio::spawn(rotate_key_at_start(hub.clone()));
     }
     Ok(Running { hub, listen, http, stop, switchboard })
-}
-
-/// The hub of a configuration, with no system running yet.
-pub(crate) fn hub(
-    config: &Config,
-    systems: &'static [&'static dyn System],
-) -> anyhow::Result<Arc<Hub>> {
-    let keys = secret::hash_keys(config)?;
-    let nodes = node_ids::nodes(config)?;
-    let decoder = Decoder::new(config.layout.clone(), keys, config.clock()?);
-    let state = State::new(config, decoder)?;
-    Ok(Arc::new(Hub::new(config.clone(), systems, nodes, state)?))
 }
 
 /// Changes the hash key once all nodes are connected, so that they go on by the kept one until

@@ -46,6 +46,23 @@ impl<K: Key> Fermat<K> {
     /// Bytes of the three buckets of a flow.
     pub const BUCKET_BYTES: usize = size_of::<K::Bucket>() + size_of::<i64>();
 
+    /// An empty one of so many buckets an array that has no filter: what was put in is for tables to
+    /// know ([`known_by`](Self::known_by)), and may be anything until then. It takes all its memory
+    /// now.
+    ///
+    /// # Panics
+    /// As [`new`](Residual::new).
+    pub fn without_filter(buckets: usize) -> Self {
+        Self::with(Shape { buckets, filter_bits: 0 }, Held::Tables(Vec::new()))
+    }
+
+    fn with(shape: Shape, held: Held) -> Self {
+        let part = whole(shape);
+        let sketch = FermatSketch::new(sums(shape));
+        let bytes = filled(ARRAYS * shape.buckets, 0);
+        Self { sketch, bytes, held, part, packets: 0 }
+    }
+
     /// Words of a bucket in its [contents](Self::contents): sums of fragments, and its packets.
     pub fn words_of_a_bucket() -> usize {
         fermat::Shape::default().arithmetic.bucket_words(K::KIND)
@@ -78,7 +95,7 @@ impl<K: Key> Fermat<K> {
             Ordering::Greater => return Err(WordsError::TooMany),
         }
         let sketch = FermatSketch::from_words(sums(shape), words)?;
-        Ok(Self { sketch, bytes, held: Held::new(shape), part, packets })
+        Ok(Self { sketch, bytes, held: Held::Tables(Vec::new()), part, packets })
     }
 
     /// The same, where flows that were put in are those that these tables refused or evicted. A
@@ -110,10 +127,7 @@ impl<K: Key> Fermat<K> {
 
 impl<K: Key> Residual<K> for Fermat<K> {
     fn new(shape: Shape) -> Self {
-        let part = whole(shape);
-        let sketch = FermatSketch::new(sums(shape));
-        let bytes = filled(ARRAYS * shape.buckets, 0);
-        Self { sketch, bytes, held: Held::new(shape), part, packets: 0 }
+        Self::with(shape, Held::new(shape.filter_bits))
     }
 
     fn shape(&self) -> Shape {

@@ -79,10 +79,9 @@ impl<K: Key> FlowRadar<K> {
 
 impl<K: Key> Residual<K> for FlowRadar<K> {
     fn new(shape: Shape) -> Self {
-        assert!(shape.filter_bits > 0, "a filter that knows first packets: {shape:?}");
         let part = whole(shape);
         let cells = filled(ARRAYS * shape.buckets, Cell::default());
-        Self { cells, held: Held::new(shape), part, packets: 0 }
+        Self { cells, held: Held::new(shape.filter_bits), part, packets: 0 }
     }
 
     fn shape(&self) -> Shape {

@@ -1,6 +1,5 @@
 //! Which flows were put into a residual.
 
-use super::Shape;
 use crate::hash::Hashes;
 use crate::simd::Isa;
 use crate::table::{Filter, Noted, Refused};
@@ -24,12 +23,9 @@ fn noted(hashes: &Hashes) -> Noted {
 }
 
 impl Held {
-    /// A filter of the residual's own, unless it has no bits.
-    pub(super) fn new(shape: Shape) -> Self {
-        match shape.filter_bits {
-            0 => Self::Tables(Vec::new()),
-            bits => Self::Own(Filter::new(bits)),
-        }
+    /// A filter of the residual's own, of one block at least.
+    pub(super) fn new(bits: usize) -> Self {
+        Self::Own(Filter::new(bits))
     }
 
     /// Notes a flow, and whether it seemed to be there already, where that is for the residual to

@@ -62,8 +62,8 @@ pub struct Shape {
     pub buckets: usize,
     /// Bits of the filter, brought to a whole number of blocks of 256. With 16 bits for each flow
     /// that is put in, one other flow in about 900 is mistaken for one of these; with 12, one in
-    /// 150. With 0 there is none, which [`FlowRadar`] can't do without: the table beside it knows
-    /// which flows it refused ([`Fermat::known_by`]).
+    /// 150. A residual that is made with 0 has one block all the same; a shape has 0 where the
+    /// residual has no filter of its own ([`Fermat::without_filter`]).
     pub filter_bits: usize,
 }
 
@@ -140,7 +140,7 @@ pub trait Residual<K: Key>: Sized {
     /// An empty one. It takes all its memory now.
     ///
     /// # Panics
-    /// When it has no buckets, or more than 2^28 an array, or no filter where it needs one.
+    /// When it has no buckets, or more than 2^28 an array.
     fn new(shape: Shape) -> Self;
 
     /// How large it is.

@@ -314,11 +314,11 @@ fn tables_know_which_flows_are_in_a_residual() {
 
     const FLOWS: u32 = 1000;
     // Each residual has 500 flows in 210 buckets: only the other's table gives them away.
-    let shape = Shape { buckets: 70, filter_bits: 0 };
+    const BUCKETS: usize = 70;
     let (mut known, mut residuals) = (Vec::new(), Vec::new());
     for node in 0..2 {
         let mut table = BoundedTable::new(Capacity { entries: 500, filter_bits: 1 << 15 });
-        let mut sink = Beside(Fermat::new(shape), FlowKey::default());
+        let mut sink = Beside(Fermat::without_filter(BUCKETS), FlowKey::default());
         for packet in 0..3 * FLOWS {
             let number = packet % FLOWS;
             sink.1 = key(number);
@@ -331,10 +331,10 @@ fn tables_know_which_flows_are_in_a_residual() {
         known.extend(table.iter().map(|(flow, _, value)| (node, *flow, *value)));
         let Contents { sums, bytes, packets } = sink.0.contents();
         let words: Vec<u32> = sums.words().collect();
-        assert_eq!(words.len(), 3 * 70 * Fermat::<FlowKey>::words_of_a_bucket());
-        let read = Fermat::from_contents(70, words.clone(), bytes.into(), packets).unwrap();
+        assert_eq!(words.len(), 3 * BUCKETS * Fermat::<FlowKey>::words_of_a_bucket());
+        let read = Fermat::from_contents(BUCKETS, words.clone(), bytes.into(), packets).unwrap();
         assert_eq!(read, sink.0);
-        let short = Fermat::<FlowKey>::from_contents(70, words, bytes[1..].into(), packets);
+        let short = Fermat::<FlowKey>::from_contents(BUCKETS, words, bytes[1..].into(), packets);
         assert!(short.is_err());
         let tables = table.refused();
         let filter: Vec<u32> = tables.words().collect();
@@ -348,4 +348,14 @@ fn tables_know_which_flows_are_in_a_residual() {
         assert!(of.is_complete && of.flows.len() == 500, "{} buckets remain", of.remaining);
         assert!(of.flows.iter().all(|(_, it)| *it == counts(3, 180)));
     }
+}
+
+/// What was given no bits for a filter has one, and what has none may have any flow.
+#[test]
+fn without_a_filter_every_flow_may_be_there() {
+    let hashes = family().hash(&key::<FlowKey>(1));
+    let shape = Shape { buckets: 16, filter_bits: 0 };
+    assert!(!Fermat::<FlowKey>::new(shape).may_hold(&hashes));
+    assert!(!FlowRadar::<FlowKey>::new(shape).may_hold(&hashes));
+    assert!(Fermat::<FlowKey>::without_filter(16).may_hold(&hashes));
 }

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::*;
@@ -36,6 +37,13 @@ impl Victim {
         Self { conversation, switch, controller }
     }
 
+    /// Has the controller send a message without end, for as long as it is received.
+    fn flood(&self, message: &Message) -> JoinHandle<()> {
+        let mut controller = self.controller.try_clone().unwrap();
+        let messages = encoded(message).repeat(10_000);
+        std::thread::spawn(move || while controller.write_all(&messages).is_ok() {})
+    }
+
     /// Steps until the switch has closed the connection, and wants no step to take long.
     fn steps_until_closed(&mut self) {
         let since = Instant::now();
@@ -58,11 +66,7 @@ fn encoded(message: &Message) -> Vec<u8> {
 #[test]
 fn who_asks_without_end_and_takes_no_answers_is_left() {
     let mut victim = Victim::connect();
-    let mut controller = victim.controller.try_clone().unwrap();
-    let flood = std::thread::spawn(move || {
-        let probes = encoded(&Message::Probe { sent_ns: 1 }).repeat(10_000);
-        while controller.write_all(&probes).is_ok() {}
-    });
+    let flood = victim.flood(&Message::Probe { sent_ns: 1 });
     victim.steps_until_closed();
     flood.join().unwrap();
 }
@@ -72,11 +76,7 @@ fn who_asks_without_end_and_takes_no_answers_is_left() {
 #[test]
 fn a_flood_of_notices_holds_up_no_step() {
     let mut victim = Victim::connect();
-    let mut controller = victim.controller.try_clone().unwrap();
-    let flood = std::thread::spawn(move || {
-        let notices = encoded(&Message::Reported { epoch: 1 }).repeat(10_000);
-        while controller.write_all(&notices).is_ok() {}
-    });
+    let flood = victim.flood(&Message::Reported { epoch: 1 });
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(2) {
         let begun = Instant::now();

@@ -216,8 +216,7 @@ impl<'a> Switches<'a> {
         let bits = self.trial.algorithm.filter_bits(kind);
         for switch in &mut self.all {
             let flows = std::mem::take(&mut switch.put_in);
-            // One at least, where none was put in: without a filter, every flow may have been.
-            let filter_bits = ((flows + flows / 20) * bits).max(1);
+            let filter_bits = (flows + flows / 20) * bits;
             let shape = Shape { buckets: switch.buckets, filter_bits };
             switch.residual = Some(Beside::new(kind, shape));
         }

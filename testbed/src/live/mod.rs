@@ -115,7 +115,7 @@ pub struct Live {
     disturbed: Disturbed,
     /// Packets that hosts had sent before the first epoch.
     sent_before: u64,
-    /// What edges had told hosts before any of these sent: addresses of theirs, where they route.
+    /// What edges had sent hosts before any of these sent: addresses of theirs, where they route.
     announced: u64,
     /// Packets that entered by the reports so far; none once one was not complete or did not come.
     counted: Option<u64>,

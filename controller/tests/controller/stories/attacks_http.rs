@@ -70,7 +70,7 @@ fn readers_that_take_no_answers_hold_up_no_report_and_little_memory() {
     let since = Instant::now();
     assert_eq!(controller.get("/healthz")["status"], "ok");
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    // Those that get no turn are told so.
+    // Those that get no turn are answered 503.
     let busy = greedy[50..].iter().filter(|stream| {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut status = [0; 12];

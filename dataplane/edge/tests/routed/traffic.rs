@@ -132,9 +132,9 @@ fn senders_are_told_why_their_packets_go_no_further() {
     error[24..26].copy_from_slice(&sum.to_be_bytes());
     assert!(edge.exchange(H0, &[error]).is_empty());
     let flood = vec![Udp { ttl: 1, ..Udp::new(v4, "10.2.0.1") }.frame(H0); 400];
-    let told = edge.exchange(H0, &flood).len();
-    assert!(told <= 100, "{told} of 400 at once, at 1000 a second");
-    assert_eq!(edge.total("icmp_errors.withheld"), (ROOM_FOR_ERRORS - told) as u64);
+    let errors = edge.exchange(H0, &flood).len();
+    assert!(errors <= 100, "{errors} of 400 at once, at 1000 a second");
+    assert_eq!(edge.total("icmp_errors.withheld"), (ROOM_FOR_ERRORS - errors) as u64);
     edge.stop();
 }
 

@@ -16,7 +16,6 @@ use std::net::IpAddr;
 use calumma_analysis::Collected;
 use calumma_cfs::frames::{Entry, Residual, Window};
 use calumma_sketch::residual::{ARRAYS, Counts, Fermat, Residual as _, network};
-use calumma_sketch::table::Rank;
 use calumma_sketch::{FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::Role;
 
@@ -158,19 +157,7 @@ fn uncounted<K: Key>(
 
 /// A flow that is in a residual: nothing is known of its times to live.
 fn entry(key: WideKey, Counts { packets, bytes }: Counts, sides: u8) -> Entry {
-    Entry {
-        key,
-        packets,
-        bytes,
-        rank: Rank::default(),
-        ttl: 0,
-        differences: 0,
-        looped: 0,
-        first_us: 0,
-        last_us: 0,
-        sides,
-        exact: true,
-    }
+    Entry { packets, bytes, sides, exact: true, ..Entry::new(key) }
 }
 
 /// All flows of a node whose residual has these: with that, counts of entries are complete.

@@ -59,6 +59,23 @@ impl Entry {
     /// All of them.
     const SIDES: u8 = Self::ENTERED | Self::PASSED | Self::LEFT;
 
+    /// An entry of a flow of which nothing is known yet, to be filled in.
+    pub fn new(key: WideKey) -> Self {
+        Self {
+            key,
+            packets: 0,
+            bytes: 0,
+            rank: Rank::default(),
+            ttl: 0,
+            differences: 0,
+            looped: 0,
+            first_us: 0,
+            last_us: 0,
+            sides: 0,
+            exact: false,
+        }
+    }
+
     /// The bit of [`differences`](Self::differences) for a packet with another time to live than
     /// the first one.
     #[inline(always)]
@@ -259,18 +276,6 @@ fn read_keys(
         let why = format_args!("entries {at} and {}, {one} and {next}, {how}", at + 1);
         return Err(body.wrong(offset, "keys", why));
     }
-    let entry = |key| Entry {
-        key: WideKey::from_bytes(key),
-        packets: 0,
-        bytes: 0,
-        rank: Rank::default(),
-        ttl: 0,
-        differences: 0,
-        looped: 0,
-        first_us: 0,
-        last_us: 0,
-        sides: 0,
-        exact: false,
-    };
+    let entry = |key| Entry::new(WideKey::from_bytes(key));
     Ok(bytes.into_iter().map(entry).collect())
 }

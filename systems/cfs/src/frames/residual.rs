@@ -12,7 +12,7 @@
 //! How many buckets there are the [`Setup`] says: an edge gives half of them to what entered.
 
 use calumma_sketch::fermat::WordsError;
-use calumma_sketch::residual::{ARRAYS, Contents, Fermat, Residual as _, Shape};
+use calumma_sketch::residual::{ARRAYS, Contents, Fermat, Residual as _};
 use calumma_sketch::table::Refused;
 use calumma_sketch::{AnyKey, Key, KeyKind, Keyed, either};
 use calumma_wire::DecodeError;
@@ -51,13 +51,9 @@ impl<K: Key> Residual<K> {
     /// An empty one of a switch whose residual has so many buckets an array, an edge or not. It
     /// takes all its memory now.
     pub fn new(buckets: u32, is_edge: bool) -> Self {
-        let of = |buckets: usize| {
-            // Tables know which flows they refused.
-            Fermat::new(Shape { buckets, filter_bits: 0 })
-        };
-        let each = part(buckets, is_edge);
-        let entered = is_edge.then(|| of(each));
-        Self { entered, rest: of(each), passed: 0, mixed: 0 }
+        // Tables know which flows they refused.
+        let empty = || Fermat::without_filter(part(buckets, is_edge));
+        Self { entered: is_edge.then(empty), rest: empty(), passed: 0, mixed: 0 }
     }
 
     /// Where packets belong that came on these [sides](Entry::sides), so many; notes them where

@@ -121,18 +121,14 @@ impl Graded<'_> {
         let doubted = doubts.get((note % DOUBTS) as usize).is_some_and(|bit| *bit != 0);
         let whole = bytes_of(packets, bytes, sixteenths);
         let entry = Entry {
-            key: key.into(),
             packets: packets.into(),
             // At least: of each packet the whole sixteenths.
             bytes: whole.unwrap_or(u64::from(sixteenths) * 16),
             rank: Rank::new(class, grade),
             ttl,
-            differences: 0,
-            looped: 0,
-            first_us: 0,
-            last_us: 0,
             sides: Entry::PASSED,
             exact: !doubted && packets < u32::MAX && whole.is_some(),
+            ..Entry::new(key.into())
         };
         Ok(Some((entry, doubted)))
     }
@@ -158,16 +154,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_beyond_a_word_are_told(lens in prop::collection::vec(20_u16.., 1..50), times in 1_u32..5_000_000) {
+        fn bytes_beyond_a_word_are_known(lens in prop::collection::vec(20_u16.., 1..50), times in 1_u32..5_000_000) {
             let sum = |of: fn(u16) -> u64| lens.iter().map(|len| of(*len)).sum::<u64>() * u64::from(times);
             let bytes = sum(u64::from);
             let sixteenths = u32::try_from(sum(|len| u64::from(len / 16))).unwrap_or(u32::MAX);
             let packets = lens.len() as u32 * times;
-            let told = bytes_of(packets, bytes as u32, sixteenths);
+            let known = bytes_of(packets, bytes as u32, sixteenths);
             if packets < MOST_PACKETS && sixteenths < u32::MAX {
-                prop_assert_eq!(told, Some(bytes));
+                prop_assert_eq!(known, Some(bytes));
             } else {
-                prop_assert_eq!(told, None);
+                prop_assert_eq!(known, None);
             }
         }
     }

@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use calumma_cfs::frames::{self, Entry, Graded as Rule, OFFER, Totals};
 use calumma_epoch::EpochClock;
 use calumma_sketch::grade::Claims;
-
 use calumma_sketch::{HashFamily, HashKey, HyperLogLog, KeyKind};
 use calumma_switchd::collection::{Record, Source};
 use calumma_switchd::hashes;

@@ -10,36 +10,21 @@ use std::sync::Arc;
 
 use calumma_cfs::frames::{Graded, OFFER, Setup as Words, Window};
 use calumma_cfs_tofino::Cfs;
-use calumma_epoch::{EpochClock, Guards};
 use calumma_sketch::{HashFamily, HashKey, HyperLogLog, WideKey};
-use calumma_switch_host::Session;
-use calumma_switchd::system::{Closed, Setup, System};
-use calumma_tna::{Entry, Program, Switch};
-use calumma_wire::{Domain, Role, Secret, SideKind, SystemSetup};
+use calumma_switchd::system::{Setup, System};
+use calumma_tna::Program;
+use calumma_wire::Role;
 
-use common::{FABRIC, HOST, Numbers, add, marked, modelled, packet};
+use common::{HOST, Numbers, marked, packet, transit};
 
-/// A transit of two ports, in a network that measures IPv6 as well.
+/// A transit in a network that measures IPv6 as well.
 struct Transit {
-    switch: Switch,
+    on: transit::Transit,
     words: Words,
-    setup: Arc<dyn Setup>,
-}
-
-fn session(words: Words) -> Session {
-    let setup = words.encode();
-    Session {
-        node_id: Some(3),
-        hash_key: Secret::new([7; 32]),
-        clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
-        domain: Domain::default(),
-        first_epoch: 8,
-        systems: vec![SystemSetup { system: OFFER.system, version: 1, setup, plan: Vec::new() }],
-    }
 }
 
 fn setup(words: Words) -> Result<Arc<dyn Setup>, String> {
-    let session = session(words);
+    let session = transit::session(OFFER.system, words.encode(), 8);
     Cfs.setup(Role::Transit, &session, &session.systems[0])
 }
 
@@ -49,55 +34,13 @@ impl Transit {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/cfs.p4");
         let controller = format!("systems = [\"cfs\"]\n[cfs]\nentries = {entries}");
         let defines = Cfs.build(&controller.parse().unwrap()).unwrap().defines;
-        let mut switch = Switch::new(&Program::load(path, &defines).unwrap());
-        let setup = setup(words).unwrap();
-        for entry in setup.fixed() {
-            add(&mut switch, &entry);
-        }
-        for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {
-            let send = Entry::new("send").exact("ingress_port", port).arg("port", peer);
-            switch.add_entry("port_pair", &send).unwrap();
-        }
-        Self { switch, words, setup }
-    }
-
-    /// Lets packets of the epoch's timestamp bit be recorded from now on, or no longer.
-    fn open(&mut self, epoch: u64, open: bool) {
-        for entry in self.setup.epoch(epoch, &[]).unwrap().gate {
-            let modelled = modelled(&entry);
-            if open {
-                self.switch.add_entry(&entry.table, &modelled).unwrap();
-            } else {
-                self.switch.delete_entry(&entry.table, &modelled).unwrap();
-            }
-        }
+        let program = Program::load(path, &defines).unwrap();
+        Self { on: transit::Transit::new(&program, setup(words).unwrap()), words }
     }
 
     /// What it says of the window that begins with an epoch.
     fn window(&self, epoch: u64) -> Result<Window, String> {
-        let parity = ((epoch / 4) & 1) as usize;
-        let words = self.setup.sources(SideKind::Transit).iter().map(|source| {
-            let lanes = source.registers.iter().map(|register| {
-                let [lane] = self.switch.read_register_lanes(register).unwrap()[..] else {
-                    panic!("{register}: a word an element");
-                };
-                lane
-            });
-            let lanes: Vec<&[u32]> = lanes.collect();
-            let elements = source.elements as usize;
-            (parity * elements..(parity + 1) * elements)
-                .flat_map(|at| lanes.iter().map(move |lane| lane[at]))
-                .collect::<Vec<u32>>()
-        });
-        let closed = Closed {
-            epoch,
-            side: SideKind::Transit,
-            plan: Vec::new().into(),
-            stall_ns: 0,
-            unrecorded: 0,
-            foreign_packets: 0,
-        };
-        let side = self.setup.side(&closed, &words.collect::<Vec<_>>())?;
+        let side = self.on.side(epoch)?;
         let window = Window::decode(&side.body, &self.words).unwrap();
         assert_eq!(side.packets, window.totals.packets);
         Ok(window)
@@ -108,7 +51,7 @@ impl Transit {
         for _ in 0..4000 {
             let packet = packet(numbers);
             let bytes = marked(&packet, (epoch as u8 & 1) << 2);
-            let sent = self.switch.inject(HOST, &bytes);
+            let sent = self.on.switch.inject(HOST, &bytes);
             assert_eq!(sent.len(), 1);
             let of_flow = came.entry(packet.key.into()).or_default();
             *of_flow = [of_flow[0] + 1, of_flow[1] + (bytes.len() - packet.ip) as u64];
@@ -124,7 +67,7 @@ fn windows_of_several_epochs_are_counted_right() {
     for first in [8, 12] {
         let mut came: BTreeMap<WideKey, [u64; 2]> = BTreeMap::new();
         for epoch in first..first + 4 {
-            transit.open(epoch, true);
+            transit.on.open(epoch, true);
             transit.draw(&mut numbers, epoch, &mut came);
             // One of IPv6 is of no flow that it knows.
             let mut bytes = vec![2; 12];
@@ -141,8 +84,8 @@ fn windows_of_several_epochs_are_counted_right() {
                 64,
             ]);
             bytes.resize(14 + 40 + 8, 9);
-            assert_eq!(transit.switch.inject(HOST, &bytes).len(), 1);
-            transit.open(epoch, false);
+            assert_eq!(transit.on.switch.inject(HOST, &bytes).len(), 1);
+            transit.on.open(epoch, false);
         }
         let window = transit.window(first).unwrap();
         let all: u64 = came.values().map(|it| it[0]).sum();
@@ -171,15 +114,15 @@ fn windows_of_several_epochs_are_counted_right() {
 fn a_packet_that_is_lost_between_the_passes_costs_all_exactness() {
     let mut transit = Transit::new(256);
     let mut numbers = Numbers(5);
-    transit.open(8, true);
+    transit.on.open(8, true);
     let packets = [(); 20].map(|()| packet(&mut numbers));
     for packet in &packets[..19] {
-        transit.switch.inject(HOST, &marked(packet, 0));
+        transit.on.switch.inject(HOST, &marked(packet, 0));
     }
     assert!(transit.window(8).unwrap().entries.iter().all(|entry| entry.exact));
-    transit.switch.offer(HOST, &marked(&packets[19], 0));
-    transit.switch.run(1, |_, _| panic!("it goes through once more"));
-    transit.switch.discard_waiting();
+    transit.on.switch.offer(HOST, &marked(&packets[19], 0));
+    transit.on.switch.run(1, |_, _| panic!("it goes through once more"));
+    transit.on.switch.discard_waiting();
     let window = transit.window(8).unwrap();
     assert_eq!(window.totals.packets, 20);
     assert!(!window.entries.is_empty() && window.entries.iter().all(|entry| !entry.exact));
@@ -189,17 +132,17 @@ fn a_packet_that_is_lost_between_the_passes_costs_all_exactness() {
 #[test]
 fn words_that_contradict_each_other_are_refused() {
     let mut transit = Transit::new(256);
-    transit.open(8, true);
+    transit.on.open(8, true);
     let packet = packet(&mut Numbers(5));
-    transit.switch.inject(HOST, &marked(&packet, 0));
+    transit.on.switch.inject(HOST, &marked(&packet, 0));
     assert!(transit.window(8).is_ok());
     for register in ["src", "rest", "packets", "standing"] {
         let name = format!("column0.{register}.words");
-        let words = transit.switch.read_register_lanes(&name).unwrap()[0].to_vec();
+        let words = transit.on.switch.read_register_lanes(&name).unwrap()[0].to_vec();
         let at = words.iter().position(|word| *word != 0).unwrap();
-        transit.switch.write_register(&name, at, &[words[at] ^ 0x100]).unwrap();
+        transit.on.switch.write_register(&name, at, &[words[at] ^ 0x100]).unwrap();
         assert!(transit.window(8).is_err(), "{register}");
-        transit.switch.write_register(&name, at, &[words[at]]).unwrap();
+        transit.on.switch.write_register(&name, at, &[words[at]]).unwrap();
     }
     assert!(transit.window(8).is_ok());
 }
@@ -221,11 +164,11 @@ fn setups_that_the_program_is_not_made_for_are_refused() {
 fn a_full_table_claims_less_from_the_window_after_the_next_on() {
     let mut transit = Transit::new(256);
     let limit = |transit: &Transit, epoch: u64| {
-        let gate = transit.setup.epoch(epoch, &[]).unwrap().gate;
+        let gate = transit.on.setup.epoch(epoch, &[]).unwrap().gate;
         gate[0].args.iter().find(|(name, _)| *name == "limit").unwrap().1
     };
     let mut numbers = Numbers(3);
-    transit.open(8, true);
+    transit.on.open(8, true);
     transit.draw(&mut numbers, 8, &mut BTreeMap::new());
     assert_eq!(limit(&transit, 8), 0, "all are claimed");
     let window = transit.window(8).unwrap();

@@ -6,95 +6,36 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use calumma_epoch::{EpochClock, Guards};
 use calumma_hops::frames::{Counts, OFFER, Packets, Setup as Words};
 use calumma_hops_tofino::Hops;
 use calumma_sketch::WideKey;
 use calumma_switch_host::Session;
-use calumma_switchd::system::{Closed, Setup, System};
-use calumma_tna::{Entry, Program, Switch};
-use calumma_wire::{Domain, Role, Secret, SideKind, SystemSetup};
+use calumma_switchd::system::System;
+use calumma_tna::Program;
+use calumma_wire::Role;
 
-use common::{FABRIC, HOST, Numbers, add, marked, modelled, packet};
-
-/// A transit of two ports.
-struct Transit {
-    switch: Switch,
-    setup: Arc<dyn Setup>,
-}
+use common::transit::{self, Transit};
+use common::{FABRIC, HOST, Numbers, marked, packet};
 
 fn session(setup: Words) -> Session {
-    let setup = setup.encode();
-    Session {
-        node_id: Some(3),
-        hash_key: Secret::new([7; 32]),
-        clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
-        domain: Domain::default(),
-        first_epoch: 4,
-        systems: vec![SystemSetup { system: OFFER.system, version: 1, setup, plan: Vec::new() }],
-    }
+    transit::session(OFFER.system, setup.encode(), 4)
 }
 
-impl Transit {
-    fn new() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/hops.p4");
-        let mut switch = Switch::new(&Program::load(path, &[]).unwrap());
-        let session = session(Words { flows: 9, window: 1 });
-        let setup = Hops::ON_TRANSITS.setup(Role::Transit, &session, &session.systems[0]).unwrap();
-        for entry in setup.fixed() {
-            add(&mut switch, &entry);
-        }
-        for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {
-            let send = Entry::new("send").exact("ingress_port", port).arg("port", peer);
-            switch.add_entry("port_pair", &send).unwrap();
-        }
-        Self { switch, setup }
-    }
+fn transit() -> Transit {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../p4src/hops.p4");
+    let session = session(Words { flows: 9, window: 1 });
+    let setup = Hops::ON_TRANSITS.setup(Role::Transit, &session, &session.systems[0]).unwrap();
+    Transit::new(&Program::load(path, &[]).unwrap(), setup)
+}
 
-    /// Lets packets of the epoch's timestamp bit be recorded from now on, or no longer.
-    fn open(&mut self, epoch: u64, open: bool) {
-        for entry in self.setup.epoch(epoch, &[]).unwrap().gate {
-            let modelled = modelled(&entry);
-            if open {
-                self.switch.add_entry(&entry.table, &modelled).unwrap();
-            } else {
-                self.switch.delete_entry(&entry.table, &modelled).unwrap();
-            }
-        }
-    }
-
-    /// What it has counted of an epoch.
-    fn counts(&self, epoch: u64) -> Counts {
-        let words = self.setup.sources(SideKind::Transit).iter().map(|source| {
-            let lanes = source.registers.iter().map(|register| {
-                let [lane] = self.switch.read_register_lanes(register).unwrap()[..] else {
-                    panic!("{register}: a word an element");
-                };
-                lane
-            });
-            let lanes: Vec<&[u32]> = lanes.collect();
-            let elements = source.elements as usize;
-            let group = (epoch & 1) as usize * elements;
-            (group..group + elements)
-                .flat_map(|at| lanes.iter().map(move |lane| lane[at]))
-                .collect::<Vec<u32>>()
-        });
-        let closed = Closed {
-            epoch,
-            side: SideKind::Transit,
-            plan: Vec::new().into(),
-            stall_ns: 0,
-            unrecorded: 0,
-            foreign_packets: 0,
-        };
-        let side = self.setup.side(&closed, &words.collect::<Vec<_>>()).unwrap();
-        let counts = Counts::decode(&side.body).unwrap();
-        let named: u64 = counts.flows.iter().map(|(_, packets)| packets.received).sum();
-        assert_eq!(side.packets, named + counts.others.received);
-        counts
-    }
+/// What a transit has counted of an epoch.
+fn counts(transit: &Transit, epoch: u64) -> Counts {
+    let side = transit.side(epoch).unwrap();
+    let counts = Counts::decode(&side.body).unwrap();
+    let named: u64 = counts.flows.iter().map(|(_, packets)| packets.received).sum();
+    assert_eq!(side.packets, named + counts.others.received);
+    counts
 }
 
 /// Every flow's packets are named, or among the others together with all that could be theirs.
@@ -111,7 +52,7 @@ fn assert_bounded(counts: &Counts, passed: &BTreeMap<WideKey, Packets>) {
 
 #[test]
 fn every_packet_is_counted_in_its_epoch_and_those_the_switch_drops_are_refused() {
-    let mut transit = Transit::new();
+    let mut transit = transit();
     let mut numbers = Numbers(11);
     let mut passed = [BTreeMap::new(), BTreeMap::new()];
     transit.open(4, true);
@@ -132,7 +73,7 @@ fn every_packet_is_counted_in_its_epoch_and_those_the_switch_drops_are_refused()
         *of_flow += Packets { received: 1, refused: cut.into() };
     }
     for epoch in [4, 5] {
-        let (counts, passed) = (transit.counts(epoch), &passed[epoch as usize - 4]);
+        let (counts, passed) = (counts(&transit, epoch), &passed[epoch as usize - 4]);
         assert_bounded(&counts, passed);
         let [named, all] = [counts.flows.len(), passed.len()];
         assert!(all > 1500 && named > all * 9 / 10, "{named} of {all} flows are named");
@@ -144,7 +85,7 @@ fn every_packet_is_counted_in_its_epoch_and_those_the_switch_drops_are_refused()
 
 #[test]
 fn a_late_packet_is_counted_in_no_flow() {
-    let mut transit = Transit::new();
+    let mut transit = transit();
     let packet = packet(&mut Numbers(2));
     transit.open(4, true);
     for bit in [0, 1, 0] {
@@ -153,8 +94,8 @@ fn a_late_packet_is_counted_in_no_flow() {
     transit.open(4, false);
     transit.switch.inject(HOST, &marked(&packet, 0));
     let two = Packets { received: 2, refused: 0 };
-    assert_eq!(transit.counts(4).flows, [(packet.key.into(), two)]);
-    assert_eq!(transit.counts(5), Counts::default());
+    assert_eq!(counts(&transit, 4).flows, [(packet.key.into(), two)]);
+    assert_eq!(counts(&transit, 5), Counts::default());
     let late = transit.switch.read_counter("Egress.packets", 2).unwrap().packets;
     assert_eq!(late, 2, "one of an epoch that is closed, one of one that is not open");
 }
@@ -162,7 +103,7 @@ fn a_late_packet_is_counted_in_no_flow() {
 /// IPv6 flows are not told apart: their packets are counted with others.
 #[test]
 fn packets_of_ipv6_are_among_the_others() {
-    let mut transit = Transit::new();
+    let mut transit = transit();
     transit.open(4, true);
     let mut bytes = vec![2; 12];
     bytes.extend_from_slice(&[0x86, 0xDD, 0x60, 0, 0, 0, 0, 8, 17, 64]);
@@ -172,7 +113,7 @@ fn packets_of_ipv6_are_among_the_others() {
     bytes[14] = 0x68;
     transit.switch.inject(HOST, &bytes);
     let others = Packets { received: 1, refused: 0 };
-    assert_eq!(transit.counts(4), Counts { flows: Vec::new(), others });
+    assert_eq!(counts(&transit, 4), Counts { flows: Vec::new(), others });
 }
 
 #[test]

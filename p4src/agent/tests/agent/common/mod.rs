@@ -3,6 +3,8 @@
 // Each test file is a program of its own and uses its part of this one.
 #![allow(dead_code)]
 
+pub(crate) mod transit;
+
 use std::path::Path;
 
 use calumma_chamelemon::{Attention, Layout, Partition, SampleRate};

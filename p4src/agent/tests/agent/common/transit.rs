@@ -1,0 +1,84 @@
+//! A modelled switch between others that runs a system's program by its description: what its
+//! tables hold, and what is said of what its registers have.
+
+use std::sync::Arc;
+
+use calumma_epoch::{EpochClock, Guards};
+use calumma_switch_host::Session;
+use calumma_switchd::system::{Closed, Setup};
+use calumma_tna::{Entry, Program, Switch};
+use calumma_wire::{Domain, Secret, Side, SideKind, SystemId, SystemSetup};
+
+use super::{FABRIC, HOST, add, modelled};
+
+/// A session in which one system runs, by `setup`.
+pub(crate) fn session(system: SystemId, setup: Vec<u8>, first_epoch: u64) -> Session {
+    Session {
+        node_id: Some(3),
+        hash_key: Secret::new([7; 32]),
+        clock: EpochClock::new(50_000_000, Guards::default()).unwrap(),
+        domain: Domain::default(),
+        first_epoch,
+        systems: vec![SystemSetup { system, version: 1, setup, plan: Vec::new() }],
+    }
+}
+
+/// A transit of two ports.
+pub(crate) struct Transit {
+    pub(crate) switch: Switch,
+    pub(crate) setup: Arc<dyn Setup>,
+}
+
+impl Transit {
+    /// One with a program, and with what its tables hold for the whole session.
+    pub(crate) fn new(program: &Program, setup: Arc<dyn Setup>) -> Self {
+        let mut switch = Switch::new(program);
+        for entry in setup.fixed() {
+            add(&mut switch, &entry);
+        }
+        for (port, peer) in [(HOST, FABRIC), (FABRIC, HOST)] {
+            let send = Entry::new("send").exact("ingress_port", port).arg("port", peer);
+            switch.add_entry("port_pair", &send).unwrap();
+        }
+        Self { switch, setup }
+    }
+
+    /// Lets packets of the epoch's timestamp bit be recorded from now on, or no longer.
+    pub(crate) fn open(&mut self, epoch: u64, open: bool) {
+        for entry in self.setup.epoch(epoch, &[]).unwrap().gate {
+            let modelled = modelled(&entry);
+            if open {
+                self.switch.add_entry(&entry.table, &modelled).unwrap();
+            } else {
+                self.switch.delete_entry(&entry.table, &modelled).unwrap();
+            }
+        }
+    }
+
+    /// What it says of the window that begins with an epoch.
+    pub(crate) fn side(&self, epoch: u64) -> Result<Side, String> {
+        let parity = ((epoch / self.setup.window()) & 1) as usize;
+        let words = self.setup.sources(SideKind::Transit).iter().map(|source| {
+            let lanes = source.registers.iter().map(|register| {
+                let [lane] = self.switch.read_register_lanes(register).unwrap()[..] else {
+                    panic!("{register}: a word an element");
+                };
+                lane
+            });
+            let lanes: Vec<&[u32]> = lanes.collect();
+            let elements = source.elements as usize;
+            (parity * elements..(parity + 1) * elements)
+                .flat_map(|at| lanes.iter().map(move |lane| lane[at]))
+                .collect::<Vec<u32>>()
+        });
+        let closed = Closed {
+            epoch,
+            side: SideKind::Transit,
+            plan: Vec::new().into(),
+            stall_ns: 0,
+            unrecorded: 0,
+            foreign_packets: 0,
+        };
+        self.setup.side(&closed, &words.collect::<Vec<_>>())
+    }
+}
