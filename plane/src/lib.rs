@@ -14,6 +14,7 @@ pub mod carrier;
 pub mod checksum;
 pub mod counters;
 mod flows;
+pub mod int;
 pub mod mark;
 pub mod measure;
 pub mod merge;

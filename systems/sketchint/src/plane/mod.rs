@@ -1,0 +1,2 @@
+//! What a switch does for SketchINT: sinks record what the stacks of packets for hosts say, each
+//! window into sketches of its own.
