@@ -4,7 +4,7 @@
 // `hashes_t`. A bridged header begins with the kind, and ends with the length `end`. A program that
 // sends packets through its ingress a second time defines RESUBMITS, which is what it then sets as
 // their type, and declares `resubmit_h`, which they bring along. One that has elements of one word
-// beside those that `record_h` is of defines WORDS.
+// beside those that `record_h` is of defines WORDS, one that pushes into stacks of INT TELEMETRY.
 
 #ifndef CALUMMA_HEADERS
 #define CALUMMA_HEADERS
@@ -107,6 +107,10 @@ header word_h {
     bit<32> word;
 }
 
+#ifdef TELEMETRY
+#include "int/headers.p4"
+#endif
+
 struct headers_t {
     bridge_h bridge;           // from ingress to egress
     ethernet_h ethernet;
@@ -121,6 +125,13 @@ struct headers_t {
     ipv4_h ipv4;
     option_h[10] options;
     ports_h ports;
+#ifdef TELEMETRY
+    tcp_rest_h tcp;
+    udp_rest_h udp;
+    int_shim_h shim;
+    int_metadata_h telemetry;
+    int_hop_h hop;             // pushed here
+#endif
 }
 
 // What the header checksum must give up, complemented, so that adding it subtracts (RFC 1624).
@@ -151,6 +162,9 @@ struct metadata_t {
     hashes_t hashes;
 #ifdef RESUBMITS
     resubmit_h resubmitted;
+#endif
+#ifdef TELEMETRY
+    telemetry_t telemetry;
 #endif
 }
 

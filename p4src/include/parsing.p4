@@ -48,7 +48,15 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
     state ipv6 {
         meta.class = IPV6;
         pkt.extract(hdr.ipv6);
+#ifdef TELEMETRY
+        transition select(hdr.ipv6.traffic_class, hdr.ipv6.next_header) {
+            (0x10 &&& 0x10, PROTOCOL_TCP) : tcp6;
+            (0x10 &&& 0x10, PROTOCOL_UDP) : udp6;
+            default : accept;
+        }
+#else
         transition accept;
+#endif
     }
 
     state ipv4 {
@@ -93,8 +101,16 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
     state ports {
         pkt.extract(hdr.ports);
         meta.ports = hdr.ports.both;
+#ifdef TELEMETRY
+        transition behind_ports;
+#else
         transition readable;
+#endif
     }
+
+#ifdef TELEMETRY
+#include "int/parsing.p4"
+#endif
 
     state readable {
         meta.readable = true;
@@ -172,16 +188,44 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
 }
 
 // The mark and the TTL may have changed, and the header checksum follows (RFC 1624): a wrong one
-// stays wrong.
+// stays wrong. So it is with what a stack changes behind the ports.
 control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
     Checksum() ipv4_checksum;
+#ifdef TELEMETRY
+    Checksum() tcp_checksum;
+    Checksum() udp_checksum;
+#endif
 
     apply {
         if (meta.changed) {
             hdr.ipv4.checksum = ipv4_checksum.update({
                 meta.before.checksum, meta.before.ones, meta.before.tos, meta.before.ttl,
+#ifdef TELEMETRY
+                meta.telemetry.longer_ip,
+#endif
                 8w0, hdr.ipv4.mark, hdr.ipv4.tos_rest });
         }
+#ifdef TELEMETRY
+        if (meta.telemetry.tcp == 1) {
+            hdr.tcp.checksum = tcp_checksum.update({
+                meta.telemetry.checksum, meta.telemetry.shim, meta.telemetry.flags,
+                meta.telemetry.left, hdr.shim.kind, hdr.shim.length, hdr.telemetry.version,
+                hdr.telemetry.reserved, hdr.telemetry.discard, hdr.telemetry.exceeded,
+                hdr.telemetry.too_long, hdr.telemetry.reserved2, hdr.telemetry.words,
+                hdr.telemetry.left, meta.telemetry.longer, meta.telemetry.node,
+                meta.telemetry.latency });
+        }
+        if (meta.telemetry.udp == 1) {
+            // What comes out as no checksum is written as the other zero (RFC 768).
+            hdr.udp.checksum = udp_checksum.update({
+                meta.telemetry.checksum, meta.telemetry.shim, meta.telemetry.flags,
+                meta.telemetry.left, hdr.shim.kind, hdr.shim.length, hdr.telemetry.version,
+                hdr.telemetry.reserved, hdr.telemetry.discard, hdr.telemetry.exceeded,
+                hdr.telemetry.too_long, hdr.telemetry.reserved2, hdr.telemetry.words,
+                hdr.telemetry.left, meta.telemetry.longer, meta.telemetry.longer,
+                meta.telemetry.node, meta.telemetry.latency }, true);
+        }
+#endif
         pkt.emit(hdr);
     }
 }

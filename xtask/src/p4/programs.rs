@@ -107,7 +107,7 @@ mod tests {
     fn the_programs_of_this_repository_are_those_of_its_systems() {
         let programs = Program::all(&crate::shell::root().join("p4src")).unwrap();
         let systems: Vec<&str> = programs.iter().map(|program| &*program.system).collect();
-        assert_eq!(systems, ["cfs", "chamelemon", "hops"]);
+        assert_eq!(systems, ["cfs", "chamelemon", "hops", "sketchint"]);
         assert!(programs.iter().all(|program| !program.chosen(Some(&program.system)).is_empty()));
     }
 

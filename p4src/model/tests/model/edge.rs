@@ -26,3 +26,10 @@ fn the_table_of_flows_loads_in_all_its_sizes() {
         assert_eq!(program.registers().len(), 3 * 8 + 7);
     }
 }
+
+#[test]
+fn the_switch_that_pushes_into_stacks_loads() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../sketchint.p4");
+    let program = Program::load(path, &[]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(program.registers().len(), 0, "it records nothing");
+}

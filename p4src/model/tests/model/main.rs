@@ -5,3 +5,4 @@ mod control_plane;
 mod edge;
 mod fuzz;
 mod rejected;
+mod telemetry;

@@ -1,0 +1,149 @@
+// SketchINT on a switch between others: each packet that carries a stack of INT leaves with one more
+// hop on it. docs/p4.md has what it does with those that it can not add to.
+//
+// The ingress forwards, and notes when a packet came. The egress knows where it leaves, how long it
+// may be there, and how long it was in the switch. Nothing is recorded.
+
+#include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
+#include <tna.p4>
+#endif
+
+#include "include/generated/hashes.p4"
+#include "include/sizes.p4"
+#include "include/types.p4"
+
+header bridge_h {
+    bit<8> kind;
+    bit<48> arrived;
+    bit<16> end;
+}
+
+const bit<16> BRIDGE_BYTES = 9;
+
+// There is nothing to collect.
+header record_h {
+    bit<32> nothing;
+}
+
+struct hashes_t {
+    word_t word0;
+}
+
+struct request_t {
+    bool collects;
+}
+
+#define TELEMETRY
+
+#include "include/headers.p4"
+#include "include/parsing.p4"
+#include "include/collection.p4"
+#include "include/readable.p4"
+#include "include/hashing.p4"
+#include "include/marking.p4"
+#include "include/int/push.p4"
+#include "include/forwarding.p4"
+
+control Ingress(inout headers_t hdr, inout metadata_t meta,
+                in ingress_intrinsic_metadata_t ig_intr_md,
+                in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
+                inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
+                inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
+    Readable() readable;
+    Remember() before;
+    FlowWord() flow_hash;
+    CollectionPath() collection;
+    Forwarding() forwarding;
+    Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
+    request_t request;
+    bit<16> missing;
+
+    action host() {
+        meta.from_host = true;
+        meta.class[1:1] = 1;
+    }
+
+    table host_ports {
+        key = { ig_intr_md.ingress_port : exact; }
+        actions = { host; NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
+
+    action set_timestamp(bit<1> value) {
+        meta.timestamp = value;
+    }
+
+    // Nothing is recorded by it here; every program has it.
+    table timestamp {
+        actions = { set_timestamp; }
+        default_action = set_timestamp(0);
+        size = 1;
+    }
+
+    apply {
+        request = { false };
+        host_ports.apply();
+        timestamp.apply();
+        readable.apply(hdr, meta, ig_prsr_md.parser_err, missing);
+        before.apply(hdr, meta);
+        meta.telemetry = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request, ig_dprsr_md,
+                         ig_tm_md);
+        flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
+                        meta.hashes.word0);
+        if (!request.collects) {
+            packets.count(meta.class);
+        }
+        forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
+                         meta.hashes.word0, request.collects, ig_dprsr_md, ig_tm_md);
+        hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, 0 };
+        if (request.collects) {
+            hdr.bridge.kind = COLLECTING;
+        } else if (meta.measured) {
+            hdr.bridge.kind = MEASURED;
+            hdr.bridge.end = meta.end;
+        }
+    }
+}
+
+control Egress(inout headers_t hdr, inout metadata_t meta,
+               in egress_intrinsic_metadata_t eg_intr_md,
+               in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
+               inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
+               inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
+    Remember() before;
+    CollectionProgress() progress;
+    Push() push;
+    bit<16> missing;
+
+    action compare() {
+        missing = meta.end |-| eg_intr_md.pkt_length;
+    }
+
+    action discard() {
+        eg_dprsr_md.drop_ctl = 1;
+    }
+
+    apply {
+        before.apply(hdr, meta);
+        compare();
+        if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
+            progress.apply(hdr.collect, meta.kind);
+        } else if (missing != 0) {
+            discard();
+        } else {
+            push.apply(hdr, meta, eg_intr_md.egress_port, eg_prsr_md.parser_err,
+                       eg_prsr_md.global_tstamp);
+        }
+        hdr.bridge.setInvalid();
+    }
+}
+
+Pipeline(IngressParser(), Ingress(), IngressDeparser(),
+         EgressParser(), Egress(), EgressDeparser()) pipe;
+
+Switch(pipe) main;
