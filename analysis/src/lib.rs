@@ -7,6 +7,7 @@
 //!
 //! * [`run`]: how the controller runs a system's analysis;
 //! * [`keys`]: by which key switches hash in which epoch;
+//! * [`steer`]: plans that change while a system runs;
 //! * [`report`]: an epoch's report, as far as all systems agree on it;
 //! * [`table`]: tables of the archive, typed by the functions that read their columns;
 //! * [`metrics`]: metrics for Prometheus;
@@ -24,6 +25,7 @@ mod node;
 pub mod places;
 pub mod report;
 pub mod run;
+pub mod steer;
 mod system;
 pub mod table;
 
@@ -33,5 +35,6 @@ pub use keys::{HashKeys, KeyedEpochs};
 pub use node::NodeEnd;
 pub use report::{EpochHead, Published, Report};
 pub use run::{Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup};
+pub use steer::{Applied, Standing, Steer};
 pub use system::{Panel, System, system_of, tables_of};
 pub use table::Table;

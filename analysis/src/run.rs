@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::keys::HashKeys;
 use crate::node::NodeEnd;
 use crate::report::{EpochHead, Published, Report};
+use crate::steer::Steer;
 
 /// A node that runs a system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,9 @@ pub struct Deployment<'a> {
     pub clock: EpochClock,
     /// The nodes that the system runs on.
     pub nodes: &'a [Arc<Node>],
+    /// The deployment's number, drawn at random: the same for as long as the controller's state is
+    /// kept.
+    pub id: NonZeroU16,
 }
 
 impl Deployment<'_> {
@@ -150,6 +155,13 @@ pub trait Analysis: Debug + Send + 'static {
     /// What a node is sent that reads and writes bodies of `version`.
     fn setup(&self, node: &Node, version: u8) -> NodeSetup;
 
+    /// What says which plans nodes are to have while it runs; `None` where they keep the plan that
+    /// they are set up with. Asked once. A node that is set up begins by the plan of its
+    /// [setup](Self::setup), and has another from then on.
+    fn steer(&self) -> Option<Box<dyn Steer>> {
+        None
+    }
+
     /// Reads a side, of a kind that nodes of that role deliver. What comes in here is not to be
     /// trusted.
     ///
@@ -173,6 +185,9 @@ pub trait AnyAnalysis: Debug + Send {
     /// See [`Analysis::setup`].
     fn setup(&self, node: &Node, version: u8) -> NodeSetup;
 
+    /// See [`Analysis::steer`].
+    fn steer(&self) -> Option<Box<dyn Steer>>;
+
     /// See [`Analysis::decode`].
     ///
     /// # Errors
@@ -193,6 +208,10 @@ impl<A: Analysis> AnyAnalysis for A {
 
     fn setup(&self, node: &Node, version: u8) -> NodeSetup {
         Analysis::setup(self, node, version)
+    }
+
+    fn steer(&self) -> Option<Box<dyn Steer>> {
+        Analysis::steer(self)
     }
 
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<AnySide, String> {
@@ -249,7 +268,7 @@ mod tests {
         let hash_keys = HashKeys::new(calumma_sketch::HashKey::from_bytes([1; 32]));
         let clock = EpochClock::new(50_000_000, calumma_epoch::Guards::default()).unwrap();
         let read = |section: &serde_json::Value| {
-            Deployment { section, hash_keys: &hash_keys, clock, nodes: &[] }
+            Deployment { section, hash_keys: &hash_keys, clock, nodes: &[], id: NonZeroU16::MIN }
                 .parameters::<Parameters>()
         };
         assert_eq!(read(&serde_json::Value::Null), Ok(Parameters::default()));

@@ -11,6 +11,7 @@
 //!   [`chamelemon`]: the same of ChameleMon's frames; [`analysing`]: on to the reports of any other
 //!   system. Pure; time is passed in;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
+//! * [`steering`]: plans that change while a system runs, on their way to its nodes. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them; [`program`] is all of it as
 //!   the program.
 //!
@@ -30,6 +31,7 @@ pub mod output;
 pub mod paths;
 pub mod program;
 pub mod server;
+pub mod steering;
 pub mod summary;
 mod topology;
 

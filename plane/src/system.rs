@@ -376,6 +376,12 @@ pub trait SwitchSystem: Debug + Send {
     /// Notes that a plan, which is valid, holds from `epoch` on.
     fn accept(&mut self, _epoch: u64, _plan: &[u8]) {}
 
+    /// The plan by which it goes on where no controller has been there for `alone_ns`; `None` where
+    /// what was accepted last is right then, too.
+    fn alone(&self, _alone_ns: u64) -> Option<Vec<u8>> {
+        None
+    }
+
     /// What it measures by, for a controller that has just come, in the system's own format.
     fn holding(&self) -> Vec<u8> {
         Vec::new()

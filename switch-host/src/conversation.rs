@@ -120,6 +120,12 @@ pub trait Measurer {
     /// [`lead_ns`](Self::lead_ns) ahead of the epoch's arming.
     fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]);
 
+    /// Plans by which systems go on though no controller has accepted them, of a switch that has
+    /// had none for `alone_ns`: each is held like a plan of the controller's.
+    fn alone(&self, _alone_ns: u64) -> Vec<(SystemId, Vec<u8>)> {
+        Vec::new()
+    }
+
     /// What the controller wants to know of paths, of a switch that offers
     /// [`SystemId::PROBES`]; `None` once it is gone.
     fn want_paths(&mut self, _wanted: Option<PathsWanted>) {}
@@ -161,6 +167,8 @@ pub struct Conversation<T = Tcp> {
     welcomed: bool,
     /// The totals that were sent to this controller last.
     totals: HashMap<String, u64>,
+    /// The time of the last step, and for how long no controller has been there then.
+    alone: (u64, u64),
 }
 
 /// The session under way.
@@ -183,8 +191,8 @@ impl<T: Transport> Conversation<T> {
     /// The same over another transport.
     pub fn over(transport: T, identity: Identity, most_held: usize) -> Self {
         let link = Link::new(transport, most_held);
-        let (offers, session, totals) = Default::default();
-        Self { identity, link, offers, session, welcomed: false, totals }
+        let (offers, session, totals, alone) = Default::default();
+        Self { identity, link, offers, session, welcomed: false, totals, alone }
     }
 
     /// What carries it.
@@ -218,6 +226,31 @@ impl<T: Transport> Conversation<T> {
         }
         // The answers, before there is work to do that the controller's clock would see.
         self.link.flush();
+        self.go_on_alone(now_ns, measurer);
+    }
+
+    /// Lets systems go on by plans of their own where no controller has been there for long. Steps
+    /// by which the clock was set back don't count.
+    fn go_on_alone(&mut self, now_ns: u64, measurer: &mut impl Measurer) {
+        let (last_ns, alone_ns) = self.alone;
+        if self.is_connected() && self.welcomed {
+            self.alone = (now_ns, 0);
+            return;
+        }
+        let passed_ns = if last_ns == 0 { 0 } else { now_ns.saturating_sub(last_ns) };
+        self.alone = (now_ns, alone_ns.saturating_add(passed_ns));
+        let Some(Active { session, plans }) = &mut self.session else { return };
+        for (system, plan) in measurer.alone(self.alone.1) {
+            let accepted = plans.iter_mut().find(|(id, _)| *id == system);
+            let Some((_, accepted)) = accepted.filter(|(_, accepted)| *accepted != plan) else {
+                continue;
+            };
+            let ahead_ns = session.clock.guards().clock_ns + measurer.lead_ns();
+            let epoch = session.clock.epoch_at(now_ns + ahead_ns) + 1;
+            warn!(epoch, "no controller for long: {system} goes on by a plan of its own");
+            measurer.reconfigure(system, epoch, &plan);
+            *accepted = plan;
+        }
     }
 
     fn hello(&self, measurer: &impl Measurer) -> Message {

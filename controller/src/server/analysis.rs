@@ -24,6 +24,9 @@ const EPOCHS_PENDING: usize = 1200;
 /// Time between looks where nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
+/// The same where the system's plans change.
+const STEERED: Duration = Duration::from_millis(50);
+
 /// A system that is analysed.
 pub(super) struct Analysing {
     pub(super) hub: Arc<Hub>,
@@ -89,10 +92,11 @@ impl Running {
 
     fn run(mut self, handle: &Handle, mut frames: mpsc::Receiver<Inbound>) {
         let lane = self.lane.clone();
+        let idle = if lane.steering.is_some() { STEERED } else { IDLE };
         let mut is_ending = false;
         loop {
-            let wait = self.system.next_deadline().map_or(IDLE, |deadline| {
-                Duration::from_nanos(deadline.saturating_sub(unix_ns())).min(IDLE)
+            let wait = self.system.next_deadline().map_or(idle, |deadline| {
+                Duration::from_nanos(deadline.saturating_sub(unix_ns())).min(idle)
             });
             let first = handle.block_on(async {
                 tokio::select! {
@@ -103,6 +107,7 @@ impl Running {
                     () = tokio::time::sleep(wait) => None,
                 }
             });
+            self.hub.steer(&lane);
             first.into_iter().for_each(|frame| self.take(frame));
             self.take_waiting(&mut frames);
             if !lane.is_on() && !is_ending {

@@ -209,9 +209,9 @@ fn introduction(
     hello: Hello,
     address: SocketAddr,
 ) -> Result<(String, Introduction), String> {
-    let Hello { node, role, kind, program, marking, systems: offers, holding } = hello;
-    let holding = Introduction::holding(&holding)?;
-    let of = Introduction { version, role, kind, program, offers, holding, marking, address };
+    let Hello { node, role, kind, program, marking, systems: offers, holding: held } = hello;
+    let holding = Introduction::holding(&held)?;
+    let of = Introduction { version, role, kind, program, offers, holding, held, marking, address };
     Ok((node, of))
 }
 
@@ -319,7 +319,9 @@ async fn converse(
             Message::Applied { system: frames::ID, effective_epoch, outcome } => {
                 hub.applied(node, effective_epoch, outcome);
             }
-            Message::Applied { .. } => {}
+            Message::Applied { system, effective_epoch, outcome } => {
+                hub.plan_answered(node, system, effective_epoch, &outcome);
+            }
             Message::PathsSeen(seen) => hub.paths_seen(node, *seen),
             other => {
                 let problem = format!("a {} frame, which no controller expects", other.name());

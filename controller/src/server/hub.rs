@@ -9,6 +9,7 @@ mod switching;
 mod unexpected;
 
 use std::collections::HashMap;
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +50,7 @@ pub(crate) type Lanes = Arc<Vec<Arc<Lane>>>;
 pub struct Hub {
     config: Config,
     clock: EpochClock,
+    deployment_id: NonZeroU16,
     /// The systems that can run.
     systems: &'static [&'static dyn System],
     /// Time that a message gets to reach every node, in nanoseconds.
@@ -81,7 +83,7 @@ impl Hub {
     pub(super) fn new(
         config: Config,
         systems: &'static [&'static dyn System],
-        nodes: Vec<Arc<Node>>,
+        (nodes, deployment_id): (Vec<Arc<Node>>, NonZeroU16),
         chamelemon: State,
     ) -> anyhow::Result<Self> {
         let clock = config.clock()?;
@@ -89,6 +91,7 @@ impl Hub {
         Ok(Self {
             paths: Mutex::new(Paths::new(clock, config.probes.enabled, ids)),
             clock,
+            deployment_id,
             systems,
             lead_ns: AtomicU64::new(LEAD_NS),
             admissions: Mutex::default(),
@@ -114,6 +117,11 @@ impl Hub {
     /// The deployment's epochs.
     pub fn clock(&self) -> EpochClock {
         self.clock
+    }
+
+    /// The deployment's number.
+    pub(super) fn deployment_id(&self) -> NonZeroU16 {
+        self.deployment_id
     }
 
     /// By which keys nodes hash, epoch by epoch.

@@ -21,6 +21,7 @@ use tracing::warn;
 use super::hub::lock;
 use crate::chamelemon::EdgeFrame;
 use crate::config::Config;
+use crate::steering::Steering;
 
 /// Frames that may wait in a lane.
 pub(crate) const FRAMES_WAITING: usize = 256;
@@ -108,6 +109,8 @@ pub(crate) enum Inlet {
 pub(crate) struct Lane {
     pub(crate) system: &'static dyn System,
     pub(crate) inlet: Inlet,
+    /// Its plans, where they change while it runs. Its lock is taken after all others.
+    pub(crate) steering: Option<Mutex<Steering>>,
     /// The first epoch that it runs in.
     pub(crate) first_epoch: u64,
     /// Its section of the configuration when it was switched on.
@@ -142,6 +145,7 @@ impl Lane {
         Self {
             system,
             inlet,
+            steering: None,
             first_epoch,
             section: config.section(system.name()).clone(),
             end: AtomicU64::new(u64::MAX),
@@ -154,6 +158,11 @@ impl Lane {
             dropped: AtomicU64::new(0),
             history: History::new(config.history),
         }
+    }
+
+    /// The same with plans that change while it runs.
+    pub(crate) fn steered(self, steering: Option<Steering>) -> Self {
+        Self { steering: steering.map(Mutex::new), ..self }
     }
 
     pub(crate) fn id(&self) -> SystemId {

@@ -115,10 +115,10 @@ pub async fn start_with(
     mut outputs: Vec<Box<dyn Output>>,
 ) -> anyhow::Result<Running> {
     let keys = secret::hash_keys(&config)?;
-    let nodes = node_ids::nodes(&config)?;
+    let (nodes, number) = (node_ids::nodes(&config)?, node_ids::deployment(&config)?);
     let decoder = Decoder::new(config.layout.clone(), keys, config.clock()?);
     let state = State::new(&config, decoder)?;
-    let hub = Arc::new(Hub::new(config.clone(), systems, nodes, state)?);
+    let hub = Arc::new(Hub::new(config.clone(), systems, (nodes, number), state)?);
 
     let listener = bind(config.listen, "listen").await?;
     let listen = listener.local_addr()?;

@@ -1,8 +1,10 @@
-//! The nodes' numbers: given by name, and kept from one start to the next.
+//! The numbers of the nodes, given by name, and that of the deployment: kept from one start to the
+//! next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,15 +43,41 @@ fn kept_in(folder: &Path, names: &[(&String, Role)]) -> anyhow::Result<BTreeMap<
     };
     let ids = give(known.clone(), names).with_context(place)?;
     if ids != known {
-        fs::create_dir_all(folder).with_context(place)?;
-        // Written aside and renamed, so that a crash leaves no half of it.
-        let aside = folder.join("node_ids.new");
         let lines: String = ids.iter().map(|(name, id)| format!("{id} {name}\n")).collect();
-        let mut file = fs::File::create(&aside).with_context(place)?;
-        file.write_all(lines.as_bytes()).and_then(|()| file.sync_all()).with_context(place)?;
-        fs::rename(&aside, &path).with_context(place)?;
+        write(folder, "node_ids", &lines).with_context(place)?;
     }
     Ok(ids)
+}
+
+/// Writes a file aside and renames it, so that a crash leaves no half of it.
+fn write(folder: &Path, name: &str, text: &str) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let aside = folder.join(format!("{name}.new"));
+    let mut file = fs::File::create(&aside)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
+    fs::rename(&aside, folder.join(name))
+}
+
+/// The deployment's number: drawn at random by the first controller, and kept where anything is.
+///
+/// # Errors
+/// When it can't be read or kept.
+pub(super) fn deployment(config: &Config) -> anyhow::Result<NonZeroU16> {
+    let drawn = NonZeroU16::MIN.saturating_add(rand::random_range(0..u16::MAX));
+    let Some(folder) = &config.state_dir else { return Ok(drawn) };
+    let path = folder.join("deployment_id");
+    let place = || format!("state_dir: {}", path.display());
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let number = text.trim().parse::<NonZeroU16>();
+            number.with_context(|| format!("{}: not a number from 1 to 65535", place()))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            write(folder, "deployment_id", &format!("{drawn}\n")).with_context(place)?;
+            Ok(drawn)
+        }
+        Err(error) => Err(error).with_context(place),
+    }
 }
 
 /// A number, a space and a name on each line.
@@ -115,6 +143,20 @@ mod tests {
             let problem = format!("{:#}", nodes(&config).unwrap_err());
             assert!(problem.contains(why) && problem.contains("node_ids"), "{problem}");
         }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_deployment_keeps_its_number() {
+        let folder =
+            std::env::temp_dir().join(format!("calumma-deployment-{}", std::process::id()));
+        let state = format!("edges = ['e1', 'e2']\nstate_dir = {folder:?}\n");
+        let config = Config::parse(&state, "c.toml").unwrap();
+        let drawn = deployment(&config).unwrap();
+        assert_eq!(deployment(&config).unwrap(), drawn);
+        fs::write(folder.join("deployment_id"), "0\n").unwrap();
+        let problem = format!("{:#}", deployment(&config).unwrap_err());
+        assert!(problem.contains("deployment_id: not a number"), "{problem}");
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -17,6 +17,7 @@ use super::{Publisher, unix_ns};
 use crate::analyse::Analyser;
 use crate::chamelemon;
 use crate::config::Config;
+use crate::steering::Steering;
 
 /// Epochs beyond the next that can be changed at which systems are switched, so that nodes that are
 /// further away than edges receive it in time, too.
@@ -147,6 +148,7 @@ impl Switchboard {
             hash_keys: hub.keys(),
             clock: hub.clock(),
             nodes: &of_system,
+            id: hub.deployment_id(),
         };
         let analysis = system.start(&deployment);
         let analysis = analysis.map_err(|problem| anyhow!("[{name}]: {problem}"))?;
@@ -160,7 +162,11 @@ impl Switchboard {
         }
         let (queue, frames) = mpsc::channel(FRAMES_WAITING);
         let inlet = Inlet::Analysis(queue, setups);
-        let lane = Arc::new(Lane::new(system, inlet, first_epoch, config));
+        let of = (offer.system, analysis.window());
+        let positions = nodes.iter().map(|(position, _)| *position);
+        let steer = analysis.steer();
+        let steering = steer.map(|steer| Steering::new(steer, of, positions, unix_ns()));
+        let lane = Arc::new(Lane::new(system, inlet, first_epoch, config).steered(steering));
         let (hub, publisher) = (hub.clone(), self.publisher.clone());
         let analysing = Analysing { hub, lane: lane.clone(), analysis, nodes, publisher };
         Ok((lane, analysis::start(analysing, frames)?))

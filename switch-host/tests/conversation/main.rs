@@ -30,6 +30,8 @@ struct Switch {
     /// The keys that it went on by, and from which epoch on.
     rekeyed: Vec<(u8, u64)>,
     clock_set: Option<i64>,
+    /// After how long without a controller the fleeting system goes on by which plan.
+    alone: Option<(u64, Vec<u8>)>,
 }
 
 impl Measurer for Switch {
@@ -80,6 +82,11 @@ impl Measurer for Switch {
 
     fn reconfigure(&mut self, system: SystemId, epoch: u64, plan: &[u8]) {
         self.plans.push((system, epoch, plan.to_vec()));
+    }
+
+    fn alone(&self, alone_ns: u64) -> Vec<(SystemId, Vec<u8>)> {
+        let due = self.alone.iter().filter(|(after_ns, _)| alone_ns >= *after_ns);
+        due.map(|(_, plan)| (FLEETING, plan.clone())).collect()
     }
 
     fn take_clock_set(&mut self) -> Option<i64> {
@@ -450,4 +457,34 @@ fn a_session_goes_on_by_another_key_that_comes_on_the_same_connection() {
     assert!(node.receive(&keyed(4, NOW + 6), VERSION).is_empty());
     assert_eq!((node.switch.begun.len(), node.conversation.discarded()), (2, 1));
     assert_eq!(node.switch.rekeyed.len(), 2);
+}
+
+#[test]
+fn without_a_controller_for_long_a_system_goes_on_by_a_plan_of_its_own() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut node = Node::new();
+    node.switch.alone = Some((3 * SECOND, vec![8]));
+    node.connect();
+    let fleeting = SystemSetup { system: FLEETING, version: 2, setup: vec![1], plan: vec![9] };
+    node.receive(&welcome(vec![setup(), fleeting.clone()]), VERSION);
+    let step_at = |node: &mut Node, ns| {
+        node.conversation.step(ns, &mut node.switch);
+        node.switch.plans.clone()
+    };
+    assert!(step_at(&mut node, NOW_NS + 9 * SECOND).is_empty(), "a controller is there");
+    node.break_off();
+    for ms in [2000, 1000, 1500] {
+        let plans = step_at(&mut node, NOW_NS + ms * SECOND / 1000);
+        assert!(plans.is_empty(), "2.5 seconds, and set back in between");
+    }
+    let (due, epoch) = (NOW_NS + 2 * SECOND, NOW + 2 * SECOND / EPOCH_NS + 1);
+    let plan = [(FLEETING, epoch, vec![8])];
+    assert_eq!(step_at(&mut node, due), plan);
+    assert_eq!(step_at(&mut node, due + SECOND), plan, "once");
+    // A connection alone is no controller.
+    node.conversation.transport_mut().connect();
+    assert_eq!(step_at(&mut node, due + 2 * SECOND), plan);
+    // What was accepted before is a change now.
+    let sent = node.receive(&welcome(vec![setup(), fleeting]), VERSION);
+    let [(_, Message::Applied { system: FLEETING, .. })] = &sent[..] else { panic!("{sent:?}") };
 }

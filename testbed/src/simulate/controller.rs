@@ -14,7 +14,7 @@ use calumma_sketch::HashKey;
 use calumma_wire::{Domain, FrameReader, Message, Offer, Role, SystemId, Welcome};
 
 use super::Setup;
-use super::lane::{Done, Inbound, Lane, Plan};
+use super::lane::{Before, Done, Inbound, Lane, Plan};
 use crate::topology::Topology;
 
 /// Time that a message gets to reach a node before the epoch it is about is armed: what the live
@@ -129,6 +129,7 @@ impl Controller {
         topology: &Topology,
         nodes: &[Arc<Node>],
         keys: &HashKeys,
+        now_ns: u64,
     ) -> Result<Self> {
         let edges = nodes.iter().filter(|node| node.role == Role::Edge).map(|node| node.id);
         let mut controller = Self {
@@ -140,19 +141,19 @@ impl Controller {
             setup: setup.clone(),
             topology: topology.clone(),
         };
-        let lanes = setup.systems.on.iter().map(|name| controller.lane(name, 0));
+        let lanes = setup.systems.on.iter().map(|name| controller.lane(name, (0, now_ns)));
         controller.lanes = lanes.collect::<Result<_>>()?;
         Ok(controller)
     }
 
-    /// The lane of a system that runs from `first_epoch` on.
-    fn lane(&self, name: &str, first_epoch: u64) -> Result<Lane> {
+    /// The lane of a system that runs from an epoch on, and is started at a time.
+    fn lane(&self, name: &str, since: (u64, u64)) -> Result<Lane> {
         let mut known = self.setup.systems.in_controller.iter();
         let system = *known
             .find(|system| system.name() == name)
             .with_context(|| format!("no system is called {name:?}"))?;
         let nodes: Vec<Arc<Node>> = self.peers.iter().map(|peer| peer.node.clone()).collect();
-        Lane::new(system, &self.setup, &self.topology, (&nodes, &self.keys), first_epoch)
+        Lane::new(system, &self.setup, &self.topology, (&nodes, &self.keys), since)
     }
 
     /// Forgets what a node had begun to send on its last connection, but for what was learned of
@@ -167,6 +168,8 @@ impl Controller {
     /// A node's connection has broken.
     pub(super) fn disconnected(&mut self, node: usize, now_ns: u64) {
         self.peers[node].connected_ns = None;
+        let steering = self.lanes.iter_mut().filter_map(|lane| lane.steering.as_mut());
+        steering.for_each(|steering| steering.left(node, now_ns));
         self.paths.disconnected(node, self.setup.clock.epoch_at(now_ns));
     }
 
@@ -188,13 +191,13 @@ impl Controller {
         {
             match message {
                 Message::Hello(hello) => {
-                    let offers = hello.systems;
+                    let (offers, held) = (hello.systems, hello.holding);
                     let able = offers.iter().any(|of| of.system == SystemId::PROBES);
                     // Marks are in the ToS byte.
                     self.paths.connected(node, self.setup.clock.epoch_at(now_ns), able, 2);
                     self.peers[node].offers = offers;
                     let effective_epoch = self.earliest_epoch(now_ns);
-                    answers.extend(self.welcome(node, effective_epoch));
+                    answers.extend(self.welcome(node, &Before::Hello(&held), effective_epoch));
                 }
                 message @ (Message::Side(_) | Message::Sealed { .. }) => {
                     let taken = self.take(node, message, now_ns);
@@ -206,8 +209,14 @@ impl Controller {
                     self.peers[node].clock.take(exchange);
                 }
                 Message::PathsSeen(seen) => self.paths.take(node, *seen),
-                // Whatever comes of it shows in later frames.
-                Message::Applied { .. } => {}
+                // What comes of ChameleMon's shows in later frames.
+                Message::Applied { system, effective_epoch, outcome } => {
+                    let lane = self.lanes.iter_mut().find(|lane| lane.id() == system);
+                    if let Some(steering) = lane.and_then(|lane| lane.steering.as_mut()) {
+                        let again = steering.answered(node, effective_epoch, &outcome, now_ns);
+                        answers.extend(again.iter().map(encoded));
+                    }
+                }
                 other => bail!("a {} frame of {name}", other.name()),
             }
         }
@@ -230,27 +239,32 @@ impl Controller {
     }
 
     /// What a node is sent that is to run from `effective_epoch` on what runs here.
-    fn welcome(&mut self, node: usize, effective_epoch: u64) -> Vec<Vec<u8>> {
+    fn welcome(&mut self, node: usize, before: &Before<'_>, effective_epoch: u64) -> Vec<Vec<u8>> {
         let Self { setup, peers, lanes, plan, keys, .. } = self;
         let peer = &mut peers[node];
-        let wanted = peer.wanted(lanes);
-        peer.runs = wanted.iter().map(|(lane, version)| (lane.id(), *version)).collect();
-        let of = |(lane, version): &(&Lane, u8)| lane.setup(node, *version, plan, effective_epoch);
+        let (mut systems, mut has_plan) = (Vec::new(), false);
+        peer.runs.clear();
+        for lane in lanes.iter_mut().filter(|lane| lane.is_on()) {
+            let Some(version) = lane.version_of(peer.node.role, &peer.offers) else { continue };
+            has_plan |= lane.plans();
+            peer.runs.push((lane.id(), version));
+            systems.push(lane.setup((node, version), plan, effective_epoch, before));
+        }
         let welcome = Message::Welcome(Box::new(Welcome {
             node_id: Some(peer.node.id),
             hash_key: secret(&keys.at(effective_epoch).key),
             epoch_length_ns: setup.clock.length_ns(),
             guards: setup.clock.guards(),
             effective_epoch,
-            systems: wanted.iter().map(of).collect(),
+            systems,
             domain: Domain::default(),
         }));
-        let has_plan = wanted.iter().any(|(lane, _)| lane.plans());
         let pending = plan.change_after(effective_epoch).filter(|_| has_plan);
         let mut frames: Vec<_> = [welcome].iter().chain(&pending).map(encoded).collect();
         let key_from = self.keys.newest().from_epoch;
         if key_from > effective_epoch {
-            frames.extend(self.welcome(node, key_from));
+            let runs = self.peers[node].runs.clone();
+            frames.extend(self.welcome(node, &Before::Runs(&runs), key_from));
         }
         frames
     }
@@ -267,7 +281,8 @@ impl Controller {
         let connected = (0..self.peers.len()).filter(|&at| self.peers[at].is_welcomed());
         let mut messages = Vec::new();
         for node in connected.collect::<Vec<_>>() {
-            let welcome = self.welcome(node, epoch);
+            let runs = self.peers[node].runs.clone();
+            let welcome = self.welcome(node, &Before::Runs(&runs), epoch);
             messages.extend(welcome.into_iter().map(|frame| Outgoing {
                 at_ns: now_ns,
                 node,
@@ -290,7 +305,7 @@ impl Controller {
             match self.lanes.iter().find(|lane| lane.system.name() == name) {
                 Some(lane) if lane.is_on() => {}
                 Some(_) => bail!("{name} still reports its last epochs"),
-                None => on.push(self.lane(name, epoch)?),
+                None => on.push(self.lane(name, (epoch, now_ns))?),
             }
         }
         let off =
@@ -302,7 +317,8 @@ impl Controller {
             let peer = &self.peers[node];
             let wanted = peer.wanted(&self.lanes);
             if !wanted.iter().map(|(lane, version)| (lane.id(), *version)).eq(peer.runs.clone()) {
-                let welcome = self.welcome(node, epoch);
+                let runs = peer.runs.clone();
+                let welcome = self.welcome(node, &Before::Runs(&runs), epoch);
                 let outgoing = |frame| Outgoing { at_ns: now_ns, node, frame };
                 messages.extend(welcome.into_iter().map(outgoing));
             }
@@ -340,6 +356,14 @@ impl Controller {
                         work.reports.push(Reported { report, frame_bytes, response });
                     }
                 }
+            }
+        }
+        let earliest = self.earliest_epoch(now_ns).max(key_from);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.is_on()) {
+            let earliest = earliest.max(lane.first_epoch);
+            let Some(steering) = &mut lane.steering else { continue };
+            for (node, message) in steering.step(earliest, now_ns) {
+                work.messages.push(Outgoing { at_ns: now_ns, node, frame: encoded(&message) });
             }
         }
         self.lanes.retain(|lane| !lane.has_ended(now_ns));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use calumma_analysis::{Deployment, HashKeys, Node, Published, System};
+use calumma_analysis::{Deployment, HashKeys, Node, NodeSetup, Published, System};
 use calumma_chamelemon::frames;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::{Analyser, DecodedEpoch, Decoder};
@@ -17,11 +17,13 @@ use calumma_controller::attention::{Observation, Planner};
 use calumma_controller::chamelemon::collect::{Collector, Step};
 use calumma_controller::collect::sides_of;
 use calumma_controller::report::{EpochReport, PlanReport};
+use calumma_controller::steering::Steering;
 use calumma_epoch::Timeline;
 use calumma_wire::{self as wire, Offer, Role, SystemId, SystemSetup};
 use serde_json::Value;
 
 use super::Setup;
+use super::systems::DEPLOYMENT;
 use crate::topology::Topology;
 
 /// Which attention holds from which epoch on.
@@ -71,6 +73,14 @@ pub(super) struct Inbound {
     pub(super) received_ns: u64,
 }
 
+/// What a node is known to do before it is sent what it is to run.
+pub(super) enum Before<'a> {
+    /// It has just come, and says that it measures by this.
+    Hello(&'a [(SystemId, Vec<u8>)]),
+    /// It was sent these before.
+    Runs(&'a [(SystemId, u8)]),
+}
+
 /// What a system has done.
 #[derive(Debug)]
 pub(super) enum Done {
@@ -92,11 +102,13 @@ pub(super) enum Done {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) system: &'static dyn System,
-    first_epoch: u64,
+    pub(super) first_epoch: u64,
     /// The first epoch that it does not run in any more, once it has been switched off.
     end: Option<u64>,
     /// The first epoch that it has not reported.
     pub(super) unreported: u64,
+    /// Its plans, where they change while it runs.
+    pub(super) steering: Option<Steering>,
     analysis: Analysis,
 }
 
@@ -117,8 +129,9 @@ impl Lane {
         setup: &Setup,
         topology: &Topology,
         (nodes, keys): (&[Arc<Node>], &HashKeys),
-        first_epoch: u64,
+        (first_epoch, now_ns): (u64, u64),
     ) -> Result<Self> {
+        let mut steering = None;
         let name = system.name();
         let runs_on = |node: &Arc<Node>| system.roles().contains(&node.role);
         let at: Vec<usize> = (0..nodes.len()).filter(|&at| runs_on(&nodes[at])).collect();
@@ -128,15 +141,19 @@ impl Lane {
         } else {
             let section = setup.systems.sections.get(name).unwrap_or(&Value::Null);
             let clock = setup.clock;
-            let deployment = Deployment { section, hash_keys: keys, clock, nodes: &nodes };
+            let deployment =
+                Deployment { section, hash_keys: keys, clock, nodes: &nodes, id: DEPLOYMENT };
             let analysis = system.start(&deployment);
             let analysis = analysis.map_err(|problem| anyhow!("[{name}]: {problem}"))?;
             let analysis = analysis.with_context(|| format!("{name} has no analysis"))?;
+            let of = (system.offer().system, analysis.window());
+            let steer = analysis.steer();
+            steering = steer.map(|steer| Steering::new(steer, of, at.iter().copied(), now_ns));
             let topologies = Arc::new(Topologies::new(Some(topology.clone())));
             let analysing = Analysing::new(analysis, nodes, clock, setup.grace_ns, topologies);
             Analysis::Other(Box::new(analysing), at)
         };
-        Ok(Self { system, first_epoch, end: None, unreported: first_epoch, analysis })
+        Ok(Self { system, first_epoch, end: None, unreported: first_epoch, steering, analysis })
     }
 
     pub(super) fn id(&self) -> SystemId {
@@ -187,14 +204,35 @@ impl Lane {
     }
 
     /// What the node at position `node` is sent that is to run `version` from `epoch` on.
-    pub(super) fn setup(&self, node: usize, version: u8, plan: &Plan, epoch: u64) -> SystemSetup {
+    pub(super) fn setup(
+        &mut self,
+        (node, version): (usize, u8),
+        plan: &Plan,
+        epoch: u64,
+        before: &Before<'_>,
+    ) -> SystemSetup {
+        let system = self.id();
         match &self.analysis {
             Analysis::ChameleMon(of) => frames::setup(&of.layout, plan.timeline.at(epoch), version),
             Analysis::Other(of, at) => {
                 let place = at.binary_search(&node).expect("a node that it runs on");
-                let setup = of.setup(place, version);
-                let (setup, plan) = (setup.setup, setup.plan);
-                SystemSetup { system: self.id(), version, setup, plan }
+                let mut setup = of.setup(place, version);
+                if let Some(steering) = &mut self.steering {
+                    let is_of = |of: &SystemId| *of == system;
+                    setup = match before {
+                        Before::Hello(held) => {
+                            let held = held.iter().find(|(of, _)| is_of(of));
+                            let held = held.map(|(_, holding)| holding.as_slice());
+                            steering.begin(node, &setup, held)
+                        }
+                        Before::Runs(runs) if runs.iter().any(|(of, _)| is_of(of)) => {
+                            steering.repeat(node, &setup, epoch)
+                        }
+                        Before::Runs(_) => steering.begin(node, &setup, None),
+                    };
+                }
+                let NodeSetup { setup, plan } = setup;
+                SystemSetup { system, version, setup, plan }
             }
         }
     }

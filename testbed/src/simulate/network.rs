@@ -117,7 +117,13 @@ impl Simulation {
             connections: vec![0; switches],
             reachable: vec![true; switches],
             last_connection: 0,
-            controller: Some(Controller::new(&setup, &topology, &expected(&topology), &keys)?),
+            controller: Some(Controller::new(
+                &setup,
+                &topology,
+                &expected(&topology),
+                &keys,
+                BEGIN_NS,
+            )?),
             keys,
             queue: Queue::new(),
             deadline_ns: u64::MAX,
@@ -279,8 +285,9 @@ impl Simulation {
             (0..self.nodes.len()).for_each(|node| self.disconnect(node));
         } else if self.controller.is_none() {
             let nodes = expected(&self.topology);
-            self.controller =
-                Some(Controller::new(&self.setup, &self.topology, &nodes, &self.keys)?);
+            let Self { setup, topology, keys, .. } = &*self;
+            let now_ns = self.now_ns();
+            self.controller = Some(Controller::new(setup, topology, &nodes, keys, now_ns)?);
         }
         Ok(())
     }

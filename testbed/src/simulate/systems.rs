@@ -1,10 +1,14 @@
 //! The measurement systems of a simulated network.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use calumma_analysis as analysis;
 use calumma_plane::system as plane;
 use serde_json::Value;
+
+/// The number of simulated deployments, which a controller keeps for the one that comes after it.
+pub(super) const DEPLOYMENT: NonZeroU16 = NonZeroU16::new(0xCA10).unwrap();
 
 /// The systems that nodes and the controller of a simulated network know, and those that run.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use calumma_wire::{Marking, Message, Offer, Outcome, Role, SwitchKind, SystemId,
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::switching::{Wanted, runs_chamelemon};
+use super::switching::{Before, Wanted, runs_chamelemon};
 use super::{Hub, LEAD_NS, NODE_LEAD_NS, lock};
 use crate::alert::{WatchedNode, WatchedNodes};
 use crate::api::{EdgeStatus, NodeStatus, UnexpectedNode};
@@ -113,6 +113,8 @@ pub(crate) struct Introduction {
     pub(crate) program: String,
     pub(crate) offers: Vec<Offer>,
     pub(crate) holding: Option<Holding>,
+    /// What it measures by already, in each system's own format.
+    pub(crate) held: Vec<(SystemId, Vec<u8>)>,
     pub(crate) marking: Marking,
     pub(crate) address: SocketAddr,
 }
@@ -280,7 +282,7 @@ impl Hub {
         now_ns: u64,
     ) -> Result<Admission, String> {
         let Introduction { version, role, kind, program, offers, .. } = introduction;
-        let Introduction { holding, marking, address, .. } = introduction;
+        let Introduction { holding, held, marking, address, .. } = introduction;
         let Some(&position) = self.positions.get(name) else {
             self.unexpected.note(name, role, address, now_ns);
             let expected = self.config.nodes_of(role);
@@ -362,7 +364,9 @@ impl Hub {
 
         let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
         let effective_epoch = self.earliest_epoch(now_ns);
-        for message in self.welcome(&plan, position, &wanted, effective_epoch) {
+        wanted.note_lacking(position);
+        let of = (&wanted, &Before::Hello(&held));
+        for message in self.welcome(&plan, position, of, effective_epoch) {
             // There is room: the channel is new.
             let _ = sender.try_send(message);
         }
@@ -399,8 +403,7 @@ impl Hub {
         }
     }
 
-    /// Notes what became of a reconfiguration of ChameleMon, and sends `again` where it was too
-    /// late.
+    /// Notes what became of a reconfiguration, and sends `again` where it was too late.
     pub(crate) fn note_outcome(&self, node: usize, outcome: Outcome, again: Option<Message>) {
         let mut state = lock(&self.nodes[node].state);
         if let Outcome::Invalid { reason } = outcome {
@@ -422,6 +425,11 @@ impl Hub {
             lock(&self.delays).set(node, None);
             status.connected = false;
             status.last_problem = problem;
+            let lanes = self.lanes();
+            let now_ns = unix_ns();
+            for steering in lanes.iter().filter_map(|lane| lane.steering.as_ref()) {
+                lock(steering).left(node, now_ns);
+            }
         }
     }
 

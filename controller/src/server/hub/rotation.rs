@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use calumma_wire::v5;
 use tracing::{info, warn};
 
-use super::switching::Wanted;
+use super::switching::{Before, Wanted};
 use super::{Hub, lock};
 use crate::api::{HashKeyStatus, KeyChange, KeyChangeBy};
 use crate::server::{secret, unix_ns};
@@ -101,7 +101,8 @@ impl Hub {
             let state = lock(&entry.state);
             let Some(link) = &state.link else { continue };
             let wanted = Wanted::new(&lanes, entry.node.role, &link.offers);
-            let messages = self.welcome(&plan, position, &wanted, epoch);
+            let of = (&wanted, &Before::Runs(&link.runs));
+            let messages = self.welcome(&plan, position, of, epoch);
             messages.into_iter().for_each(|message| link.send(&entry.node.name, message));
         }
     }

@@ -2,13 +2,24 @@
 
 use std::sync::Arc;
 
+use calumma_analysis::NodeSetup;
 use calumma_chamelemon::frames::secret;
-use calumma_wire::{Message, Offer, Role, SystemId, Welcome};
+use calumma_wire::{Message, Offer, Outcome, Role, SystemId, Welcome};
+use tracing::warn;
 
 use super::nodes::Link;
 use super::{Hub, Lanes, lock};
 use crate::chamelemon::{attention::Plan, is_chamelemon};
 use crate::server::lane::{Inlet, Lane};
+use crate::server::unix_ns;
+
+/// What a node is known to do before it is sent what it is to run.
+pub(super) enum Before<'a> {
+    /// It has just come, and says that it measures by this.
+    Hello(&'a [(SystemId, Vec<u8>)]),
+    /// It was sent these before.
+    Runs(&'a [(SystemId, u8)]),
+}
 
 /// What a node is to run, by its role and what it offers.
 pub(super) struct Wanted {
@@ -16,17 +27,20 @@ pub(super) struct Wanted {
     pub(super) runs: Vec<(Arc<Lane>, u8)>,
     /// Those that it should run and can't, in words.
     pub(super) lacking: Vec<String>,
+    /// The same systems.
+    without: Vec<Arc<Lane>>,
 }
 
 impl Wanted {
     pub(super) fn new(lanes: &Lanes, role: Role, offers: &[Offer]) -> Self {
-        let mut wanted = Self { runs: Vec::new(), lacking: Vec::new() };
+        let mut wanted = Self { runs: Vec::new(), lacking: Vec::new(), without: Vec::new() };
         for lane in lanes.iter().filter(|lane| lane.is_for(role)) {
             match lane.version_of(offers) {
                 Some(version) => wanted.runs.push((lane.clone(), version)),
                 None => {
                     let (version, name) = (lane.system.offer().highest, lane.system.name());
                     wanted.lacking.push(format!("version {version} of {name}"));
+                    wanted.without.push(lane.clone());
                 }
             }
         }
@@ -36,6 +50,16 @@ impl Wanted {
     /// The systems and their versions.
     pub(super) fn systems(&self) -> Vec<(SystemId, u8)> {
         self.runs.iter().map(|(lane, version)| (lane.id(), *version)).collect()
+    }
+
+    /// Notes which systems with plans the node at a position can't run.
+    pub(super) fn note_lacking(&self, position: usize) {
+        for lane in &self.without {
+            if let Some(steering) = &lane.steering {
+                let problem = format!("it does not run {}", lane.system.name());
+                lock(steering).lacks(position, problem);
+            }
+        }
     }
 
     /// What is wrong where the node can't run all that it should.
@@ -51,7 +75,7 @@ impl Hub {
         &self,
         plan: &Plan,
         position: usize,
-        wanted: &Wanted,
+        (wanted, before): (&Wanted, &Before<'_>),
         effective_epoch: u64,
     ) -> Vec<Message> {
         let mut systems = Vec::new();
@@ -65,7 +89,8 @@ impl Hub {
                 Inlet::Analysis(_, setups) => {
                     systems.extend(setups.get(&(position, *version)).map(|setup| {
                         let (system, version) = (lane.id(), *version);
-                        let (setup, plan) = (setup.setup.clone(), setup.plan.clone());
+                        let setup = steered(lane, (position, effective_epoch), setup, before);
+                        let NodeSetup { setup, plan } = setup;
                         calumma_wire::SystemSetup { system, version, setup, plan }
                     }));
                 }
@@ -83,7 +108,9 @@ impl Hub {
         let mut messages: Vec<Message> = [welcome].into_iter().chain(pending).collect();
         let key_from = self.keys().newest().from_epoch;
         if key_from > effective_epoch {
-            messages.extend(self.welcome(plan, position, wanted, key_from));
+            let runs = wanted.systems();
+            let of = (wanted, &Before::Runs(&runs));
+            messages.extend(self.welcome(plan, position, of, key_from));
         }
         messages
     }
@@ -109,9 +136,11 @@ impl Hub {
             let wanted = Wanted::new(&lanes, entry.node.role, &link.offers);
             let (systems, problem) = (wanted.systems(), wanted.problem());
             let changes = systems != link.runs;
+            wanted.note_lacking(position);
             if changes {
-                link.runs = systems;
-                let messages = self.welcome(&plan, position, &wanted, effective_epoch);
+                let before = std::mem::replace(&mut link.runs, systems);
+                let of = (&wanted, &Before::Runs(&before));
+                let messages = self.welcome(&plan, position, of, effective_epoch);
                 messages.into_iter().for_each(|message| link.send(&entry.node.name, message));
             }
             if changes || problem.is_some() {
@@ -150,6 +179,49 @@ impl Hub {
         }
     }
 
+    /// Sends nodes the plans that they are to have now, of a system whose plans change.
+    pub(in crate::server) fn steer(&self, lane: &Lane) {
+        let Some(steering) = &lane.steering else { return };
+        if !lane.is_on() {
+            return;
+        }
+        // No node comes before it is sent what is planned for those that are there.
+        let _alone = lock(&self.admissions);
+        let now_ns = unix_ns();
+        let earliest = self.earliest_epoch(now_ns).max(lane.first_epoch);
+        let earliest = earliest.max(self.keys().newest().from_epoch);
+        let messages = lock(steering).step(earliest, now_ns);
+        for (position, message) in messages {
+            let entry = &self.nodes[position];
+            if let Some(link) = &lock(&entry.state).link {
+                // Sent again where there is no room for it.
+                link.send(&entry.node.name, message);
+            }
+        }
+    }
+
+    /// Hears what became of a plan of a system other than ChameleMon.
+    pub(in crate::server) fn plan_answered(
+        &self,
+        position: usize,
+        system: SystemId,
+        epoch: u64,
+        outcome: &Outcome,
+    ) {
+        let lanes = self.lanes();
+        let lane = lanes.iter().find(|lane| lane.id() == system && lane.is_on());
+        let Some((lane, steering)) = lane.and_then(|lane| Some((lane, lane.steering.as_ref()?)))
+        else {
+            return;
+        };
+        if let Outcome::Invalid { reason } = outcome {
+            let (node, system) = (&self.node(position).name, lane.system.name());
+            warn!(node, system, epoch, "not accepted: {reason}");
+        }
+        let again = lock(steering).answered(position, epoch, outcome, unix_ns());
+        self.note_outcome(position, outcome.clone(), again);
+    }
+
     /// Takes a system out whose lane has ended.
     pub(crate) fn lane_has_ended(&self, ended: &Arc<Lane>) {
         // One that failed does not run any more either.
@@ -175,6 +247,28 @@ impl Link {
             // A node that takes no messages holds the epoch a while longer.
             let _ = self.messages.try_send(Message::Reported { epoch: unreported - 1 });
         }
+    }
+}
+
+/// What the node at a position is sent of a system for an epoch, by the plan that it has or is to
+/// begin with.
+fn steered(
+    lane: &Lane,
+    (position, epoch): (usize, u64),
+    setup: &NodeSetup,
+    before: &Before<'_>,
+) -> NodeSetup {
+    let Some(steering) = &lane.steering else { return setup.clone() };
+    let mut steering = lock(steering);
+    match before {
+        Before::Hello(held) => {
+            let held = held.iter().find(|(system, _)| *system == lane.id());
+            steering.begin(position, setup, held.map(|(_, holding)| holding.as_slice()))
+        }
+        Before::Runs(runs) if runs.iter().any(|(system, _)| *system == lane.id()) => {
+            steering.repeat(position, setup, epoch)
+        }
+        Before::Runs(_) => steering.begin(position, setup, None),
     }
 }
 

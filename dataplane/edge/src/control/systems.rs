@@ -297,6 +297,13 @@ impl Measurer for Systems {
         }
     }
 
+    fn alone(&self, alone_ns: u64) -> Vec<(SystemId, Vec<u8>)> {
+        let plan = |(system, half): (&dyn System, &dyn SwitchSystem)| {
+            half.alone(alone_ns).map(|plan| (system.offer().system, plan))
+        };
+        self.halves().filter_map(plan).collect()
+    }
+
     fn want_paths(&mut self, wanted: Option<PathsWanted>) {
         match wanted {
             Some(wanted) => self.paths.want(wanted),

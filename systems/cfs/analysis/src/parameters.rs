@@ -224,7 +224,13 @@ mod tests {
     fn read(section: &serde_json::Value) -> Result<Parameters, String> {
         let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        Parameters::of(&Deployment { section, hash_keys: &hash_keys, clock, nodes: &[] })
+        Parameters::of(&Deployment {
+            section,
+            hash_keys: &hash_keys,
+            clock,
+            nodes: &[],
+            id: std::num::NonZeroU16::MIN,
+        })
     }
 
     #[test]

@@ -71,7 +71,13 @@ impl Case {
         };
         let nodes: Vec<Arc<Node>> = (0..3).map(node).collect();
         let (keys, section) = (HashKeys::new(hash_key(&secret())), self.section());
-        let of = Deployment { section: &section, hash_keys: &keys, clock: clock(), nodes: &nodes };
+        let of = Deployment {
+            section: &section,
+            hash_keys: &keys,
+            clock: clock(),
+            nodes: &nodes,
+            id: std::num::NonZeroU16::MIN,
+        };
         let mut analysis = Cfs.start(&of).unwrap().unwrap();
         let setup = Setup::decode(&analysis.setup(&nodes[0], 1).setup).unwrap();
         let net = Net { carrier: Carrier::Tos(Tos::default()), keys: self.keys, setup };

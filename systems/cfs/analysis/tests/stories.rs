@@ -51,8 +51,13 @@ impl Network {
         let more = section.as_object().cloned().unwrap_or_default();
         of_section.as_object_mut().unwrap().extend(more);
         let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let deployment =
-            Deployment { section: &of_section, hash_keys: &keys, clock, nodes: &nodes };
+        let deployment = Deployment {
+            section: &of_section,
+            hash_keys: &keys,
+            clock,
+            nodes: &nodes,
+            id: std::num::NonZeroU16::MIN,
+        };
         let analysis = Cfs.start(&deployment).unwrap().unwrap();
         let mut network =
             Self { keys, nodes, analysis, windows: Vec::new(), late: Vec::new(), window: 1000 };
