@@ -39,6 +39,7 @@ mod memory;
 mod part;
 pub mod residual;
 pub mod simd;
+pub mod sketchint;
 pub mod table;
 pub mod tower;
 

@@ -270,7 +270,8 @@ impl HashColumns {
             0 => Column::from_fn(|packet| self.of(packet).classifier_word(0)),
             1 => Column::from_fn(|packet| self.of(packet).classifier_word(1)),
             2 => Column::from_fn(|packet| self.of(packet).classifier_word(2)),
-            _ => Column::from_fn(|packet| self.of(packet).classifier_word(3)),
+            3 => Column::from_fn(|packet| self.of(packet).classifier_word(3)),
+            _ => Column::from_fn(|packet| self.of(packet).classifier_word(4)),
         }
     }
 }
@@ -312,7 +313,8 @@ impl Hashes {
     }
 
     /// The word that indexes level `level` of a flow classifier (at most
-    /// [`crate::tower::MAX_LEVELS`]).
+    /// [`crate::tower::MAX_LEVELS`]), or of a TowerSketch of more levels (at most
+    /// [`crate::tower::MOST_LEVELS`]), whose fifth shares no word with the others.
     #[inline(always)]
     pub fn classifier_word(&self, level: usize) -> u32 {
         let word = self.lanes[3];
@@ -320,7 +322,8 @@ impl Hashes {
             0 => word,
             1 => word.rotate_left(16) ^ self.x,
             2 => word.rotate_left(8) ^ self.y,
-            _ => word.rotate_left(24) ^ self.x ^ self.y,
+            3 => word.rotate_left(24) ^ self.x ^ self.y,
+            _ => self.lanes[2],
         }
     }
 

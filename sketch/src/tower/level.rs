@@ -9,8 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::burst::Column;
 use crate::part::Part;
 
-/// Most counter arrays that the hash family has words for.
+/// Most counter arrays of a flow classifier.
 pub const MAX_LEVELS: usize = 4;
+
+/// Most counter arrays of any TowerSketch: those that the hash family has words for, and one for
+/// each width.
+pub const MOST_LEVELS: usize = 5;
 
 /// What an overflowed counter reads as.
 pub const OVERFLOW: u32 = u32::MAX;
@@ -45,9 +49,14 @@ impl Level {
 /// Counter arrays that make no TowerSketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LevelError {
-    /// None, or more than the hash family has words for.
-    #[error("{0} counter arrays: must be 1 to {MAX_LEVELS}")]
-    Number(usize),
+    /// None, or more than there may be.
+    #[error("{number} counter arrays: must be 1 to {most}")]
+    Number {
+        /// How many there are.
+        number: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// A width that counters don't come in.
     #[error("counters of {0} bits: must be 2, 4, 8, 16 or 32")]
     Bits(u32),
@@ -64,13 +73,18 @@ pub enum LevelError {
     },
 }
 
-/// Checks that a TowerSketch can be built of these arrays.
+/// Checks that a flow classifier can be built of these arrays.
 ///
 /// # Errors
 /// The first array that doesn't fit, and why.
 pub fn validate_levels(levels: &[Level]) -> Result<(), LevelError> {
-    if levels.is_empty() || levels.len() > MAX_LEVELS {
-        return Err(LevelError::Number(levels.len()));
+    validate(levels, MAX_LEVELS)
+}
+
+/// The same of a TowerSketch of up to `most` arrays.
+pub(super) fn validate(levels: &[Level], most: usize) -> Result<(), LevelError> {
+    if levels.is_empty() || levels.len() > most {
+        return Err(LevelError::Number { number: levels.len(), most });
     }
     for level in levels {
         if !matches!(level.bits, 2 | 4 | 8 | 16 | 32) {

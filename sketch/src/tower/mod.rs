@@ -7,7 +7,9 @@
 
 mod level;
 mod sketch;
+mod weighted;
 
-pub use level::{Level, LevelError, MAX_LEVELS, OVERFLOW, validate_levels};
+pub use level::{Level, LevelError, MAX_LEVELS, MOST_LEVELS, OVERFLOW, validate_levels};
 pub(crate) use sketch::Stratum;
 pub use sketch::{CountersError, Insertion, TowerSketch};
+pub use weighted::Rule;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::level::{Counters, Level, LevelError, MAX_LEVELS, OVERFLOW, validate_levels};
+use super::level::{Counters, Level, LevelError, MOST_LEVELS, OVERFLOW, validate};
 use crate::burst::{BURST, Column};
 use crate::hash::{HashColumns, Hashes};
 
@@ -34,7 +34,7 @@ pub enum Insertion {
 /// Arrays of counters of rising width. See the [module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TowerSketch {
-    levels: Vec<Counters>,
+    pub(super) levels: Vec<Counters>,
     insertion: Insertion,
 }
 
@@ -44,7 +44,7 @@ impl TowerSketch {
     /// # Errors
     /// When the arrays make no TowerSketch.
     pub fn new(levels: &[Level]) -> Result<Self, LevelError> {
-        validate_levels(levels)?;
+        validate(levels, MOST_LEVELS)?;
         let levels = levels.iter().copied().map(Counters::new).collect();
         Ok(Self { levels, insertion: Insertion::Cm })
     }
@@ -88,7 +88,7 @@ impl TowerSketch {
 
     /// Raises the flow's counters to `size`, those that are lower, and gives its size then.
     #[inline]
-    fn raise(&mut self, hashes: &Hashes, size: u32) -> u32 {
+    pub(super) fn raise(&mut self, hashes: &Hashes, size: u32) -> u32 {
         let mut told = OVERFLOW;
         for (level, counters) in self.levels.iter_mut().enumerate() {
             let at = counters.index(hashes.classifier_word(level));
@@ -146,7 +146,7 @@ impl TowerSketch {
     }
 
     fn climb(&self, hashes: &Hashes) -> Climb {
-        let mut counters = [(OVERFLOW, OVERFLOW); MAX_LEVELS];
+        let mut counters = [(OVERFLOW, OVERFLOW); MOST_LEVELS];
         for (level, (counter, array)) in counters.iter_mut().zip(&self.levels).enumerate() {
             let at = array.index(hashes.classifier_word(level));
             *counter = (array.get(at), array.level().max());
@@ -293,7 +293,7 @@ impl TowerSketch {
 
 /// A flow's counters (value and maximum by array) as CU insertion raises them.
 struct Climb {
-    counters: [(u32, u32); MAX_LEVELS],
+    counters: [(u32, u32); MOST_LEVELS],
 }
 
 impl Climb {
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn arrays_that_make_no_tower_are_refused() {
-        assert_eq!(TowerSketch::new(&[]), Err(LevelError::Number(0)));
+        assert_eq!(TowerSketch::new(&[]), Err(LevelError::Number { number: 0, most: MOST_LEVELS }));
         assert_eq!(TowerSketch::new(&[Level::new(7, 64)]), Err(LevelError::Bits(7)));
         assert_eq!(
             TowerSketch::new(&[Level::new(16, 64), Level::new(8, 64)]),

@@ -12,4 +12,5 @@ mod indistinct;
 mod robustness;
 mod selection;
 mod sizing;
+mod sketchint;
 mod wide;

@@ -1,0 +1,45 @@
+//! What a SketchINT sink keeps of a window (sections IV and V of the paper).
+//!
+//! A sink sees every packet for its hosts and, in the INT stack that it takes out, what the packet
+//! met at each switch. Of that it keeps
+//!
+//! - how many packets each flow had, in a [`TowerSketch`](crate::TowerSketch) of five arrays over
+//!   all packets, with or without INT, and the keys of large flows;
+//! - [rows](Rows): a flow's packets on one path, exactly, with sum and maximum of the latencies at
+//!   each hop. Large flows keep theirs; what finds no room falls to
+//! - [pair towers](Pairs), keyed by switch and flow: latency and packets, never below the truth;
+//! - a [`Histogram`] of latencies for each switch, and the paths there were.
+//!
+//! [`Sink`] is all of it for one lcore, and [`Merged`] what several recorded. No counter is ever
+//! below the truth, and one that is full stands for infinity. Nothing here allocates while a packet
+//! is recorded.
+
+mod bounded;
+mod histogram;
+mod merged;
+mod pairs;
+mod paths;
+mod rows;
+mod sink;
+
+pub use self::bounded::Bounded;
+pub use self::histogram::{BINS, Histogram};
+pub use self::merged::{FlowRow, Inflation, Merged, NodeSums, PathCount};
+pub use self::pairs::{Pair, PairLevel, Pairs};
+pub use self::paths::{MOST_HOPS, MOST_PATHS, Path};
+pub use self::rows::{Cell, Rows, WAYS};
+pub use self::sink::{Met, Shape, ShapeError, Sink, Totals};
+
+use crate::hash::{Hashes, mixed};
+
+/// A word of a flow, from which its set of rows and its pairs' counters are found.
+#[inline(always)]
+pub fn flow_word(hashes: &Hashes) -> u64 {
+    u64::from(hashes.array_word(0)) << 32 | u64::from(hashes.array_word(1))
+}
+
+/// A word of a flow at one switch: S||f of the paper, with the flow hashed once and a mix a switch.
+#[inline(always)]
+pub fn pair_word(flow: u64, node: u32) -> u64 {
+    mixed(flow ^ u64::from(node).wrapping_add(1).wrapping_mul(0xD6E8_FEB8_6659_FD93))
+}
