@@ -2,7 +2,8 @@
 //!
 //! Where there are too many, the oldest of the address with the most gives way to the new one. So
 //! who opens thousands displaces nobody but himself, and who has something to say at once is let
-//! in even from the same address. Those that are at work stay; where all are, the new one is refused.
+//! in even from the same address. Those that are at work stay; where all are, the new one is
+//! refused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

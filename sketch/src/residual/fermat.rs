@@ -46,9 +46,9 @@ impl<K: Key> Fermat<K> {
     /// Bytes of the three buckets of a flow.
     pub const BUCKET_BYTES: usize = size_of::<K::Bucket>() + size_of::<i64>();
 
-    /// An empty one of so many buckets an array that has no filter: what was put in is for tables to
-    /// know ([`known_by`](Self::known_by)), and may be anything until then. It takes all its memory
-    /// now.
+    /// An empty one of so many buckets an array that has no filter: what was put in is for tables
+    /// to know ([`known_by`](Self::known_by)), and may be anything until then. It takes all its
+    /// memory now.
     ///
     /// # Panics
     /// As [`new`](Residual::new).

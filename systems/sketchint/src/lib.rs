@@ -1,4 +1,5 @@
-//! SketchINT: what packets met at every switch on their way, from INT compressed into TowerSketches.
+//! SketchINT: what packets met at every switch on their way, from INT compressed into
+//! TowerSketches.
 //!
 //! [`plane`] is what a switch does, [`frames`] what goes over the wire. What the controller makes
 //! of it is `calumma-sketchint-analysis`. How INT is put into packets and taken out of them is

@@ -1,0 +1,197 @@
+//! What one lcore of a sink keeps of a window.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use calumma_epoch::EpochClock;
+use calumma_plane::Record;
+use calumma_plane::int::{MOST_HOPS, Stack, UNKNOWN};
+use calumma_sketch::sketchint::{FlowRow, Inflation, Merged, Met, Path, ShapeError, Sink};
+use calumma_sketch::{BURST, HashColumns, HashFamily, Key, WideKey};
+
+use crate::frames::{self, Layout};
+
+/// What all of a sink's records have in common.
+#[derive(Debug)]
+pub struct SinkSetup {
+    /// Sizes and thresholds.
+    pub layout: Layout,
+    /// The sink's number, where it is a switch: an end host is no hop.
+    pub own: Option<u32>,
+    /// The deployment's functions.
+    pub family: HashFamily,
+    /// The deployment's epochs.
+    pub clock: EpochClock,
+}
+
+/// Packets of one window, at most [`BURST`].
+#[derive(Clone, Copy, Debug)]
+pub struct Leaving<'a, K> {
+    /// Each packet's key.
+    pub keys: &'a [K],
+    /// Their hashes, where they are at hand.
+    pub hashes: Option<&'a HashColumns>,
+    /// When they were found, in nanoseconds since the Unix epoch.
+    pub polled_ns: u64,
+}
+
+/// One lcore's sketches of a window, under plans of type `P`.
+#[derive(Clone, Debug)]
+pub struct SinkWindow<K: Key, P> {
+    setup: Arc<SinkSetup>,
+    plan: P,
+    start_ns: u64,
+    unmarked: u64,
+    sink: Sink<K>,
+}
+
+impl<K: Key, P> SinkWindow<K, P> {
+    /// An empty record for one of so many lcores. It takes its memory now.
+    ///
+    /// # Errors
+    /// Where the layout can't be built.
+    pub fn new(setup: Arc<SinkSetup>, plan: P, lcores: usize) -> Result<Self, ShapeError> {
+        let Layout { inflation_percent, .. } = setup.layout;
+        let shape = setup.layout.of_lcore(lcores);
+        let key_packets = setup.layout.key_packets(lcores);
+        let sink = Sink::new(shape, setup.own, key_packets, inflation_percent)?;
+        Ok(Self { setup, plan, start_ns: 0, unmarked: 0, sink })
+    }
+
+    /// Records packets for hosts, each with the stack that it came with, or none. One that goes
+    /// from a host to a host of the same switch has an empty stack.
+    #[inline]
+    pub fn record(&mut self, packets: &Leaving<'_, K>, stacks: &[Option<&Stack>]) {
+        let at_us = self.since_start_us(packets.polled_ns);
+        let mut computed = HashColumns::default();
+        let hashes = self.hashes(packets, &mut computed);
+        let keys = packets.keys.iter().take(BURST);
+        for (at, (key, stack)) in keys.zip(stacks).enumerate() {
+            let hashes = hashes.of(at);
+            let Some(stack) = stack else {
+                self.sink.record(&hashes, key, None, at_us);
+                continue;
+            };
+            let hops = stack.hops();
+            let (mut latencies, mut queued) = ([UNKNOWN; MOST_HOPS], [UNKNOWN; MOST_HOPS]);
+            for (hop, (latency, length)) in hops.iter().zip(latencies.iter_mut().zip(&mut queued)) {
+                (*latency, *length) = (hop.latency_ns, hop.queued);
+            }
+            let path = Path::new(hops.iter().map(|hop| hop.node), stack.is_partial);
+            let met = Met {
+                path: &path,
+                latencies: &latencies[..hops.len()],
+                queued: &queued[..hops.len()],
+            };
+            self.sink.record(&hashes, key, Some(met), at_us);
+        }
+    }
+
+    /// Records the latencies at the switch itself, in nanoseconds, of packets that have been
+    /// [recorded](Self::record) in this window; `u32::MAX` where one is not known.
+    #[inline]
+    pub fn record_own(&mut self, packets: &Leaving<'_, K>, latencies: &[u32]) {
+        let at_us = self.since_start_us(packets.polled_ns);
+        let mut computed = HashColumns::default();
+        let hashes = self.hashes(packets, &mut computed);
+        for (at, (key, &latency)) in packets.keys.iter().take(BURST).zip(latencies).enumerate() {
+            self.sink.record_own(&hashes.of(at), key, latency, at_us);
+        }
+    }
+
+    /// Notes packets for hosts that nobody can say the window of.
+    #[inline]
+    pub fn note_unmarked(&mut self, packets: u64) {
+        self.unmarked += packets;
+    }
+
+    #[inline]
+    fn since_start_us(&self, ns: u64) -> u32 {
+        u32::try_from(ns.saturating_sub(self.start_ns) / 1000).unwrap_or(u32::MAX)
+    }
+
+    #[inline]
+    fn hashes<'a>(
+        &self,
+        packets: &Leaving<'a, K>,
+        computed: &'a mut HashColumns,
+    ) -> &'a HashColumns {
+        match packets.hashes {
+            Some(hashes) => hashes,
+            None => {
+                let keys = &packets.keys[..packets.keys.len().min(BURST)];
+                self.setup.family.hash_columns(keys, computed);
+                computed
+            }
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.sink.bytes()
+    }
+
+    /// What is sent of it by a switch whose hash key has this number, and that measures with so
+    /// many lcores. Takes memory for all of it.
+    pub fn frame(&self, hash_key: u64, lcores: usize) -> frames::Window {
+        let Merged { totals, paths, nodes, rows, keys, inflated } = Merged::of(&self.sink);
+        // Keys of both kinds have the same order.
+        let rows = rows.into_iter().filter_map(|row| {
+            let FlowRow { key, path, packets, is_exact, has_inflation, hops, own } = row;
+            Some(FlowRow { key: wide(&key)?, path, packets, is_exact, has_inflation, hops, own })
+        });
+        let inflated = inflated.into_iter().filter_map(|of| {
+            let Inflation { key, node, count, max_ns, last_us } = of;
+            Some(Inflation { key: wide(&key)?, node, count, max_ns, last_us })
+        });
+        frames::Window {
+            keys: K::KIND,
+            hash_key,
+            own: self.setup.own,
+            memory: (self.bytes() * lcores.max(1)) as u64,
+            totals,
+            unmarked: self.unmarked,
+            paths,
+            nodes,
+            rows: rows.collect(),
+            large: keys.iter().filter_map(wide).collect(),
+            inflated: inflated.collect(),
+            sizes: self.sink.sizes().clone(),
+            pairs: self.sink.pairs().clone(),
+        }
+    }
+}
+
+impl<K, P> Record for SinkWindow<K, P>
+where
+    K: Key,
+    P: Clone + PartialEq + Debug + Send + 'static,
+{
+    type Plan = P;
+
+    fn begin(&mut self, plan: &P, epoch: u64) {
+        self.plan = plan.clone();
+        self.start_ns = self.setup.clock.start_of(epoch);
+    }
+
+    fn plan(&self) -> &P {
+        &self.plan
+    }
+
+    /// Keeps a copy of the other's tables: what is exact depends on all of them. Takes memory,
+    /// until the record is cleared.
+    fn merge(&mut self, other: &Self) {
+        self.sink.merge(&other.sink);
+        self.unmarked += other.unmarked;
+    }
+
+    fn clear(&mut self) {
+        self.sink.clear();
+        self.unmarked = 0;
+    }
+}
+
+fn wide<K: Key>(key: &K) -> Option<WideKey> {
+    let ((src, dst), (sport, dport)) = (key.addresses(), key.ports());
+    WideKey::new(src, dst, sport, dport, key.protocol())
+}

@@ -1,0 +1,74 @@
+//! Nothing that runs once a packet takes memory, whatever finds no room.
+
+#![allow(unsafe_code)]
+
+#[expect(dead_code, reason = "other tests use more of it")]
+mod samples;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use calumma_plane::Record;
+use calumma_sketch::FlowKey;
+use calumma_sketchint::plane::Leaving;
+
+use samples::{clock, layout, record, stack};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts for each thread how often it is asked for memory.
+struct Counting;
+
+// SAFETY: every call goes on to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, memory: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(memory) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, memory: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`; all memory is the system's.
+        unsafe { System.dealloc(start, memory) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn packets_take_no_memory() {
+    let mut record = record::<FlowKey>(layout(), Some(9));
+    let mut taken = 0;
+    for window in 0..3_u64 {
+        record.begin(&(), 1000 + 20 * window);
+        for burst in 0..400_u32 {
+            let number = |at: u32| burst.wrapping_mul(31).wrapping_add(at * at) % 900;
+            let keys: [FlowKey; 32] =
+                std::array::from_fn(|at| FlowKey::from_words(number(at as u32), 1, 2, 6));
+            let of = |at: u32| stack(&[(1, 100 + at * 9_000), (number(at) % 40, 20)], at == 3);
+            let all: [_; 32] = std::array::from_fn(|at| of(at as u32));
+            let stacks: [_; 32] = std::array::from_fn(|at| (at % 3 > 0).then_some(&all[at]));
+            let polled_ns = clock().start_of(1000);
+            let leaving = Leaving { keys: &keys, hashes: None, polled_ns };
+            let before = ALLOCATIONS.get();
+            record.record(&leaving, &stacks);
+            record.record_own(&leaving, &[700; 32]);
+            taken += ALLOCATIONS.get() - before;
+        }
+        let totals = record.frame(0, 1).totals;
+        let refused = [totals.paths_full, totals.nodes_full, totals.keys_full, totals.rows_evicted];
+        assert!(refused.iter().all(|&refused| refused > 0), "{totals:?}");
+        record.clear();
+    }
+    assert_eq!(taken, 0);
+}
+
+#[test]
+fn the_count_sees_what_does_take_memory() {
+    let before = ALLOCATIONS.get();
+    drop(vec![1]);
+    assert_eq!(ALLOCATIONS.get() - before, 1);
+}

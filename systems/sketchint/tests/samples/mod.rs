@@ -1,0 +1,93 @@
+//! Windows that real records made.
+
+use std::sync::Arc;
+
+use calumma_epoch::{EpochClock, Guards};
+use calumma_plane::Record;
+use calumma_plane::int::{Hop, Stack};
+use calumma_sketch::sketchint::Shape;
+use calumma_sketch::{FlowKey, HashFamily, HashKey, Key, WideKey};
+use calumma_sketchint::frames::{Layout, Window};
+use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
+
+pub(crate) const OWN: u32 = 9;
+
+/// Small, so that much finds no room.
+pub(crate) fn layout() -> Layout {
+    let shape = Shape {
+        tower_words: 64,
+        pair_buckets: 64,
+        row_sets: 16,
+        hops: 4,
+        paths: 8,
+        nodes: 6,
+        keys: 4,
+        inflated: 4,
+        ..Shape::default()
+    };
+    Layout { shape, heavy_packets: 60, heavy_change_packets: 40, ..Layout::default() }
+}
+
+pub(crate) fn hash_key() -> HashKey {
+    HashKey::from_bytes([8; 32])
+}
+
+pub(crate) fn clock() -> EpochClock {
+    EpochClock::new(50_000_000, Guards::default()).unwrap()
+}
+
+pub(crate) fn record<K: Key>(layout: Layout, own: Option<u32>) -> SinkWindow<K, ()> {
+    let family = HashFamily::new(&hash_key());
+    let setup = Arc::new(SinkSetup { layout, own, family, clock: clock() });
+    let mut record = SinkWindow::new(setup, (), 1).unwrap();
+    record.begin(&(), 1000);
+    record
+}
+
+/// A stack of hops at these nodes with these latencies.
+pub(crate) fn stack(hops: &[(u32, u32)], is_partial: bool) -> Stack {
+    let mut stack = Stack::EMPTY;
+    hops.iter().for_each(|&(node, latency_ns)| {
+        stack.push(Hop { node, latency_ns, queued: node + 3, ..Hop::UNKNOWN });
+    });
+    stack.is_partial = is_partial;
+    stack
+}
+
+/// A window of a few hundred packets of flows told by `key`.
+pub(crate) fn window<K: Key>(key: impl Fn(u32) -> K, own: Option<u32>) -> Window {
+    let mut record = record::<K>(layout(), own);
+    for packet in 0..900_u32 {
+        let flow = packet % 40 % (packet % 7 + 1);
+        let latency = 1000 + packet * 7919 % 4000;
+        let stack = match packet % 5 {
+            0 => None,
+            1 => Some(stack(&[(1, latency), (2, u32::MAX), (3, latency / 2)], false)),
+            2 => Some(stack(&[(1, latency), (4, 70_000)], true)),
+            _ => Some(stack(
+                &[(1, latency * (1 + u32::from(packet % 50 == 43) * 60)), (2, 10)],
+                false,
+            )),
+        };
+        let keys = [key(flow + packet / 300 * 20)];
+        let polled_ns = clock().start_of(1000) + u64::from(packet) * 50_000;
+        let leaving = Leaving { keys: &keys, hashes: None, polled_ns };
+        record.record(&leaving, &[stack.as_ref()]);
+        record.record_own(&leaving, &[latency / 3]);
+    }
+    record.note_unmarked(3);
+    record.frame(hash_key().id(), 1)
+}
+
+pub(crate) fn ipv4() -> Window {
+    window(|flow| FlowKey::from_words(0x0A00_0000 + flow, 0x0A01_0002, 7 << 16 | 53, 17), Some(OWN))
+}
+
+pub(crate) fn dual() -> Window {
+    let address = |last: u16| std::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
+    let key = |flow: u32| match flow % 2 {
+        0 => WideKey::v6(address(flow as u16), address(2), 7, 53, 6),
+        _ => WideKey::v4([10, 0, 0, flow as u8].into(), [10, 1, 0, 2].into(), 7, 53, 6),
+    };
+    window(key, None)
+}
