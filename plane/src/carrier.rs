@@ -23,6 +23,7 @@ pub use self::shim::{Detached, Shim};
 pub use self::signature::Signer;
 pub(crate) use self::signature::{key_stream, product};
 pub use self::tos::{PlainTos, SignedTos, Tos};
+pub(crate) use self::tos::{set_bits as set_tos_bits, tos_byte};
 use crate::mark::Hierarchy;
 use crate::packet::Packet;
 
@@ -104,6 +105,13 @@ impl Carrier {
     /// is none.
     pub fn carries_claims(self) -> bool {
         !matches!(self, Self::SignedTos(_))
+    }
+
+    /// Whether packets can have the bit that says that they carry an INT stack
+    /// ([`int::MARKER`](crate::int::MARKER)): a signature has it for itself, and where the
+    /// identification carries marks, the whole ToS byte is the host's.
+    pub fn carries_stacks(self) -> bool {
+        matches!(self, Self::Tos(_) | Self::FlowLabel | Self::Shim(_))
     }
 
     /// Whether marks are signed by the deployment's secret, which is known in a session only.

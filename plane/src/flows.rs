@@ -8,7 +8,7 @@ use crate::carrier::{EpochBits, Mark};
 use crate::mark::Hierarchy;
 use crate::worker::masks::positions;
 
-pub(crate) use self::details::{Arrivals, IpColumns};
+pub(crate) use self::details::{Arrivals, IpColumns, Stacks};
 
 /// The measurable packets of a burst, at most [`BURST`], in their order: key, place and mark of
 /// each.
@@ -51,6 +51,13 @@ pub struct Flows<K> {
     timed: bool,
     /// What IP headers say, where a system asks for it.
     ip: Option<Box<IpColumns>>,
+    /// The INT stacks that packets have come with, where a system reads them.
+    stacks: Option<Box<Stacks>>,
+    /// A bit for each packet: whether it is to go on with an INT stack.
+    sources: u32,
+    /// When a transmit queue was handed them, in nanoseconds since the Unix epoch; 0 where nobody
+    /// asks.
+    departure_ns: u64,
     /// Whether the packets leave the network at this switch as well as they enter it.
     local: bool,
     /// Whether they have left it here before they enter it.
@@ -82,6 +89,9 @@ impl<K: Key> Flows<K> {
             arrivals: None,
             timed: false,
             ip: None,
+            stacks: None,
+            sources: 0,
+            departure_ns: 0,
             local: false,
             returned: false,
         }
@@ -92,7 +102,7 @@ impl<K: Key> Flows<K> {
     pub(crate) fn clear(&mut self) {
         (self.bits, self.marked, self.entered, self.len) = (0, 0, 0, 0);
         (self.stale, self.dated, self.epoch_bits, self.claimed) = (0, 0, [0; 2], 0);
-        self.timed = false;
+        (self.timed, self.departure_ns) = (false, 0);
     }
 
     /// Adds the packets of `others`, as many as there is room for.
@@ -339,6 +349,19 @@ impl<K: Key> Flows<K> {
     #[inline]
     pub fn set_claimed(&mut self, claimed: u32) {
         self.claimed = claimed;
+    }
+
+    /// Lets the packets that `chosen` has a bit for go on with an INT stack, beside those that have
+    /// been chosen before. Where one can have none, that is counted.
+    #[inline]
+    pub fn set_source(&mut self, chosen: u32) {
+        self.sources |= chosen & self.all();
+    }
+
+    /// A bit for each packet that was chosen.
+    #[inline]
+    pub(crate) fn sources(&self) -> u32 {
+        self.sources
     }
 
     /// A bit for each packet that is marked with one of these timestamp bits, bit 0 for 0 and bit

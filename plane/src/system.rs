@@ -20,6 +20,7 @@ use calumma_wire::{self as wire, Offer, Role, Secret, SideKind, SystemSetup};
 
 use crate::counters::Counters;
 use crate::flows::Flows;
+use crate::int::Insertion;
 use crate::run::{MarkedRun, Run};
 use crate::slots::AnySlots;
 use crate::worker::Sent;
@@ -207,6 +208,26 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
         false
     }
 
+    /// What it puts into packets, if it does: those that it [chooses](Flows::set_source) as they
+    /// enter get an INT stack just before they are transmitted, and those that pass from fabric to
+    /// fabric with a stack of this deployment get the switch's own hop. The same for as long as it
+    /// is in the session.
+    fn inserts(&self) -> Option<&Insertion> {
+        None
+    }
+
+    /// Whether it reads the INT stacks of packets that leave the network ([`Flows::stack`]). Stacks
+    /// are taken out whether a system reads them or not.
+    fn wants_stacks(&self) -> bool {
+        false
+    }
+
+    /// Whether it records when packets were transmitted ([`Flows::departure_ns`]), in
+    /// [`sent`](Self::sent). Where no system does, nobody reads a clock for it.
+    fn wants_departures(&self) -> bool {
+        false
+    }
+
     /// The functions by which it hashes every packet's key, if it does. Where several systems have
     /// the same, a burst is hashed once for all of them.
     fn hashes_by(&self) -> Option<&HashFamily> {
@@ -217,7 +238,8 @@ pub trait LcoreSystem<K: Key>: Debug + Send {
     fn share_hashes(&mut self, _shared: bool) {}
 
     /// Records packets that enter the network with the timestamp bit [`Flows::bit`]. ChameleMon
-    /// gives each its hierarchy, and a system with claims each its claim.
+    /// gives each its hierarchy, and a system with claims each its claim; one that
+    /// [inserts](Self::inserts) says which go on with an INT stack.
     fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters);
 
     /// Records packets that pass from fabric to fabric, by the marks they carry. They go on with
@@ -326,6 +348,8 @@ pub struct SessionContext {
     pub routes: RouteWatch,
     /// Whether the carrier of the packets' marks has room for [claims](LcoreSystem::has_claims).
     pub carries_claims: bool,
+    /// Whether it leaves packets the bit that says that they have an INT stack.
+    pub carries_stacks: bool,
 }
 
 /// One side of an epoch, finished on all lcores.

@@ -136,17 +136,27 @@ pub fn push<P: Packet>(
 /// Why it can't; the packet stays as it was.
 #[inline]
 pub fn take<P: Packet>(packet: &mut P, place: &L4Place, tag: &mut [u8]) -> Result<(), TagError> {
-    check(packet, place, tag.len())?;
-    let datagram_end = place.ip_offset + place.total_len;
     let standing = packet.bytes().get(place.at..place.at + tag.len()).ok_or(TagError::Short)?;
-    if place.at + tag.len() > datagram_end {
-        return Err(TagError::Short);
-    }
     tag.copy_from_slice(standing);
-    if !close_gap(packet, place.at, tag.len()) {
+    remove(packet, place, tag.len())
+}
+
+/// Takes `len` bytes out of a packet, as [`take`] does, and gives them to nobody.
+///
+/// # Errors
+/// Why it can't; the packet stays as it was.
+#[inline]
+pub fn remove<P: Packet>(packet: &mut P, place: &L4Place, len: usize) -> Result<(), TagError> {
+    check(packet, place, len)?;
+    let standing = packet.bytes().get(place.at..place.at + len).ok_or(TagError::Short)?;
+    if place.at + len > place.ip_offset + place.total_len {
         return Err(TagError::Short);
     }
-    resize(packet.bytes_mut(), place, tag.len(), Resize::Shorter, sum(tag));
+    let tag_sum = sum(standing);
+    if !close_gap(packet, place.at, len) {
+        return Err(TagError::Short);
+    }
+    resize(packet.bytes_mut(), place, len, Resize::Shorter, tag_sum);
     Ok(())
 }
 

@@ -4,9 +4,11 @@
 //! each kind of key), marks are read or written (for each carrier), and every system records the
 //! whole burst (for each system and key). What is compiled adds up and does not multiply.
 
+mod headers;
 mod marks;
 pub(crate) mod masks;
 mod probes;
+mod stacks;
 
 use calumma_epoch::timestamp_bit;
 use calumma_sketch::{AnyKey, BURST, FlowKey, Key, KeyKind, WideKey, either};
@@ -18,14 +20,16 @@ use crate::flows::Flows;
 use crate::mark::Hierarchy;
 use crate::measure::{Active, Leaving, Measurement, Moment, Sessions};
 use crate::packet::Packet;
-use crate::parse::tunnel::{self, Tunnels};
-use crate::parse::{Parsed, PlainFlows, Unmeasured, header_by_header, plain};
-use crate::probe::{self, LcoreProbes};
+use crate::parse::tunnel::Tunnels;
+use crate::parse::{Parsed, PlainFlows};
+use crate::probe::LcoreProbes;
 use crate::run::{MarkedRun, Run};
 
+use self::headers::{keep_carriable, read_headers};
 use self::marks::Marks;
-use self::masks::positions;
 pub use self::masks::{DropMask, Sent, first};
+pub use self::stacks::Departure;
+use self::stacks::PendingStacks;
 
 /// What to do with packets that can't be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Deserialize)]
@@ -53,6 +57,8 @@ pub struct Policy {
     /// packets of both families are taken to be marked: a host is rather given a packet without
     /// its DSCP than one with a mark.
     pub keys: Option<KeyKind>,
+    /// Whether INT stacks are taken out of packets on their way to hosts.
+    pub strip: bool,
 }
 
 /// One lcore's share of the switch: its measurement, its counters, its policy.
@@ -62,6 +68,8 @@ pub struct Worker {
     measurement: Measurement,
     /// For packets that leave and may become fragments.
     numbers: Numbers,
+    /// What is to be put into packets of the burst under way.
+    stacks: PendingStacks,
     /// How probes are treated.
     pub probes: LcoreProbes,
     /// The lcore's totals; what happens to packets outside of the worker is counted by the lcore.
@@ -115,14 +123,19 @@ impl Worker {
     /// A worker that treats packets by `policy` and measures with `measurement`.
     pub fn new(policy: Policy, measurement: Measurement) -> Self {
         let (numbers, probes) = (Numbers::new(), LcoreProbes::default());
-        Self { policy, measurement, numbers, probes, counters: Counters::default() }
+        let (stacks, counters) = (PendingStacks::default(), Counters::default());
+        Self { policy, measurement, numbers, stacks, probes, counters }
     }
 
     /// Does what is due in the measurement: see [`Measurement::tick`].
     #[inline]
     pub fn tick(&mut self, now_ns: u64, drained: bool) -> Moment {
         self.probes.now_ns = now_ns;
-        self.measurement.tick(now_ns, drained, &self.counters)
+        let moment = self.measurement.tick(now_ns, drained, &self.counters);
+        if moment >= Moment::ArmOrTake {
+            self.learn_domains();
+        }
+        moment
     }
 
     /// The clock was set: see [`Measurement::clock_set`].
@@ -212,6 +225,7 @@ impl Worker {
     /// and then handed to transmit queues, of which [`sent`](Self::sent) is to be called.
     #[inline]
     pub fn begin(&mut self) {
+        self.stacks.begin();
         if let Some(active) = self.measurement.active() {
             either!(active, active => active.begin());
         }
@@ -239,13 +253,19 @@ impl Worker {
         if let Some(mark) = self.probes.sending() {
             return self.pass_probes(path, packets, of, mark);
         }
-        let wanted = |active: &mut AnyKey<Sessions>| either!(active, active => active.transit);
-        if path == Path::Transit && !self.measurement.active().is_some_and(wanted) {
-            return DropMask::default();
+        let Self { policy, measurement, numbers, stacks, probes, counters } = self;
+        let asks = |active: &mut AnyKey<Sessions>| either!(active, active => (active.transit, active.insertion.is_some()));
+        if path == Path::Transit || !policy.strip {
+            let (wanted, inserts) = measurement.active().map_or((false, false), asks);
+            if inserts && matches!(path, Path::Transit | Path::Leave | Path::Flooded) {
+                stacks.pass(of);
+            }
+            if path == Path::Transit && !wanted {
+                return DropMask::default();
+            }
         }
-        let Self { policy, measurement, numbers, probes, counters } = self;
         let by = By { policy, numbers, probes };
-        let which = (of, known);
+        let which = (of, known, stacks);
         let keys = measurement.last_keys().or(policy.keys).unwrap_or(KeyKind::Dual);
         match (measurement.active(), keys) {
             (Some(AnyKey::Ipv4(active)), _) => {
@@ -333,7 +353,7 @@ fn walk_as<K: Measured, P: Packet>(
     by: By<'_>,
     counters: &mut Counters,
     packets: &mut [P],
-    (of, known): (u32, &PlainFlows),
+    (of, known, stacks): (u32, &PlainFlows, &mut PendingStacks),
 ) -> DropMask {
     assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
     let By { policy, probes, .. } = by;
@@ -348,6 +368,15 @@ fn walk_as<K: Measured, P: Packet>(
     } else {
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
+    let mut carrying = None;
+    match path {
+        Path::Enter => {
+            let inserts = active.as_ref().is_some_and(|active| active.insertion.is_some());
+            stacks.enter(policy, inserts, counters, packets, &flows);
+        }
+        Path::Leave | Path::Flooded => carrying = stacks::carrying(policy, packets, &flows),
+        Path::Cross | Path::Transit => {}
+    }
     if maybe_probes != 0 && from_fabric {
         let with = (probes, Marks::of(by, active.as_deref()), detached.as_ref());
         drops.0 |= probes::take(with, path, counters, packets, (&mut flows, maybe_probes));
@@ -386,6 +415,9 @@ fn walk_as<K: Measured, P: Packet>(
             }
             add_details(active.as_deref_mut(), packets, &mut flows);
             let stamp = record_entering(active.as_deref_mut(), counters, &mut flows);
+            if flows.sources() != 0 {
+                stacks.choose(policy, counters, packets, &flows);
+            }
             let marks = Marks::of(by, active.as_deref());
             if marks.claims >> stamp.bit & 1 == 1 {
                 marks.write_claimed(packets, &flows, stamp, counters);
@@ -405,6 +437,11 @@ fn walk_as<K: Measured, P: Packet>(
             // A shim could be in any packet, and a ToS byte is.
             let without = if carrier.is_keyed() { flows.without_mark() } else { 0 };
             drops.0 |= keep_carriable(marks, policy, counters, packets, (&mut flows, without));
+            if let Some(carrying) = &carrying {
+                let reading = active.as_deref_mut().filter(|_| path == Path::Leave);
+                let lent = reading.and_then(Active::lend_stacks);
+                drops.0 |= stacks.strip(carrying, lent, counters, packets, &mut flows);
+            }
             if path == Path::Flooded {
                 counters.egress_flooded += flows.len() as u64;
                 return drops;
@@ -477,121 +514,4 @@ fn record_leaving<K: Key>(
         }
         None => counters.egress_unrecorded += flows.len() as u64 - u64::from(flows.unmarked()),
     }
-}
-
-/// Reads the headers of packets of a burst, and counts what can't be measured. Gives what is to be
-/// dropped, and the positions of packets that may be probes.
-#[inline]
-fn read_headers<K: Measured, P: Packet>(
-    policy: &Policy,
-    counters: &mut Counters,
-    packets: &[P],
-    (of, known): (u32, &PlainFlows),
-    flows: &mut Flows<K>,
-) -> (DropMask, u32) {
-    let (mut drops, mut maybe_probes) = (DropMask::default(), 0);
-    let tunnels = policy.tunnels;
-    let is_known = if tunnels == Tunnels::Outer { known.known() } else { 0 };
-    if of & !is_known == 0 && of == first(packets.len()) {
-        flows.fill(known.keys(), packets.len(), PlainFlows::IP_OFFSET);
-        return (drops, 0);
-    }
-    for at in positions(of) {
-        let Some(packet) = packets.get(at) else { break };
-        if is_known >> at & 1 == 1 {
-            flows.push(known.keys()[at].into(), at, PlainFlows::IP_OFFSET);
-            continue;
-        }
-        if tunnels == Tunnels::Outer
-            && let Some((key, ip_offset)) = plain(packet.bytes(), packet.wire_len())
-        {
-            flows.push(key.into(), at, ip_offset);
-            continue;
-        }
-        let parsed = match tunnels {
-            Tunnels::Outer => header_by_header(packet.bytes(), packet.wire_len()),
-            Tunnels::Inner => parse_inner(counters, packet),
-        };
-        if let Some((key, ip_offset)) = K::of_packet(&parsed) {
-            maybe_probes |= u32::from(key.protocol() == probe::PROTOCOL) << at;
-            flows.push(key, at, ip_offset);
-            continue;
-        }
-        let treatment = match parsed {
-            Parsed::Flow { .. } | Parsed::Flow6 { .. } => {
-                unmeasured(policy, counters, Unmeasured::Ipv6)
-            }
-            Parsed::Unmeasured(kind) => {
-                let foreign = is_foreign(policy.carrier, packet);
-                let kind = if foreign { Unmeasured::ForeignShim } else { kind };
-                unmeasured(policy, counters, kind)
-            }
-            Parsed::Malformed(kind) => {
-                counters.malformed[kind as usize] += 1;
-                counters.dropped_malformed += u64::from(policy.malformed == Treatment::Drop);
-                policy.malformed
-            }
-        };
-        drops.0 |= u32::from(treatment == Treatment::Drop) << at;
-    }
-    (drops, maybe_probes)
-}
-
-/// Counts a packet that is not measured, and says what to do with it.
-#[cold]
-fn unmeasured(policy: &Policy, counters: &mut Counters, kind: Unmeasured) -> Treatment {
-    let treatment = match kind {
-        Unmeasured::ForeignShim => Treatment::Drop,
-        _ => policy.unmeasured,
-    };
-    counters.unmeasured[kind as usize] += 1;
-    counters.dropped_unmeasured += u64::from(treatment == Treatment::Drop);
-    treatment
-}
-
-#[inline(never)]
-fn parse_inner<P: Packet>(counters: &mut Counters, packet: &P) -> Parsed {
-    let (parsed, inside) = tunnel::parse(packet.bytes(), packet.wire_len());
-    if let Some(inside) = inside {
-        counters.tunnelled[inside as usize] += 1;
-    }
-    parsed
-}
-
-/// Whether a packet that is not IP bears a mark which no edge of this network gave it.
-#[cold]
-fn is_foreign<P: Packet>(carrier: Carrier, packet: &P) -> bool {
-    match carrier {
-        Carrier::Shim(shim) => shim.is_foreign(packet),
-        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel | Carrier::IpId => false,
-    }
-}
-
-/// Leaves out those of the packets that `of` has a bit for and that can carry no mark, and counts
-/// them. Gives those of them that are to be dropped.
-fn keep_carriable<K: Key, P: Packet>(
-    marks: Marks<'_>,
-    policy: &Policy,
-    counters: &mut Counters,
-    packets: &[P],
-    (flows, of): (&mut Flows<K>, u32),
-) -> u32 {
-    if of == 0 {
-        return 0;
-    }
-    let Some(can_carry) = marks.carriable(packets, flows.places()) else { return 0 };
-    let keep = can_carry | !of;
-    let all = first(flows.len());
-    if keep & all == all {
-        return 0;
-    }
-    let mut drops = 0;
-    for (number, &(at, _)) in flows.places().iter().enumerate() {
-        if keep >> number & 1 == 0 {
-            let treatment = unmeasured(policy, counters, Unmeasured::NoCarrier);
-            drops |= u32::from(treatment == Treatment::Drop) << at;
-        }
-    }
-    flows.retain(keep);
-    drops
 }

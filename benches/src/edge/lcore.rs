@@ -140,7 +140,14 @@ impl<F: Forwarder> Lcore<F> {
             let open = |name: String| Port::open(eal, &name, PortConfig::default(), &pool).ok();
             let (_, mut queues) = free.clone().find_map(open).context("a free port")?;
             let (rx, tx) = queues.pop().context("a queue")?;
-            ports.push(PortQueues { rx, tx, role, peer: 1 - at, polls: Polls::default() });
+            ports.push(PortQueues {
+                rx,
+                tx,
+                role,
+                peer: 1 - at,
+                polls: Polls::default(),
+                mtu: 1500,
+            });
         }
         let worker = stages::measuring_worker();
         Ok(Self { worker, ports, forwarder, pool, burst: Burst::new() })
@@ -161,7 +168,7 @@ impl<F: Forwarder> Lcore<F> {
         // As an lcore does with what it has received.
         self.burst.prefetch();
         self.forwarder.forward(&mut self.worker, &self.ports, 0, &mut self.burst);
-        self.forwarder.flush(&mut self.worker, &mut self.ports, 0, &mut self.burst, 0);
+        self.forwarder.flush(&mut self.worker, &mut self.ports, 0, &mut self.burst, 0, || 0);
         dpdk::tsc() - received
     }
 }

@@ -41,6 +41,8 @@ pub struct PortQueues {
     pub peer: usize,
     /// When it was polled, where a system asks when packets arrive.
     pub polls: Polls,
+    /// Between port pairs: bytes that may follow the Ethernet header of a frame with an INT stack.
+    pub mtu: u16,
 }
 
 impl PortQueues {
@@ -136,10 +138,13 @@ pub fn run<F: Forwarder>(
             }
             forwarder.forward(&mut worker, &ports, at, &mut burst);
             meter.worked();
-            forwarder.flush(&mut worker, &mut ports, at, &mut burst, settings.transmit_retries);
+            let retries = settings.transmit_retries;
+            let now_ns = || pace.unix_ns(dpdk::tsc());
+            forwarder.flush(&mut worker, &mut ports, at, &mut burst, retries, now_ns);
             meter.sent();
         }
-        idle &= !forwarder.poll(&mut worker, &mut ports, settings.transmit_retries);
+        let now_ns = || pace.unix_ns(dpdk::tsc());
+        idle &= !forwarder.poll(&mut worker, &mut ports, settings.transmit_retries, now_ns);
         pace.end_round(idle, &settings);
         meter.end_round(idle);
     }
@@ -193,6 +198,7 @@ fn send_probe<F: Forwarder>(
     let _ = burst.push(packet);
     worker.probes.send(order.mark);
     forwarder.forward(worker, ports, order.port, &mut burst);
-    forwarder.flush(worker, ports, order.port, &mut burst, 0);
+    // A probe has neither stack nor hop.
+    forwarder.flush(worker, ports, order.port, &mut burst, 0, || 0);
     worker.probes.sent();
 }

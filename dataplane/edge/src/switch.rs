@@ -215,10 +215,14 @@ fn open_ports(
             ..dpdk::PortConfig::default()
         };
         let (opened, queues) = Port::open(eal, &port.name, setup, pool)?;
+        let mtu = match config.sketchint.mtu {
+            Some(mtu) => mtu,
+            None => opened.mtu()?,
+        };
         ports.push(opened);
         for ((lcore, polled), (rx, tx)) in polling.into_iter().zip(queues) {
             let (role, peer, polls) = (port.role, polled.peer, Polls::default());
-            by_lcore[lcore].push(PortQueues { rx, tx, role, peer, polls });
+            by_lcore[lcore].push(PortQueues { rx, tx, role, peer, polls, mtu });
         }
     }
     Ok((ports, by_lcore))

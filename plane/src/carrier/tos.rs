@@ -98,6 +98,22 @@ fn set_masked(header: &mut [u8; 20], mask: u8, bits: u8) {
     update_checksum(header, 0, [header[0], tos]);
 }
 
+/// Sets those bits of the ToS byte or traffic class that are in `mask`, in the IP header that
+/// begins at `ip_offset`; without one there, nothing happens.
+#[inline]
+pub(crate) fn set_bits(bytes: &mut [u8], ip_offset: usize, mask: u8, bits: u8) {
+    if let Some(header) = header(bytes, ip_offset) {
+        set_masked(header, mask, bits);
+    }
+}
+
+/// The ToS byte or traffic class of the IP header that begins at `ip_offset`; 0 without one there.
+#[inline(always)]
+pub(crate) fn tos_byte(bytes: &[u8], ip_offset: usize) -> u8 {
+    let word = bytes.get(ip_offset..).and_then(|header| header.first_chunk());
+    word.map_or(0, |word| byte_of(u16::from_be_bytes(*word)))
+}
+
 /// The byte in an IP header that begins with these 16 bits.
 #[inline]
 fn byte_of(word: u16) -> u8 {

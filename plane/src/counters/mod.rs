@@ -1,9 +1,11 @@
 //! What an lcore counts beside the sketches, and the names under which it is reported.
 
+pub mod int;
 pub mod routed;
 
 use std::ops::AddAssign;
 
+use self::int::IntCounters;
 use self::routed::Routed;
 use crate::parse::tunnel::Inside;
 use crate::parse::{Malformed, Unmeasured};
@@ -59,6 +61,8 @@ pub struct Counters {
     pub unmeasured: [u64; Unmeasured::ALL.len()],
     /// What forwarding by routes counts.
     pub routed: Routed,
+    /// What is counted of INT stacks.
+    pub int: IntCounters,
     /// Packets in tunnels, where these are measured by what is inside. They are counted elsewhere,
     /// too.
     pub tunnelled: [u64; Inside::ALL.len()],
@@ -78,6 +82,7 @@ impl Counters {
             + self.probe_unsent
             + self.probe_received
             + self.routed.dropped()
+            + self.int.dropped()
     }
 
     /// Every counter with its name.
@@ -119,6 +124,7 @@ impl Counters {
             .chain(unmeasured)
             .chain(tunnelled)
             .chain(self.routed.named())
+            .chain(self.int.named())
             .collect()
     }
 }
@@ -140,6 +146,7 @@ impl AddAssign<&Self> for Counters {
         self.egress_late += other.egress_late;
         self.egress_unrecorded += other.egress_unrecorded;
         self.routed += &other.routed;
+        self.int += &other.int;
         self.egress_unmarked += other.egress_unmarked;
         self.egress_flooded += other.egress_flooded;
         self.claim_bits += other.claim_bits;

@@ -4,6 +4,7 @@ use calumma_sketch::{BURST, HashColumns, HashFamily, Key};
 
 use super::Flows;
 use crate::arrival::Arrival;
+use crate::int::Stack;
 use crate::parse::detail::IpFields;
 
 /// The arrivals of a burst's packets.
@@ -16,7 +17,74 @@ pub(crate) struct IpColumns {
     polled_ns: u64,
 }
 
+/// The INT stacks of a burst's packets, by position.
+#[derive(Clone, Debug)]
+pub(crate) struct Stacks {
+    of: [Stack; BURST],
+    /// The positions of packets that had one.
+    which: u32,
+}
+
+impl Default for Stacks {
+    fn default() -> Self {
+        Self { of: [Stack::EMPTY; BURST], which: 0 }
+    }
+}
+
+impl Stacks {
+    /// No stacks.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.which = 0;
+    }
+
+    /// Room for the stack of the packet at a position, which has one.
+    #[inline]
+    pub(crate) fn add(&mut self, at: usize) -> Option<&mut Stack> {
+        let stack = self.of.get_mut(at)?;
+        self.which |= 1 << at;
+        Some(stack)
+    }
+}
+
 impl<K: Key> Flows<K> {
+    /// Notes the stacks that packets have come with, in the memory that was lent.
+    #[inline]
+    pub(crate) fn set_stacks(&mut self, stacks: Option<Box<Stacks>>) {
+        self.stacks = stacks;
+    }
+
+    /// Gives that memory back.
+    #[inline]
+    pub(crate) fn take_stacks(&mut self) -> Option<Box<Stacks>> {
+        self.stacks.take()
+    }
+
+    /// The INT stack that packet number `at` of these came with, source first, of the packets that
+    /// [leave](crate::LcoreSystem::leave); `None` where it had none, or no system reads them. The
+    /// switch's own hop is not among them.
+    #[inline]
+    pub fn stack(&self, at: usize) -> Option<&Stack> {
+        let stacks = self.stacks.as_ref()?;
+        let position = usize::from(self.places().get(at)?.0);
+        (stacks.which >> position & 1 == 1).then(|| &stacks.of[position])
+    }
+
+    /// Notes when a transmit queue was handed packets.
+    #[inline]
+    pub(crate) fn depart(&mut self, at_ns: u64) {
+        self.departure_ns = at_ns;
+    }
+
+    /// In [`sent`](crate::LcoreSystem::sent): when the transmit queue was handed the packets it is
+    /// about, in nanoseconds since the Unix epoch by the switch's clock, just before it took the
+    /// first. `None` where no system [asks](crate::LcoreSystem::wants_departures), and of packets
+    /// that no queue was handed.
+    #[inline]
+    pub fn departure_ns(&self) -> Option<u64> {
+        (self.departure_ns != 0).then_some(self.departure_ns)
+    }
+
     /// No packets, and room for their arrivals.
     pub(crate) fn with_arrivals() -> Self {
         Self { arrivals: Some(Box::new([Arrival::default(); BURST])), ..Self::new() }

@@ -2,13 +2,127 @@
 //! version 2.1.
 //!
 //! A [`Stack`] is what a packet has met on its way, one [`Hop`] for each switch that pushed.
-//! Not here: what is made of stacks (`systems/sketchint`).
+//! [`header`] has the bytes and knows which packets have them, [`push`] puts them in at the source
+//! and the switches behind it, [`strip`] takes them out at the sink. A bit of the ToS byte or
+//! traffic class, the [`MARKER`], says that a packet may have them.
+//! Not here: what is made of stacks (`systems/sketchint`), and when the headers of a burst are
+//! touched (`worker`).
+
+pub mod header;
+pub mod push;
+pub mod strip;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::num::NonZeroU16;
+
+use crate::arrival::Arrival;
+
+/// The bit of the ToS byte or traffic class that a packet with a stack has set.
+pub const MARKER: u8 = 0b0001_0000;
 
 /// Most hops of a stack that are read.
 pub const MOST_HOPS: usize = 16;
 
 /// What a switch can't say of itself, on the wire and in a [`Hop`].
 pub const UNKNOWN: u32 = u32::MAX;
+
+/// What switches say of themselves, as the header's instruction bitmap has it: its highest bit is
+/// number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instructions(u16);
+
+impl Instructions {
+    /// Node id.
+    pub const NODE: u16 = 1 << 15;
+    /// Ingress and egress port.
+    pub const PORTS: u16 = 1 << 14;
+    /// Hop latency.
+    pub const LATENCY: u16 = 1 << 13;
+    /// Queue id and queue occupancy.
+    pub const QUEUE: u16 = 1 << 12;
+    /// Ingress timestamp.
+    pub const INGRESS: u16 = 1 << 11;
+    /// Egress timestamp.
+    pub const EGRESS: u16 = 1 << 10;
+    /// Ingress and egress interface of level 2.
+    pub const INTERFACES: u16 = 1 << 9;
+    /// Utilisation of the egress interface.
+    pub const UTILISATION: u16 = 1 << 8;
+    /// Buffer id and buffer occupancy.
+    pub const BUFFER: u16 = 1 << 7;
+
+    /// What a source may ask for.
+    const ASKED: u16 = 0xFF80;
+
+    /// What takes eight bytes and not four.
+    const LONG: u16 = Self::INGRESS | Self::EGRESS | Self::INTERFACES;
+
+    /// Node id and hop latency.
+    pub const DEFAULT: Self = Self(Self::NODE | Self::LATENCY);
+
+    /// These of the bits above; `None` where node id or hop latency are not among them, or anything
+    /// else is. The checksum complement (bit 15 of the specification) is never asked for.
+    pub const fn new(bits: u16) -> Option<Self> {
+        let least = Self::DEFAULT.0;
+        if bits & least == least && bits & !Self::ASKED == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// As a header that somebody else has made says.
+    pub(crate) const fn from_header(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// The bitmap.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Words of 32 bits that each hop has. A reserved bit stands for one.
+    #[inline]
+    pub const fn words(self) -> usize {
+        (self.0.count_ones() + (self.0 & Self::LONG).count_ones()) as usize
+    }
+}
+
+/// What a source puts into packets, and by what switches know their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Insertion {
+    /// The deployment's number in stacks. Stacks of another one are not touched.
+    pub domain: NonZeroU16,
+    /// The switch's number.
+    pub node: NonZeroU16,
+    /// What each hop says.
+    pub instructions: Instructions,
+    /// Hops that a stack may have, the source's included: 1 to [`MOST_HOPS`].
+    pub hops: u8,
+}
+
+/// The deployments whose stacks a switch takes for its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Domains {
+    /// The last two that it was told; 0 stands for none.
+    known: [u16; 2],
+}
+
+impl Domains {
+    /// Any: a switch that was told none takes out whatever stack it finds.
+    pub const ANY: Self = Self { known: [0; 2] };
+
+    /// Notes that stacks of a deployment are this switch's. Those of the one before stay it, as
+    /// packets may still be under way.
+    pub fn learn(&mut self, domain: NonZeroU16) {
+        if self.known[0] != domain.get() {
+            self.known = [domain.get(), self.known[0]];
+        }
+    }
+
+    /// Whether stacks of a deployment are this switch's.
+    #[inline]
+    pub fn has(&self, domain: u16) -> bool {
+        domain != 0 && (self.known == [0; 2] || self.known.contains(&domain))
+    }
+}
 
 /// What one switch says of itself and a packet that it passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +142,21 @@ pub struct Hop {
 }
 
 impl Hop {
+    /// What a switch says of itself and a packet that it transmits at `departed_ns`, in nanoseconds
+    /// since the Unix epoch by its clock, where it knows when the packet arrived. Where that is known
+    /// within bounds, the middle of them counts; half their width is how wrong the latency may be.
+    #[inline]
+    pub fn met(node: NonZeroU16, arrival: Option<Arrival>, departed_ns: u64) -> Self {
+        let unmet = Self { node: node.get().into(), egress_ns: departed_ns, ..Self::UNKNOWN };
+        // Of a queue that was never seen empty, nothing is known.
+        let Some(arrival) = arrival.filter(|arrival| arrival.earliest_ns != 0) else {
+            return unmet;
+        };
+        let ingress_ns = arrival.earliest_ns + arrival.width_ns() / 2;
+        let latency_ns = departed_ns.saturating_sub(ingress_ns).min(u64::from(UNKNOWN - 1)) as u32;
+        Self { latency_ns, ingress_ns, ..unmet }
+    }
+
     /// Nothing.
     pub const UNKNOWN: Self = Self {
         node: UNKNOWN,
@@ -56,6 +185,12 @@ impl Stack {
     #[inline]
     pub fn hops(&self) -> &[Hop] {
         &self.hops[..usize::from(self.len)]
+    }
+
+    /// Takes all hops out.
+    #[inline]
+    pub fn clear(&mut self) {
+        (self.len, self.is_partial) = (0, false);
     }
 
     /// Adds the next hop on the packet's way; where there is no room for it, the stack is partial.

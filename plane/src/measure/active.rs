@@ -4,6 +4,8 @@
 //! that leaves has its last epoch finished, and sealed an epoch later, before its half goes back to
 //! the control thread. Nothing here allocates or frees.
 
+mod int;
+
 use std::any::Any;
 
 use calumma_epoch::{Due, EpochClock, Event, Guards, Schedule, timestamp_bit};
@@ -15,7 +17,8 @@ use super::{FromLcore, Leaving, MOST_SYSTEMS, Moment, NewSystem, Side};
 use crate::arrival::BurstArrival;
 use crate::carrier::Signer;
 use crate::counters::Counters;
-use crate::flows::{Arrivals, Flows, IpColumns};
+use crate::flows::{Arrivals, Flows, IpColumns, Stacks};
+use crate::int::Insertion;
 use crate::packet::Packet;
 use crate::parse::detail::ip_fields;
 use crate::slots::{AnySlots, Seal};
@@ -59,6 +62,12 @@ pub struct Active<K: Key> {
     asks_sent: bool,
     /// Whether a system records when packets arrived.
     pub(crate) asks_arrivals: bool,
+    /// What packets are given that are chosen for it, where a system inserts.
+    pub(crate) insertion: Option<Insertion>,
+    /// Whether a system reads INT stacks.
+    asks_stacks: bool,
+    /// Whether a system asks when packets are transmitted, or inserts.
+    pub(crate) asks_departures: bool,
     /// The timestamp bits of which packets have claims, bit 0 for 0 and bit 1 for 1.
     pub(crate) claims: u8,
     /// Whether a system records what IP headers say.
@@ -98,6 +107,8 @@ pub struct Systems<K: Key> {
     hashes: Option<Box<HashColumns>>,
     /// Room for what the IP headers of a burst say.
     ip: Option<Box<IpColumns>>,
+    /// Room for the INT stacks of a burst.
+    stacks: Option<Box<Stacks>>,
 }
 
 /// A system of a session on an lcore.
@@ -147,7 +158,8 @@ impl<K: Key> Systems<K> {
         let [recording, waiting] = [(); 2].map(|()| Vec::with_capacity(MOST_SYSTEMS));
         let recorded = Box::new(Flows::with_arrivals());
         let (arrivals, hashes) = (Some(Box::default()), Some(Box::default()));
-        Self { recording, waiting, recorded, arrivals, hashes, ip: Some(Box::default()) }
+        let (ip, stacks) = (Some(Box::default()), Some(Box::default()));
+        Self { recording, waiting, recorded, arrivals, hashes, ip, stacks }
     }
 
     fn find(&mut self, number: usize) -> Option<&mut Running<K>> {
@@ -229,6 +241,9 @@ impl<K: Key> Active<K> {
             asks_sent: false,
             asks_arrivals: false,
             asks_ip: false,
+            insertion: None,
+            asks_stacks: false,
+            asks_departures: false,
             claims: 0,
             arrival: None,
             hashing: None,
@@ -385,6 +400,9 @@ impl<K: Key> Active<K> {
         if let Some(ip) = flows.take_ip() {
             self.systems.ip = Some(ip);
         }
+        if let Some(stacks) = flows.take_stacks() {
+            self.systems.stacks = Some(stacks);
+        }
     }
 
     /// Tells systems what a transmit queue did with packets of the burst, by their positions.
@@ -485,6 +503,7 @@ impl<K: Key> Active<K> {
                     system.slots().flip(epoch, stall_ns);
                     system.turn_to(epoch, self.newest);
                 }
+                self.find_insertion();
             }
             Event::Take(epoch) => {
                 let too_late = now_ns >= self.clock.arm_time(epoch + 2);
@@ -537,7 +556,9 @@ impl<K: Key> Active<K> {
             self.hashing = share_hashes(recording);
             self.asks_arrivals = recording.iter().any(|system| system.half.wants_arrivals());
             self.asks_ip = recording.iter().any(|system| system.half.wants_ip());
+            self.asks_stacks = recording.iter().any(|system| system.half.wants_stacks());
         }
+        self.find_insertion();
     }
 
     pub(super) fn leave(&mut self, outbox: &Sender<FromLcore>) -> Leaving {

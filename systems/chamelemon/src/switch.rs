@@ -222,6 +222,7 @@ mod tests {
             lcores: 1,
             routes: RouteWatch::default(),
             carries_claims: true,
+            carries_stacks: true,
         };
         let mut bytes = [Vec::new(), Vec::new()];
         for (version, bytes) in [frames::OLDEST_VERSION, VERSION].into_iter().zip(&mut bytes) {

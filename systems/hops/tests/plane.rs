@@ -31,6 +31,7 @@ fn hops(clock: EpochClock, window: u16) -> Box<dyn SwitchSystem> {
         lcores: 1,
         routes: RouteWatch::default(),
         carries_claims: true,
+        carries_stacks: true,
     };
     let setup = Setup { flows: 64, window }.encode();
     let (system, version) = (OFFER.system, OFFER.highest);

@@ -7,6 +7,7 @@ mod carrier;
 mod mistakes;
 mod ports;
 mod reader;
+mod sketchint;
 
 use std::path::Path;
 
@@ -20,6 +21,7 @@ use toml::de::{DeTable, DeValue};
 pub use self::carrier::{CarrierConfig, CarrierKind, MeasureConfig};
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::ports::{Polled, PortConfig, Role};
+pub use self::sketchint::SketchintConfig;
 use crate::carrier::Carrier;
 use crate::forward::address::Mac;
 use crate::forward::config::{ForwardingConfig, Mode, Plan};
@@ -51,6 +53,9 @@ pub struct Config {
     /// What is measured of a packet.
     #[serde(default)]
     pub measure: MeasureConfig,
+    /// What becomes of INT stacks.
+    #[serde(default)]
+    pub sketchint: SketchintConfig,
     /// How lcores poll.
     #[serde(default)]
     pub polling: PollingConfig,
@@ -218,6 +223,7 @@ impl Config {
         }
         self.carrier.check(mistakes);
         self.process.check(mistakes);
+        self.sketchint.check(self.role, self.forwarding.mode, mistakes);
         ports::check(&self.ports, mistakes);
         match self.forwarding.mode {
             Mode::Pairs if self.role == NodeRole::Transit => mistakes.add(
@@ -245,6 +251,7 @@ impl Config {
             carrier: self.carrier.carrier(),
             tunnels: self.measure.tunnels,
             keys: self.measure.keys,
+            strip: self.sketchint.strip,
         }
     }
 
@@ -268,6 +275,7 @@ impl Config {
     pub fn following(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let mut followed = self.clone();
         followed.policy = new.policy;
+        followed.sketchint.strip = new.sketchint.strip;
         followed.polling = PollingConfig { control_cpu: self.polling.control_cpu, ..new.polling };
         // Where the mark is and what is measured is the same at all edges of a network, so one
         // alone can't change it; what it gives back at egress, it can.
@@ -282,6 +290,7 @@ impl Config {
             ("port", self.ports != new.ports),
             ("carrier.kind, signature and ether_type", carrier),
             ("measure", self.measure != new.measure),
+            ("sketchint.mtu", self.sketchint.mtu != new.sketchint.mtu),
             ("polling.control_cpu", self.polling.control_cpu != new.polling.control_cpu),
             ("metrics", self.metrics != new.metrics),
             ("process", self.process != new.process),

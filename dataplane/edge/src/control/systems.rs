@@ -29,6 +29,7 @@ pub struct Systems {
     role: Role,
     /// Whether the carrier of marks has room for claims.
     carries_claims: bool,
+    carries_stacks: bool,
     /// When the switch's routes changed.
     routes: RouteWatch,
     merger: LcoreMerger,
@@ -88,9 +89,12 @@ impl Systems {
         lcores: usize,
     ) -> (Self, Vec<Mailbox>) {
         let (merger, mailboxes) = LcoreMerger::new(lcores);
-        let (running, paths, carries_claims) = (Vec::new(), Paths::default(), true);
+        let (running, paths) = (Vec::new(), Paths::default());
+        let (carries_claims, carries_stacks) = (true, true);
         let routes = RouteWatch::default();
-        (Self { known, role, carries_claims, routes, merger, running, paths }, mailboxes)
+        let systems =
+            Self { known, role, carries_claims, carries_stacks, routes, merger, running, paths };
+        (systems, mailboxes)
     }
 
     /// The same on a switch whose routes change as these do.
@@ -103,6 +107,7 @@ impl Systems {
     #[must_use]
     pub fn with_carrier(mut self, carrier: Carrier) -> Self {
         self.carries_claims = carrier.carries_claims();
+        self.carries_stacks = carrier.carries_stacks();
         self
     }
 
@@ -129,6 +134,7 @@ impl Systems {
             lcores: self.merger.lcores(),
             routes: self.routes.clone(),
             carries_claims: self.carries_claims,
+            carries_stacks: self.carries_stacks,
         };
         Ok((system, system.begin(&context, setup)?))
     }

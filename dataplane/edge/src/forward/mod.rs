@@ -23,6 +23,7 @@ pub mod links;
 pub mod lpm;
 pub mod plain;
 pub mod router;
+mod shorten;
 pub mod slow;
 pub mod tables;
 pub mod thread;

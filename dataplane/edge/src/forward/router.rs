@@ -13,12 +13,13 @@ use dpdk::{Burst, Mbuf};
 use super::counters::Reason;
 use super::decide::{Decider, Decisions, Routed, Task, Verdict};
 use super::exchange::{HandOver, Origin, Return, ToSlow};
+use super::shorten::shorten;
 use super::tables::TablesReader;
 use crate::config::Role;
 use crate::lcore::PortQueues;
 use crate::lcore::forwarder::{Forwarder, transmit};
 use crate::parse::PlainFlows;
-use crate::worker::{DropMask, Path, Sent, Worker, first};
+use crate::worker::{Departure, DropMask, Path, Sent, Worker, first};
 
 /// Most packets of the slow path's that are taken between two polls of the ports.
 const MOST_RETURNS: usize = dpdk::BURST;
@@ -79,6 +80,7 @@ impl Router {
                 Origin::Fabric
             }
         };
+        worker.begin();
         self.route(worker, port, origin, burst);
     }
 
@@ -100,6 +102,8 @@ impl Router {
                 worker.counters.routed.returned += 1;
                 let mut one = Burst::new();
                 let _ = one.push(packet);
+                worker.begin();
+                worker.have_waited();
                 self.route(worker, port, origin, &mut one);
             }
         }
@@ -107,13 +111,21 @@ impl Router {
     }
 
     /// Sends all that waits: `send` is given the position of a port and its packets, and leaves
-    /// behind what the port's queue refuses.
+    /// behind what the port's queue refuses. `now_ns` reads the clock.
     #[inline]
-    pub fn send(&mut self, worker: &mut Worker, mut send: impl FnMut(usize, &mut Burst)) {
+    pub fn send(
+        &mut self,
+        worker: &mut Worker,
+        mut now_ns: impl FnMut() -> u64,
+        mut send: impl FnMut(usize, &mut Burst),
+    ) {
         for (at, out) in self.out.iter_mut().enumerate() {
             if !out.packets.is_empty() {
                 let positions = std::mem::take(&mut out.positions);
-                transmit(worker, &mut out.packets, positions, |packets| send(at, packets));
+                let tables = &mut self.tables;
+                let departure = || Departure { at_ns: now_ns(), mtu: tables.load().port_mtu(at) };
+                let send = |packets: &mut Burst| send(at, packets);
+                transmit(worker, &mut out.packets, positions, departure, send);
             }
         }
     }
@@ -133,18 +145,20 @@ impl Router {
 
     #[inline]
     fn route(&mut self, worker: &mut Worker, port: usize, origin: Origin, burst: &mut Burst) {
-        worker.begin();
         let tables = self.tables.load();
         let shim = if origin == Origin::Fabric { tables.shim } else { None };
         let own = origin == Origin::Own;
         let decider = Decider { tables, port, own, shim, seed: self.seed };
         decider.decide(burst.as_mut_slice(), &mut self.decisions);
+        if origin == Origin::Fabric && self.decisions.routed.all() != first(burst.len()) {
+            shorten(worker, &decider, burst.as_mut_slice(), &mut self.decisions);
+        }
         if origin == Origin::Left {
             self.decisions.flows.return_all();
         }
         let Decisions { routed, flows, .. } = &self.decisions;
         let all = first(burst.len());
-        if routed.to_fabric | routed.to_host != all {
+        if routed.all() != all {
             return self.route_some(worker, port, origin, burst);
         }
         let drops = measure(worker, origin, routed, flows, burst.as_mut_slice());
@@ -175,17 +189,21 @@ impl Router {
             return;
         }
         let Decisions { routed, verdicts, flows, .. } = &self.decisions;
-        let is_routed = routed.to_fabric | routed.to_host;
+        let is_routed = routed.all();
         // What is for the switch itself, and came from beyond its link, leaves the network here.
         // What goes no further has come as far as this.
-        let (mut left, mut lost) = (0, 0);
+        let (mut left, mut lost, mut stacked) = (0, 0, 0);
         if origin == Origin::Fabric {
             for at in (0..burst.len()).filter(|at| is_routed >> at & 1 == 0) {
                 match verdicts[at] {
                     Verdict::HandOver(_, Task::Link) => {}
                     Verdict::HandOver(..) => left |= 1 << at,
-                    Verdict::Refuse(..) | Verdict::Drop(Reason::Discard) => lost |= 1 << at,
-                    Verdict::Drop(_) | Verdict::Pass(_) => {}
+                    // It may be quoted in an error.
+                    Verdict::Refuse(..) => (lost, stacked) = (lost | 1 << at, stacked | 1 << at),
+                    Verdict::Drop(Reason::Discard) => lost |= 1 << at,
+                    // It may go to a host.
+                    Verdict::Pass(_) => stacked |= 1 << at,
+                    Verdict::Drop(_) => {}
                 }
             }
         }
@@ -196,6 +214,12 @@ impl Router {
         }
         if lost != 0 {
             worker.pass(Path::Transit, packets, lost, flows);
+        }
+        if !worker.strips() {
+            stacked |= left;
+        }
+        if stacked != 0 {
+            worker.take_out(packets, stacked);
         }
         for (at, packet) in burst.drain().enumerate() {
             if drops.drops(at) {
@@ -246,17 +270,24 @@ impl Forwarder for Router {
         _: usize,
         _: &mut Burst,
         retries: u32,
+        now_ns: impl FnMut() -> u64,
     ) {
-        self.send(worker, |at, packets| ports[at].send(packets, retries));
+        self.send(worker, now_ns, |at, packets| ports[at].send(packets, retries));
     }
 
     #[inline]
-    fn poll(&mut self, worker: &mut Worker, ports: &mut [PortQueues], retries: u32) -> bool {
+    fn poll(
+        &mut self,
+        worker: &mut Worker,
+        ports: &mut [PortQueues],
+        retries: u32,
+        mut now_ns: impl FnMut() -> u64,
+    ) -> bool {
         for taken in 0..MOST_RETURNS {
             if !self.take_return(worker) {
                 return taken > 0;
             }
-            self.send(worker, |at, packets| ports[at].send(packets, retries));
+            self.send(worker, &mut now_ns, |at, packets| ports[at].send(packets, retries));
         }
         true
     }

@@ -97,6 +97,8 @@ pub struct OutInterface {
 struct PortInterfaces {
     untagged: Option<InterfaceId>,
     tagged: Vec<(u16, InterfaceId)>,
+    /// The shortest of their MTUs, in bytes; 0 of a port that has none.
+    mtu: u16,
 }
 
 /// Neighbours with known Ethernet addresses. IPv4 addresses are mapped into IPv6.
@@ -151,6 +153,8 @@ impl Tables {
         let mut by_port = vec![PortInterfaces::default(); plan.ports];
         for (id, interface) in plan.interfaces.iter().enumerate() {
             let of_port = &mut by_port[interface.port];
+            let is_first = of_port.untagged.is_none() && of_port.tagged.is_empty();
+            of_port.mtu = if is_first { interface.mtu } else { of_port.mtu.min(interface.mtu) };
             match interface.vlan {
                 None => of_port.untagged = Some(id as InterfaceId),
                 Some(vlan) => of_port.tagged.push((vlan, id as InterfaceId)),
@@ -257,6 +261,12 @@ impl Tables {
     pub fn untagged(&self, port: usize) -> Option<(Mac, InterfaceId)> {
         let id = self.by_port.get(port)?.untagged?;
         Some((self.interface(id)?.mac, id))
+    }
+
+    /// Longest IP packet, in bytes, that may leave by any interface of a port; 0 where it has none.
+    #[inline]
+    pub fn port_mtu(&self, port: usize) -> u16 {
+        self.by_port.get(port).map_or(0, |of_port| of_port.mtu)
     }
 
     /// The interface that frames of a port belong to, by their VLAN tag. VLAN 0 is a priority, and

@@ -9,7 +9,7 @@ use super::stations::{Side, Stations};
 use crate::config::Role;
 use crate::packet::Packet;
 use crate::parse::PlainFlows;
-use crate::worker::{DropMask, Path, Sent, Worker, first};
+use crate::worker::{Departure, DropMask, Path, Sent, Worker, first};
 
 /// How packets find the port they leave by. An lcore has one, chosen when the switch starts.
 pub trait Forwarder {
@@ -18,7 +18,7 @@ pub trait Forwarder {
     fn forward(&mut self, worker: &mut Worker, ports: &[PortQueues], at: usize, burst: &mut Burst);
 
     /// Sends what [`forward`](Self::forward) has left to be sent; `burst` is empty afterwards. A
-    /// full queue is tried `retries` times more.
+    /// full queue is tried `retries` times more. `now_ns` reads the clock.
     fn flush(
         &mut self,
         worker: &mut Worker,
@@ -26,11 +26,18 @@ pub trait Forwarder {
         at: usize,
         burst: &mut Burst,
         retries: u32,
+        now_ns: impl FnMut() -> u64,
     );
 
     /// Sends packets that came from elsewhere than a port; once a round of polling. Gives whether
     /// there were any.
-    fn poll(&mut self, worker: &mut Worker, ports: &mut [PortQueues], retries: u32) -> bool;
+    fn poll(
+        &mut self,
+        worker: &mut Worker,
+        ports: &mut [PortQueues],
+        retries: u32,
+        now_ns: impl FnMut() -> u64,
+    ) -> bool;
 }
 
 /// Forwards between port pairs: every port has a peer.
@@ -113,15 +120,24 @@ impl Forwarder for Pairs {
         at: usize,
         burst: &mut Burst,
         retries: u32,
+        mut now_ns: impl FnMut() -> u64,
     ) {
         let waiting = first(burst.len()) & !self.drops.0;
         discard(burst, self.drops);
-        let peer = ports[at].peer;
-        transmit(worker, burst, waiting, |burst| ports[peer].send(burst, retries));
+        let out = &mut ports[ports[at].peer];
+        let mtu = out.mtu;
+        let departure = || Departure { at_ns: now_ns(), mtu };
+        transmit(worker, burst, waiting, departure, |burst| out.send(burst, retries));
     }
 
     #[inline]
-    fn poll(&mut self, _: &mut Worker, _: &mut [PortQueues], _: u32) -> bool {
+    fn poll(
+        &mut self,
+        _: &mut Worker,
+        _: &mut [PortQueues],
+        _: u32,
+        _: impl FnMut() -> u64,
+    ) -> bool {
         false
     }
 }
@@ -140,14 +156,19 @@ fn discard(burst: &mut Burst, drops: DropMask) {
 
 /// Sends the burst by `send`, which leaves behind what a port's queue refuses; that is dropped. The
 /// worker is given what became of each packet: `waiting` has a bit for each packet of the burst, in
-/// order, that says its position in the burst that was received.
+/// order, that says its position in the burst that was received. `departure` says when that is, and
+/// what the port takes, where the worker has something to put into packets.
 #[inline]
 pub fn transmit(
     worker: &mut Worker,
     burst: &mut Burst,
     waiting: u32,
+    departure: impl FnOnce() -> Departure,
     send: impl FnOnce(&mut Burst),
 ) {
+    if worker.asks_departures() {
+        worker.depart(burst.as_mut_slice(), waiting, departure());
+    }
     let handed = burst.len();
     send(burst);
     worker.sent(Sent::prefix(waiting, handed - burst.len()));

@@ -210,12 +210,17 @@ impl Edge {
 
     fn send(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
-        self.router.send(&mut self.worker, |port, packets| {
-            let mut all = packets.drain().collect::<Vec<_>>().into_iter();
-            let accepted = all.by_ref().take(self.room);
-            sent.extend(accepted.map(|mbuf| (port, mbuf.data().to_vec())));
-            all.for_each(|refused| packets.push(refused).unwrap());
-        });
+        let now_ns = self.now_ns;
+        self.router.send(
+            &mut self.worker,
+            || now_ns,
+            |port, packets| {
+                let mut all = packets.drain().collect::<Vec<_>>().into_iter();
+                let accepted = all.by_ref().take(self.room);
+                sent.extend(accepted.map(|mbuf| (port, mbuf.data().to_vec())));
+                all.for_each(|refused| packets.push(refused).unwrap());
+            },
+        );
         sent
     }
 

@@ -28,6 +28,7 @@ fn hops(clock: EpochClock, first_epoch: u64) -> Box<dyn SwitchSystem> {
         lcores: 1,
         routes: RouteWatch::default(),
         carries_claims: true,
+        carries_stacks: true,
     };
     let setup = Setup { flows: 64, window: 1 }.encode();
     let (system, version) = (OFFER.system, OFFER.highest);

@@ -38,6 +38,7 @@ pub(crate) fn session(node: u16, lcores: usize) -> SessionContext {
         lcores,
         routes: RouteWatch::default(),
         carries_claims: true,
+        carries_stacks: true,
     }
 }
 

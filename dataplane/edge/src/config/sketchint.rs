@@ -1,0 +1,47 @@
+//! The `[sketchint]` section: what a switch does with INT stacks whatever the controller says.
+
+use calumma_switch_host::NodeRole;
+use serde::Deserialize;
+
+use super::Mistakes;
+use crate::forward::config::Mode;
+
+/// What becomes of INT stacks here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SketchintConfig {
+    /// Whether stacks are taken out of packets on their way to hosts. Only where something behind
+    /// the host ports does it may they be left.
+    pub strip: bool,
+    /// Between port pairs: longest IP packet, in bytes, that may leave by a fabric port with its
+    /// stack. Unset, what DPDK says of the port. Where packets are routed, an interface's `mtu` says
+    /// it.
+    pub mtu: Option<u16>,
+}
+
+impl Default for SketchintConfig {
+    fn default() -> Self {
+        Self { strip: true, mtu: None }
+    }
+}
+
+impl SketchintConfig {
+    /// The least MTU that IPv6 has.
+    const LEAST_MTU: u16 = 1280;
+
+    /// Notes what is wrong with the section.
+    pub(super) fn check(&self, role: NodeRole, mode: Mode, mistakes: &mut Mistakes) {
+        if role == NodeRole::Transit && !self.strip {
+            mistakes.add("sketchint.strip", "a transit switch has no hosts; leave it out");
+        }
+        match self.mtu {
+            Some(_) if mode == Mode::Routed => {
+                mistakes.add("sketchint.mtu", "interfaces say their `mtu`; leave it out");
+            }
+            Some(mtu) if mtu < Self::LEAST_MTU => {
+                mistakes.add("sketchint.mtu", format!("{mtu} is below {}", Self::LEAST_MTU));
+            }
+            _ => {}
+        }
+    }
+}

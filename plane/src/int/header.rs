@@ -1,0 +1,321 @@
+//! The bytes of a stack, and which packets have one.
+//!
+//! Behind the fixed part of TCP's header (20 bytes) or UDP's (8) stand, in words of 32 bits:
+//!
+//! ```text
+//! | Type 1: 4 | NPT 0: 2 | 0: 2 | Length: 8 | 0: 8 | original DSCP: 6 | 0: 2 |     shim
+//! | Ver 2: 4 | D: 1 | E: 1 | M: 1 | 0: 12 | Hop ML: 5 | Remaining Hop Count: 8 |   metadata header
+//! | Instruction Bitmap: 16 | Domain Specific ID: 16 |
+//! | DS Instruction 0: 16 | DS Flags 0: 16 |
+//! | the last hop, Hop ML words | the hop before | ... | the source's own |         metadata stack
+//! ```
+//!
+//! Length counts words without the shim's own (INT-MD v2.1, sections 5.6 to 5.8).
+
+use super::{Domains, Hop, Instructions, MARKER, Stack, UNKNOWN};
+use crate::packet::Packet;
+use crate::parse::detail::detail;
+use crate::parse::{TYPE_IPV4, TYPE_IPV6, ether_type};
+use crate::tag::L4Place;
+use crate::{Carrier, carrier};
+
+/// Bytes of shim and metadata header.
+pub const HEADERS: usize = SHIM + 12;
+
+/// Bytes of the shim.
+pub(super) const SHIM: usize = 4;
+
+/// Words of the metadata header, which Length counts.
+pub(super) const HEADER_WORDS: usize = 3;
+
+/// Most words that Length says.
+pub(super) const MOST_WORDS: usize = 255;
+
+/// Most words of a hop: each of the 16 bits one, three of them two.
+pub(super) const MOST_HOP_WORDS: usize = 19;
+
+/// The shim's first byte: Type 1 (INT-MD), NPT 0.
+const TYPE: u8 = 0x10;
+
+/// The header's first byte: version 2, and no flags.
+const VERSION: u8 = 0x20;
+
+/// Of the header's first byte: the packet is to be dropped at the sink.
+const DISCARD: u8 = 0b1000;
+
+/// Of the header's first byte: a switch found that no hops remain.
+pub(super) const HOPS_EXCEEDED: u8 = 0b0100;
+
+/// Of the header's first byte: a switch found no room for its hop.
+pub(super) const MTU_EXCEEDED: u8 = 0b0010;
+
+/// What shim and metadata header say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The DSCP that the packet came with from its host.
+    pub dscp: u8,
+    /// Words of metadata header and stack.
+    pub words: u8,
+    /// The first byte of the metadata header: version and flags.
+    pub(super) flags: u8,
+    /// Hops that may still be pushed.
+    pub remaining: u8,
+    /// What each hop says.
+    pub instructions: Instructions,
+    /// Whose stack it is.
+    pub domain: u16,
+}
+
+impl Header {
+    /// Its bytes.
+    pub(super) fn write(&self) -> [u8; HEADERS] {
+        let [high, low] = self.instructions.bits().to_be_bytes();
+        let [domain, number] = self.domain.to_be_bytes();
+        let hop_words = self.instructions.words() as u8;
+        [
+            TYPE,
+            self.words,
+            0,
+            self.dscp << 2,
+            self.flags,
+            0,
+            hop_words,
+            self.remaining,
+            high,
+            low,
+            domain,
+            number,
+            0,
+            0,
+            0,
+            0,
+        ]
+    }
+
+    /// A header of a packet without any hop yet.
+    pub(super) fn new(dscp: u8, remaining: u8, instructions: Instructions, domain: u16) -> Self {
+        let words = HEADER_WORDS as u8;
+        Self { dscp, words, flags: VERSION, remaining, instructions, domain }
+    }
+
+    /// Whether the sink is to drop the packet.
+    #[inline]
+    pub fn is_discarded(&self) -> bool {
+        self.flags & DISCARD != 0
+    }
+
+    /// Whether a switch could not push.
+    #[inline]
+    pub fn is_partial(&self) -> bool {
+        self.flags & (HOPS_EXCEEDED | MTU_EXCEEDED) != 0
+    }
+
+    /// Bytes of shim, metadata header and stack.
+    #[inline]
+    pub fn size(&self) -> usize {
+        SHIM + usize::from(self.words) * 4
+    }
+
+    /// Reads what begins `bytes`; `None` where these are no shim and metadata header of this version
+    /// and of a domain among `domains`. Lengths are not looked at.
+    #[inline]
+    fn read(bytes: &[u8], domains: Domains) -> Option<Self> {
+        let bytes: &[u8; HEADERS] = bytes.first_chunk()?;
+        let [kind, words, reserved, dscp, flags, middle, hop_words, remaining, ..] = *bytes;
+        let domain = u16::from_be_bytes([bytes[10], bytes[11]]);
+        let is_one = kind == TYPE
+            && reserved == 0
+            && dscp & 0b11 == 0
+            && flags & 0xF1 == VERSION
+            && middle == 0
+            && hop_words & 0b1110_0000 == 0
+            && bytes[12..] == [0; 4]
+            && domains.has(domain);
+        let instructions = Instructions::from_header(u16::from_be_bytes([bytes[8], bytes[9]]));
+        is_one.then_some(Self { dscp: dscp >> 2, words, flags, remaining, instructions, domain })
+    }
+
+    /// Whether its lengths agree, and end within `room` bytes.
+    #[inline]
+    fn fits(&self, hop_words: u8, room: usize) -> bool {
+        let per_hop = self.instructions.words();
+        let stack = usize::from(self.words).checked_sub(HEADER_WORDS);
+        per_hop > 0
+            && usize::from(hop_words) == per_hop
+            && stack.is_some_and(|stack| stack.is_multiple_of(per_hop))
+            && self.size() <= room
+    }
+}
+
+/// A stack in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What its header says.
+    pub header: Header,
+    /// Where it is.
+    pub(super) place: L4Place,
+    /// Bytes of the IP packet, and of what stands between Ethernet and it.
+    pub(super) len: usize,
+}
+
+/// What a packet with the [`MARKER`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It has a stack.
+    Stack(Found),
+    /// It has none that is this network's: not to be changed.
+    Foreign,
+    /// What stands there is this network's, and its lengths disagree: not to be changed.
+    Malformed,
+    /// The first fragment of a packet that had one. Its stack can't be taken out, and what its
+    /// fragments are put together to is not what was sent.
+    Fragment,
+}
+
+/// Where the IP header of a packet begins, which may be behind a mark's shim.
+#[inline]
+pub fn ip_offset(bytes: &[u8], carrier: Carrier) -> Option<usize> {
+    let (found, end) = ether_type(bytes).ok()?;
+    match (found, carrier) {
+        (TYPE_IPV4 | TYPE_IPV6, _) => Some(end),
+        (_, Carrier::Shim(shim)) if found == shim.ether_type => {
+            let behind = carrier::Shim::ether_type_behind(bytes, end)?;
+            matches!(behind, TYPE_IPV4 | TYPE_IPV6).then_some(end + carrier::Shim::LEN)
+        }
+        _ => None,
+    }
+}
+
+/// The ToS byte or traffic class of the IP header that begins at `ip_offset`; 0 where there is
+/// none.
+#[inline(always)]
+pub fn tos<P: Packet>(packet: &P, ip_offset: usize) -> u8 {
+    carrier::tos_byte(packet.bytes(), ip_offset)
+}
+
+/// Looks for a stack of these domains in a packet that has the [`MARKER`] and whose IP header
+/// begins at `ip_offset`.
+pub fn look<P: Packet>(packet: &P, ip_offset: usize, domains: Domains) -> Seen {
+    let bytes = packet.bytes();
+    let Some(detail) = detail(bytes, ip_offset, packet.wire_len()) else { return Seen::Foreign };
+    let is_ipv6 = bytes.get(ip_offset).is_some_and(|first| first >> 4 == 6);
+    let l4 = usize::from(detail.l4_offset);
+    let (fixed, end) = match detail.protocol {
+        6 => (20, ip_offset + usize::from(detail.total_len)),
+        17 => {
+            let len =
+                bytes.get(l4 + 4..l4 + 6).map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));
+            (8, l4 + usize::from(len))
+        }
+        _ => return Seen::Foreign,
+    };
+    let standing = bytes.get(l4 + fixed..).unwrap_or_default();
+    let Some(header) = Header::read(standing, domains) else { return Seen::Foreign };
+    if detail.is_fragment {
+        let is_first = !is_ipv6 && bytes[ip_offset + 6] & 0x1F == 0 && bytes[ip_offset + 7] == 0;
+        return if is_first { Seen::Fragment } else { Seen::Foreign };
+    }
+    let room = end.min(bytes.len()).saturating_sub(l4 + fixed);
+    if !header.fits(standing[6], room) {
+        return Seen::Malformed;
+    }
+    match L4Place::behind_fixed_header(ip_offset, is_ipv6, &detail) {
+        Ok(place) => {
+            let len = usize::from(detail.total_len) + ip_offset - ETHERNET;
+            Seen::Stack(Found { header, place, len })
+        }
+        Err(_) => Seen::Foreign,
+    }
+}
+
+/// Bytes of an Ethernet header without tags.
+pub(super) const ETHERNET: usize = 14;
+
+/// Whether a packet that came from a host would be taken for one with a stack at some sink.
+#[cold]
+pub fn could_be_taken<P: Packet>(packet: &P, ip_offset: usize) -> bool {
+    !matches!(look(packet, ip_offset, Domains::ANY), Seen::Foreign)
+}
+
+/// Sets the [`MARKER`] of the packet whose IP header begins at `ip_offset`, or clears it.
+#[inline]
+pub fn set_marker<P: Packet>(packet: &mut P, ip_offset: usize, set: bool) {
+    carrier::set_tos_bits(packet.bytes_mut(), ip_offset, MARKER, if set { MARKER } else { 0 });
+}
+
+/// Writes what a hop says of itself to the front of `words`.
+#[inline]
+pub(super) fn write_hop(hop: &Hop, of: Instructions, words: &mut [[u8; 4]; MOST_HOP_WORDS]) {
+    let mut at = 0;
+    let mut put = |word: u32| {
+        if let Some(place) = words.get_mut(at) {
+            *place = word.to_be_bytes();
+        }
+        at += 1;
+    };
+    let mut bits = of.bits();
+    while bits != 0 {
+        let bit = 0x8000 >> bits.leading_zeros();
+        bits &= !bit;
+        match bit {
+            Instructions::NODE => put(hop.node),
+            Instructions::LATENCY => put(hop.latency_ns),
+            // Of 24 bits, in queue 0.
+            Instructions::QUEUE if hop.queued == UNKNOWN => put(UNKNOWN),
+            Instructions::QUEUE => put(hop.queued.min(0xFF_FFFF)),
+            Instructions::INGRESS | Instructions::EGRESS => {
+                let ns = if bit == Instructions::INGRESS { hop.ingress_ns } else { hop.egress_ns };
+                put((ns >> 32) as u32);
+                put(ns as u32);
+            }
+            Instructions::INTERFACES => {
+                put(UNKNOWN);
+                put(UNKNOWN);
+            }
+            _ => put(UNKNOWN),
+        }
+    }
+}
+
+/// What a hop of these bytes says of itself.
+#[inline]
+fn read_hop(words: &[[u8; 4]], of: Instructions) -> Hop {
+    let mut hop = Hop::UNKNOWN;
+    let mut words = words.iter().map(|word| u32::from_be_bytes(*word));
+    let mut next = || words.next().unwrap_or(UNKNOWN);
+    let mut bits = of.bits();
+    while bits != 0 {
+        let bit = 0x8000 >> bits.leading_zeros();
+        bits &= !bit;
+        match bit {
+            Instructions::NODE => hop.node = next(),
+            Instructions::LATENCY => hop.latency_ns = next(),
+            Instructions::QUEUE => {
+                let word = next();
+                hop.queued = if word == UNKNOWN { UNKNOWN } else { word & 0xFF_FFFF };
+            }
+            Instructions::INGRESS => hop.ingress_ns = u64::from(next()) << 32 | u64::from(next()),
+            Instructions::EGRESS => hop.egress_ns = u64::from(next()) << 32 | u64::from(next()),
+            Instructions::INTERFACES => {
+                next();
+                next();
+            }
+            _ => {
+                next();
+            }
+        }
+    }
+    hop
+}
+
+/// Reads the hops of a stack, from the source on.
+#[inline]
+pub(super) fn read_stack(bytes: &[u8], header: &Header, stack: &mut Stack) {
+    stack.clear();
+    stack.is_partial = header.is_partial();
+    let words = bytes.get(HEADERS..header.size()).unwrap_or_default().as_chunks::<4>().0;
+    let per_hop = header.instructions.words().max(1);
+    for words in words.rchunks_exact(per_hop) {
+        stack.push(read_hop(words, header.instructions));
+    }
+}

@@ -1,0 +1,39 @@
+//! Taking stacks out of packets.
+
+use super::Stack;
+use super::header::{Found, read_stack, set_marker};
+use crate::carrier::set_tos_bits;
+use crate::packet::Packet;
+use crate::tag;
+
+/// What a packet that has lost its stack goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goes {
+    /// To a host, with the DSCP that it was sent with.
+    ToHost,
+    /// Through the network, with the mark that it has.
+    On,
+}
+
+/// Takes a stack out of the packet that it was found in and whose IP header begins at `ip_offset`.
+/// Gives whether it could. The ECN bits stay as the last switch left them.
+#[inline]
+pub fn strip<P: Packet>(packet: &mut P, ip_offset: usize, found: &Found, goes: Goes) -> bool {
+    if tag::remove(packet, &found.place, found.header.size()).is_err() {
+        return false;
+    }
+    match goes {
+        Goes::ToHost => {
+            set_tos_bits(packet.bytes_mut(), ip_offset, 0b1111_1100, found.header.dscp << 2);
+        }
+        Goes::On => set_marker(packet, ip_offset, false),
+    }
+    true
+}
+
+/// Reads the hops of a stack that was found in a packet.
+#[inline]
+pub fn read<P: Packet>(packet: &P, found: &Found, stack: &mut Stack) {
+    let bytes = packet.bytes().get(found.place.offset()..).unwrap_or_default();
+    read_stack(bytes, &found.header, stack);
+}

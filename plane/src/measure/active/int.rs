@@ -1,0 +1,41 @@
+//! What systems ask for that have to do with INT stacks.
+
+use calumma_sketch::Key;
+
+use super::{Active, Running};
+use crate::flows::Stacks;
+use crate::int::Domains;
+
+impl<K: Key> Active<K> {
+    /// Lends room for the INT stacks of a burst, where a system reads them.
+    #[inline]
+    pub(crate) fn lend_stacks(&mut self) -> Option<Box<Stacks>> {
+        let mut lent = if self.asks_stacks { self.systems.stacks.take() } else { None };
+        if let Some(stacks) = &mut lent {
+            stacks.clear();
+        }
+        lent
+    }
+
+    /// Notes when a transmit queue is handed packets of the burst.
+    #[inline]
+    pub(crate) fn depart(&mut self, at_ns: u64) {
+        self.systems.recorded.depart(at_ns);
+    }
+
+    /// Notes whose INT stacks are this switch's.
+    pub(crate) fn learn_domains(&self, domains: &mut Domains) {
+        let inserting = self.systems.recording.iter().filter_map(|system| system.half.inserts());
+        inserting.for_each(|insertion| domains.learn(insertion.domain));
+    }
+
+    /// Looks what packets are given that enter now.
+    pub(super) fn find_insertion(&mut self) {
+        let recording = &self.systems.recording;
+        let of = |system: &Running<K>| system.half.inserts().copied();
+        let entered = recording.iter().filter(|system| system.enters).find_map(of);
+        self.insertion = entered.or_else(|| recording.iter().find_map(of));
+        let asks = recording.iter().any(|system| system.half.wants_departures());
+        self.asks_departures = asks || self.insertion.is_some();
+    }
+}

@@ -1,0 +1,131 @@
+//! The headers of a burst, read; and what becomes of packets that can't be measured.
+
+use calumma_sketch::Key;
+
+use super::marks::Marks;
+use super::masks::{first, positions};
+use super::{DropMask, Measured, Policy, Treatment};
+use crate::carrier::Carrier;
+use crate::counters::Counters;
+use crate::flows::Flows;
+use crate::packet::Packet;
+use crate::parse::tunnel::{self, Tunnels};
+use crate::parse::{Parsed, PlainFlows, Unmeasured, header_by_header, plain};
+use crate::probe;
+
+/// Reads the headers of packets of a burst, and counts what can't be measured. Gives what is to be
+/// dropped, and the positions of packets that may be probes.
+#[inline]
+pub(super) fn read_headers<K: Measured, P: Packet>(
+    policy: &Policy,
+    counters: &mut Counters,
+    packets: &[P],
+    (of, known): (u32, &PlainFlows),
+    flows: &mut Flows<K>,
+) -> (DropMask, u32) {
+    let (mut drops, mut maybe_probes) = (DropMask::default(), 0);
+    let tunnels = policy.tunnels;
+    let is_known = if tunnels == Tunnels::Outer { known.known() } else { 0 };
+    if of & !is_known == 0 && of == first(packets.len()) {
+        flows.fill(known.keys(), packets.len(), PlainFlows::IP_OFFSET);
+        return (drops, 0);
+    }
+    for at in positions(of) {
+        let Some(packet) = packets.get(at) else { break };
+        if is_known >> at & 1 == 1 {
+            flows.push(known.keys()[at].into(), at, PlainFlows::IP_OFFSET);
+            continue;
+        }
+        if tunnels == Tunnels::Outer
+            && let Some((key, ip_offset)) = plain(packet.bytes(), packet.wire_len())
+        {
+            flows.push(key.into(), at, ip_offset);
+            continue;
+        }
+        let parsed = match tunnels {
+            Tunnels::Outer => header_by_header(packet.bytes(), packet.wire_len()),
+            Tunnels::Inner => parse_inner(counters, packet),
+        };
+        if let Some((key, ip_offset)) = K::of_packet(&parsed) {
+            maybe_probes |= u32::from(key.protocol() == probe::PROTOCOL) << at;
+            flows.push(key, at, ip_offset);
+            continue;
+        }
+        let treatment = match parsed {
+            Parsed::Flow { .. } | Parsed::Flow6 { .. } => {
+                unmeasured(policy, counters, Unmeasured::Ipv6)
+            }
+            Parsed::Unmeasured(kind) => {
+                let foreign = is_foreign(policy.carrier, packet);
+                let kind = if foreign { Unmeasured::ForeignShim } else { kind };
+                unmeasured(policy, counters, kind)
+            }
+            Parsed::Malformed(kind) => {
+                counters.malformed[kind as usize] += 1;
+                counters.dropped_malformed += u64::from(policy.malformed == Treatment::Drop);
+                policy.malformed
+            }
+        };
+        drops.0 |= u32::from(treatment == Treatment::Drop) << at;
+    }
+    (drops, maybe_probes)
+}
+
+/// Counts a packet that is not measured, and says what to do with it.
+#[cold]
+fn unmeasured(policy: &Policy, counters: &mut Counters, kind: Unmeasured) -> Treatment {
+    let treatment = match kind {
+        Unmeasured::ForeignShim => Treatment::Drop,
+        _ => policy.unmeasured,
+    };
+    counters.unmeasured[kind as usize] += 1;
+    counters.dropped_unmeasured += u64::from(treatment == Treatment::Drop);
+    treatment
+}
+
+#[inline(never)]
+fn parse_inner<P: Packet>(counters: &mut Counters, packet: &P) -> Parsed {
+    let (parsed, inside) = tunnel::parse(packet.bytes(), packet.wire_len());
+    if let Some(inside) = inside {
+        counters.tunnelled[inside as usize] += 1;
+    }
+    parsed
+}
+
+/// Whether a packet that is not IP bears a mark which no edge of this network gave it.
+#[cold]
+fn is_foreign<P: Packet>(carrier: Carrier, packet: &P) -> bool {
+    match carrier {
+        Carrier::Shim(shim) => shim.is_foreign(packet),
+        Carrier::Tos(_) | Carrier::SignedTos(_) | Carrier::FlowLabel | Carrier::IpId => false,
+    }
+}
+
+/// Leaves out those of the packets that `of` has a bit for and that can carry no mark, and counts
+/// them. Gives those of them that are to be dropped.
+pub(super) fn keep_carriable<K: Key, P: Packet>(
+    marks: Marks<'_>,
+    policy: &Policy,
+    counters: &mut Counters,
+    packets: &[P],
+    (flows, of): (&mut Flows<K>, u32),
+) -> u32 {
+    if of == 0 {
+        return 0;
+    }
+    let Some(can_carry) = marks.carriable(packets, flows.places()) else { return 0 };
+    let keep = can_carry | !of;
+    let all = first(flows.len());
+    if keep & all == all {
+        return 0;
+    }
+    let mut drops = 0;
+    for (number, &(at, _)) in flows.places().iter().enumerate() {
+        if keep >> number & 1 == 0 {
+            let treatment = unmeasured(policy, counters, Unmeasured::NoCarrier);
+            drops |= u32::from(treatment == Treatment::Drop) << at;
+        }
+    }
+    flows.retain(keep);
+    drops
+}

@@ -1,0 +1,324 @@
+//! The INT stacks of a burst: which packets are to have one or a hop more when they are transmitted,
+//! and which have to lose theirs before they reach a host.
+
+use calumma_sketch::{AnyKey, BURST, Key, either};
+
+use super::masks::positions;
+use super::{Policy, Worker};
+use crate::Carrier;
+use crate::arrival::BurstArrival;
+use crate::counters::Counters;
+use crate::flows::{Flows, Stacks};
+use crate::int::header::{Seen, could_be_taken, ip_offset, look, set_marker, tos};
+use crate::int::push::{self, NotCarried};
+use crate::int::strip::{Goes, read, strip};
+use crate::int::{Domains, Hop, Insertion, MARKER};
+use crate::measure::Sessions;
+use crate::packet::Packet;
+use crate::parse::tunnel::{self, Tunnels};
+
+/// Packets are about to be handed to a transmit queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When, in nanoseconds since the Unix epoch.
+    pub at_ns: u64,
+    /// Bytes that a frame may have behind its Ethernet header, VLAN tags included.
+    pub mtu: u16,
+}
+
+/// What is to be done to packets of the burst under way when they depart, by position.
+#[derive(Debug, Default)]
+pub(super) struct PendingStacks {
+    /// Whose stacks are this switch's.
+    domains: Domains,
+    /// Packets that get a stack.
+    sources: u32,
+    /// Packets that get the switch's own hop, if they have a stack.
+    passing: u32,
+    /// Whether the packets have waited in the slow path.
+    have_waited: bool,
+    /// What hosts have sent packets with that enter.
+    dscp: [u8; BURST],
+}
+
+/// Packets that have the marker: their positions, and where their IP headers begin.
+#[derive(Clone, Debug)]
+pub(super) struct Carrying {
+    which: u32,
+    offsets: [u16; BURST],
+}
+
+/// Finds the packets that have to lose their stacks, should they have any.
+#[inline]
+pub(super) fn carrying<K: Key, P: Packet>(
+    policy: &Policy,
+    packets: &[P],
+    flows: &Flows<K>,
+) -> Option<Carrying> {
+    if !policy.strip || !policy.carrier.carries_stacks() || !any_marker(packets, flows) {
+        return None;
+    }
+    let mut carrying = Carrying { which: 0, offsets: [0; BURST] };
+    for &(at, offset) in flows.places() {
+        let at = usize::from(at);
+        if tos(&packets[at], offset.into()) & MARKER != 0 {
+            carrying.which |= 1 << at;
+            carrying.offsets[at] = offset;
+        }
+    }
+    Some(carrying)
+}
+
+/// Whether any of the packets has the marker.
+#[inline]
+fn any_marker<K: Key, P: Packet>(packets: &[P], flows: &Flows<K>) -> bool {
+    let bytes =
+        flows.places().iter().map(|&(at, offset)| tos(&packets[usize::from(at)], offset.into()));
+    bytes.fold(0, |any, byte| any | byte) & MARKER != 0
+}
+
+impl PendingStacks {
+    /// Begins a burst.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        (self.sources, self.passing, self.have_waited) = (0, 0, false);
+    }
+
+    /// Notes that packets pass from fabric to fabric.
+    #[inline]
+    pub(super) fn pass(&mut self, of: u32) {
+        self.passing |= of;
+    }
+
+    /// Clears the marker of packets from hosts: whatever they carry is theirs. Where nothing is put
+    /// into packets at this switch, only of those that a sink would take for its own.
+    #[inline]
+    pub(super) fn enter<K: Key, P: Packet>(
+        &mut self,
+        policy: &Policy,
+        inserts: bool,
+        counters: &mut Counters,
+        packets: &mut [P],
+        flows: &Flows<K>,
+    ) {
+        if !policy.carrier.carries_stacks() {
+            return;
+        }
+        if inserts {
+            for &(at, offset) in flows.places() {
+                let (at, offset) = (usize::from(at), usize::from(offset));
+                let byte = tos(&packets[at], offset);
+                self.dscp[at] = byte >> 2;
+                if byte & MARKER != 0 {
+                    set_marker(&mut packets[at], offset, false);
+                    counters.int.dscp_cleared += 1;
+                }
+            }
+        } else if policy.strip && any_marker(packets, flows) {
+            clear_forged(counters, packets, flows);
+        }
+    }
+
+    /// Notes which packets are to get a stack.
+    pub(super) fn choose<K: Key, P: Packet>(
+        &mut self,
+        policy: &Policy,
+        counters: &mut Counters,
+        packets: &[P],
+        flows: &Flows<K>,
+    ) {
+        if !policy.carrier.carries_stacks() {
+            return;
+        }
+        for number in positions(flows.sources()) {
+            let Some(&(at, _)) = flows.places().get(number) else { return };
+            let at = usize::from(at);
+            let hidden = |packet: &P| {
+                policy.tunnels == Tunnels::Inner
+                    && tunnel::parse(packet.bytes(), packet.wire_len()).1.is_some()
+            };
+            if self.have_waited {
+                counters.int.go_without(NotCarried::SlowPath);
+            } else if packets.get(at).is_some_and(hidden) {
+                counters.int.go_without(NotCarried::Tunnel);
+            } else {
+                self.sources |= 1 << at;
+            }
+        }
+    }
+
+    /// Takes the stacks out of packets that leave the network, and reads them where there is room
+    /// for that. Gives those packets that are to be dropped, which are no flows any more.
+    #[inline(never)]
+    pub(super) fn strip<K: Key, P: Packet>(
+        &self,
+        carrying: &Carrying,
+        mut lent: Option<Box<Stacks>>,
+        counters: &mut Counters,
+        packets: &mut [P],
+        flows: &mut Flows<K>,
+    ) -> u32 {
+        let mut drops = 0;
+        for at in positions(carrying.which) {
+            let Some(packet) = packets.get_mut(at) else { break };
+            let offset = usize::from(carrying.offsets[at]);
+            let counters = &mut counters.int;
+            match look(packet, offset, self.domains) {
+                Seen::Stack(found) if found.header.is_discarded() => {
+                    counters.discarded += 1;
+                    drops |= 1 << at;
+                }
+                Seen::Stack(found) => {
+                    if let Some(stack) = lent.as_mut().and_then(|stacks| stacks.add(at)) {
+                        read(packet, &found, stack);
+                    }
+                    if strip(packet, offset, &found, Goes::ToHost) {
+                        counters.stripped += 1;
+                    } else {
+                        counters.unstripped += 1;
+                        drops |= 1 << at;
+                    }
+                }
+                Seen::Fragment => {
+                    counters.unstripped += 1;
+                    drops |= 1 << at;
+                }
+                Seen::Malformed => counters.malformed += 1,
+                // Where nobody has said yet what is this network's, nothing is foreign.
+                Seen::Foreign => counters.foreign += u64::from(self.domains != Domains::ANY),
+            }
+        }
+        if drops != 0 {
+            flows.retain(!flows.at_positions(drops));
+        }
+        flows.set_stacks(lent);
+        drops
+    }
+
+    /// Puts stacks and hops into packets that are about to depart: the i-th is at the i-th of these
+    /// positions.
+    #[inline(never)]
+    fn push<P: Packet>(
+        &self,
+        (insertion, arrival): (&Insertion, Option<BurstArrival>),
+        carrier: Carrier,
+        counters: &mut Counters,
+        packets: &mut [P],
+        (of, departure): (u32, Departure),
+    ) {
+        let counters = &mut counters.int;
+        let mtu = usize::from(departure.mtu);
+        for (packet, at) in packets.iter_mut().zip(positions(of)) {
+            let is_source = self.sources >> at & 1 == 1;
+            if !is_source && self.passing >> at & 1 == 0 {
+                continue;
+            }
+            let Some(offset) = ip_offset(packet.bytes(), carrier) else { continue };
+            let arrival = arrival.filter(|_| !self.have_waited);
+            let arrived = arrival.map(|arrival| arrival.of(packet.stamp()));
+            let hop = || Hop::met(insertion.node, arrived, departure.at_ns);
+            if is_source {
+                match push::source(packet, offset, (insertion, &hop()), self.dscp[at], mtu) {
+                    Ok(pushed) => {
+                        counters.inserted += 1;
+                        counters.count(pushed);
+                    }
+                    Err(why) => counters.go_without(why),
+                }
+            } else if tos(packet, offset) & MARKER != 0 {
+                match look(packet, offset, self.domains) {
+                    Seen::Stack(found) => {
+                        counters.count(push::transit(packet, &found, &hop(), mtu));
+                    }
+                    Seen::Malformed => counters.malformed += 1,
+                    Seen::Fragment | Seen::Foreign => counters.foreign += 1,
+                }
+            }
+        }
+    }
+}
+
+/// Clears the marker of packets from hosts that a sink would take for packets with a stack.
+#[cold]
+fn clear_forged<K: Key, P: Packet>(counters: &mut Counters, packets: &mut [P], flows: &Flows<K>) {
+    for &(at, offset) in flows.places() {
+        let (packet, offset) = (&mut packets[usize::from(at)], usize::from(offset));
+        if tos(packet, offset) & MARKER != 0 && could_be_taken(packet, offset) {
+            set_marker(packet, offset, false);
+            counters.int.dscp_cleared += 1;
+        }
+    }
+}
+
+impl Worker {
+    /// Notes whose INT stacks are this switch's.
+    #[cold]
+    pub(super) fn learn_domains(&mut self) {
+        let domains = &mut self.stacks.domains;
+        if let Some(active) = self.measurement.active() {
+            either!(active, active => active.learn_domains(domains));
+        }
+    }
+
+    /// Notes that the packets of the burst that has [begun](Self::begin) have waited in the slow
+    /// path: none gets an INT stack, and nobody knows for how long they were in the switch.
+    pub fn have_waited(&mut self) {
+        self.stacks.have_waited = true;
+    }
+
+    /// Whether INT stacks are taken out of packets that leave the network.
+    #[inline]
+    pub fn strips(&self) -> bool {
+        self.policy.strip
+    }
+
+    /// Whether [`depart`](Self::depart) is to be called before packets are transmitted.
+    #[inline]
+    pub fn asks_departures(&mut self) -> bool {
+        let asks = |any: &mut AnyKey<Sessions>| either!(any, active => active.asks_departures);
+        self.measurement.active().is_some_and(asks)
+    }
+
+    /// Packets of the burst under way are about to be handed to a transmit queue: puts INT stacks and
+    /// hops into those that are to have them. Once for each port, before it is said what was
+    /// [sent](Self::sent). `of` has a bit for the position of each in the burst, in order.
+    pub fn depart<P: Packet>(&mut self, packets: &mut [P], of: u32, departure: Departure) {
+        let Self { policy, measurement, stacks, counters, .. } = self;
+        let Some(active) = measurement.active() else { return };
+        let (insertion, arrival) = either!(active, active => {
+            active.depart(departure.at_ns);
+            (active.insertion, active.arrival)
+        });
+        if let Some(insertion) = insertion
+            && (stacks.sources | stacks.passing) & of != 0
+            && policy.carrier.carries_stacks()
+        {
+            let carrier = policy.carrier;
+            stacks.push((&insertion, arrival), carrier, counters, packets, (of, departure));
+        }
+    }
+
+    /// Takes the INT stacks out of packets from the fabric that do not go on as others do, and keeps
+    /// their marks. Gives the positions of those that had one; `of` has a bit for each that is
+    /// looked at.
+    #[cold]
+    pub fn take_out<P: Packet>(&mut self, packets: &mut [P], of: u32) -> u32 {
+        let Self { policy, stacks, counters, .. } = self;
+        let mut taken = 0;
+        if !policy.carrier.carries_stacks() {
+            return taken;
+        }
+        for at in positions(of) {
+            let Some(packet) = packets.get_mut(at) else { break };
+            let Some(offset) = ip_offset(packet.bytes(), policy.carrier) else { continue };
+            if tos(packet, offset) & MARKER != 0
+                && let Seen::Stack(found) = look(packet, offset, stacks.domains)
+                && strip(packet, offset, &found, Goes::On)
+            {
+                counters.int.taken_out += 1;
+                taken |= 1 << at;
+            }
+        }
+        taken
+    }
+}
