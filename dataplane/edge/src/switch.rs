@@ -80,7 +80,8 @@ pub fn run(
 
     let (systems, mailboxes) = Systems::new(systems, role, lcores);
     let routes = forwarding.routes().map(|routes| routes.watch()).unwrap_or_default();
-    let systems = systems.with_carrier(config.policy().carrier).with_routes(routes);
+    let policy = config.policy();
+    let systems = systems.with_carrier(policy.carrier).with_strip(policy.strip).with_routes(routes);
     let (lines, lcore_lines) = Lines::new(lcores, tsc_hz);
     let for_totals = ports.clone();
     let control = Control::new(Tools {

@@ -7,3 +7,5 @@
 
 pub mod frames;
 pub mod plane;
+
+pub use plane::SketchInt;

@@ -111,6 +111,14 @@ impl Systems {
         self
     }
 
+    /// The same on a switch that takes INT stacks out of packets for hosts, or does not. An edge that
+    /// does not can be no sink.
+    #[must_use]
+    pub fn with_strip(mut self, strip: bool) -> Self {
+        self.carries_stacks &= strip || self.role != Role::Edge;
+        self
+    }
+
     /// Those that run on this switch.
     fn offered(&self) -> impl Iterator<Item = &'static dyn System> {
         let role = self.role;

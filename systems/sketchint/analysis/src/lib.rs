@@ -2,3 +2,6 @@
 //! changes at every switch, and what sinks count by themselves.
 //!
 //! [`calumma_sketchint`] has the frames. `docs/sketchint.md` is the operator's page.
+
+pub mod lifecycle;
+pub mod parameters;

@@ -1,12 +1,17 @@
 //! What SketchINT puts into the envelope. All numbers are little-endian.
+//!
+//! A [`Setup`] is what all switches of a network have in common, a [`Plan`] how far INT is switched
+//! on in it. The body of an edge's egress side is a [`Window`]; all other sides are empty.
 
 mod columns;
 mod layout;
+mod setup;
 mod window;
 
 use calumma_wire::{Offer, SystemId};
 
 pub use self::layout::Layout;
+pub use self::setup::{Holding, Plan, Setup, Step};
 pub use self::window::Window;
 
 /// What a switch that runs it offers.

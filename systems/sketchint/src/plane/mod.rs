@@ -1,6 +1,9 @@
 //! What a switch does for SketchINT: sinks record what the stacks of packets for hosts say, each
 //! window into sketches of its own.
 
+mod lcore;
 mod record;
+mod switch;
 
 pub use self::record::{Leaving, SinkSetup, SinkWindow};
+pub use self::switch::SketchInt;

@@ -1,0 +1,189 @@
+//! The section `[sketchint]` of the controller's file.
+
+use calumma_analysis::Deployment;
+use calumma_plane::int::Instructions;
+use calumma_sketch::sketchint::Shape;
+use calumma_sketchint::frames::{Layout, Setup};
+use serde::Deserialize;
+
+/// What a hop can say beside node id and latency, by the names of the specification.
+const INSTRUCTIONS: [(&str, u16); 9] = [
+    ("node-id", Instructions::NODE),
+    ("ports", Instructions::PORTS),
+    ("latency", Instructions::LATENCY),
+    ("queue", Instructions::QUEUE),
+    ("ingress-timestamp", Instructions::INGRESS),
+    ("egress-timestamp", Instructions::EGRESS),
+    ("interfaces", Instructions::INTERFACES),
+    ("utilisation", Instructions::UTILISATION),
+    ("buffer", Instructions::BUFFER),
+];
+
+/// What sinks keep of flows at switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kept {
+    /// Rows of a table, and towers for what finds no room there.
+    Rows,
+    /// The paper's towers alone.
+    Tower,
+}
+
+/// What the operator can say. `docs/sketchint.md` has a table of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Section {
+    window_epochs: u16,
+    instructions: Vec<String>,
+    hops: u8,
+    share: f64,
+    orphan_seconds: u16,
+    layout: Kept,
+    tower_words: u32,
+    pair_buckets: u32,
+    row_sets: u32,
+    paths: u16,
+    keys: u16,
+    heavy_packets: u32,
+    heavy_change_packets: u32,
+    inflation: f64,
+    flows_limit: usize,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        let setup = Setup::default();
+        let Layout { shape, heavy_packets, heavy_change_packets, inflation_percent } = setup.layout;
+        Self {
+            window_epochs: setup.window_epochs,
+            instructions: vec!["node-id".to_owned(), "latency".to_owned()],
+            hops: setup.hops,
+            share: 1.0,
+            orphan_seconds: setup.orphan_seconds,
+            layout: Kept::Rows,
+            tower_words: shape.tower_words,
+            pair_buckets: shape.pair_buckets,
+            row_sets: shape.row_sets,
+            paths: shape.paths,
+            keys: shape.keys,
+            heavy_packets,
+            heavy_change_packets,
+            inflation: f64::from(inflation_percent) / 100.0,
+            flows_limit: 1000,
+        }
+    }
+}
+
+/// What the analysis goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// What switches measure by.
+    pub setup: Setup,
+    /// The largest flows that a report lists.
+    pub flows_limit: usize,
+}
+
+impl Parameters {
+    /// Those of a deployment.
+    ///
+    /// # Errors
+    /// The field that is wrong, with its value, and what it may be.
+    pub fn of(deployment: &Deployment<'_>) -> Result<Self, String> {
+        let section: Section = deployment.parameters()?;
+        let named = |(field, why): (&str, String)| format!("{field} = {why}");
+        let Section { hops, share, window_epochs, orphan_seconds, .. } = section;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(named(("share", format!("{share}: must be 0 to 1"))));
+        }
+        if !(1.0..=1e6).contains(&section.inflation) {
+            let why = format!("{}: must be 1 to 1000000", section.inflation);
+            return Err(named(("inflation", why)));
+        }
+        let row_sets = if section.layout == Kept::Rows { section.row_sets } else { 0 };
+        let Section { tower_words, pair_buckets, paths, keys, .. } = section;
+        let shape =
+            Shape { tower_words, pair_buckets, row_sets, hops, paths, keys, ..Shape::default() };
+        let Section { heavy_packets, heavy_change_packets, .. } = section;
+        let inflation_percent = (section.inflation * 100.0).round() as u32;
+        let setup = Setup {
+            domain: deployment.id,
+            instructions: instructions(&section.instructions).map_err(named)?,
+            hops,
+            share: (share * f64::from(u32::MAX)).round() as u32,
+            window_epochs,
+            orphan_seconds,
+            layout: Layout { shape, heavy_packets, heavy_change_packets, inflation_percent },
+        };
+        setup.check().map_err(named)?;
+        Ok(Self { setup, flows_limit: section.flows_limit })
+    }
+}
+
+/// The instructions of these names.
+fn instructions(names: &[String]) -> Result<Instructions, (&'static str, String)> {
+    let mut bits = 0;
+    for name in names {
+        let known = INSTRUCTIONS.iter().find(|(known, _)| known == name);
+        let Some((_, bit)) = known else {
+            let known: Vec<&str> = INSTRUCTIONS.iter().map(|(known, _)| *known).collect();
+            return Err(("instructions", format!("{name:?}: there are {}", known.join(", "))));
+        };
+        bits |= bit;
+    }
+    Instructions::new(bits).ok_or_else(|| {
+        ("instructions", format!("{names:?}: node-id and latency must be among them"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use calumma_analysis::HashKeys;
+    use calumma_epoch::{EpochClock, Guards};
+    use calumma_sketch::HashKey;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(section: &Value) -> Result<Parameters, String> {
+        let hash_keys = HashKeys::new(HashKey::from_bytes([1; 32]));
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        let id = NonZeroU16::new(77).unwrap();
+        Parameters::of(&Deployment { section, hash_keys: &hash_keys, clock, nodes: &[], id })
+    }
+
+    #[test]
+    fn without_a_section_it_is_the_papers_window_and_this_deployments_domain() {
+        let parameters = of(&Value::Null).unwrap();
+        let domain = NonZeroU16::new(77).unwrap();
+        assert_eq!(parameters.setup, Setup { domain, ..Setup::default() });
+        let tower = of(&json!({ "layout": "tower", "share": 0.5 })).unwrap().setup;
+        assert_eq!((tower.layout.shape.row_sets, tower.share), (0, 1 << 31));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_may_be() {
+        for (section, words) in [
+            (json!({ "window": 3 }), "unknown field `window`"),
+            (json!({ "window_epochs": 1 }), "window_epochs = 1: must be 2 to 1000"),
+            (json!({ "share": 1.5 }), "share = 1.5: must be 0 to 1"),
+            (json!({ "hops": 17 }), "hops = 17: must be 1 to 16"),
+            (json!({ "orphan_seconds": 0 }), "orphan_seconds = 0: must be 1 to 3600"),
+            (
+                json!({ "instructions": ["node-id", "colour"] }),
+                "instructions = \"colour\": there are",
+            ),
+            (json!({ "instructions": ["latency"] }), "node-id and latency must be among them"),
+            (json!({ "inflation": 0.5 }), "inflation = 0.5: must be 1 to 1000000"),
+            (json!({ "layout": "table" }), "unknown variant `table`"),
+            (json!({ "row_sets": 3 }), "row_sets = 3: must be 0 or a power of two"),
+        ] {
+            let problem = of(&section).unwrap_err();
+            assert!(problem.contains(words), "{section}: {problem}");
+        }
+        let all: Vec<&str> = INSTRUCTIONS.iter().map(|(name, _)| *name).collect();
+        let long = json!({ "instructions": all, "hops": 16 });
+        assert_eq!(of(&long).unwrap().setup.instructions.words(), 12);
+    }
+}

@@ -1,0 +1,316 @@
+//! What all switches of a network have in common, and how far INT is switched on in it.
+//!
+//! ```text
+//! setup: domain (2)  instructions (2)  hops (1)  share (4)  epochs of a window (2)
+//!        orphan seconds (2)  layout
+//! plan: step (1): 0 off, 1 sinks, 2 transits, 3 sources
+//! holding: length of the setup (4)  setup  epoch (8)  plan
+//! ```
+
+use std::num::NonZeroU16;
+use std::ops::RangeInclusive;
+
+use calumma_plane::int::{Instructions, MOST_HOPS};
+use calumma_wire::DecodeError;
+use calumma_wire::body::{Body, put_bytes, put_u8, put_u16, put_u32, put_u64};
+
+use super::Layout;
+
+/// How far INT is switched on, the same for all switches: each takes what it does from this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Nothing is put into packets. Sinks take out what they find all the same.
+    #[default]
+    Off,
+    /// Sinks record.
+    Sinks,
+    /// Switches push their hops onto the stacks that packets come with.
+    Transits,
+    /// Sources put stacks into packets from hosts.
+    Sources,
+}
+
+impl Step {
+    /// All of them, by their numbers in frames.
+    pub const ALL: [Self; 4] = [Self::Off, Self::Sinks, Self::Transits, Self::Sources];
+
+    /// Its name in reports, where the last one is that INT is on.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Sinks => "sinks",
+            Self::Transits => "transits",
+            Self::Sources => "on",
+        }
+    }
+}
+
+/// What may change from window to window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// How far INT is switched on.
+    pub step: Step,
+}
+
+impl Plan {
+    /// Its byte.
+    pub fn encode(&self) -> Vec<u8> {
+        vec![self.step as u8]
+    }
+
+    /// The plan that these bytes say.
+    ///
+    /// # Errors
+    /// The first byte that can't be read, and why.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut body = Body::new("a plan of sketchint", bytes, 0);
+        let number = body.u8("step")?;
+        let step = Step::ALL.get(usize::from(number)).copied();
+        let step =
+            step.ok_or_else(|| body.wrong(0, "step", format_args!("there is no step {number}")))?;
+        body.end()?;
+        Ok(Self { step })
+    }
+}
+
+/// What all switches of a network have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The deployment's number in stacks.
+    pub domain: NonZeroU16,
+    /// What each hop says.
+    pub instructions: Instructions,
+    /// Hops that a stack may have: 1 to [`MOST_HOPS`].
+    pub hops: u8,
+    /// Which flows carry stacks in an epoch: those whose [`word`](Self::carries) is below it; all
+    /// where all bits are set.
+    pub share: u32,
+    /// Epochs of a window: 2 to 1000.
+    pub window_epochs: u16,
+    /// After so many seconds without a controller a source stops: 1 to 3600.
+    pub orphan_seconds: u16,
+    /// What sinks keep.
+    pub layout: Layout,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            domain: NonZeroU16::MIN,
+            instructions: Instructions::DEFAULT,
+            hops: 6,
+            share: u32::MAX,
+            window_epochs: 100,
+            orphan_seconds: 60,
+            layout: Layout::default(),
+        }
+    }
+}
+
+impl Setup {
+    /// What [`hops`](Self::hops) may be.
+    pub const HOPS: RangeInclusive<u8> = 1..=MOST_HOPS as u8;
+
+    /// What [`window_epochs`](Self::window_epochs) may be.
+    pub const WINDOW_EPOCHS: RangeInclusive<u16> = 2..=1000;
+
+    /// What [`orphan_seconds`](Self::orphan_seconds) may be.
+    pub const ORPHAN_SECONDS: RangeInclusive<u16> = 1..=3600;
+
+    /// Words that a stack's Length may count behind the words of its header.
+    pub const MOST_STACK_WORDS: usize = 252;
+
+    /// Whether switches can measure by it.
+    ///
+    /// # Errors
+    /// The field that they can't measure by, and why.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        within("hops", self.hops.into(), &wide(&Self::HOPS))?;
+        within("window_epochs", self.window_epochs, &Self::WINDOW_EPOCHS)?;
+        within("orphan_seconds", self.orphan_seconds, &Self::ORPHAN_SECONDS)?;
+        let words = usize::from(self.hops) * self.instructions.words();
+        if words > Self::MOST_STACK_WORDS {
+            let most = Self::MOST_STACK_WORDS;
+            let why = format!("{} of {words} words together: {most} fit a stack", self.hops);
+            return Err(("hops", why));
+        }
+        self.layout.check()
+    }
+
+    /// Whether packets of a flow whose hashes make this word carry stacks in an epoch of its own
+    /// seed, which the word has been mixed with.
+    #[inline]
+    pub fn carries(&self, word: u32) -> bool {
+        word < self.share || self.share == u32::MAX
+    }
+
+    /// The share of flows that carry stacks, 0 to 1.
+    pub fn carried_share(&self) -> f64 {
+        f64::from(self.share) / f64::from(u32::MAX)
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_u16(&mut out, self.domain.get());
+        put_u16(&mut out, self.instructions.bits());
+        put_u8(&mut out, self.hops);
+        put_u32(&mut out, self.share);
+        put_u16(&mut out, self.window_epochs);
+        put_u16(&mut out, self.orphan_seconds);
+        self.layout.put(&mut out);
+        out
+    }
+
+    /// The setup that these bytes say.
+    ///
+    /// # Errors
+    /// The first byte that can't be read, and why.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut body = Body::new("a setup of sketchint", bytes, 0);
+        let domain = NonZeroU16::new(body.u16("domain")?);
+        let domain = domain.ok_or_else(|| body.wrong(0, "domain", "0 is nobody's"))?;
+        let bits = body.u16("instructions")?;
+        let instructions = Instructions::new(bits).ok_or_else(|| {
+            let why = format_args!("{bits:#06x} lacks node id or latency, or has unknown bits");
+            body.wrong(2, "instructions", why)
+        })?;
+        let setup = Self {
+            domain,
+            instructions,
+            hops: body.u8("hops")?,
+            share: body.u32("share")?,
+            window_epochs: body.u16("window_epochs")?,
+            orphan_seconds: body.u16("orphan_seconds")?,
+            layout: Layout::read(&mut body)?,
+        };
+        setup.check().map_err(|(field, why)| {
+            let offset = match field {
+                "hops" => 4,
+                "window_epochs" => 9,
+                "orphan_seconds" => 11,
+                _ => 13,
+            };
+            body.wrong(offset, field, why)
+        })?;
+        body.end()?;
+        Ok(setup)
+    }
+}
+
+/// What a switch measures by, for a controller that has just come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Its setup, as it was sent.
+    pub setup: Vec<u8>,
+    /// The epoch from which on its plan holds.
+    pub epoch: u64,
+    /// The plan that it has accepted last.
+    pub plan: Plan,
+}
+
+impl Holding {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_bytes(&mut out, &self.setup);
+        put_u64(&mut out, self.epoch);
+        out.extend(self.plan.encode());
+        out
+    }
+
+    /// What these bytes say.
+    ///
+    /// # Errors
+    /// The first byte that can't be read, and why.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut body = Body::new("a holding of sketchint", bytes, 0);
+        let (setup, epoch) = (body.blob("setup")?, body.u64("epoch")?);
+        Ok(Self { setup, epoch, plan: Plan::decode(body.rest())? })
+    }
+}
+
+fn wide(range: &RangeInclusive<u8>) -> RangeInclusive<u16> {
+    (*range.start()).into()..=(*range.end()).into()
+}
+
+fn within(
+    field: &'static str,
+    value: u16,
+    range: &RangeInclusive<u16>,
+) -> Result<(), (&'static str, String)> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err((field, format!("{value}: must be {} to {}", range.start(), range.end())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn setup() -> Setup {
+        let domain = NonZeroU16::new(0xCA10).unwrap();
+        Setup { domain, share: 0x4000_0000, window_epochs: 20, ..Setup::default() }
+    }
+
+    /// Made by hand: see the page's head.
+    const GOLDEN: [u8; 13] = [0x10, 0xCA, 0x00, 0xA0, 6, 0x00, 0x00, 0x00, 0x40, 20, 0, 60, 0];
+
+    #[test]
+    fn frames_are_laid_out_as_documented() {
+        let bytes = setup().encode();
+        assert_eq!(bytes[..13], GOLDEN);
+        let mut layout = Vec::new();
+        setup().layout.put(&mut layout);
+        assert_eq!(bytes[13..], layout);
+        assert_eq!(Setup::decode(&bytes), Ok(setup()));
+        assert_eq!(Step::ALL.map(|step| Plan { step }.encode()), [[0], [1], [2], [3]]);
+        let plan = Plan { step: Step::Transits };
+        let holding = Holding { setup: vec![7, 8], epoch: 0x0102_0304_0506_0708, plan };
+        let bytes = [2, 0, 0, 0, 7, 8, 8, 7, 6, 5, 4, 3, 2, 1, 2];
+        assert_eq!(holding.encode(), bytes);
+        assert_eq!(Holding::decode(&bytes), Ok(holding));
+    }
+
+    #[test]
+    fn what_switches_can_not_measure_by_is_named_with_its_byte() {
+        let says = |setup: Setup, byte: usize, words: &str| {
+            let refused = Setup::decode(&setup.encode()).unwrap_err().to_string();
+            assert_eq!(refused, format!("byte {byte} of a setup of sketchint: {words}"));
+        };
+        says(Setup { hops: 0, ..setup() }, 4, "hops: 0: must be 1 to 16");
+        says(Setup { hops: 17, ..setup() }, 4, "hops: 17: must be 1 to 16");
+        let window = "window_epochs: 1: must be 2 to 1000";
+        says(Setup { window_epochs: 1, ..setup() }, 9, window);
+        let orphan = "orphan_seconds: 0: must be 1 to 3600";
+        says(Setup { orphan_seconds: 0, ..setup() }, 11, orphan);
+        let mut bytes = setup().encode();
+        bytes[2..4].copy_from_slice(&[1, 0xA0]);
+        let refused = Setup::decode(&bytes).unwrap_err().to_string();
+        assert!(refused.contains("byte 2") && refused.contains("0xa001"), "{refused}");
+        assert!(Plan::decode(&[4]).unwrap_err().to_string().ends_with("there is no step 4"));
+    }
+
+    #[test]
+    fn a_share_is_of_flows_and_all_is_all() {
+        let of = |share| Setup { share, ..setup() };
+        assert!(!of(0).carries(0) && of(u32::MAX).carries(u32::MAX));
+        assert!(of(0x4000_0000).carries(0x3FFF_FFFF) && !of(0x4000_0000).carries(0x4000_0000));
+        assert!((of(0x4000_0000).carried_share() - 0.25).abs() < 1e-9);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_panic(bytes: Vec<u8>) {
+            if let Ok(setup) = Setup::decode(&bytes) {
+                prop_assert_eq!(setup.encode(), bytes.clone());
+            }
+            if let Ok(holding) = Holding::decode(&bytes) {
+                prop_assert_eq!(holding.encode(), bytes);
+            }
+        }
+    }
+}

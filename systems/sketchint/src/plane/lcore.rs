@@ -1,0 +1,300 @@
+//! SketchINT on an lcore: which packets get stacks, and which window a packet for a host belongs to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use calumma_epoch::EpochClock;
+use calumma_plane::int::push::NotCarried;
+use calumma_plane::int::{Hop, Insertion, Stack};
+use calumma_plane::slots::AnySlots;
+use calumma_plane::system::LcoreSystem;
+use calumma_plane::worker::Sent;
+use calumma_plane::{Counters, Flows, MarkedRun, Record, Run, Slots};
+use calumma_sketch::{BURST, HashColumns, HashFamily, Key, grade};
+
+use super::record::{Leaving, SinkWindow};
+use crate::frames::{Plan, Setup, Step};
+
+/// By what a flow's word is exclusive-ored, so that those that carry stacks are others than those
+/// that systems with tables of flows choose.
+const SHARE_SALT: u32 = 0x5EED_1217;
+
+/// What all lcores have in common.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) setup: Setup,
+    pub(super) insertion: Insertion,
+    pub(super) family: HashFamily,
+    pub(super) clock: EpochClock,
+    /// Windows before this epoch get no stacks; all bits set where none do.
+    pub(super) source_from: AtomicU64,
+}
+
+/// What holds in a window. No packets are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Held {
+    plan: Plan,
+    epoch: u64,
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        Self { plan: Plan::default(), epoch: 0 }
+    }
+}
+
+impl Record for Held {
+    type Plan = Plan;
+
+    fn begin(&mut self, plan: &Plan, epoch: u64) {
+        (self.plan, self.epoch) = (*plan, epoch);
+    }
+
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn merge(&mut self, _other: &Self) {}
+
+    fn clear(&mut self) {}
+}
+
+/// Its half on an lcore of an edge: a source, and a sink.
+#[derive(Debug)]
+pub(super) struct OnEdge<K: Key> {
+    common: Arc<Common>,
+    slots: Slots<Held, SinkWindow<K, Plan>>,
+    /// Positions in the burst under way of packets for hosts.
+    left: u32,
+    /// Whether flows have their hashes with them.
+    shared: bool,
+}
+
+impl<K: Key> OnEdge<K> {
+    /// No records yet.
+    pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: Plan) -> Self {
+        let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
+        Self { common, slots, left: 0, shared: false }
+    }
+
+    /// Whether packets that enter now are given stacks.
+    #[inline]
+    fn is_source(&mut self) -> bool {
+        let from = self.common.source_from.load(Ordering::Relaxed);
+        let held = self.slots.ingress().map(|record| &record.group);
+        held.is_some_and(|held| held.plan.step == Step::Sources && held.epoch >= from)
+    }
+
+    /// Positions of these packets in the burst.
+    #[inline]
+    fn positions(flows: &Flows<K>) -> u32 {
+        flows.places().iter().fold(0, |all, &(at, _)| all | 1_u32.unbounded_shl(at.into()))
+    }
+
+    /// Those of the packets that carry stacks in this epoch.
+    #[inline]
+    fn drawn(&self, flows: &Flows<K>) -> u32 {
+        let Common { setup, family, clock, .. } = &*self.common;
+        if setup.share == u32::MAX {
+            return u32::MAX;
+        }
+        let seed = grade::window_seed(clock.epoch_at(flows.polled_ns())) ^ SHARE_SALT;
+        let mut computed = HashColumns::default();
+        let hashes = match flows.hashes().filter(|_| self.shared) {
+            Some(hashes) => hashes,
+            None => {
+                family.hash_columns(flows.keys(), &mut computed);
+                &computed
+            }
+        };
+        let carries = |at: &usize| setup.carries(grade::word(&hashes.of(*at), seed));
+        (0..flows.len()).filter(carries).fold(0, |all, at| all | 1 << at)
+    }
+}
+
+impl<K: Key> LcoreSystem<K> for OnEdge<K> {
+    fn slots(&mut self) -> &mut dyn AnySlots {
+        &mut self.slots
+    }
+
+    fn wants_sent(&self) -> bool {
+        true
+    }
+
+    fn wants_departures(&self) -> bool {
+        true
+    }
+
+    fn wants_arrivals(&self) -> bool {
+        true
+    }
+
+    fn wants_ip(&self) -> bool {
+        true
+    }
+
+    fn wants_stacks(&self) -> bool {
+        true
+    }
+
+    fn inserts(&self) -> Option<&Insertion> {
+        Some(&self.common.insertion)
+    }
+
+    fn hashes_by(&self) -> Option<&HashFamily> {
+        Some(&self.common.family)
+    }
+
+    fn share_hashes(&mut self, shared: bool) {
+        self.shared = shared;
+    }
+
+    #[inline]
+    fn enter(&mut self, flows: &mut Flows<K>, counters: &mut Counters) {
+        self.left &= !Self::positions(flows);
+        if flows.are_local() || !self.is_source() {
+            return;
+        }
+        let drawn = self.drawn(flows);
+        flows.set_source(drawn);
+        for _ in ones(all(flows.len()) & !drawn) {
+            counters.int.go_without(NotCarried::Share);
+        }
+    }
+
+    #[inline]
+    fn transit(&mut self, flows: &mut Flows<K>, _counters: &mut Counters) {
+        self.left &= !Self::positions(flows);
+    }
+
+    #[inline]
+    fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
+        self.left |= Self::positions(flows);
+        let (polled_ns, is_local, shared) = (flows.polled_ns(), flows.are_local(), self.shared);
+        let slots = &mut self.slots;
+        flows.by_bit(|of| {
+            let packets = of.keys.len() as u64;
+            let Some(window) = slots.by_bit(of.bit) else {
+                slots.late(of.bit, packets);
+                return;
+            };
+            let mut stacks = [None; BURST];
+            for (stack, at) in stacks.iter_mut().zip(ones(of.which)) {
+                *stack = if is_local { Some(&Stack::EMPTY) } else { flows.stack(at) };
+            }
+            let hashes = of.hashes.filter(|_| shared);
+            let leaving = Leaving { keys: of.keys, hashes, polled_ns };
+            window.group.record(&leaving, &stacks[..of.keys.len()]);
+            window.packets += packets;
+        });
+        for (at, _) in flows.stale() {
+            slots.outdated(flows.mark(at).bit, 1);
+        }
+        let unmarked = flows.unmarked();
+        if unmarked > 0
+            && let Some(window) = slots.current()
+        {
+            window.group.note_unmarked(unmarked.into());
+        }
+    }
+
+    /// Of packets for hosts that a queue took, the switch's own hop is known now.
+    #[inline]
+    fn sent(&mut self, flows: &Flows<K>, sent: Sent, _counters: &mut Counters) {
+        let Some(departed_ns) = flows.departure_ns() else { return };
+        let node = self.common.insertion.node;
+        let polled_ns = flows.polled_ns();
+        for at in ones(sent.accepted) {
+            let Some(&(position, _)) = flows.places().get(at) else { break };
+            let has_left = self.left >> (position & 31) & 1 == 1;
+            if !has_left || !flows.is_marked(at) {
+                continue;
+            }
+            if let Some(window) = self.slots.by_bit(flows.mark(at).bit) {
+                let own = Hop::met(node, flows.arrival(at), departed_ns);
+                let keys = &flows.keys()[at..=at];
+                let leaving = Leaving { keys, hashes: None, polled_ns };
+                window.group.record_own(&leaving, &[own.latency_ns]);
+            }
+        }
+    }
+
+    /// Packets of a run have no headers: none has a stack.
+    fn enter_run(&mut self, _key: &K, packets: u32, _counters: &mut Counters) -> Run {
+        Run::unencoded(packets)
+    }
+
+    fn leave_run(&mut self, key: &K, marked: &MarkedRun, _counters: &mut Counters) {
+        let packets = marked.run.packets();
+        let Some(window) = self.slots.by_bit(marked.bit) else {
+            self.slots.late(marked.bit, packets.into());
+            return;
+        };
+        let polled_ns = self.common.clock.start_of(0);
+        for _ in 0..packets {
+            let leaving = Leaving { keys: &[*key], hashes: None, polled_ns };
+            window.group.record(&leaving, &[None]);
+        }
+        window.packets += u64::from(packets);
+    }
+}
+
+/// Its half on an lcore of a switch between edges, which pushes its hops and records nothing.
+#[derive(Debug)]
+pub(super) struct OnTransit {
+    common: Arc<Common>,
+    slots: Slots<Held, Held>,
+}
+
+impl OnTransit {
+    /// No records yet.
+    pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: Plan) -> Self {
+        let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
+        Self { common, slots }
+    }
+}
+
+impl<K: Key> LcoreSystem<K> for OnTransit {
+    fn slots(&mut self) -> &mut dyn AnySlots {
+        &mut self.slots
+    }
+
+    fn wants_departures(&self) -> bool {
+        true
+    }
+
+    fn wants_arrivals(&self) -> bool {
+        true
+    }
+
+    fn inserts(&self) -> Option<&Insertion> {
+        Some(&self.common.insertion)
+    }
+
+    /// Nothing enters the network here.
+    fn enter(&mut self, _flows: &mut Flows<K>, _counters: &mut Counters) {}
+
+    fn leave(&mut self, _flows: &Flows<K>, _counters: &mut Counters) {}
+
+    fn enter_run(&mut self, _key: &K, packets: u32, _counters: &mut Counters) -> Run {
+        Run::unencoded(packets)
+    }
+
+    fn leave_run(&mut self, _key: &K, _marked: &MarkedRun, _counters: &mut Counters) {}
+}
+
+/// A bit for each of so many packets.
+#[inline]
+fn all(packets: usize) -> u32 {
+    u32::MAX.checked_shr((BURST - packets.min(BURST)) as u32).unwrap_or(0)
+}
+
+/// The set bits, the lowest first.
+#[inline(always)]
+fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
+        bits &= bits.wrapping_sub(1);
+        lowest
+    })
+}

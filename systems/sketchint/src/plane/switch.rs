@@ -1,0 +1,208 @@
+//! SketchINT on the control thread of a switch: what is offered, plans, and frames of finished
+//! windows.
+
+use std::any::Any;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use calumma_plane::int::Insertion;
+use calumma_plane::secret::hash_key;
+use calumma_plane::system::{
+    FinishedSide, Groups, LcoreHalf, LcoreSystem, Notes, Recorded, SessionContext, SwitchSystem,
+    System,
+};
+use calumma_sketch::{AnyKey, FlowKey, HashFamily, Key, KeyKind, WideKey};
+use calumma_wire::{Offer, Role, Side, SideKind, SystemSetup};
+
+use super::lcore::{Common, Held, OnEdge, OnTransit};
+use super::record::{SinkSetup, SinkWindow};
+use crate::frames::{Holding, OFFER, Plan, Setup, Step, Window};
+
+/// SketchINT, which runs on edges and on switches between them.
+#[derive(Clone, Copy, Debug)]
+pub struct SketchInt;
+
+impl System for SketchInt {
+    fn name(&self) -> &'static str {
+        "sketchint"
+    }
+
+    fn offer(&self) -> Offer {
+        OFFER
+    }
+
+    fn runs_as(&self, role: Role) -> bool {
+        matches!(role, Role::Edge | Role::Transit)
+    }
+
+    fn hashes(&self) -> bool {
+        true
+    }
+
+    fn begin(
+        &self,
+        session: &SessionContext,
+        setup: &SystemSetup,
+    ) -> Result<Box<dyn SwitchSystem>, String> {
+        let bytes = setup.setup.clone();
+        let plan = Plan::decode(&setup.plan).map_err(|problem| problem.to_string())?;
+        let setup = Setup::decode(&bytes).map_err(|problem| problem.to_string())?;
+        let node = session.node_id.and_then(NonZeroU16::new);
+        let node = node.ok_or("the controller has given this node no number")?;
+        if !session.carries_stacks {
+            let why = "this switch can be no sink: [sketchint] strip = false, or a [carrier] that \
+                       leaves no bit to say of a packet that it has a stack (kind = \"ip-id\", or a \
+                       signature)";
+            return Err(why.to_owned());
+        }
+        let is_edge = session.role == Role::Edge;
+        let key = hash_key(&session.hash_key);
+        let family = HashFamily::new(&key);
+        let Setup { domain, instructions, hops, layout, .. } = setup;
+        let SessionContext { first_epoch, lcores, clock, .. } = *session;
+        let source_from = source_from(first_epoch, plan);
+        let common = Common {
+            setup,
+            insertion: Insertion { domain, node, instructions, hops },
+            family: family.clone(),
+            clock,
+            source_from: AtomicU64::new(source_from),
+        };
+        let sink = SinkSetup { layout, own: Some(node.get().into()), family, clock };
+        let holding = Holding { setup: bytes, epoch: first_epoch, plan };
+        let (common, sink, hash_key) = (Arc::new(common), Arc::new(sink), key.id());
+        let half = OnSwitch { common, sink, hash_key, is_edge, first_epoch, lcores, holding };
+        half.try_windows()?;
+        Ok(Box::new(half))
+    }
+}
+
+/// From which epoch on a plan that holds from `epoch` on lets packets have stacks.
+fn source_from(epoch: u64, plan: Plan) -> u64 {
+    if plan.step == Step::Sources { epoch } else { u64::MAX }
+}
+
+/// Its half on the control thread.
+#[derive(Debug)]
+struct OnSwitch {
+    common: Arc<Common>,
+    sink: Arc<SinkSetup>,
+    hash_key: u64,
+    is_edge: bool,
+    first_epoch: u64,
+    lcores: usize,
+    holding: Holding,
+}
+
+impl OnSwitch {
+    /// Checks that windows can be made.
+    fn try_windows(&self) -> Result<(), String> {
+        if !self.is_edge {
+            return Ok(());
+        }
+        let window = self.window::<FlowKey>().map(drop);
+        window.map_err(|problem| format!("{}: {}", problem.field, problem.why))
+    }
+
+    fn window<K: Key>(&self) -> Result<SinkWindow<K, Plan>, calumma_sketch::sketchint::ShapeError> {
+        SinkWindow::new(self.sink.clone(), Plan::default(), self.lcores)
+    }
+
+    fn half<K: Key>(&self) -> Box<dyn LcoreSystem<K>> {
+        let (common, plan) = (self.common.clone(), self.holding.plan);
+        if self.is_edge {
+            Box::new(OnEdge::<K>::new(common, self.first_epoch, plan))
+        } else {
+            Box::new(OnTransit::new(common, self.first_epoch, plan))
+        }
+    }
+
+    fn empty<K: Key>(&self) -> Groups {
+        let held = || Box::new(Recorded::new(Held::new()));
+        match self.window::<K>() {
+            Ok(window) if self.is_edge => {
+                Groups { ingress: held(), by_bit: Box::new(Recorded::new(window)) }
+            }
+            _ => Groups { ingress: held(), by_bit: held() },
+        }
+    }
+
+    fn frame(&self, finished: FinishedSide<'_>) -> Option<Window> {
+        let narrow = finished.record.get::<SinkWindow<FlowKey, Plan>>();
+        let wide = finished.record.get::<SinkWindow<WideKey, Plan>>();
+        let frame = narrow.map(|record| record.group.frame(self.hash_key, self.lcores));
+        frame.or_else(|| Some(wide?.group.frame(self.hash_key, self.lcores)))
+    }
+}
+
+impl SwitchSystem for OnSwitch {
+    fn on_lcore(&self, keys: KeyKind) -> AnyKey<LcoreHalf> {
+        match keys {
+            KeyKind::Ipv4 => AnyKey::Ipv4(self.half()),
+            KeyKind::Dual => AnyKey::Dual(self.half()),
+        }
+    }
+
+    fn groups(&self, keys: KeyKind) -> Groups {
+        match keys {
+            KeyKind::Ipv4 => self.empty::<FlowKey>(),
+            KeyKind::Dual => self.empty::<WideKey>(),
+        }
+    }
+
+    fn plan(&self, plan: &[u8]) -> Result<Box<dyn Any + Send>, String> {
+        let plan = Plan::decode(plan).map_err(|problem| problem.to_string())?;
+        Ok(Box::new(plan))
+    }
+
+    fn accept(&mut self, epoch: u64, plan: &[u8]) {
+        let Ok(plan) = Plan::decode(plan) else { return };
+        let was_source = self.holding.plan.step == Step::Sources;
+        (self.holding.epoch, self.holding.plan) = (epoch, plan);
+        // Sources that are to stop go on until then; those that have stopped stay so.
+        if !was_source && plan.step == Step::Sources {
+            self.common.source_from.store(epoch, Ordering::Relaxed);
+        }
+    }
+
+    fn alone(&self, alone_ns: u64) -> Option<Vec<u8>> {
+        let orphan_ns = u64::from(self.common.setup.orphan_seconds) * 1_000_000_000;
+        if alone_ns < orphan_ns || self.holding.plan.step != Step::Sources {
+            return None;
+        }
+        // At once, and not with the next window only.
+        self.common.source_from.store(u64::MAX, Ordering::Relaxed);
+        Some(Plan { step: Step::Transits }.encode())
+    }
+
+    fn holding(&self) -> Vec<u8> {
+        self.holding.encode()
+    }
+
+    fn side(&self, finished: FinishedSide<'_>) -> Option<(Side, Notes)> {
+        let FinishedSide { epoch, side, record, .. } = finished;
+        let (packets, stall_ns) = (record.packets(), record.stall_ns());
+        let (body, notes) = match side {
+            SideKind::Ingress | SideKind::Transit => (Vec::new(), Vec::new()),
+            SideKind::Egress => {
+                let window = self.frame(finished)?;
+                let notes = vec![
+                    ("rows", Some(window.rows.len() as u64)),
+                    ("paths", Some(window.paths.len() as u64)),
+                    ("inflated", Some(window.inflated.len() as u64)),
+                ];
+                (window.encode(), notes)
+            }
+            SideKind::Host => return None,
+        };
+        let (system, counters) = (OFFER.system, Vec::new());
+        Some((Side { system, epoch, side, stall_ns, packets, counters, body }, notes))
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let Setup { window_epochs, hops, .. } = self.common.setup;
+        let step = self.holding.plan.step as u8;
+        vec![("step", step.into()), ("window_epochs", window_epochs.into()), ("hops", hops.into())]
+    }
+}

@@ -1,0 +1,293 @@
+//! SketchINT on switches, in virtual time: two edges with a switch between them. Each packet comes
+//! to its host as it was sent, and what its sink keeps is what the test itself knows of its way.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+
+use calumma_epoch::{EpochClock, Guards};
+use calumma_plane::measure::Side;
+use calumma_plane::packet::{Frame, Packet};
+use calumma_plane::parse::PlainFlows;
+use calumma_plane::system::{FinishedSide, RouteWatch, SessionContext, System};
+use calumma_plane::worker::{Departure, Path, Policy, Sent, first};
+use calumma_plane::{LcoreMerger, Measurement, Part, Worker};
+use calumma_sketch::sketchint::Cell;
+use calumma_sketch::{Key, KeyKind};
+use calumma_sketchint::SketchInt;
+use calumma_sketchint::frames::{OFFER, Plan, Setup, Step, Window};
+use calumma_wire::{Role, Secret, SideKind, SystemSetup};
+
+const FIRST_EPOCH: u64 = 100;
+const EPOCH_NS: u64 = 50_000_000;
+const WINDOW: u64 = 4;
+
+/// How long packets are in each switch: the source, the one between, the sink.
+const STAYS_NS: [u64; 3] = [5_000, 7_000, 3_000];
+
+fn setup() -> Setup {
+    let domain = NonZeroU16::new(0xCA10).unwrap();
+    Setup { domain, window_epochs: WINDOW as u16, ..Setup::default() }
+}
+
+fn session(role: Role, node: u16) -> SessionContext {
+    SessionContext {
+        role,
+        node_id: Some(node),
+        hash_key: Secret::new([1; 32]),
+        clock: EpochClock::new(EPOCH_NS, Guards::default()).unwrap(),
+        first_epoch: FIRST_EPOCH,
+        lcores: 1,
+        routes: RouteWatch::default(),
+        carries_claims: true,
+        carries_stacks: true,
+    }
+}
+
+fn system_setup(setup: &Setup, step: Step) -> SystemSetup {
+    let (system, version) = (OFFER.system, OFFER.highest);
+    SystemSetup { system, version, setup: setup.encode(), plan: Plan { step }.encode() }
+}
+
+struct Switch {
+    worker: Worker,
+    merger: LcoreMerger,
+    setup: Setup,
+    /// By first epoch.
+    windows: BTreeMap<u64, Window>,
+}
+
+impl Switch {
+    fn new(role: Role, node: u16, setup: Setup, step: Step) -> Self {
+        let (mut merger, mailboxes) = LcoreMerger::new(1);
+        let context = session(role, node);
+        let half = SketchInt.begin(&context, &system_setup(&setup, step)).unwrap();
+        merger.begin(context.clock, FIRST_EPOCH, context.hash_key, KeyKind::Dual, vec![half]);
+        let policy = Policy { strip: true, ..Policy::default() };
+        let [mailbox] = mailboxes.try_into().unwrap();
+        let worker = Worker::new(policy, Measurement::new(mailbox));
+        Self { worker, merger, setup, windows: BTreeMap::new() }
+    }
+
+    fn advance_to(&mut self, now_ns: u64) {
+        loop {
+            let due_ns = self.worker.next_due_ns();
+            self.worker.advance_to(due_ns.min(now_ns));
+            for part in self.merger.poll() {
+                let Part::Side { system, epoch, side, record, mixed_plan, .. } = part else {
+                    continue;
+                };
+                if side == Side::ByBit {
+                    let side = SideKind::Egress;
+                    let finished = FinishedSide { epoch, side, record: &*record, mixed_plan };
+                    // A switch between edges records nothing.
+                    if let Some((frame, _)) = self.merger.system(system).unwrap().side(finished) {
+                        let window = Window::decode(&frame.body, &self.setup.layout).unwrap();
+                        assert_eq!(window.totals.packets, frame.packets);
+                        self.windows.insert(epoch, window);
+                    }
+                }
+                self.merger.recycle(system, side, record);
+            }
+            if due_ns > now_ns {
+                return;
+            }
+        }
+    }
+
+    /// Packets pass at `now_ns`, and stay for so long.
+    fn pass(&mut self, path: Path, frames: &mut [Frame], now_ns: u64, stay_ns: u64) {
+        self.advance_to(now_ns);
+        let of = first(frames.len());
+        self.worker.begin();
+        assert!(self.worker.pass(path, frames, of, &PlainFlows::NONE).is_empty());
+        let departure = Departure { at_ns: now_ns + stay_ns, mtu: 1500 };
+        self.worker.depart(frames, of, departure);
+        self.worker.sent(Sent { accepted: of, refused: 0 });
+    }
+}
+
+/// Two edges, nodes 1 and 2, and node 3 between them.
+struct Network([Switch; 3]);
+
+impl Network {
+    fn new(setup: Setup, step: Step) -> Self {
+        let of = [(Role::Edge, 1), (Role::Transit, 3), (Role::Edge, 2)];
+        Self(of.map(|(role, node)| Switch::new(role, node, setup, step)))
+    }
+
+    /// Packets go from edge to edge, each of which comes as it was sent. Gives whether they carried
+    /// stacks on their way.
+    fn send(&mut self, now_ns: u64, packets: &[Vec<u8>]) -> Vec<bool> {
+        let mut frames: Vec<Frame> =
+            packets.iter().map(|bytes| Frame::with_headroom(256, bytes)).collect();
+        let paths = [Path::Enter, Path::Transit, Path::Leave];
+        let mut carried = Vec::new();
+        for (at, (switch, path)) in self.0.iter_mut().zip(paths).enumerate() {
+            switch.pass(path, &mut frames, now_ns + 100_000 * at as u64, STAYS_NS[at]);
+            let longer = |(frame, bytes): (&Frame, &Vec<u8>)| frame.bytes().len() - bytes.len();
+            let longer: Vec<usize> = frames.iter().zip(packets).map(longer).collect();
+            if at < 2 {
+                // 16 bytes of headers, and 8 for each hop.
+                assert!(longer.iter().all(|&more| more == 0 || more == 24 + 8 * at), "{longer:?}");
+                carried = longer.iter().map(|&more| more > 0).collect();
+            }
+        }
+        for (frame, sent) in frames.iter().zip(packets) {
+            assert_eq!(frame.bytes(), sent);
+        }
+        carried
+    }
+
+    fn reconfigure(&mut self, epoch: u64, step: Step) {
+        for switch in &mut self.0 {
+            switch.merger.reconfigure(0, epoch, &Plan { step }.encode()).unwrap();
+        }
+    }
+}
+
+fn ones_complement(words: impl Iterator<Item = u16>) -> u16 {
+    let mut sum: u32 = words.map(u32::from).sum();
+    while sum > 0xFFFF {
+        sum = (sum & 0xFFFF) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
+    bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]))
+}
+
+/// A packet of a flow of this number, with a payload of so many bytes, and right checksums.
+fn packet(flow: u16, protocol: u8, payload: usize) -> Vec<u8> {
+    let l4_header = if protocol == 6 { 20 } else { 8 };
+    let l4_len = l4_header + payload;
+    let mut bytes = vec![0; 34 + l4_len];
+    bytes[12] = 8;
+    bytes[14] = 0x45;
+    bytes[16..18].copy_from_slice(&(20 + l4_len as u16).to_be_bytes());
+    (bytes[22], bytes[23]) = (64, protocol);
+    bytes[26..30].copy_from_slice(&[10, 1, 0, 2]);
+    bytes[30..34].copy_from_slice(&[10, 2, 0, 2]);
+    let header = ones_complement(words(&bytes[14..34]));
+    bytes[24..26].copy_from_slice(&header.to_be_bytes());
+    bytes[34..36].copy_from_slice(&(5000 + flow).to_be_bytes());
+    bytes[36..38].copy_from_slice(&80_u16.to_be_bytes());
+    for (at, byte) in bytes[34 + l4_header..].iter_mut().enumerate() {
+        *byte = (at as u8).wrapping_mul(31).wrapping_add(flow as u8);
+    }
+    let at = if protocol == 6 {
+        bytes[46] = 0x50;
+        50
+    } else {
+        bytes[38..40].copy_from_slice(&(l4_len as u16).to_be_bytes());
+        40
+    };
+    let pseudo = [u16::from(protocol), l4_len as u16];
+    let sum = ones_complement(words(&bytes[26..]).chain(pseudo));
+    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+/// Some flows' packets: of TCP, UDP, and of a protocol that has no place for a stack.
+fn burst(round: u64) -> Vec<Vec<u8>> {
+    (0..10_u16)
+        .map(|flow| match flow {
+            0..5 => packet(flow, 17, 20 + round as usize % 7),
+            5..9 => packet(flow, 6, 40),
+            _ => packet(flow, 89, 30),
+        })
+        .collect()
+}
+
+/// The middle of an epoch.
+fn middle(epoch: u64) -> u64 {
+    epoch * EPOCH_NS + EPOCH_NS / 2
+}
+
+#[test]
+fn what_sinks_keep_is_what_packets_met() {
+    let mut network = Network::new(setup(), Step::Sources);
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 3 * WINDOW {
+        let carried = network.send(middle(epoch), &burst(epoch));
+        assert_eq!(carried.iter().filter(|carried| **carried).count(), 9, "{carried:?}");
+        assert!(!carried[9], "no place for it");
+    }
+    network.0.iter_mut().for_each(|of| of.advance_to(middle(FIRST_EPOCH + 4 * WINDOW)));
+    assert!(network.0[1].windows.is_empty());
+    let windows = &network.0[2].windows;
+    for epoch in [FIRST_EPOCH, FIRST_EPOCH + WINDOW, FIRST_EPOCH + 2 * WINDOW] {
+        let window = &windows[&epoch];
+        assert_eq!(window.own, Some(2));
+        let (all, with) = (10 * WINDOW, 9 * WINDOW);
+        assert_eq!((window.totals.packets, window.totals.int_packets), (all, with));
+        assert_eq!((window.totals.partial, window.unmarked), (0, 0));
+        let [path] = &window.paths[..] else { panic!("{:?}", window.paths) };
+        assert_eq!(
+            (path.path.nodes(), path.path.is_partial, path.packets),
+            (&[1, 3][..], false, with)
+        );
+        let rows: Vec<_> = window.rows.iter().filter(|row| row.path > 0).collect();
+        assert_eq!(rows.len(), 9);
+        let cell = |ns: u64| Cell { sum_ns: WINDOW * ns, max_ns: ns as u32, known: WINDOW as u32 };
+        for row in rows {
+            assert!(row.is_exact && row.packets == WINDOW, "{row:?}");
+            assert_eq!(row.hops, [cell(STAYS_NS[0]), cell(STAYS_NS[1])], "{:?}", row.key.ports());
+            assert_eq!(row.own, cell(STAYS_NS[2]));
+        }
+    }
+}
+
+#[test]
+fn sources_begin_with_their_window_and_stop_at_once_where_no_controller_is() {
+    let mut network = Network::new(setup(), Step::Transits);
+    let carried = |network: &mut Network, epoch| {
+        let carried = network.send(middle(epoch), &burst(epoch));
+        carried.iter().filter(|carried| **carried).count()
+    };
+    assert_eq!(carried(&mut network, FIRST_EPOCH), 0);
+    let on = FIRST_EPOCH + WINDOW;
+    network.reconfigure(on, Step::Sources);
+    assert_eq!(carried(&mut network, on - 1), 0);
+    assert_eq!(carried(&mut network, on), 9);
+    let half = network.0[0].merger.system(0).unwrap();
+    assert_eq!(half.alone(59_999_999_999), None);
+    assert_eq!(carried(&mut network, on + 1), 9);
+    let half = network.0[0].merger.system(0).unwrap();
+    let plan = half.alone(60_000_000_000).unwrap();
+    assert_eq!(Plan::decode(&plan), Ok(Plan { step: Step::Transits }));
+    assert_eq!(carried(&mut network, on + 2), 0, "within the window");
+    network.reconfigure(on + WINDOW, Step::Transits);
+    assert_eq!(carried(&mut network, on + 3), 0);
+    assert_eq!(carried(&mut network, on + WINDOW), 0);
+    network.reconfigure(on + 2 * WINDOW, Step::Sources);
+    assert_eq!(carried(&mut network, on + 2 * WINDOW - 1), 0);
+    assert_eq!(carried(&mut network, on + 2 * WINDOW), 9);
+}
+
+#[test]
+fn a_share_of_flows_carries_stacks_others_in_each_epoch() {
+    let mut network = Network::new(Setup { share: 1 << 31, ..setup() }, Step::Sources);
+    let mut of_flows = [0; 9];
+    for epoch in FIRST_EPOCH..FIRST_EPOCH + 40 {
+        let carried = network.send(middle(epoch), &burst(epoch));
+        // What is drawn stays so for all packets of the epoch.
+        let again = network.send(middle(epoch) + 1_000_000, &burst(epoch));
+        assert_eq!(carried, again);
+        for (sum, carried) in of_flows.iter_mut().zip(&carried) {
+            *sum += usize::from(*carried);
+        }
+    }
+    assert!(of_flows.iter().all(|epochs| (6..=34).contains(epochs)), "{of_flows:?}");
+    let all: usize = of_flows.iter().sum();
+    assert!((140..=220).contains(&all), "half of 360: {all}");
+}
+
+#[test]
+fn an_edge_that_can_be_no_sink_says_why() {
+    let setup = system_setup(&setup(), Step::Off);
+    let context = SessionContext { carries_stacks: false, ..session(Role::Edge, 1) };
+    let problem = SketchInt.begin(&context, &setup).map(drop).unwrap_err();
+    assert!(problem.contains("strip = false"), "{problem}");
+    let context = SessionContext { node_id: None, ..session(Role::Edge, 1) };
+    assert!(SketchInt.begin(&context, &setup).map(drop).unwrap_err().contains("no number"));
+}
