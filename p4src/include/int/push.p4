@@ -106,6 +106,8 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
             hdr.telemetry.words : exact;
             hdr.telemetry.instructions : exact;
             hdr.telemetry.domain : exact;
+            hdr.telemetry.own_instructions : exact;
+            hdr.telemetry.own_flags : exact;
             hdr.shim.length[0:0] : exact;
         }
         actions = { push_as; NoAction; }

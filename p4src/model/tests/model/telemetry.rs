@@ -181,6 +181,8 @@ fn switch() -> Switch {
         .exact("hdr.telemetry.words", 2u8)
         .exact("hdr.telemetry.instructions", INSTRUCTIONS)
         .exact("hdr.telemetry.domain", DOMAIN)
+        .exact("hdr.telemetry.own_instructions", 0u16)
+        .exact("hdr.telemetry.own_flags", 0u16)
         .exact("hdr.shim.length[0:0]", 1u8)
         .arg("number", NODE);
     switch.add_entry("domain", &push).unwrap();
