@@ -210,8 +210,8 @@ control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
             hdr.tcp.checksum = tcp_checksum.update({
                 meta.telemetry.checksum, meta.telemetry.shim, meta.telemetry.flags,
                 meta.telemetry.left, hdr.shim.kind, hdr.shim.length, hdr.telemetry.version,
-                hdr.telemetry.reserved, hdr.telemetry.discard, hdr.telemetry.exceeded,
-                hdr.telemetry.too_long, hdr.telemetry.reserved2, hdr.telemetry.words,
+                hdr.telemetry.discard, hdr.telemetry.exceeded, hdr.telemetry.too_long,
+                hdr.telemetry.reserved, hdr.telemetry.words,
                 hdr.telemetry.left, meta.telemetry.longer, meta.telemetry.node,
                 meta.telemetry.latency });
         }
@@ -220,8 +220,8 @@ control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
             hdr.udp.checksum = udp_checksum.update({
                 meta.telemetry.checksum, meta.telemetry.shim, meta.telemetry.flags,
                 meta.telemetry.left, hdr.shim.kind, hdr.shim.length, hdr.telemetry.version,
-                hdr.telemetry.reserved, hdr.telemetry.discard, hdr.telemetry.exceeded,
-                hdr.telemetry.too_long, hdr.telemetry.reserved2, hdr.telemetry.words,
+                hdr.telemetry.discard, hdr.telemetry.exceeded, hdr.telemetry.too_long,
+                hdr.telemetry.reserved, hdr.telemetry.words,
                 hdr.telemetry.left, meta.telemetry.longer, meta.telemetry.longer,
                 meta.telemetry.node, meta.telemetry.latency }, true);
         }

@@ -30,11 +30,10 @@ header int_shim_h {
 
 header int_metadata_h {
     bit<4> version;
-    bit<2> reserved;
     bit<1> discard;
     bit<1> exceeded;           // a switch found no hops left
     bit<1> too_long;           // a switch found no room
-    bit<10> reserved2;
+    bit<12> reserved;
     bit<5> words;              // that each switch pushes
     bit<8> left;               // switches that may still push
     bit<16> instructions;

@@ -102,7 +102,6 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
         key = {
             hdr.telemetry.version : exact;
             hdr.telemetry.reserved : exact;
-            hdr.telemetry.reserved2 : exact;
             hdr.telemetry.words : exact;
             hdr.telemetry.instructions : exact;
             hdr.telemetry.domain : exact;
@@ -144,10 +143,10 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
 
     action remember() {
         meta.telemetry.shim = ~(hdr.shim.kind ++ hdr.shim.length);
-        meta.telemetry.flags = ~(hdr.telemetry.version ++ hdr.telemetry.reserved
-                                 ++ hdr.telemetry.discard ++ hdr.telemetry.exceeded
-                                 ++ hdr.telemetry.too_long ++ hdr.telemetry.reserved2[9:3]);
-        meta.telemetry.left = ~(hdr.telemetry.reserved2[2:0] ++ hdr.telemetry.words
+        meta.telemetry.flags = ~(hdr.telemetry.version ++ hdr.telemetry.discard
+                                 ++ hdr.telemetry.exceeded ++ hdr.telemetry.too_long
+                                 ++ hdr.telemetry.reserved[11:3]);
+        meta.telemetry.left = ~(hdr.telemetry.reserved[2:0] ++ hdr.telemetry.words
                                 ++ hdr.telemetry.left);
     }
 

@@ -53,7 +53,7 @@ impl Stack {
         let length = 3 + 2 * self.hops.len() as u8;
         let mut bytes = vec![0x10, self.length.unwrap_or(length), 0, 46 << 2];
         let bit = |is: bool, at: u32| u32::from(is) << at;
-        let flags = bit(self.discard, 25) | bit(self.exceeded, 24) | bit(self.too_long, 23);
+        let flags = bit(self.discard, 27) | bit(self.exceeded, 26) | bit(self.too_long, 25);
         let first = u32::from(self.version) << 28
             | flags
             | u32::from(self.words) << 8
@@ -176,8 +176,7 @@ fn switch() -> Switch {
     switch.add_entry("mtus", &limit).unwrap();
     let push = Entry::new("push_as")
         .exact("hdr.telemetry.version", 2u8)
-        .exact("hdr.telemetry.reserved", 0u8)
-        .exact("hdr.telemetry.reserved2", 0u16)
+        .exact("hdr.telemetry.reserved", 0u16)
         .exact("hdr.telemetry.words", 2u8)
         .exact("hdr.telemetry.instructions", INSTRUCTIONS)
         .exact("hdr.telemetry.domain", DOMAIN)
