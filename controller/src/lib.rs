@@ -10,6 +10,7 @@
 //! * [`collect`]: from frames in any order to whole epochs in order, for any measurement system;
 //!   [`chamelemon`]: the same of ChameleMon's frames; [`analysing`]: on to the reports of any other
 //!   system. Pure; time is passed in;
+//! * [`cfs`]: what the HTTP API answers about that system alone;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
 //! * [`steering`]: plans that change while a system runs, on their way to its nodes. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them; [`program`] is all of it as
@@ -21,6 +22,7 @@
 pub mod alert;
 pub mod analysing;
 pub mod api;
+pub mod cfs;
 pub mod chamelemon;
 pub mod clocks;
 pub mod collect;

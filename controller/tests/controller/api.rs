@@ -51,7 +51,9 @@ fn every_answer_is_as_the_api_describes_it() {
         ("/api/v1/victims", "?last=3".to_owned()),
     ]);
     for (path, methods) in description["paths"].as_object().unwrap() {
-        if methods.get("get").is_none() || path == "/api/v1/events" {
+        // Systems that do not run here are asked in their own tests.
+        let of_another = path.starts_with("/api/v1/cfs/");
+        if methods.get("get").is_none() || path == "/api/v1/events" || of_another {
             continue;
         }
         let path_of = path.replace("{epoch}", "").replace("{system}", "chamelemon");

@@ -66,9 +66,10 @@ impl System for Cfs {
         let truth = Passed::of(truth, topology);
         let flows = found.flows.iter().find_map(|count| truth.contradicts_flow(count));
         let losses = || truth.contradicts_losses(found);
+        let holes = || truth.contradicts_black_holes(found);
         // What nodes that are missing have marked wrong, nobody can tell.
         let sums = || truth.contradicts_sums(found).filter(|_| report.complete);
-        flows.or_else(losses).or_else(sums)
+        flows.or_else(losses).or_else(holes).or_else(sums)
     }
 }
 
@@ -79,6 +80,8 @@ struct Passed<'a> {
     routes: Routes,
     /// By flow and switch: packets that it received, and their bytes.
     counts: HashMap<Flow, BTreeMap<usize, [u64; 2]>>,
+    /// The edge where each flow entered.
+    entered: HashMap<Flow, usize>,
     /// Switches that are on every way that packets of the flow took.
     on_every_way: HashMap<Flow, BTreeSet<usize>>,
     /// Where wires were read: what routers lost of each flow.
@@ -115,6 +118,7 @@ impl<'a> Passed<'a> {
             topology,
             routes: Routes::over_all(topology),
             counts: HashMap::new(),
+            entered: HashMap::new(),
             on_every_way: HashMap::new(),
             lost: None,
             disturbed: truth.disturbed.keys().map(Flow::from).collect(),
@@ -140,6 +144,7 @@ impl<'a> Passed<'a> {
             let Some((&edge, home)) = switches.iter().find(|(_, came)| came.entered > 0) else {
                 continue;
             };
+            self.entered.insert(flow, edge);
             let mut lost = Lost { edge, on_the_way_to: Vec::new() };
             for of in touched.iter().filter(|of| of.key == *key) {
                 let losses = of.losses.iter().map(|&(place, lost)| (place, i64::from(lost)));
@@ -170,6 +175,7 @@ impl<'a> Passed<'a> {
                 self.disturbed.insert(Flow::from(key));
             }
         }
+        self.entered.insert(flow, of.edge as usize);
         let counts = self.counts.entry(flow).or_default();
         let mut receive = |switch, packets: u32| {
             let [there, bytes]: &mut [u64; 2] = counts.entry(switch).or_default();
@@ -253,6 +259,27 @@ impl<'a> Passed<'a> {
             let lost = self.lost_between(&loss.flow, from, to);
             if lost.is_some_and(|lost| i64::try_from(loss.lost) != Ok(lost)) {
                 return Some(format!("{loss:?}, but routers lost {} there", lost.unwrap_or(0)));
+            }
+        }
+        None
+    }
+
+    /// Something came on from where nothing is said to.
+    fn contradicts_black_holes(&self, found: &Found) -> Option<String> {
+        let position = |point: &str| self.topology.position(point.strip_suffix(":in")?);
+        for hole in &found.black_holes {
+            let Some(from) = position(&hole.place.from) else {
+                return Some(format!("{hole:?}, where no switch is"));
+            };
+            let to = position(&hole.place.to);
+            for (flow, counts) in &self.counts {
+                let came = |at: usize| counts.get(&at).is_some_and(|[packets, _]| *packets > 0);
+                let Some(&entered) = self.entered.get(flow) else { continue };
+                let edges = (0..self.topology.edges().len()).filter(|&edge| edge != entered);
+                let mut ends = edges.filter(|&edge| edge != from && to.is_none_or(|to| to == edge));
+                if came(from) && !self.disturbed.contains(flow) && ends.any(came) {
+                    return Some(format!("{hole:?}, but {flow} came on from there"));
+                }
             }
         }
         None

@@ -1,5 +1,6 @@
 //! `calumma`: what the controller knows, from a terminal. See `--help` and `docs/dashboard.md`.
 
+mod cfs;
 mod client;
 mod flow;
 mod watch;
@@ -29,6 +30,8 @@ Examples:
       what that flow carried and lost lately, epoch by epoch, and at which edges
   calumma epochs --last 1 --json | jq '.loss[0]'
       the flow that lost most in the last epoch
+  calumma cfs flow 10.1.0.2:40000 10.2.0.2:5201 tcp
+      what each switch counted of it, where cooperative flow selection runs
   calumma rotate-key
       another hash key, where somebody may know the one that switches hash by"
 )]
@@ -57,6 +60,11 @@ enum Ask {
         flow: Vec<String>,
         #[command(flatten)]
         window: Window,
+    },
+    /// Exact counts of cooperative flow selection: flows hop by hop, spreads, loops
+    Cfs {
+        #[command(subcommand)]
+        ask: cfs::Ask,
     },
     /// Have the controller draw another hash key, by which all switches measure from one epoch on
     RotateKey,
@@ -104,6 +112,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let wanted = flow::parse(&flow.join(" ")).map_err(anyhow::Error::msg)?;
             flow::show(&client, &wanted, window)
         }
+        Ask::Cfs { ask } => cfs::show(&client, ask),
         Ask::RotateKey => rotate_key(&client),
         Ask::Other(words) => other(&words),
     }

@@ -34,7 +34,7 @@ use utoipa_axum::routes;
 use self::answers::Answers;
 use super::hub::Hub;
 use super::yield_to_others;
-use crate::chamelemon;
+use crate::{cfs, chamelemon};
 
 /// Connections to the HTTP port: some dashboards, an event stream each, and who polls.
 pub(super) const BOUNDS: Bounds = Bounds { most: 512, most_of_address: 128 };
@@ -137,6 +137,7 @@ fn router(server: Server) -> Router {
         .routes(routes!(systems::windows))
         .routes(routes!(systems::epoch))
         .merge(chamelemon::http::router())
+        .merge(cfs::router())
         .split_for_parts();
     router
         .route("/api/v1/openapi.json", get(async move || Json(description)))

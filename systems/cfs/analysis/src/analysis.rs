@@ -9,13 +9,15 @@ use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind};
 use calumma_wire::{Side, SideKind};
 
 use crate::coverage::{self, Local, Total};
+use crate::ends::Hosts;
 use crate::flows::Judged;
 use crate::heavy::{self, Counts};
+use crate::losses::Losses;
 use crate::parameters::Parameters;
-use crate::report::{Found, From, Listed, NodeReport, Residue, SizeBin, Spread};
+use crate::report::{Found, KeptIn, Listed, NodeReport, Residue, SizeBin, Spread};
 use crate::residual::Decoded;
 use crate::view::{Delivered, NodeView, Seen, View};
-use crate::{loops, losses, residual, sizes, spread};
+use crate::{loops, residual, sizes, spread};
 
 /// Names of the classes of ranks.
 const CLASSES: [&str; 4] = ["pinned", "single", "unclaimed", "claimed"];
@@ -32,11 +34,12 @@ pub(crate) struct Cooperating {
     parameters: Parameters,
     hash_keys: HashKeys,
     last: Option<Counts>,
+    hosts: Hosts,
 }
 
 impl Cooperating {
     pub(crate) fn new(parameters: Parameters, hash_keys: HashKeys) -> Self {
-        Self { parameters, hash_keys, last: None }
+        Self { parameters, hash_keys, last: None, hosts: Hosts::default() }
     }
 
     fn window_of(&self, epoch: u64) -> u64 {
@@ -83,17 +86,19 @@ impl Analysis for Cooperating {
         let Parameters { setup, paths, flows_listed, thresholds } = self.parameters;
         let decoded = residual::decode(&self.hash_keys.at(collected.head.epoch).family, &collected);
         let view = View::new(&setup, paths, &collected, &decoded);
+        let window = self.window_of(collected.head.epoch);
+        let ends = self.hosts.ends(&view, window);
         let mut flows = Vec::new();
-        let (mut losses, mut loops, mut path_changes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());
         let mut entries = Vec::new();
         for (key, seen) in view.flows() {
             flows.push(Judged::of(&view, key, seen));
             entries.push(seen);
-            losses::find(&view, key, seen, &mut losses);
+            losses.add(&view, &ends, key, seen);
             loops::find(&view, key, seen, (&mut loops, &mut path_changes));
         }
         let monitored = flows.len() as u64;
-        let is_decoded = |seen: &&&[Seen<'_>]| seen.iter().all(|of| of.from == From::Residual);
+        let is_decoded = |seen: &&&[Seen<'_>]| seen.iter().all(|of| of.from == KeptIn::Residual);
         let only_decoded = entries.iter().filter(is_decoded).count() as u64;
         let monitored_exactly = flows.iter().filter(|it| it.exact).count() as u64;
         let total = coverage::total(&view, monitored);
@@ -109,7 +114,6 @@ impl Analysis for Cooperating {
             Estimated::of(&tables, &judged.collect::<Vec<_>>(), total, threshold)
         };
         let Estimated { superspreaders, flooded, size_distribution, entropy } = estimated;
-        let window = self.window_of(collected.head.epoch);
         let counts = Counts::of(window, &view, &flows);
         let heavy_changes = self
             .last
@@ -135,12 +139,14 @@ impl Analysis for Cooperating {
             nodes: view.nodes.iter().map(|node| node_report(&setup, node)).collect(),
             flows: listed(&view, &flows, &entries, flows_listed),
             heavy_hitters: heavy::hitters(&flows, thresholds.heavy_packets),
+            heavy_prefixes: heavy::prefixes(&view, &flows, &entries, thresholds.heavy_packets),
             heavy_changes,
             superspreaders,
             flooded,
             size_distribution,
             entropy,
-            losses,
+            black_holes: losses.black_holes(&view),
+            losses: losses.losses,
             loops,
             path_changes,
             counted: Arc::new(flows.iter().map(Judged::counted).collect()),

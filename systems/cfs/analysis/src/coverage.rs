@@ -113,7 +113,7 @@ impl Local {
 
 /// The edges where hosts are, as far as packets of theirs entered or left; `None` where those were
 /// several.
-fn homes(view: &View<'_>) -> HashMap<[u8; 16], Option<usize>> {
+pub(crate) fn homes(view: &View<'_>) -> HashMap<[u8; 16], Option<usize>> {
     let mut homes = HashMap::new();
     let mut is_at = |address: &[u8; 16], node: usize| match homes.entry(*address) {
         Slot::Vacant(slot) => {

@@ -10,7 +10,7 @@ use calumma_analysis::Flow;
 use calumma_cfs::frames::{Entry, Hop};
 use calumma_sketch::WideKey;
 
-use crate::report::{Counted, FlowCount, From, HopCount};
+use crate::report::{Counted, FlowCount, HopCount, KeptIn};
 use crate::view::{Seen, View};
 
 /// A flow, and which count is its own.
@@ -63,7 +63,7 @@ impl<'a> Judged<'a> {
             hop: hop_of(view, &seen),
             packets: seen.entry.packets,
             bytes: seen.entry.bytes,
-            looped: (seen.from == From::Table).then_some(seen.entry.looped),
+            looped: (seen.from == KeptIn::Table).then_some(seen.entry.looped),
             exact: view.is_exact(&seen),
             from: seen.from,
         };
@@ -103,9 +103,9 @@ pub(crate) fn is_all_of_the_flow(view: &View<'_>, seen: &[Seen<'_>], at: &Seen<'
         // Here only the time to live tells packets that come back, and residuals have none.
         Entry::PASSED => {
             let same =
-                |other: &&Seen<'_>| other.from != From::Residual && other.entry.ttl == entry.ttl;
+                |other: &&Seen<'_>| other.from != KeptIn::Residual && other.entry.ttl == entry.ttl;
             let is_alone = on(seen, Entry::PASSED).filter(same).count() == 1;
-            let has_ttls = at.from == From::Table;
+            let has_ttls = at.from == KeptIn::Table;
             view.has_single_paths && has_ttls && entry.looped == 0 && is_alone
         }
         _ => false,
@@ -130,6 +130,6 @@ pub(crate) fn in_order(mut seen: Vec<Seen<'_>>) -> Vec<Seen<'_>> {
 }
 
 fn hop_of(view: &View<'_>, seen: &Seen<'_>) -> Option<u8> {
-    let has_number = matches!(view.setup.hop, Hop::Ttl(_)) && seen.from != From::Residual;
+    let has_number = matches!(view.setup.hop, Hop::Ttl(_)) && seen.from != KeptIn::Residual;
     has_number.then(|| view.setup.hop_of(seen.entry.ttl))
 }

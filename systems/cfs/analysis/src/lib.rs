@@ -12,6 +12,7 @@
 //! | `view` | a window as all nodes saw it |
 //! | `flows` | whose count of a flow is the flow's |
 //! | `coverage` | how many flows there are, and the share that is monitored |
+//! | `ends` | flows that left nowhere, and where they were to leave |
 //! | `losses`, `loops`, `heavy`, `spread`, `sizes` | what the counts show |
 //! | `report` | the report's types |
 //! | `tables`, `metrics`, `alert` | what else is read off it |
@@ -19,6 +20,7 @@
 mod alert;
 mod analysis;
 mod coverage;
+mod ends;
 mod flows;
 mod heavy;
 mod loops;
@@ -45,8 +47,8 @@ use prometheus::Registry;
 use crate::analysis::Cooperating;
 use crate::parameters::Parameters;
 pub use crate::report::{
-    FlowCount, Found, From, HeavyChange, HeavyHitter, HopCount, Listed, Loop, Loss, NodeReport,
-    PathChange, Residue, SizeBin, Spread,
+    BlackHole, FlowCount, Found, HeavyChange, HeavyHitter, HeavyPrefix, HopCount, KeptIn, Listed,
+    Loop, Loss, NodeReport, PathChange, Residue, SizeBin, Spread,
 };
 
 /// The system in the controller's list.

@@ -9,7 +9,7 @@ use calumma_cfs::frames::Entry;
 use calumma_sketch::WideKey;
 
 use crate::flows::in_order;
-use crate::report::{From, Loop, PathChange};
+use crate::report::{KeptIn, Loop, PathChange};
 use crate::view::{Seen, View};
 
 /// Times to live that make a loop.
@@ -38,7 +38,7 @@ pub(crate) fn find(
     let flow = Flow::from(key);
     let mut by_length: Vec<(u8, Vec<(Seen<'_>, Turns)>)> = Vec::new();
     // Where a residual has packets as well, nobody knows with which times to live they came.
-    let seen = seen.iter().copied().filter(|seen| seen.from == From::Table);
+    let seen = seen.iter().copied().filter(|seen| seen.from == KeptIn::Table);
     for at in in_order(seen.collect()) {
         if let Some(turns) = turns(at.entry) {
             match by_length.iter_mut().find(|(length, _)| *length == turns.length) {

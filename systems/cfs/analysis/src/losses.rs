@@ -1,41 +1,124 @@
-//! Where flows lost packets: between two nodes that counted all of a flow.
+//! Where flows lost packets: between two nodes that counted all of a flow, and where nothing went
+//! on any more.
 //!
 //! Both count a packet in the window that it was stamped with, so what one has and the other lacks
-//! is lost, and not on its way.
+//! is lost, and not on its way. Of a flow that left nowhere the edge where it should have has
+//! counted none ([`crate::ends`]).
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use calumma_analysis::Flow;
 use calumma_cfs::frames::Entry;
 use calumma_sketch::WideKey;
 use calumma_topology::Place;
 
+use crate::ends::Ends;
 use crate::flows::{in_order, is_all_of_the_flow};
-use crate::report::{From, Loss};
-use crate::view::{Seen, View};
+use crate::report::{BlackHole, KeptIn, Loss};
+use crate::view::{NodeView, Seen, View};
 
-/// Appends the losses of a flow.
-pub(crate) fn find(view: &View<'_>, key: &WideKey, seen: &[Seen<'_>], losses: &mut Vec<Loss>) {
-    let all_of_it = |at: &Seen<'_>| is_all_of_the_flow(view, seen, at);
-    let counts: Vec<Seen<'_>> = in_order(seen.to_vec()).into_iter().filter(all_of_it).collect();
-    let falls = |pair: &[Seen<'_>]| pair[0].entry.packets >= pair[1].entry.packets;
-    let is_way = |pair: &[Seen<'_>]| {
-        let [from, to] = [pair[0].entry, pair[1].entry];
-        let (enters, leaves) = (from.sides == Entry::ENTERED, to.sides == Entry::LEFT);
-        if pair.iter().any(|seen| seen.from == From::Residual) {
-            // Without times to live, ends are known for what they are.
-            return enters || leaves;
+/// Packets of flows that were lost altogether, that make a black hole: else they may be a few that
+/// a bad link took.
+const LEAST_PACKETS: u64 = 10;
+
+/// What was lost in a window.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    pub(crate) losses: Vec<Loss>,
+    /// Flows of which nothing came on, and their packets: by the node that had them last, and by
+    /// the edge where they should have left.
+    vanished: BTreeMap<(usize, usize), (u64, u64)>,
+}
+
+impl Losses {
+    /// Adds those of a flow.
+    pub(crate) fn add(
+        &mut self,
+        view: &View<'_>,
+        ends: &Ends<'_>,
+        key: &WideKey,
+        seen: &[Seen<'_>],
+    ) {
+        let all_of_it = |at: &Seen<'_>| is_all_of_the_flow(view, seen, at);
+        let counts: Vec<Seen<'_>> = in_order(seen.to_vec()).into_iter().filter(all_of_it).collect();
+        let falls = |pair: &[Seen<'_>]| pair[0].entry.packets >= pair[1].entry.packets;
+        // Where more came out of a segment than went in, copies hide what was lost elsewhere.
+        if !counts.windows(2).all(|pair| falls(pair) && is_way(pair)) {
+            return;
         }
-        from.ttl > to.ttl || enters && leaves
-    };
-    // Where more came out of a segment than went in, copies hide what was lost elsewhere.
-    if !counts.windows(2).all(|pair| falls(pair) && is_way(pair)) {
-        return;
-    }
-    for pair in counts.windows(2) {
-        let lost = pair[0].entry.packets - pair[1].entry.packets;
-        if lost > 0 {
-            let point = |seen: &Seen<'_>| format!("{}:in", view.node(seen).name);
-            let place = Place { from: point(&pair[0]), to: point(&pair[1]) };
-            losses.push(Loss { flow: Flow::from(key), place, lost });
+        for pair in counts.windows(2) {
+            let lost = pair[0].entry.packets - pair[1].entry.packets;
+            if lost > 0 {
+                let place = place(view.node(&pair[0]), view.node(&pair[1]));
+                self.losses.push(Loss { flow: Flow::from(key), place, lost });
+            }
+        }
+        let (Some(first), Some(last)) = (counts.first(), counts.last()) else { return };
+        if let Some(edge) = ends.reached_in_vain(view, seen, first) {
+            let lost = last.entry.packets;
+            let place = place(view.node(last), &view.nodes[edge]);
+            self.losses.push(Loss { flow: Flow::from(key), place, lost });
+            let (flows, packets) = self.vanished.entry((last.node, edge)).or_default();
+            (*flows, *packets) = (*flows + 1, *packets + lost);
         }
     }
+
+    /// Nodes that have a count of every flow that they saw, and edges to which nothing came of any
+    /// flow that they saw.
+    pub(crate) fn black_holes(&self, view: &View<'_>) -> Vec<BlackHole> {
+        let mut holes = self.vanished.clone();
+        holes.retain(|&(node, _), _| view.nodes[node].has_all());
+        // Nodes of which something came on to any edge.
+        let mut alive = BTreeSet::new();
+        if !holes.is_empty() {
+            for (_, seen) in view.flows() {
+                for left in seen.iter().filter(|seen| seen.entry.sides & Entry::LEFT != 0) {
+                    let others = seen.iter().filter(|other| other.node != left.node);
+                    others.for_each(|other| {
+                        holes.remove(&(other.node, left.node));
+                        alive.insert(other.node);
+                    });
+                }
+            }
+        }
+        let mut found: Vec<BlackHole> = Vec::new();
+        let holes: Vec<_> = holes.into_iter().collect();
+        for of_node in holes.chunk_by(|((one, _), _), ((other, _), _)| one == other) {
+            let &[((node, _), _), ..] = of_node else { continue };
+            let from = point(&view.nodes[node]);
+            if of_node.len() > 1 && !alive.contains(&node) {
+                let (flows, packets) = of_node
+                    .iter()
+                    .fold((0, 0), |(flows, packets), (_, of)| (flows + of.0, packets + of.1));
+                let place = Place { from, to: "destination".to_owned() };
+                found.push(BlackHole { place, flows, packets });
+                continue;
+            }
+            for &((_, edge), (flows, packets)) in of_node {
+                let place = place(&view.nodes[node], &view.nodes[edge]);
+                found.push(BlackHole { place, flows, packets });
+            }
+        }
+        found.retain(|hole| hole.packets >= LEAST_PACKETS);
+        found
+    }
+}
+
+/// Whether the first of two counts is nearer to the flow's source.
+fn is_way(pair: &[Seen<'_>]) -> bool {
+    let [from, to] = [pair[0].entry, pair[1].entry];
+    let (enters, leaves) = (from.sides == Entry::ENTERED, to.sides == Entry::LEFT);
+    if pair.iter().any(|seen| seen.from == KeptIn::Residual) {
+        // Without times to live, ends are known for what they are.
+        return enters || leaves;
+    }
+    from.ttl > to.ttl || enters && leaves
+}
+
+fn point(node: &NodeView<'_>) -> String {
+    format!("{}:in", node.name)
+}
+
+fn place(from: &NodeView<'_>, to: &NodeView<'_>) -> Place {
+    Place { from: point(from), to: point(to) }
 }

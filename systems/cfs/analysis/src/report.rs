@@ -37,6 +37,9 @@ pub struct Found {
     pub flows: Vec<FlowCount>,
     /// Monitored flows of many packets, the largest first.
     pub heavy_hitters: Vec<HeavyHitter>,
+    /// Prefixes of source addresses of IPv4 with many packets, wide ones last.
+    #[serde(default)]
+    pub heavy_prefixes: Vec<HeavyPrefix>,
     /// Flows with many packets more or less than in the window before, both counted exactly.
     pub heavy_changes: Vec<HeavyChange>,
     /// Sources of flows to many destinations.
@@ -49,6 +52,9 @@ pub struct Found {
     pub entropy: Option<f64>,
     /// Flows that lost packets between two nodes that counted them exactly.
     pub losses: Vec<Loss>,
+    /// Nodes, or ways from a node to an edge, on which nothing went on.
+    #[serde(default)]
+    pub black_holes: Vec<BlackHole>,
     /// Flows whose packets came by a node again and again.
     pub loops: Vec<Loop>,
     /// Flows whose packets came with different times to live, without being in a loop.
@@ -144,7 +150,7 @@ pub struct Residue {
 /// What of a node has the packets of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum From {
+pub enum KeptIn {
     /// Its table.
     #[default]
     Table,
@@ -171,7 +177,7 @@ pub struct FlowCount {
     pub at: String,
     /// What of that node has the packets.
     #[serde(default)]
-    pub from: From,
+    pub from: KeptIn,
     /// What every node that has a count of it counted, the nearest to the source first; transit
     /// nodes whose residual has it stand behind those whose tables do.
     pub hops: Vec<HopCount>,
@@ -196,7 +202,7 @@ pub struct HopCount {
     pub exact: bool,
     /// What of the node has them.
     #[serde(default)]
-    pub from: From,
+    pub from: KeptIn,
 }
 
 /// A flow in the archive.
@@ -224,6 +230,22 @@ pub struct HeavyHitter {
     pub bytes: u64,
     /// Whether these are all; else it had more.
     pub exact: bool,
+}
+
+/// A hierarchical heavy hitter: a prefix of source addresses of IPv4, of 32, 24, 16 or 8 bits,
+/// whose flows have many packets although those of narrower ones that are listed are left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeavyPrefix {
+    /// As `10.1.0.0/16`.
+    pub prefix: String,
+    /// Packets of all its flows, at least.
+    pub packets: u64,
+    /// And at most; absent where an edge did not deliver a sound window.
+    pub packets_high: Option<u64>,
+    /// Those of them outside narrower prefixes that are listed, at least.
+    pub rest: u64,
+    /// And at most; absent where the other is.
+    pub rest_high: Option<u64>,
 }
 
 /// A flow that had many packets more, or less, than in the window before.
@@ -278,6 +300,19 @@ pub struct Loss {
     pub place: Place,
     /// How many, less copies that were made there.
     pub lost: u64,
+}
+
+/// Where nothing goes on: of all flows that a node received on their way to an edge, or to any,
+/// nothing came there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlackHole {
+    /// From where the node received them to where the edge should have, or to `destination` where
+    /// nothing that the node received came to any of several edges.
+    pub place: Place,
+    /// Those of them that no node behind it counted either.
+    pub flows: u64,
+    /// Their packets that the node received, all of which were lost.
+    pub packets: u64,
 }
 
 /// A flow whose packets come by a node again and again.

@@ -19,7 +19,7 @@ use calumma_sketch::residual::{ARRAYS, Counts, Fermat, Residual as _, network};
 use calumma_sketch::{FlowKey, HashFamily, Key, KeyKind, WideKey};
 use calumma_wire::Role;
 
-use crate::report::From;
+use crate::report::KeptIn;
 use crate::view::{Delivered, window_of};
 
 /// What came of a node's residual.
@@ -27,7 +27,7 @@ use crate::view::{Delivered, window_of};
 pub(crate) struct Decoded {
     /// Every flow that the node saw, by rising keys, with all that it counted; `None` where the
     /// residual did not decode.
-    pub(crate) counts: Option<Vec<(Entry, From)>>,
+    pub(crate) counts: Option<Vec<(Entry, KeptIn)>>,
     /// Flows in the residual.
     pub(crate) flows: u64,
     /// Its buckets.
@@ -161,7 +161,7 @@ fn entry(key: WideKey, Counts { packets, bytes }: Counts, sides: u8) -> Entry {
 }
 
 /// All flows of a node whose residual has these: with that, counts of entries are complete.
-fn joined(entries: &[Entry], uncounted: Vec<Entry>) -> Vec<(Entry, From)> {
+fn joined(entries: &[Entry], uncounted: Vec<Entry>) -> Vec<(Entry, KeptIn)> {
     let mut all = Vec::with_capacity(entries.len() + uncounted.len());
     let (mut entries, mut uncounted) =
         (entries.iter().peekable(), uncounted.into_iter().peekable());
@@ -175,12 +175,12 @@ fn joined(entries: &[Entry], uncounted: Vec<Entry>) -> Vec<(Entry, From)> {
         let more = uncounted.next_if(|_| is_of(of_residual, of_table));
         all.push(match (entry, more) {
             (None, None) => return all,
-            (Some(entry), None) => (Entry { exact: true, ..*entry }, From::Table),
-            (None, Some(flow)) => (flow, From::Residual),
+            (Some(entry), None) => (Entry { exact: true, ..*entry }, KeptIn::Table),
+            (None, Some(flow)) => (flow, KeptIn::Residual),
             (Some(entry), Some(more)) => {
                 let (packets, bytes) = (entry.packets + more.packets, entry.bytes + more.bytes);
                 let sides = entry.sides | more.sides;
-                (Entry { packets, bytes, sides, exact: true, ..*entry }, From::Both)
+                (Entry { packets, bytes, sides, exact: true, ..*entry }, KeptIn::Both)
             }
         });
     }

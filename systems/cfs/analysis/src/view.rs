@@ -6,7 +6,7 @@ use calumma_sketch::WideKey;
 use calumma_wire::{Role, SideKind};
 
 use crate::parameters::Paths;
-use crate::report::From;
+use crate::report::KeptIn;
 use crate::residual::Decoded;
 
 /// A side that was delivered.
@@ -21,6 +21,8 @@ pub(crate) struct Delivered {
 /// A node that delivered.
 #[derive(Debug)]
 pub(crate) struct NodeView<'a> {
+    /// Its position among all nodes, those that are missing included.
+    pub(crate) place: usize,
     pub(crate) name: &'a str,
     pub(crate) role: Role,
     pub(crate) window: &'a Window,
@@ -44,7 +46,10 @@ impl NodeView<'_> {
     /// Whether it has a count of every flow that it saw.
     pub(crate) fn has_all(&self) -> bool {
         let Totals { evicted, refused, filtered, crowded, .. } = self.window.totals;
-        let has_entries_of_all = [evicted, refused, filtered, crowded] == [0; 4];
+        let Totals { refused_packets, evicted_packets, .. } = self.window.totals;
+        // Flows of other kinds of keys are packets only.
+        let without = [evicted, refused, filtered, crowded, refused_packets, evicted_packets];
+        let has_entries_of_all = without == [0; 6];
         let has_decoded = self.residual.is_some_and(|of| of.counts.is_some());
         self.is_sound && self.unrecorded == 0 && (has_entries_of_all || has_decoded)
     }
@@ -56,7 +61,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) node: usize,
     /// What is only in the residual has no times, and no times to live.
     pub(crate) entry: &'a Entry,
-    pub(crate) from: From,
+    pub(crate) from: KeptIn,
 }
 
 /// What a node kept, of what it delivered; `None` where that is missing.
@@ -114,7 +119,15 @@ impl<'a> View<'a> {
             if let Some(window) = window {
                 let unrecorded = late.saturating_add(window.totals.unmarked);
                 let residual = decoded.get(at).and_then(Option::as_ref);
-                view.nodes.push(NodeView { name, role, window, residual, is_sound, unrecorded });
+                view.nodes.push(NodeView {
+                    place: at,
+                    name,
+                    role,
+                    window,
+                    residual,
+                    is_sound,
+                    unrecorded,
+                });
             }
         }
         let mut seen = Vec::new();
@@ -123,7 +136,7 @@ impl<'a> View<'a> {
                 seen.extend(counts.iter().map(|(entry, from)| Seen { node, entry, from: *from }));
             } else {
                 let entries = of.window.entries.iter();
-                seen.extend(entries.map(|entry| Seen { node, entry, from: From::Table }));
+                seen.extend(entries.map(|entry| Seen { node, entry, from: KeptIn::Table }));
             }
         }
         // One run for each node, each in order already.

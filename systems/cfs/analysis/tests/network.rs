@@ -6,7 +6,9 @@
 #[path = "../../../hops/analysis/tests/portless/mod.rs"]
 mod portless;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -127,13 +129,55 @@ impl Reports {
 fn config(folder: &Path) -> Config {
     let folder = folder.display();
     let text = format!(
-        "listen = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\n\
+        "listen = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\n\
          systems = ['chamelemon', 'cfs']\nstate_dir = '{folder}/state'\ngrace_ms = 5000\n\
          [epoch]\nlength_ms = {EPOCH_MS}\nflight_guard_us = 60000\n\
          [archive]\ndir = '{folder}/archive'\n\
          [cfs]\nentries = 256\nwindow_epochs = {WINDOW_EPOCHS}\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
+}
+
+fn get(controller: &Running, path: &str) -> serde_json::Value {
+    let mut stream = TcpStream::connect(controller.http().unwrap()).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    serde_json::from_str(body).unwrap()
+}
+
+/// The HTTP API answers with what was reported.
+fn check_answers(controller: &Running, reports: &[SystemReport<Found>]) {
+    let report = reports.iter().rfind(|of| of.findings.flows.len() > 1).unwrap();
+    let of_window = |answer: serde_json::Value| {
+        let windows = answer.as_array().unwrap();
+        let same = |of: &&serde_json::Value| of["epoch"] == report.head.epoch;
+        windows.iter().find(same).unwrap().clone()
+    };
+    let flows = |query: &str| {
+        let answer = get(controller, &format!("/api/v1/cfs/flows?last=1000{query}"));
+        of_window(answer)["flows"].clone()
+    };
+    let all = serde_json::to_value(&report.findings.flows).unwrap();
+    assert_eq!(flows(""), all);
+    assert_eq!(flows("&limit=1").as_array().unwrap()[..], all.as_array().unwrap()[..1]);
+    let Flow { src, dst, sport, dport, proto } = report.findings.flows[1].flow;
+    let one = format!("&src={src}&dst={dst}&sport={sport}&dport={dport}&proto={proto}");
+    assert_eq!(flows(&one).as_array().unwrap()[..], all.as_array().unwrap()[1..2]);
+    assert_eq!(flows("&proto=250"), serde_json::json!([]));
+    for (path, field) in [("superspreaders", "superspreaders"), ("loops", "loops")] {
+        let of = of_window(get(controller, &format!("/api/v1/cfs/{path}?last=1000")));
+        assert_eq!(
+            (&of[field], &of["complete"]),
+            (&serde_json::json!([]), &report.complete.into())
+        );
+    }
+    // Beside routes of its own it has those of every system.
+    let windows = of_window(get(controller, "/api/v1/cfs/windows?last=1000"));
+    assert_eq!(windows, serde_json::to_value(report).unwrap());
 }
 
 #[test]
@@ -177,21 +221,30 @@ fn every_hop_of_every_flow_is_counted_exactly_and_reported() {
             }
         }
         assert_eq!(counted, came);
-        // Between two nodes that saw a flow all that the second lacks was lost.
-        let pairs = came.iter().filter_map(|(&(from, flow), packets)| {
-            let at = NAMES.iter().position(|name| *name == from).unwrap();
-            let to = *NAMES.get(at + 1)?;
-            let lost = packets - came.get(&(to, flow))?;
-            (lost > 0).then_some(((from, to, flow), lost))
-        });
+        // Between nodes that saw a flow, and to where it should have left, all is lost that the
+        // next one lacks.
+        let flows: BTreeSet<Flow> = came.keys().map(|(_, flow)| *flow).collect();
+        let packets = |node, flow| came.get(&(node, flow)).copied().unwrap_or(0);
+        let mut pairs = BTreeMap::new();
+        for flow in flows {
+            let is_seen = |node: &&'static str| packets(*node, flow) > 0 || *node == "e2";
+            let way: Vec<&'static str> = NAMES.into_iter().filter(is_seen).collect();
+            for pair in way.windows(2) {
+                let lost = packets(pair[0], flow) - packets(pair[1], flow);
+                if lost > 0 {
+                    pairs.insert((pair[0], pair[1], flow), lost);
+                }
+            }
+        }
         let lost = report.findings.losses.iter().map(|loss| {
             let node = |point: &str| NAMES.into_iter().find(|name| *point == format!("{name}:in"));
             let [from, to] = [&loss.place.from, &loss.place.to].map(|point| node(point).unwrap());
             ((from, to, loss.flow), loss.lost)
         });
-        assert_eq!(lost.collect::<BTreeMap<_, _>>(), pairs.collect());
+        assert_eq!(lost.collect::<BTreeMap<_, _>>(), pairs);
     }
 
+    check_answers(&controller, &reports.all());
     runtime.block_on(controller.stop()).unwrap();
     for table in ["cfs_flows", "cfs_nodes", "cfs_losses"] {
         assert!(folder.join("archive").join(table).is_dir(), "{table}");

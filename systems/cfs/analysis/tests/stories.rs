@@ -1,181 +1,16 @@
 //! Windows as switches deliver them, and what is reported of them.
 
-use std::sync::Arc;
+mod world;
 
-use calumma_analysis::{
-    AnyAnalysis, Collected, Deployment, EpochHead, Flow, HashKeys, Node, NodeEnd, Report, System,
-    SystemReport,
-};
-use calumma_analysis::{Delivery, run::AnySide};
-use calumma_cfs::frames::{Entry, Setup, Totals, Window, salt};
+use calumma_analysis::{Flow, Report, System, SystemReport};
+use calumma_cfs::frames::Entry;
 use calumma_cfs_analysis::{Cfs, Found};
-use calumma_epoch::{EpochClock, Guards};
-use calumma_sketch::table::Rank;
-use calumma_sketch::{FlowKey, HashKey, HyperLogLog, KeyKind, WideKey};
+use calumma_sketch::FlowKey;
 use calumma_topology::Place;
-use calumma_wire::{Role, Side, SideKind, SystemId};
+use calumma_wire::{Side, SideKind};
 use serde_json::json;
 
-const EPOCHS: u64 = 20;
-const UNCLAIMED: u8 = 2;
-
-/// Two edges with two transit switches between them, and their controller.
-struct Network {
-    keys: HashKeys,
-    nodes: Vec<Arc<Node>>,
-    analysis: Box<dyn AnyAnalysis>,
-    /// What each node kept in the window.
-    windows: Vec<Window>,
-    late: Vec<Option<u64>>,
-    window: u64,
-}
-
-fn key(flow: u32) -> FlowKey {
-    FlowKey::from_words(0x0A00_0002, 0x0A01_0000 + flow, 7 << 16 | 53, 17)
-}
-
-fn setup() -> Setup {
-    Setup { entries: 256, hll_bits: 8, filter_bits: 256 * 64, ..Setup::default() }
-}
-
-impl Network {
-    fn new(section: serde_json::Value) -> Self {
-        let keys = HashKeys::new(HashKey::from_bytes([9; 32]));
-        let roles =
-            [("e1", Role::Edge), ("e2", Role::Edge), ("s1", Role::Transit), ("s2", Role::Transit)];
-        let node = |(at, (name, role)): (usize, (&str, Role))| {
-            Arc::new(Node { name: name.to_owned(), role, id: at as u16 + 1 })
-        };
-        let nodes: Vec<_> = roles.into_iter().enumerate().map(node).collect();
-        let mut of_section = json!({ "entries": 256, "hll_bits": 8 });
-        let more = section.as_object().cloned().unwrap_or_default();
-        of_section.as_object_mut().unwrap().extend(more);
-        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
-        let deployment = Deployment {
-            section: &of_section,
-            hash_keys: &keys,
-            clock,
-            nodes: &nodes,
-            id: std::num::NonZeroU16::MIN,
-        };
-        let analysis = Cfs.start(&deployment).unwrap().unwrap();
-        let mut network =
-            Self { keys, nodes, analysis, windows: Vec::new(), late: Vec::new(), window: 1000 };
-        network.begin();
-        network
-    }
-
-    /// The next window, in which nothing has passed.
-    fn begin(&mut self) {
-        self.window += 1;
-        let empty = Window {
-            keys: KeyKind::Ipv4,
-            hash_key: self.keys.newest().id,
-            routes_changed: false,
-            limit: None,
-            theta: None,
-            totals: Totals::default(),
-            flows: HyperLogLog::new(8),
-            entries: Vec::new(),
-            uncounted: None,
-        };
-        self.windows = vec![empty; self.nodes.len()];
-        self.late = vec![Some(0); self.nodes.len()];
-    }
-
-    fn position(&self, node: &str) -> usize {
-        self.nodes.iter().position(|of| of.name == node).unwrap()
-    }
-
-    fn at(&mut self, node: &str) -> &mut Window {
-        let at = self.position(node);
-        &mut self.windows[at]
-    }
-
-    /// Lets a node count so many packets of a flow.
-    fn count(&mut self, node: &str, flow: u32, packets: u64) -> &mut Entry {
-        let at = self.position(node);
-        let (sides, ttl) = match node {
-            "e1" => (Entry::ENTERED, 64),
-            "e2" => (Entry::LEFT, 62),
-            _ => (Entry::PASSED, 63),
-        };
-        let hashes = self.keys.newest().family.hash(&key(flow));
-        let family = self.keys.newest().family.clone();
-        let seeds = (setup().seed(self.window), salt(self.nodes[at].id));
-        let grade = setup().grade_of(&family, &hashes, seeds, ttl);
-        let window = &mut self.windows[at];
-        window.flows.insert(&hashes);
-        window.totals.packets += packets;
-        window.totals.admitted += 1;
-        window.entries.push(Entry {
-            key: WideKey::from(key(flow)),
-            packets,
-            bytes: 100 * packets,
-            rank: Rank::new(UNCLAIMED, grade),
-            ttl,
-            differences: 0,
-            looped: 0,
-            first_us: 0,
-            last_us: 10,
-            sides,
-            exact: true,
-        });
-        window.entries.last_mut().unwrap()
-    }
-
-    /// Lets a node see packets of a flow that its table has no room for.
-    fn refuse(&mut self, node: &str, flow: u32, packets: u64) {
-        let hashes = self.keys.newest().family.hash(&key(flow));
-        let window = self.at(node);
-        window.flows.insert(&hashes);
-        window.totals.packets += packets;
-        window.totals.refused_packets += packets;
-        window.totals.refused += 1;
-    }
-
-    fn side(&self, at: usize, side: SideKind) -> Side {
-        let mut window = self.windows[at].clone();
-        window.entries.sort_by_key(|entry| entry.key);
-        let (packets, body) = match side {
-            SideKind::Ingress => (0, Vec::new()),
-            _ => (window.totals.packets, window.encode()),
-        };
-        let (epoch, system) = (self.window * EPOCHS, SystemId::CFS);
-        Side { system, epoch, side, stall_ns: 0, packets, counters: Vec::new(), body }
-    }
-
-    fn decode(&self, at: usize, side: Side) -> Result<AnySide, String> {
-        self.analysis.decode(&self.nodes[at], 1, side)
-    }
-
-    /// The report on the window, in which the nodes that are sealed deliver.
-    fn report(&mut self) -> SystemReport<Found> {
-        let kinds = |role| match role {
-            Role::Edge => &[SideKind::Ingress, SideKind::Egress][..],
-            _ => &[SideKind::Transit],
-        };
-        let delivery = |(at, node): (usize, &Arc<Node>)| {
-            let is_there = self.late[at].is_some();
-            let side = |&kind: &SideKind| {
-                (kind, is_there.then(|| self.decode(at, self.side(at, kind)).unwrap()))
-            };
-            Delivery {
-                node: node.clone(),
-                sides: kinds(node.role).iter().map(side).collect(),
-                end: NodeEnd { late_packets: self.late[at], ..NodeEnd::default() },
-            }
-        };
-        let head = EpochHead { epoch: self.window * EPOCHS, start_unix_ns: 0, length_ms: 1000 };
-        let nodes = self.nodes.iter().enumerate().map(delivery).collect();
-        let published = self.analysis.analyse(Collected { head, nodes, topology: None }).unwrap();
-        let read = Cfs.read(&published.json).expect("a line of cfs");
-        let read: &SystemReport<Found> = read.as_type().unwrap();
-        let report: &SystemReport<Found> = published.report.as_type().unwrap();
-        assert_eq!(serde_json::to_string(read).unwrap(), published.json);
-        report.clone()
-    }
-}
+use world::{EPOCHS, Network, key};
 
 /// A flow's count in a report: where, packets, and whether they are all.
 fn count_of(report: &SystemReport<Found>, flow: u32) -> Option<(&str, u64, bool)> {
@@ -425,4 +260,137 @@ fn the_archive_has_every_flow_and_a_report_the_largest() {
     };
     assert_eq!((rows("cfs_flows"), rows("cfs_nodes"), rows("cfs_losses")), (10, 4, 1));
     assert_eq!((rows("cfs_superspreaders"), rows("cfs_loops")), (0, 0));
+}
+
+/// A flow back to the host that all others come from.
+fn back(flow: u32) -> FlowKey {
+    FlowKey::from_words(0x0A01_0000 + flow, 0x0A00_0002, 53 << 16 | 7, 17)
+}
+
+#[test]
+fn of_a_flow_that_came_nowhere_all_is_lost_where_every_edge_says_so() {
+    let lost_all = |change: &dyn Fn(&mut Network)| {
+        let mut network = Network::new(json!({}));
+        // The flow's destination is a host behind e2.
+        network.count_of(1, &back(1), 5, (Entry::ENTERED, 64));
+        network.count_of(0, &back(1), 5, (Entry::LEFT, 62));
+        for (node, packets) in [("e1", 30), ("s1", 28)] {
+            network.count(node, 1, packets);
+        }
+        change(&mut network);
+        let report = network.report();
+        let holes = report.findings.black_holes.iter();
+        let holes: Vec<_> =
+            holes.map(|it| (it.place.from.clone(), it.place.to.clone(), it.packets)).collect();
+        let from_here = lost(&report).into_iter().filter(|loss| loss.0 == Flow::from(&key(1)));
+        let losses: Vec<_> = from_here.map(|(_, from, to, lost)| (from, to, lost)).collect();
+        (losses, holes)
+    };
+    let place = |from: &str, to: &str, lost| (from.to_owned(), to.to_owned(), lost);
+    let (losses, holes) = lost_all(&|_| ());
+    assert_eq!(losses, [place("e1:in", "s1:in", 2), place("s1:in", "e2:in", 28)]);
+    assert_eq!(holes, [place("s1:in", "e2:in", 28)]);
+
+    // Another flow came through, or the table of s1 may lack one that did.
+    let (losses, holes) = lost_all(&|network| {
+        for (node, packets) in [("e1", 9), ("s1", 9), ("e2", 9)] {
+            network.count(node, 2, packets);
+        }
+    });
+    assert_eq!((losses.len(), holes), (2, vec![]));
+    let (losses, holes) = lost_all(&|network| network.refuse("s1", 3, 1));
+    assert_eq!((losses.len(), holes), (2, vec![]));
+
+    // What may have left, or have been a different flow, is not lost.
+    let doubts: [&dyn Fn(&mut Network); 7] = [
+        &|network| network.refuse("e2", 1, 28),
+        &|network| network.refuse("e1", 9, 28),
+        &|network| network.late[1] = None,
+        &|network| network.late[1] = Some(1),
+        &|network| network.at("e2").totals.unmarked = 1,
+        &|network| network.at("e1").routes_changed = true,
+        // It entered under another name.
+        &|network| {
+            network.count("e2", 4, 28);
+        },
+    ];
+    for (number, doubt) in doubts.iter().enumerate() {
+        let (losses, holes) = lost_all(doubt);
+        assert!(losses.iter().all(|loss| loss.1 != "e2:in"), "{number}: {losses:?}");
+        assert_eq!(holes, [], "{number}");
+    }
+    // Errors that a router sends are no such name.
+    let errors = FlowKey::from_words(0x6440_0001, 0x0A00_0002, 0, 1);
+    let (losses, _) = lost_all(&|network| {
+        network.count_of(0, &errors, 3, (Entry::LEFT, 63));
+    });
+    assert_eq!(losses.len(), 2);
+}
+
+#[test]
+fn hosts_of_windows_before_are_known_and_others_are_not() {
+    let mut network = Network::new(json!({}));
+    network.count("e1", 1, 30);
+    assert_eq!(lost(&network.report()), [], "nobody knows where it was to go");
+    network.begin();
+    network.count_of(1, &back(1), 5, (Entry::ENTERED, 64));
+    network.report();
+    network.begin();
+    network.count("e1", 1, 30);
+    assert_eq!(lost(&network.report()).len(), 1);
+    // It is behind e1 as well.
+    network.begin();
+    network.count_of(0, &back(1), 5, (Entry::ENTERED, 64));
+    network.count_of(1, &back(1), 5, (Entry::ENTERED, 64));
+    network.count("e1", 1, 30);
+    assert!(lost(&network.report()).iter().all(|loss| loss.0 != Flow::from(&key(1))));
+}
+
+#[test]
+fn prefixes_are_heavy_without_those_within_that_are_and_have_bounds() {
+    let from = |src: u32, number: u32| FlowKey::from_words(src, 0x0A01_0001, number << 16 | 53, 17);
+    // (source, packets): one host of 60, one of 30 and two of 20 beside it, and others of the /8.
+    let hosts = [
+        (0x0A02_0301, 60),
+        (0x0A02_0302, 30),
+        (0x0A02_0401, 20),
+        (0x0A02_0402, 20),
+        (0x0A03_0001, 49),
+        (0x0B00_0001, 40),
+        (0x0B63_0001, 9),
+    ];
+    let mut network = Network::new(json!({ "heavy_packets": 50 }));
+    for (number, (src, packets)) in hosts.into_iter().enumerate() {
+        network.count_of(0, &from(src, number as u32), packets - 7, (Entry::ENTERED, 64));
+        network.count_of(0, &from(src, 99), 7, (Entry::ENTERED, 64));
+    }
+    let found = |network: &mut Network| {
+        let prefixes = network.report().findings.heavy_prefixes;
+        let of = prefixes.into_iter();
+        of.map(|it| (it.prefix, it.packets, it.packets_high, it.rest, it.rest_high))
+            .collect::<Vec<_>>()
+    };
+    let of = |prefix: &str, packets, more: u64, rest| {
+        (prefix.to_owned(), packets, Some(packets + more), rest, Some(rest + more))
+    };
+    let exact = |more| {
+        // The /24 of the first host has 30 beside it, the /16 70, and 49 are left for the /8.
+        [of("10.2.3.1/32", 60, more, 60), of("10.2.0.0/16", 130, more, 70)]
+    };
+    assert_eq!(found(&mut network), exact(0));
+    // What has no count may be of any of them.
+    network.refuse_of(0, &from(0x0A03_0002, 5), 11);
+    network.refuse_of(1, &from(0x0A03_0003, 5), 3);
+    assert_eq!(found(&mut network), exact(14));
+    network.late[0] = None;
+    network.late[1] = None;
+    assert_eq!(found(&mut network), []);
+    network.late[0] = Some(0);
+    let [first, ..] = &found(&mut network)[..] else { panic!() };
+    assert_eq!((first.1, first.2, first.4), (60, None, None));
+    // A flow that entered at two edges has the sum of both at most.
+    network.begin();
+    network.count_of(0, &from(0x0A02_0301, 1), 60, (Entry::ENTERED, 64));
+    network.count_of(1, &from(0x0A02_0301, 1), 50, (Entry::ENTERED, 64));
+    assert_eq!(found(&mut network), [of("10.2.3.1/32", 60, 50, 60)]);
 }

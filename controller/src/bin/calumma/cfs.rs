@@ -1,0 +1,286 @@
+//! Cooperative flow selection: flows, hop by hop, spreads and loops of the latest windows.
+
+use std::fmt::Write as _;
+use std::io::{Write as _, stdout};
+use std::time::Duration;
+
+use calumma_cfs_analysis::{FlowCount, HopCount, Loop, Spread};
+use calumma_controller::cfs::{FlowsInWindow, LoopsInWindow, SpreadsInWindow};
+use calumma_controller::report::Flow;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::client::Client;
+use crate::flow;
+
+/// How often a new window is asked for.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Windows asked for again while those to come are followed.
+const AGAIN: usize = 8;
+
+#[derive(Subcommand)]
+pub(crate) enum Ask {
+    /// The largest flows, and which share of all flows is counted
+    Top {
+        /// How many flows of each window
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+        #[command(flatten)]
+        windows: Windows,
+    },
+    /// One flow: a row for every switch that counted it
+    Flow {
+        /// `10.1.0.2:40000 10.2.0.2:5201 tcp`, or source, destination, their ports and the
+        /// protocol
+        #[arg(required = true, value_name = "FLOW")]
+        flow: Vec<String>,
+        #[command(flatten)]
+        windows: Windows,
+    },
+    /// Sources of flows to many destinations, and destinations of flows from many sources
+    Spreaders {
+        #[command(flatten)]
+        windows: Windows,
+    },
+    /// Flows whose packets go round
+    Loops {
+        #[command(flatten)]
+        windows: Windows,
+    },
+}
+
+#[derive(Args, Clone, Copy)]
+pub(crate) struct Windows {
+    /// How many windows, ending with the newest [default: 1 of `top` and `spreaders`, else 20]
+    #[arg(long, short = 'n')]
+    last: Option<usize>,
+    /// Go on with every window to come, until Ctrl-C
+    #[arg(long, short)]
+    follow: bool,
+    /// One JSON object a window and line instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows what is asked for.
+pub(crate) fn show(client: &Client, ask: Ask) -> anyhow::Result<()> {
+    match ask {
+        Ask::Top { limit, windows } => {
+            let path = format!("/api/v1/cfs/flows?limit={limit}");
+            each(client, &path, (windows, 1), |it: &FlowsInWindow| it.window, top)
+        }
+        Ask::Flow { flow, windows } => {
+            let wanted = flow::parse(&flow.join(" ")).map_err(anyhow::Error::msg)?;
+            let Flow { src, dst, sport, dport, proto } = wanted;
+            let of = format!("src={src}&dst={dst}&sport={sport}&dport={dport}&proto={proto}");
+            if !windows.json {
+                writeln!(stdout(), "{wanted}\n{HOPS}")?;
+            }
+            let path = format!("/api/v1/cfs/flows?{of}");
+            each(client, &path, (windows, 20), |it: &FlowsInWindow| it.window, hops)
+        }
+        Ask::Spreaders { windows } => {
+            let path = "/api/v1/cfs/superspreaders?";
+            each(client, path, (windows, 1), |it: &SpreadsInWindow| it.window, spreads)
+        }
+        Ask::Loops { windows } => {
+            let path = "/api/v1/cfs/loops?";
+            each(client, path, (windows, 20), |it: &LoopsInWindow| it.window, loops)
+        }
+    }
+}
+
+/// Writes what there is of each window, as JSON or in words.
+fn each<T: DeserializeOwned + Serialize>(
+    client: &Client,
+    path: &str,
+    (windows, default): (Windows, usize),
+    number: fn(&T) -> u64,
+    text: fn(&T) -> String,
+) -> anyhow::Result<()> {
+    let mut known = None;
+    let mut last = windows.last.unwrap_or(default);
+    loop {
+        let found: Vec<T> = client.get(&format!("{path}&last={last}"))?;
+        for window in &found {
+            if known >= Some(number(window)) {
+                continue;
+            }
+            known = Some(number(window));
+            if windows.json {
+                writeln!(stdout(), "{}", serde_json::to_string(window)?)?;
+            } else {
+                write!(stdout(), "{}", text(window))?;
+            }
+        }
+        if !windows.follow {
+            return Ok(());
+        }
+        last = AGAIN;
+        std::thread::sleep(POLL);
+    }
+}
+
+/// A count, as far as it is known.
+fn count(packets: u64, exact: bool) -> String {
+    if exact { packets.to_string() } else { format!(">={packets}") }
+}
+
+fn whole(complete: bool) -> &'static str {
+    if complete { "complete" } else { "incomplete" }
+}
+
+fn top(of: &FlowsInWindow) -> String {
+    let FlowsInWindow { window, monitored, .. } = of;
+    let mut text = format!("window {window}, {}: {monitored} flows counted", whole(of.complete));
+    if let (Some(share), Some(low), Some(high)) = (of.coverage, of.coverage_low, of.coverage_high) {
+        let [share, low, high] = [share, low, high].map(|of| 100.0 * of);
+        let _ = write!(text, ", {share:.1} % of all ({low:.1} to {high:.1})");
+    }
+    let _ = writeln!(text, "\n{:>12} {:>14} {:>8} {:>5}  flow", "packets", "bytes", "at", "hops");
+    for FlowCount { flow, packets, bytes, exact, at, hops, .. } in &of.flows {
+        let [packets, bytes] = [packets, bytes].map(|number| count(*number, *exact));
+        let _ = writeln!(text, "{packets:>12} {bytes:>14} {at:>8} {:>5}  {flow}", hops.len());
+    }
+    text
+}
+
+const HOPS: &str = "      window     node  hop      packets          bytes  counted by";
+
+fn hops(of: &FlowsInWindow) -> String {
+    let mut text = String::new();
+    for HopCount { node, hop, packets, bytes, exact, from, .. } in
+        of.flows.iter().flat_map(|flow| &flow.hops)
+    {
+        let hop = hop.map_or("?".to_owned(), |hop| hop.to_string());
+        let [packets, bytes] = [packets, bytes].map(|number| count(*number, *exact));
+        let from = format!("{from:?}").to_lowercase();
+        let window = of.window;
+        let _ = writeln!(text, "{window:>12} {node:>8} {hop:>4} {packets:>12} {bytes:>14}  {from}");
+    }
+    if text.is_empty() {
+        let why = match (of.listed < of.monitored, of.complete && of.coverage_low == Some(1.0)) {
+            (true, _) => "not among the flows that are listed",
+            (false, true) => "no packet",
+            (false, false) => "not counted",
+        };
+        let _ = writeln!(text, "{:>12} {why}", of.window);
+    }
+    text
+}
+
+fn spreads(of: &SpreadsInWindow) -> String {
+    let mut text = format!("window {}, {}\n", of.window, whole(of.complete));
+    for (what, found) in [
+        ("sources of flows to many destinations", &of.superspreaders),
+        ("destinations of flows from many sources", &of.flooded),
+    ] {
+        if found.is_empty() {
+            let _ = writeln!(text, "no {what} ({} or more)", of.threshold);
+            continue;
+        }
+        let _ = writeln!(text, "{what} ({} or more)", of.threshold);
+        let _ = writeln!(text, "{:>10} {:>10} {:>10}  address", "at least", "estimate", "at most");
+        for Spread { address, low, estimate, high, certain, .. } in found {
+            let number = |of: Option<f64>| of.map_or("?".to_owned(), |of| format!("{of:.0}"));
+            let (low, estimate, high) = (number(Some(*low)), number(*estimate), number(*high));
+            let doubt = if *certain { "" } else { " (may be fewer)" };
+            let _ = writeln!(text, "{low:>10} {estimate:>10} {high:>10}  {address}{doubt}");
+        }
+    }
+    text
+}
+
+fn loops(of: &LoopsInWindow) -> String {
+    let mut text = String::new();
+    for Loop { flow, nodes, length, packets, certain, .. } in &of.loops {
+        let (window, nodes) = (of.window, nodes.join(", "));
+        let doubt = if *certain { "" } else { ", or a host sends so" };
+        let _ = writeln!(
+            text,
+            "{window:>12} {flow}: {packets} packets round by {nodes}, {length} hops a turn{doubt}"
+        );
+    }
+    if text.is_empty() {
+        let doubt = if of.complete { "" } else { " (incomplete)" };
+        let _ = writeln!(text, "{:>12} no loop{doubt}", of.window);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn window(more: Value) -> Value {
+        let mut window = json!({ "epoch": 20, "start_unix_ns": 0, "length_ms": 1000, "window": 1,
+            "complete": true });
+        window.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        window
+    }
+
+    fn flows(flows: &Value, monitored: u64) -> FlowsInWindow {
+        let coverage = if monitored == 1 { 1.0 } else { 0.5 };
+        let of = json!({ "flows": flows, "monitored": monitored, "coverage": coverage,
+            "coverage_low": coverage, "coverage_high": 1.0, "listed": 1 });
+        serde_json::from_value(window(of)).unwrap()
+    }
+
+    fn flow() -> Value {
+        let hop = |node: &str, hop: Option<u8>, packets: u64, exact: bool| {
+            json!({ "node": node, "hop": hop, "packets": packets, "bytes": 100 * packets,
+                "looped": 0, "exact": exact, "from": if hop.is_some() { "table" } else { "residual" } })
+        };
+        json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53, "proto": 17,
+            "packets": 10, "bytes": 1000, "exact": true, "at": "e1", "from": "table",
+            "hops": [hop("e1", Some(0), 10, true), hop("e2", None, 8, false)] })
+    }
+
+    fn words(text: &str) -> Vec<Vec<&str>> {
+        text.lines().map(|line| line.split_whitespace().collect()).collect()
+    }
+
+    #[test]
+    fn a_flow_has_a_row_for_every_hop_and_says_what_is_certain() {
+        let flow = json!([flow()]);
+        let text = top(&flows(&flow, 2));
+        let lines = words(&text);
+        assert!(text.starts_with("window 1, complete: 2 flows counted, 50.0 % of all (50.0 to "));
+        assert_eq!(lines[2][..4], ["10", "1000", "e1", "2"]);
+        let text = hops(&flows(&flow, 2));
+        let lines = words(&text);
+        assert_eq!(lines[0], ["1", "e1", "0", "10", "1000", "table"]);
+        assert_eq!(lines[1], ["1", "e2", "?", ">=8", ">=800", "residual"]);
+        assert_eq!(words(HOPS)[0].len() - 1, lines[0].len());
+        let none = |monitored| hops(&flows(&json!([]), monitored)).trim().to_owned();
+        assert_eq!(none(2), "1 not among the flows that are listed");
+        assert_eq!(none(1), "1 no packet");
+    }
+
+    #[test]
+    fn spreads_and_loops_are_shown_with_their_doubts() {
+        let spread = json!({ "address": "10.1.0.2", "seen": 90, "estimate": 100.0, "low": 95.0,
+            "high": null, "certain": false });
+        let of = json!({ "threshold": 100, "superspreaders": [spread], "flooded": [] });
+        let text = spreads(&serde_json::from_value(window(of)).unwrap());
+        assert!(
+            text.contains("no destinations of flows from many sources (100 or more)"),
+            "{text}"
+        );
+        assert_eq!(words(&text)[3][..4], ["95", "100", "?", "10.1.0.2"]);
+        let found = json!({ "src": "10.1.0.2", "dst": "10.2.0.2", "sport": 7, "dport": 53,
+            "proto": 17, "nodes": ["s1", "e1"], "length": 2, "ttls": [63, 61, 59], "packets": 3,
+            "certain": true });
+        let text = |loops: Value| {
+            let of = json!({ "loops": loops, "path_changes": [] });
+            super::loops(&serde_json::from_value(window(of)).unwrap())
+        };
+        let said = text(json!([found]));
+        assert!(said.ends_with("udp: 3 packets round by s1, e1, 2 hops a turn\n"), "{said}");
+        assert_eq!(text(json!([])).trim(), "1 no loop");
+    }
+}

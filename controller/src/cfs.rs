@@ -1,0 +1,215 @@
+//! What the HTTP API answers about cooperative flow selection beside whole reports: flows, spreads
+//! and loops by window. `docs/cfs.md` is the operator's page.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use calumma_analysis::{EpochHead, Findings, System, SystemReport};
+use calumma_cfs_analysis::{Cfs, FlowCount, Found, Loop, PathChange, Spread};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::report::Flow;
+use crate::server::http::answers::Cost;
+use crate::server::http::{Problem, Server, Window};
+
+/// Flows of a window, as its report lists them.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct FlowsInWindow {
+    /// The window's first epoch, its start and length.
+    #[serde(flatten)]
+    pub head: EpochHead,
+    /// Number of the window.
+    pub window: u64,
+    /// Whether the window's measurement is whole and sound.
+    pub complete: bool,
+    /// Flows that any node has a count of.
+    pub monitored: u64,
+    /// Those of them that the report lists, the largest; what it does not list is not found.
+    pub listed: u64,
+    /// The share of all flows that is monitored, and what it is at least and at most.
+    pub coverage: Option<f64>,
+    /// At least, 95 times out of 100.
+    pub coverage_low: Option<f64>,
+    /// At most, 95 times out of 100.
+    pub coverage_high: Option<f64>,
+    /// The largest of the flows that were asked for, the largest first.
+    #[schema(value_type = Vec<Object>)]
+    pub flows: Vec<FlowCount>,
+}
+
+/// Superspreaders and flooded destinations of a window.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SpreadsInWindow {
+    /// The window's first epoch, its start and length.
+    #[serde(flatten)]
+    pub head: EpochHead,
+    /// Number of the window.
+    pub window: u64,
+    /// Whether the window's measurement is whole and sound.
+    pub complete: bool,
+    /// Peers from which on an address is listed.
+    pub threshold: u64,
+    /// Sources of flows to many destinations.
+    #[schema(value_type = Vec<Object>)]
+    pub superspreaders: Vec<Spread>,
+    /// Destinations of flows from many sources.
+    #[schema(value_type = Vec<Object>)]
+    pub flooded: Vec<Spread>,
+}
+
+/// Loops of a window, and changes of path.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LoopsInWindow {
+    /// The window's first epoch, its start and length.
+    #[serde(flatten)]
+    pub head: EpochHead,
+    /// Number of the window.
+    pub window: u64,
+    /// Whether the window's measurement is whole and sound.
+    pub complete: bool,
+    /// Flows whose packets came by nodes again and again.
+    #[schema(value_type = Vec<Object>)]
+    pub loops: Vec<Loop>,
+    /// Flows whose packets came to a node with several times to live.
+    #[schema(value_type = Vec<Object>)]
+    pub path_changes: Vec<PathChange>,
+}
+
+/// Which flows are wanted: those that have all that is given.
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Wanted {
+    /// How many windows, ending with the newest
+    #[serde(default = "newest")]
+    #[param(default = 1)]
+    last: usize,
+    /// How many flows of each window at most
+    #[serde(default = "some")]
+    #[param(default = 100)]
+    limit: usize,
+    /// Source address
+    #[param(value_type = Option<String>)]
+    src: Option<IpAddr>,
+    /// Destination address
+    #[param(value_type = Option<String>)]
+    dst: Option<IpAddr>,
+    /// Source port
+    sport: Option<u16>,
+    /// Destination port
+    dport: Option<u16>,
+    /// IP protocol number
+    proto: Option<u8>,
+}
+
+fn newest() -> usize {
+    1
+}
+
+fn some() -> usize {
+    100
+}
+
+impl Wanted {
+    fn has(&self, flow: &Flow) -> bool {
+        self.src.is_none_or(|src| src == flow.src)
+            && self.dst.is_none_or(|dst| dst == flow.dst)
+            && self.sport.is_none_or(|sport| sport == flow.sport)
+            && self.dport.is_none_or(|dport| dport == flow.dport)
+            && self.proto.is_none_or(|proto| proto == flow.proto)
+    }
+}
+
+/// The routes.
+pub(crate) fn router() -> OpenApiRouter<Server> {
+    OpenApiRouter::new()
+        .routes(routes!(flows))
+        .routes(routes!(superspreaders))
+        .routes(routes!(loops))
+}
+
+/// Monitored flows of the latest windows, oldest window first, with a count for every hop
+#[utoipa::path(get, path = "/api/v1/cfs/flows", params(Wanted),
+    responses(
+        (status = OK, body = Vec<FlowsInWindow>),
+        (status = NOT_FOUND, description = "The system does not run", body = Problem),
+    ))]
+async fn flows(State(server): State<Server>, Query(wanted): Query<Wanted>) -> Response {
+    let of = move |report: &SystemReport<Found>| {
+        let found = &report.findings;
+        let flows = found.flows.iter().filter(|count| wanted.has(&count.flow));
+        FlowsInWindow {
+            head: report.head,
+            window: found.window,
+            complete: report.complete,
+            monitored: found.monitored,
+            listed: found.flows.len() as u64,
+            coverage: found.coverage,
+            coverage_low: found.coverage_low,
+            coverage_high: found.coverage_high,
+            flows: flows.take(wanted.limit).cloned().collect(),
+        }
+    };
+    answer(server, wanted.last, of).await
+}
+
+/// Sources of flows to many destinations in the latest windows, and the reverse
+#[utoipa::path(get, path = "/api/v1/cfs/superspreaders", params(Window),
+    responses(
+        (status = OK, body = Vec<SpreadsInWindow>),
+        (status = NOT_FOUND, description = "The system does not run", body = Problem),
+    ))]
+async fn superspreaders(State(server): State<Server>, Query(window): Query<Window>) -> Response {
+    let of = |report: &SystemReport<Found>| SpreadsInWindow {
+        head: report.head,
+        window: report.findings.window,
+        complete: report.complete,
+        threshold: report.findings.thresholds.superspreader,
+        superspreaders: report.findings.superspreaders.clone(),
+        flooded: report.findings.flooded.clone(),
+    };
+    answer(server, window.last, of).await
+}
+
+/// Loops and changes of path in the latest windows
+#[utoipa::path(get, path = "/api/v1/cfs/loops", params(Window),
+    responses(
+        (status = OK, body = Vec<LoopsInWindow>),
+        (status = NOT_FOUND, description = "The system does not run", body = Problem),
+    ))]
+async fn loops(State(server): State<Server>, Query(window): Query<Window>) -> Response {
+    let of = |report: &SystemReport<Found>| LoopsInWindow {
+        head: report.head,
+        window: report.findings.window,
+        complete: report.complete,
+        loops: report.findings.loops.clone(),
+        path_changes: report.findings.path_changes.clone(),
+    };
+    answer(server, window.last, of).await
+}
+
+/// Answers with what `of` makes of each of the last reports.
+async fn answer<T: Serialize + Send + 'static>(
+    server: Server,
+    last: usize,
+    of: impl Fn(&SystemReport<Found>) -> T + Send + 'static,
+) -> Response {
+    let lanes = server.hub.lanes();
+    let Some(lane) = lanes.iter().find(|lane| lane.system.name() == Found::SYSTEM) else {
+        let error = format!("{} does not run here: see `systems`", Found::SYSTEM);
+        return (StatusCode::NOT_FOUND, Json(Problem { error })).into_response();
+    };
+    let lines: Vec<Arc<str>> = lane.history.last(last);
+    // A report is read at a time, and what is not wanted of it is gone before the next.
+    let make = move || {
+        let reports = lines.iter().filter_map(|line| Cfs.read(line));
+        reports.filter_map(|report| report.as_type().map(&of)).collect::<Vec<T>>()
+    };
+    server.answers.json(Cost::Sum, make).await
+}

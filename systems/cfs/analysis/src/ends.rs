@@ -1,0 +1,121 @@
+//! Flows that left nowhere, and where they were to leave.
+//!
+//! Where every edge has a count of each flow that it saw, a flow that entered at one and has no
+//! count at any other lost all packets on its way. That it was to leave at all is known where its
+//! destination is a host behind an edge: addresses of switches and of groups are not.
+//!
+//! Who translates addresses lets flows vanish, too, and puts others in their place. So nothing is
+//! said in a window in which any flow left that had not entered, or more of it. Errors that routers
+//! send by ICMP are such flows, and translations of nothing but ICMP.
+
+use std::collections::{HashMap, HashSet};
+
+use calumma_cfs::frames::Entry;
+use calumma_wire::Role;
+
+use crate::coverage::{dst, homes};
+use crate::report::KeptIn;
+use crate::view::{Seen, View};
+
+/// Windows for which an address is known.
+const KEPT: u64 = 64;
+
+/// Addresses that are known at most.
+const MOST: usize = 1 << 20;
+
+/// The largest class of a rank of flows that may not go on to another switch.
+const SINGLE: u8 = 1;
+
+const ICMP: [u8; 2] = [1, 58];
+
+/// Where hosts are, from the last windows.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts(HashMap<[u8; 16], Host>);
+
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    /// The only edge that it is behind, by its position among all nodes.
+    edge: Option<usize>,
+    window: u64,
+}
+
+/// What all edges of a window together say.
+#[derive(Debug)]
+pub(crate) struct Ends<'h> {
+    hosts: &'h Hosts,
+    /// Protocols of which a flow may have left as another one; `None` where it may of any.
+    translated: Option<HashSet<u8>>,
+}
+
+impl Hosts {
+    /// Takes in who sent and received in a window.
+    pub(crate) fn ends(&mut self, view: &View<'_>, window: u64) -> Ends<'_> {
+        let translated = translated(view);
+        if translated.is_some() {
+            self.0.retain(|_, host| (host.window..=host.window + KEPT).contains(&window));
+            for (address, node) in homes(view) {
+                let edge = node.map(|node| view.nodes[node].place);
+                let is_known = self.0.contains_key(&address);
+                if is_known || self.0.len() < MOST {
+                    self.0.insert(address, Host { edge, window });
+                }
+            }
+        }
+        Ends { hosts: self, translated }
+    }
+}
+
+/// Protocols of which flows left that had not entered; `None` where that is not known.
+fn translated(view: &View<'_>) -> Option<HashSet<u8>> {
+    let mut edges = view.nodes.iter().filter(|node| node.role == Role::Edge);
+    let keys = edges.next()?.window.keys;
+    // A switch that measures IPv4 alone knows nothing of others.
+    if !view.has_all_flows() || edges.any(|edge| edge.window.keys != keys) {
+        return None;
+    }
+    let mut protocols = HashSet::new();
+    for (key, seen) in view.flows() {
+        let (mut entered, mut left) = (0_u64, 0_u64);
+        for Seen { entry, .. } in seen {
+            if entry.sides == Entry::ENTERED {
+                entered = entered.saturating_add(entry.packets);
+            }
+            if entry.sides & Entry::LEFT != 0 {
+                left = left.saturating_add(entry.packets);
+            }
+        }
+        if left > entered {
+            let protocol = key.protocol();
+            if !ICMP.contains(&protocol) {
+                return None;
+            }
+            protocols.insert(protocol);
+        }
+    }
+    Some(protocols)
+}
+
+impl Ends<'_> {
+    /// The edge to which nothing of a flow came although packets of it were on their way there, by
+    /// its position in [`View::nodes`]. `entered` is its count where it entered.
+    pub(crate) fn reached_in_vain(
+        &self,
+        view: &View<'_>,
+        seen: &[Seen<'_>],
+        entered: &Seen<'_>,
+    ) -> Option<usize> {
+        let key = &entered.entry.key;
+        let has_gone = entered.entry.sides == Entry::ENTERED
+            && entered.from == KeptIn::Table
+            && entered.entry.rank.class() > SINGLE
+            && !view.node(entered).window.routes_changed;
+        let is_whole = self.translated.as_ref().is_some_and(|of| !of.contains(&key.protocol()));
+        let has_left = seen.iter().any(|seen| seen.entry.sides & Entry::LEFT != 0);
+        if !has_gone || !is_whole || has_left {
+            return None;
+        }
+        let home = self.hosts.0.get(dst(key))?.edge?;
+        let edge = view.nodes.iter().position(|node| node.place == home)?;
+        (edge != entered.node).then_some(edge)
+    }
+}

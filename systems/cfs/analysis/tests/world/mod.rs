@@ -1,0 +1,199 @@
+//! A network of made-up windows, as its nodes deliver them, and the report on each.
+
+#![allow(dead_code, reason = "every test crate uses a part of it")]
+
+use std::sync::Arc;
+
+use calumma_analysis::{
+    AnyAnalysis, Collected, Deployment, EpochHead, HashKeys, Node, NodeEnd, System, SystemReport,
+};
+use calumma_analysis::{Delivery, run::AnySide};
+use calumma_cfs::frames::{Entry, Setup, Totals, Window, salt};
+use calumma_cfs_analysis::{Cfs, Found};
+use calumma_epoch::{EpochClock, Guards};
+use calumma_sketch::table::Rank;
+use calumma_sketch::{FlowKey, HashKey, HyperLogLog, KeyKind, WideKey};
+use calumma_wire::{Role, Side, SideKind, SystemId};
+use serde_json::json;
+
+pub(crate) const EPOCHS: u64 = 20;
+pub(crate) const UNCLAIMED: u8 = 2;
+
+/// Two edges with two transit switches between them, and their controller.
+pub(crate) struct Network {
+    pub(crate) keys: HashKeys,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) analysis: Box<dyn AnyAnalysis>,
+    /// What each node kept in the window.
+    pub(crate) windows: Vec<Window>,
+    pub(crate) late: Vec<Option<u64>>,
+    pub(crate) window: u64,
+}
+
+pub(crate) fn key(flow: u32) -> FlowKey {
+    FlowKey::from_words(0x0A00_0002, 0x0A01_0000 + flow, 7 << 16 | 53, 17)
+}
+
+fn setup() -> Setup {
+    Setup { entries: 256, hll_bits: 8, filter_bits: 256 * 64, ..Setup::default() }
+}
+
+impl Network {
+    pub(crate) fn new(section: serde_json::Value) -> Self {
+        Self::of(&["e1", "e2", "s1", "s2"], section)
+    }
+
+    /// The same of these nodes: edges are those whose names begin with an e.
+    pub(crate) fn of(names: &[&str], section: serde_json::Value) -> Self {
+        let keys = HashKeys::new(HashKey::from_bytes([9; 32]));
+        let node = |(at, name): (usize, &&str)| {
+            let role = if name.starts_with('e') { Role::Edge } else { Role::Transit };
+            Arc::new(Node { name: (*name).to_owned(), role, id: at as u16 + 1 })
+        };
+        let nodes: Vec<_> = names.iter().enumerate().map(node).collect();
+        let mut of_section = json!({ "entries": 256, "hll_bits": 8 });
+        let more = section.as_object().cloned().unwrap_or_default();
+        of_section.as_object_mut().unwrap().extend(more);
+        let clock = EpochClock::new(50_000_000, Guards::default()).unwrap();
+        let deployment = Deployment {
+            section: &of_section,
+            hash_keys: &keys,
+            clock,
+            nodes: &nodes,
+            id: std::num::NonZeroU16::MIN,
+        };
+        let analysis = Cfs.start(&deployment).unwrap().unwrap();
+        let mut network =
+            Self { keys, nodes, analysis, windows: Vec::new(), late: Vec::new(), window: 1000 };
+        network.begin();
+        network
+    }
+
+    /// The next window, in which nothing has passed.
+    pub(crate) fn begin(&mut self) {
+        self.window += 1;
+        let empty = Window {
+            keys: KeyKind::Ipv4,
+            hash_key: self.keys.newest().id,
+            routes_changed: false,
+            limit: None,
+            theta: None,
+            totals: Totals::default(),
+            flows: HyperLogLog::new(8),
+            entries: Vec::new(),
+            uncounted: None,
+        };
+        self.windows = vec![empty; self.nodes.len()];
+        self.late = vec![Some(0); self.nodes.len()];
+    }
+
+    pub(crate) fn position(&self, node: &str) -> usize {
+        self.nodes.iter().position(|of| of.name == node).unwrap()
+    }
+
+    pub(crate) fn at(&mut self, node: &str) -> &mut Window {
+        let at = self.position(node);
+        &mut self.windows[at]
+    }
+
+    /// Lets a node count so many packets of a flow.
+    pub(crate) fn count(&mut self, node: &str, flow: u32, packets: u64) -> &mut Entry {
+        let at = self.position(node);
+        let (sides, ttl) = match node {
+            "e1" => (Entry::ENTERED, 64),
+            "e2" => (Entry::LEFT, 62),
+            _ => (Entry::PASSED, 63),
+        };
+        self.count_of(at, &key(flow), packets, (sides, ttl))
+    }
+
+    /// The same of any flow, which comes on these sides and with this TTL.
+    pub(crate) fn count_of(
+        &mut self,
+        at: usize,
+        key: &FlowKey,
+        packets: u64,
+        (sides, ttl): (u8, u8),
+    ) -> &mut Entry {
+        let hashes = self.keys.newest().family.hash(key);
+        let family = self.keys.newest().family.clone();
+        let seeds = (setup().seed(self.window), salt(self.nodes[at].id));
+        let grade = setup().grade_of(&family, &hashes, seeds, ttl);
+        let window = &mut self.windows[at];
+        window.flows.insert(&hashes);
+        window.totals.packets += packets;
+        window.totals.admitted += 1;
+        window.entries.push(Entry {
+            key: WideKey::from(*key),
+            packets,
+            bytes: 100 * packets,
+            rank: Rank::new(UNCLAIMED, grade),
+            ttl,
+            differences: 0,
+            looped: 0,
+            first_us: 0,
+            last_us: 10,
+            sides,
+            exact: true,
+        });
+        window.entries.last_mut().unwrap()
+    }
+
+    /// Lets a node see packets of a flow that its table has no room for.
+    pub(crate) fn refuse(&mut self, node: &str, flow: u32, packets: u64) {
+        let at = self.position(node);
+        self.refuse_of(at, &key(flow), packets);
+    }
+
+    /// The same of any flow.
+    pub(crate) fn refuse_of(&mut self, at: usize, key: &FlowKey, packets: u64) {
+        let hashes = self.keys.newest().family.hash(key);
+        let window = &mut self.windows[at];
+        window.flows.insert(&hashes);
+        window.totals.packets += packets;
+        window.totals.refused_packets += packets;
+        window.totals.refused += 1;
+    }
+
+    pub(crate) fn side(&self, at: usize, side: SideKind) -> Side {
+        let mut window = self.windows[at].clone();
+        window.entries.sort_by_key(|entry| entry.key);
+        let (packets, body) = match side {
+            SideKind::Ingress => (0, Vec::new()),
+            _ => (window.totals.packets, window.encode()),
+        };
+        let (epoch, system) = (self.window * EPOCHS, SystemId::CFS);
+        Side { system, epoch, side, stall_ns: 0, packets, counters: Vec::new(), body }
+    }
+
+    pub(crate) fn decode(&self, at: usize, side: Side) -> Result<AnySide, String> {
+        self.analysis.decode(&self.nodes[at], 1, side)
+    }
+
+    /// The report on the window, in which the nodes that are sealed deliver.
+    pub(crate) fn report(&mut self) -> SystemReport<Found> {
+        let kinds = |role| match role {
+            Role::Edge => &[SideKind::Ingress, SideKind::Egress][..],
+            _ => &[SideKind::Transit],
+        };
+        let delivery = |(at, node): (usize, &Arc<Node>)| {
+            let is_there = self.late[at].is_some();
+            let side = |&kind: &SideKind| {
+                (kind, is_there.then(|| self.decode(at, self.side(at, kind)).unwrap()))
+            };
+            Delivery {
+                node: node.clone(),
+                sides: kinds(node.role).iter().map(side).collect(),
+                end: NodeEnd { late_packets: self.late[at], ..NodeEnd::default() },
+            }
+        };
+        let head = EpochHead { epoch: self.window * EPOCHS, start_unix_ns: 0, length_ms: 1000 };
+        let nodes = self.nodes.iter().enumerate().map(delivery).collect();
+        let published = self.analysis.analyse(Collected { head, nodes, topology: None }).unwrap();
+        let read = Cfs.read(&published.json).expect("a line of cfs");
+        let read: &SystemReport<Found> = read.as_type().unwrap();
+        let report: &SystemReport<Found> = published.report.as_type().unwrap();
+        assert_eq!(serde_json::to_string(read).unwrap(), published.json);
+        report.clone()
+    }
+}
