@@ -2,6 +2,40 @@
 //! changes at every switch, and what sinks count by themselves.
 //!
 //! [`calumma_sketchint`] has the frames. `docs/sketchint.md` is the operator's page.
+//!
+//! | module | |
+//! |---|---|
+//! | `parameters` | the operator's section |
+//! | `lifecycle` | how INT goes on and off in a network |
+//! | `windows` | how windows of sinks are read and checked, and the report on one |
+//! | `view` | a window as one sink saw it, and what that says of a flow |
+//! | `local` | heavy hitters, cardinality, sizes and entropy over all packets of a sink |
+//! | `nodes` | switches: latencies, queues, heavy hitters |
+//! | `changes` | what is other than in the window before |
+//! | `report` | the report's types |
+//! | `tables`, `metrics`, `alert` | what else is read off it |
 
+mod alert;
+mod changes;
 pub mod lifecycle;
+mod local;
+pub mod metrics;
+mod nodes;
 pub mod parameters;
+pub mod report;
+mod tables;
+mod view;
+mod windows;
+
+use calumma_analysis::Panel;
+
+pub use crate::alert::Watch;
+pub use crate::tables::TABLES;
+pub use crate::windows::{Delivered, Limits, Windows};
+
+/// The dashboard's panels.
+pub const PANELS: &[Panel] = &[Panel {
+    name: "latency",
+    title: "Latencies of switches and flows",
+    script: include_str!("latency.js"),
+}];

@@ -1,0 +1,111 @@
+//! Switches: what all sinks say of one, and which flows have many packets there.
+
+use std::collections::BTreeMap;
+
+use calumma_analysis::Flow;
+use calumma_sketch::sketchint::{Histogram, NodeSums};
+use calumma_sketchint::frames::Layout;
+
+use crate::changes::{self, Last};
+use crate::local::largest_first;
+use crate::report::{Heavy, Latency, NodeReport, Queue};
+use crate::view::{Names, SinkView};
+
+/// All switches that packets came by.
+pub(crate) fn all(
+    sinks: &[SinkView],
+    last: Option<&Last>,
+    (names, layout): (&Names, &Layout),
+) -> Vec<NodeReport> {
+    let mut sums: BTreeMap<u32, NodeSums> = BTreeMap::new();
+    for of in sinks.iter().flat_map(|sink| &sink.window.nodes) {
+        sums.entry(of.node).and_modify(|sum| add(sum, of)).or_insert_with(|| of.clone());
+    }
+    // Flows by the switches that they may have come by.
+    let heavy = u64::from(layout.heavy_packets);
+    let mut hitters: BTreeMap<u32, Vec<Heavy>> = BTreeMap::new();
+    for sink in sinks {
+        for key in sink.keys() {
+            let flow = sink.flow(key);
+            if !flow.packets.may_exceed(heavy) {
+                continue;
+            }
+            for node in sink.may_nodes(&flow) {
+                let packets = sink.hop(&flow, node).packets;
+                if packets.may_exceed(heavy) {
+                    let (flow, sink) = (Flow::from(&key), sink.name.clone());
+                    let certain = packets.at_least > heavy;
+                    let of = Heavy { flow, sink, packets, certain };
+                    hitters.entry(node).or_default().push(of);
+                }
+            }
+        }
+    }
+    let changes =
+        last.map(|last| changes::at_switches(sinks, last, u64::from(layout.heavy_change_packets)));
+    let are_told_apart = sinks.iter().all(|sink| sink.window.totals.nodes_full == 0);
+    let are_counted = sinks.iter().all(|sink| {
+        let is_counted = |row: &calumma_sketch::sketchint::FlowRow<_>| row.has_inflation;
+        let rows = &sink.window.rows;
+        sink.has_all() && sink.window.totals.inflated_full == 0 && rows.iter().all(is_counted)
+    });
+    let report = |(node, of): (u32, NodeSums)| {
+        let inflated = sinks.iter().filter(|sink| sink.is_sound);
+        let inflated = inflated.flat_map(|sink| &sink.window.inflated);
+        let inflated: u64 =
+            inflated.filter(|of| of.node == node).map(|of| u64::from(of.count)).sum();
+        let mut heavy_hitters = hitters.remove(&node).unwrap_or_default();
+        largest_first(&mut heavy_hitters);
+        NodeReport {
+            node: names.of(node),
+            id: node,
+            packets: are_told_apart.then_some(of.packets),
+            latency_us: latency(&of, are_told_apart),
+            queue: (of.queued > 0).then(|| Queue {
+                packets: of.queued,
+                mean: of.queue_sum as f64 / of.queued as f64,
+                max: of.queue_max,
+            }),
+            inflated: are_counted.then_some(inflated),
+            inflated_at_least: inflated,
+            heavy_hitters,
+            heavy_hitters_complete: are_told_apart && sinks.iter().all(SinkView::knows_large),
+            heavy_changes: changes
+                .as_ref()
+                .map(|changes| changes.get(&node).cloned().unwrap_or_default()),
+        }
+    };
+    sums.into_iter().map(report).collect()
+}
+
+fn add(sum: &mut NodeSums, more: &NodeSums) {
+    sum.packets += more.packets;
+    sum.sum_ns = sum.sum_ns.saturating_add(more.sum_ns);
+    sum.min_ns = sum.min_ns.min(more.min_ns);
+    sum.max_ns = sum.max_ns.max(more.max_ns);
+    sum.latencies.merge(&more.latencies);
+    sum.queued += more.queued;
+    sum.queue_sum = sum.queue_sum.saturating_add(more.queue_sum);
+    sum.queue_max = sum.queue_max.max(more.queue_max);
+}
+
+/// Where a sink could not tell all switches apart, nothing is known of all packets.
+fn latency(of: &NodeSums, are_told_apart: bool) -> Latency {
+    let known = of.latencies.count().filter(|&known| known > 0 && are_told_apart);
+    let Some(known) = known else {
+        return Latency { error: Histogram::ERROR, ..Latency::default() };
+    };
+    let us = |ns: f64| ns / 1000.0;
+    // No quantile is beyond the longest, or below the least.
+    let range = (f64::from(of.min_ns), f64::from(of.max_ns));
+    let quantile = |q| of.latencies.quantile(q).map(|ns| us(ns.max(range.0).min(range.1)));
+    Latency {
+        mean: Some(us(of.sum_ns as f64 / known as f64)),
+        min: Some(us(range.0)),
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p99: quantile(0.99),
+        max: Some(us(range.1)),
+        error: Histogram::ERROR,
+    }
+}

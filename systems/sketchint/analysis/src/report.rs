@@ -1,0 +1,374 @@
+//! What is reported of a window. A number is exact, or has bounds beside it, or is null.
+
+use calumma_analysis::{Findings, Flow};
+use serde::{Deserialize, Serialize};
+
+/// What was found in a window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Its first and last epoch.
+    pub window: [u64; 2],
+    /// How far the deployment is: `off`, `sinks`, `transits` or `on`.
+    pub state: String,
+    /// What it was measured and listed by.
+    pub config: Config,
+    /// Packets for hosts, over all sinks that delivered.
+    pub coverage: Coverage,
+    /// Every switch that packets came by.
+    pub nodes: Vec<NodeReport>,
+    /// The largest flows, the largest first.
+    pub flows: Vec<FlowReport>,
+    /// Flows that came by a path that they did not come by before.
+    pub path_changes: Vec<PathChange>,
+    /// Paths that come by a switch twice.
+    pub loops: Vec<Loop>,
+    /// Flows with inflated latencies at a switch, of those flows that have them counted.
+    pub inflated: Vec<Inflated>,
+    /// Every sink that delivered.
+    pub sinks: Vec<SinkReport>,
+}
+
+impl Findings for Found {
+    const SYSTEM: &'static str = "sketchint";
+}
+
+impl Found {
+    /// Lets the archive know of which flow each hop and path is, which JSON says by nesting.
+    pub fn fill(&mut self) {
+        for flow in &mut self.flows {
+            flow.hops.iter_mut().for_each(|hop| hop.of = Some(flow.flow));
+            flow.paths.iter_mut().for_each(|path| path.of = Some(flow.flow));
+        }
+    }
+}
+
+/// What a window was measured and listed by.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// `cm`, `cu` or `acu`.
+    pub insertion: String,
+    /// Rows of a sink, 0 where it has towers alone.
+    pub rows: u64,
+    /// The unit of latencies in pair towers, in nanoseconds.
+    pub unit_ns: u32,
+    /// Packets above which a flow is a heavy hitter.
+    pub heavy_packets: u32,
+    /// Packets more or less than in the window before above which it is a heavy change.
+    pub heavy_change_packets: u32,
+    /// Hundredths of the mean above which a latency is inflated.
+    pub inflation_percent: u32,
+    /// The share of packets that should have come with INT.
+    pub coverage_wanted: f64,
+}
+
+/// Packets, and what is known of their way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Packets for hosts.
+    pub packets: u64,
+    /// Those that came with INT.
+    pub int_packets: u64,
+    /// Those of them whose stack may lack switches: a switch had no room to push, or no hops left.
+    pub partial: u64,
+    /// Packets without a mark that says their window: in no other number.
+    pub unmarked: u64,
+}
+
+/// A number of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packets {
+    /// The number, where it is known exactly.
+    pub packets: Option<u64>,
+    /// No fewer than this.
+    pub at_least: u64,
+    /// No more; null where that can't be said.
+    pub at_most: Option<u64>,
+}
+
+impl Packets {
+    /// Exactly so many.
+    pub(crate) fn exactly(packets: u64) -> Self {
+        Self::between(packets, Some(packets))
+    }
+
+    /// Between two bounds.
+    pub(crate) fn between(at_least: u64, at_most: Option<u64>) -> Self {
+        let at_most = at_most.map(|most| most.max(at_least));
+        Self { packets: at_most.filter(|&most| most == at_least), at_least, at_most }
+    }
+
+    /// Whether it may be more than `limit`.
+    pub(crate) fn may_exceed(&self, limit: u64) -> bool {
+        self.at_most.is_none_or(|most| most > limit)
+    }
+
+    /// The distance of two numbers.
+    pub(crate) fn distance(&self, other: &Self) -> Self {
+        let apart = |low: &Self, high: &Self| {
+            low.at_most.map_or(0, |most| high.at_least.saturating_sub(most))
+        };
+        let reach =
+            |low: &Self, high: &Self| high.at_most.map(|most| most.saturating_sub(low.at_least));
+        let at_most = reach(self, other).zip(reach(other, self)).map(|(one, two)| one.max(two));
+        Self::between(apart(self, other).max(apart(other, self)), at_most)
+    }
+}
+
+/// A latency over all packets of a switch, in microseconds; null where none is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// The mean, exactly.
+    pub mean: Option<f64>,
+    /// The least, exactly.
+    pub min: Option<f64>,
+    /// What half of the packets don't exceed, within `error`.
+    pub p50: Option<f64>,
+    /// The same for 90 of 100.
+    pub p90: Option<f64>,
+    /// The same for 99 of 100.
+    pub p99: Option<f64>,
+    /// The longest, exactly.
+    pub max: Option<f64>,
+    /// By which share of themselves `p50`, `p90` and `p99` may be wrong.
+    pub error: f64,
+}
+
+/// A queue, in its switch's own unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Queue {
+    /// Packets that its length is known of.
+    pub packets: u64,
+    /// The mean length that they met.
+    pub mean: f64,
+    /// The longest.
+    pub max: u32,
+}
+
+/// A switch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name, or `node` and its number.
+    pub node: String,
+    /// Its number.
+    pub id: u32,
+    /// Packets that it said something of to sinks that delivered, each as often as it came by. Null
+    /// where a sink could not tell all switches apart.
+    pub packets: Option<u64>,
+    /// How long it had them.
+    pub latency_us: Latency,
+    /// Its queue; null where it says nothing of it.
+    pub queue: Option<Queue>,
+    /// Inflated latencies; null where not all flows have them counted.
+    pub inflated: Option<u64>,
+    /// No fewer than this.
+    pub inflated_at_least: u64,
+    /// Flows of which more packets came by than the threshold, or may have.
+    pub heavy_hitters: Vec<Heavy>,
+    /// Whether these are all, of the sinks that delivered.
+    pub heavy_hitters_complete: bool,
+    /// Flows of which so many more or fewer came by than in the window before; null without one.
+    pub heavy_changes: Option<Vec<Change>>,
+}
+
+/// A flow of many packets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Heavy {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// The sink that it went to.
+    pub sink: String,
+    /// Its packets.
+    #[serde(flatten)]
+    pub packets: Packets,
+    /// Whether it is certain.
+    pub certain: bool,
+}
+
+/// A flow of more or fewer packets than in the window before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// The sink that it went to.
+    pub sink: String,
+    /// By how many packets it changed.
+    #[serde(flatten)]
+    pub change: Packets,
+    /// Its packets in the window before.
+    pub before: Packets,
+    /// Its packets in this one.
+    pub after: Packets,
+    /// Whether it is certain.
+    pub certain: bool,
+}
+
+/// A flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlowReport {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// The sink that it went to.
+    pub sink: String,
+    /// Its packets.
+    #[serde(flatten)]
+    pub packets: Packets,
+    /// Those of them that came with INT; null where that is not known exactly.
+    pub int_packets: Option<u64>,
+    /// Whether all that is said of it is exact.
+    pub exact: bool,
+    /// The paths that it came by, of which others may be missing where it is not exact.
+    pub paths: Vec<PathReport>,
+    /// What it met at each switch.
+    pub hops: Vec<HopReport>,
+}
+
+/// A flow's path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// The flow, for the archive.
+    #[serde(skip)]
+    pub(crate) of: Option<Flow>,
+    /// Its switches, from the source on.
+    pub path: Vec<String>,
+    /// Whether there may have been more switches.
+    pub partial: bool,
+    /// Packets that came by it; null where that is not known exactly.
+    pub packets: Option<u64>,
+    /// No fewer than this.
+    pub at_least: u64,
+}
+
+/// What a flow met at a switch. All means are over packets whose latency is known.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HopReport {
+    /// The flow, for the archive.
+    #[serde(skip)]
+    pub(crate) of: Option<Flow>,
+    /// The switch.
+    pub node: String,
+    /// Packets of the flow that came by.
+    #[serde(flatten)]
+    pub packets: Packets,
+    /// Their mean latency, exactly, in microseconds.
+    pub mean_us: Option<f64>,
+    /// It is no less than this.
+    pub mean_min_us: Option<f64>,
+    /// And no more.
+    pub mean_max_us: Option<f64>,
+    /// The longest, exactly.
+    pub max_us: Option<f64>,
+    /// Inflated ones; null where they are not counted.
+    pub inflated: Option<u32>,
+}
+
+/// A flow that came by a path that it did not come by before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathChange {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// The sink that it went to.
+    pub sink: String,
+    /// The paths that it came by in the window before; empty where none is known.
+    pub before: Vec<Vec<String>>,
+    /// Those of this window.
+    pub after: Vec<Vec<String>>,
+}
+
+/// A path that comes by a switch twice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loop {
+    /// The switches that it comes by again.
+    pub nodes: Vec<String>,
+    /// The path.
+    pub path: Vec<String>,
+    /// The sink that it leads to.
+    pub sink: String,
+    /// Packets that came by it; null where that is not known exactly.
+    pub packets: Option<u64>,
+    /// No fewer than this.
+    pub at_least: u64,
+    /// Some of the flows that they are of.
+    pub flows: Vec<Flow>,
+}
+
+/// Inflated latencies of a flow at a switch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inflated {
+    /// The flow.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// The sink that it went to.
+    pub sink: String,
+    /// The switch.
+    pub node: String,
+    /// How many there were.
+    pub count: u32,
+    /// The longest, in microseconds.
+    pub max_us: f64,
+    /// When the last one came, in nanoseconds since the Unix epoch.
+    pub last_unix_ns: u64,
+}
+
+/// Flows of some sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SizeBin {
+    /// The least number of packets.
+    pub from: u64,
+    /// The largest.
+    pub to: u64,
+    /// How many flows have so many packets; an estimate where the bounds differ, null where the
+    /// sketch tells nothing.
+    pub flows: Option<f64>,
+    /// No fewer than this.
+    pub at_least: u64,
+    /// And no more.
+    pub at_most: u64,
+}
+
+/// A sink, over all packets for its hosts, with INT or without.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkReport {
+    /// Its name.
+    pub edge: String,
+    /// Whether it delivered all of the window, in time and by a clock that is right.
+    pub sound: bool,
+    /// Its packets.
+    #[serde(flatten)]
+    pub coverage: Coverage,
+    /// Its flows; null where there are too many to tell, or it is not sound.
+    pub cardinality: Option<f64>,
+    /// By how much that is wrong at most, 95 times out of 100; 0 where it is exact.
+    pub cardinality_error: Option<f64>,
+    /// Entropy of the packets over flows, in bits; an estimate where the bounds differ.
+    pub entropy: Option<f64>,
+    /// It is no less than this.
+    pub entropy_min: Option<f64>,
+    /// And no more.
+    pub entropy_max: Option<f64>,
+    /// Flows of more packets than the threshold, or that may have.
+    pub heavy_hitters: Vec<Heavy>,
+    /// Whether these are all: the table of large flows was not full.
+    pub heavy_hitters_complete: bool,
+    /// Flows with so many packets more or fewer than in the window before; null without one.
+    pub heavy_changes: Option<Vec<Change>>,
+    /// How many flows of each size there were.
+    pub size_distribution: Option<Vec<SizeBin>>,
+    /// Flows with rows.
+    pub flows: u64,
+    /// Those that are exact.
+    pub flows_exact: u64,
+    /// Packets that found no row.
+    pub rows_refused: u64,
+    /// Rows that had to leave.
+    pub rows_evicted: u64,
+    /// Packets whose path found no room.
+    pub paths_full: u64,
+    /// Bytes of memory that its sketches took.
+    pub bytes: u64,
+    /// The paths that packets came by, those of most packets first.
+    pub paths: Vec<PathReport>,
+}

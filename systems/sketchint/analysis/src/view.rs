@@ -1,0 +1,272 @@
+//! A window as one sink saw it, and what that says of a flow.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use calumma_sketch::sketchint::{Cell, FlowRow, NodeSums, Pair, Path, flow_word};
+use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
+use calumma_sketchint::frames::Window;
+
+use crate::report::{HopReport, Packets};
+
+/// Names of switches by their numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names(pub(crate) BTreeMap<u32, String>);
+
+impl Names {
+    pub(crate) fn of(&self, node: u32) -> String {
+        self.0.get(&node).cloned().unwrap_or_else(|| format!("node {node}"))
+    }
+
+    pub(crate) fn of_path(&self, path: &Path) -> Vec<String> {
+        path.nodes().iter().map(|&node| self.of(node)).collect()
+    }
+}
+
+/// A sink that delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct SinkView {
+    pub(crate) name: String,
+    pub(crate) window: Arc<Window>,
+    pub(crate) family: Arc<HashFamily>,
+    pub(crate) unit_ns: u32,
+    /// Whether it has rows, and not towers alone.
+    pub(crate) has_rows: bool,
+    /// Whether it recorded all packets for its hosts, in the right window.
+    pub(crate) is_sound: bool,
+}
+
+/// What is known of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowView<'a> {
+    pub(crate) key: WideKey,
+    pub(crate) rows: &'a [FlowRow<WideKey>],
+    /// Whether all packets of the flow are in its rows.
+    pub(crate) is_exact: bool,
+    pub(crate) packets: Packets,
+}
+
+/// What is known of a flow at a switch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HopView {
+    pub(crate) node: u32,
+    pub(crate) packets: Packets,
+    /// Bounds of the mean in nanoseconds.
+    pub(crate) mean: Option<(f64, f64)>,
+    pub(crate) max_ns: Option<u32>,
+    pub(crate) inflated: Option<u32>,
+}
+
+impl SinkView {
+    /// Whether every flow has rows, and all its packets in them.
+    pub(crate) fn has_all(&self) -> bool {
+        let totals = &self.window.totals;
+        self.is_sound && self.has_rows && totals.rows_refused == 0 && totals.rows_evicted == 0
+    }
+
+    /// Whether all flows of more packets than either threshold are known by name.
+    pub(crate) fn knows_large(&self) -> bool {
+        self.has_all() || self.is_sound && self.window.totals.keys_full == 0
+    }
+
+    /// Whether its paths have all their packets: no lcore lacked room for one that another had.
+    pub(crate) fn knows_paths(&self) -> bool {
+        self.is_sound && self.window.totals.paths_full == 0
+    }
+
+    /// All flows that it can name.
+    pub(crate) fn keys(&self) -> Vec<WideKey> {
+        let rows = self.window.rows.iter().map(|row| row.key);
+        let mut keys: Vec<WideKey> = rows.chain(self.window.large.iter().copied()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    pub(crate) fn path(&self, row: &FlowRow<WideKey>) -> Option<&Path> {
+        let at = (row.path as usize).checked_sub(1)?;
+        self.window.paths.get(at).map(|of| &of.path)
+    }
+
+    fn hashes(&self, key: &WideKey) -> Option<Hashes> {
+        Some(match self.window.keys {
+            KeyKind::Dual => self.family.hash(key),
+            KeyKind::Ipv4 => {
+                let ((src, dst), (sport, dport)) = (key.addresses(), Key::ports(key));
+                let narrow = FlowKey::new(src, dst, sport, dport, Key::protocol(key))?;
+                self.family.hash(&narrow)
+            }
+        })
+    }
+
+    /// What is known of a flow, be it named anywhere or not.
+    pub(crate) fn flow(&self, key: WideKey) -> FlowView<'_> {
+        let all = &self.window.rows;
+        let from = all.partition_point(|row| row.key < key);
+        let rows = &all[from..];
+        let rows = &rows[..rows.partition_point(|row| row.key == key)];
+        let in_rows = rows.iter().map(|row| row.packets).sum();
+        let is_exact = self.is_sound && rows.first().is_some_and(|row| row.is_exact);
+        let packets = if is_exact {
+            Packets::exactly(in_rows)
+        } else if self.has_all() && rows.is_empty() {
+            Packets::exactly(0)
+        } else {
+            let most = self.hashes(&key).map(|hashes| self.window.sizes.query(&hashes));
+            let most = most.filter(|&most| most != u32::MAX && self.is_sound).map(u64::from);
+            let is_large = self.window.large.binary_search(&key).is_ok();
+            Packets::between(in_rows.max(is_large.into()), most)
+        };
+        FlowView { key, rows, is_exact, packets }
+    }
+
+    fn node(&self, node: u32) -> Option<&NodeSums> {
+        let nodes = &self.window.nodes;
+        nodes.binary_search_by_key(&node, |of| of.node).ok().map(|at| &nodes[at])
+    }
+
+    /// The switches that a flow came by: those of its rows' paths, in their order, and the sink
+    /// itself. Of a flow without rows all that it may have come by.
+    pub(crate) fn nodes_of(&self, flow: &FlowView<'_>) -> Vec<u32> {
+        let mut nodes: Vec<u32> = Vec::new();
+        let of_rows = flow.rows.iter().filter_map(|row| self.path(row));
+        for &node in of_rows.flat_map(Path::nodes) {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        if flow.rows.is_empty() {
+            return self.may_nodes(flow);
+        }
+        let own = self.window.own.filter(|own| !nodes.contains(own));
+        nodes.extend(own.filter(|&own| self.hop(flow, own).packets.at_most != Some(0)));
+        nodes
+    }
+
+    /// All switches that packets of a flow may have come by.
+    pub(crate) fn may_nodes(&self, flow: &FlowView<'_>) -> Vec<u32> {
+        if flow.is_exact && !flow.rows.is_empty() {
+            return self.nodes_of(flow);
+        }
+        let all = self.window.nodes.iter().map(|of| of.node);
+        all.filter(|&node| self.hop(flow, node).packets.at_most != Some(0)).collect()
+    }
+
+    /// What is known of a flow at a switch.
+    pub(crate) fn hop(&self, flow: &FlowView<'_>, node: u32) -> HopView {
+        let (mut packets, mut cell) = (0_u64, Sum::default());
+        for row in flow.rows {
+            let nodes = self.path(row).map_or(&[][..], Path::nodes);
+            let mut there = nodes.iter().zip(&row.hops).filter(|hop| *hop.0 == node).peekable();
+            packets += if there.peek().is_some() { row.packets } else { 0 };
+            there.for_each(|(_, of)| cell.add(of));
+            if self.window.own == Some(node) {
+                packets += u64::from(row.own.known);
+                cell.add(&row.own);
+            }
+        }
+        // Where an lcore had no room for a switch, the others' sums lack what it saw.
+        let knows_all = self.window.totals.nodes_full == 0;
+        let known = self.node(node).filter(|_| knows_all);
+        let inflated = self.inflated(flow, node);
+        if flow.is_exact || self.has_all() {
+            let mean = (cell.known > 0).then(|| cell.sum / cell.known as f64);
+            return HopView {
+                node,
+                packets: Packets::exactly(packets),
+                mean: mean.map(|mean| (mean, mean)),
+                max_ns: (cell.known > 0).then_some(cell.max),
+                inflated,
+            };
+        }
+        let pair = self.hashes(&flow.key).map(|hashes| flow_word(&hashes));
+        let pair = pair.map(|word| self.window.pairs.query(word, node));
+        let Pair { latency, packets: others } =
+            pair.unwrap_or(Pair { latency: None, packets: None });
+        let others = others.filter(|_| self.is_sound).map(u64::from);
+        let at_switch = known.map(|of| of.packets).or(knows_all.then_some(0));
+        let at_most = others.map(|others| packets + others);
+        // What no packet met, none of the flow did.
+        let at_most = match at_switch.filter(|_| self.is_sound) {
+            Some(all) => Some(at_most.map_or(all, |most| most.min(all))),
+            None => at_most,
+        };
+        let latency = latency.map(|units| f64::from(units) * f64::from(self.unit_ns));
+        let range = known.filter(|of| of.min_ns <= of.max_ns);
+        let mean = range.filter(|_| self.is_sound).map(|of| {
+            let range = (f64::from(of.min_ns), f64::from(of.max_ns));
+            cell.mean_with(others, latency, range)
+        });
+        let packets = Packets::between(packets, at_most);
+        let mean = mean.filter(|_| packets.at_most != Some(0));
+        HopView { node, packets, mean, max_ns: None, inflated }
+    }
+
+    fn inflated(&self, flow: &FlowView<'_>, node: u32) -> Option<u32> {
+        if !flow.is_exact || !flow.rows.first()?.has_inflation {
+            return None;
+        }
+        let all = &self.window.inflated;
+        match all.binary_search_by_key(&(flow.key, node), |of| (of.key, of.node)) {
+            Ok(at) => Some(all[at].count),
+            Err(_) => (self.window.totals.inflated_full == 0).then_some(0),
+        }
+    }
+}
+
+/// Cells added up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    sum: f64,
+    known: u64,
+    max: u32,
+}
+
+impl Sum {
+    fn add(&mut self, cell: &Cell) {
+        self.sum += cell.sum_ns as f64;
+        self.known += u64::from(cell.known);
+        self.max = self.max.max(cell.max_ns);
+    }
+
+    /// Bounds of the mean of these and at most `others` more packets, whose latencies are at most
+    /// `latency` together and each within `range`.
+    fn mean_with(
+        &self,
+        others: Option<u64>,
+        latency: Option<f64>,
+        (least, longest): (f64, f64),
+    ) -> (f64, f64) {
+        let known = self.known as f64;
+        let others = others.map_or(f64::INFINITY, |others| others as f64);
+        let latency = latency.unwrap_or(f64::INFINITY);
+        // The more of the shortest, the lower the mean.
+        let low = match others.is_finite() && known > 0.0 {
+            true => (self.sum + others * least) / (known + others),
+            false => least,
+        };
+        // The longest ones, as many as their sum allows.
+        let most = if longest > 0.0 { (latency / longest).min(others) } else { 0.0 };
+        let high = match most.is_finite() && known > 0.0 {
+            true => (self.sum + (most * longest).min(latency)) / (known + most),
+            false => longest.min(latency),
+        };
+        (low.clamp(least, longest), high.clamp(least, longest))
+    }
+}
+
+impl HopView {
+    pub(crate) fn report(&self, names: &Names) -> HopReport {
+        let us = |ns: f64| ns / 1000.0;
+        HopReport {
+            of: None,
+            node: names.of(self.node),
+            packets: self.packets,
+            mean_us: self.mean.filter(|mean| mean.0 == mean.1).map(|mean| us(mean.0)),
+            mean_min_us: self.mean.map(|mean| us(mean.0)),
+            mean_max_us: self.mean.map(|mean| us(mean.1)),
+            max_us: self.max_ns.map(|ns| us(ns.into())),
+            inflated: self.inflated,
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! How windows of sinks are read and checked, and what is made of them together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node};
+use calumma_sketch::WideKey;
+use calumma_sketch::sketchint::Path;
+use calumma_sketchint::frames::{Layout, Window};
+use calumma_wire::{Role, Side, SideKind};
+
+use crate::changes::{self, Last};
+use crate::local;
+use crate::nodes;
+use crate::report::{Config, Coverage, FlowReport, Found, Inflated, Loop, PathReport, SinkReport};
+use crate::view::{FlowView, Names, SinkView};
+
+/// Flows that a loop names.
+const FLOWS_OF_A_LOOP: usize = 10;
+
+/// What is listed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// The largest flows that a report lists.
+    pub flows: usize,
+    /// The share of packets that should come with INT.
+    pub coverage_wanted: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { flows: 1000, coverage_wanted: 0.5 }
+    }
+}
+
+/// A side that a node delivered.
+#[derive(Debug)]
+pub struct Delivered {
+    /// What its sink kept; none on sides that have no record.
+    pub window: Option<Arc<Window>>,
+    /// By how much a step of the rotation came too late, in nanoseconds.
+    pub stall_ns: u64,
+}
+
+/// Reads windows, and makes reports of them in their order.
+#[derive(Debug)]
+pub struct Windows {
+    layout: Layout,
+    limits: Limits,
+    hash_keys: HashKeys,
+    names: Names,
+    last: Option<Last>,
+}
+
+impl Windows {
+    /// Of sinks of this layout. `names` are those of switches by their numbers.
+    pub fn new(
+        layout: Layout,
+        limits: Limits,
+        hash_keys: HashKeys,
+        names: BTreeMap<u32, String>,
+    ) -> Self {
+        Self { layout, limits, hash_keys, names: Names(names), last: None }
+    }
+
+    /// Reads a side. What comes in here is not to be trusted.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(&self, node: &Node, side: &Side) -> Result<Delivered, String> {
+        let stall_ns = side.stall_ns;
+        if !matches!(side.side, SideKind::Egress | SideKind::Host) || side.body.is_empty() {
+            return match side.body.len() {
+                0 => Ok(Delivered { window: None, stall_ns }),
+                bytes => Err(format!("a side of {bytes} bytes, where none are expected")),
+            };
+        }
+        let window = Window::decode(&side.body, &self.layout).map_err(|error| error.to_string())?;
+        if window.totals.packets != side.packets {
+            let (of_body, of_side) = (window.totals.packets, side.packets);
+            return Err(format!("a window of {of_body} packets on a side of {of_side}"));
+        }
+        if window.hash_key != self.hash_keys.at(side.epoch).id {
+            return Err(format!("the window of epoch {} is hashed by another key", side.epoch));
+        }
+        let own = (node.role != Role::Host).then_some(u32::from(node.id));
+        if window.own != own {
+            let says = window.own.unwrap_or(0);
+            return Err(format!("a window of node {says} from node {}", node.id));
+        }
+        Ok(Delivered { window: Some(Arc::new(window)), stall_ns })
+    }
+
+    /// What a window of so many epochs showed, while the deployment was in `state`, and why it is
+    /// incomplete although everything came.
+    pub fn analyse(
+        &mut self,
+        collected: &Collected<Delivered>,
+        epochs: u64,
+        state: &str,
+    ) -> (Found, Vec<String>) {
+        let first = collected.head.epoch;
+        let mut problems = Vec::new();
+        let sinks: Vec<SinkView> = collected
+            .nodes
+            .iter()
+            .filter_map(|delivery| self.sink(first, delivery, &mut problems))
+            .collect();
+        let last = self.last.take().filter(|last| last.first + epochs == first);
+        let names = &self.names;
+        let mut found = Found {
+            window: [first, first + epochs.saturating_sub(1)],
+            state: state.to_owned(),
+            config: self.config(),
+            coverage: sinks.iter().fold(Coverage::default(), |sum, sink| {
+                let more = coverage(sink);
+                Coverage {
+                    packets: sum.packets + more.packets,
+                    int_packets: sum.int_packets + more.int_packets,
+                    partial: sum.partial + more.partial,
+                    unmarked: sum.unmarked + more.unmarked,
+                }
+            }),
+            nodes: nodes::all(&sinks, last.as_ref(), (names, &self.layout)),
+            flows: self.flows(&sinks),
+            path_changes: changes::paths(&sinks, last.as_ref(), names),
+            loops: loops(&sinks, names),
+            inflated: inflated(&sinks, collected.head.start_unix_ns, names),
+            sinks: sinks.iter().map(|sink| self.sink_report(sink, last.as_ref())).collect(),
+        };
+        found.fill();
+        self.last = Some(Last { first, sinks });
+        (found, problems)
+    }
+
+    fn config(&self) -> Config {
+        let Layout { shape, heavy_packets, heavy_change_packets, inflation_percent } = self.layout;
+        Config {
+            insertion: shape.rule.name().to_owned(),
+            rows: 8 * u64::from(shape.row_sets),
+            unit_ns: shape.unit_ns,
+            heavy_packets,
+            heavy_change_packets,
+            inflation_percent,
+            coverage_wanted: self.limits.coverage_wanted,
+        }
+    }
+
+    fn sink(
+        &self,
+        epoch: u64,
+        delivery: &Delivery<Delivered>,
+        problems: &mut Vec<String>,
+    ) -> Option<SinkView> {
+        let name = delivery.node.name.clone();
+        let stall_ns = delivery.came().map(|(_, side)| side.stall_ns).max().unwrap_or(0);
+        let window = delivery.came().find_map(|(_, side)| side.window.clone())?;
+        if stall_ns > 0 {
+            let late_ms = stall_ns as f64 / 1e6;
+            problems.push(format!("{name}: it changed windows {late_ms:.1} ms too late"));
+        }
+        if window.unmarked > 0 {
+            let unmarked = window.unmarked;
+            problems.push(format!("{name}: {unmarked} packets had no mark that says their window"));
+        }
+        let end = &delivery.end;
+        let has_all_packets = end.late_packets == Some(0) && window.unmarked == 0;
+        let is_in_time = end.clock.is_none() && stall_ns == 0;
+        Some(SinkView {
+            name,
+            window,
+            family: self.hash_keys.at(epoch).family.clone(),
+            unit_ns: self.layout.shape.unit_ns,
+            has_rows: self.layout.shape.row_sets > 0,
+            is_sound: delivery.is_whole() && has_all_packets && is_in_time,
+        })
+    }
+
+    /// The largest flows of all sinks.
+    fn flows(&self, sinks: &[SinkView]) -> Vec<FlowReport> {
+        let mut all: Vec<(&SinkView, WideKey, u64)> = Vec::new();
+        for sink in sinks {
+            let size = |key| {
+                let packets = sink.flow(key).packets;
+                packets.at_most.unwrap_or(packets.at_least)
+            };
+            all.extend(sink.keys().into_iter().map(|key| (sink, key, size(key))));
+        }
+        all.sort_by(|one, other| other.2.cmp(&one.2).then_with(|| one.1.cmp(&other.1)));
+        all.truncate(self.limits.flows);
+        all.into_iter().map(|(sink, key, _)| self.flow_report(sink, &sink.flow(key))).collect()
+    }
+
+    fn flow_report(&self, sink: &SinkView, flow: &FlowView<'_>) -> FlowReport {
+        let with_int = flow.rows.iter().filter(|row| row.path > 0);
+        let int_packets = flow.is_exact.then(|| with_int.clone().map(|row| row.packets).sum());
+        let path = |packets: u64, path: &Path| PathReport {
+            of: None,
+            path: self.names.of_path(path),
+            partial: path.is_partial,
+            packets: flow.is_exact.then_some(packets),
+            at_least: packets,
+        };
+        let nodes = sink.nodes_of(flow);
+        FlowReport {
+            flow: Flow::from(&flow.key),
+            sink: sink.name.clone(),
+            packets: flow.packets,
+            int_packets,
+            exact: flow.is_exact,
+            paths: with_int.filter_map(|row| Some(path(row.packets, sink.path(row)?))).collect(),
+            hops: nodes.iter().map(|&node| sink.hop(flow, node).report(&self.names)).collect(),
+        }
+    }
+
+    fn sink_report(&self, sink: &SinkView, last: Option<&Last>) -> SinkReport {
+        let window = &sink.window;
+        let Layout { heavy_packets, heavy_change_packets, .. } = self.layout;
+        let flows = window.rows.chunk_by(|one, other| one.key == other.key);
+        let (cardinality, cardinality_error) = local::cardinality(sink).unzip();
+        let distribution = local::Distribution::of(sink);
+        let entropy = distribution.as_ref().and_then(|of| of.entropy());
+        let mut paths: Vec<PathReport> = window
+            .paths
+            .iter()
+            .map(|of| PathReport {
+                of: None,
+                path: self.names.of_path(&of.path),
+                partial: of.path.is_partial,
+                packets: sink.knows_paths().then_some(of.packets),
+                at_least: of.packets,
+            })
+            .collect();
+        paths.sort_by_key(|path| std::cmp::Reverse(path.at_least));
+        paths.truncate(self.limits.flows);
+        SinkReport {
+            edge: sink.name.clone(),
+            sound: sink.is_sound,
+            coverage: coverage(sink),
+            cardinality,
+            cardinality_error,
+            entropy: entropy.and_then(|entropy| entropy.0),
+            entropy_min: entropy.map(|entropy| entropy.1),
+            entropy_max: entropy.map(|entropy| entropy.2),
+            heavy_hitters: local::heavy_hitters(sink, heavy_packets.into()),
+            heavy_hitters_complete: sink.knows_large(),
+            heavy_changes: last.and_then(|last| {
+                changes::of_flows(sink, last.sink(&sink.name)?, heavy_change_packets.into())
+            }),
+            size_distribution: distribution.map(|of| of.bins()),
+            flows: flows.clone().count() as u64,
+            flows_exact: flows.filter(|rows| sink.is_sound && rows[0].is_exact).count() as u64,
+            rows_refused: window.totals.rows_refused,
+            rows_evicted: window.totals.rows_evicted,
+            paths_full: window.totals.paths_full,
+            bytes: window.memory,
+            paths,
+        }
+    }
+}
+
+fn coverage(sink: &SinkView) -> Coverage {
+    let totals = &sink.window.totals;
+    Coverage {
+        packets: totals.packets,
+        int_packets: totals.int_packets,
+        partial: totals.partial,
+        unmarked: sink.window.unmarked,
+    }
+}
+
+/// Paths that come by a switch twice.
+fn loops(sinks: &[SinkView], names: &Names) -> Vec<Loop> {
+    let mut loops = Vec::new();
+    for sink in sinks {
+        for (at, of) in sink.window.paths.iter().enumerate() {
+            let nodes = of.path.nodes();
+            let mut again: Vec<u32> = Vec::new();
+            for (place, node) in nodes.iter().enumerate() {
+                if nodes[..place].contains(node) && !again.contains(node) {
+                    again.push(*node);
+                }
+            }
+            if again.is_empty() {
+                continue;
+            }
+            let rows = sink.window.rows.iter().filter(|row| row.path as usize == at + 1);
+            loops.push(Loop {
+                nodes: again.into_iter().map(|node| names.of(node)).collect(),
+                path: names.of_path(&of.path),
+                sink: sink.name.clone(),
+                packets: sink.knows_paths().then_some(of.packets),
+                at_least: of.packets,
+                flows: rows.take(FLOWS_OF_A_LOOP).map(|row| Flow::from(&row.key)).collect(),
+            });
+        }
+    }
+    loops
+}
+
+/// Flows with inflated latencies, those with the longest first.
+fn inflated(sinks: &[SinkView], start_ns: u64, names: &Names) -> Vec<Inflated> {
+    let mut all: Vec<Inflated> = Vec::new();
+    for sink in sinks.iter().filter(|sink| sink.is_sound) {
+        all.extend(sink.window.inflated.iter().map(|of| Inflated {
+            flow: Flow::from(&of.key),
+            sink: sink.name.clone(),
+            node: names.of(of.node),
+            count: of.count,
+            max_us: f64::from(of.max_ns) / 1000.0,
+            last_unix_ns: start_ns + 1000 * u64::from(of.last_us),
+        }));
+    }
+    all.sort_by(|one, other| other.max_us.total_cmp(&one.max_us));
+    all
+}
