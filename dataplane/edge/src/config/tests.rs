@@ -29,7 +29,25 @@ fn a_pair_of_ports_is_enough() {
     let both = vec![Polled { port: 0, peer: 1 }, Polled { port: 1, peer: 0 }];
     assert_eq!(config.polled(&[4, 7]).unwrap(), [both.clone(), both]);
     assert_eq!(config.ports[0].role, Role::Host);
-    assert_eq!(config.policy(), Policy::default());
+    // No host gets a byte of an INT stack, unless the file says so.
+    assert_eq!(config.policy(), Policy { strip: true, ..Policy::default() });
+}
+
+#[test]
+fn stacks_are_left_where_the_file_says_so_and_something_could_take_them_out() {
+    let left = format!("{PAIR}\n[sketchint]\nstrip = false\nmtu = 1600\n");
+    let config = Config::parse(&left, "edge.toml").unwrap();
+    assert_eq!((config.policy().strip, config.sketchint.mtu), (false, Some(1600)));
+    let plain = Config::parse(PAIR, "edge.toml").unwrap();
+    let (followed, fixed) = plain.following(&config);
+    assert_eq!((followed.policy().strip, followed.sketchint.mtu), (false, None));
+    assert_eq!(fixed, ["sketchint.mtu"]);
+    let short = problem(&left.replace("1600", "1279"));
+    assert!(short.contains("sketchint.mtu") && short.contains("1280"), "{short}");
+    let routed = problem(&format!("{left}\n[forwarding]\nmode = \"routed\"\n"));
+    assert!(routed.contains("sketchint.mtu"), "{routed}");
+    let transit = problem(&left.replace("name = \"e1\"", "name = \"e1\"\nrole = \"transit\""));
+    assert!(transit.contains("sketchint.strip"), "{transit}");
 }
 
 #[test]

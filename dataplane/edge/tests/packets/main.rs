@@ -1,6 +1,8 @@
 //! What an edge does with packets, in one process.
 
 mod carriers;
+mod inserter;
+mod int;
 mod lcores;
 mod passage;
 mod probes;

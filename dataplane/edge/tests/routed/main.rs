@@ -6,6 +6,10 @@ mod conservation;
 mod edge;
 mod floods;
 mod frames;
+#[path = "../packets/inserter.rs"]
+#[allow(dead_code, reason = "tests of packets use more of it")]
+mod inserter;
+mod int;
 mod measured;
 mod neighbours;
 mod received;

@@ -1,0 +1,178 @@
+//! Routers put INT stacks into packets just before they send them, and take them out of all that goes
+//! to hosts: packets, errors about them, and what goes on where no stack fits.
+
+use calumma_edge::carrier::Carrier;
+use calumma_edge::packet::{Frame, Packet};
+use calumma_edge::worker::{Policy, Worker};
+use calumma_plane::int::header::{Seen, look};
+use calumma_plane::int::{Domains, Hop, Stack, push, strip};
+
+use crate::edge::{Edge, F0, F1, H0};
+use crate::frames::{Udp, body};
+use crate::inserter::{Node, insertion};
+
+/// When packets are sent that arrived 700 ns before.
+fn sent_ns() -> u64 {
+    Node::middle_ns(500_000) + 700
+}
+
+/// A router of this number that measures, and its worker as it was.
+fn router(name: &str, node: u16) -> (Edge, Node) {
+    let mut edge = Edge::new(name, &[]);
+    edge.acquaint();
+    let policy = Policy { strip: true, ..Policy::default() };
+    let mut node = Node::in_epoch(policy, insertion(node, 6), 500_000);
+    node.worker.counters = edge.worker.counters;
+    std::mem::swap(&mut edge.worker, &mut node.worker);
+    (edge, node)
+}
+
+fn ip_offset(frame: &[u8]) -> usize {
+    frame.len() - body(frame).len()
+}
+
+/// The frame with a stack that the switch of number 9 has begun, and the DSCP that hosts use most.
+fn with_stack(frame: &[u8]) -> Vec<u8> {
+    let mut packet = Frame::with_headroom(64, frame);
+    let hop = Hop { node: 9, latency_ns: 5, ..Hop::UNKNOWN };
+    push::source(&mut packet, ip_offset(frame), (&insertion(9, 6), &hop), 0, 9000).unwrap();
+    packet.bytes().to_vec()
+}
+
+/// The stack in a frame, which is taken out.
+fn taken(frame: &[u8]) -> (Option<Stack>, Vec<u8>) {
+    let (mut packet, ip) = (Frame::new(frame.to_vec()), ip_offset(frame));
+    let marked = calumma_plane::int::header::tos(&packet, ip) & 0x10 != 0;
+    let Seen::Stack(found) = look(&packet, ip, Domains::ANY) else { return (None, frame.to_vec()) };
+    assert!(marked);
+    let mut stack = Stack::EMPTY;
+    strip::read(&packet, &found, &mut stack);
+    assert!(strip::strip(&mut packet, ip, &found, strip::Goes::ToHost));
+    (Some(stack), packet.bytes().to_vec())
+}
+
+/// What of a packet's IP header no router changes, and all behind it.
+fn lasting(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    if packet[0] >> 4 == 4 {
+        packet[8] = 0;
+        packet[10..12].fill(0);
+    } else {
+        packet[7] = 0;
+    }
+    packet
+}
+
+fn hops(stack: &Stack) -> Vec<(u32, u32)> {
+    stack.hops().iter().map(|hop| (hop.node, hop.latency_ns)).collect()
+}
+
+#[test]
+fn what_hosts_send_gets_a_stack_as_long_as_the_port_it_leaves_by_allows() {
+    let (mut edge, _node) = router("int source", 1);
+    edge.now_ns = sent_ns();
+    // The interface takes 1,400 bytes, and 28 of them are headers: a stack has 24, its header 16.
+    let cases = [
+        (30, Some(1)),
+        (1400 - 28 - 24, Some(1)),
+        (1400 - 28 - 23, Some(0)),
+        (1400 - 28 - 16, Some(0)),
+        (1400 - 28 - 15, None),
+        (1400 - 28, None),
+    ];
+    for (payload, wanted) in cases {
+        let packet = Udp { payload, ..Udp::new("10.1.0.2", "10.2.0.1") };
+        let sent = edge.receive(H0, &[packet.frame(H0)]);
+        let [(F0, frame)] = &sent[..] else { panic!("{payload}: {} frames", sent.len()) };
+        assert!(body(frame).len() <= 1400);
+        let (stack, plain) = taken(frame);
+        assert_eq!(stack.map(|stack| stack.hops().len()), wanted, "{payload}");
+        if let Some(stack) = stack {
+            assert_eq!(stack.is_partial, wanted == Some(0));
+            assert_eq!(lasting(body(&plain)), lasting(&packet.packet()));
+            assert!(stack.hops().iter().all(|hop| (hop.node, hop.latency_ns) == (1, 700)));
+        }
+    }
+    // From host to host on one switch there is none, and behind a tag there is.
+    let local = edge.receive(H0, &[Udp::new("10.1.0.2", "10.1.1.2").frame(H0)]);
+    assert_eq!(taken(&local[0].1).0, None);
+    let tagged = edge.receive(H0, &[Udp::new("fd00:1::2", "fd00:2::1").frame(H0)]);
+    assert_eq!((tagged[0].0, tagged[0].1[12..14].to_vec()), (F1, vec![0x81, 0]));
+    let (stack, plain) = taken(&tagged[0].1);
+    assert_eq!(hops(&stack.unwrap()), [(1, 700)]);
+    let wanted = Udp::new("fd00:1::2", "fd00:2::1").packet();
+    assert_eq!(lasting(body(&plain)), lasting(&wanted));
+    assert_eq!(edge.total("sketchint.inserted"), 5);
+    assert_eq!(edge.total("sketchint.mtu_exceeded"), 2);
+    assert_eq!(edge.total("sketchint.not_carried.mtu"), 2);
+    edge.slow_path(0.0);
+    edge.stop();
+}
+
+#[test]
+fn what_passes_gets_a_hop_and_what_leaves_loses_its_stack() {
+    let (mut edge, node) = router("int transit", 2);
+    edge.now_ns = sent_ns();
+    let passing = Udp::new("fd00:9::77", "fd00:2::1");
+    let sent = edge.receive(F0, &[with_stack(&passing.frame(F0)), passing.frame(F0)]);
+    let (stack, plain) = taken(&sent[0].1);
+    assert_eq!((sent[0].0, hops(&stack.unwrap())), (F1, vec![(9, 5), (2, 700)]));
+    assert_eq!(lasting(body(&plain)), lasting(&passing.packet()));
+    assert_eq!(taken(&sent[1].1).0, None, "who has none gets none");
+    for leaving in [Udp::new("10.2.0.1", "10.1.0.2"), Udp::new("fd00:2::1", "fd00:1::2")] {
+        let port = if leaving.to.contains(':') { F1 } else { F0 };
+        let sent = edge.receive(port, &[with_stack(&leaving.frame(port))]);
+        assert_eq!((sent.len(), sent[0].0), (1, H0));
+        assert_eq!(lasting(body(&sent[0].1)), lasting(&leaving.packet()));
+        let shown = node.shown().stacks;
+        assert_eq!(hops(&shown[0].unwrap()), [(9, 5)]);
+    }
+    assert_eq!((edge.total("sketchint.pushed"), edge.total("sketchint.stripped")), (1, 2));
+    edge.slow_path(0.0);
+    edge.stop();
+}
+
+#[test]
+fn no_stack_makes_a_packet_too_long_and_none_is_quoted() {
+    let (mut edge, _node) = router("int quotes", 2);
+    // As long as the next link takes, and longer with its stack; and too long without.
+    let fits = Udp { payload: 1400 - 28, ..Udp::new("10.3.0.9", "10.2.0.1") };
+    let sent = edge.receive(F1, &[with_stack(&fits.frame(F1))]);
+    assert_eq!((sent.len(), sent[0].0), (1, F0));
+    assert_eq!(lasting(body(&sent[0].1)), lasting(&fits.packet()));
+    assert_eq!(edge.total("sketchint.taken_out"), 1);
+    let cases = [
+        Udp { payload: 1400 - 27, ..Udp::new("10.3.0.9", "10.2.0.1") },
+        Udp { ttl: 1, ..Udp::new("10.3.0.9", "10.2.0.1") },
+        Udp::new("10.3.0.9", "192.0.2.1"),
+        Udp::new("10.3.0.9", "10.9.1.1"),
+    ];
+    for about in &cases {
+        let plain = edge.exchange(F1, &[about.frame(F1)]);
+        let stacked = edge.exchange(F1, &[with_stack(&about.frame(F1))]);
+        assert_eq!((plain.len(), stacked.len()), (1, 1), "{}", about.to);
+        let [plain, stacked] = [&plain[0].1, &stacked[0].1].map(|frame| body(frame));
+        let icmp = |packet: &[u8]| packet[20..].to_vec();
+        assert_eq!(taken(&stacked_frame(stacked)).0, None);
+        assert_eq!(icmp(plain), icmp(stacked), "{} quotes what was sent", about.to);
+    }
+    edge.stop();
+}
+
+/// An Ethernet frame with an IPv4 packet.
+fn stacked_frame(packet: &[u8]) -> Vec<u8> {
+    [&[2; 12][..], &[8, 0], packet].concat()
+}
+
+#[test]
+fn a_worker_without_a_session_strips_in_front_of_hosts() {
+    let mut edge = Edge::new("int restarted", &[]);
+    edge.acquaint();
+    assert_eq!(edge.worker.keys(), None);
+    assert!(matches!(Carrier::default(), Carrier::Tos(_)) && Worker::strips(&edge.worker));
+    let leaving = Udp::new("10.2.0.1", "10.1.0.2");
+    let sent = edge.receive(F0, &[with_stack(&leaving.frame(F0))]);
+    assert_eq!((sent[0].0, lasting(body(&sent[0].1))), (H0, lasting(&leaving.packet())));
+    assert_eq!(edge.total("sketchint.stripped"), 1);
+    edge.stop();
+}
