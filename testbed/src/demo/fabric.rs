@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 use calumma_analysis::{Flow, Report, SystemReport};
-use calumma_cfs_analysis::Found;
+use calumma_cfs_analysis::{Found, Loss};
 use calumma_sketch::WideKey;
 
 use crate::live::Live;
 use crate::scenario::{Scenario, play_in};
-use crate::simulate::EpochTruth;
+use crate::simulate::{Came, EpochTruth};
 use crate::table::table;
 use crate::topology::{Place, Point, Topology};
 
@@ -32,7 +32,7 @@ const ROWS: usize = 40;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
     /// Packets that entered the network by the wires, and those that routers then lost while others
-    /// came through.
+    /// came through, or where the system names flows of which none did.
     wires: [u64; 2],
     /// The same by the system.
     system: [u64; 2],
@@ -51,8 +51,8 @@ impl Row {
 #[derive(Debug, Default)]
 struct Sums {
     rows: BTreeMap<WideKey, Row>,
-    /// Packets lost of flows of which none came behind the wire in that window: no two counts
-    /// differ there, and no loss is reported.
+    /// Packets lost of flows of which none came behind the wire in that window, where the system
+    /// could not prove it.
     unseen: u64,
     /// Windows that are in the rows, and why others are not.
     windows: usize,
@@ -75,6 +75,7 @@ impl Sums {
         self.windows += 1;
         let counts =
             found.flows.iter().map(|count| (count.flow, count)).collect::<BTreeMap<_, _>>();
+        let mut vanished = BTreeSet::new();
         for (key, came) in truth.came.iter().flatten() {
             let row = self.rows.entry(*key).or_default();
             row.wires[0] += came.values().map(|came| came.entered).sum::<u64>();
@@ -82,23 +83,38 @@ impl Sums {
             row.system[0] += count.map_or(0, |count| count.packets);
             for loss in found.losses.iter().filter(|loss| loss.flow == Flow::from(key)) {
                 row.system[1] += loss.lost;
-                row.named.insert(wire(&loss.place));
+                if has_vanished(loss, came, topology) {
+                    // Between where it was last and where it should have left: several wires.
+                    vanished.insert(*key);
+                } else {
+                    row.named.insert(wire(&loss.place));
+                }
             }
         }
         for flow in &truth.flows {
             let came = truth.came.as_ref().and_then(|came| came.get(&flow.key));
             for &(segment, lost) in &flow.losses {
                 let (Point::In(behind) | Point::Out(behind)) = segment.to;
-                if came.is_none_or(|switches| !switches.contains_key(&behind)) {
+                let is_behind = came.is_some_and(|switches| switches.contains_key(&behind));
+                if !is_behind && !vanished.contains(&flow.key) {
                     self.unseen += u64::from(lost);
                     continue;
                 }
                 let row = self.rows.entry(flow.key).or_default();
                 row.wires[1] += u64::from(lost);
+                if !is_behind {
+                    continue;
+                }
                 row.lost_at.insert(wire(&topology.place(segment)));
             }
         }
     }
+}
+
+/// Whether nothing of a flow that came by these switches came to where a loss ends.
+fn has_vanished(loss: &Loss, came: &BTreeMap<usize, Came>, topology: &Topology) -> bool {
+    let to = loss.place.to.split(':').next().and_then(|name| topology.position(name));
+    to.is_none_or(|to| came.get(&to).is_none_or(|came| came.packets == 0))
 }
 
 /// The wire between two switches, in one direction.
@@ -178,8 +194,8 @@ impl FabricDemo {
         );
         if self.sums.unseen > 0 {
             text += &format!(
-                "{} lost besides, of flows of which none came through in that window: nothing to \
-                 compare there\n",
+                "{} lost besides, of flows of which none came through in that window and no switch \
+                 could prove it: nothing to compare there\n",
                 self.sums.unseen
             );
         }
