@@ -69,7 +69,7 @@ impl Windows {
     /// What is wrong with it.
     pub fn decode(&self, node: &Node, side: &Side) -> Result<Delivered, String> {
         let stall_ns = side.stall_ns;
-        if !matches!(side.side, SideKind::Egress | SideKind::Host) || side.body.is_empty() {
+        if !matches!(side.side, SideKind::Egress | SideKind::Host) {
             return match side.body.len() {
                 0 => Ok(Delivered { window: None, stall_ns }),
                 bytes => Err(format!("a side of {bytes} bytes, where none are expected")),

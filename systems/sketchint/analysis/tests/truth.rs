@@ -535,6 +535,7 @@ fn windows_of_another_node_key_or_size_are_refused() {
     says(&keyed, "hashed by another key");
     says(&Side { side: SideKind::Ingress, ..side() }, "where none are expected");
     let mut cut = side();
+    says(&Side { body: Vec::new(), ..side() }, "byte 0 of a window of sketchint");
     cut.body.truncate(90);
     says(&cut, "byte ");
 }
