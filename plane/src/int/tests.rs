@@ -391,7 +391,7 @@ proptest! {
         most in 1u8..=16,
         mtu in 100usize..600,
         mark in prop::option::of(0u8..8),
-        ecn in 0u8..4,
+        (ecn, others) in (0u8..4, 0u8..4),
     ) {
         let (before, ip) = frame(&shape, &segment, sum);
         let l4 = before.len() - segment.bytes.len() - shape.padding;
@@ -439,7 +439,8 @@ proptest! {
         }
         prop_assert!(pushed.len() <= usize::from(most));
         as_right(&before, packet.bytes(), ip, l4);
-        set_tos_bits(packet.bytes_mut(), ip, 0b11, ecn);
+        // Congestion is told of, and other systems have used the bits that are not the mark's.
+        set_tos_bits(packet.bytes_mut(), ip, 0b1111, others << 2 | ecn);
         prop_assert!(tos(&packet, ip) & MARKER != 0);
         let seen = found(&packet, ip);
         let mut stack = Stack::EMPTY;
