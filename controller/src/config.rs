@@ -5,7 +5,9 @@
 
 mod domain;
 mod epoch;
+mod exposure;
 mod generators;
+mod hash_key;
 mod key_rotation;
 mod probes;
 
@@ -21,6 +23,7 @@ use calumma_epoch::EpochClock;
 use calumma_sketch::HashKey;
 use calumma_systems::SYSTEMS;
 use calumma_topology::Topology;
+use calumma_trust::TlsFiles;
 use calumma_wire::{MAX_NAME_BYTES, Role};
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, Deserializer, ValueDeserializer};
@@ -33,7 +36,9 @@ use crate::ipfix::IpfixSection;
 
 pub use self::domain::DomainSection;
 pub use self::epoch::EpochSection;
+pub use self::exposure::HttpTls;
 pub use self::generators::HashGenerators;
+pub(crate) use self::hash_key::parse_hash_key;
 pub use self::key_rotation::KeyRotationSection;
 pub use self::probes::ProbesSection;
 
@@ -44,9 +49,24 @@ pub struct Config {
     /// Where nodes connect to.
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
-    /// Where the HTTP API listens; it has no authentication. None where absent.
+    /// The controller's certificate, and whose certificates it believes.
+    #[serde(default)]
+    pub tls: Option<TlsFiles>,
+    /// Whether it may be reached from other hosts without TLS, and read without a token.
+    #[serde(default)]
+    pub insecure: bool,
+    /// Where the HTTP API listens. None where absent.
     #[serde(default)]
     pub http: Option<SocketAddr>,
+    /// The HTTP API's certificate; it speaks without TLS where absent.
+    #[serde(default)]
+    pub http_tls: Option<HttpTls>,
+    /// File of the tokens that the HTTP API knows.
+    #[serde(default)]
+    pub tokens: Option<PathBuf>,
+    /// File that every change by a request is appended to, as a JSON object a line.
+    #[serde(default)]
+    pub audit: Option<PathBuf>,
     /// Names that the HTTP API is reached by, beside addresses and `localhost`.
     #[serde(default)]
     pub http_names: Vec<String>,
@@ -440,7 +460,12 @@ impl Config {
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differs = [
             ("listen", self.listen != other.listen),
+            ("[tls]", self.tls != other.tls),
+            ("insecure", self.insecure != other.insecure),
             ("http", self.http != other.http),
+            ("[http_tls]", self.http_tls != other.http_tls),
+            ("tokens", self.tokens != other.tokens),
+            ("audit", self.audit != other.audit),
             ("http_names", self.http_names != other.http_names),
             ("edges", self.edges != other.edges),
             ("transits", self.transits != other.transits),
@@ -460,25 +485,6 @@ impl Config {
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
-}
-
-/// The 32 bytes of a hash key.
-///
-/// # Errors
-/// What is wrong with the text, without showing it.
-pub(crate) fn parse_hash_key(text: &str) -> Result<[u8; 32], String> {
-    let text = text.trim();
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(
-            "a key is 64 hexadecimal digits, such as `openssl rand -hex 32` prints".to_owned()
-        );
-    }
-    let mut key = [0; 32];
-    for (byte, digits) in key.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
-        let digit = |digit: u8| char::from(digit).to_digit(16).unwrap_or_default() as u8;
-        *byte = digit(digits[0]) << 4 | digit(digits[1]);
-    }
-    Ok(key)
 }
 
 #[cfg(test)]
@@ -560,12 +566,5 @@ mod tests {
 
         let missing = Config::load(Path::new("/nonexistent/c.toml")).unwrap_err().to_string();
         assert!(missing.contains("/nonexistent/c.toml") && missing.contains("--config"));
-    }
-
-    #[test]
-    fn a_hash_key_is_read_byte_by_byte() {
-        let key = parse_hash_key(&format!("{}\n", "0Aff".repeat(16))).unwrap();
-        assert_eq!(key[..4], [0x0A, 0xFF, 0x0A, 0xFF]);
-        assert!(parse_hash_key(&"é".repeat(32)).is_err());
     }
 }

@@ -28,6 +28,7 @@ pub mod clocks;
 pub mod collect;
 pub mod config;
 pub mod ipfix;
+mod keep;
 pub mod metrics;
 pub mod output;
 pub mod paths;

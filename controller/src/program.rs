@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal, Write, stdout};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use calumma_analysis::System;
@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
 
 use crate::config::{Config, ShiftingMode};
+use crate::keep::Keep;
 use crate::output::{JsonLines, LiveTable, Output, PlainLines};
 use crate::server;
 
@@ -24,6 +25,8 @@ use crate::server;
 #[derive(Parser)]
 #[command(
     version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "\
 Examples:
   calumma-controller --config docs/controller.toml
@@ -32,10 +35,14 @@ Examples:
       then: curl 'http://127.0.0.1:7601/api/v1/epochs?last=1'
   calumma-controller --config c.toml --check
       says whether the file is right, and what it means
+  calumma-controller pki init, then pki issue e1
+      certificates for the controller and for the switch e1: see pki --help
+  calumma-controller token add ada --role operate
+      a token for the HTTP API, which changes need: see token --help
 
 Signals:
-  SIGHUP            read the configuration again; new systems, [topology], [attention] and [tasks]
-                    take effect;
+  SIGHUP            read the configuration again, and certificates, what is revoked and tokens;
+                    new systems, [topology], [attention] and [tasks] take effect;
                     a changed [attention] then holds, and nothing shifts before
                     'curl -X POST http://ADDRESS/api/v1/attention/release'
   SIGTERM, Ctrl-C   report the epochs still pending, then end
@@ -44,8 +51,8 @@ RUST_LOG=debug shows more of what goes on."
 )]
 struct Arguments {
     /// The deployment: edges, epochs, memory, attention. docs/controller.toml shows every field
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
     /// Write one JSON object per epoch to this file, each as soon as it is known
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -64,6 +71,8 @@ struct Arguments {
     /// Show no epochs on the terminal
     #[arg(long, short)]
     quiet: bool,
+    #[command(subcommand)]
+    keep: Option<Keep>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,10 +87,18 @@ enum LogFormat {
 type Systems = &'static [&'static dyn System];
 
 impl Arguments {
+    /// The configuration's file; it is required where there is no other command.
+    fn path(&self) -> &Path {
+        self.config.as_deref().unwrap_or(Path::new(""))
+    }
+
     fn config(&self, systems: Systems) -> anyhow::Result<Config> {
-        let mut config = Config::load_for(systems, &self.config)?;
+        let path = self.path();
+        let mut config = Config::load_for(systems, path)?;
         config.listen = self.listen.unwrap_or(config.listen);
         config.http = self.http.or(config.http);
+        let exposure = config.check_exposure();
+        exposure.map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
         Ok(config)
     }
 }
@@ -90,7 +107,11 @@ impl Arguments {
 pub fn main(systems: Systems) -> ExitCode {
     let arguments = Arguments::parse();
     log(arguments.log_format);
-    match run(systems, &arguments) {
+    let ended = match &arguments.keep {
+        Some(keep) => keep.run(),
+        None => run(systems, &arguments),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             eprintln!("calumma-controller: {problem:#}");
@@ -224,7 +245,7 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
     let bucket = layout.arithmetic.words() * 4;
     let encoders =
         layout.upstream_shape().total_buckets() + layout.downstream_shape().total_buckets();
-    println!("{}: valid", arguments.config.display());
+    println!("{}: valid", arguments.path().display());
     println!("  edges        {} on {}", config.edges.join(", "), config.listen);
     for (what, names) in [("transits", &config.transits), ("hosts", &config.hosts)] {
         if !names.is_empty() {
@@ -235,6 +256,14 @@ fn check(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
         let (switches, links) = (topology.switches(), topology.links().len());
         println!("  topology     {switches} switches, {links} links");
     }
+    println!(
+        "  nodes        {}",
+        match (&config.tls, config.insecure) {
+            (Some(tls), _) => format!("by TLS, with certificates of {}", tls.ca.display()),
+            (None, true) => "without TLS, from anywhere (insecure = true)".to_owned(),
+            (None, false) => "without TLS, from this host".to_owned(),
+        }
+    );
     println!("  systems      {}", config.systems.join(", "));
     println!(
         "  epochs       {} ms, reported by {} ms after their end at the latest",

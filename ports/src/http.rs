@@ -5,16 +5,18 @@
 //! [`HEAD_TIMEOUT`]; one whose request is not answered within [`REQUEST_TIMEOUT`], as its body does
 //! not come, is answered 408; one that does not take its answer is closed after [`STALL_TIMEOUT`].
 //! A connection that waits for its next request gives way where there are too many; one that is
-//! being answered does not.
+//! being answered does not. Where there is TLS, its handshake has the time of a head, and counts as
+//! waiting.
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -23,10 +25,13 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 use tracing::debug;
 
 use crate::guests::{Guest, Guests, Worker};
@@ -46,9 +51,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of a request's head at most.
 const HEAD_BYTES: usize = 32 << 10;
 
-/// Serves `routes` until `stop` is over.
+/// The TLS that a port has at present; none where it speaks without.
+pub type Tls = Option<watch::Receiver<Arc<ServerConfig>>>;
+
+/// Serves `routes` until `stop` is over. Requests come with the peer's address as [`ConnectInfo`].
 pub async fn serve(
     listener: TcpListener,
+    tls: Tls,
     routes: Router,
     guests: Arc<Guests>,
     stop: impl Future<Output = ()>,
@@ -62,8 +71,9 @@ pub async fn serve(
         };
         // Refused ones are closed without a word: a word would cost what there is none left of.
         let Some(guest) = guests.enter(address.ip()) else { continue };
+        let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(tls.borrow().clone()));
         let (routes, stopped) = (routes.clone(), stopped.clone());
-        tokio::spawn(converse(stream, routes, guest, stopped));
+        tokio::spawn(receive(stream, address, acceptor, routes, guest, stopped));
     }
     drop(listener);
     stopping.send_replace(true);
@@ -71,18 +81,45 @@ pub async fn serve(
     let _ = timeout(STOP_TIMEOUT, stopping.closed()).await;
 }
 
-/// Serves one connection.
-async fn converse(
+/// Serves one connection, after its handshake where there is to be one.
+async fn receive(
     stream: TcpStream,
+    address: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    routes: Router,
+    mut guest: Guest,
+    stopped: watch::Receiver<bool>,
+) {
+    let _ = stream.set_nodelay(true);
+    let Some(acceptor) = acceptor else {
+        return converse(stream, address, routes, guest, stopped).await;
+    };
+    let shaken = tokio::select! {
+        shaken = timeout(HEAD_TIMEOUT, acceptor.accept(stream)) => shaken,
+        () = guest.displaced() => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => converse(stream, address, routes, guest, stopped).await,
+        Ok(Err(problem)) => debug!(%address, "no TLS: {problem}"),
+        Err(_) => debug!(%address, "no TLS within {HEAD_TIMEOUT:?}"),
+    }
+}
+
+/// Serves what a connection carries.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    address: SocketAddr,
     routes: Router,
     mut guest: Guest,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(STALL_TIMEOUT));
     let (routes, worker) = (TowerToHyperService::new(routes), guest.worker());
-    let service = service_fn(move |request| answer(routes.clone(), worker.clone(), request));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(address));
+        answer(routes.clone(), worker.clone(), request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

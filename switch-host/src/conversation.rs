@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use calumma_epoch::EpochClock;
+use calumma_trust::TlsFiles;
 use calumma_wire::{
     Domain, Hello, Marking, Message, Offer, Outcome, PathsWanted, Role, Secret, Side, SwitchKind,
     SystemId, SystemSetup, VERSION, Welcome, v5,
@@ -179,11 +180,16 @@ struct Active {
 }
 
 impl Conversation {
-    /// A conversation with the controller at `address` (host and port), not connected yet. Of what
-    /// is measured, the newest `most_held` bytes are held for a controller that is slow or
-    /// away.
-    pub fn new(identity: Identity, address: String, most_held: usize) -> Self {
-        Self::over(Tcp::new(address), identity, most_held)
+    /// A conversation with the controller at `address` (host and port), by TLS where there are
+    /// files for it, not connected yet. Of what is measured, the newest `most_held` bytes are held
+    /// for a controller that is slow or away.
+    pub fn new(
+        identity: Identity,
+        address: String,
+        tls: Option<TlsFiles>,
+        most_held: usize,
+    ) -> Self {
+        Self::over(Tcp::new(address, tls), identity, most_held)
     }
 }
 

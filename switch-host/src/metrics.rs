@@ -195,7 +195,8 @@ pub fn server(
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let guests = Arc::new(Guests::new(BOUNDS));
-            calumma_ports::http::serve(listener, routes, guests, std::future::pending()).await;
+            calumma_ports::http::serve(listener, None, routes, guests, std::future::pending())
+                .await;
             std::io::Result::Ok(())
         });
         if let Err(problem) = served {

@@ -1,14 +1,17 @@
 //! What carries a conversation: a TCP connection, looked after in steps that never block the
 //! control thread, or whatever a simulation puts in its place.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+use calumma_trust::TlsFiles;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tracing::warn;
 
+use crate::stream::Stream;
 use crate::unix_ns;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -19,6 +22,9 @@ const MOST_RECEIVED: usize = 16 << 10;
 
 /// How long to wait before the next attempt to connect.
 pub(crate) const RETRY: Duration = Duration::from_millis(250);
+
+/// The same where certificates are in the way: that changes when somebody has changed files.
+const RETRY_DISTRUSTED: Duration = Duration::from_secs(5);
 
 /// A stream of bytes to and from the controller that can break and be set up anew.
 pub trait Transport {
@@ -59,10 +65,14 @@ pub trait Transport {
     }
 }
 
-/// A TCP connection, or the attempts at one.
+/// A TCP connection, or the attempts at one. By TLS where there are files for it, which are read
+/// for each attempt: a certificate is renewed by putting another one in its place.
 pub struct Tcp {
     address: String,
+    tls: Option<TlsFiles>,
     state: State,
+    /// Why certificates were in the way last, so that it is said once.
+    distrust: Option<String>,
 }
 
 enum State {
@@ -70,17 +80,37 @@ enum State {
         since: Instant,
         retry: Duration,
     },
-    Connecting(Receiver<io::Result<TcpStream>>),
+    Connecting(Receiver<io::Result<Stream>>),
     /// With the time at which bytes arrived last.
-    Connected(TcpStream, Instant),
+    Connected(Stream, Instant),
 }
 
 impl Tcp {
     /// A connection to `address` (host and port), not attempted yet.
-    pub fn new(address: String) -> Self {
+    pub fn new(address: String, tls: Option<TlsFiles>) -> Self {
         let state = State::Idle { since: Instant::now(), retry: Duration::ZERO };
-        Self { address, state }
+        Self { address, tls, state, distrust: None }
     }
+
+    /// After an attempt that came to nothing.
+    fn attempt_failed(&mut self, problem: &io::Error) {
+        self.state = State::Idle { since: Instant::now(), retry: RETRY };
+        // A controller that is not there yet is nothing to tell of.
+        if !is_distrust(problem) {
+            return;
+        }
+        let problem = problem.to_string();
+        if self.distrust.as_ref() != Some(&problem) {
+            warn!(controller = self.address, "no TLS with the controller: {problem}");
+        }
+        self.distrust = Some(problem);
+        self.state = State::Idle { since: Instant::now(), retry: RETRY_DISTRUSTED };
+    }
+}
+
+/// Whether certificates, or the files that have them, are what is wrong.
+fn is_distrust(problem: &io::Error) -> bool {
+    matches!(problem.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput)
 }
 
 impl Transport for Tcp {
@@ -96,9 +126,10 @@ impl Transport for Tcp {
         match &self.state {
             State::Idle { since, retry } if since.elapsed() >= *retry => {
                 let (to, from) = channel();
-                let address = self.address.clone();
-                // Name look-up and connecting may block for long: not in the control thread.
-                std::thread::spawn(move || to.send(connect(&address)));
+                let (address, tls) = (self.address.clone(), self.tls.clone());
+                // Name look-up, connecting and handshakes may block for long: not in the control
+                // thread.
+                std::thread::spawn(move || to.send(connect(&address, tls.as_ref())));
                 self.state = State::Connecting(from);
                 false
             }
@@ -107,7 +138,11 @@ impl Transport for Tcp {
                     self.state = State::Connected(stream, Instant::now());
                     true
                 }
-                Ok(Err(_)) | Err(TryRecvError::Disconnected) => {
+                Ok(Err(problem)) => {
+                    self.attempt_failed(&problem);
+                    false
+                }
+                Err(TryRecvError::Disconnected) => {
                     self.close(RETRY);
                     false
                 }
@@ -126,6 +161,7 @@ impl Transport for Tcp {
                 Ok(0) => break "the controller closed the connection".to_owned(),
                 Ok(read) => {
                     *received = Instant::now();
+                    self.distrust = None;
                     bytes.extend_from_slice(&buffer[..read]);
                     if bytes.len() >= MOST_RECEIVED {
                         return Ok(());
@@ -133,6 +169,11 @@ impl Transport for Tcp {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Only now does a switch learn that its own certificate was refused.
+                Err(error) if is_distrust(&error) => {
+                    self.distrust = Some(error.to_string());
+                    break format!("TLS ended the connection: {error}");
+                }
                 Err(error) => break format!("the connection broke: {error}"),
             }
         };
@@ -153,6 +194,7 @@ impl Transport for Tcp {
     }
 
     fn close(&mut self, retry: Duration) {
+        let retry = if self.distrust.is_some() { retry.max(RETRY_DISTRUSTED) } else { retry };
         self.state = State::Idle { since: Instant::now(), retry };
     }
 
@@ -174,7 +216,10 @@ impl Transport for Tcp {
         // Closed with bytes of the controller's unread, the connection would be reset, and what the
         // controller has not read yet be lost.
         let State::Connected(mut stream, _) = self.state else { return };
-        let _ = stream.shutdown(Shutdown::Write);
+        while !stream.write_rest() && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        stream.shut_down();
         let mut buffer = [0; 4 << 10];
         while Instant::now() < end {
             match stream.read(&mut buffer) {
@@ -189,15 +234,12 @@ impl Transport for Tcp {
     }
 }
 
-fn connect(address: &str) -> io::Result<TcpStream> {
+fn connect(address: &str, tls: Option<&TlsFiles>) -> io::Result<Stream> {
     let mut problem = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
-            Ok(stream) => {
-                stream.set_nonblocking(true)?;
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
+        let connected = TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT);
+        match connected.and_then(|socket| Stream::begin(socket, tls)) {
+            Ok(stream) => return Ok(stream),
             Err(error) => problem = error,
         }
     }

@@ -131,7 +131,8 @@ pub fn run(packets: u64, lcores: usize, circles: Circles, testbed: &Path) -> Res
     // It has no links; what runs in it is found when this run is killed.
     let switches = Namespace::create(&run, "switches")?;
     let controller = (LOOPBACK, CONTROLLER_PORT);
-    let place = Place { run: &run, namespace: &switches, testbed, controller, first: false };
+    let place =
+        Place { run: &run, namespace: &switches, testbed, controller, pki: None, first: false };
     let measured = Measured {
         system: NAME,
         keys: KeyKind::Dual,

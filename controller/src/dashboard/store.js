@@ -70,10 +70,32 @@ export function refreshNow() {
 export async function get(path) {
   try {
     const answer = await fetch(path);
+    if (answer.status === 401) await askForToken();
     return answer.ok ? await answer.json() : null;
   } catch {
     return null;
   }
+}
+
+/**
+ * Shows the controller a token, for which it gives a cookie that is good for reading: an event
+ * stream can't send a header. Whether it was one that is known.
+ */
+async function showToken(token) {
+  const headers = { authorization: `Bearer ${token.trim()}`, 'content-type': 'application/json' };
+  const answer = await fetch('/api/v1/session', { method: 'POST', headers });
+  return answer.ok;
+}
+
+let asking = null;
+
+/** Asks the reader for a token where the controller wants one; once at a time. */
+function askForToken() {
+  asking ??= (async () => {
+    const token = prompt('This controller wants a token (calumma-controller token add):');
+    if (token && (await showToken(token))) asking = null;
+  })();
+  return asking;
 }
 
 function connect() {

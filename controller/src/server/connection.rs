@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use calumma_chamelemon::frames;
 use calumma_ports::{Bounds, Guest};
+use calumma_trust::tls::NodeServer;
 use calumma_wire::{FrameReader, Hello, MAX_FRAME_BYTES, Message, VERSION, v5};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +19,7 @@ use tracing::{info, warn};
 use super::gate::Gate;
 use super::hub::{Admission, Hub, Introduction, Lanes, knows_probes};
 use super::lane::{Inbound, Inlet, NodeFrame};
+use super::stream::{self, Stream, Trusted};
 use super::{steady_ns, unix_ns};
 use crate::analyse::{DecodedIngress, Decoder};
 use crate::chamelemon::EdgeFrame;
@@ -72,6 +74,7 @@ const REFUSED_WAIT: Duration = Duration::from_millis(10);
 pub(super) async fn accept(
     listener: TcpListener,
     hub: Arc<Hub>,
+    tls: Option<watch::Receiver<NodeServer>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     loop {
@@ -80,19 +83,25 @@ pub(super) async fn accept(
             _ = stopped.wait_for(|&stopped| stopped) => return,
         };
         let Some(guest) = hub.strangers().enter(address.ip()) else { continue };
-        let (hub, mut stopped) = (hub.clone(), stopped.clone());
+        let (hub, tls, mut stopped) = (hub.clone(), tls.clone(), stopped.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = serve(stream, address, &hub, guest) => {}
+                () = serve(stream, address, &hub, tls, guest) => {}
                 _ = stopped.wait_for(|&stopped| stopped) => {}
             }
         });
     }
 }
 
-async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, mut guest: Guest) {
+async fn serve(
+    stream: TcpStream,
+    address: SocketAddr,
+    hub: &Hub,
+    tls: Option<watch::Receiver<NodeServer>>,
+    mut guest: Guest,
+) {
     let admitted = tokio::select! {
-        admitted = receive_hello(stream, address, hub) => admitted,
+        admitted = receive_hello(stream, address, hub, tls) => admitted,
         () = guest.displaced() => return,
     };
     // A node that was let in takes no stranger's place.
@@ -106,20 +115,39 @@ async fn serve(stream: TcpStream, address: SocketAddr, hub: &Hub, mut guest: Gue
 /// A node that was let in.
 struct Admitted {
     link: Link,
+    /// Its certificate, where there is TLS.
+    peer: Option<Trusted>,
     name: String,
     /// Whether it knows probes: see [`knows_probes`].
     probes: (bool, u64),
     admission: Admission,
 }
 
-/// Receives a node's hello and lets it in, or refuses it.
-async fn receive_hello(stream: TcpStream, address: SocketAddr, hub: &Hub) -> Option<Admitted> {
+/// Receives a node's hello, after the handshake where there is TLS, and lets it in, or refuses it.
+async fn receive_hello(
+    stream: TcpStream,
+    address: SocketAddr,
+    hub: &Hub,
+    tls: Option<watch::Receiver<NodeServer>>,
+) -> Option<Admitted> {
+    let end = Instant::now() + HELLO_TIMEOUT;
+    // A frame is one write, and the next may be long in coming.
+    let _ = stream.set_nodelay(true);
+    let (stream, peer) = match timeout_at(end, Stream::begin(stream, tls)).await {
+        Ok(Ok(begun)) => begun,
+        Ok(Err(problem)) => {
+            warn!(%address, "refused: no TLS: {problem}");
+            return None;
+        }
+        Err(_) => {
+            warn!(%address, "refused: no TLS within {HELLO_TIMEOUT:?}");
+            return None;
+        }
+    };
     let reader = FrameReader::new().with_limit(HELLO_BYTES);
     let (buffer, received_at) = (vec![0; FIRST_READ_BYTES], Instant::now());
     let mut link = Link { stream, reader, version: VERSION, buffer, received_at };
-    // A frame is one write, and the next may be long in coming.
-    let _ = link.stream.set_nodelay(true);
-    let received = timeout(HELLO_TIMEOUT, link.receive()).await;
+    let received = timeout_at(end, link.receive()).await;
     let hello = match received {
         Ok(Ok(Some(Message::Hello(hello)))) => match refusal(link.version, hub) {
             Some(reason) => Err(reason),
@@ -131,6 +159,12 @@ async fn receive_hello(stream: TcpStream, address: SocketAddr, hub: &Hub) -> Opt
         Err(_) => Err(format!("no hello within {HELLO_TIMEOUT:?}")),
     };
     let hello = hello.and_then(|hello| hashes_alike(link.version, hub).map(|()| hello));
+    let hello = hello.and_then(|hello| match &peer {
+        Some(shown) if !shown.is(&hello.0) => {
+            Err(format!("the hello says {:?}, and the certificate is not of that name", hello.0))
+        }
+        _ => Ok(hello),
+    });
     let (name, introduction) = match hello {
         Ok(hello) => hello,
         Err(reason) => {
@@ -151,17 +185,17 @@ async fn receive_hello(stream: TcpStream, address: SocketAddr, hub: &Hub) -> Opt
         }
     };
     info!(node = name, %address, kind, program, "connected");
-    Some(Admitted { link, name, probes, admission })
+    Some(Admitted { link, peer, name, probes, admission })
 }
 
 /// Talks with a node that was let in until it goes.
 async fn serve_node(admitted: Admitted, address: SocketAddr, hub: &Hub) {
-    let Admitted { mut link, name, probes, admission } = admitted;
+    let Admitted { mut link, peer, name, probes, admission } = admitted;
     let Admission { node, connection, messages } = admission;
     let mut dismissal = Dismissal { hub, node, connection, problem: None };
     hub.paths_connected(node, probes);
     link.buffer.resize(READ_BYTES, 0);
-    match converse(&mut link, hub, (node, connection), messages).await {
+    match converse(&mut link, hub, (node, connection), messages, peer).await {
         Ok(()) => info!(node = name, %address, "disconnected"),
         Err(Ended::Broken(problem)) => {
             warn!(node = name, %address, "disconnected: {problem}");
@@ -245,6 +279,7 @@ async fn converse(
     hub: &Hub,
     (node, connection): (usize, u64),
     mut messages: mpsc::Receiver<Message>,
+    peer: Option<Trusted>,
 ) -> Result<(), Ended> {
     let mut inbound = Inbounds {
         hub,
@@ -260,7 +295,8 @@ async fn converse(
     let mut answered = 0;
     let mut probes = VecDeque::new();
     let probe = tokio::time::sleep(Duration::ZERO);
-    tokio::pin!(probe);
+    let distrust = stream::distrust(peer);
+    tokio::pin!(probe, distrust);
     loop {
         let silent_at = link.received_at + silence;
         let message = tokio::select! {
@@ -272,6 +308,7 @@ async fn converse(
                 link.send(&message).await.map_err(Ended::Broken)?;
                 continue;
             }
+            problem = &mut distrust => return Err(Ended::Broken(problem)),
             () = &mut probe => {
                 let sent_ns = steady_ns();
                 if probes.len() == PROBES_OUT {
@@ -426,7 +463,7 @@ async fn decode(
 
 /// A socket and the frames that come out of it.
 struct Link {
-    stream: TcpStream,
+    stream: Stream,
     reader: FrameReader,
     /// The version of the protocol that the node speaks, and is answered in.
     version: u8,
@@ -444,7 +481,13 @@ impl Link {
                 self.version = self.reader.version();
                 return Ok(Some(message));
             }
-            match self.stream.read(&mut self.buffer).await {
+            let read = match self.stream.read(&mut self.buffer).await {
+                // A node that was killed says no farewell in TLS: a frame that was cut off shows by
+                // its length.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+                read => read,
+            };
+            match read {
                 Ok(0) if self.reader.is_within_frame() => {
                     return Err("the connection was closed within a frame".to_owned());
                 }
@@ -465,7 +508,7 @@ impl Link {
             // What the node's version has no words for, it can do without.
             return Ok(());
         }
-        match timeout(SEND_TIMEOUT, self.stream.write_all(&frame)).await {
+        match timeout(SEND_TIMEOUT, self.stream.put(&frame)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("it took no message within {SEND_TIMEOUT:?}")),
@@ -475,9 +518,9 @@ impl Link {
     /// Says why and closes.
     async fn refuse(mut self, reason: String) {
         if self.send(&Message::Refused { reason }).await.is_ok() {
-            let _ = self.stream.shutdown().await;
             // Unread bytes would make the kernel reset the connection, and the reason be lost.
             let drain = async {
+                let _ = self.stream.shutdown().await;
                 while matches!(self.stream.read(&mut self.buffer).await, Ok(read) if read > 0) {}
             };
             let _ = timeout(Duration::from_secs(1), drain).await;

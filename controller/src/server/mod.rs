@@ -13,6 +13,7 @@
 //! has a thread of its own, and so has what is worked out at leisure.
 
 mod analysis;
+mod audit;
 mod connection;
 mod gate;
 pub(crate) mod http;
@@ -22,7 +23,9 @@ mod node_ids;
 mod publisher;
 mod scrape;
 mod secret;
+mod stream;
 mod systems;
+mod trust;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
@@ -35,11 +38,13 @@ use calumma_ports::Guests;
 use calumma_systems::SYSTEMS;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
+use self::audit::Audit;
 pub use self::hub::Hub;
 pub(crate) use self::publisher::Publisher;
 use self::systems::Switchboard;
+use self::trust::Trust;
 use crate::alert::{Alerts, NodeWatch};
 use crate::analyse::Decoder;
 use crate::api::KeyChangeBy;
@@ -94,13 +99,16 @@ pub struct Running {
     http: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     switchboard: Switchboard,
+    trust: Arc<Trust>,
+    audit: Arc<Audit>,
 }
 
 /// Starts a controller on the current tokio runtime. `outputs` get every report, each system's in
 /// order.
 ///
 /// # Errors
-/// When an address can't be listened on or the hash key can't be read or kept.
+/// When an address can't be listened on, or others reach it and nothing protects it, or keys and
+/// certificates can't be read or kept.
 pub async fn start(config: Config, outputs: Vec<Box<dyn Output>>) -> anyhow::Result<Running> {
     start_with(SYSTEMS, config, outputs).await
 }
@@ -114,6 +122,12 @@ pub async fn start_with(
     config: Config,
     mut outputs: Vec<Box<dyn Output>>,
 ) -> anyhow::Result<Running> {
+    config.check_exposure().map_err(anyhow::Error::msg)?;
+    if config.insecure {
+        warn!("insecure = true: nothing asks for TLS, nor for tokens where nothing changes");
+    }
+    let trust = Arc::new(Trust::read(&config)?);
+    let audit = Arc::new(Audit::open(trust::audit_path(&config).as_deref())?);
     let keys = secret::hash_keys(&config)?;
     let (nodes, number) = (node_ids::nodes(&config)?, node_ids::deployment(&config)?);
     let decoder = Decoder::new(config.layout.clone(), keys, config.clock()?);
@@ -132,7 +146,8 @@ pub async fn start_with(
         Some(address) => {
             let listener = bind(address, "http").await?;
             let address = listener.local_addr()?;
-            let server = http::Server::new(hub.clone(), stopped.clone());
+            let server =
+                http::Server::new(hub.clone(), trust.clone(), audit.clone(), stopped.clone());
             let guests = Arc::new(Guests::new(http::BOUNDS));
             let scrape = scrape::router(server.clone(), guests.clone(), metrics.clone());
             http::start(listener, server, guests, scrape)?;
@@ -144,11 +159,11 @@ pub async fn start_with(
     let publisher = Arc::new(Publisher::new(outputs));
     let switchboard = Switchboard::new(hub.clone(), publisher, stop.clone());
     switchboard.start(&config)?;
-    tokio::spawn(connection::accept(listener, hub.clone(), stopped));
+    tokio::spawn(connection::accept(listener, hub.clone(), trust.nodes(), stopped));
     if config.key_rotation.at_start && config.state_dir.is_some() {
         tokio::spawn(rotate_key_at_start(hub.clone()));
     }
-    Ok(Running { hub, listen, http, stop, switchboard })
+    Ok(Running { hub, listen, http, stop, switchboard, trust, audit })
 }
 
 /// Changes the hash key once all nodes are connected, so that they go on by the kept one until
@@ -218,6 +233,9 @@ impl Running {
 
     /// Takes over what may change in a configuration while the controller runs.
     pub fn reload(&self, config: &Config) {
+        self.audit.note_reload();
+        // By the names that it was started with.
+        self.trust.reload(self.hub.config());
         let fixed = self.hub.config().fixed_differences(config);
         if !fixed.is_empty() {
             error!("{} changed: these need a restart; the old values stay", fixed.join(", "));

@@ -27,13 +27,14 @@ pub(super) fn router(server: Server, guests: Arc<Guests>, metrics: Arc<Metrics>)
 async fn scrape(State((server, guests, metrics)): State<Scraped>) -> Response {
     let answers = server.answers.clone();
     let make = move || {
-        let Server { hub, answers, refused, .. } = &server;
+        let Server { hub, answers, refused, unauthorized, .. } = &server;
         metrics.note_key(&hub.hash_key_status());
         metrics.note_port("switches", hub.strangers());
         metrics.note_port("http", &guests);
         metrics.note_requests("busy", answers.refused());
         metrics.note_requests("slow", answers.cut());
         metrics.note_requests("foreign", refused.load(Ordering::Relaxed));
+        metrics.note_requests("unauthorized", unauthorized.load(Ordering::Relaxed));
         metrics.render(&hub.nodes(), &hub.paths())
     };
     answers.text(Cost::Piece, TEXT_FORMAT, make).await

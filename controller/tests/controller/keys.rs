@@ -72,6 +72,7 @@ fn all_edges_get_another_key_for_the_same_epoch_once_the_disk_has_it() {
 
     let said = Command::new(env!("CARGO_BIN_EXE_calumma"))
         .args(["--controller", &controller.running.http().unwrap().to_string(), "rotate-key"])
+        .env("CALUMMA_TOKEN", crate::stories::tokens().1)
         .output()
         .unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));

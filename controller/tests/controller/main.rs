@@ -18,6 +18,7 @@ mod schema;
 mod shifting;
 mod stories;
 mod systems;
+mod trust;
 mod versions;
 mod webhooks;
 mod world;

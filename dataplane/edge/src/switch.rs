@@ -10,7 +10,7 @@ use calumma_plane::system::System;
 use calumma_switch_host::Signals;
 use calumma_wire::Role;
 use dpdk::{Eal, Mempool, Port};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::{Config, Polled, Settings};
 use crate::control::systems::Systems;
@@ -78,6 +78,9 @@ pub fn run(
         "forwarding"
     );
 
+    if config.insecure {
+        warn!(controller = config.controller, "insecure = true: no TLS is asked for");
+    }
     let (systems, mailboxes) = Systems::new(systems, role, lcores);
     let routes = forwarding.routes().map(|routes| routes.watch()).unwrap_or_default();
     let policy = config.policy();
@@ -88,6 +91,7 @@ pub fn run(
         name: config.name.clone(),
         role,
         controller: config.controller.clone(),
+        tls: config.tls.clone(),
         systems,
         lines,
         port_totals: Box::new(move || port_totals(&for_totals)),

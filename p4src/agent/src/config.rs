@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use calumma_switch_host::NodeRole;
 use calumma_switch_host::metrics::MetricsConfig;
+use calumma_switch_host::{NodeRole, TlsFiles, check_exposure};
 use serde::Deserialize;
 
 use crate::routes::{self, RouteConfig};
@@ -24,6 +24,12 @@ pub struct Config {
     pub role: NodeRole,
     /// The controller's address, host and port.
     pub controller: String,
+    /// The certificate that the switch shows the controller, and whom it believes.
+    #[serde(default)]
+    pub tls: Option<TlsFiles>,
+    /// Whether a controller on another host may be called without TLS.
+    #[serde(default)]
+    pub insecure: bool,
     /// The switch's driver.
     pub driver: DriverConfig,
     /// How sketches come out of the switch.
@@ -289,6 +295,9 @@ impl Config {
         if self.name.is_empty() || self.name.len() > calumma_wire::MAX_NAME_BYTES {
             return Some("name: a switch's name has 1 to 64 bytes".to_owned());
         }
+        if let Err(why) = check_exposure(&self.controller, self.tls.as_ref(), self.insecure) {
+            return Some(format!("controller = {:?}: {why}", self.controller));
+        }
         if let Some(why) = self.carrier.kind.hindrance() {
             return Some(format!("carrier.kind: {why}; all edges of its network go by \"tos\""));
         }
@@ -350,6 +359,8 @@ impl Config {
             name: self.name.clone(),
             role: self.role,
             controller: self.controller.clone(),
+            tls: self.tls.clone(),
+            insecure: self.insecure,
             driver: self.driver.clone(),
             collection: self.collection.clone(),
             metrics: self.metrics,
@@ -359,6 +370,8 @@ impl Config {
             ("name", self.name != new.name),
             ("role", self.role != new.role),
             ("controller", self.controller != new.controller),
+            ("tls", self.tls != new.tls),
+            ("insecure", self.insecure != new.insecure),
             ("[driver]", self.driver != new.driver),
             ("[collection]", self.collection != new.collection),
             ("[metrics]", self.metrics != new.metrics),

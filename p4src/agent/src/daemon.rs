@@ -71,7 +71,11 @@ pub fn run_by(
         ),
         marking: Marking::default(),
     };
-    let mut conversation = Conversation::new(identity, config.controller.clone(), MOST_HELD);
+    if config.insecure {
+        warn!(controller = config.controller, "insecure = true: no TLS is asked for");
+    }
+    let mut conversation =
+        Conversation::new(identity, config.controller.clone(), config.tls.clone(), MOST_HELD);
     let listen = config.metrics.listen;
     let shown = Arc::new(Shown::new(Arc::default()));
     let mut measuring =

@@ -192,6 +192,8 @@ pub(crate) fn check(info: &Info) -> Result<(), InfoError> {
         name: String::new(),
         role: NodeRole::Edge,
         controller: String::new(),
+        tls: None,
+        insecure: false,
         driver: DriverConfig::default(),
         collection: CollectionConfig::default(),
         carrier: CarrierConfig::default(),

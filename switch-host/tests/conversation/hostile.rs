@@ -25,7 +25,7 @@ impl Victim {
     fn connect() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let mut conversation = Conversation::new(identity(), address, 1 << 20);
+        let mut conversation = Conversation::new(identity(), address, None, 1 << 20);
         let mut switch = Switch::default();
         let since = Instant::now();
         while !conversation.is_connected() {

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod metrics;
+mod secured;
 
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use calumma_controller::config::ShiftingMode;
 use calumma_sketch::KeyKind;
+use calumma_trust::{Authority, TlsFiles};
 use nix::sys::signal::Signal;
 
 use crate::fabric::{Namespace, Process, Run, wait_until};
@@ -44,6 +45,9 @@ pub(crate) struct Place<'a> {
     pub(crate) testbed: &'a Path,
     /// The IPv4 address and the TCP port at which the controller listens, as seen from there.
     pub(crate) controller: (&'a str, u16),
+    /// The folder of the authority whose certificates they know each other by; without one, they
+    /// speak without TLS: nobody else is in their namespaces.
+    pub(crate) pki: Option<&'a Path>,
     /// Whether they go before other programs when CPUs are short. Switches that never sleep would
     /// starve these.
     pub(crate) first: bool,
@@ -61,6 +65,16 @@ impl Place<'_> {
         let mut command = self.namespace.command("nice");
         command.args(["-n", if self.first { "-19" } else { "0" }]).arg(program);
         Ok(command)
+    }
+
+    /// What a switch's configuration says of TLS, after its certificate has been made.
+    pub(super) fn security(&self, switch: &str) -> Result<String> {
+        let Some(pki) = self.pki else { return Ok("insecure = true\n".to_owned()) };
+        if !pki.join(format!("{switch}.crt")).exists() {
+            Authority::open(pki)?.issue(switch, 1)?;
+        }
+        let TlsFiles { ca, certificate, key, .. } = TlsFiles::of(pki, switch);
+        Ok(format!("tls = {{ ca = {ca:?}, certificate = {certificate:?}, key = {key:?} }}\n"))
     }
 
     /// Writes a file of the run's.
@@ -147,6 +161,20 @@ impl Controller {
         let (address, port) = place.controller;
         sections.insert("listen".to_owned(), format!("{address}:{port}").into());
         sections.insert("edges".to_owned(), edges.into());
+        if let Some(pki) = place.pki {
+            let file = |name: &str| pki.join(name).display().to_string().into();
+            let tls = [
+                ("ca", "ca.crt"),
+                ("certificate", "controller.crt"),
+                ("key", "controller.key"),
+                ("revoked", "revoked.pem"),
+            ];
+            let tls: toml::Table =
+                tls.into_iter().map(|(field, name)| (field.to_owned(), file(name))).collect();
+            sections.insert("tls".to_owned(), tls.into());
+        } else {
+            sections.insert("insecure".to_owned(), true.into());
+        }
         place.write("controller.toml", &toml::to_string(&sections)?)
     }
 
@@ -215,14 +243,16 @@ pub(crate) struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// The configuration of the switch, which belongs to the controller at `address` and `port`.
-    fn config(&self, (address, port): (&str, u16)) -> String {
+    /// The configuration of the switch, which belongs to the controller at `address` and `port`;
+    /// `security` says whether they speak by TLS.
+    fn config(&self, (address, port): (&str, u16), security: &str) -> String {
         let Wire { name, role, ports, more, idle_sleep_us, idle_polls, .. } = self;
         let idle_polls = idle_polls.map(|polls| format!("idle_polls = {polls}\n"));
         let mut config = format!(
             "name = \"{name}\"\n\
              role = \"{role}\"\n\
              controller = \"{address}:{port}\"\n\
+             {security}\
              [polling]\n\
              idle_sleep_us = {idle_sleep_us}\n\
              {}{more}",
@@ -259,7 +289,8 @@ impl Switch {
     }
 
     fn configure(place: Place<'_>, wire: &Wire<'_>) -> Result<PathBuf> {
-        place.write(&format!("{}.toml", wire.name), &wire.config(place.controller))
+        let security = place.security(wire.name)?;
+        place.write(&format!("{}.toml", wire.name), &wire.config(place.controller, &security))
     }
 
     /// Lets it go by `wire` from now on, as far as a switch can that runs.

@@ -59,14 +59,15 @@ pub(crate) fn port_number(at: usize) -> u16 {
 }
 
 impl Hardware<'_> {
-    /// The configuration of its control plane.
-    fn config(&self, (address, port): (&str, u16)) -> String {
+    /// The configuration of its control plane; `security` says whether it speaks by TLS.
+    fn config(&self, (address, port): (&str, u16), security: &str) -> String {
         let Hardware { name, role, system, routes, cpu_port: [near, _], grpc_port, .. } = self;
         let program = Path::new(system.program()).file_stem().unwrap_or_default().display();
         let mut config = format!(
             "name = \"{name}\"\n\
              role = \"{role}\"\n\
              controller = \"{address}:{port}\"\n\
+             {security}\
              [driver]\n\
              address = \"{LOOPBACK}:{grpc_port}\"\n\
              program = \"{program}\"\n\
@@ -84,7 +85,8 @@ impl Hardware<'_> {
     }
 
     fn configure(&self, place: Place<'_>) -> Result<std::path::PathBuf> {
-        place.write(&format!("{}.toml", self.name), &self.config(place.controller))
+        let security = place.security(self.name)?;
+        place.write(&format!("{}.toml", self.name), &self.config(place.controller, &security))
     }
 }
 
@@ -188,7 +190,7 @@ mod tests {
             cpu_port: ["s1cpu", "s1dp"].map(str::to_owned),
             grpc_port: 50_052,
         };
-        let text = hardware.config(("100.127.2.1", 7620));
+        let text = hardware.config(("100.127.2.1", 7620), "insecure = true\n");
         let config = Config::parse(&text, "s1.toml").unwrap();
         let numbers: Vec<u16> = config.ports.iter().map(|port| port.number).collect();
         assert_eq!(numbers, [port_number(0), port_number(1)]);

@@ -90,6 +90,7 @@ pub fn run(
         namespace: pair.switches(),
         testbed,
         controller: (LOOPBACK, CONTROLLER_PORT),
+        pki: None,
         first: true,
     };
     let measured = Measured {

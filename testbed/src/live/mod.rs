@@ -34,6 +34,7 @@ use calumma_analysis::Report;
 use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::EpochReport;
 use calumma_epoch::EpochClock;
+use calumma_trust::{Authority, Role, Tokens};
 
 use self::applications::Applications;
 use self::disturbed::Disturbed;
@@ -83,6 +84,10 @@ pub struct Live {
     sender: Sender,
     wiring: Wiring,
     run: Run,
+    /// The folder of the authority by whose certificates switches and controller speak TLS.
+    pki: PathBuf,
+    /// By which the controller has itself told to change something.
+    token: String,
     programs: PathBuf,
     /// The measurement systems that can run, those of Tofinos, and names of those that do at first.
     systems: Systems,
@@ -158,6 +163,9 @@ impl Live {
             "carrier: a live fabric with transits or Tofinos has marks in the ToS byte"
         );
         let run = Run::begin()?;
+        let pki = run.directory().join("pki");
+        Authority::init(&pki, &[], 1)?;
+        let token = Tokens::add(&run.directory().join("tokens"), "testbed", Role::Operate)?;
         let wiring = Wiring::create(&run, &topology, scenario.edges)?;
         transit::attach_all(&wiring, &topology)?;
         for router in wiring.routers() {
@@ -187,6 +195,8 @@ impl Live {
             wires_are_watched,
             wiring,
             run,
+            pki,
+            token,
             programs: testbed.to_owned(),
             systems,
             on_tofinos: system::on_tofinos(systems),
@@ -268,7 +278,8 @@ impl Live {
     /// A namespace in which programs find the controller at that address.
     fn place_in<'a>(&'a self, namespace: &'a Namespace, controller: &'a str) -> Place<'a> {
         let controller = (controller, CONTROLLER_PORT);
-        Place { run: &self.run, namespace, testbed: &self.programs, controller, first: true }
+        let (run, testbed, pki) = (&self.run, &*self.programs, Some(&*self.pki));
+        Place { run, namespace, testbed, controller, pki, first: true }
     }
 
     /// Where the controller runs, which listens to transits as well.
@@ -289,7 +300,13 @@ impl Live {
         let mut sections = self.sections.clone();
         sections.insert("transits".to_owned(), transits.into());
         sections.insert("http".to_owned(), http_address().into());
+        sections.insert("tokens".to_owned(), self.tokens().display().to_string().into());
         sections
+    }
+
+    /// The file of the tokens that the controller knows.
+    fn tokens(&self) -> PathBuf {
+        self.run.directory().join("tokens")
     }
 
     fn start_controller(&mut self) -> Result<()> {
@@ -455,6 +472,7 @@ impl Network for Live {
     fn rotate_key(&mut self) -> Result<()> {
         let mut command = self.place_of_controller().command("calumma")?;
         command.args(["--controller", &http_address(), "rotate-key"]);
+        command.env("CALUMMA_TOKEN", &self.token);
         let output = command.output().context("calumma rotate-key")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "calumma rotate-key: {said}");

@@ -107,7 +107,8 @@ pub fn run(packets: u64, lcores: usize, testbed: &Path) -> Result<Soak> {
     // Nothing goes over its links; what runs in it is found when this run is killed.
     let switches = Namespace::create(&run, "switches")?;
     let controller = (LOOPBACK, CONTROLLER_PORT);
-    let place = Place { run: &run, namespace: &switches, testbed, controller, first: false };
+    let place =
+        Place { run: &run, namespace: &switches, testbed, controller, pki: None, first: false };
     // Packets are counted in decoded flows too, so the HH encoder must hold all.
     let measured = Measured {
         system: NAME,

@@ -7,6 +7,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
@@ -32,13 +33,23 @@ Examples:
       the flow that lost most in the last epoch
   calumma cfs flow 10.1.0.2:40000 10.2.0.2:5201 tcp
       what each switch counted of it, where cooperative flow selection runs
-  calumma rotate-key
-      another hash key, where somebody may know the one that switches hash by"
+  CALUMMA_TOKEN=calumma-... calumma rotate-key
+      another hash key, where somebody may know the one that switches hash by
+  calumma -c https://c.example:7601 --ca ca.crt --token-file ~/.calumma-token top
+      a controller on another host, with a certificate of its own authority"
 )]
 struct Arguments {
-    /// Where the controller's HTTP API listens: `http` in its configuration
+    /// Where the controller's HTTP API listens: `http` in its configuration; https:// before it
+    /// where there is [http_tls]
     #[arg(long, short, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7601")]
     controller: String,
+    /// The authority of the controller's certificate (PEM), where it is not one of the world's
+    #[arg(long, value_name = "FILE", env = "CALUMMA_CA")]
+    ca: Option<PathBuf>,
+    /// File with a token: `calumma-controller token add` makes one. Changes need one that may
+    /// operate
+    #[arg(long, value_name = "FILE", env = "CALUMMA_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
     #[command(subcommand)]
     command: Ask,
 }
@@ -104,7 +115,7 @@ fn is_closed_pipe(problem: &anyhow::Error) -> bool {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let client = Client::new(&arguments.controller);
+    let client = client(&arguments)?;
     match arguments.command {
         Ask::Top => watch::top(&client),
         Ask::Epochs { window } => watch::epochs(&client, window),
@@ -116,6 +127,19 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Ask::RotateKey => rotate_key(&client),
         Ask::Other(words) => other(&words),
     }
+}
+
+/// A client that shows the token of the file or the environment.
+fn client(arguments: &Arguments) -> anyhow::Result<Client> {
+    let read =
+        |path: &PathBuf| std::fs::read_to_string(path).with_context(|| path.display().to_string());
+    // In the environment, not among the arguments: everybody on the host sees those.
+    let token = match &arguments.token_file {
+        Some(path) => Some(read(path)?),
+        None => std::env::var("CALUMMA_TOKEN").ok(),
+    };
+    let ca = arguments.ca.as_ref().map(read).transpose()?;
+    Client::new(&arguments.controller, token.as_deref().map(str::trim), ca.as_deref())
 }
 
 /// Has the hash key changed, and says from which epoch on the new one holds.

@@ -3,6 +3,7 @@
 //! Every route is described where it is written; `GET /api/v1/openapi.json` puts the descriptions
 //! together, so it can't differ from the routes. `docs/controller.md` is the operator's page.
 
+mod access;
 pub(crate) mod answers;
 mod deployment;
 mod edges;
@@ -32,7 +33,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::answers::Answers;
+use super::audit::Audit;
 use super::hub::Hub;
+use super::trust::Trust;
 use super::yield_to_others;
 use crate::{cfs, chamelemon};
 
@@ -52,12 +55,23 @@ pub(crate) struct Server {
     pub(crate) answers: Answers,
     /// Requests that a page of somebody else's may have made.
     pub(crate) refused: Arc<AtomicU64>,
+    /// Requests without the token that they needed.
+    pub(crate) unauthorized: Arc<AtomicU64>,
+    /// Tokens, and the certificate.
+    pub(super) trust: Arc<Trust>,
+    /// Where changes are written down.
+    pub(super) audit: Arc<Audit>,
 }
 
 impl Server {
-    pub(super) fn new(hub: Arc<Hub>, stopped: watch::Receiver<bool>) -> Self {
-        let (answers, refused) = Default::default();
-        Self { hub, stopped, answers, refused }
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        trust: Arc<Trust>,
+        audit: Arc<Audit>,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        let (answers, refused, unauthorized) = Default::default();
+        Self { hub, stopped, answers, refused, unauthorized, trust, audit }
     }
 }
 
@@ -97,7 +111,10 @@ pub(super) fn start(
         .context("http")?;
     let mut stopped = server.stopped.clone();
     let checked = axum::middleware::from_fn_with_state(server.clone(), origin::check);
-    let router = router(server).merge(more).layer(checked);
+    let allowed = axum::middleware::from_fn_with_state(server.clone(), access::check);
+    let tls = server.trust.http();
+    // The last layer is the first that a request comes to.
+    let router = router(server).merge(more).layer(allowed).layer(checked);
     let serving = move || {
         runtime.block_on(async {
             let listener = match TcpListener::from_std(listener) {
@@ -106,7 +123,7 @@ pub(super) fn start(
             };
             // An error means that the controller is gone, which is to stop as well.
             let stop = async { drop(stopped.wait_for(|&stopped| stopped).await) };
-            calumma_ports::http::serve(listener, router, guests, stop).await;
+            calumma_ports::http::serve(listener, tls, router, guests, stop).await;
         });
         runtime.shutdown_background();
     };
@@ -124,6 +141,7 @@ struct Description;
 
 fn router(server: Server) -> Router {
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(access::session))
         .routes(routes!(edges::health))
         .routes(routes!(deployment::deployment))
         .routes(routes!(hash_key::status))

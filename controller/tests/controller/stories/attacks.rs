@@ -1,7 +1,6 @@
 //! Peers that attack: each test has one do its worst, over real sockets, while an honest edge goes
 //! on delivering, and wants that edge's reports in time.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -44,7 +43,7 @@ impl Drop for Flood {
 
 /// Lets `e9` measure epochs one after the other, and wants each reported with all it has measured
 /// within `most`, beside edges that deliver nothing.
-pub(super) fn reports_go_on(
+pub(crate) fn reports_go_on(
     controller: &Controller,
     e9: &mut Edge,
     position: usize,
@@ -65,7 +64,7 @@ pub(super) fn reports_go_on(
 }
 
 /// Connects from one of this host's addresses other than the usual.
-pub(super) fn connect_from(controller: &Controller, address: [u8; 4], to: SocketAddr) -> TcpStream {
+pub(crate) fn connect_from(controller: &Controller, address: [u8; 4], to: SocketAddr) -> TcpStream {
     let stream = controller.runtime.block_on(async {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((address, 0).into()).unwrap();
@@ -76,7 +75,7 @@ pub(super) fn connect_from(controller: &Controller, address: [u8; 4], to: Socket
 }
 
 /// Bytes of memory that this process has.
-pub(super) fn resident_bytes() -> usize {
+pub(crate) fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10

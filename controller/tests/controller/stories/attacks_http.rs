@@ -96,7 +96,11 @@ fn readers_that_take_no_answers_hold_up_no_report_and_little_memory() {
 fn other_peoples_web_pages_can_neither_read_nor_change_anything() {
     let controller = Controller::start(PATIENT);
     let status = |request: &str, headers: &str| {
-        let request = format!("{request} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+        let token = tokens().1;
+        let request = format!(
+            "{request} HTTP/1.1\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+             {headers}\r\n"
+        );
         controller.request(&request).0
     };
     let own = "Host: 127.0.0.1:7601\r\n";

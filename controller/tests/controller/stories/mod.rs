@@ -8,8 +8,9 @@ mod deliveries;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::mpsc;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
 use crate::peer::Peer;
@@ -21,9 +22,11 @@ use calumma_controller::report::EpochReport;
 use calumma_controller::server::{Running, start, unix_ns};
 use calumma_epoch::EpochClock;
 use calumma_sketch::{HashKey, Key, WideKey};
+use calumma_trust::{Role, Tokens};
 use calumma_wire::{Marking, Outcome, SwitchKind, VERSION};
 use tokio::runtime::Runtime;
 
+pub(crate) use self::attacks::{connect_from, reports_go_on, resident_bytes};
 pub(crate) use crate::peer::PATIENCE;
 
 /// For stories in which every edge delivers, however slow the machine.
@@ -32,9 +35,23 @@ pub(crate) const PATIENT: &str = "grace_ms = 60000";
 /// For stories in which something is missing.
 const IMPATIENT: &str = "grace_ms = 1000";
 
+/// The file of the tokens that every controller of this process knows, and one that may change
+/// things.
+pub(crate) fn tokens() -> (&'static Path, &'static str) {
+    static TOKENS: LazyLock<(PathBuf, String)> = LazyLock::new(|| {
+        let path = std::env::temp_dir().join(format!("calumma-stories-{}", std::process::id()));
+        // Left behind by a process that had this number before.
+        let _ = std::fs::remove_file(&path);
+        let token = Tokens::add(&path, "ada", Role::Operate).unwrap();
+        (path, token)
+    });
+    let (path, token) = &*TOKENS;
+    (path, token)
+}
+
 /// A running controller and its reports.
 pub(crate) struct Controller {
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
     pub(crate) running: Running,
     reports: mpsc::Receiver<EpochReport>,
 }
@@ -46,9 +63,17 @@ impl Controller {
 
     /// The same with other edges.
     fn start_with(edges: &[&str], extra: &str) -> Self {
-        let text =
-            format!("edges = {edges:?}\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n{extra}");
-        let config = Config::parse(&text, "test.toml").unwrap();
+        let (tokens, _) = tokens();
+        let text = format!(
+            "edges = {edges:?}\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n\
+             tokens = {tokens:?}\n{extra}"
+        );
+        Self::start_by(&text)
+    }
+
+    /// By a whole configuration.
+    pub(crate) fn start_by(text: &str) -> Self {
+        let config = Config::parse(text, "test.toml").unwrap();
         let runtime = Runtime::new().unwrap();
         let (sender, reports) = mpsc::channel();
         let running = runtime.block_on(start(config, vec![Box::new(sender)])).unwrap();
@@ -76,7 +101,9 @@ impl Controller {
     pub(crate) fn post(&self, path: &str, body: &str) -> (u16, serde_json::Value) {
         self.request(&format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            tokens().1,
             body.len()
         ))
     }
@@ -173,7 +200,12 @@ impl Edge {
 
     /// The same in another version of the protocol.
     pub(crate) fn introduce_as(controller: &Controller, hello: &Message, version: u8) -> Self {
-        let peer = Peer::connect(controller.running.listen(), version);
+        Self::introduce_at(controller.running.listen(), hello, version)
+    }
+
+    /// The same where the controller is reached at another address.
+    pub(crate) fn introduce_at(address: SocketAddr, hello: &Message, version: u8) -> Self {
+        let peer = Peer::connect(address, version);
         peer.send_bytes(&encoded_as(hello, version));
         let (received_version, welcome) = peer.next().expect("a welcome");
         match Message::read(welcome, None).unwrap() {

@@ -11,8 +11,8 @@ mod sketchint;
 
 use std::path::Path;
 
-use calumma_switch_host::NodeRole;
 use calumma_switch_host::metrics::MetricsConfig;
+use calumma_switch_host::{NodeRole, TlsFiles, check_exposure};
 use calumma_wire::Marking;
 use serde::Deserialize;
 use toml::Spanned;
@@ -38,6 +38,12 @@ pub struct Config {
     pub role: NodeRole,
     /// The controller's address, host and port.
     pub controller: String,
+    /// The certificate that the switch shows the controller, and whom it believes.
+    #[serde(default)]
+    pub tls: Option<TlsFiles>,
+    /// Whether a controller on another host may be called without TLS.
+    #[serde(default)]
+    pub insecure: bool,
     /// The ports, at least two.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -220,6 +226,11 @@ impl Config {
         if mistakes.is_sound("controller") && !is_host_and_port(&self.controller) {
             let problem = format!("{:?} is no address; write HOST:PORT", self.controller);
             mistakes.add("controller", problem);
+        } else if mistakes.is_sound("controller")
+            && mistakes.is_sound("tls")
+            && let Err(problem) = check_exposure(&self.controller, self.tls.as_ref(), self.insecure)
+        {
+            mistakes.add("controller", problem);
         }
         self.carrier.check(mistakes);
         self.process.check(mistakes);
@@ -287,6 +298,8 @@ impl Config {
             ("name", self.name != new.name),
             ("role", self.role != new.role),
             ("controller", self.controller != new.controller),
+            ("tls", self.tls != new.tls),
+            ("insecure", self.insecure != new.insecure),
             ("port", self.ports != new.ports),
             ("carrier.kind, signature and ether_type", carrier),
             ("measure", self.measure != new.measure),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use calumma_switch_host::{Conversation, Identity, Supervisor, UNDELIVERED};
+use calumma_switch_host::{Conversation, Identity, Supervisor, TlsFiles, UNDELIVERED};
 use calumma_wire::{Marking, Role, SideKind, SwitchKind};
 use tracing::error;
 
@@ -52,6 +52,8 @@ pub struct Tools {
     pub role: Role,
     /// The controller's address.
     pub controller: String,
+    /// What it is called by, where that is TLS.
+    pub tls: Option<TlsFiles>,
     /// The systems that measure.
     pub systems: Systems,
     /// What else is said to lcores, and heard from them.
@@ -97,7 +99,12 @@ impl Control {
         };
         Self {
             supervisor: Supervisor::of_environment(),
-            conversation: Conversation::new(identity, tools.controller.clone(), tools.most_held),
+            conversation: Conversation::new(
+                identity,
+                tools.controller.clone(),
+                tools.tls.clone(),
+                tools.most_held,
+            ),
             recent: BTreeMap::new(),
             stalled: 0,
             published: Instant::now(),

@@ -45,7 +45,7 @@ impl Switch {
             program: "a test".to_owned(),
             marking: Marking::default(),
         };
-        let conversation = Conversation::new(identity, controller.to_owned(), 64 << 20);
+        let conversation = Conversation::new(identity, controller.to_owned(), None, 64 << 20);
         Self { worker, systems, conversation }
     }
 
