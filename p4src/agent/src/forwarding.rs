@@ -239,7 +239,7 @@ mod tests {
     fn a_groups_number_stays_when_others_come_and_go() {
         let config = |hops: &[u16]| {
             let mut text = String::from(
-                "name = \"e\"\ncontroller = \"c:1\"\n[driver]\n[collection]\ninterface = \"cpu0\"\n",
+                "name = \"e\"\ncontroller = \"127.0.0.1:1\"\n[driver]\n[collection]\ninterface = \"cpu0\"\n",
             );
             for port in 1..10 {
                 text += &format!("[[port]]\nnumber = {port}\nrole = \"fabric\"\n");

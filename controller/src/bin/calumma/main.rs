@@ -40,7 +40,7 @@ Examples:
 )]
 struct Arguments {
     /// Where the controller's HTTP API listens: `http` in its configuration; https:// before it
-    /// where there is [http_tls]
+    /// where there is `[http_tls]`
     #[arg(long, short, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7601")]
     controller: String,
     /// The authority of the controller's certificate (PEM), where it is not one of the world's

@@ -199,7 +199,7 @@ rx_descriptors = 0
     assert_eq!(lines[0], "edge.toml: 9 mistakes");
     for (line, place, remedy) in [
         (3, "controller", "HOST:PORT"),
-        (4, "colour", "there is no key colour here, but: name, role, controller, port"),
+        (4, "colour", "there is no key colour here, but: name, role, controller, tls"),
         (7, "carrier.dscp", "0 to 63"),
         (10, "polling.idle_sleep_us", "expected u32"),
         (11, "polling.transmit_retry", "transmit_retries"),
