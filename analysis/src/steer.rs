@@ -43,13 +43,13 @@ impl Standing {
 /// Says which plans nodes are to have. Called often, and by threads that others wait for: it must
 /// be quick.
 pub trait Steer: Debug + Send {
-    /// Which plan holds, and from which epoch on, at a node that says it is `holding` this, of those
-    /// that are to be sent `setup`; `None` where it measures by another setup, or not at all.
+    /// Which plan holds, and from which epoch on, at a node that says it is `holding` this, of
+    /// those that are to be sent `setup`; `None` where it measures by another setup, or not at all.
     fn held(&self, setup: &[u8], holding: &[u8]) -> Option<Applied>;
 
-    /// The plan that each node is to have, in the order of [`Deployment::nodes`]; `None` where it is
-    /// to go on as it does. A plan that is new is sent to hold from the first window on that every
-    /// node can follow.
+    /// The plan that each node is to have, in the order of [`Deployment::nodes`]; `None` where it
+    /// is to go on as it does. A plan that is new is sent to hold from the first window on that
+    /// every node can follow.
     ///
     /// [`Deployment::nodes`]: crate::Deployment::nodes
     fn plans(&mut self, nodes: &[Standing], now_ns: u64) -> Vec<Option<Vec<u8>>>;

@@ -2,8 +2,8 @@
 //!
 //! The system's [`Steer`] says which plan every node is to have; this sends it for an epoch, again
 //! where it came too late or nobody answered, and keeps what each node has said. Pure: answers and
-//! the time are passed in. Nothing is kept on disk: a node that comes back says what it measures by,
-//! and so does every node to a controller that was restarted.
+//! the time are passed in. Nothing is kept on disk: a node that comes back says what it measures
+//! by, and so does every node to a controller that was restarted.
 
 use std::collections::BTreeMap;
 

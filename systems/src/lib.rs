@@ -4,9 +4,10 @@
 use calumma_analysis::System;
 use calumma_cfs_analysis::Cfs;
 use calumma_chamelemon_analysis::ChameleMon;
+use calumma_sketchint_analysis::SketchInt;
 
 /// Every system. One is added by adding it here.
-pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Cfs];
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &SketchInt, &Cfs];
 
 #[cfg(test)]
 mod tests {

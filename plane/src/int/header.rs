@@ -116,8 +116,8 @@ impl Header {
         SHIM + usize::from(self.words) * 4
     }
 
-    /// Reads what begins `bytes`; `None` where these are no shim and metadata header of this version
-    /// and of a domain among `domains`. Lengths are not looked at.
+    /// Reads what begins `bytes`; `None` where these are no shim and metadata header of this
+    /// version and of a domain among `domains`. Lengths are not looked at.
     #[inline]
     fn read(bytes: &[u8], domains: Domains) -> Option<Self> {
         let bytes: &[u8; HEADERS] = bytes.first_chunk()?;

@@ -143,8 +143,9 @@ pub struct Hop {
 
 impl Hop {
     /// What a switch says of itself and a packet that it transmits at `departed_ns`, in nanoseconds
-    /// since the Unix epoch by its clock, where it knows when the packet arrived. Where that is known
-    /// within bounds, the middle of them counts; half their width is how wrong the latency may be.
+    /// since the Unix epoch by its clock, where it knows when the packet arrived. Where that is
+    /// known within bounds, the middle of them counts; half their width is how wrong the latency
+    /// may be.
     #[inline]
     pub fn met(node: NonZeroU16, arrival: Option<Arrival>, departed_ns: u64) -> Self {
         let unmet = Self { node: node.get().into(), egress_ns: departed_ns, ..Self::UNKNOWN };

@@ -1,4 +1,5 @@
-//! What is put into packets is taken out of them, whatever they are and whatever happens on the way.
+//! What is put into packets is taken out of them, whatever they are and whatever happens on the
+//! way.
 
 use std::num::NonZeroU16;
 

@@ -1,5 +1,5 @@
-//! The INT stacks of a burst: which packets are to have one or a hop more when they are transmitted,
-//! and which have to lose theirs before they reach a host.
+//! The INT stacks of a burst: which packets are to have one or a hop more when they are
+//! transmitted, and which have to lose theirs before they reach a host.
 
 use calumma_sketch::{AnyKey, BURST, Key, either};
 
@@ -279,8 +279,8 @@ impl Worker {
         self.measurement.active().is_some_and(asks)
     }
 
-    /// Packets of the burst under way are about to be handed to a transmit queue: puts INT stacks and
-    /// hops into those that are to have them. Once for each port, before it is said what was
+    /// Packets of the burst under way are about to be handed to a transmit queue: puts INT stacks
+    /// and hops into those that are to have them. Once for each port, before it is said what was
     /// [sent](Self::sent). `of` has a bit for the position of each in the burst, in order.
     pub fn depart<P: Packet>(&mut self, packets: &mut [P], of: u32, departure: Departure) {
         let Self { policy, measurement, stacks, counters, .. } = self;
@@ -298,9 +298,9 @@ impl Worker {
         }
     }
 
-    /// Takes the INT stacks out of packets from the fabric that do not go on as others do, and keeps
-    /// their marks. Gives the positions of those that had one; `of` has a bit for each that is
-    /// looked at.
+    /// Takes the INT stacks out of packets from the fabric that do not go on as others do, and
+    /// keeps their marks. Gives the positions of those that had one; `of` has a bit for each that
+    /// is looked at.
     #[cold]
     pub fn take_out<P: Packet>(&mut self, packets: &mut [P], of: u32) -> u32 {
         let Self { policy, stacks, counters, .. } = self;

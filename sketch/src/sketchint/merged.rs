@@ -1,7 +1,7 @@
 //! What the lcores of a sink recorded in a window, put together.
 //!
-//! A flow is on one lcore where queues are chosen by its hash; else its rows add up, and it is exact
-//! only if no lcore keeps packets of it anywhere but in rows.
+//! A flow is on one lcore where queues are chosen by its hash; else its rows add up, and it is
+//! exact only if no lcore keeps packets of it anywhere but in rows.
 
 use std::collections::BTreeMap;
 

@@ -378,7 +378,11 @@ impl<K: Key> Sink<K> {
         let word = flow_word(hashes);
         share.note_node(node, latency, UNKNOWN);
         let row = share.rows.as_ref().and_then(|rows| rows.of_flow(word, *key).next());
-        if let Some(row) = row.filter(|_| latency != UNKNOWN) {
+        if let Some(row) = row {
+            // The row has the packet, whatever is known of its latency.
+            if latency == UNKNOWN {
+                return;
+            }
             let limits = (Some(node), self.inflation_percent);
             share.note_inflation(key, (word, row), (node, latency), limits, at_us);
             let cells = share.rows.as_mut().map(|rows| rows.cells_mut(row));

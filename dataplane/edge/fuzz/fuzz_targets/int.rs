@@ -1,8 +1,8 @@
 //! Any bytes as a packet that a source puts an INT stack into, and as one that has a stack: read,
 //! extended, taken out. Nothing panics, and what is put in is taken out to the byte.
 //!
-//! Run with `cargo +nightly fuzz run fuzz-edge-int` in `dataplane/edge/`. A first corpus is any set of
-//! files that hold three bytes and a packet: bytes that a capture has cut off, and an MTU.
+//! Run with `cargo +nightly fuzz run fuzz-edge-int` in `dataplane/edge/`. A first corpus is any set
+//! of files that hold three bytes and a packet: bytes that a capture has cut off, and an MTU.
 #![no_main]
 
 use std::num::NonZeroU16;

@@ -14,8 +14,8 @@ pub struct SketchintConfig {
     /// the host ports does it may they be left.
     pub strip: bool,
     /// Between port pairs: longest IP packet, in bytes, that may leave by a fabric port with its
-    /// stack. Unset, what DPDK says of the port. Where packets are routed, an interface's `mtu` says
-    /// it.
+    /// stack. Unset, what DPDK says of the port. Where packets are routed, an interface's `mtu`
+    /// says it.
     pub mtu: Option<u16>,
 }
 

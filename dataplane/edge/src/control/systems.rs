@@ -12,6 +12,7 @@ use calumma_plane::system::{
 };
 use calumma_plane::{Carrier, LcoreMerger};
 use calumma_sketch::KeyKind;
+use calumma_sketchint::SketchInt;
 use calumma_switch_host::{Measurer, Session, SystemOffer};
 use calumma_wire::{Offer, PathsWanted, Role, Side, SideKind, SystemId, SystemSetup};
 use tracing::{error, warn};
@@ -20,7 +21,7 @@ use super::LEAD_NS;
 use super::paths::Paths;
 
 /// The systems of the software switch. One is added by adding it here.
-pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Cfs];
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &SketchInt, &Cfs];
 
 /// The systems of one switch.
 #[derive(Debug)]
@@ -111,8 +112,8 @@ impl Systems {
         self
     }
 
-    /// The same on a switch that takes INT stacks out of packets for hosts, or does not. An edge that
-    /// does not can be no sink.
+    /// The same on a switch that takes INT stacks out of packets for hosts, or does not. An edge
+    /// that does not can be no sink.
     #[must_use]
     pub fn with_strip(mut self, strip: bool) -> Self {
         self.carries_stacks &= strip || self.role != Role::Edge;
@@ -371,7 +372,8 @@ mod tests {
             offers.into_iter().map(|of| of.offer.system).collect::<Vec<_>>()
         };
         let (chamelemon, cfs, probes) = (SystemId::CHAMELEMON, SystemId::CFS, SystemId::PROBES);
-        assert_eq!(offers(Role::Transit), [cfs, probes]);
-        assert_eq!(offers(Role::Edge), [chamelemon, cfs, probes]);
+        let sketchint = SystemId::SKETCHINT;
+        assert_eq!(offers(Role::Transit), [sketchint, cfs, probes]);
+        assert_eq!(offers(Role::Edge), [chamelemon, sketchint, cfs, probes]);
     }
 }

@@ -12,8 +12,8 @@ impl Routed {
     }
 }
 
-/// Takes the INT stacks out of packets of a burst that are too long for their next link, and decides
-/// upon these once more: none is dropped for its stack.
+/// Takes the INT stacks out of packets of a burst that are too long for their next link, and
+/// decides upon these once more: none is dropped for its stack.
 #[cold]
 pub(super) fn shorten<P: Packet>(
     worker: &mut Worker,

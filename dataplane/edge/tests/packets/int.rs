@@ -1,5 +1,5 @@
-//! INT stacks: byte by byte as the golden file has them, and through whole switches. Whatever a host
-//! sends and whoever puts a stack into it, another host receives the bytes that were sent.
+//! INT stacks: byte by byte as the golden file has them, and through whole switches. Whatever a
+//! host sends and whoever puts a stack into it, another host receives the bytes that were sent.
 
 use std::num::NonZeroU16;
 

@@ -1,5 +1,5 @@
-//! Routers put INT stacks into packets just before they send them, and take them out of all that goes
-//! to hosts: packets, errors about them, and what goes on where no stack fits.
+//! Routers put INT stacks into packets just before they send them, and take them out of all that
+//! goes to hosts: packets, errors about them, and what goes on where no stack fits.
 
 use calumma_edge::carrier::Carrier;
 use calumma_edge::packet::{Frame, Packet};

@@ -114,7 +114,7 @@ pub(crate) fn paths(sinks: &[SinkView], last: Option<&Last>, names: &Names) -> V
             let is_other = !old.is_empty() || after.len() > 1;
             if is_other && !after.is_subset(&old) {
                 let of = |paths: BTreeSet<&Path>| {
-                    paths.into_iter().map(|path| names.of_path(path)).collect()
+                    paths.into_iter().map(|path| names.of_path(path, sink)).collect()
                 };
                 changes.push(PathChange {
                     flow: Flow::from(&key),

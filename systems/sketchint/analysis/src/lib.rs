@@ -5,6 +5,7 @@
 //!
 //! | module | |
 //! |---|---|
+//! | `analysis` | how the controller runs it |
 //! | `parameters` | the operator's section |
 //! | `lifecycle` | how INT goes on and off in a network |
 //! | `windows` | how windows of sinks are read and checked, and the report on one |
@@ -16,12 +17,13 @@
 //! | `tables`, `metrics`, `alert` | what else is read off it |
 
 mod alert;
+mod analysis;
 mod changes;
-pub mod lifecycle;
+mod lifecycle;
 mod local;
 pub mod metrics;
 mod nodes;
-pub mod parameters;
+mod parameters;
 pub mod report;
 mod tables;
 mod view;
@@ -30,6 +32,7 @@ mod windows;
 use calumma_analysis::Panel;
 
 pub use crate::alert::Watch;
+pub use crate::analysis::SketchInt;
 pub use crate::tables::TABLES;
 pub use crate::windows::{Delivered, Limits, Windows};
 

@@ -27,7 +27,7 @@ const MOST_DECISIONS: usize = 64;
 
 /// Where a network stands, shared by who decides and who reports it.
 #[derive(Clone, Debug)]
-pub struct Lifecycle(Arc<Mutex<State>>);
+pub(crate) struct Lifecycle(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -36,11 +36,12 @@ struct State {
     /// How long a node that is away counts as it was.
     orphan_ns: u64,
     nodes: Vec<Arc<Node>>,
-    /// The step that each node has been known to be at, before what it applies from a window to come.
+    /// The step that each node has been known to be at, before what it applies from a window to
+    /// come.
     known: Vec<Option<Step>>,
     /// What nodes are to do now; `None` until a controller that was started knows what they do.
     at: Option<Step>,
-    /// The steps that held, each from when on, in nanoseconds since the Unix epoch.
+    /// The steps that held everywhere, each from when on, in nanoseconds since the Unix epoch.
     decisions: VecDeque<(u64, Step)>,
     /// What it waits for, in words.
     waits_for: Vec<String>,
@@ -48,7 +49,7 @@ struct State {
 
 impl Lifecycle {
     /// That of `nodes`, of which nothing is known yet.
-    pub fn new(setup: &Setup, clock: EpochClock, nodes: &[Arc<Node>]) -> Self {
+    pub(crate) fn new(setup: &Setup, clock: EpochClock, nodes: &[Arc<Node>]) -> Self {
         let orphan_ns = u64::from(setup.orphan_seconds) * 1_000_000_000 + ORPHAN_MARGIN_NS;
         Self(Arc::new(Mutex::new(State {
             clock,
@@ -67,9 +68,9 @@ impl Lifecycle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The least step that was asked for in a window, and what keeps the network from the next one,
+    /// The least step that held everywhere in a window, and what keeps the network from the next one,
     /// in words.
-    pub fn in_window(&self, from_ns: u64, to_ns: u64) -> (Step, Vec<String>) {
+    pub(crate) fn in_window(&self, from_ns: u64, to_ns: u64) -> (Step, Vec<String>) {
         let state = self.lock();
         let before = state.decisions.iter().rev().find(|(since_ns, _)| *since_ns <= from_ns);
         let within = state.decisions.iter().filter(|(at, _)| (from_ns..to_ns).contains(at));
@@ -183,9 +184,16 @@ impl State {
     fn decide(&mut self, nodes: &[Standing], now_ns: u64) {
         let known = nodes.iter().enumerate().map(|(at, node)| self.at(at, node, now_ns));
         self.known = known.collect();
-        let next = self.next(nodes, now_ns);
-        if let Some(step) = next.filter(|_| next != self.at) {
-            self.at = next;
+        if let Some(step) = self.next(nodes, now_ns) {
+            self.at = Some(step);
+        }
+        // Sources begin with their window: until all have, some packets have no stacks.
+        let held = self.at.map(|at| match at {
+            Step::Sources if !self.lacking(nodes, at, now_ns).is_empty() => Step::Transits,
+            at => at,
+        });
+        let last = self.decisions.back().map(|(_, step)| *step);
+        if let Some(step) = held.filter(|_| held != last) {
             if self.decisions.len() == MOST_DECISIONS {
                 self.decisions.pop_front();
             }

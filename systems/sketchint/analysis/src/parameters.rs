@@ -76,11 +76,11 @@ impl Default for Section {
 
 /// What the analysis goes by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameters {
+pub(crate) struct Parameters {
     /// What switches measure by.
-    pub setup: Setup,
+    pub(crate) setup: Setup,
     /// The largest flows that a report lists.
-    pub flows_limit: usize,
+    pub(crate) flows_limit: usize,
 }
 
 impl Parameters {
@@ -88,7 +88,7 @@ impl Parameters {
     ///
     /// # Errors
     /// The field that is wrong, with its value, and what it may be.
-    pub fn of(deployment: &Deployment<'_>) -> Result<Self, String> {
+    pub(crate) fn of(deployment: &Deployment<'_>) -> Result<Self, String> {
         let section: Section = deployment.parameters()?;
         let named = |(field, why): (&str, String)| format!("{field} = {why}");
         let Section { hops, share, window_epochs, orphan_seconds, .. } = section;

@@ -18,8 +18,10 @@ impl Names {
         self.0.get(&node).cloned().unwrap_or_else(|| format!("node {node}"))
     }
 
-    pub(crate) fn of_path(&self, path: &Path) -> Vec<String> {
-        path.nodes().iter().map(|&node| self.of(node)).collect()
+    /// The switches of a path from the source on: those that its stacks name, and the sink behind
+    /// them, where that is a switch.
+    pub(crate) fn of_path(&self, path: &Path, sink: &SinkView) -> Vec<String> {
+        path.nodes().iter().copied().chain(sink.window.own).map(|node| self.of(node)).collect()
     }
 }
 
@@ -154,14 +156,15 @@ impl SinkView {
 
     /// What is known of a flow at a switch.
     pub(crate) fn hop(&self, flow: &FlowView<'_>, node: u32) -> HopView {
+        // What a sink records has come by it.
+        let at_own = self.window.own == Some(node);
         let (mut packets, mut cell) = (0_u64, Sum::default());
         for row in flow.rows {
             let nodes = self.path(row).map_or(&[][..], Path::nodes);
             let mut there = nodes.iter().zip(&row.hops).filter(|hop| *hop.0 == node).peekable();
             packets += if there.peek().is_some() { row.packets } else { 0 };
             there.for_each(|(_, of)| cell.add(of));
-            if self.window.own == Some(node) {
-                packets += u64::from(row.own.known);
+            if at_own {
                 cell.add(&row.own);
             }
         }
@@ -173,7 +176,7 @@ impl SinkView {
             let mean = (cell.known > 0).then(|| cell.sum / cell.known as f64);
             return HopView {
                 node,
-                packets: Packets::exactly(packets),
+                packets: if at_own { flow.packets } else { Packets::exactly(packets) },
                 mean: mean.map(|mean| (mean, mean)),
                 max_ns: (cell.known > 0).then_some(cell.max),
                 inflated,
@@ -197,7 +200,7 @@ impl SinkView {
             let range = (f64::from(of.min_ns), f64::from(of.max_ns));
             cell.mean_with(others, latency, range)
         });
-        let packets = Packets::between(packets, at_most);
+        let packets = if at_own { flow.packets } else { Packets::between(packets, at_most) };
         let mean = mean.filter(|_| packets.at_most != Some(0));
         HopView { node, packets, mean, max_ns: None, inflated }
     }

@@ -196,7 +196,7 @@ impl Windows {
         let int_packets = flow.is_exact.then(|| with_int.clone().map(|row| row.packets).sum());
         let path = |packets: u64, path: &Path| PathReport {
             of: None,
-            path: self.names.of_path(path),
+            path: self.names.of_path(path, sink),
             partial: path.is_partial,
             packets: flow.is_exact.then_some(packets),
             at_least: packets,
@@ -225,7 +225,7 @@ impl Windows {
             .iter()
             .map(|of| PathReport {
                 of: None,
-                path: self.names.of_path(&of.path),
+                path: self.names.of_path(&of.path, sink),
                 partial: of.path.is_partial,
                 packets: sink.knows_paths().then_some(of.packets),
                 at_least: of.packets,
@@ -287,7 +287,7 @@ fn loops(sinks: &[SinkView], names: &Names) -> Vec<Loop> {
             let rows = sink.window.rows.iter().filter(|row| row.path as usize == at + 1);
             loops.push(Loop {
                 nodes: again.into_iter().map(|node| names.of(node)).collect(),
-                path: names.of_path(&of.path),
+                path: names.of_path(&of.path, sink),
                 sink: sink.name.clone(),
                 packets: sink.knows_paths().then_some(of.packets),
                 at_least: of.packets,

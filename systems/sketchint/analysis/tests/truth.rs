@@ -203,8 +203,9 @@ fn node_of(name: &str) -> u32 {
     NAMES.iter().position(|it| *it == name).unwrap() as u32 + 1
 }
 
-fn names(path: usize) -> Vec<String> {
-    PATHS[path].iter().map(|&node| NAMES[node as usize - 1].to_owned()).collect()
+fn names(path: usize, sink: &str) -> Vec<String> {
+    let on_way = PATHS[path].iter().map(|&node| NAMES[node as usize - 1]);
+    on_way.chain([sink]).map(str::to_owned).collect()
 }
 
 fn mean(of: &[u32]) -> f64 {
@@ -227,7 +228,7 @@ fn check(found: &Found, before: Option<&Counted>, now: &Counted) -> Result<(), T
         prop_assert!(holds(&of.packets, truth.packets), "{:?} {:?}", of, truth);
         prop_assert!(of.int_packets.is_none_or(|packets| packets == with_int(&truth)));
         for path in &of.paths {
-            let packets = (0..PATHS.len()).find(|&at| names(at) == path.path).unwrap();
+            let packets = (0..PATHS.len()).find(|&at| names(at, &of.sink) == path.path).unwrap();
             let packets = truth.by_path[&packets];
             prop_assert!(path.at_least <= packets);
             prop_assert!(path.packets.is_none_or(|told| told == packets));
@@ -329,7 +330,7 @@ fn check(found: &Found, before: Option<&Counted>, now: &Counted) -> Result<(), T
     for change in &found.path_changes {
         let paths = |counted: Option<&Counted>| -> BTreeSet<Vec<String>> {
             let of = counted.map(|of| get(of, &change.sink, &change.flow)).unwrap_or_default();
-            of.paths().into_iter().map(names).collect()
+            of.paths().into_iter().map(|path| names(path, &change.sink)).collect()
         };
         let (old, new) = (paths(before), paths(Some(now)));
         prop_assert!(change.after.iter().all(|path| new.contains(path)));
@@ -338,7 +339,7 @@ fn check(found: &Found, before: Option<&Counted>, now: &Counted) -> Result<(), T
         prop_assert!(is_new || change.after.len() > 1, "{:?} {:?}", change, old);
     }
     for of in &found.loops {
-        prop_assert_eq!(&of.path, &names(4));
+        prop_assert_eq!(&of.path, &names(4, &of.sink));
         let through = now.iter().filter(|((sink, _), _)| *sink == of.sink);
         let packets: u64 = through.filter_map(|(_, of)| of.by_path.get(&4)).sum();
         prop_assert!(of.at_least <= packets && of.packets.is_none_or(|told| told == packets));
@@ -370,7 +371,7 @@ fn check_sink(sink: &SinkReport, now: &Counted) -> Result<(), TestCaseError> {
         }
     }
     for path in &sink.paths {
-        let number = (0..PATHS.len()).find(|&at| names(at) == path.path).unwrap();
+        let number = (0..PATHS.len()).find(|&at| names(at, &sink.edge) == path.path).unwrap();
         let of_sink = now.iter().filter(|((of, _), _)| *of == sink.edge);
         let packets: u64 = of_sink.filter_map(|(_, of)| of.by_path.get(&number)).sum();
         prop_assert!(path.at_least <= packets, "{:?} {}", path, packets);
@@ -463,8 +464,8 @@ fn changes_are_reported_once_and_by_switch() {
     assert!(first.path_changes.is_empty() && first.sinks[0].heavy_changes.is_none());
     let second = network.report([&after, &[]]).findings;
     let [change] = &second.path_changes[..] else { panic!("{:?}", second.path_changes) };
-    let path = |names: [&str; 2]| vec![names.map(str::to_owned).to_vec()];
-    assert_eq!((&change.before, &change.after), (&path(["e1", "s1"]), &path(["e1", "s2"])));
+    let by = |switch: &str| vec![["e1", switch, "e2"].map(str::to_owned).to_vec()];
+    assert_eq!((&change.before, &change.after), (&by("s1"), &by("s2")));
     assert_eq!(change.flow, Flow::from(&key(1)));
     // Flow 1 has as many packets as before, but at other switches.
     let sizes = |changes: &[Change]| -> BTreeMap<Flow, u64> {

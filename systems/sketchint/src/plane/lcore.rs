@@ -1,4 +1,5 @@
-//! SketchINT on an lcore: which packets get stacks, and which window a packet for a host belongs to.
+//! SketchINT on an lcore: which packets get stacks, and which window a packet for a host belongs
+//! to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -62,9 +62,15 @@ fn each_step_waits_until_everybody_has_taken_the_one_before() {
     assert_eq!(steps(&mut of, &nodes, START + 9 * SECOND), [Some(Step::Transits); 2]);
     nodes[1] = there(Step::Transits, START + 3 * SECOND);
     assert_eq!(steps(&mut of, &nodes, START + 9 * SECOND), [Some(Step::Sources); 2]);
-    // A window in which it changed is said to be the lower one.
-    assert_eq!(of.in_window(START + 8 * SECOND, START + 10 * SECOND).0, Step::Transits);
-    assert_eq!(of.in_window(START + 10 * SECOND, START + 11 * SECOND).0, Step::Sources);
+    // It is on once all sources have begun; a window in which they did is said to be before that.
+    assert_eq!(of.in_window(START + 9 * SECOND, START + 10 * SECOND).0, Step::Transits);
+    let nodes =
+        [there(Step::Sources, START + 10 * SECOND), there(Step::Sources, START + 10 * SECOND)];
+    let begun = START + 10 * SECOND + 11_000_000;
+    assert_eq!(steps(&mut of, &nodes, begun), [Some(Step::Sources); 2]);
+    assert_eq!(of.in_window(START + 10 * SECOND, START + 11 * SECOND).0, Step::Transits);
+    assert_eq!(of.in_window(START + 11 * SECOND, START + 12 * SECOND).0, Step::Sources);
+    assert!(of.in_window(START + 11 * SECOND, START + 12 * SECOND).1.is_empty());
 }
 
 #[test]
