@@ -68,8 +68,8 @@ impl Lifecycle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The least step that held everywhere in a window, and what keeps the network from the next one,
-    /// in words.
+    /// The least step that held everywhere in a window, and what keeps the network from the next
+    /// one, in words.
     pub(crate) fn in_window(&self, from_ns: u64, to_ns: u64) -> (Step, Vec<String>) {
         let state = self.lock();
         let before = state.decisions.iter().rev().find(|(since_ns, _)| *since_ns <= from_ns);

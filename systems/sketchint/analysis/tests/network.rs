@@ -1,8 +1,8 @@
 //! SketchINT in a whole network: two edges with a transit switch between them, each with its own
-//! worker and its own conversation over TCP, and the controller. INT goes on by itself; every packet
-//! comes to its host as it was sent, with stacks on its way or without, while a switch begins anew
-//! and the controller is restarted; and what is reported of paths and packets is what the test
-//! itself counted.
+//! worker and its own conversation over TCP, and the controller. INT goes on by itself; every
+//! packet comes to its host as it was sent, with stacks on its way or without, while a switch
+//! begins anew and the controller is restarted; and what is reported of paths and packets is what
+//! the test itself counted.
 
 #[path = "../../../hops/analysis/tests/portless/mod.rs"]
 mod portless;
