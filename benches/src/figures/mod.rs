@@ -7,6 +7,7 @@ mod decode_success;
 mod epochs;
 mod hinted;
 mod insertion;
+mod latency;
 mod loss;
 mod sizing;
 mod sketchint;
@@ -47,7 +48,7 @@ pub fn table() -> Vec<Figure<Setup>> {
             tasks::MIXED,
         ])
         .chain(coverage::FIGURES)
-        .chain([sketchint::FIGURE, speed::FIGURE])
+        .chain([sketchint::FIGURE, latency::FIGURE, speed::FIGURE])
         .chain([sizing::FIGURE, hinted::FIGURE, insertion::FIGURE])
         .collect()
 }
