@@ -74,7 +74,7 @@ impl Stream {
             } else if tls.read_tls(&mut self.socket)? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             } else if let Err(problem) = tls.process_new_packets() {
-                // It is told why, if it can be.
+                // It is sent the reason, if it can be.
                 let _ = tls.write_tls(&mut self.socket);
                 return Err(distrusted(problem));
             }

@@ -67,9 +67,9 @@ mod tests {
                 *of = [of[0] + 1, of[1] + latency];
             }
             let right = |(&(flow, node), of): (&(u64, u32), &[u32; 2])| {
-                let told = sketch.query(flow, node);
-                assert!(told[0] >= of[0] && told[1] >= of[1]);
-                told == *of
+                let answer = sketch.query(flow, node);
+                assert!(answer[0] >= of[0] && answer[1] >= of[1]);
+                answer == *of
             };
             assert_eq!(truth.iter().all(right), has_room);
         }

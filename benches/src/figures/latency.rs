@@ -56,7 +56,7 @@ struct Truth {
 type Mean = Box<dyn Fn(&FlowKey, u32) -> f64>;
 
 /// What somebody says of it.
-struct Told {
+struct Answer {
     mean: Mean,
     inflated: BTreeSet<OfFlow>,
 }
@@ -126,7 +126,7 @@ impl Window {
         mut sketch: S,
         insert: fn(&mut S, u64, u32, u32),
         query: fn(&S, u64, u32) -> [u64; 2],
-    ) -> Told {
+    ) -> Answer {
         let mut inflated = BTreeSet::new();
         for (key, path, latencies) in self.packets() {
             let word = flow_word(&self.family.hash(key));
@@ -143,11 +143,11 @@ impl Window {
             let [packets, sum] = query(&sketch, flow_word(&family.hash(key)), node);
             sum as f64 / packets.max(1) as f64
         };
-        Told { mean: Box::new(mean), inflated }
+        Answer { mean: Box::new(mean), inflated }
     }
 
     /// By rows of as many bytes as there are, and towers beside them.
-    fn by_rows(&self, bytes: usize) -> Result<Told> {
+    fn by_rows(&self, bytes: usize) -> Result<Answer> {
         let shape = |row_sets, pair_buckets| Shape {
             row_sets,
             pair_buckets,
@@ -193,7 +193,7 @@ impl Window {
             }
             sum as f64 / packets.max(1) as f64
         };
-        Ok(Told { mean: Box::new(mean), inflated })
+        Ok(Answer { mean: Box::new(mean), inflated })
     }
 }
 
@@ -209,7 +209,7 @@ fn towers(bytes: usize) -> Pairs {
 }
 
 /// Who sums latencies up in so many bytes.
-type Contender = (&'static str, fn(&Window, usize) -> Result<Told>);
+type Contender = (&'static str, fn(&Window, usize) -> Result<Answer>);
 
 const CONTENDERS: [Contender; 3] = [
     ("rows and towers", Window::by_rows),
@@ -233,12 +233,12 @@ const CONTENDERS: [Contender; 3] = [
 ];
 
 /// Mean relative error of the means, and F1 of the inflated latencies.
-fn errors(truth: &Truth, told: &Told) -> [f64; 2] {
+fn errors(truth: &Truth, answer: &Answer) -> [f64; 2] {
     let error =
-        |(&(key, node), &mean): (&OfFlow, &f64)| ((told.mean)(&key, node) - mean).abs() / mean;
+        |(&(key, node), &mean): (&OfFlow, &f64)| ((answer.mean)(&key, node) - mean).abs() / mean;
     let are = truth.means.iter().map(error).sum::<f64>() / truth.means.len() as f64;
-    let right = told.inflated.intersection(&truth.inflated).count() as f64;
-    let f1 = 2.0 * right / (told.inflated.len() + truth.inflated.len()).max(1) as f64;
+    let right = answer.inflated.intersection(&truth.inflated).count() as f64;
+    let f1 = 2.0 * right / (answer.inflated.len() + truth.inflated.len()).max(1) as f64;
     [are, f1]
 }
 

@@ -101,12 +101,12 @@ pub struct Insertion {
 /// The deployments whose stacks a switch takes for its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Domains {
-    /// The last two that it was told; 0 stands for none.
+    /// The last two that it was given; 0 stands for none.
     known: [u16; 2],
 }
 
 impl Domains {
-    /// Any: a switch that was told none takes out whatever stack it finds.
+    /// Any: a switch that was given none takes out whatever stack it finds.
     pub const ANY: Self = Self { known: [0; 2] };
 
     /// Notes that stacks of a deployment are this switch's. Those of the one before stay it, as

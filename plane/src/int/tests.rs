@@ -440,7 +440,7 @@ proptest! {
         }
         prop_assert!(pushed.len() <= usize::from(most));
         as_right(&before, packet.bytes(), ip, l4);
-        // Congestion is told of, and other systems have used the bits that are not the mark's.
+        // Congestion is marked, and other systems have used the bits that are not the mark's.
         set_tos_bits(packet.bytes_mut(), ip, 0b1111, others << 2 | ecn);
         prop_assert!(tos(&packet, ip) & MARKER != 0);
         let seen = found(&packet, ip);

@@ -1,4 +1,4 @@
-//! Latencies of a switch, told apart to 1.6 %.
+//! Latencies of a switch, distinguished to 1.6 %.
 
 /// Bins of an octave: a bin is at most 1/32 of its smallest value wide.
 const OF_OCTAVE: u32 = 32;
@@ -8,7 +8,7 @@ const BITS: u32 = OF_OCTAVE.ilog2();
 pub const BINS: usize = ((32 - BITS + 1) * OF_OCTAVE) as usize;
 
 /// Counts of latencies, in nanoseconds, by bins that grow with them. Counts are exact; a quantile
-/// is told with a relative error of at most [`Histogram::ERROR`]. Histograms merge by adding.
+/// is given with a relative error of at most [`Histogram::ERROR`]. Histograms merge by adding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     bins: Box<[u32]>,

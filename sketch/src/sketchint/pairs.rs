@@ -124,13 +124,13 @@ impl Pairs {
         let pair = pair_word(flow, node);
         let of = |at: usize, level: &Level| {
             let [sum, number] = level.buckets[level.part.bucket(Self::word(pair, at)) as usize];
-            let told = |counter, bits| Some(counter).filter(|&it| it < PairLevel::most(bits));
-            (told(sum, level.shape.latency_bits), told(number, level.shape.packet_bits))
+            let read = |counter, bits| Some(counter).filter(|&it| it < PairLevel::most(bits));
+            (read(sum, level.shape.latency_bits), read(number, level.shape.packet_bits))
         };
         let all = || self.levels.iter().enumerate().map(|(at, level)| of(at, level));
         Pair {
-            latency: all().filter_map(|told| told.0).min(),
-            packets: all().filter_map(|told| told.1).min(),
+            latency: all().filter_map(|read| read.0).min(),
+            packets: all().filter_map(|read| read.1).min(),
         }
     }
 

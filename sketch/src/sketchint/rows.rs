@@ -9,7 +9,7 @@
 /// Rows of a set.
 pub const WAYS: usize = 8;
 
-/// Most rows of a flow: paths that are told apart.
+/// Most rows of a flow: paths that are distinguished.
 pub(super) const MOST_OF_A_FLOW: usize = 4;
 
 /// Votes for each packet of the smallest row that outweigh it.

@@ -35,9 +35,9 @@ pub struct Shape {
     pub row_sets: u32,
     /// Hops that a row has room for.
     pub hops: u8,
-    /// Paths that are told apart.
+    /// Paths that are distinguished.
     pub paths: u16,
-    /// Switches that are told apart.
+    /// Switches that are distinguished.
     pub nodes: u16,
     /// Large flows whose keys are kept.
     pub keys: u16,
@@ -131,13 +131,13 @@ pub struct Totals {
     pub int_packets: u64,
     /// Those of them whose stack may lack switches.
     pub partial: u64,
-    /// Those of them whose path was not told apart: there were too many paths.
+    /// Those of them whose path was not distinguished: there were too many paths.
     pub paths_full: u64,
     /// Packets that found no row.
     pub rows_refused: u64,
     /// Rows that had to leave.
     pub rows_evicted: u64,
-    /// Hops at switches that were not told apart: there were too many.
+    /// Hops at switches that were not distinguished: there were too many.
     pub nodes_full: u64,
     /// Packets of large flows whose key found no room.
     pub keys_full: u64,

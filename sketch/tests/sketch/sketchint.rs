@@ -148,8 +148,8 @@ fn check(packets: &[Packet], shape: Shape, lcores: usize) -> Result<(), TestCase
     prop_assert_eq!(all.packets(), packets.len() as u64);
     let with_int = packets.iter().filter(|packet| packet.path > 0).count() as u64;
     prop_assert_eq!(found.totals.int_packets, with_int);
-    let told: u64 = found.paths.iter().map(|path| path.packets).sum();
-    prop_assert_eq!(told + found.totals.paths_full, with_int);
+    let on_paths: u64 = found.paths.iter().map(|path| path.packets).sum();
+    prop_assert_eq!(on_paths + found.totals.paths_full, with_int);
 
     for (&number, truth) in &truth {
         let key = flow(number);
@@ -202,16 +202,16 @@ fn check(packets: &[Packet], shape: Shape, lcores: usize) -> Result<(), TestCase
             }
             if rows.first().is_some_and(|row| row.has_inflation) && found.totals.inflated_full == 0
             {
-                let told = found.inflated.iter().find(|of| of.key == key && of.node == node);
-                let told = told.map(|of| (of.count, of.max_ns));
-                prop_assert_eq!(told, truth.inflated.get(&node).copied(), "{} {}", number, node);
+                let counted = found.inflated.iter().find(|of| of.key == key && of.node == node);
+                let counted = counted.map(|of| (of.count, of.max_ns));
+                prop_assert_eq!(counted, truth.inflated.get(&node).copied(), "{} {}", number, node);
             }
         }
         if truth.packets > u64::from(KEY_PACKETS) && lcores == 1 && found.totals.keys_full == 0 {
             prop_assert!(found.keys.contains(&key));
         }
     }
-    // What is known of a switch is exact as long as it was told apart.
+    // What is known of a switch is exact as long as it was distinguished.
     for node in &found.nodes {
         let of = truth.values().filter_map(|truth| truth.at_node.get(&node.node));
         let mut sum = (0, Cell::default());

@@ -86,7 +86,7 @@ pub struct Live {
     run: Run,
     /// The folder of the authority by whose certificates switches and controller speak TLS.
     pki: PathBuf,
-    /// By which the controller has itself told to change something.
+    /// By which the controller lets something be changed.
     token: String,
     programs: PathBuf,
     /// The measurement systems that can run, those of Tofinos, and names of those that do at first.

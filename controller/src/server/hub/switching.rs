@@ -200,7 +200,7 @@ impl Hub {
         }
     }
 
-    /// Hears what became of a plan of a system other than ChameleMon.
+    /// Notes what became of a plan of a system other than ChameleMon.
     pub(in crate::server) fn plan_answered(
         &self,
         position: usize,

@@ -59,7 +59,7 @@ fn expired(secured: &Secured) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'s
     (vec![certificate.der().clone()], key)
 }
 
-/// None of them is told more than that it is refused.
+/// None of them is sent more than that it is refused.
 #[test]
 fn who_has_no_certificate_that_holds_is_told_nothing() {
     let secured = Secured::start(&["e1", "e2"], "");

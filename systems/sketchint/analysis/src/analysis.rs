@@ -95,7 +95,7 @@ impl Analysis for Sketching {
         self.parameters.setup.window_epochs.into()
     }
 
-    /// Whatever a node is told later, it begins without putting anything into packets.
+    /// Whatever plan a node is sent later, it begins without putting anything into packets.
     fn setup(&self, _node: &Node, _version: u8) -> NodeSetup {
         NodeSetup { setup: self.parameters.setup.encode(), plan: Plan::default().encode() }
     }

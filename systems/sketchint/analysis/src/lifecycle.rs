@@ -9,7 +9,7 @@
 //! no source puts one in before every edge has said that it does. A node counts as ready for a step
 //! once the window has begun from which on it applies it, and packets of the one before are no
 //! longer under way. One that is away goes on as it is, and counts so, for as long as a source goes
-//! on without a controller; then no source is left that nobody hears of.
+//! on without a controller; then no source is left that nobody knows of.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -146,7 +146,7 @@ impl State {
             return false;
         }
         if node.away_since_ns.is_some() && !node.has_come {
-            // It may go on by what a controller before this one has told it.
+            // It may go on by what a controller before this one has sent it.
             return true;
         }
         let stopped = |of: &Applied| step_of(of) < Step::Sources && self.in_force(of, now_ns);
@@ -157,7 +157,7 @@ impl State {
     /// The step that is to be taken next.
     fn next(&mut self, nodes: &[Standing], now_ns: u64) -> Option<Step> {
         let Some(at) = self.at else {
-            // What there is to go on with is known once everybody has come, or is given up.
+            // What there is to go on with is known once everybody has come, or counts as lost.
             let is_known = |of: &Standing| of.has_come || self.is_lost(of, now_ns);
             if !nodes.iter().all(is_known) {
                 return None;

@@ -95,7 +95,7 @@ impl<'a> Distribution<'a> {
         octaves.map(bin).filter(|bin| bin.at_most > 0).collect()
     }
 
-    /// The entropy, where it can be told, and its bounds: -sum (s / N) log2(s / N) over the flows'
+    /// The entropy, where it is known, and its bounds: -sum (s / N) log2(s / N) over the flows'
     /// sizes s. `None` without packets.
     ///
     /// It is log2 N - W / N with W the sum of s log2 s, which grows where flows are taken

@@ -54,7 +54,7 @@ pub(crate) fn stack(hops: &[(u32, u32)], is_partial: bool) -> Stack {
     stack
 }
 
-/// A window of a few hundred packets of flows told by `key`.
+/// A window of a few hundred packets of flows by `key`.
 pub(crate) fn window<K: Key>(key: impl Fn(u32) -> K, own: Option<u32>) -> Window {
     let mut record = record::<K>(layout(), own);
     for packet in 0..900_u32 {

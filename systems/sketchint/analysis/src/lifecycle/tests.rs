@@ -170,7 +170,7 @@ fn events() -> impl Strategy<Value = Event> {
 
 proptest! {
     /// Answers get lost, nodes and the controller come and go: with an edge that does not strip, no
-    /// source is ever told to begin, and with all that do, INT is on in the end.
+    /// source is ever asked to begin, and with all that do, INT is on in the end.
     #[test]
     fn no_source_while_an_edge_does_not_strip(
         events in prop::collection::vec((events(), 0..40_u64, any::<bool>()), 0..60),
