@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::release;
 use crate::runner::as_root;
-use crate::sanitize::{self, FUZZ_TARGETS, Nightly};
+use crate::sanitize::{self, Nightly};
 use crate::shell::{self, cargo};
 use crate::steps::Steps;
 use crate::{checks, machine};
@@ -51,8 +51,8 @@ fn fuzz(steps: &mut Steps, seconds: u64) -> Result<()> {
         return Ok(());
     };
     if steps.build("building the fuzz targets", sanitize::fuzz_build(nightly)?)? {
-        for (folder, target) in FUZZ_TARGETS {
-            let fuzz = sanitize::fuzz(folder, target, seconds)?;
+        for (folder, target) in sanitize::fuzz_targets()? {
+            let fuzz = sanitize::fuzz(folder, &target, seconds)?;
             steps.check(&format!("fuzzing {folder}: {target}"), fuzz)?;
         }
     }

@@ -8,15 +8,25 @@ use anyhow::{Context, Result};
 use crate::runner::host;
 use crate::shell;
 
-/// Every fuzz target: its folder, and its name there.
-pub(crate) const FUZZ_TARGETS: [(&str, &str); 6] = [
-    ("sketch", "decode"),
-    ("sketch", "deserialise"),
-    ("wire", "decode"),
-    ("wire", "cfs"),
-    ("dataplane/edge", "packet"),
-    ("testbed", "capture"),
-];
+/// Packages with fuzz targets: the folders beside their `fuzz`.
+const FUZZED: [&str; 4] = ["sketch", "wire", "dataplane/edge", "testbed"];
+
+/// Every fuzz target: the folder of its package, and its name there.
+pub(crate) fn fuzz_targets() -> Result<Vec<(&'static str, String)>> {
+    let mut targets = Vec::new();
+    for folder in FUZZED {
+        let sources = shell::root().join(folder).join("fuzz/fuzz_targets");
+        let listed = std::fs::read_dir(&sources)
+            .with_context(|| format!("listing the fuzz targets in {}", sources.display()))?;
+        for source in listed {
+            let source = source?.path();
+            let name = source.file_stem().context("a file without a name")?;
+            targets.push((folder, name.to_string_lossy().into_owned()));
+        }
+    }
+    targets.sort();
+    Ok(targets)
+}
 
 /// The nightly toolchain of this machine.
 #[derive(Clone, Copy)]
@@ -82,20 +92,19 @@ pub(crate) fn fuzz_build(nightly: Nightly) -> Result<Command> {
     );
     // Without link-time optimisation, which would drop the counters' table.
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
-    for folder in ["sketch", "wire", "edge", "testbed"] {
-        cargo.args(["--package", &format!("calumma-{folder}-fuzz")]);
+    for folder in FUZZED {
+        cargo.args(["--package", &format!("calumma-{}-fuzz", short(folder))]);
     }
     Ok(cargo)
 }
 
 /// Runs a fuzz target for so many seconds over the corpus in its folder, which grows.
 pub(crate) fn fuzz(folder: &str, target: &str, seconds: u64) -> Result<Command> {
-    let short = folder.rsplit('/').next().unwrap_or(folder);
     let program = shell::target_dir()
         .join("fuzz")
         .join(host()?)
         .join("release")
-        .join(format!("fuzz-{short}-{target}"));
+        .join(format!("fuzz-{}-{target}", short(folder)));
     let home = shell::root().join(folder).join("fuzz");
     let corpus = made(home.join("corpus").join(target))?;
     let artifacts = made(home.join("artifacts").join(target))?;
@@ -108,8 +117,31 @@ pub(crate) fn fuzz(folder: &str, target: &str, seconds: u64) -> Result<Command> 
     Ok(fuzz)
 }
 
+/// What a package's fuzz targets are named after: the last part of its folder.
+fn short(folder: &str) -> &str {
+    folder.rsplit('/').next().unwrap_or(folder)
+}
+
 fn made(folder: PathBuf) -> Result<PathBuf> {
     let path: &Path = &folder;
     std::fs::create_dir_all(path).with_context(|| format!("creating {}", path.display()))?;
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A target that cargo does not know under the name that is run would be built and never run.
+    #[test]
+    fn every_fuzz_target_has_a_program_of_its_name() {
+        let targets = fuzz_targets().unwrap();
+        assert!(targets.contains(&("wire", "decode".into())));
+        for (folder, target) in targets {
+            let manifest = shell::root().join(folder).join("fuzz/Cargo.toml");
+            let manifest = std::fs::read_to_string(manifest).unwrap();
+            let program = format!("name = \"fuzz-{}-{target}\"", short(folder));
+            assert!(manifest.contains(&program), "{folder}: no program {program}");
+        }
+    }
 }
