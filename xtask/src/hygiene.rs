@@ -21,6 +21,7 @@ pub(crate) fn run(dependencies: bool) -> Result<ExitCode> {
     step("checking files");
     let mut problems = files()?;
     problems.extend(toolchain()?);
+    problems.extend(tests_of_pages()?);
     for problem in &problems {
         println!("{problem}");
     }
@@ -101,6 +102,45 @@ fn comment(line: &str) -> Option<&str> {
     Some(comment.strip_prefix(['/', '!']).unwrap_or(comment))
 }
 
+/// Pages that name the tests which show what they promise.
+const PAGES_WITH_TESTS: [&str; 3] = ["SECURITY.md", "docs/networks.md", "docs/promises.md"];
+
+/// Tests that a page names and that do not exist.
+fn tests_of_pages() -> Result<Vec<String>> {
+    let mut grep = Command::new("git");
+    grep.args(["grep", "-hoE", "fn [a-z0-9_]+", "--", "*.rs"]).current_dir(shell::root());
+    let functions = shell::output(&mut grep)?;
+    let functions: Vec<&str> =
+        functions.lines().filter_map(|line| line.strip_prefix("fn ")).collect();
+    let mut problems = Vec::new();
+    for page in PAGES_WITH_TESTS {
+        let text = fs::read_to_string(shell::root().join(page))
+            .with_context(|| format!("reading {page}"))?;
+        for name in tests_named(&text) {
+            let is_there = match name.strip_suffix("...") {
+                Some(beginning) => functions.iter().any(|name| name.starts_with(beginning)),
+                None => functions.contains(&name),
+            };
+            if !is_there {
+                problems.push(format!("{page}: no test is called {name}"));
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// What a page writes as code and looks like a test's name: four words or more, or the beginning of
+/// one, which ends in `...`. Metrics look alike, and begin with `calumma_`.
+fn tests_named(page: &str) -> impl Iterator<Item = &str> {
+    let code = page.split('`').skip(1).step_by(2);
+    code.filter(|code| {
+        let name = code.strip_suffix("...").unwrap_or(code);
+        name.matches('_').count() >= 3
+            && !name.starts_with("calumma_")
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    })
+}
+
 /// The toolchain and the oldest Rust that is declared must be the same, or the latter is not
 /// tested.
 fn toolchain() -> Result<Option<String>> {
@@ -148,6 +188,21 @@ mod tests {
     fn long_files_are_found() {
         assert!(of_file("a.rs", &"x\n".repeat(600)).is_empty());
         assert_eq!(of_file("a.rs", &"x\n".repeat(601)), ["a.rs: 601 lines, more than 600"]);
+    }
+
+    #[test]
+    fn names_of_tests_are_found_in_pages() {
+        let page =
+            "`no_report_is_wrong`, `tiny loss` `a_frame_that_...` `state_dir` `calumma_a_b_c`";
+        assert_eq!(
+            tests_named(page).collect::<Vec<_>>(),
+            ["no_report_is_wrong", "a_frame_that_..."]
+        );
+    }
+
+    #[test]
+    fn every_test_that_a_page_names_exists() {
+        assert_eq!(tests_of_pages().unwrap(), Vec::<String>::new());
     }
 
     #[test]

@@ -248,7 +248,7 @@ fn a_hop_says_between_when_it_was_met_and_never_more_than_it_can() {
 }
 
 #[test]
-fn no_bitmap_but_those_of_the_issue_is_asked_for() {
+fn only_bitmaps_that_this_release_knows_are_asked_for() {
     assert_eq!(Instructions::DEFAULT.words(), 2);
     assert_eq!(Instructions::new(0xFF80).map(Instructions::words), Some(12));
     for bits in [0, Instructions::NODE, 0xA001, 0xA040, 0x5F80] {
