@@ -12,4 +12,5 @@ pub mod measure;
 pub mod memory;
 pub mod network;
 pub mod peers;
+pub mod sketchint;
 pub mod workload;

@@ -44,7 +44,8 @@ pub fn inserts(packets: &[FlowKey]) -> Result<Vec<Case<'_>>> {
     Ok(cases)
 }
 
-fn insert<'a, S: Insert + Clone + 'a>(
+/// Inserting the packets into one peer, and the memory that it has filled.
+pub(crate) fn insert<'a, S: Insert + Clone + 'a>(
     name: &str,
     empty: S,
     packets: &'a [FlowKey],

@@ -136,6 +136,9 @@ enum Bench {
         /// Instructions to use: scalar, avx2 or avx512; the fastest of the CPU when left out
         #[arg(long, value_name = "NAME")]
         engine: Option<String>,
+        /// Only what has this in its name; several of it to compare some
+        #[arg(long, value_name = "TEXT")]
+        only: Vec<String>,
     },
     /// The controller's response, the bytes it is sent, and how many edges it serves
     Controller {
@@ -162,20 +165,25 @@ enum Bench {
         /// Packets of 64 bytes and 100,000 flows only; takes five minutes
         #[arg(long)]
         quick: bool,
+        /// Only what has this in its name; of a system all that it is compared with;
+        /// several of it to compare some
+        #[arg(long, value_name = "TEXT")]
+        only: Vec<String>,
     },
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo { seconds, system, out } => demo(seconds, &system, &out),
-        Command::Bench(Bench::Sketch { json, engine }) => {
-            let engine = engine.as_deref().map(|name| ["--engine", name]);
-            bench("sketch", json.as_deref(), engine.as_ref().map_or(&[], |words| &words[..]))
+        Command::Bench(Bench::Sketch { json, engine, only }) => {
+            let engine = engine.iter().flat_map(|name| ["--engine", name]);
+            let more: Vec<&str> = engine.chain(each_only(&only)).collect();
+            bench("sketch", json.as_deref(), &more)
         }
         Command::Bench(Bench::Controller { json }) => bench("controller", json.as_deref(), &[]),
         Command::Bench(Bench::Trust { json }) => bench("trust", json.as_deref(), &[]),
-        Command::Bench(Bench::Edge { json, svg, quick }) => {
-            bench_edge(json.as_deref(), svg.as_deref(), quick)
+        Command::Bench(Bench::Edge { json, svg, quick, only }) => {
+            bench_edge(json.as_deref(), svg.as_deref(), quick, &only)
         }
         Command::Figures { out, only, quick, data } => {
             figures(&out, only.as_deref(), quick, data.as_deref())
@@ -262,10 +270,16 @@ fn bench(name: &str, json: Option<&std::path::Path>, more: &[&str]) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
+/// Arguments that say what to measure.
+fn each_only(only: &[String]) -> impl Iterator<Item = &str> {
+    only.iter().flat_map(|text| ["--only", text])
+}
+
 fn bench_edge(
     json: Option<&std::path::Path>,
     svg: Option<&std::path::Path>,
     quick: bool,
+    only: &[String],
 ) -> Result<ExitCode> {
     machine::prepare()?;
     machine::prepare_peers();
@@ -277,7 +291,7 @@ fn bench_edge(
     if let Some(svg) = svg {
         bench.arg("--svg").arg(svg);
     }
-    bench.args(quick.then_some("--quick"));
+    bench.args(quick.then_some("--quick")).args(each_only(only));
     shell::run(bench)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -31,7 +31,9 @@ mod latency;
 mod loss_radar;
 mod mrac;
 mod sampled_netflow;
+mod shared_tower;
 mod sizes;
+mod sketchint;
 mod top;
 mod uncoordinated;
 mod univmon;
@@ -53,6 +55,8 @@ pub use latency::LatencyCountMin;
 pub use loss_radar::LossRadar;
 pub use mrac::Mrac;
 pub use sampled_netflow::SampledNetFlow;
+pub use shared_tower::{Guarded, SharedTower};
+pub use sketchint::SketchIntHost;
 pub use uncoordinated::Uncoordinated;
 pub use univmon::UnivMon;
 

@@ -35,7 +35,8 @@ struct Cli {
     /// Packets of 64 bytes and 100,000 flows only
     #[arg(long)]
     quick: bool,
-    /// Only trials and steps whose name contains this; several of it to compare some
+    /// Only trials and steps whose name contains this, of a system also those that it is compared
+    /// with; several of it to compare some
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
 }
@@ -51,7 +52,9 @@ fn main() -> Result<()> {
     let mut trials = edge::trials(cli.quick);
     let wanted =
         |name: &str| cli.only.is_empty() || cli.only.iter().any(|text| name.contains(text));
-    trials.retain(|trial| wanted(&trial.name()));
+    trials.retain(|trial| {
+        cli.only.is_empty() || cli.only.iter().any(|text| trial.is_asked_for(text))
+    });
     let missing: BTreeSet<String> =
         trials.iter().filter_map(|trial| trial.switch.missing()).collect();
     for what in missing {

@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use calumma_benches::{cases, chosen, measure, memory, peers, workload};
+use calumma_benches::{cases, chosen, measure, memory, peers, sketchint, workload};
 use calumma_chamelemon::{Attention, Layout};
 use calumma_sketch::{
     Arithmetic, Engine, FlowKey, HashFamily, HashKey, Insertion, KeyKind, WideKey,
@@ -22,9 +22,9 @@ struct Cli {
     /// Readings of each case
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Only cases whose name contains this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
+    /// Only cases whose name contains this; several of it to compare some
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// Instructions to hash, record and decode with: scalar, avx2 or avx512, whichever the CPU
     /// has; the fastest when left out
     #[arg(long, value_name = "NAME", value_parser = engine)]
@@ -140,7 +140,10 @@ fn main() -> Result<()> {
     all.extend(peers::inserts(&packets)?);
     all.extend(peers::decodes());
     all.extend(chosen::cases(&family));
-    all.retain(|case| case.name().contains(&cli.only));
+    all.extend(sketchint::cases(&family, &packets));
+    all.retain(|case| {
+        cli.only.is_empty() || cli.only.iter().any(|text| case.name().contains(text))
+    });
 
     let figures = measure::in_turns(all, cli.rounds.into());
     measure::write_table(&figures, &mut stdout().lock())?;

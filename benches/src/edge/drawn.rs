@@ -50,7 +50,7 @@ fn chart(
 ) -> Drawn {
     let measured: Vec<(Trial, &Figure)> = trials(false)
         .into_iter()
-        .filter(|trial| which(trial))
+        .filter(|trial| trial.hops == 0 && which(trial))
         .filter_map(|trial| {
             let name = format!("{}.mpps", trial.name());
             let of_trial = |figure: &&Figure| figure.name == name && !figure.is_missing();

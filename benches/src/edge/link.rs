@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::Trial;
 use super::ovs::{self, Ovs};
+use super::sketching::{DOMAIN, Sketching};
 use crate::measure::Figure;
 
 /// The CPU that the switch polls on, and nothing else runs on.
@@ -36,6 +37,10 @@ pub enum Switch {
     Edge(Measuring),
     /// The same with everything on, as a router.
     EdgeRouted,
+    /// `calumma-edge` with INT.
+    Sketching(Sketching),
+    /// `calumma-edge` that does not look for INT stacks: measuring everything else, or off.
+    Unstripped(bool),
 }
 
 /// How much of the measurement each packet meets.
@@ -51,6 +56,35 @@ pub enum Measuring {
     AllAndCfs,
 }
 
+/// What the controller is to do.
+pub(super) struct Analysis {
+    /// Its systems.
+    pub(super) systems: Vec<&'static str>,
+    /// Sections of its file.
+    pub(super) sections: String,
+}
+
+impl Analysis {
+    fn of(measuring: Measuring) -> Self {
+        // Thresholds so high that all flows are light-loss candidates, of which one in 65,536 is
+        // sampled.
+        let attention = match measuring {
+            Measuring::All | Measuring::Cfs | Measuring::AllAndCfs => "",
+            Measuring::Classifier => {
+                "[attention]\nt_h = 1_000_000_000\nt_l = 1_000_000_000\nsample_rate = 0.00001\n\
+                 hl_buckets = 2560\nll_buckets = 512\n"
+            }
+        };
+        let systems = match measuring {
+            Measuring::Cfs => vec!["cfs"],
+            Measuring::AllAndCfs => vec!["chamelemon", "cfs"],
+            Measuring::All | Measuring::Classifier => vec!["chamelemon"],
+        };
+        let tables = if measuring.has_cfs() { "[cfs]\nentries = 10_000\n" } else { "" };
+        Self { systems, sections: format!("{attention}{tables}") }
+    }
+}
+
 impl Measuring {
     fn has_cfs(self) -> bool {
         matches!(self, Self::Cfs | Self::AllAndCfs)
@@ -62,7 +96,7 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 24] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
@@ -80,6 +114,13 @@ impl Switch {
         Self::Edge(Measuring::Cfs),
         Self::Edge(Measuring::AllAndCfs),
         Self::EdgeRouted,
+        Self::Unstripped(false),
+        Self::Unstripped(true),
+        Self::Sketching(Sketching::ALL[0]),
+        Self::Sketching(Sketching::ALL[1]),
+        Self::Sketching(Sketching::ALL[2]),
+        Self::Sketching(Sketching::ALL[3]),
+        Self::Sketching(Sketching::ALL[4]),
     ];
 
     /// Its name among the figures.
@@ -94,6 +135,9 @@ impl Switch {
             Self::Edge(Measuring::Cfs) => "edge.cfs".to_owned(),
             Self::Edge(Measuring::AllAndCfs) => "edge.chamelemon_cfs".to_owned(),
             Self::EdgeRouted => "edge.routed".to_owned(),
+            Self::Unstripped(false) => "edge.off.no_strip".to_owned(),
+            Self::Unstripped(true) => "edge.all.no_strip".to_owned(),
+            Self::Sketching(which) => which.name(),
         }
     }
 
@@ -210,9 +254,16 @@ impl Link {
         let socket = self.run.directory().join("link.sock");
         let _ = fs::remove_file(&socket);
         let controller = match trial.switch {
-            Switch::Edge(measuring) => Some(self.controller(measuring)?),
-            Switch::EdgeRouted => Some(self.controller(Measuring::All)?),
-            Switch::Testpmd(_) | Switch::Member | Switch::Ovs(_) | Switch::EdgeOff => None,
+            Switch::Edge(measuring) => Some(self.controller(&Analysis::of(measuring))?),
+            Switch::EdgeRouted | Switch::Unstripped(true) => {
+                Some(self.controller(&Analysis::of(Measuring::All))?)
+            }
+            Switch::Sketching(which) => Some(self.controller(&which.analysis())?),
+            Switch::Testpmd(_)
+            | Switch::Member
+            | Switch::Ovs(_)
+            | Switch::EdgeOff
+            | Switch::Unstripped(false) => None,
         };
         let (ovs, mut switch) = self.start(trial.switch, &socket)?;
         wait_until("the switch to listen", START_LIMIT, || {
@@ -228,9 +279,14 @@ impl Link {
             })?;
         }
         let (generator, mpps) = self.generate(trial, &socket, duration, search, &mut switch)?;
-        if matches!(trial.switch, Switch::Edge(measuring) if measuring.has_cfs()) {
+        match trial.switch {
             // Tables are counted once their window is over.
-            std::thread::sleep(WINDOW);
+            Switch::Edge(measuring) if measuring.has_cfs() => std::thread::sleep(WINDOW),
+            Switch::Sketching(which) => {
+                std::thread::sleep(WINDOW);
+                which.check_reports(&self.file(EPOCHS))?;
+            }
+            _ => {}
         }
         // Whoever polls a memif port must leave before the other side does.
         match ovs {
@@ -246,7 +302,7 @@ impl Link {
         }
         let totals = match trial.switch {
             Switch::Testpmd(_) | Switch::Member | Switch::Ovs(_) => BTreeMap::new(),
-            Switch::EdgeOff | Switch::Edge(_) | Switch::EdgeRouted => self.totals(trial.switch)?,
+            _ => self.totals(trial.switch)?,
         };
         Ok(Carried { mpps, totals })
     }
@@ -258,6 +314,10 @@ impl Link {
         let totals: BTreeMap<String, u64> = serde_json::from_str(&text)?;
         let total = |name: &str| totals.get(name).copied().unwrap_or_default();
         let (received, recorded) = (total("received.host"), total("ingress.recorded"));
+        if let Switch::Sketching(which) = switch {
+            which.check(&total)?;
+            return Ok(totals);
+        }
         ensure!(received > 0, "the edge received no packet");
         if let Switch::Edge(measuring) = switch
             && measuring.has_cfs()
@@ -269,7 +329,7 @@ impl Link {
             Switch::Edge(Measuring::Cfs) => {
                 ensure!(recorded == 0, "chamelemon was to be off, but recorded {recorded}");
             }
-            Switch::Edge(_) | Switch::EdgeRouted => ensure!(
+            Switch::Edge(_) | Switch::EdgeRouted | Switch::Unstripped(true) => ensure!(
                 recorded * 100 > received * 95,
                 "the edge recorded only {recorded} of {received} packets"
             ),
@@ -280,6 +340,9 @@ impl Link {
 
     /// Whether the controller has reported an epoch whole or, where a switch has tables, a window.
     fn measures(&self, switch: Switch) -> Result<bool> {
+        if let Switch::Sketching(which) = switch {
+            return which.is_on(&self.file(EPOCHS));
+        }
         let windows = matches!(switch, Switch::Edge(measuring) if measuring.has_cfs());
         let reports = fs::read_to_string(self.file(EPOCHS)).unwrap_or_default();
         let mut whole = reports.lines().take_while(|line| line.ends_with('}'));
@@ -294,26 +357,16 @@ impl Link {
         self.run.directory().join(name)
     }
 
-    fn controller(&self, measuring: Measuring) -> Result<Process> {
-        // Thresholds so high that all flows are light-loss candidates, of which one in 65,536 is
-        // sampled.
-        let attention = match measuring {
-            Measuring::All | Measuring::Cfs | Measuring::AllAndCfs => "",
-            Measuring::Classifier => {
-                "[attention]\nt_h = 1_000_000_000\nt_l = 1_000_000_000\nsample_rate = 0.00001\n\
-                 hl_buckets = 2560\nll_buckets = 512\n"
-            }
-        };
-        let systems = match measuring {
-            Measuring::Cfs => "\"cfs\"",
-            Measuring::AllAndCfs => "\"chamelemon\", \"cfs\"",
-            Measuring::All | Measuring::Classifier => "\"chamelemon\"",
-        };
-        let tables = if measuring.has_cfs() { "[cfs]\nentries = 10_000\n" } else { "" };
-        let config = self.file("controller.toml");
+    fn controller(&self, analysis: &Analysis) -> Result<Process> {
+        let Analysis { systems, sections } = analysis;
+        let (config, state) = (self.file("controller.toml"), self.file("state"));
+        // Packets that the generator sends carry the deployment's number.
+        fs::create_dir_all(&state).context("the controller's state")?;
+        fs::write(state.join("deployment_id"), format!("{DOMAIN}\n"))
+            .context("writing the deployment's number")?;
         let text = format!(
-            "listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\nsystems = [{systems}]\n\
-             [shifting]\nmode = \"static\"\n{attention}{tables}"
+            "listen = \"127.0.0.1:{CONTROLLER_PORT}\"\nedges = [\"e1\"]\nsystems = {systems:?}\n\
+             state_dir = {state:?}\n[shifting]\nmode = \"static\"\n{sections}"
         );
         fs::write(&config, text).context("writing the controller's configuration")?;
         let mut command = Command::new(self.programs.join("calumma-controller"));
@@ -388,9 +441,14 @@ impl Link {
                 command.arg("--force-max-simd-bitwidth=512");
                 command
             }
-            Switch::EdgeOff | Switch::Edge(_) | Switch::EdgeRouted => {
+            _ => {
                 let config = self.file("edge.toml");
-                let ports = if switch == Switch::EdgeRouted { ROUTED } else { PAIRED };
+                let ports = match switch {
+                    Switch::EdgeRouted => ROUTED.to_owned(),
+                    Switch::Sketching(which) => which.ports(PAIRED, ROUTED),
+                    Switch::Unstripped(_) => format!("[sketchint]\nstrip = false\n{PAIRED}"),
+                    _ => PAIRED.to_owned(),
+                };
                 let text = format!(
                     "name = \"e1\"\ncontroller = \"127.0.0.1:{CONTROLLER_PORT}\"\n\
                      [polling]\ncontrol_cpu = {GENERATOR_CPU}\n{ports}"
@@ -419,6 +477,9 @@ impl Link {
         let mut command = Command::new(self.programs.join("calumma-testbed"));
         command.args(["generate", "--stay", "--size", trial.size]);
         command.args(["--popularity", trial.popularity, "--flows", &trial.flows.to_string()]);
+        if trial.hops > 0 {
+            command.args(["--stack", &trial.hops.to_string(), "--domain", &DOMAIN.to_string()]);
+        }
         if search {
             command.args(["--search", "--seconds", &(duration.as_secs_f64() / 4.0).to_string()]);
         } else {
@@ -448,17 +509,18 @@ impl Link {
 
 /// Figures that the edge itself counted, from the totals of runs alike: cycles a packet by stage,
 /// and how long bursts took.
-pub(super) fn of_the_edge(runs: &[BTreeMap<String, u64>]) -> Vec<Figure> {
+pub(super) fn of_the_edge(name: &str, runs: &[BTreeMap<String, u64>]) -> Vec<Figure> {
     let each = |of: &dyn Fn(&BTreeMap<String, u64>) -> Option<f64>| -> Vec<f64> {
         runs.iter().filter_map(of).collect()
     };
     let mut figures = Vec::new();
     for stage in ["receive", "work", "transmit"] {
         let readings = each(&|totals| {
-            let packets = *totals.get("received.host")? as f64;
+            let of = |port: &str| totals.get(port).copied().unwrap_or_default();
+            let packets = (of("received.host") + of("received.fabric")) as f64;
             Some(*totals.get(&format!("cycles.{stage}"))? as f64 / packets)
         });
-        figures.push((format!("edge.all.64B.{stage}.cycles"), "cycles/packet", readings));
+        figures.push((format!("{name}.{stage}.cycles"), "cycles/packet", readings));
     }
     for burst in Moment::ALL.map(Moment::bursts) {
         for quantile in ["p50", "p999", "max"] {
@@ -468,7 +530,7 @@ pub(super) fn of_the_edge(runs: &[BTreeMap<String, u64>]) -> Vec<Figure> {
                 let nanos = *totals.get(&format!("{burst}.{quantile}_ns"))? as f64;
                 (number > 0).then_some(nanos / 1e3)
             });
-            figures.push((format!("edge.all.64B.{burst}.{quantile}.us"), "us", readings));
+            figures.push((format!("{name}.{burst}.{quantile}.us"), "us", readings));
         }
     }
     figures

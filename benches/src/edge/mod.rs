@@ -14,6 +14,8 @@ mod drawn;
 mod lcore;
 mod link;
 mod ovs;
+mod ratios;
+mod sketching;
 mod stages;
 
 pub use drawn::draw;
@@ -22,6 +24,7 @@ pub use link::{Link, Measuring, SWITCH_CPU, Switch};
 pub use ovs::Ovs;
 pub use stages::stages;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -39,6 +42,8 @@ pub struct Trial {
     pub flows: usize,
     /// How flows are drawn as the generator takes it.
     pub popularity: &'static str,
+    /// Hops of the INT stack that each packet comes with, on top of its length.
+    pub hops: u8,
     /// Whether the highest rate without loss is searched for, too.
     pub search: bool,
 }
@@ -49,7 +54,8 @@ const ZIPF: &str = "zipf:1.1";
 
 impl Trial {
     fn new(switch: Switch, size: &'static str, flows: usize, popularity: &'static str) -> Self {
-        Self { switch, size, flows, popularity, search: false }
+        let hops = if let Switch::Sketching(which) = switch { which.hops() } else { 0 };
+        Self { switch, size, flows, popularity, hops, search: false }
     }
 
     /// Its name: the switch, the length of packets and, where it is another than that of the table
@@ -60,6 +66,10 @@ impl Trial {
         if self.flows != FLOWS || self.popularity != ZIPF {
             let drawn = self.popularity.split(':').next().unwrap_or_default();
             name += &format!(".{}.{drawn}", count(self.flows));
+        }
+        // What a switch with INT is given, its name says.
+        if self.hops > 0 && !matches!(self.switch, Switch::Sketching(_)) {
+            name += &format!(".h{}", self.hops);
         }
         name
     }
@@ -74,6 +84,17 @@ fn count(flows: usize) -> String {
     }
 }
 
+impl Trial {
+    /// Whether it is asked for by a text: that is in its name, or it is the name of a system that
+    /// the trial is compared with.
+    pub fn is_asked_for(&self, text: &str) -> bool {
+        let name = self.name();
+        let beside = ["testpmd.macswap.64B", "edge.routed.64B", "edge.off.64B", "edge.all.64B"];
+        let strip = matches!(self.switch, Switch::Unstripped(_)) || self.hops > 0;
+        name.contains(text) || text == "sketchint" && (strip || beside.contains(&&*name))
+    }
+}
+
 /// All trials, or only those with packets of 64 bytes and the usual mix.
 pub fn trials(quick: bool) -> Vec<Trial> {
     let sizes: &[&str] =
@@ -81,6 +102,11 @@ pub fn trials(quick: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
     for &size in sizes {
         for switch in Switch::ALL {
+            // What INT costs does not depend on the payload.
+            let sketching = matches!(switch, Switch::Sketching(_) | Switch::Unstripped(_));
+            if sketching && size != "64" {
+                continue;
+            }
             let exports = matches!(switch, Switch::Ovs(Ovs { export: Some(_), .. }));
             // An export costs by the packet, whatever its length.
             if exports && !["64", "1518"].contains(&size) {
@@ -90,6 +116,8 @@ pub fn trials(quick: bool) -> Vec<Trial> {
             trials.push(Trial { search, ..Trial::new(switch, size, FLOWS, ZIPF) });
         }
     }
+    let macswap = Trial::new(Switch::Testpmd("macswap"), "64", FLOWS, ZIPF);
+    trials.push(Trial { hops: sketching::HOPS_TO_SINK, ..macswap });
     if !quick {
         for flows in [1, 1_000, FLOWS, 1_000_000] {
             for popularity in ["uniform", ZIPF] {
@@ -126,7 +154,7 @@ pub fn run(
 ) -> Result<Vec<Figure>> {
     let mut readings = vec![Vec::new(); trials.len()];
     let mut searched = vec![Vec::new(); trials.len()];
-    let mut edge = Vec::new();
+    let mut edges: BTreeMap<String, Vec<BTreeMap<String, u64>>> = BTreeMap::new();
     for _ in 0..rounds {
         for (at, trial) in trials.iter().enumerate() {
             if trial.switch.missing().is_some() {
@@ -139,13 +167,15 @@ pub fn run(
             };
             let carried = carry(false)?;
             readings[at].push(carried.mpps);
+            if trial.search || matches!(trial.switch, Switch::Sketching(_)) {
+                edges.entry(trial.name()).or_default().push(carried.totals);
+            }
             if trial.search {
-                edge.push(carried.totals);
                 searched[at].push(carry(true)?.mpps);
             }
         }
     }
-    let compared = ratios(trials, &readings);
+    let compared = ratios::of(trials, &readings);
     let mut figures = Vec::new();
     for ((trial, readings), searched) in trials.iter().zip(readings).zip(searched) {
         let name = format!("{}.mpps", trial.name());
@@ -158,70 +188,11 @@ pub fn run(
             figures.push(Figure::of(name, "Mpps", searched));
         }
     }
-    figures.extend(link::of_the_edge(&edge));
+    for (name, runs) in &edges {
+        figures.extend(link::of_the_edge(name, runs));
+    }
     figures.extend(compared);
     Ok(figures)
-}
-
-/// What the readings say of one another, for each length of packets: by rounds, since a guest that
-/// is slowed for a while slows a round's switches alike.
-fn ratios(trials: &[Trial], readings: &[Vec<f64>]) -> Vec<Figure> {
-    let mut ratios = Vec::new();
-    for (ours, all) in trials.iter().zip(readings) {
-        if ours.switch != Switch::EDGE_ALL {
-            continue;
-        }
-        let readings_of = |switch: Switch| {
-            let peer = Trial { switch, search: false, ..ours.clone() };
-            let at = trials.iter().position(|trial| *trial == peer)?;
-            Some(&readings[at]).filter(|readings| !readings.is_empty())
-        };
-        let beside = |switch: Switch, of: &dyn Fn(f64, f64) -> f64| {
-            let peer = readings_of(switch)?;
-            Some(all.iter().zip(peer).map(|(&all, &peer)| of(all, peer)).collect())
-        };
-        for peer in ["macswap", "io", "rxonly"] {
-            if let Some(rounds) = beside(Switch::Testpmd(peer), &|all, peer| all / peer) {
-                let name = format!("{}.over_testpmd_{peer}", ours.name());
-                ratios.push(Figure::of(name, "ratio", rounds));
-            }
-        }
-        let over = |ours: Switch, peer: Switch| -> Option<Vec<f64>> {
-            let (ours, peer) = (readings_of(ours)?, readings_of(peer)?);
-            Some(ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect())
-        };
-        for (measuring, peer) in [(Switch::EDGE_ALL, Ovs::PORT), (Switch::EdgeRouted, Ovs::PREFIX)]
-        {
-            if let Some(rounds) = over(measuring, Switch::Ovs(peer)) {
-                let name = ours.name().replacen(&Switch::EDGE_ALL.name(), &measuring.name(), 1);
-                let peer = peer.name().replace('.', "_");
-                ratios.push(Figure::of(format!("{name}.over_{peer}"), "ratio", rounds));
-            }
-        }
-        for measuring in [Measuring::Cfs, Measuring::AllAndCfs].map(Switch::Edge) {
-            if let Some(rounds) = over(measuring, Switch::Testpmd("macswap")) {
-                let name = ours.name().replacen(&Switch::EDGE_ALL.name(), &measuring.name(), 1);
-                ratios.push(Figure::of(format!("{name}.over_testpmd_macswap"), "ratio", rounds));
-            }
-        }
-        // A round's two switches may differ by how the link fared, which is slow from its start to
-        // its end or not.
-        if let Some(macswap) = readings_of(Switch::Testpmd("macswap")) {
-            let highest = |readings: &[f64]| readings.iter().copied().fold(0.0, f64::max);
-            let name = format!("{}.highest_over_testpmd_macswap", ours.name());
-            let ratio = highest(all) / highest(macswap);
-            ratios.push(Figure::of(name, "ratio", vec![ratio]));
-        }
-        if let Some(rounds) = beside(Switch::EdgeOff, &|all, off| 1e3 / all - 1e3 / off) {
-            let name = ours.name().replacen(&Switch::EDGE_ALL.name(), "edge.measurement", 1);
-            ratios.push(Figure::of(format!("{name}.ns"), "ns/packet", rounds));
-        }
-        if let Some(rounds) = beside(Switch::EdgeRouted, &|all, routed| 1e3 / routed - 1e3 / all) {
-            let name = ours.name().replacen(&Switch::EDGE_ALL.name(), "edge.forwarding", 1);
-            ratios.push(Figure::of(format!("{name}.ns"), "ns/packet", rounds));
-        }
-    }
-    ratios
 }
 
 #[cfg(test)]
@@ -237,43 +208,5 @@ mod tests {
             assert!(names.iter().any(|other| other == name), "{name}");
         }
         assert!(distinct.contains(&"edge.all.64B.1Mflows.uniform".to_owned()));
-    }
-
-    #[test]
-    fn switches_are_compared_with_what_they_did_in_the_same_round() {
-        let of = |switch| Trial::new(switch, "128", FLOWS, ZIPF);
-        let trials = [
-            of(Switch::EDGE_ALL),
-            of(Switch::EdgeOff),
-            of(Switch::Testpmd("macswap")),
-            of(Switch::EdgeRouted),
-            of(Switch::Ovs(Ovs::PREFIX)),
-            of(Switch::Ovs(Ovs::PORT)),
-        ];
-        // The machine is half as fast in the second round, and the third is slow for one switch
-        // only.
-        let readings = [
-            vec![20.0, 10.0, 20.0],
-            vec![40.0, 20.0, 40.0],
-            vec![25.0, 12.5, 10.0],
-            vec![10.0, 5.0, 6.25],
-            vec![5.0, 2.5, 2.5],
-            Vec::new(),
-        ];
-        let ratios = ratios(&trials, &readings);
-        let of = |name: &str| ratios.iter().find(|figure| figure.name == name).unwrap();
-        let ratio = of("edge.all.128B.over_testpmd_macswap");
-        assert_eq!((ratio.min, ratio.median, ratio.max), (0.8, 0.8, 2.0));
-        let highest = of("edge.all.128B.highest_over_testpmd_macswap");
-        assert!((highest.median - 20.0 / 25.0).abs() < 1e-9, "{highest:?}");
-        let added = of("edge.measurement.128B.ns");
-        assert!((added.median - 25.0).abs() < 1e-9 && (added.max - 50.0).abs() < 1e-9);
-        let added = of("edge.forwarding.128B.ns");
-        assert!((added.median - 100.0).abs() < 1e-9 && (added.min - 50.0).abs() < 1e-9);
-        let routed = of("edge.routed.128B.over_ovs_prefix");
-        assert_eq!((routed.min, routed.max), (2.0, 2.5));
-        // One was not measured, one could not be.
-        let absent = |name: &str| ratios.iter().all(|figure| !figure.name.contains(name));
-        assert!(absent("rxonly") && absent("ovs_port"));
     }
 }

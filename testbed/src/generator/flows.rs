@@ -9,9 +9,11 @@ use calumma_sketch::{Key, WideKey};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::stacks::Stacks;
 use crate::workload::frame;
 
-/// Bytes of a frame's beginning that are made beforehand: a cache line, with all headers in it.
+/// Bytes of a frame's beginning that are made beforehand: a cache line, with all headers in it. Of
+/// packets with an INT stack twice as many.
 pub(super) const HEAD: usize = 64;
 
 /// Draws after which the sequence begins anew.
@@ -30,8 +32,18 @@ pub struct Mix {
     pub sizes: Sizes,
     /// Share of the flows that are IPv6; the others are IPv4.
     pub ipv6: f64,
+    /// The INT stacks of packets, as if these had come by other switches. They come on top of the
+    /// lengths.
+    pub stacks: Option<Stacks>,
     /// The same seed sends the same packets.
     pub seed: u64,
+}
+
+impl Mix {
+    /// Bytes of the longest packet.
+    pub(super) fn largest(&self) -> usize {
+        self.sizes.largest() + self.stacks.map_or(0, |stacks| stacks.bytes().into())
+    }
 }
 
 /// How often each flow is drawn.
@@ -108,8 +120,9 @@ pub(super) struct Head(pub(super) [u8; HEAD]);
 /// All frames, and the order in which they are sent.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// The beginning of each flow's frames.
+    /// The beginning of each flow's frames: so many lines after each other.
     pub(super) heads: Vec<Head>,
+    pub(super) lines: usize,
     /// Length of each flow's frames.
     pub(super) lengths: Vec<u16>,
     /// The flows of packets, in order; sent round and round.
@@ -122,19 +135,37 @@ impl Frames {
     /// # Errors
     /// Where there is no flow, or more than 2^24, or the share of IPv6 is none.
     pub(super) fn new(mix: &Mix) -> Result<Self> {
-        let Mix { flows, popularity, sizes, ipv6, seed } = *mix;
+        let Mix { flows, popularity, sizes, ipv6, stacks, seed } = *mix;
         ensure!((1..=1 << 24).contains(&flows), "{flows} flows: give 1 to {}", 1 << 24);
         ensure!((0.0..=1.0).contains(&ipv6), "ipv6 = {ipv6}: a share from 0 to 1");
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let lengths: Vec<u16> = (0..flows).map(|flow| sizes.of(flow)).collect();
-        let heads =
-            lengths.iter().enumerate().map(|(at, &length)| head(&key(at, mix), length)).collect();
+        stacks.iter().try_for_each(Stacks::check)?;
+        let mut lengths: Vec<u16> = (0..flows).map(|flow| sizes.of(flow)).collect();
+        let plain = lengths.iter().enumerate().map(|(at, &length)| head(&key(at, mix), length));
+        let (heads, lines) = match stacks {
+            None => (plain.collect(), 1),
+            Some(stacks) => {
+                let with_stacks = plain.enumerate().map(|(at, head)| {
+                    let length = usize::from(lengths[at]);
+                    let frame = stacks.put(at, &head.0[..length.min(HEAD)], lengths[at])?;
+                    let mut lines = [Head([0; HEAD]); 2];
+                    let bytes = lines.each_mut().map(|line| &mut line.0);
+                    for (line, bytes) in bytes.into_iter().zip(frame.chunks(HEAD)) {
+                        line[..bytes.len()].copy_from_slice(bytes);
+                    }
+                    Ok(lines)
+                });
+                let heads = with_stacks.collect::<Result<Vec<_>>>()?.into_flattened();
+                lengths.iter_mut().for_each(|length| *length += stacks.bytes());
+                (heads, 2)
+            }
+        };
         let sequence = match popularity {
             Popularity::Uniform => (0..SEQUENCE).map(|_| rng.random_range(0..flows)).collect(),
             Popularity::Zipf(exponent) => zipf(flows, exponent, &mut rng),
         };
         let sequence = sequence.into_iter().map(|flow| flow as u32).collect();
-        Ok(Self { heads, lengths, sequence })
+        Ok(Self { heads, lines, lengths, sequence })
     }
 }
 
@@ -194,11 +225,16 @@ fn head(flow: &WideKey, length: u16) -> Head {
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::stacks::MORE;
     use super::*;
     use calumma_edge::parse::{Parsed, parse};
+    use calumma_plane::int::header::{Seen, look};
+    use calumma_plane::int::strip::read;
+    use calumma_plane::int::{Domains, Stack};
+    use std::num::NonZeroU16;
 
     fn mix(flows: usize, popularity: Popularity, sizes: Sizes) -> Mix {
-        Mix { flows, popularity, sizes, ipv6: 0.25, seed: 3 }
+        Mix { flows, popularity, sizes, ipv6: 0.25, stacks: None, seed: 3 }
     }
 
     #[test]
@@ -221,6 +257,34 @@ mod tests {
             assert!(seen.insert(key), "flow {at} was there before");
         }
         assert_eq!(ipv6, 12_500);
+    }
+
+    #[test]
+    fn packets_have_the_stacks_that_switches_put_in() {
+        let domain = NonZeroU16::new(7).unwrap();
+        for hops in [1, 5, 6] {
+            let stacks = Some(Stacks { hops, domain });
+            let mix = Mix { stacks, ..mix(100, Popularity::Uniform, Sizes::Imix) };
+            let frames = Frames::new(&mix).unwrap();
+            let mut nodes = HashSet::new();
+            for (lines, &length) in frames.heads.chunks(frames.lines).zip(&frames.lengths) {
+                let mut bytes = lines.iter().flat_map(|line| line.0).collect::<Vec<_>>();
+                bytes.resize(length.into(), 0);
+                let frame = calumma_plane::packet::Frame::new(bytes);
+                let Seen::Stack(found) = look(&frame, 14, Domains::ANY) else {
+                    panic!("no stack");
+                };
+                assert_eq!((found.header.domain, found.header.remaining), (7, MORE));
+                let mut stack = Stack::EMPTY;
+                read(&frame, &found, &mut stack);
+                assert_eq!(stack.hops().len(), usize::from(hops));
+                nodes.extend(stack.hops().iter().map(|hop| hop.node));
+            }
+            assert_eq!(nodes.len(), 2 * usize::from(hops));
+        }
+        let stacks = Some(Stacks { hops: 7, domain });
+        let refused = Frames::new(&Mix { stacks, ..mix(1, Popularity::Uniform, Sizes::Imix) });
+        assert!(refused.unwrap_err().to_string().contains("7 hops: give 1 to 6"));
     }
 
     #[test]

@@ -76,15 +76,21 @@ impl Transmitter {
         if self.pool.alloc_burst(burst) == 0 {
             return;
         }
-        let Frames { heads, lengths, sequence } = &self.frames;
+        let Frames { heads, lines, lengths, sequence } = &self.frames;
         let from = self.next;
         let len = burst.len();
         for (at, packet) in burst.as_mut_slice().iter_mut().enumerate() {
             let flow = sequence[(from + at) % sequence.len()] as usize;
             let ahead = sequence[(from + at + AHEAD) % sequence.len()] as usize;
-            dpdk::prefetch(&heads[ahead]);
+            dpdk::prefetch(&heads[ahead * lines]);
             if let Some(data) = packet.append(lengths[flow].into()) {
-                data[..HEAD].copy_from_slice(&heads[flow].0);
+                data[..HEAD].copy_from_slice(&heads[flow * lines].0);
+                // Of packets with a stack, which need not fill the second line.
+                if *lines > 1 {
+                    let behind = data.len().min(2 * HEAD) - HEAD;
+                    let line = &heads[flow * lines + 1].0;
+                    data[HEAD..HEAD + behind].copy_from_slice(&line[..behind]);
+                }
             }
         }
         let mut taken = self.tx.tx(burst);

@@ -8,6 +8,7 @@
 mod flows;
 mod lcore;
 mod rate;
+mod stacks;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use flows::{Mix, Popularity, Sizes};
 pub use lcore::Sent;
+pub use stacks::Stacks;
 
 use flows::Frames;
 use lcore::Transmitter;
@@ -94,7 +96,7 @@ pub fn run<T>(
         MempoolConfig { mbufs: MBUFS, cache: 512, ..MempoolConfig::default() },
     )?;
     ensure!(
-        plan.mix.sizes.largest() <= usize::from(pool.data_room()),
+        plan.mix.largest() <= usize::from(pool.data_room()),
         "packets of at most {} bytes can be sent",
         pool.data_room()
     );

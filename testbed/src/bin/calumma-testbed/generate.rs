@@ -1,13 +1,14 @@
 //! `generate`: packets into a DPDK port.
 
 use std::fs;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use calumma_testbed::generator::{self, Pace, Popularity, Sizes};
+use calumma_testbed::generator::{self, Pace, Popularity, Sizes, Stacks};
 use clap::Args;
 
 use crate::output::print;
@@ -32,6 +33,12 @@ pub(crate) struct Generate {
     /// Share of the flows that are IPv6
     #[arg(long, default_value_t = 0.0)]
     ipv6: f64,
+    /// Hops of an INT stack in each packet, on top of its length; none without
+    #[arg(long, value_name = "HOPS", requires = "domain")]
+    stack: Option<u8>,
+    /// The deployment's number in stacks
+    #[arg(long, value_name = "NUMBER", requires = "stack")]
+    domain: Option<NonZeroU16>,
     /// Millions of packets a second; without, as fast as the port takes them
     #[arg(long, value_name = "MPPS", conflicts_with = "search")]
     rate: Option<f64>,
@@ -100,6 +107,7 @@ impl Generate {
                 popularity: self.popularity,
                 sizes: self.size,
                 ipv6: self.ipv6,
+                stacks: self.stack.zip(self.domain).map(|(hops, domain)| Stacks { hops, domain }),
                 seed: self.seed,
             },
             pace,
