@@ -35,7 +35,7 @@ impl<I: Copy + PartialEq> Bounded<I> {
     pub fn place(&mut self, hash: u64, item: &I) -> Option<usize> {
         match self.probe(hash, item) {
             Ok(number) => Some(number),
-            Err(_) if self.items.len() >= self.capacity => {
+            Err(_) if self.is_full() => {
                 self.refused += 1;
                 None
             }
@@ -72,6 +72,17 @@ impl<I: Copy + PartialEq> Bounded<I> {
     #[inline]
     pub fn get(&self, number: usize) -> Option<&I> {
         self.items.get(number).map(|(_, item)| item)
+    }
+
+    /// Whether there is no room for a thing that is not there.
+    pub fn is_full(&self) -> bool {
+        self.items.len() >= self.capacity
+    }
+
+    /// Counts things as refused.
+    #[inline]
+    pub fn refuse(&mut self, things: u64) {
+        self.refused += things;
     }
 
     /// How often a thing was refused.

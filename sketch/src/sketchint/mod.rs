@@ -17,18 +17,22 @@
 mod bounded;
 mod histogram;
 mod merged;
+mod met;
 mod pairs;
 mod paths;
+mod record;
 mod rows;
 mod sink;
 
 pub use self::bounded::Bounded;
 pub use self::histogram::{BINS, Histogram};
 pub use self::merged::{FlowRow, Inflation, Merged, NodeSums, PathCount};
+pub use self::met::{Met, MetBurst};
 pub use self::pairs::{Pair, PairLevel, Pairs};
 pub use self::paths::{MOST_HOPS, MOST_PATHS, Path};
+pub use self::record::Words;
 pub use self::rows::{Cell, Rows, WAYS};
-pub use self::sink::{Met, Shape, ShapeError, Sink, Totals};
+pub use self::sink::{Shape, ShapeError, Sink, Totals};
 
 use crate::hash::{Hashes, mixed};
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pair_word;
 use crate::part::Part;
+use crate::simd::Isa;
 
 /// One array of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ pub struct Pair {
 /// Arrays of buckets. A counter at its maximum is full and stands for infinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pairs {
-    levels: Vec<Level>,
+    levels: [Level; Self::LEVELS],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Pairs {
             part: Part::new(0, shape.buckets),
             buckets: vec![[0; 2]; shape.buckets as usize].into_boxed_slice(),
         };
-        Self { levels: levels.into_iter().map(level).collect() }
+        Self { levels: levels.map(level) }
     }
 
     /// The arrays.
@@ -110,10 +111,29 @@ impl Pairs {
     /// Adds packets of a flow at a switch, and their latencies in units.
     #[inline]
     pub fn insert(&mut self, flow: u64, node: u32, latency: u32, packets: u32) {
+        self.insert_at(self.places(flow, node), latency, packets);
+    }
+
+    /// Its buckets, one of each array.
+    #[inline(always)]
+    pub(super) fn places(&self, flow: u64, node: u32) -> [u32; Self::LEVELS] {
         let pair = pair_word(flow, node);
-        for (at, level) in self.levels.iter_mut().enumerate() {
-            let Level { shape, part, buckets } = level;
-            let [sum, number] = &mut buckets[part.bucket(Self::word(pair, at)) as usize];
+        std::array::from_fn(|at| self.levels[at].part.bucket(Self::word(pair, at)))
+    }
+
+    /// Asks for the lines of buckets.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, isa: impl Isa, places: [u32; Self::LEVELS]) {
+        for (level, at) in self.levels.iter().zip(places) {
+            isa.prefetch(&level.buckets, at as usize);
+        }
+    }
+
+    /// Adds packets to buckets, as [`insert`](Self::insert) does.
+    #[inline(always)]
+    pub(super) fn insert_at(&mut self, places: [u32; Self::LEVELS], latency: u32, packets: u32) {
+        for (Level { shape, buckets, .. }, at) in self.levels.iter_mut().zip(places) {
+            let [sum, number] = &mut buckets[at as usize];
             *sum = sum.saturating_add(latency).min(PairLevel::most(shape.latency_bits));
             *number = number.saturating_add(packets).min(PairLevel::most(shape.packet_bits));
         }

@@ -22,17 +22,34 @@ impl Path {
     /// The path of these nodes, the first [`MOST_HOPS`] of them; more make it partial.
     #[inline]
     pub fn new(nodes: impl IntoIterator<Item = u32>, is_partial: bool) -> Self {
-        let mut path = Self { is_partial, ..Self::default() };
-        for node in nodes {
-            match path.nodes.get_mut(usize::from(path.len)) {
-                Some(place) => {
-                    *place = node;
-                    path.len += 1;
-                }
-                None => path.is_partial = true,
-            }
-        }
+        let mut path = Self::default();
+        let nodes = nodes.into_iter().map(|node| (node, 0, 0));
+        path.set(nodes, is_partial, |_, _, _| {});
         path
+    }
+
+    /// Makes it the path of these nodes, each with a latency and the length of a queue, which
+    /// `keep` is given with their places.
+    #[inline(always)]
+    pub(super) fn set(
+        &mut self,
+        hops: impl IntoIterator<Item = (u32, u32, u32)>,
+        is_partial: bool,
+        mut keep: impl FnMut(usize, u32, u32),
+    ) {
+        let mut len = 0;
+        self.nodes = [0; MOST_HOPS];
+        self.is_partial = is_partial;
+        for (node, latency, queued) in hops {
+            let Some(place) = self.nodes.get_mut(len) else {
+                self.is_partial = true;
+                break;
+            };
+            *place = node;
+            keep(len, latency, queued);
+            len += 1;
+        }
+        self.len = len as u8;
     }
 
     /// Its nodes.
@@ -41,10 +58,42 @@ impl Path {
         &self.nodes[..usize::from(self.len).min(MOST_HOPS)]
     }
 
+    /// A few bits of it, of which those of other paths are likely others: all nodes at once, where
+    /// [`hash`](Self::hash) goes from one to the next.
+    #[inline(always)]
+    fn few_bits(&self) -> usize {
+        const ODD: [u32; MOST_HOPS] = {
+            let mut odd = [0x9E37_79B9_u32; MOST_HOPS];
+            let mut at = 1;
+            while at < MOST_HOPS {
+                odd[at] = odd[at - 1].wrapping_mul(5);
+                at += 1;
+            }
+            odd
+        };
+        let products = self.nodes.iter().zip(ODD).map(|(node, odd)| node.wrapping_mul(odd));
+        let sum = products.fold(u32::from(self.is_partial), u32::wrapping_add);
+        (sum.wrapping_mul(ODD[0]) >> (32 - RECENT.ilog2())) as usize
+    }
+
     fn hash(&self) -> u64 {
         let first = u64::from(self.len) << 1 | u64::from(self.is_partial);
         self.nodes().iter().fold(mixed(first), |hash, &node| mixed(hash ^ u64::from(node)))
     }
+}
+
+/// Paths that are found without their hash.
+const RECENT: usize = 256;
+
+/// What is found out once of a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ways {
+    /// The number of each of its switches; all bits set of one that is not distinguished.
+    pub(super) nodes: [u16; MOST_HOPS],
+    /// Switches that are not.
+    pub(super) unknown: u8,
+    /// Whether no switch is on it twice, nor the sink itself.
+    pub(super) is_plain: bool,
 }
 
 /// The paths of a window, with the packets that came by each.
@@ -52,33 +101,55 @@ impl Path {
 pub(super) struct Paths {
     table: Bounded<Path>,
     packets: Vec<u64>,
-    /// The path that came last: packets in a row often have the same.
-    last: usize,
+    ways: Vec<Ways>,
+    /// The number of a path by its few bits, the last one that came: the others need no hash.
+    recent: Box<[u16; RECENT]>,
 }
 
 impl Paths {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { table: Bounded::new(capacity), packets: Vec::with_capacity(capacity), last: 0 }
+        Self {
+            table: Bounded::new(capacity),
+            packets: Vec::with_capacity(capacity),
+            ways: Vec::with_capacity(capacity),
+            recent: Box::new([0; RECENT]),
+        }
     }
 
     /// Counts a packet of a path and gives the path's number, from 1 on; `None` where there is no
-    /// room for another path.
-    #[inline]
-    pub(super) fn count(&mut self, path: &Path) -> Option<u16> {
-        if self.table.get(self.last) != Some(path) {
-            self.last = self.table.place(path.hash(), path)?;
-        }
-        if self.last == self.packets.len() {
+    /// room for another path. Of a new path `find` says what there is to find out.
+    #[inline(always)]
+    pub(super) fn count(&mut self, path: &Path, find: impl FnOnce(&Path) -> Ways) -> Option<u16> {
+        let recent = usize::from(self.recent[path.few_bits()]);
+        let at = match self.table.get(recent) {
+            Some(other) if other == path => recent,
+            _ => self.place(path, find)?,
+        };
+        *self.packets.get_mut(at)? += 1;
+        u16::try_from(at + 1).ok()
+    }
+
+    #[inline(never)]
+    fn place(&mut self, path: &Path, find: impl FnOnce(&Path) -> Ways) -> Option<usize> {
+        let at = self.table.place(path.hash(), path)?;
+        if at == self.packets.len() {
             self.packets.push(0);
+            self.ways.push(find(path));
         }
-        *self.packets.get_mut(self.last)? += 1;
-        u16::try_from(self.last + 1).ok()
+        self.recent[path.few_bits()] = at as u16;
+        Some(at)
     }
 
     /// The path with this number.
     #[inline]
     pub(super) fn get(&self, number: u16) -> Option<&Path> {
         self.table.get(usize::from(number).checked_sub(1)?)
+    }
+
+    /// What was found out of the path with this number.
+    #[inline(always)]
+    pub(super) fn ways(&self, number: u16) -> Option<&Ways> {
+        self.ways.get(usize::from(number).checked_sub(1)?)
     }
 
     /// All paths with their packets, by their numbers.
@@ -92,12 +163,13 @@ impl Paths {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.table.bytes() + self.packets.capacity() * size_of::<u64>()
+        let of_path = size_of::<u64>() + size_of::<Ways>();
+        self.table.bytes() + self.packets.capacity() * of_path + size_of_val(&*self.recent)
     }
 
     pub(super) fn clear(&mut self) {
         self.table.clear();
         self.packets.clear();
-        self.last = 0;
+        self.ways.clear();
     }
 }

@@ -6,6 +6,9 @@
 //! a row, are their user's to keep elsewhere. A flow is *whole* as long as none of its packets were
 //! anywhere but in rows: a set that never was full has only whole flows.
 
+use crate::burst::ones;
+use crate::simd::Isa;
+
 /// Rows of a set.
 pub const WAYS: usize = 8;
 
@@ -14,6 +17,9 @@ pub(super) const MOST_OF_A_FLOW: usize = 4;
 
 /// Votes for each packet of the smallest row that outweigh it.
 const OUTWEIGH: u64 = 8;
+
+/// Cells in a cache line.
+const LINE_OF_CELLS: usize = 64 / size_of::<Cell>();
 
 /// What packets of a row met at one hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,21 +58,52 @@ pub(super) struct Head<K> {
     /// The path's number, 0 for packets without INT.
     pub(super) path: u16,
     pub(super) is_whole: bool,
+    /// Whether its flow's key is kept as that of a large flow.
+    pub(super) is_kept: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Set {
     votes: u64,
+    /// No row has fewer packets, as long as none is free: rows only grow.
+    least: u32,
     /// Whether packets of its flows were refused, or a row has left.
     spilled: bool,
+}
+
+/// Rows of a flow in a set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matches {
+    first: usize,
+    ways: u32,
+}
+
+impl Matches {
+    /// How many there are.
+    #[inline(always)]
+    pub(super) fn len(self) -> usize {
+        self.ways.count_ones() as usize
+    }
+
+    /// Their places.
+    #[inline(always)]
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        ones(self.ways).map(move |way| self.first + way)
+    }
+
+    /// The place of the first.
+    #[inline(always)]
+    pub(super) fn first(self) -> Option<usize> {
+        (self.ways != 0).then(|| self.first + self.ways.trailing_zeros() as usize)
+    }
 }
 
 /// A table of rows. It takes its memory once.
 #[derive(Clone, Debug)]
 pub struct Rows<K> {
     hops: usize,
-    /// Bits of the flows' words that are there; 0 where a row is free.
-    tags: Box<[u16]>,
+    /// For each set bits of the flows' words that are there; 0 where a row is free.
+    tags: Box<[[u16; WAYS]]>,
     heads: Box<[Head<K>]>,
     /// For each row its hops' cells and that of the sink itself.
     cells: Box<[Cell]>,
@@ -82,7 +119,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         let rows = sets * WAYS;
         Self {
             hops,
-            tags: vec![0; rows].into_boxed_slice(),
+            tags: vec![[0; WAYS]; sets].into_boxed_slice(),
             heads: vec![Head::default(); rows].into_boxed_slice(),
             cells: vec![Cell::default(); rows * (hops + 1)].into_boxed_slice(),
             sets: vec![Set::default(); sets].into_boxed_slice(),
@@ -101,80 +138,116 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         (word >> 48) as u16 | 1
     }
 
-    /// The rows of a flow, by their places.
-    #[inline]
-    pub(super) fn of_flow(&self, word: u64, key: K) -> impl Iterator<Item = usize> + '_ {
-        let (first, tag) = (self.set(word) * WAYS, Self::tag(word));
-        (first..first + WAYS)
-            .filter(move |&row| self.tags[row] == tag && self.heads[row].key == key)
+    /// A bit for each row of a set that has the tag, the first row's lowest. All rows at once: a
+    /// lane of the difference is zero where its lower bits and its highest one are.
+    #[inline(always)]
+    fn tagged(tags: [u16; WAYS], tag: u16) -> u32 {
+        const LOW: u64 = 0x7FFF_7FFF_7FFF_7FFF;
+        let half = |tags: &[u16; WAYS / 2]| {
+            let lanes = tags.iter().rev().fold(0, |lanes, &tag| lanes << 16 | u64::from(tag));
+            let differ = lanes ^ (u64::from(tag) * 0x0001_0001_0001_0001);
+            let equal = !((differ & LOW).wrapping_add(LOW) | differ | LOW);
+            // The lanes' highest bits, side by side.
+            (equal.wrapping_mul(0x0000_2000_4000_8001) >> 60) as u32
+        };
+        let (low, high) = tags.split_at(WAYS / 2);
+        let [low, high] = [low, high].map(|tags| tags.first_chunk().map_or(0, half));
+        low | high << (WAYS / 2)
+    }
+
+    /// The rows of a flow: a bit for each of its set.
+    #[inline(always)]
+    pub(super) fn of_flow(&self, word: u64, key: &K) -> Matches {
+        let set = self.set(word);
+        let tagged = Self::tagged(self.tags[set], Self::tag(word));
+        let heads = &self.heads[set * WAYS..(set + 1) * WAYS];
+        let equal = ones(tagged).filter(|&way| heads[way].key == *key);
+        Matches { first: set * WAYS, ways: equal.fold(0, |ways, way| ways | 1 << way) }
+    }
+
+    /// Where a flow's packet is likely counted, for a prefetch; `None` where the flow has no row.
+    #[inline(always)]
+    pub(super) fn likely(&self, word: u64) -> Option<usize> {
+        let set = self.set(word);
+        let tagged = Self::tagged(self.tags[set], Self::tag(word));
+        (tagged != 0).then(|| set * WAYS + tagged.trailing_zeros() as usize)
+    }
+
+    /// Asks for the lines of a row.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, isa: impl Isa, row: usize) {
+        isa.prefetch(&self.heads, row);
+        let width = self.hops + 1;
+        isa.prefetch(&self.cells, row * width);
+        isa.prefetch(&self.cells, row * width + width.min(LINE_OF_CELLS));
     }
 
     /// The row for a packet of a flow and path, in which it is counted; `None` where it finds none.
-    /// A row that has to leave is shown to `leaves`.
-    #[inline]
+    /// `of_flow` are the flow's [rows](Self::of_flow). A row that has to leave is shown to
+    /// `leaves`.
+    #[inline(always)]
     pub(super) fn count(
         &mut self,
-        word: u64,
-        key: &K,
+        (word, key): (u64, &K),
+        of_flow: Matches,
         path: u16,
         leaves: impl FnOnce(&Head<K>, &[Cell]),
     ) -> Option<usize> {
-        let mut siblings = 0;
-        let mut found = None;
-        for row in self.of_flow(word, *key) {
-            if self.heads[row].path == path {
-                found = Some(row);
-                break;
+        match of_flow.iter().find(|&row| self.heads[row].path == path) {
+            Some(row) if self.heads[row].packets < u32::MAX => {
+                self.heads[row].packets += 1;
+                Some(row)
             }
-            siblings += 1;
-        }
-        if let Some(row) = found {
-            if self.heads[row].packets == u32::MAX {
+            Some(_) => {
                 self.refuse(word, key);
-                return None;
+                None
             }
-            self.heads[row].packets += 1;
-            return Some(row);
+            None => self.admit((word, key), path, of_flow, leaves),
         }
-        self.admit(word, key, path, siblings, leaves)
     }
 
+    #[inline(never)]
     fn admit(
         &mut self,
-        word: u64,
-        key: &K,
+        (word, key): (u64, &K),
         path: u16,
-        siblings: usize,
+        of_flow: Matches,
         leaves: impl FnOnce(&Head<K>, &[Cell]),
     ) -> Option<usize> {
         let set = self.set(word);
         let first = set * WAYS;
-        let free = (first..first + WAYS).find(|&row| self.tags[row] == 0);
+        let free = Self::tagged(self.tags[set], 0);
         let is_whole = !self.sets[set].spilled;
-        if siblings >= MOST_OF_A_FLOW {
-            self.refuse(word, key);
+        if of_flow.len() >= MOST_OF_A_FLOW {
+            self.refuse_of(set, of_flow);
             return None;
         }
         let row = match free {
-            Some(row) => row,
-            None => {
-                self.sets[set].votes += 1;
-                let smallest = (first..first + WAYS).min_by_key(|&row| self.heads[row].packets)?;
-                let packets = u64::from(self.heads[smallest].packets);
-                if self.sets[set].votes <= OUTWEIGH * packets {
-                    self.refuse(word, key);
+            0 => {
+                let of = &mut self.sets[set];
+                of.votes += 1;
+                if of.votes <= OUTWEIGH * u64::from(of.least) {
+                    self.refuse_of(set, of_flow);
+                    return None;
+                }
+                let packets = |row: &usize| self.heads[*row].packets;
+                let smallest = (first..first + WAYS).min_by_key(packets)?;
+                self.sets[set].least = self.heads[smallest].packets;
+                if self.sets[set].votes <= OUTWEIGH * u64::from(self.sets[set].least) {
+                    self.refuse_of(set, of_flow);
                     return None;
                 }
                 self.leave(set, smallest, leaves);
                 smallest
             }
+            free => first + free.trailing_zeros() as usize,
         };
-        let is_whole = is_whole && free.is_some();
+        let is_whole = is_whole && free != 0;
         if !is_whole {
-            self.break_up(word, key);
+            self.break_up(of_flow);
         }
-        self.tags[row] = Self::tag(word);
-        self.heads[row] = Head { key: *key, word, packets: 1, path, is_whole };
+        self.tags[set][row - first] = Self::tag(word);
+        self.heads[row] = Head { key: *key, word, packets: 1, path, is_whole, is_kept: false };
         Some(row)
     }
 
@@ -183,31 +256,28 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
         let head = self.heads[row];
         leaves(&head, self.cells(row));
         self.cells_mut(row).fill(Cell::default());
-        self.tags[row] = 0;
+        self.tags[set][row % WAYS] = 0;
         self.evicted += 1;
-        self.sets[set] = Set { votes: 0, spilled: true };
-        for other in set * WAYS..(set + 1) * WAYS {
-            if self.tags[other] != 0 && self.heads[other].key == head.key {
-                self.heads[other].is_whole = false;
-            }
-        }
+        self.sets[set] = Set { votes: 0, least: 0, spilled: true };
+        self.break_up(self.of_flow(head.word, &head.key));
     }
 
     /// Notes that packets of a flow are kept elsewhere.
+    #[inline]
     pub(super) fn refuse(&mut self, word: u64, key: &K) {
-        self.refused += 1;
-        let set = self.set(word);
-        self.sets[set].spilled = true;
-        self.break_up(word, key);
+        self.refuse_of(self.set(word), self.of_flow(word, key));
     }
 
-    fn break_up(&mut self, word: u64, key: &K) {
-        let (first, tag) = (self.set(word) * WAYS, Self::tag(word));
-        for row in first..first + WAYS {
-            if self.tags[row] == tag && self.heads[row].key == *key {
-                self.heads[row].is_whole = false;
-            }
-        }
+    #[inline]
+    fn refuse_of(&mut self, set: usize, of_flow: Matches) {
+        self.refused += 1;
+        self.sets[set].spilled = true;
+        self.break_up(of_flow);
+    }
+
+    #[inline]
+    fn break_up(&mut self, of_flow: Matches) {
+        of_flow.iter().for_each(|row| self.heads[row].is_whole = false);
     }
 
     /// Whether packets of a flow may be kept elsewhere, where it has no rows.
@@ -219,6 +289,11 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
     #[inline]
     pub(super) fn head(&self, row: usize) -> &Head<K> {
         &self.heads[row]
+    }
+
+    #[inline(always)]
+    pub(super) fn head_mut(&mut self, row: usize) -> &mut Head<K> {
+        &mut self.heads[row]
     }
 
     /// Its hops, and behind them the sink itself.
@@ -236,7 +311,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
 
     /// All rows that are taken, with their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Head<K>)> {
-        let taken = self.tags.iter().zip(&self.heads).enumerate();
+        let taken = self.tags.as_flattened().iter().zip(&self.heads).enumerate();
         taken.filter(|(_, (tag, _))| **tag != 0).map(|(row, (_, head))| (row, head))
     }
 
@@ -260,7 +335,7 @@ impl<K: Copy + Default + PartialEq> Rows<K> {
 
     /// Forgets all flows.
     pub fn clear(&mut self) {
-        self.tags.fill(0);
+        self.tags.fill([0; WAYS]);
         self.cells.fill(Cell::default());
         self.sets.fill(Set::default());
         (self.refused, self.evicted) = (0, 0);

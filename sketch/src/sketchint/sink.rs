@@ -3,20 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::bounded::Bounded;
-use super::flow_word;
 use super::histogram::{BINS, Histogram};
+use super::met::UNKNOWN;
 use super::pairs::{PairLevel, Pairs};
-use super::paths::{MOST_HOPS, MOST_PATHS, Path, Paths};
-use super::rows::{Cell, Head, Rows};
-use crate::hash::{Hashes, mixed};
+use super::paths::{MOST_HOPS, MOST_PATHS, Paths};
+use super::rows::Rows;
 use crate::key::Key;
 use crate::tower::{Level, LevelError, Rule, TowerSketch};
-
-/// A latency, or a length of a queue, that a switch can't tell.
-const UNKNOWN: u32 = u32::MAX;
-
-/// Packets that a flow must have had at a switch before one is called inflated.
-const SEEN: u64 = 8;
 
 /// How large everything is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -159,17 +152,6 @@ impl Totals {
     }
 }
 
-/// What a packet met on its way.
-#[derive(Clone, Copy, Debug)]
-pub struct Met<'a> {
-    /// The switches that it came by.
-    pub path: &'a Path,
-    /// Its latency at each, in nanoseconds; `u32::MAX` where the switch can't tell.
-    pub latencies: &'a [u32],
-    /// How many waited in each one's queue, in the switch's own unit; likewise.
-    pub queued: &'a [u32],
-}
-
 /// What is known of a switch over all packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
@@ -198,7 +180,7 @@ impl Node {
     }
 
     #[inline(always)]
-    fn add(&mut self, latency: u32, queued: u32) {
+    pub(super) fn add(&mut self, latency: u32, queued: u32) {
         self.packets += 1;
         if latency != UNKNOWN {
             self.sum_ns += u64::from(latency);
@@ -246,6 +228,8 @@ pub(super) struct Share<K> {
     pub(super) paths: Paths,
     pub(super) nodes: Bounded<u32>,
     pub(super) of_nodes: Box<[Node]>,
+    /// The number of the sink itself among them, once it has recorded a latency of its own.
+    pub(super) own_node: Option<usize>,
     pub(super) rows: Option<Rows<K>>,
     pub(super) keys: Bounded<K>,
     pub(super) inflated: Bounded<(K, u32)>,
@@ -255,13 +239,13 @@ pub(super) struct Share<K> {
 /// All that one lcore of a sink keeps of a window; once others' are merged into it, what all do.
 #[derive(Clone, Debug)]
 pub struct Sink<K> {
-    shape: Shape,
+    pub(super) shape: Shape,
     /// The sink's own number, where it is a switch.
-    own: Option<u32>,
+    pub(super) own: Option<u32>,
     /// Packets above which a flow's key is kept.
-    key_packets: u32,
+    pub(super) key_packets: u32,
     /// Hundredths of the mean above which a latency is inflated.
-    inflation_percent: u32,
+    pub(super) inflation_percent: u32,
     pub(super) sizes: TowerSketch,
     pub(super) pairs: Pairs,
     pub(super) share: Share<K>,
@@ -289,6 +273,7 @@ impl<K: Key> Sink<K> {
             paths: Paths::new(shape.paths.into()),
             nodes: Bounded::new(nodes),
             of_nodes: vec![Node::new(); nodes].into_boxed_slice(),
+            own_node: None,
             rows: (sets > 0).then(|| Rows::new(sets, hops)),
             keys: Bounded::new(shape.keys.into()),
             inflated: Bounded::new(shape.inflated.into()),
@@ -310,91 +295,6 @@ impl<K: Key> Sink<K> {
     /// Its shape.
     pub fn shape(&self) -> Shape {
         self.shape
-    }
-
-    /// Records a packet: a line of each array of the tower; where it came with INT a line of each
-    /// hop's histogram, and its row, or three lines of pair towers a hop. `at_us` is since the
-    /// window's beginning.
-    #[inline]
-    pub fn record(&mut self, hashes: &Hashes, key: &K, met: Option<Met<'_>>, at_us: u32) {
-        let Self { shape, own, sizes, pairs, share, .. } = self;
-        share.totals.packets += 1;
-        let word = flow_word(hashes);
-        if sizes.insert_weight(hashes, 1, shape.rule) > self.key_packets {
-            share.keys.place(word, key);
-        }
-        let number = match &met {
-            None => Some(0),
-            Some(met) => {
-                share.totals.int_packets += 1;
-                share.totals.partial += u64::from(met.path.is_partial);
-                share.note_nodes(met);
-                share.paths.count(met.path)
-            }
-        };
-        let hops = met.map_or(0, |met| met.path.nodes().len());
-        let Share { rows, paths, .. } = share;
-        let row = rows.as_mut().and_then(|rows| match number {
-            Some(number) if hops <= usize::from(shape.hops) => {
-                rows.count(word, key, number, |head, cells| {
-                    let nodes = paths.get(head.path).map_or(&[][..], Path::nodes);
-                    spill(head, nodes, cells, *own, (pairs, shape.unit_ns));
-                })
-            }
-            // A path that has no number, or too many hops.
-            _ => {
-                rows.refuse(word, key);
-                None
-            }
-        });
-        let Some(met) = met else { return };
-        match row {
-            Some(row) => {
-                let limits = (*own, self.inflation_percent);
-                for (&node, &latency) in met.path.nodes().iter().zip(met.latencies) {
-                    share.note_inflation(key, (word, row), (node, latency), limits, at_us);
-                }
-                let Some(rows) = share.rows.as_mut() else { return };
-                for (cell, &latency) in rows.cells_mut(row).iter_mut().zip(met.latencies) {
-                    if latency != UNKNOWN {
-                        cell.add(latency);
-                    }
-                }
-            }
-            None => {
-                for (&node, &latency) in met.path.nodes().iter().zip(met.latencies) {
-                    pairs.insert(word, node, units(known(latency), shape.unit_ns), 1);
-                }
-            }
-        }
-    }
-
-    /// Records a packet's latency at the sink itself, which must have been recorded before; of a
-    /// sink that is no switch nothing.
-    #[inline]
-    pub fn record_own(&mut self, hashes: &Hashes, key: &K, latency: u32, at_us: u32) {
-        let Self { shape, own, pairs, share, .. } = self;
-        let Some(node) = *own else { return };
-        let word = flow_word(hashes);
-        share.note_node(node, latency, UNKNOWN);
-        let row = share.rows.as_ref().and_then(|rows| rows.of_flow(word, *key).next());
-        if let Some(row) = row {
-            // The row has the packet, whatever is known of its latency.
-            if latency == UNKNOWN {
-                return;
-            }
-            let limits = (Some(node), self.inflation_percent);
-            share.note_inflation(key, (word, row), (node, latency), limits, at_us);
-            let cells = share.rows.as_mut().map(|rows| rows.cells_mut(row));
-            if let Some(cell) = cells.and_then(|cells| cells.last_mut()) {
-                cell.add(latency);
-            }
-            return;
-        }
-        if let Some(rows) = &mut share.rows {
-            rows.refuse(word, key);
-        }
-        pairs.insert(word, node, units(known(latency), shape.unit_ns), 1);
     }
 
     /// Adds what another lcore recorded in the same window. Takes memory, until it is cleared.
@@ -443,8 +343,9 @@ impl<K: Key> Sink<K> {
     pub fn clear(&mut self) {
         self.sizes.clear();
         self.pairs.clear();
-        let Share { totals, paths, nodes, of_nodes, rows, keys, inflated, of_inflated } =
+        let Share { totals, paths, nodes, of_nodes, own_node, rows, keys, inflated, of_inflated } =
             &mut self.share;
+        *own_node = None;
         *totals = Totals::default();
         paths.clear();
         nodes.clear();
@@ -456,90 +357,3 @@ impl<K: Key> Sink<K> {
         self.others.clear();
     }
 }
-
-impl<K: Key> Share<K> {
-    #[inline]
-    fn note_nodes(&mut self, met: &Met<'_>) {
-        let hops = met.path.nodes().iter().zip(met.latencies).zip(met.queued);
-        hops.for_each(|((&node, &latency), &queued)| self.note_node(node, latency, queued));
-    }
-
-    #[inline]
-    fn note_node(&mut self, node: u32, latency: u32, queued: u32) {
-        let at = self.nodes.place(mixed(node.into()), &node);
-        if let Some(of) = at.and_then(|at| self.of_nodes.get_mut(at)) {
-            of.add(latency, queued);
-        }
-    }
-
-    /// Counts a latency at a switch if it is inflated: above so many hundredths of the mean of the
-    /// flow's packets before it, of which there are enough. Of flows that are not whole, nobody
-    /// knows.
-    #[inline]
-    fn note_inflation(
-        &mut self,
-        key: &K,
-        (word, row): (u64, usize),
-        (node, latency): (u32, u32),
-        (own, percent): (Option<u32>, u32),
-        at_us: u32,
-    ) {
-        let Self { rows: Some(rows), paths, inflated, of_inflated, .. } = self else { return };
-        if latency == UNKNOWN || !rows.head(row).is_whole {
-            return;
-        }
-        let (mut sum, mut seen) = (0_u64, 0_u64);
-        for row in rows.of_flow(word, *key) {
-            let cells = rows.cells(row);
-            let nodes = paths.get(rows.head(row).path).map_or(&[][..], Path::nodes);
-            let at_own = cells.last().filter(|_| own == Some(node));
-            let there = nodes.iter().zip(cells).filter(|(other, _)| **other == node);
-            for cell in there.map(|(_, cell)| cell).chain(at_own) {
-                sum += cell.sum_ns;
-                seen += u64::from(cell.known);
-            }
-        }
-        // latency > percent / 100 * sum / seen.
-        let beyond = u128::from(latency) * u128::from(seen) * 100;
-        if seen < SEEN || beyond <= u128::from(percent) * u128::from(sum) {
-            return;
-        }
-        let at = inflated.place(word ^ mixed(node.into()), &(*key, node));
-        if let Some(of) = at.and_then(|at| of_inflated.get_mut(at)) {
-            of.count = of.count.saturating_add(1);
-            of.max_ns = of.max_ns.max(latency);
-            of.last_us = of.last_us.max(at_us);
-        }
-    }
-}
-
-/// What is not known adds nothing.
-#[inline(always)]
-fn known(latency: u32) -> u64 {
-    if latency == UNKNOWN { 0 } else { latency.into() }
-}
-
-/// In units, no less than the truth.
-#[inline(always)]
-fn units(ns: u64, unit_ns: u32) -> u32 {
-    u32::try_from(ns.div_ceil(unit_ns.max(1).into())).unwrap_or(u32::MAX)
-}
-
-/// Puts what a row held into pair towers.
-fn spill<K>(
-    head: &Head<K>,
-    nodes: &[u32],
-    cells: &[Cell],
-    own: Option<u32>,
-    (pairs, unit_ns): (&mut Pairs, u32),
-) {
-    let (own_cell, of_hops) = cells.split_last().unwrap_or((&NOTHING, &[]));
-    for (&node, cell) in nodes.iter().zip(of_hops) {
-        pairs.insert(head.word, node, units(cell.sum_ns, unit_ns), head.packets);
-    }
-    if let Some(own) = own.filter(|_| own_cell.known > 0) {
-        pairs.insert(head.word, own, units(own_cell.sum_ns, unit_ns), own_cell.known);
-    }
-}
-
-static NOTHING: Cell = Cell { sum_ns: 0, max_ns: 0, known: 0 };

@@ -11,6 +11,7 @@ use calumma_plane::slots::AnySlots;
 use calumma_plane::system::LcoreSystem;
 use calumma_plane::worker::Sent;
 use calumma_plane::{Counters, Flows, MarkedRun, Record, Run, Slots};
+use calumma_sketch::sketchint::Words;
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, grade};
 
 use super::record::{Leaving, SinkWindow};
@@ -67,6 +68,8 @@ pub(super) struct OnEdge<K: Key> {
     slots: Slots<Held, SinkWindow<K, Plan>>,
     /// Positions in the burst under way of packets for hosts.
     left: u32,
+    /// A word of the flow of each, by position.
+    words: Words,
     /// Whether flows have their hashes with them.
     shared: bool,
 }
@@ -75,7 +78,7 @@ impl<K: Key> OnEdge<K> {
     /// No records yet.
     pub(super) fn new(common: Arc<Common>, first_epoch: u64, plan: Plan) -> Self {
         let slots = Slots::new(first_epoch, common.setup.window_epochs.into(), plan);
-        Self { common, slots, left: 0, shared: false }
+        Self { common, slots, left: 0, words: [0; BURST], shared: false }
     }
 
     /// Whether packets that enter now are given stacks.
@@ -172,7 +175,7 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
     fn leave(&mut self, flows: &Flows<K>, _counters: &mut Counters) {
         self.left |= Self::positions(flows);
         let (polled_ns, is_local, shared) = (flows.polled_ns(), flows.are_local(), self.shared);
-        let slots = &mut self.slots;
+        let Self { slots, words, .. } = self;
         flows.by_bit(|of| {
             let packets = of.keys.len() as u64;
             let Some(window) = slots.by_bit(of.bit) else {
@@ -185,8 +188,12 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             }
             let hashes = of.hashes.filter(|_| shared);
             let leaving = Leaving { keys: of.keys, hashes, polled_ns };
-            window.group.record(&leaving, &stacks[..of.keys.len()]);
+            let of_flows = window.group.record(&leaving, &stacks[..of.keys.len()]);
             window.packets += packets;
+            for (word, at) in of_flows.into_iter().zip(ones(of.which)) {
+                let position = flows.places().get(at).map_or(0, |place| usize::from(place.0));
+                words[position % BURST] = word;
+            }
         });
         for (at, _) in flows.stale() {
             slots.outdated(flows.mark(at).bit, 1);
@@ -213,9 +220,8 @@ impl<K: Key> LcoreSystem<K> for OnEdge<K> {
             }
             if let Some(window) = self.slots.by_bit(flows.mark(at).bit) {
                 let own = Hop::met(node, flows.arrival(at), departed_ns);
-                let keys = &flows.keys()[at..=at];
-                let leaving = Leaving { keys, hashes: None, polled_ns };
-                window.group.record_own(&leaving, &[own.latency_ns]);
+                let word = self.words[usize::from(position) % BURST];
+                window.group.record_own_by(word, &flows.keys()[at], own.latency_ns, polled_ns);
             }
         }
     }

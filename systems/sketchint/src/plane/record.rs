@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use calumma_epoch::EpochClock;
 use calumma_plane::Record;
-use calumma_plane::int::{MOST_HOPS, Stack, UNKNOWN};
-use calumma_sketch::sketchint::{FlowRow, Inflation, Merged, Met, Path, ShapeError, Sink};
+use calumma_plane::int::Stack;
+use calumma_sketch::sketchint::{FlowRow, Inflation, Merged, MetBurst, ShapeError, Sink, Words};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Key, WideKey};
 
 use crate::frames::{self, Layout};
@@ -43,6 +43,8 @@ pub struct SinkWindow<K: Key, P> {
     start_ns: u64,
     unmarked: u64,
     sink: Sink<K>,
+    /// Filled anew with each burst.
+    met: Box<MetBurst>,
 }
 
 impl<K: Key, P> SinkWindow<K, P> {
@@ -55,36 +57,35 @@ impl<K: Key, P> SinkWindow<K, P> {
         let shape = setup.layout.of_lcore(lcores);
         let key_packets = setup.layout.key_packets(lcores);
         let sink = Sink::new(shape, setup.own, key_packets, inflation_percent)?;
-        Ok(Self { setup, plan, start_ns: 0, unmarked: 0, sink })
+        Ok(Self { setup, plan, start_ns: 0, unmarked: 0, sink, met: Box::default() })
     }
 
     /// Records packets for hosts, each with the stack that it came with, or none. One that goes
-    /// from a host to a host of the same switch has an empty stack.
+    /// from a host to a host of the same switch has an empty stack. Gives a word of each one's
+    /// flow, for [`record_own_by`](Self::record_own_by).
     #[inline]
-    pub fn record(&mut self, packets: &Leaving<'_, K>, stacks: &[Option<&Stack>]) {
+    pub fn record(&mut self, packets: &Leaving<'_, K>, stacks: &[Option<&Stack>]) -> Words {
         let at_us = self.since_start_us(packets.polled_ns);
+        let Self { setup, sink, met, .. } = self;
         let mut computed = HashColumns::default();
-        let hashes = self.hashes(packets, &mut computed);
-        let keys = packets.keys.iter().take(BURST);
-        for (at, (key, stack)) in keys.zip(stacks).enumerate() {
-            let hashes = hashes.of(at);
-            let Some(stack) = stack else {
-                self.sink.record(&hashes, key, None, at_us);
-                continue;
-            };
-            let hops = stack.hops();
-            let (mut latencies, mut queued) = ([UNKNOWN; MOST_HOPS], [UNKNOWN; MOST_HOPS]);
-            for (hop, (latency, length)) in hops.iter().zip(latencies.iter_mut().zip(&mut queued)) {
-                (*latency, *length) = (hop.latency_ns, hop.queued);
+        let keys = &packets.keys[..packets.keys.len().min(BURST)];
+        let hashes = hashes(&setup.family, packets, &mut computed);
+        met.clear();
+        for (at, stack) in stacks.iter().enumerate().take(keys.len()) {
+            if let Some(stack) = stack {
+                let hops = stack.hops().iter().map(|hop| (hop.node, hop.latency_ns, hop.queued));
+                met.set(at, hops, stack.is_partial);
             }
-            let path = Path::new(hops.iter().map(|hop| hop.node), stack.is_partial);
-            let met = Met {
-                path: &path,
-                latencies: &latencies[..hops.len()],
-                queued: &queued[..hops.len()],
-            };
-            self.sink.record(&hashes, key, Some(met), at_us);
         }
+        sink.record_burst(setup.family.engine(), (hashes, keys), met, at_us)
+    }
+
+    /// Records the latency at the switch itself, in nanoseconds, of a packet that has been
+    /// [recorded](Self::record) in this window; `u32::MAX` where it is not known.
+    #[inline]
+    pub fn record_own_by(&mut self, word: u64, key: &K, latency: u32, polled_ns: u64) {
+        let at_us = self.since_start_us(polled_ns);
+        self.sink.record_own_by(word, key, latency, at_us);
     }
 
     /// Records the latencies at the switch itself, in nanoseconds, of packets that have been
@@ -93,7 +94,7 @@ impl<K: Key, P> SinkWindow<K, P> {
     pub fn record_own(&mut self, packets: &Leaving<'_, K>, latencies: &[u32]) {
         let at_us = self.since_start_us(packets.polled_ns);
         let mut computed = HashColumns::default();
-        let hashes = self.hashes(packets, &mut computed);
+        let hashes = hashes(&self.setup.family, packets, &mut computed);
         for (at, (key, &latency)) in packets.keys.iter().take(BURST).zip(latencies).enumerate() {
             self.sink.record_own(&hashes.of(at), key, latency, at_us);
         }
@@ -108,22 +109,6 @@ impl<K: Key, P> SinkWindow<K, P> {
     #[inline]
     fn since_start_us(&self, ns: u64) -> u32 {
         u32::try_from(ns.saturating_sub(self.start_ns) / 1000).unwrap_or(u32::MAX)
-    }
-
-    #[inline]
-    fn hashes<'a>(
-        &self,
-        packets: &Leaving<'a, K>,
-        computed: &'a mut HashColumns,
-    ) -> &'a HashColumns {
-        match packets.hashes {
-            Some(hashes) => hashes,
-            None => {
-                let keys = &packets.keys[..packets.keys.len().min(BURST)];
-                self.setup.family.hash_columns(keys, computed);
-                computed
-            }
-        }
     }
 
     /// Bytes of memory that it takes.
@@ -158,6 +143,22 @@ impl<K: Key, P> SinkWindow<K, P> {
             inflated: inflated.collect(),
             sizes: self.sink.sizes().clone(),
             pairs: self.sink.pairs().clone(),
+        }
+    }
+}
+
+/// The packets' hashes, computed where they are not at hand.
+#[inline]
+fn hashes<'a, K: Key>(
+    family: &HashFamily,
+    packets: &Leaving<'a, K>,
+    computed: &'a mut HashColumns,
+) -> &'a HashColumns {
+    match packets.hashes {
+        Some(hashes) => hashes,
+        None => {
+            family.hash_columns(&packets.keys[..packets.keys.len().min(BURST)], computed);
+            computed
         }
     }
 }
