@@ -28,6 +28,7 @@ pub mod run;
 pub mod steer;
 mod system;
 pub mod table;
+mod unprobed;
 
 pub use findings::{Findings, SystemReport};
 pub use flow::Flow;
@@ -38,3 +39,4 @@ pub use run::{Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, Node
 pub use steer::{Applied, Standing, Steer};
 pub use system::{Panel, System, system_of, tables_of};
 pub use table::Table;
+pub use unprobed::Unprobed;

@@ -1,5 +1,7 @@
 //! Nodes, as far as all systems' analyses agree on them.
 
+use crate::Unprobed;
+
 /// How an epoch ended at a node, after its sides had come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeEnd {
@@ -11,4 +13,7 @@ pub struct NodeEnd {
     pub note: Option<String>,
     /// What is wrong with its clock, where it is too far from another node's.
     pub clock: Option<String>,
+    /// Paths from it of which it is not known yet whether marks come through; `None` where it is of
+    /// all.
+    pub unprobed: Option<Unprobed>,
 }

@@ -381,7 +381,7 @@ impl<S> Collector<S> {
         let end = |(seal, other): (Option<_>, &Option<u64>)| {
             let (late_packets, seal) = seal.unzip();
             let seal = seal.unwrap_or_default();
-            NodeEnd { late_packets, seal, note: other.map(note), clock: None }
+            NodeEnd { late_packets, seal, note: other.map(note), ..NodeEnd::default() }
         };
         Ends { epoch, nodes: seals.into_iter().zip(&self.out_of_window).map(end).collect() }
     }

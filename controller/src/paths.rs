@@ -3,17 +3,23 @@
 //!
 //! No I/O and no clock, so that the simulation drives it as the live controller does.
 
+mod proof;
 mod spans;
+#[cfg(test)]
+mod tests;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use calumma_analysis::Unprobed;
 use calumma_epoch::EpochClock;
 use calumma_wire::{NO_MARK, PathsSeen, PathsWanted, ProbeSeen};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use self::proof::Proof;
 use self::spans::{REMEMBERED, Spans};
 
 /// Hosts that are remembered of one edge.
@@ -35,7 +41,7 @@ pub struct Paths {
     /// Positions of edges by number.
     positions: HashMap<u16, usize>,
     /// By address: the edge in front of it.
-    hosts: HashMap<IpAddr, usize>,
+    hosts: Arc<HashMap<IpAddr, usize>>,
     /// By sender and receiver.
     pairs: BTreeMap<(usize, usize), Pair>,
     /// Nodes that are connected and know no probes.
@@ -44,6 +50,8 @@ pub struct Paths {
     senders: HashMap<IpAddr, BTreeSet<usize>>,
     /// Edges that may want to know something new.
     changed: BTreeSet<usize>,
+    /// The latest epoch that anything was received in.
+    epoch: u64,
 }
 
 /// An edge.
@@ -61,6 +69,8 @@ struct Edge {
     wanted: Option<PathsWanted>,
     /// Epochs that one probe's flight is more than a mark can tell from.
     most_flight_ns: u64,
+    /// To which edges marks are known to come through.
+    proof: Proof,
 }
 
 /// The path from one edge to another.
@@ -123,11 +133,12 @@ impl Paths {
             enabled,
             positions: edges.iter().map(|edge| edge.id).zip(0..).collect(),
             edges,
-            hosts: HashMap::new(),
+            hosts: Arc::default(),
             pairs: BTreeMap::new(),
             unable: BTreeSet::new(),
             senders: HashMap::new(),
             changed: BTreeSet::new(),
+            epoch: 0,
         }
     }
 
@@ -164,6 +175,7 @@ impl Paths {
             edge.able = able;
             edge.most_flight_ns =
                 (clock.length_ns() * distinct.saturating_sub(1)).saturating_sub(2 * guard_ns);
+            edge.proof.begin(node, distinct);
             self.changed.insert(node);
         }
     }
@@ -181,9 +193,11 @@ impl Paths {
         }
         let Some(edge) = self.edges.get_mut(node) else { return };
         let Edge { id, most_flight_ns, .. } = *edge;
-        let before = std::mem::replace(edge, Edge { id, most_flight_ns, ..Edge::default() });
+        let proof = std::mem::take(&mut edge.proof).ended(epoch);
+        let before = std::mem::replace(edge, Edge { id, most_flight_ns, proof, ..Edge::default() });
         self.set_destinations(node, &before.destinations, &[]);
         self.set_hosts(node, &before.hosts, &[]);
+        self.edges.iter_mut().for_each(|edge| edge.proof.forget(node));
         for (_, pair) in self.pairs.iter_mut().filter(|(ends, _)| ends.0 == node || ends.1 == node)
         {
             pair.end(epoch);
@@ -209,21 +223,26 @@ impl Paths {
 
     /// Other hosts behind an edge than before.
     fn set_hosts(&mut self, node: usize, before: &[IpAddr], after: &[IpAddr]) {
+        let hosts = Arc::make_mut(&mut self.hosts);
         for host in before {
-            if self.hosts.get(host) == Some(&node) {
-                self.hosts.remove(host);
+            if hosts.get(host) == Some(&node) {
+                hosts.remove(host);
             }
         }
-        self.hosts.extend(after.iter().take(MOST_HOSTS).map(|&host| (host, node)));
+        hosts.extend(after.iter().take(MOST_HOSTS).map(|&host| (host, node)));
         self.ask_senders_to(before);
         self.ask_senders_to(after);
     }
 
-    /// Takes in what an edge has seen.
-    pub fn take(&mut self, node: usize, seen: PathsSeen) {
+    /// Takes in what an edge has seen, in `epoch`.
+    pub fn take(&mut self, node: usize, seen: PathsSeen, epoch: u64) {
+        self.epoch = self.epoch.max(epoch);
         let Some(edge) = self.edges.get_mut(node) else { return };
         let PathsSeen { hosts, destinations, probes } = seen;
         if !destinations.is_empty() || !hosts.is_empty() {
+            if !destinations.is_empty() {
+                edge.proof.list(self.epoch);
+            }
             let other_destinations = (edge.destinations != destinations)
                 .then(|| std::mem::replace(&mut edge.destinations, destinations.clone()));
             let other_hosts =
@@ -279,6 +298,9 @@ impl Paths {
             pair.in_time_ns = pair.in_time_ns.max(probe.sent_ns);
             pair.slow.end(sent);
         }
+        if pair.tried() == MARKS && pair.changed().next().is_none() {
+            self.edges[from].proof.prove(to, sent);
+        }
     }
 
     /// What is to be sent, each to the edge at a position.
@@ -295,7 +317,10 @@ impl Paths {
                 able.then_some((*host, id))
             };
             let destinations = self.edges[at].destinations.iter();
-            let hosts = if on { destinations.filter_map(behind).collect() } else { Vec::new() };
+            let hosts: Vec<_> =
+                if on { destinations.filter_map(behind).collect() } else { Vec::new() };
+            let others = hosts.iter().filter_map(|(host, _)| self.hosts.get(host)).copied();
+            self.edges[at].proof.wait_for(others, self.epoch);
             let wanted = PathsWanted { on, hosts };
             let last = &mut self.edges[at].wanted;
             if last.as_ref() != Some(&wanted) {
@@ -320,6 +345,14 @@ impl Paths {
             }
         }
         problems
+    }
+
+    /// By edge: paths from it of which it is not known yet in `epoch` whether marks come through.
+    /// Where no probes are sent it never is, and none is named.
+    pub fn unprobed(&self, epoch: u64) -> Vec<Option<Unprobed>> {
+        let is_on = self.is_on();
+        let of = |edge: &Edge| edge.proof.missing(epoch, &self.hosts).filter(|_| is_on);
+        self.edges.iter().map(of).collect()
     }
 
     /// Every path of which something is known.
@@ -401,174 +434,5 @@ impl Pair {
             _ => format!(": {} arrives as {}", bits(sent), bits(arrived)),
         };
         format!("marks are rewritten on the way from {from}{way}{how}; use another carrier")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use calumma_epoch::Guards;
-
-    const LENGTH: u64 = 50_000_000;
-
-    fn address(last: u8) -> IpAddr {
-        [10, 0, 0, last].into()
-    }
-
-    fn names(at: usize) -> &'static str {
-        ["e1", "e2", "e3"][at]
-    }
-
-    fn paths() -> Paths {
-        let clock = EpochClock::new(LENGTH, Guards::default()).unwrap();
-        let mut paths = Paths::new(clock, true, [11, 12, 13]);
-        (0..3).for_each(|edge| paths.connected(edge, 0, true, 2));
-        paths
-    }
-
-    /// A probe from e1 that was sent in the middle of an epoch.
-    fn probe(epoch: u64, mark: u8, arrived: u8, flight_ms: u64) -> ProbeSeen {
-        let sent_ns = epoch * LENGTH + LENGTH / 2;
-        let received_ns = sent_ns + flight_ms * 1_000_000;
-        let (source, destination) = (address(1), address(2));
-        ProbeSeen { from: 11, mark, arrived, sent_ns, received_ns, source, destination }
-    }
-
-    fn take(paths: &mut Paths, probe: ProbeSeen) {
-        paths.take(1, PathsSeen { probes: vec![probe], ..PathsSeen::default() });
-    }
-
-    #[test]
-    fn edges_probe_hosts_that_others_have_in_front_of_them_and_no_one_else() {
-        let mut paths = paths();
-        let nothing = PathsWanted { on: true, hosts: Vec::new() };
-        let first = paths.messages();
-        assert_eq!(first, [0, 1, 2].map(|edge| (edge, nothing.clone())));
-        let seen = |hosts: &[u8], destinations: &[u8]| PathsSeen {
-            hosts: hosts.iter().copied().map(address).collect(),
-            destinations: destinations.iter().copied().map(address).collect(),
-            probes: Vec::new(),
-        };
-        paths.take(0, seen(&[1], &[1, 2, 9]));
-        assert!(paths.messages().is_empty());
-        paths.take(1, seen(&[2], &[]));
-        let wanted = PathsWanted { on: true, hosts: vec![(address(2), 12)] };
-        assert_eq!(paths.messages(), [(0, wanted)]);
-        assert!(paths.messages().is_empty());
-        // A switch that knows no probes would let them through to hosts.
-        paths.connected(2, 0, false, 2);
-        let off = PathsWanted::default();
-        assert_eq!(paths.messages(), [(0, off.clone()), (1, off)]);
-        assert!(!paths.is_on());
-        paths.disconnected(2, 0);
-        assert_eq!(paths.messages().len(), 2);
-    }
-
-    #[test]
-    fn a_path_that_rewrites_marks_is_named_until_all_have_come_through() {
-        let mut paths = paths();
-        (0..8).for_each(|mark| take(&mut paths, probe(100, mark, mark, 1)));
-        assert_eq!(paths.problems(100, names), [None, None, None]);
-        take(&mut paths, probe(110, 5, 0, 1));
-        take(&mut paths, probe(111, 6, 0, 1));
-        assert_eq!(paths.problems(109, names)[1], None);
-        let problem = paths.problems(112, names)[1].clone().unwrap();
-        assert!(
-            problem.contains("from e1 (10.0.0.1 to 10.0.0.2): 101 arrives as 000"),
-            "{problem}"
-        );
-        take(&mut paths, probe(120, 5, 5, 1));
-        assert!(paths.problems(120, names)[1].is_some(), "110 has not come through");
-        take(&mut paths, probe(121, 6, 6, 1));
-        assert_eq!(paths.problems(122, names)[1], None);
-        assert!(paths.problems(121, names)[1].is_some());
-        let status = paths.status(115, names);
-        assert_eq!((status.len(), status[0].marks_tried), (1, 8));
-        assert_eq!(status[0].since_epoch, Some(110));
-    }
-
-    #[test]
-    fn epochs_are_in_doubt_from_the_last_probe_that_came_in_time_to_the_next() {
-        let mut paths = paths();
-        take(&mut paths, probe(100, 0, 0, 2));
-        take(&mut paths, probe(102, 0, 0, 47));
-        take(&mut paths, probe(104, 0, 0, 600));
-        for (epoch, is_sound) in [(101, true), (102, false), (104, false), (150, false)] {
-            assert_eq!(paths.problems(epoch, names)[1].is_none(), is_sound, "{epoch}");
-        }
-        let problem = paths.problems(104, names)[1].clone().unwrap();
-        assert!(problem.contains("from e1 take up to 600 ms"), "{problem}");
-        assert!(problem.contains("beyond 48 ms"), "{problem}");
-        take(&mut paths, probe(160, 0, 0, 3));
-        assert!(paths.problems(160, names)[1].is_some());
-        assert_eq!(paths.problems(161, names)[1], None);
-    }
-
-    #[test]
-    fn a_path_that_changes_often_is_known_for_each_epoch_that_may_be_reported() {
-        let mut paths = paths();
-        for (epoch, arrived) in [(100, 1), (102, 0), (104, 3), (110, 3), (112, 0), (114, 3)] {
-            take(&mut paths, probe(epoch, 3, arrived, 1));
-        }
-        let trusted = |paths: &Paths, epoch| paths.problems(epoch, names)[1].is_none();
-        let expected = [(99, true), (100, false), (104, false), (105, true), (112, false)];
-        for (epoch, is_trusted) in expected {
-            assert_eq!(trusted(&paths, epoch), is_trusted, "{epoch}");
-        }
-        take(&mut paths, probe(120, 3, 3, 600));
-        assert!(!trusted(&paths, 100), "its report may still come");
-    }
-
-    #[test]
-    fn reports_of_epochs_before_an_edge_went_know_what_was_wrong_with_its_paths() {
-        let mut paths = paths();
-        take(&mut paths, probe(100, 5, 0, 1));
-        paths.disconnected(0, 110);
-        let problem = |paths: &Paths, epoch| paths.problems(epoch, names)[1].clone();
-        assert!(problem(&paths, 105).unwrap().contains("101 arrives as 000"));
-        assert_eq!((problem(&paths, 111), paths.status(105, names).len()), (None, 0));
-        paths.connected(0, 120, true, 2);
-        take(&mut paths, probe(121, 5, 5, 1));
-        assert!(problem(&paths, 105).is_some());
-        assert_eq!((problem(&paths, 121), paths.status(121, names)[0].probes), (None, 1));
-        paths.disconnected(2, 110 + REMEMBERED + 100);
-        take(&mut paths, probe(300, 5, 5, 1));
-        paths.disconnected(0, 400);
-        paths.connected(0, 401 + REMEMBERED, true, 2);
-        assert_eq!(problem(&paths, 105), None, "forgotten");
-    }
-
-    #[test]
-    fn only_edges_with_packets_for_a_host_are_sent_where_it_is() {
-        let ids = 1..=1000;
-        let clock = EpochClock::new(LENGTH, Guards::default()).unwrap();
-        let mut paths = Paths::new(clock, true, ids.clone());
-        let host = |edge: u16| IpAddr::from([10, 1, (edge >> 8) as u8, edge as u8]);
-        for id in ids.clone() {
-            paths.connected(usize::from(id) - 1, 0, true, 2);
-            let destinations = (1..=8).map(|further| host((id + further - 1) % 1000 + 1));
-            let (hosts, destinations) = (vec![host(id)], destinations.collect());
-            let seen = PathsSeen { hosts, destinations, probes: Vec::new() };
-            paths.take(usize::from(id) - 1, seen);
-        }
-        let first = paths.messages();
-        assert_eq!(first.len(), 1000);
-        assert!(first.iter().all(|(_, wanted)| wanted.on && wanted.hosts.len() == 8));
-        paths.disconnected(499, 10);
-        let next: Vec<_> = paths.messages().into_iter().map(|(at, _)| at).collect();
-        assert_eq!(next, (491..499).collect::<Vec<_>>());
-        assert_eq!(paths.senders.len(), 1000);
-    }
-
-    #[test]
-    fn a_mark_that_says_more_of_the_epoch_may_take_longer() {
-        let mut paths = paths();
-        paths.connected(1, 0, true, 8);
-        take(&mut paths, probe(100, 0, 0, 300));
-        assert_eq!(paths.problems(100, names)[1], None);
-        take(&mut paths, probe(101, 3, NO_MARK, 500));
-        let problem = paths.problems(101, names)[1].clone().unwrap();
-        assert!(problem.contains("011 arrives without a valid mark"), "{problem}");
-        assert!(problem.contains("beyond 348 ms"), "{problem}");
     }
 }

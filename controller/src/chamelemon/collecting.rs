@@ -48,7 +48,10 @@ pub(super) async fn run(
         while let Some(mut step) = collector.step(unix_ns(), |epoch| hub.planned(epoch)) {
             if let Step::Report(ends) = &mut step {
                 let problems = hub.problems_of_edges(ends.epoch);
-                ends.nodes.iter_mut().zip(problems).for_each(|(end, clock)| end.clock = clock);
+                let problems = problems.into_iter().zip(hub.unprobed(ends.epoch));
+                for (end, problems) in ends.nodes.iter_mut().zip(problems) {
+                    (end.clock, end.unprobed) = problems;
+                }
             }
             if steps.send(step).await.is_err() {
                 return;

@@ -228,7 +228,7 @@ fn hashes_alike(version: u8, hub: &Hub) -> Result<(), String> {
 fn refusal(version: u8, hub: &Hub) -> Option<String> {
     // It would measure everybody's packets, and others only some: what enters there and leaves
     // elsewhere would seem lost.
-    let measures_all = version == v5::VERSION && !hub.config().domain.prefixes.is_empty();
+    let measures_all = version == v5::VERSION && !hub.measures_all();
     measures_all.then(|| {
         format!(
             "[domain] prefixes are set, which version {version} of the protocol has no words for: \

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use calumma_analysis::{HashKeys, Node, System};
 use calumma_epoch::EpochClock;
 use calumma_ports::Guests;
-use calumma_wire::Role;
+use calumma_wire::{Domain, Role};
 use tokio::sync::watch;
 
 use self::marking::Marked;
@@ -72,6 +72,8 @@ pub struct Hub {
     strangers: Arc<Guests>,
     topologies: Arc<Topologies>,
     paths: Mutex<Paths>,
+    /// Whose packets are measured.
+    domain: Mutex<Domain>,
 }
 
 /// A lock whose data is never left half changed, so that a panic elsewhere does no harm.
@@ -90,6 +92,7 @@ impl Hub {
         let ids: Vec<u16> = nodes.iter().take(config.edges.len()).map(|node| node.id).collect();
         Ok(Self {
             paths: Mutex::new(Paths::new(clock, config.probes.enabled, ids)),
+            domain: Mutex::new(config.domain.domain().unwrap_or_default()),
             clock,
             deployment_id,
             systems,

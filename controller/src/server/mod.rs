@@ -1,9 +1,9 @@
 //! Sockets, threads and files around the pure parts.
 //!
 //! ```text
-//!  node ── TCP ── connection ─┐            ┌▶ collecting ─▶ decoding ─▶ reporting ─┐  (ChameleMon)
-//!  node ── TCP ── connection ─┼─ lanes ────┤                                       ├─▶ outputs
-//!                             │            └▶ collecting, decoding, reporting ─────┘  (any other)
+//!  node -- TCP -- connection -+            +> collecting -> decoding -> reporting -+  (ChameleMon)
+//!  node -- TCP -- connection -+- lanes ----+                                       +-> outputs
+//!                             |            +> collecting, decoding, reporting -----+  (any other)
 //!                            hub: who is connected, which systems run
 //! ```
 //!
@@ -246,6 +246,11 @@ impl Running {
             Ok(Some(epoch)) => info!(epoch, "new attention sent to the edges"),
             Ok(None) => info!("attention stays as it is"),
             Err(problem) => error!("[attention]: {problem}; the old one stays"),
+        }
+        match config.domain.domain().and_then(|domain| self.hub.change_domain(domain)) {
+            Ok(Some(epoch)) => info!(epoch, "new prefixes sent to the nodes"),
+            Ok(None) => {}
+            Err(problem) => error!("[domain]: {problem}; the old prefixes stay"),
         }
         self.reload_topology(config);
         if let Err(problem) = self.switchboard.switch(config) {

@@ -19,6 +19,7 @@ mod shifting;
 mod stories;
 mod systems;
 mod trust;
+mod unprobed;
 mod versions;
 mod webhooks;
 mod world;

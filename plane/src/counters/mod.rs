@@ -55,6 +55,9 @@ pub struct Counters {
     pub probe_unsent: u64,
     /// Probes of other edges that were taken out.
     pub probe_received: u64,
+    /// Packets that begin like a probe and were taken out unread: there was no key yet, or there
+    /// were more of them than are looked at.
+    pub probe_unread: u64,
     /// Malformed packets by kind.
     pub malformed: [u64; Malformed::ALL.len()],
     /// Unmeasured packets by kind.
@@ -81,6 +84,7 @@ impl Counters {
             + self.dropped_unmeasured
             + self.probe_unsent
             + self.probe_received
+            + self.probe_unread
             + self.routed.dropped()
             + self.int.dropped()
     }
@@ -108,6 +112,7 @@ impl Counters {
             ("probe.sent", self.probe_sent),
             ("probe.unsent", self.probe_unsent),
             ("probe.received", self.probe_received),
+            ("probe.unread", self.probe_unread),
         ];
         let plain = plain.into_iter().map(|(name, value)| (name.to_owned(), value));
         let malformed = Malformed::ALL
@@ -153,6 +158,7 @@ impl AddAssign<&Self> for Counters {
         self.probe_sent += other.probe_sent;
         self.probe_unsent += other.probe_unsent;
         self.probe_received += other.probe_received;
+        self.probe_unread += other.probe_unread;
         for (mine, theirs) in self.malformed.iter_mut().zip(other.malformed) {
             *mine += theirs;
         }

@@ -4,6 +4,7 @@
 //! None of it is in the way of other packets. Headers are noted when the control thread asks; a
 //! probe is looked for only among packets of its protocol, which are read header by header anyway.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -14,6 +15,11 @@ use crate::packet::Packet;
 
 /// What an lcore may have found before the control thread looks; the rest is forgotten.
 const WAITING: usize = 1024;
+
+/// Packets that begin like a probe of which an lcore computes the tag, in so long: anybody can send
+/// such packets, and each costs two ChaCha20 blocks. Real ones are some hundred a second.
+const MOST_READ: u32 = 64;
+const READ_NS: u64 = 1_000_000;
 
 /// What an lcore has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +76,8 @@ pub struct LcoreProbes {
     wanted: bool,
     /// The mark of the probe that is being sent.
     sending: Option<Mark>,
+    /// Since when payloads are counted whose tags were computed, and how many they are.
+    read: Cell<(u64, u32)>,
     /// The time of the burst under way.
     pub(crate) now_ns: u64,
 }
@@ -129,15 +137,24 @@ impl LcoreProbes {
         self.sending
     }
 
-    /// The probe that a payload is; `Some(None)` where it begins like one and no key is set, and
-    /// `None` where it is none.
+    /// The probe that a payload is; `Some(None)` where it begins like one and no key is set, or too
+    /// many came to look at it; and `None` where it is none.
     pub(crate) fn read(&self, payload: &[u8]) -> Option<Option<Probe>> {
-        match &self.key {
+        if !is_like_one(payload) {
+            return None;
+        }
+        let (mut since_ns, mut read) = self.read.get();
+        if self.now_ns.abs_diff(since_ns) >= READ_NS {
+            (since_ns, read) = (self.now_ns, 0);
+        }
+        let key = self.key.as_ref().filter(|_| read < MOST_READ);
+        self.read.set((since_ns, read.saturating_add(1)));
+        match key {
             Some(key) => {
                 let before = || Probe::read(payload, self.before.as_ref()?);
                 Probe::read(payload, key).or_else(before).map(Some)
             }
-            None => is_like_one(payload).then_some(None),
+            None => Some(None),
         }
     }
 

@@ -69,8 +69,12 @@ pub(super) fn take<K: Key, P: Packet>(
             continue;
         }
         drops |= 1 << at;
+        let Some(probe) = read else {
+            counters.probe_unread += 1;
+            continue;
+        };
         counters.probe_received += 1;
-        if let (Some(probe), Some(ip)) = (read, packet.bytes().get(ip_offset..)) {
+        if let Some(ip) = packet.bytes().get(ip_offset..) {
             probes.saw(probe, marks.read_one(detached, packets, (at, ip_offset)), ip);
         }
     }

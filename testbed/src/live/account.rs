@@ -52,11 +52,6 @@ impl Live {
             self.counted = self.counted.filter(|_| goes_on).map(|counted| counted + in_all);
             self.next_report = report.epoch + 1;
         }
-        let Some((number, entered)) = self.entered.remove(&report.epoch) else { return Ok(None) };
-        if let Some(plan) = &mut report.plan {
-            plan.effective_epoch = number + plan.effective_epoch.saturating_sub(report.epoch);
-        }
-        report.epoch = number;
         report.amendments.retain_mut(|amendment| {
             let number = self.of_systems.numbers.get(&amendment.epoch);
             number.is_some_and(|&number| {
@@ -64,6 +59,16 @@ impl Live {
                 true
             })
         });
+        let Some((number, entered)) = self.entered.remove(&report.epoch) else {
+            // While something changes, reports still amend those of the scenario's epochs.
+            self.amendments.append(&mut report.amendments);
+            return Ok(None);
+        };
+        report.amendments.append(&mut self.amendments);
+        if let Some(plan) = &mut report.plan {
+            plan.effective_epoch = number + plan.effective_epoch.saturating_sub(report.epoch);
+        }
+        report.epoch = number;
         let response_ms = report.timing.map_or(0.0, |timing| timing.planned_ms - timing.egress_ms);
         Ok(Some(Outcome {
             truth: EpochTruth {

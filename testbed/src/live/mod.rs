@@ -32,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail, ensure};
 use calumma_analysis::Report;
 use calumma_chamelemon_analysis::NAME;
-use calumma_controller::report::EpochReport;
+use calumma_controller::report::{Amendment, EpochReport};
 use calumma_epoch::EpochClock;
 use calumma_trust::{Authority, Role, Tokens};
 
@@ -126,6 +126,8 @@ pub struct Live {
     counted: Option<u64>,
     /// The epoch that is to be reported next.
     next_report: u64,
+    /// Amendments by reports on epochs that are none of the scenario's, in its numbers.
+    amendments: Vec<Amendment>,
     /// Edges that were started anew: what came in the meantime, none of them received.
     restarted: BTreeSet<usize>,
     /// What was counted beside the log before the scenario began.
@@ -221,6 +223,7 @@ impl Live {
             announced: 0,
             counted: scenario.systems.iter().any(|name| name == NAME).then_some(0),
             next_report: 0,
+            amendments: Vec::new(),
             before: unlogged::Before::now()?,
             restarted: BTreeSet::new(),
             doubts: Vec::new(),

@@ -14,7 +14,7 @@ use calumma_sketch::HashKey;
 use calumma_wire::{Domain, FrameReader, Message, Offer, Role, SystemId, Welcome};
 
 use super::Setup;
-use super::lane::{Before, Done, Inbound, Lane, Plan};
+use super::lane::{Before, Done, Ends, Inbound, Lane, Plan};
 use crate::topology::Topology;
 
 /// Time that a message gets to reach a node before the epoch it is about is armed: what the live
@@ -208,7 +208,9 @@ impl Controller {
                         Exchange { sent_ns, received_ns, answered_ns, returned_ns: now_ns };
                     self.peers[node].clock.take(exchange);
                 }
-                Message::PathsSeen(seen) => self.paths.take(node, *seen),
+                Message::PathsSeen(seen) => {
+                    self.paths.take(node, *seen, self.setup.clock.epoch_at(now_ns));
+                }
                 // What comes of ChameleMon's shows in later frames.
                 Message::Applied { system, effective_epoch, outcome } => {
                     let lane = self.lanes.iter_mut().find(|lane| lane.id() == system);
@@ -345,9 +347,12 @@ impl Controller {
         let earliest_epoch = self.earliest_epoch(planned_ns).max(key_from);
         let mut change = None;
         let Self { setup, peers, lanes, plan, paths, .. } = self;
-        let problems = |epoch| problems_of(peers, paths, setup, (epoch, now_ns));
+        let ends = Ends {
+            problems: &|epoch| problems_of(peers, paths, setup, (epoch, now_ns)),
+            unprobed: &|epoch| paths.unprobed(epoch),
+        };
         for lane in lanes {
-            while let Some(done) = lane.step(now_ns, plan, earliest_epoch, &problems) {
+            while let Some(done) = lane.step(now_ns, plan, earliest_epoch, &ends) {
                 match done {
                     Done::Change(message) => change = Some((lane.id(), message)),
                     Done::Other { next, report } => work.others.push((next, report?)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use calumma_analysis::{Deployment, HashKeys, Node, NodeSetup, Published, System};
+use calumma_analysis::{Deployment, HashKeys, Node, NodeSetup, Published, System, Unprobed};
 use calumma_chamelemon::frames;
 use calumma_chamelemon::{Attention, Layout};
 use calumma_controller::analyse::{Analyser, DecodedEpoch, Decoder};
@@ -25,6 +25,14 @@ use serde_json::Value;
 use super::Setup;
 use super::systems::DEPLOYMENT;
 use crate::topology::Topology;
+
+/// How an epoch ended at each node, as far as frames don't say it.
+pub(super) struct Ends<'a> {
+    /// What is wrong with each node.
+    pub(super) problems: &'a dyn Fn(u64) -> Vec<Option<String>>,
+    /// By edge: the paths from it that are not known to let marks through.
+    pub(super) unprobed: &'a dyn Fn(u64) -> Vec<Option<Unprobed>>,
+}
 
 /// Which attention holds from which epoch on.
 #[derive(Debug)]
@@ -277,18 +285,18 @@ impl Lane {
 
     /// What is to be done at `now_ns`, if anything; ask until there is nothing. A message about a
     /// plan that is made now can change `earliest_epoch` on every switch, and none before.
-    /// `problems` says what is wrong with each node in an epoch.
+    /// `ends` says how an epoch ended at each node.
     pub(super) fn step(
         &mut self,
         now_ns: u64,
         plan: &mut Plan,
         earliest_epoch: u64,
-        problems: &impl Fn(u64) -> Vec<Option<String>>,
+        ends: &Ends<'_>,
     ) -> Option<Done> {
         let epoch = self.unreported;
         match &mut self.analysis {
             Analysis::ChameleMon(of) => {
-                let done = of.step(now_ns, plan, earliest_epoch, problems)?;
+                let done = of.step(now_ns, plan, earliest_epoch, ends)?;
                 if let Done::ChameleMon { report, .. } = &done {
                     self.unreported = report.epoch + 1;
                 }
@@ -296,7 +304,7 @@ impl Lane {
             }
             Analysis::Other(of, at) => {
                 let of_nodes = || {
-                    let all = problems(epoch);
+                    let all = (ends.problems)(epoch);
                     at.iter().map(|&at| all[at].clone()).collect()
                 };
                 let analysed = of.step(now_ns, of_nodes)?;
@@ -352,7 +360,7 @@ impl ChameleMon {
         now_ns: u64,
         plan: &mut Plan,
         earliest_epoch: u64,
-        problems: &impl Fn(u64) -> Vec<Option<String>>,
+        of_nodes: &Ends<'_>,
     ) -> Option<Done> {
         loop {
             match self.collector.step(now_ns, |epoch| plan.timeline.freeze(epoch))? {
@@ -369,8 +377,11 @@ impl ChameleMon {
                     }
                 }
                 Step::Report(mut ends) => {
-                    let of_edges = ends.nodes.iter_mut().zip(problems(ends.epoch));
-                    of_edges.for_each(|(end, clock)| end.clock = clock);
+                    let problems = (of_nodes.problems)(ends.epoch).into_iter();
+                    let of_edges = problems.zip((of_nodes.unprobed)(ends.epoch));
+                    for (end, of_edge) in ends.nodes.iter_mut().zip(of_edges) {
+                        (end.clock, end.unprobed) = of_edge;
+                    }
                     let Some(mut measured) = self.measured.remove(&ends.epoch) else { continue };
                     measured.decoded.end(ends.nodes);
                     let mut report = match self.losses_only {

@@ -42,8 +42,8 @@ fn a_path_that_sets_the_dscp_is_named_within_epochs_and_until_it_no_longer_does(
     assert_eq!(named.len() as u64, 40 - named[0], "{named:?}");
     let reason = &epochs[20].incomplete_because[0];
     assert!(reason.contains("arrives as 000") && reason.contains("another carrier"), "{reason}");
-    let wrong = epochs.iter().filter(|epoch| epoch.contradiction.is_some() && epoch.epoch > 6);
-    assert_eq!(wrong.count(), 0, "no report is believed that is wrong");
+    let wrong = epochs.iter().filter(|epoch| epoch.contradiction.is_some());
+    assert_eq!(wrong.count(), 0, "no report is wrong, the first as little as others");
     assert!(epochs.iter().filter(|epoch| epoch.epoch >= 76).all(|epoch| epoch.complete));
 }
 

@@ -1,5 +1,6 @@
 //! The paths between edges, as probes show them, and what edges are sent about them.
 
+use calumma_analysis::Unprobed;
 use calumma_wire::{Message, Offer, PathsSeen, Role, SystemId};
 
 use super::{Hub, lock};
@@ -38,7 +39,7 @@ impl Hub {
 
     /// Takes in what an edge has seen of paths.
     pub(in crate::server) fn paths_seen(&self, node: usize, seen: PathsSeen) {
-        lock(&self.paths).take(node, seen);
+        lock(&self.paths).take(node, seen, self.clock.epoch_at(unix_ns()));
         self.send_paths();
     }
 
@@ -63,6 +64,11 @@ impl Hub {
     pub fn paths(&self) -> Vec<PathStatus> {
         let epoch = self.clock.epoch_at(unix_ns());
         lock(&self.paths).status(epoch, |at| &self.nodes[at].node.name)
+    }
+
+    /// By edge: paths from it of which it is not known yet in an epoch whether marks come through.
+    pub(crate) fn unprobed(&self, epoch: u64) -> Vec<Option<Unprobed>> {
+        lock(&self.paths).unprobed(epoch)
     }
 
     /// What is wrong in an epoch with each edge's clock or the paths to it.

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use calumma_wire::v5;
+use calumma_wire::{Domain, v5};
 use tracing::{info, warn};
 
 use super::switching::{Before, Wanted};
@@ -95,8 +95,43 @@ impl Hub {
     /// Lets a key hold from `epoch` on, and sends it to every node that is connected. Admissions
     /// must be held.
     fn announce_key(&self, epoch: u64, key: [u8; 32]) {
-        let (lanes, plan) = (self.lanes(), self.chamelemon.plan());
         self.keys().change(epoch, self.config.hash_key_of(key));
+        self.welcome_all(epoch);
+    }
+
+    /// Lets other packets be measured from one epoch on: those from and to addresses in `domain`.
+    /// Gives that epoch; `None` where it is so already. Admissions are held meanwhile.
+    ///
+    /// # Errors
+    /// Why it stays.
+    pub(in crate::server) fn change_domain(&self, domain: Domain) -> Result<Option<u64>, String> {
+        let _alone = lock(&self.admissions);
+        if *lock(&self.domain) == domain {
+            return Ok(None);
+        }
+        if let Some(name) = self.older_node() {
+            return Err(format!(
+                "{name} speaks version {} of the protocol, which has no words for prefixes: update \
+                 the switch, or stop it",
+                v5::VERSION
+            ));
+        }
+        let key_from = self.keys().newest().from_epoch;
+        let epoch = (self.earliest_epoch(unix_ns()) + KEY_EPOCHS).max(key_from);
+        *lock(&self.domain) = domain;
+        self.welcome_all(epoch);
+        Ok(Some(epoch))
+    }
+
+    /// Whether packets of every address are measured.
+    pub(in crate::server) fn measures_all(&self) -> bool {
+        lock(&self.domain).prefixes().is_empty()
+    }
+
+    /// Sends every node that is connected what it measures by from `epoch` on. Admissions must be
+    /// held.
+    fn welcome_all(&self, epoch: u64) {
+        let (lanes, plan) = (self.lanes(), self.chamelemon.plan());
         for (position, entry) in self.nodes.iter().enumerate() {
             let state = lock(&entry.state);
             let Some(link) = &state.link else { continue };

@@ -103,7 +103,7 @@ impl Hub {
             guards: self.clock.guards(),
             effective_epoch,
             systems,
-            domain: self.config.domain.domain().unwrap_or_default(),
+            domain: lock(&self.domain).clone(),
         }));
         let mut messages: Vec<Message> = [welcome].into_iter().chain(pending).collect();
         let key_from = self.keys().newest().from_epoch;

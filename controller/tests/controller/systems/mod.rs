@@ -339,6 +339,25 @@ fn an_analysis_that_is_slow_delays_no_other_systems_reports() {
 }
 
 #[test]
+fn other_prefixes_hold_from_one_epoch_on_at_all_nodes_and_for_those_that_join_later() {
+    let controller = Controller::start(PATIENT);
+    let mut network = Network::join(&controller);
+    let domain = "[domain]\nprefixes = ['10.0.0.0/8']";
+    controller.running.reload(&config(&format!("{PATIENT}\n{domain}")));
+    let welcomes = [0, 1].map(|at| network.edges[at].receive_welcome());
+    let prefixes = |welcome: &Welcome| welcome.domain.prefixes().len();
+    assert_eq!(welcomes.each_ref().map(prefixes), [1, 1]);
+    assert_eq!(welcomes[0].effective_epoch, welcomes[1].effective_epoch);
+    assert!(welcomes[0].effective_epoch > network.recent_epoch());
+    assert_eq!(prefixes(&network.transit.receive_welcome()), 1);
+    // The same once more changes nothing; none at all is measured by as before.
+    controller.running.reload(&config(&format!("{PATIENT}\n{domain}")));
+    controller.running.reload(&config(PATIENT));
+    assert_eq!(prefixes(&network.edges[0].receive_welcome()), 0);
+    controller.stop();
+}
+
+#[test]
 fn systems_are_switched_on_and_off_while_epochs_come() {
     let controller = Controller::start(PATIENT);
     let mut network = Network::join(&controller);

@@ -155,6 +155,30 @@ fn packets_of_the_protocol_that_are_no_probes_are_hosts_own() {
     assert!(seen(&line).is_empty());
 }
 
+#[test]
+fn forged_probes_cost_an_lcore_no_more_than_a_few_tags_a_millisecond() {
+    let ((mut entry, _), (mut exit, line)) = (edge(CARRIERS[0].1), edge(CARRIERS[0].1));
+    let headers = Headers::of(&packet(false)).unwrap();
+    let other = ProbeKey::new(Secret::new([8; 32]));
+    let mut let_through = |exit: &mut Edge, number| {
+        let (bytes, len, _) = headers.with(&probe(number), &other);
+        let mut forged = whole(&bytes[..len]);
+        assert!(entry.worker.ingress(std::slice::from_mut(&mut forged)).is_empty());
+        exit.worker.egress(std::slice::from_mut(&mut forged)).is_empty()
+    };
+    let now_ns = EPOCH * 3_600_000_000_000 + 1_900_000_000_000;
+    exit.worker.tick(now_ns, true);
+    let passed = (0..200).filter(|&number| let_through(&mut exit, number)).count();
+    assert_eq!((passed, exit.worker.counters.probe_unread), (64, 136));
+    // A millisecond later tags are computed again.
+    exit.worker.tick(now_ns + 1_000_000, true);
+    assert!(let_through(&mut exit, 200));
+    let (mut sender, _) = edge(CARRIERS[0].1);
+    let mut real = entered(&mut sender, &headers, &probe(1)).unwrap();
+    assert_eq!(exit.worker.egress(std::slice::from_mut(&mut real)), DropMask(1));
+    assert_eq!((seen(&line).len(), exit.worker.counters.probe_received), (1, 1));
+}
+
 /// Two edges' paths, of which the first sends to the host 10.0.1.1 behind the second.
 struct Two {
     paths: Paths,

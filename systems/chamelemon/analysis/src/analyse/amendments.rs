@@ -101,7 +101,7 @@ impl Amendments {
         let mut misplaced = BTreeSet::new();
         let none = HashSet::new();
         let excess = if dated { &none } else { excess };
-        report.amendments = self.shown(epoch, excess, strays, &mut misplaced);
+        report.amendments = self.shown(epoch, excess, (strays, dated), &mut misplaced);
         if !dated {
             misplaced.extend(self.take_back(report));
         }
@@ -140,7 +140,7 @@ impl Amendments {
         &mut self,
         epoch: u64,
         excess: &HashSet<Flow>,
-        strays: &EpochStrays,
+        (strays, dated): (&EpochStrays, bool),
         misplaced: &mut BTreeSet<Flow>,
     ) -> Vec<Amendment> {
         let too_many = format!(
@@ -167,7 +167,9 @@ impl Amendments {
             let late_too = late_too.map(|(flow, packets)| (*flow, Known::AtMost(*packets), &late));
             let excess = excess.iter().filter(|_| may_have_come);
             let excess = excess.map(|flow| (*flow, Known::AtMost(u64::MAX), &too_many));
-            let misfits = strays.misfit.keys().filter(|_| may_have_come);
+            // Beyond what the epoch's bits tell apart, signatures are of a pad that is gone.
+            let has_no_mark = dated && by >= LIKE_NEXT + 2;
+            let misfits = strays.misfit.keys().filter(|_| may_have_come || has_no_mark);
             let misfits = misfits.map(|flow| (*flow, Known::AtMost(u64::MAX), &misfit));
             for (flow, known, why) in late_too.chain(excess) {
                 let Some(amendment) = past.amend(flow, known, why) else { continue };

@@ -191,6 +191,7 @@ impl DecodedEpoch {
             edge.late = decode_late(self.keys, &end.seal).ok().flatten();
             edge.note = end.note;
             edge.clock = end.clock;
+            edge.unprobed = end.unprobed;
         }
     }
 }

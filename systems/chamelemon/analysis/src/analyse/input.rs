@@ -1,5 +1,6 @@
 //! What an epoch is analysed from.
 
+use calumma_analysis::Unprobed;
 use calumma_chamelemon::frames::{
     AnyLate, Defects, Egress, EgressSide, Ingress, IngressSide, Late, Strays,
 };
@@ -40,6 +41,8 @@ pub struct EdgeInput {
     pub note: Option<String>,
     /// What is wrong with its clock, where it is too far from another edge's.
     pub clock: Option<String>,
+    /// Paths from it of which it is not known yet whether marks come through.
+    pub unprobed: Option<Unprobed>,
     /// Whether a side came and was hashed by another key than the epoch's, so that it can't be
     /// read.
     pub other_key: bool,
@@ -72,6 +75,7 @@ impl EdgeInput {
             late: Some(K::any(none_late)),
             note: None,
             clock: None,
+            unprobed: None,
             other_key: false,
         }
     }

@@ -25,6 +25,7 @@ mod strays;
 mod suspicion;
 mod tasks;
 mod translation;
+mod unprobed;
 
 pub use decode::{DecodedEpoch, Decoder};
 pub use edge::{EdgeSizes, FlowSize};
@@ -178,6 +179,7 @@ impl Analyser {
             }
             self.evidence.set_aside(&mut report, &entered);
         }
+        unprobed::set_aside(&mut report, &decoded.input, &entered);
         self.amendments.remember(&mut report, excess);
         report.strays = strays.reports.clone();
         self.strays.push_back((epoch, strays));

@@ -116,7 +116,7 @@ fn marks_that_have_the_epochs_number_leave_none_of_it_in_doubt() {
     send(&mut world, 0, flow(2), &[Fate::Lost, Fate::Arrived]);
     // Copies, where packets were lost two epochs before.
     send(&mut world, 2, flow(2), &[Fate::Copied(2)]);
-    send(&mut world, 3, flow(3), &[Fate::Unmarked, Fate::Lost]);
+    send(&mut world, 3, flow(3), &[Fate::Unmarked(0), Fate::Lost]);
     send(&mut world, 3, flow(4), &[Fate::Lost, Fate::Arrived]);
     let reports = reports(&world);
     assert_eq!(lost(&reports[3]), [(Flow::from(&flow(4)), 1, false)]);
@@ -124,6 +124,19 @@ fn marks_that_have_the_epochs_number_leave_none_of_it_in_doubt() {
     assert_eq!(amended.len(), 1);
     assert_eq!((amended[0].flow, amended[0].late), (Flow::from(&flow(1)), Some(1)));
     assert!(reports.iter().all(|report| report.causes.is_empty()));
+}
+
+#[test]
+fn a_signed_mark_that_comes_when_its_pad_is_gone_takes_its_flows_loss_back() {
+    let mut world = World::new(healthy(), 12).with_dated_marks();
+    for (epoch, port, late) in [(0, 1, 9), (1, 2, 8)] {
+        send(&mut world, epoch, flow(port), &[Fate::Unmarked(late), Fate::Arrived]);
+    }
+    send(&mut world, 0, flow(4), &[Fate::Lost, Fate::Arrived]);
+    let reports = reports(&world);
+    let amended = reports[9].amendments.iter().map(|of| (of.epoch - FIRST, of.flow));
+    let late = [(0, flow(1)), (1, flow(2))].map(|(epoch, key)| (epoch, Flow::from(&key)));
+    assert_eq!(amended.collect::<Vec<_>>(), late);
 }
 
 /// Of flows that are not sampled, some packets enter under hierarchy 0.

@@ -113,7 +113,7 @@ impl Treatment {
             let late = self.late.iter().filter(|&&by| self.epoch.strict_add_signed(by) >= FIRST);
             fates.extend(late.map(|&by| Fate::Late(by)));
             fates.extend(self.old.iter().map(|&by| Fate::Old(by)));
-            fates.extend(vec![Fate::Unmarked; self.unmarked]);
+            fates.extend(vec![Fate::Unmarked(0); self.unmarked]);
         }
         for (at, &fate) in fates.iter().enumerate() {
             // In an order that has the same number of neighbours of every kind.

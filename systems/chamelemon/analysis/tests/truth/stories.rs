@@ -1,5 +1,9 @@
 //! What networks do to packets, one after the other.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use calumma_analysis::Unprobed;
 use calumma_chamelemon::{Attention, Balance, Hierarchy, Layout, Partition, SampleRate};
 use calumma_chamelemon_analysis::report::{
     CauseKind, Change, DecodeState, EpochReport, Flow, IndistinctFlows, LossClass, StrayKind,
@@ -312,7 +316,7 @@ fn packets_without_a_mark_that_fits_are_not_lost() {
     let (marked, unmarked) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
     let own = tcp(CLIENT, 3, SERVER, 443);
     send(&mut world, marked, times(Fate::Marked(Hierarchy::SampledLl), 4));
-    send(&mut world, unmarked, times(Fate::Unmarked, 3));
+    send(&mut world, unmarked, times(Fate::Unmarked(0), 3));
     send(&mut world, own, [Fate::Lost, Fate::Arrived]);
     let reports = world.reports();
     assert_eq!(world.contradicts(&reports), None);
@@ -347,7 +351,7 @@ fn packets_of_unknown_flows_make_losses_lower_bounds() {
     let mut world = World::new(healthy(), 1).with_room(0);
     let flow = tcp(CLIENT, 1, SERVER, 443);
     send(&mut world, flow, times(Fate::Lost, 7));
-    send(&mut world, tcp(CLIENT, 2, SERVER, 80), times(Fate::Unmarked, 2));
+    send(&mut world, tcp(CLIENT, 2, SERVER, 80), times(Fate::Unmarked(0), 2));
     let report = report(&world);
     assert_eq!(lost(&report), [(Flow::from(&flow), 5, true)]);
     assert_eq!(report.causes[0].kind, CauseKind::Mark);
@@ -448,4 +452,58 @@ fn an_hh_encoder_that_does_not_decode_leaves_what_others_lost() {
     others.sort();
     assert_eq!(others, victims);
     assert!(own.iter().all(|(flow, lost, _)| flow.sport % 3 == 0 && *lost == 1), "{own:?}");
+}
+
+#[test]
+fn a_mirror_that_leads_to_an_edge_makes_copies_and_no_loss() {
+    let mut world = World::new(healthy(), 1);
+    let (mirrored, other) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 2, SERVER, 443));
+    send(&mut world, mirrored, times(Fate::Arrived, 4));
+    (0..4).for_each(|_| world.leave(FIRST, 0, mirrored, Hierarchy::HhCandidate));
+    send(&mut world, other, [Fate::Arrived, Fate::Lost]);
+    let mut reports = world.reports();
+    let report = reports.remove(0);
+    assert_eq!(lost(&report), [(Flow::from(&other), 1, false)]);
+    let surplus = &report.surplus[0];
+    assert_eq!((surplus.flow, surplus.packets), (Flow::from(&mirrored), 4));
+    assert!(report.complete && !report.losses_are_exact());
+}
+
+#[test]
+fn fragments_that_a_firewall_puts_together_are_missing_of_the_flow_without_ports() {
+    let mut world = World::new(healthy(), 1);
+    let (first, later) = (tcp(CLIENT, 1, SERVER, 443), tcp(CLIENT, 0, SERVER, 0));
+    // Two packets, of which hosts had made three fragments each.
+    send(&mut world, first, times(Fate::Arrived, 2));
+    send(&mut world, later, times(Fate::Lost, 4));
+    assert_eq!(lost(&report(&world)), [(Flow::from(&later), 4, false)]);
+}
+
+#[test]
+fn no_loss_is_believed_on_ways_that_no_probe_has_come_through() {
+    let mut world = World::new(healthy(), 1);
+    let [probed, unprobed] = [SERVER, SERVICE].map(|server| tcp(CLIENT, 1, server, 443));
+    for key in [probed, unprobed] {
+        // The network sets the DSCP of all packets to 0: none of them is encoded.
+        send(&mut world, key, times(Fate::Lost, 3));
+    }
+    let mut input = world.input(FIRST);
+    let hosts = [SERVER, SERVICE].map(IpAddr::from).into_iter().zip([1, 2]);
+    input.edges[0].unprobed = Some(Unprobed {
+        hosts: Arc::new(hosts.collect()),
+        proven: Arc::new([(1, FIRST)].into()),
+        epoch: FIRST,
+        waiting: vec![2],
+        ..Unprobed::default()
+    });
+    let report = analyser(layout()).analyse(input);
+    assert_eq!(lost(&report), [(Flow::from(&probed), 3, false)]);
+    assert_eq!(rewritten(&report), [(Flow::from(&unprobed), Some(Flow::from(&unprobed)), 3)]);
+    assert!(report.complete && !report.losses_are_exact());
+    let [cause] = &report.causes[..] else { panic!("{:?}", report.causes) };
+    assert_eq!(
+        (cause.kind, cause.packets, cause.edge.as_deref()),
+        (CauseKind::Mark, 3, Some("e1"))
+    );
+    assert!(cause.reason.contains("no probe with each mark"), "{}", cause.reason);
 }

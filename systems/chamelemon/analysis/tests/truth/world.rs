@@ -58,8 +58,8 @@ pub(crate) enum Fate {
     Late(i64),
     /// It left so many epochs after its own, as its mark says; 0 where that was over.
     Old(u64),
-    /// It left without a mark.
-    Unmarked,
+    /// It left without a valid mark, so many epochs after its own.
+    Unmarked(u64),
 }
 
 /// What a flow did in an epoch.
@@ -176,10 +176,10 @@ impl World {
                 let late = &mut self.at(epoch + by, to).late;
                 *late.entry((key, mark, by as u8)).or_default() += 1;
             }
-            Fate::Unmarked => {
+            Fate::Unmarked(by) => {
                 truth.moved += 1;
                 let place = (key, Hierarchy::NonSampledLl, 0);
-                *self.at(epoch, to).unmarked.entry(place).or_default() += 1;
+                *self.at(epoch + by, to).unmarked.entry(place).or_default() += 1;
             }
         }
     }
