@@ -35,7 +35,9 @@ pub use flow::Flow;
 pub use keys::{HashKeys, KeyedEpochs};
 pub use node::NodeEnd;
 pub use report::{EpochHead, Published, Report};
-pub use run::{Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup};
+pub use run::{
+    Analysis, AnyAnalysis, Collected, Delivery, Deployment, Node, NodeSetup, Remembered,
+};
 pub use steer::{Applied, Standing, Steer};
 pub use system::{Panel, System, system_of, tables_of};
 pub use table::Table;

@@ -16,6 +16,7 @@ use calumma_wire::{Role, Side, SideKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::flow::Flow;
 use crate::keys::HashKeys;
 use crate::node::NodeEnd;
 use crate::report::{EpochHead, Published, Report};
@@ -139,6 +140,17 @@ impl<S> Collected<S> {
     }
 }
 
+/// What a system remembers of its latest epochs beside their reports, for questions about single
+/// flows. Asked from other threads than the system's own.
+pub trait Remembered: Debug + Send + Sync {
+    /// What is known of a flow in the latest epochs, `last` of them at most, oldest first: a JSON
+    /// object for each. Of a system that sums over windows, in the latest windows.
+    ///
+    /// # Errors
+    /// When one can't be written as JSON.
+    fn flow(&self, flow: &Flow, last: usize) -> serde_json::Result<Vec<String>>;
+}
+
 /// What a system makes of what its nodes deliver. All of it runs on the system's own thread.
 pub trait Analysis: Debug + Send + 'static {
     /// What is kept of a side.
@@ -159,6 +171,11 @@ pub trait Analysis: Debug + Send + 'static {
     /// they are set up with. Asked once. A node that is set up begins by the plan of its
     /// [setup](Self::setup), and has another from then on.
     fn steer(&self) -> Option<Box<dyn Steer>> {
+        None
+    }
+
+    /// What it remembers beside its reports; `None` where that is nothing. Asked once.
+    fn remembered(&self) -> Option<Arc<dyn Remembered>> {
         None
     }
 
@@ -188,6 +205,9 @@ pub trait AnyAnalysis: Debug + Send {
     /// See [`Analysis::steer`].
     fn steer(&self) -> Option<Box<dyn Steer>>;
 
+    /// See [`Analysis::remembered`].
+    fn remembered(&self) -> Option<Arc<dyn Remembered>>;
+
     /// See [`Analysis::decode`].
     ///
     /// # Errors
@@ -212,6 +232,10 @@ impl<A: Analysis> AnyAnalysis for A {
 
     fn steer(&self) -> Option<Box<dyn Steer>> {
         Analysis::steer(self)
+    }
+
+    fn remembered(&self) -> Option<Arc<dyn Remembered>> {
+        Analysis::remembered(self)
     }
 
     fn decode(&self, node: &Node, version: u8, side: Side) -> Result<AnySide, String> {

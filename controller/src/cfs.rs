@@ -2,13 +2,10 @@
 //! and loops by window. `docs/cfs.md` is the operator's page.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use calumma_analysis::{EpochHead, Findings, System, SystemReport};
+use axum::response::Response;
+use calumma_analysis::{EpochHead, SystemReport};
 use calumma_cfs_analysis::{Cfs, FlowCount, Found, Loop, PathChange, Spread};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::report::Flow;
-use crate::server::http::answers::Cost;
+use crate::server::http::systems::of_reports;
 use crate::server::http::{Problem, Server, Window};
 
 /// Flows of a window, as its report lists them.
@@ -156,7 +153,7 @@ async fn flows(State(server): State<Server>, Query(wanted): Query<Wanted>) -> Re
             flows: flows.take(wanted.limit).cloned().collect(),
         }
     };
-    answer(server, wanted.last, of).await
+    of_reports(server, &Cfs, wanted.last, of).await
 }
 
 /// Sources of flows to many destinations in the latest windows, and the reverse
@@ -174,7 +171,7 @@ async fn superspreaders(State(server): State<Server>, Query(window): Query<Windo
         superspreaders: report.findings.superspreaders.clone(),
         flooded: report.findings.flooded.clone(),
     };
-    answer(server, window.last, of).await
+    of_reports(server, &Cfs, window.last, of).await
 }
 
 /// Loops and changes of path in the latest windows
@@ -191,25 +188,5 @@ async fn loops(State(server): State<Server>, Query(window): Query<Window>) -> Re
         loops: report.findings.loops.clone(),
         path_changes: report.findings.path_changes.clone(),
     };
-    answer(server, window.last, of).await
-}
-
-/// Answers with what `of` makes of each of the last reports.
-async fn answer<T: Serialize + Send + 'static>(
-    server: Server,
-    last: usize,
-    of: impl Fn(&SystemReport<Found>) -> T + Send + 'static,
-) -> Response {
-    let lanes = server.hub.lanes();
-    let Some(lane) = lanes.iter().find(|lane| lane.system.name() == Found::SYSTEM) else {
-        let error = format!("{} does not run here: see `systems`", Found::SYSTEM);
-        return (StatusCode::NOT_FOUND, Json(Problem { error })).into_response();
-    };
-    let lines: Vec<Arc<str>> = lane.history.last(last);
-    // A report is read at a time, and what is not wanted of it is gone before the next.
-    let make = move || {
-        let reports = lines.iter().filter_map(|line| Cfs.read(line));
-        reports.filter_map(|report| report.as_type().map(&of)).collect::<Vec<T>>()
-    };
-    server.answers.json(Cost::Sum, make).await
+    of_reports(server, &Cfs, window.last, of).await
 }

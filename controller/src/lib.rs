@@ -10,7 +10,7 @@
 //! * [`collect`]: from frames in any order to whole epochs in order, for any measurement system;
 //!   [`chamelemon`]: the same of ChameleMon's frames; [`analysing`]: on to the reports of any other
 //!   system. Pure; time is passed in;
-//! * [`cfs`]: what the HTTP API answers about that system alone;
+//! * [`cfs`], [`sketchint`]: what the HTTP API answers about those systems alone;
 //! * [`clocks`]: how far the edges' clocks are apart. Pure;
 //! * [`steering`]: plans that change while a system runs, on their way to its nodes. Pure;
 //! * [`server`]: sockets, threads, files and the terminal around them; [`program`] is all of it as
@@ -34,6 +34,7 @@ pub mod output;
 pub mod paths;
 pub mod program;
 pub mod server;
+pub mod sketchint;
 pub mod steering;
 pub mod summary;
 mod topology;

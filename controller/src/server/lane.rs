@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use calumma_analysis::{NodeSetup, Published, System};
+use calumma_analysis::{NodeSetup, Published, Remembered, System};
 use calumma_wire::{Message, Offer, Role, Side, SystemId};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -111,6 +111,8 @@ pub(crate) struct Lane {
     pub(crate) inlet: Inlet,
     /// Its plans, where they change while it runs. Its lock is taken after all others.
     pub(crate) steering: Option<Mutex<Steering>>,
+    /// What its analysis remembers beside its reports.
+    pub(crate) remembered: Option<Arc<dyn Remembered>>,
     /// The first epoch that it runs in.
     pub(crate) first_epoch: u64,
     /// Its section of the configuration when it was switched on.
@@ -146,6 +148,7 @@ impl Lane {
             system,
             inlet,
             steering: None,
+            remembered: None,
             first_epoch,
             section: config.section(system.name()).clone(),
             end: AtomicU64::new(u64::MAX),
@@ -163,6 +166,11 @@ impl Lane {
     /// The same with plans that change while it runs.
     pub(crate) fn steered(self, steering: Option<Steering>) -> Self {
         Self { steering: steering.map(Mutex::new), ..self }
+    }
+
+    /// The same with an analysis that remembers this beside its reports.
+    pub(crate) fn remembering(self, remembered: Option<Arc<dyn Remembered>>) -> Self {
+        Self { remembered, ..self }
     }
 
     pub(crate) fn id(&self) -> SystemId {

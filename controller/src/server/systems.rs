@@ -166,7 +166,8 @@ impl Switchboard {
         let positions = nodes.iter().map(|(position, _)| *position);
         let steer = analysis.steer();
         let steering = steer.map(|steer| Steering::new(steer, of, positions, unix_ns()));
-        let lane = Arc::new(Lane::new(system, inlet, first_epoch, config).steered(steering));
+        let lane = Lane::new(system, inlet, first_epoch, config).steered(steering);
+        let lane = Arc::new(lane.remembering(analysis.remembered()));
         let (hub, publisher) = (hub.clone(), self.publisher.clone());
         let analysing = Analysing { hub, lane: lane.clone(), analysis, nodes, publisher };
         Ok((lane, analysis::start(analysing, frames)?))

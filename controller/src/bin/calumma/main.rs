@@ -3,6 +3,7 @@
 mod cfs;
 mod client;
 mod flow;
+mod hops;
 mod watch;
 
 use std::ffi::OsString;
@@ -29,6 +30,8 @@ Examples:
       a line for each of the last 100 epochs, and for every one to come
   calumma flow 10.1.0.2:40000 10.2.0.2:5201 tcp
       what that flow carried and lost lately, epoch by epoch, and at which edges
+  calumma flow 10.1.0.2:40000 10.2.0.2:5201 tcp --hops --last 1
+      by which switches it went, and how long each had its packets, where SketchINT runs
   calumma epochs --last 1 --json | jq '.loss[0]'
       the flow that lost most in the last epoch
   calumma cfs flow 10.1.0.2:40000 10.2.0.2:5201 tcp
@@ -69,6 +72,9 @@ enum Ask {
         /// protocol
         #[arg(required = true, value_name = "FLOW")]
         flow: Vec<String>,
+        /// Its path and what it met at each switch instead, window by window, where SketchINT runs
+        #[arg(long)]
+        hops: bool,
         #[command(flatten)]
         window: Window,
     },
@@ -119,9 +125,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         Ask::Top => watch::top(&client),
         Ask::Epochs { window } => watch::epochs(&client, window),
-        Ask::Flow { flow, window } => {
+        Ask::Flow { flow, hops, window } => {
             let wanted = flow::parse(&flow.join(" ")).map_err(anyhow::Error::msg)?;
-            flow::show(&client, &wanted, window)
+            let show = if hops { hops::show } else { flow::show };
+            show(&client, &wanted, window)
         }
         Ask::Cfs { ask } => cfs::show(&client, ask),
         Ask::RotateKey => rotate_key(&client),

@@ -12,7 +12,7 @@ mod hash_key;
 mod nodes;
 mod origin;
 mod paths;
-mod systems;
+pub(crate) mod systems;
 mod topology;
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use super::audit::Audit;
 use super::hub::Hub;
 use super::trust::Trust;
 use super::yield_to_others;
-use crate::{cfs, chamelemon};
+use crate::{cfs, chamelemon, sketchint};
 
 /// Connections to the HTTP port: some dashboards, an event stream each, and who polls.
 pub(super) const BOUNDS: Bounds = Bounds { most: 512, most_of_address: 128 };
@@ -156,6 +156,7 @@ fn router(server: Server) -> Router {
         .routes(routes!(systems::epoch))
         .merge(chamelemon::http::router())
         .merge(cfs::router())
+        .merge(sketchint::router())
         .split_for_parts();
     router
         .route("/api/v1/openapi.json", get(async move || Json(description)))

@@ -6,7 +6,8 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use calumma_analysis::{EpochHead, Panel, System};
+use calumma_analysis::{EpochHead, Findings, Panel, System, SystemReport};
+use serde::Serialize;
 
 use super::answers::{Cost, JSON};
 use super::{Problem, Server, Window, files};
@@ -131,8 +132,28 @@ pub(super) async fn epoch(
     }
 }
 
+/// Answers with what `of` makes of each of a system's last reports, or that it does not run.
+pub(crate) async fn of_reports<F: Findings, T: Serialize + Send + 'static>(
+    server: Server,
+    system: &'static dyn System,
+    last: usize,
+    of: impl Fn(&SystemReport<F>) -> T + Send + 'static,
+) -> Response {
+    let lane = match lane_of(&server, system.name()) {
+        Ok(lane) => lane,
+        Err(response) => return *response,
+    };
+    let lines: Vec<Arc<str>> = lane.history.last(last);
+    // A report is read at a time, and what is not wanted of it is gone before the next.
+    let make = move || {
+        let reports = lines.iter().filter_map(|line| system.read(line));
+        reports.filter_map(|report| report.as_type().map(&of)).collect::<Vec<T>>()
+    };
+    server.answers.json(Cost::Sum, make).await
+}
+
 /// The lane of a system that runs.
-fn lane_of(server: &Server, system: &str) -> Result<Arc<Lane>, Box<Response>> {
+pub(crate) fn lane_of(server: &Server, system: &str) -> Result<Arc<Lane>, Box<Response>> {
     let lanes = server.hub.lanes();
     let lane = lanes.iter().find(|lane| lane.system.name() == system);
     lane.cloned().ok_or_else(|| {

@@ -3,12 +3,12 @@
 //! test itself counts; what the controller reports of every hop, what it says was lost where, and
 //! what it keeps must say the same.
 
+#[path = "../../../hops/analysis/tests/portless/api.rs"]
+mod api;
 #[path = "../../../hops/analysis/tests/portless/mod.rs"]
 mod portless;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use calumma_plane::packet::{Frame, Packet};
 use calumma_plane::system::System as SwitchSystem;
 use calumma_wire::Role;
 
+use api::get;
 use portless::{LEN, PATIENCE, Switch, folder, packet};
 
 static ON_SWITCHES: &[&dyn SwitchSystem] = &[&calumma_chamelemon::ChameleMon, &calumma_cfs::Cfs];
@@ -136,17 +137,6 @@ fn config(folder: &Path) -> Config {
          [cfs]\nentries = 256\nwindow_epochs = {WINDOW_EPOCHS}\n"
     );
     Config::parse_for(IN_CONTROLLER, &text, "a test").unwrap()
-}
-
-fn get(controller: &Running, path: &str) -> serde_json::Value {
-    let mut stream = TcpStream::connect(controller.http().unwrap()).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
-    serde_json::from_str(body).unwrap()
 }
 
 /// The HTTP API answers with what was reported.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use calumma_analysis::alert::{AlertLimits, Rules};
 use calumma_analysis::metrics::ReportMetrics;
 use calumma_analysis::{
-    Analysis, AnyAnalysis, Collected, Deployment, Node, NodeSetup, Panel, Report, Steer, System,
-    SystemReport, Table,
+    Analysis, AnyAnalysis, Collected, Deployment, Node, NodeSetup, Panel, Remembered, Report,
+    Steer, System, SystemReport, Table,
 };
 use calumma_sketchint::frames::{OFFER, Plan, Step};
 use calumma_wire::{Offer, Role, Side};
@@ -95,6 +95,10 @@ impl Analysis for Sketching {
         self.parameters.setup.window_epochs.into()
     }
 
+    fn remembered(&self) -> Option<Arc<dyn Remembered>> {
+        Some(self.windows.remembered())
+    }
+
     /// Whatever plan a node is sent later, it begins without putting anything into packets.
     fn setup(&self, _node: &Node, _version: u8) -> NodeSetup {
         NodeSetup { setup: self.parameters.setup.encode(), plan: Plan::default().encode() }
@@ -125,6 +129,7 @@ impl Analysis for Sketching {
                 report.add_problem(format!("INT is not on: {node}"));
             }
         }
+        self.windows.remember(&report);
         report
     }
 }

@@ -12,6 +12,8 @@
 //! | `view` | a window as one sink saw it, and what that says of a flow |
 //! | `local` | heavy hitters, cardinality, sizes and entropy over all packets of a sink |
 //! | `nodes` | switches: latencies, queues, heavy hitters |
+//! | `memory` | the latest windows, for questions about any flow |
+//! | `suspects` | where flows that lost packets had their paths in common |
 //! | `changes` | what is other than in the window before |
 //! | `report` | the report's types |
 //! | `tables`, `metrics`, `alert` | what else is read off it |
@@ -21,10 +23,12 @@ mod analysis;
 mod changes;
 mod lifecycle;
 mod local;
+mod memory;
 pub mod metrics;
 mod nodes;
 mod parameters;
 pub mod report;
+pub mod suspects;
 mod tables;
 mod view;
 mod windows;
@@ -33,6 +37,7 @@ use calumma_analysis::Panel;
 
 pub use crate::alert::Watch;
 pub use crate::analysis::SketchInt;
+pub use crate::memory::FlowInWindow;
 pub use crate::tables::TABLES;
 pub use crate::windows::{Delivered, Limits, Windows};
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use calumma_analysis::Flow;
 use calumma_sketch::sketchint::{Cell, FlowRow, NodeSums, Pair, Path, flow_word};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind, WideKey};
 use calumma_sketchint::frames::Window;
 
-use crate::report::{HopReport, Packets};
+use crate::report::{FlowReport, HopReport, Packets, PathReport};
 
 /// Names of switches by their numbers.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +58,31 @@ pub(crate) struct HopView {
     pub(crate) mean: Option<(f64, f64)>,
     pub(crate) max_ns: Option<u32>,
     pub(crate) inflated: Option<u32>,
+}
+
+impl FlowView<'_> {
+    /// What is reported of it, as `sink` saw it.
+    pub(crate) fn report(&self, sink: &SinkView, names: &Names) -> FlowReport {
+        let with_int = self.rows.iter().filter(|row| row.path > 0);
+        let int_packets = self.is_exact.then(|| with_int.clone().map(|row| row.packets).sum());
+        let path = |packets: u64, path: &Path| PathReport {
+            of: None,
+            path: names.of_path(path, sink),
+            partial: path.is_partial,
+            packets: self.is_exact.then_some(packets),
+            at_least: packets,
+        };
+        let nodes = sink.nodes_of(self);
+        FlowReport {
+            flow: Flow::from(&self.key),
+            sink: sink.name.clone(),
+            packets: self.packets,
+            int_packets,
+            exact: self.is_exact,
+            paths: with_int.filter_map(|row| Some(path(row.packets, sink.path(row)?))).collect(),
+            hops: nodes.iter().map(|&node| sink.hop(self, node).report(names)).collect(),
+        }
+    }
 }
 
 impl SinkView {

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node};
+use calumma_analysis::{Collected, Delivery, Flow, HashKeys, Node, Remembered, SystemReport};
 use calumma_sketch::WideKey;
-use calumma_sketch::sketchint::Path;
 use calumma_sketchint::frames::{Layout, Window};
 use calumma_wire::{Role, Side, SideKind};
 
 use crate::changes::{self, Last};
 use crate::local;
+use crate::memory::Memory;
 use crate::nodes;
 use crate::report::{Config, Coverage, FlowReport, Found, Inflated, Loop, PathReport, SinkReport};
-use crate::view::{FlowView, Names, SinkView};
+use crate::view::{Names, SinkView};
 
 /// Flows that a loop names.
 const FLOWS_OF_A_LOOP: usize = 10;
@@ -50,6 +50,7 @@ pub struct Windows {
     hash_keys: HashKeys,
     names: Names,
     last: Option<Last>,
+    memory: Memory,
 }
 
 impl Windows {
@@ -60,7 +61,21 @@ impl Windows {
         hash_keys: HashKeys,
         names: BTreeMap<u32, String>,
     ) -> Self {
-        Self { layout, limits, hash_keys, names: Names(names), last: None }
+        let names = Names(names);
+        let memory = Memory::new(names.clone());
+        Self { layout, limits, hash_keys, names, last: None, memory }
+    }
+
+    /// The latest windows that it was to [remember](Self::remember), for questions about any flow.
+    pub fn remembered(&self) -> Arc<dyn Remembered> {
+        Arc::new(self.memory.clone())
+    }
+
+    /// Remembers the window that has been [analysed](Self::analyse) last, of which this is the
+    /// report.
+    pub fn remember(&self, report: &SystemReport<Found>) {
+        let sinks = self.last.iter().flat_map(|last| last.sinks.iter().cloned());
+        self.memory.remember(report, sinks.collect());
     }
 
     /// Reads a side. What comes in here is not to be trusted.
@@ -188,29 +203,8 @@ impl Windows {
         }
         all.sort_by(|one, other| other.2.cmp(&one.2).then_with(|| one.1.cmp(&other.1)));
         all.truncate(self.limits.flows);
-        all.into_iter().map(|(sink, key, _)| self.flow_report(sink, &sink.flow(key))).collect()
-    }
-
-    fn flow_report(&self, sink: &SinkView, flow: &FlowView<'_>) -> FlowReport {
-        let with_int = flow.rows.iter().filter(|row| row.path > 0);
-        let int_packets = flow.is_exact.then(|| with_int.clone().map(|row| row.packets).sum());
-        let path = |packets: u64, path: &Path| PathReport {
-            of: None,
-            path: self.names.of_path(path, sink),
-            partial: path.is_partial,
-            packets: flow.is_exact.then_some(packets),
-            at_least: packets,
-        };
-        let nodes = sink.nodes_of(flow);
-        FlowReport {
-            flow: Flow::from(&flow.key),
-            sink: sink.name.clone(),
-            packets: flow.packets,
-            int_packets,
-            exact: flow.is_exact,
-            paths: with_int.filter_map(|row| Some(path(row.packets, sink.path(row)?))).collect(),
-            hops: nodes.iter().map(|&node| sink.hop(flow, node).report(&self.names)).collect(),
-        }
+        let names = &self.names;
+        all.into_iter().map(|(sink, key, _)| sink.flow(key).report(sink, names)).collect()
     }
 
     fn sink_report(&self, sink: &SinkView, last: Option<&Last>) -> SinkReport {

@@ -14,8 +14,8 @@ use calumma_sketch::sketchint::Shape;
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use calumma_sketchint::frames::Layout;
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
-use calumma_sketchint_analysis::report::{Change, Found, Heavy, Packets, SinkReport};
-use calumma_sketchint_analysis::{Delivered, Limits, TABLES, Windows};
+use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Heavy, Packets, SinkReport};
+use calumma_sketchint_analysis::{Delivered, FlowInWindow, Limits, TABLES, Windows};
 use calumma_wire::{Role, Side, SideKind, SystemId};
 use proptest::prelude::*;
 
@@ -182,7 +182,22 @@ impl Network {
         let (found, problems) = self.windows.analyse(&collected, EPOCHS, "on");
         assert!(problems.is_empty(), "{problems:?}");
         self.window += 1;
-        SystemReport::new(&collected, found)
+        let report = SystemReport::new(&collected, found);
+        self.windows.remember(&report);
+        report
+    }
+
+    /// What is known of all flows in the last window, whether it lists them or not.
+    fn ask(&self) -> Vec<FlowReport> {
+        let remembered = self.windows.remembered();
+        let of = |flow: u32| {
+            let told = remembered.flow(&Flow::from(&key(flow)), 1).unwrap();
+            let told: Vec<FlowInWindow> =
+                told.iter().map(|window| serde_json::from_str(window).unwrap()).collect();
+            assert_eq!(told[0].head.epoch, (self.window - 1) * EPOCHS);
+            told.into_iter().flat_map(|window| window.flows).collect::<Vec<_>>()
+        };
+        (0..200).flat_map(of).collect()
     }
 }
 
@@ -212,7 +227,11 @@ fn mean(of: &[u32]) -> f64 {
     of.iter().map(|&ns| f64::from(ns)).sum::<f64>() / of.len() as f64 / 1000.0
 }
 
-fn check(found: &Found, before: Option<&Counted>, now: &Counted) -> Result<(), TestCaseError> {
+fn check(
+    (found, asked): (&Found, &[FlowReport]),
+    before: Option<&Counted>,
+    now: &Counted,
+) -> Result<(), TestCaseError> {
     let flow_of: BTreeMap<Flow, u32> = (0..200).map(|at| (Flow::from(&key(at)), at)).collect();
     let sink_of = |name: &str| if name == "e2" { "e2" } else { "e3" };
     let get = |counted: &Counted, sink: &str, flow: &Flow| {
@@ -223,7 +242,12 @@ fn check(found: &Found, before: Option<&Counted>, now: &Counted) -> Result<(), T
     let with_int = |of: &Truth| of.packets - of.by_path.get(&0).copied().unwrap_or(0);
     prop_assert_eq!(found.coverage.int_packets, now.values().map(with_int).sum::<u64>());
 
-    for of in &found.flows {
+    for ((sink, flow), truth) in now {
+        let flow = Flow::from(&key(*flow));
+        let is_told = asked.iter().any(|of| of.sink == *sink && of.flow == flow);
+        prop_assert!(is_told || truth.packets == 0, "{} at {}", flow, sink);
+    }
+    for of in found.flows.iter().chain(asked) {
         let truth = get(now, &of.sink, &of.flow);
         prop_assert!(holds(&of.packets, truth.packets), "{:?} {:?}", of, truth);
         prop_assert!(of.int_packets.is_none_or(|packets| packets == with_int(&truth)));
@@ -400,7 +424,7 @@ fn play(
         truth("e3", 6, e3, &mut now);
         let report = network.report([e2, e3]);
         prop_assert!(report.complete);
-        check(&report.findings, before.as_ref(), &now)?;
+        check((&report.findings, &network.ask()), before.as_ref(), &now)?;
         let line = serde_json::to_string(&report).unwrap();
         let read = SystemReport::<Found>::read(&line).unwrap();
         let mut read = read.as_type::<SystemReport<Found>>().unwrap().clone();
