@@ -1,5 +1,5 @@
 //! What the HTTP API answers about SketchINT beside whole reports: switches, paths, and any flow of
-//! the latest windows, whether a report lists it or not. `docs/sketchint.md` is the operator's page.
+//! the latest windows, listed or not. `docs/sketchint.md` is the operator's page.
 
 use std::collections::HashMap;
 

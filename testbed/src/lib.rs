@@ -19,6 +19,7 @@ pub mod replay;
 pub mod scenario;
 pub mod simulate;
 pub mod soak;
+pub mod stacks;
 pub mod system;
 mod table;
 pub mod tiny;

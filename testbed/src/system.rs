@@ -5,6 +5,7 @@
 //! switch and to the controller.
 
 mod cfs;
+mod sketchint;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,12 +16,13 @@ use calumma_analysis::{EpochHead, Flow, Report};
 use calumma_cfs_analysis::Cfs;
 use calumma_chamelemon_analysis::ChameleMon;
 use calumma_controller::report::EpochReport;
+use calumma_sketchint_analysis::SketchInt;
 
 use crate::simulate::EpochTruth;
 use crate::topology::Topology;
 
 /// Every system of the product. One is added by adding it here.
-pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &Cfs];
+pub static SYSTEMS: &[&dyn System] = &[&ChameleMon, &SketchInt, &Cfs];
 
 /// A list of systems.
 pub type Systems = &'static [&'static dyn System];
@@ -42,6 +44,13 @@ pub trait System: Debug + Sync {
     /// packet on the wires next to switches.
     fn reads_wires(&self) -> bool {
         false
+    }
+
+    /// Switches that one of its reports names for inflated latencies, in order; none where it looks
+    /// for no such thing.
+    fn inflated(&self, report: &dyn Report) -> Option<Vec<String>> {
+        let _ = report;
+        None
     }
 
     /// What one of its reports says that is not so, on an epoch in which `truth` happened. Where
@@ -217,6 +226,6 @@ mod tests {
     fn a_system_that_is_not_known_is_refused_with_those_that_are() {
         assert_eq!(name(find(SYSTEMS, "chamelemon").unwrap()), "chamelemon");
         let refused = find(SYSTEMS, "hopps").unwrap_err().to_string();
-        assert_eq!(refused, "no system is called \"hopps\"; known are chamelemon, cfs");
+        assert_eq!(refused, "no system is called \"hopps\"; known are chamelemon, sketchint, cfs");
     }
 }

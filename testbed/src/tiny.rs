@@ -278,6 +278,7 @@ impl Tiny {
             losses_only: true,
             grace_ns: 200_000_000,
             detail: self.detail,
+            switches: Vec::new(),
             probes: false,
             seed: self.seed,
             systems: Systems::default(),

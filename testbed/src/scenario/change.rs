@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::Network;
+use crate::simulate::SwitchQuality;
 use crate::topology::{LinkQuality, Topology};
 use crate::workload::Traffic;
 
@@ -24,6 +25,10 @@ pub struct Change {
     /// Links that are other ones from now on.
     #[serde(default)]
     links: Vec<LinkChange>,
+    /// Switches that are other ones from now on, as the scenario's own `switches`; those that are
+    /// not named here do nothing to packets any more.
+    #[serde(default)]
+    switches: Option<BTreeMap<String, SwitchQuality>>,
     /// Clocks that are set.
     #[serde(default)]
     clocks: BTreeMap<String, ClockChange>,
@@ -100,6 +105,20 @@ enum Presence {
     Back,
 }
 
+/// What each switch does to packets, by its position.
+pub(super) fn switches(
+    named: &BTreeMap<String, SwitchQuality>,
+    topology: &Topology,
+) -> Result<Vec<SwitchQuality>> {
+    for (name, quality) in named {
+        let is_known = name == SwitchQuality::ALL || topology.position(name).is_some();
+        ensure!(is_known, "switches: no switch is called {name:?}");
+        quality.check().with_context(|| format!("switches.{name}"))?;
+    }
+    let all = named.get(SwitchQuality::ALL).copied().unwrap_or_default();
+    Ok(topology.names().iter().map(|name| named.get(name).copied().unwrap_or(all)).collect())
+}
+
 /// The kinds of traffic that tables describe, by name.
 pub(super) fn kinds(tables: &BTreeMap<String, toml::Table>) -> Result<Vec<Traffic>> {
     tables
@@ -124,6 +143,9 @@ impl Change {
         kinds(traffic)?;
         for edge in self.restart.iter().chain(self.clocks.keys()) {
             topology.edge(edge)?;
+        }
+        if let Some(named) = &self.switches {
+            switches(named, topology)?;
         }
         self.links.iter().try_for_each(|link| link.apply(topology))
     }
@@ -152,6 +174,9 @@ impl Change {
         if !self.links.is_empty() {
             self.links.iter().try_for_each(|link| link.apply(topology))?;
             network.set_links(topology)?;
+        }
+        if let Some(named) = &self.switches {
+            network.set_switches(switches(named, topology)?)?;
         }
         for (edge, clock) in &self.clocks {
             let offset_ns = clock.offset_us.map(|us| us * 1e3);

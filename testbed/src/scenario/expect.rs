@@ -37,6 +37,11 @@ pub struct Expectation {
     seen: Option<[f64; 2]>,
     /// Bounds of the share of all flows that have an exact count.
     coverage: Option<[f64; 2]>,
+    /// Switches that a system names for inflated latencies, exactly these.
+    inflated: Option<Vec<String>>,
+    /// Whether the link that lost most is first among those that victims voted for, where there are
+    /// enough.
+    suspected: Option<bool>,
     /// Bounds of the number of flows reported with packets too many.
     surpluses: Option<[usize; 2]>,
     t_h: Option<[u32; 2]>,
@@ -94,6 +99,8 @@ impl Expectation {
             self.victims.is_some(),
             self.seen.is_some(),
             self.coverage.is_some(),
+            self.inflated.is_some(),
+            self.suspected.is_some(),
             self.surpluses.is_some(),
             self.t_h.is_some(),
             self.t_l.is_some(),
@@ -110,17 +117,20 @@ impl Expectation {
             self.because.is_some(),
             self.seen.is_some(),
             self.coverage.is_some(),
+            self.inflated.is_some(),
+            self.suspected.is_some(),
         ];
         let count = |of: &[bool]| of.iter().filter(|&&is| is).count();
         ensure!(
             self.system.is_none() || count(&conditions) == count(&general),
-            "{:?}: of a system only `reported`, `complete`, `decoded`, `because`, `seen` and \
-             `coverage` are expected",
+            "{:?}: of a system only `reported`, `complete`, `decoded`, `because`, `seen`, \
+             `coverage`, `inflated` and `suspected` are expected",
             self.says
         );
         ensure!(
-            self.system.is_some() || self.coverage.is_none(),
-            "{:?}: coverage is that of a `system`",
+            self.system.is_some()
+                || self.coverage.is_none() && self.inflated.is_none() && self.suspected.is_none(),
+            "{:?}: coverage, inflated and suspected are those of a `system`",
             self.says
         );
         ensure!(any || !self.reported, "{:?} expects nothing", self.says);
@@ -172,6 +182,8 @@ impl Expectation {
             ("decoded", equals(self.decoded, epoch.exact)),
             ("because", self.because.as_ref().is_none_or(because)),
             ("coverage", within(&self.coverage, epoch.coverage)),
+            ("inflated", self.inflated.is_none() || self.inflated == epoch.inflated),
+            ("suspected", self.suspected.is_none() || self.suspected == epoch.suspected),
             ("seen", within(&self.seen, Some(seen))),
         ];
         conditions.into_iter().find(|(_, holds)| !holds).map(|(name, _)| name)

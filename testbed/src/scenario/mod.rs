@@ -32,7 +32,7 @@ pub use self::simulated::{play, play_with};
 pub use self::summary::{EpochSummary, SystemSummary};
 
 use crate::calumma::{CLOCK_GUARD_US, FLIGHT_GUARD_US};
-use crate::simulate::{Detail, Setup, Systems};
+use crate::simulate::{Detail, Setup, SwitchQuality, Systems};
 use crate::topology::{EdgeKind, LinkQuality, Topology};
 use crate::workload::Draw;
 
@@ -59,6 +59,10 @@ pub struct Scenario {
     /// What links do to packets that no topology file and no change says otherwise.
     #[serde(default)]
     pub links: LinkQuality,
+    /// What switches do to packets besides measuring them, by their names; `all` is for those that
+    /// are not named.
+    #[serde(default)]
+    pub switches: BTreeMap<String, SwitchQuality>,
     /// By how much clocks are off.
     #[serde(default)]
     pub clocks: Clocks,
@@ -388,6 +392,7 @@ impl Scenario {
                 DetailName::Runs => Detail::Runs,
                 DetailName::Packets => Detail::Packets { spread: self.spread },
             },
+            switches: change::switches(&self.switches, &self.topology()?)?,
             probes: self.probes,
             seed: self.seed,
             systems: Systems {

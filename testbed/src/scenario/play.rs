@@ -1,10 +1,10 @@
 //! Playing a scenario.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::{EpochSummary, Expectation, Scenario, SystemSummary, Verdict, change};
-use crate::simulate::Outcome;
+use crate::simulate::{Outcome, SwitchQuality};
 use crate::topology::Topology;
 use crate::workload::Traffic;
 
@@ -51,6 +51,15 @@ pub trait Network {
     /// # Errors
     /// When links can't be so.
     fn set_links(&mut self, topology: &Topology) -> Result<()>;
+
+    /// What switches do to packets from now on, by position.
+    ///
+    /// # Errors
+    /// Where they are real ones, of which nobody says what they do.
+    fn set_switches(&mut self, switches: Vec<SwitchQuality>) -> Result<()> {
+        let _ = switches;
+        bail!("switches: only simulated ones can be set")
+    }
 
     /// Sets an edge's clock: by how many nanoseconds it is ahead, and by how many it gains in one.
     ///

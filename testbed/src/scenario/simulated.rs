@@ -1,18 +1,23 @@
 //! Scenarios in a simulated network.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use calumma_analysis::{Flow, Report, SystemReport};
 use calumma_plane::system as plane;
 use calumma_sketch::HashKey;
+use calumma_sketchint_analysis::report::Found;
+use calumma_sketchint_analysis::suspects::Suspects;
 use serde_json::Value;
 
 use super::{
     EdgeForwarding, EpochSummary, LiveCarrier, Network, Played, Scenario, SystemSummary, play_in,
 };
-use crate::simulate::{self, EpochTruth, Outcome, Simulation, SwitchClock};
+use crate::simulate::{self, EpochTruth, Outcome, Simulation, SwitchClock, SwitchQuality};
 use crate::system::{SYSTEMS, Systems, name, on_tofinos};
-use crate::topology::Topology;
+use crate::topology::{Place, Point, Topology};
 use crate::workload::{Draw, Traffic};
 
 /// Plays a scenario in a simulation. Every epoch that ChameleMon reports is shown to `watch`, with
@@ -63,6 +68,8 @@ pub fn play_with(
         systems,
         topology,
         reported: Vec::new(),
+        victims: BTreeMap::new(),
+        voting: Vec::new(),
     };
     play_in(&mut simulated, scenario, watch)
 }
@@ -86,6 +93,35 @@ struct Simulated {
     systems: Systems,
     topology: Topology,
     reported: Vec<SystemSummary>,
+    /// Flows that ChameleMon says lost packets, and how many, by epoch.
+    victims: BTreeMap<u64, Vec<(Flow, u64)>>,
+    /// Reports by which such flows vote for links: each with the number of its summary, its epochs,
+    /// and the links that lost most.
+    voting: Vec<Voting>,
+}
+
+/// Fewest victims whose votes are looked at.
+const ENOUGH_VICTIMS: u64 = 20;
+
+/// A report by which flows that lost packets vote for links.
+struct Voting {
+    /// The position of its summary.
+    at: usize,
+    epochs: Range<u64>,
+    report: Arc<dyn Report>,
+    /// The link that lost most packets, either way.
+    worst: Option<[usize; 2]>,
+}
+
+/// The link that lost most packets, by the switches at its ends.
+fn worst_link(truth: &EpochTruth) -> Option<[usize; 2]> {
+    let mut lost: BTreeMap<[usize; 2], u64> = BTreeMap::new();
+    for (segment, packets) in truth.losses() {
+        if let (Point::Out(from), Point::In(to)) = (segment.from, segment.to) {
+            *lost.entry([from.min(to), from.max(to)]).or_default() += packets;
+        }
+    }
+    lost.into_iter().max_by_key(|(_, packets)| *packets).map(|(link, _)| link)
 }
 
 impl Simulated {
@@ -102,8 +138,48 @@ impl Simulated {
             let flows = outcome.truth.into_iter().flat_map(|epoch| epoch.flows).collect();
             let truth = EpochTruth { flows, ..EpochTruth::default() };
             let wrong = system.contradicts(report, &truth, &self.topology);
-            let summary = SystemSummary::new(name(system), epochs, &said, &truth, wrong);
-            self.reported.push(summary);
+            let summary = SystemSummary::new(name(system), epochs.clone(), &said, &truth, wrong);
+            let inflated = system.inflated(report);
+            if inflated.is_some() {
+                let (at, worst) = (self.reported.len(), worst_link(&truth));
+                let report = outcome.report.clone();
+                self.voting.push(Voting { at, epochs, report, worst });
+            }
+            self.reported.push(SystemSummary { inflated, ..summary });
+        }
+    }
+}
+
+impl Simulated {
+    /// Remembers which flows ChameleMon says lost packets.
+    fn hold_victims(&mut self, outcomes: &[Outcome]) {
+        for Outcome { report, .. } in outcomes {
+            let lost = report.loss.iter().map(|loss| (loss.flow, loss.lost));
+            self.victims.insert(report.epoch, lost.collect());
+        }
+    }
+
+    /// Lets victims vote, once all has been reported.
+    fn vote(&mut self) {
+        for Voting { at, epochs, report, worst } in &self.voting {
+            let Some(report) = report.as_type::<SystemReport<Found>>() else { continue };
+            let mut lost: BTreeMap<Flow, u64> = BTreeMap::new();
+            for (flow, packets) in self.victims.range(epochs.clone()).flat_map(|(_, of)| of) {
+                *lost.entry(*flow).or_default() += packets;
+            }
+            let lost: Vec<(Flow, u64)> = lost.into_iter().collect();
+            let votes = Suspects::of(&report.findings, &lost);
+            let names = self.topology.names();
+            let (Some([a, b]), true) = (*worst, votes.placed >= ENOUGH_VICTIMS) else { continue };
+            let is_worst = |place: &Place| {
+                let link = |from: usize, to: usize| {
+                    place.from == format!("{}:out", names[from])
+                        && place.to == format!("{}:in", names[to])
+                };
+                link(a, b) || link(b, a)
+            };
+            let first = votes.suspects.first().is_some_and(|first| is_worst(&first.place));
+            self.reported[*at].suspected = Some(first);
         }
     }
 }
@@ -116,6 +192,11 @@ impl Network for Simulated {
     fn set_links(&mut self, topology: &Topology) -> Result<()> {
         self.topology = topology.clone();
         self.simulation.set_links(topology)
+    }
+
+    fn set_switches(&mut self, switches: Vec<SwitchQuality>) -> Result<()> {
+        self.simulation.set_switches(switches);
+        Ok(())
     }
 
     fn set_clock(&mut self, edge: usize, offset_ns: Option<f64>, drift: Option<f64>) -> Result<()> {
@@ -146,6 +227,7 @@ impl Network for Simulated {
 
     fn run_epoch(&mut self) -> Result<Vec<Outcome>> {
         let outcomes = self.simulation.run_epoch()?;
+        self.hold_victims(&outcomes);
         self.hold_systems();
         Ok(outcomes)
     }
@@ -153,7 +235,9 @@ impl Network for Simulated {
     fn finish(&mut self) -> Result<Vec<Outcome>> {
         let last = self.simulation.passed();
         let outcomes = self.simulation.finish()?;
+        self.hold_victims(&outcomes);
         self.hold_systems();
+        self.vote();
         self.reported.retain(|summary| summary.epoch < last);
         Ok(outcomes)
     }

@@ -96,6 +96,11 @@ pub struct SystemSummary {
     pub coverage: Option<f64>,
     /// Why it does not claim to be whole.
     pub incomplete_because: Vec<String>,
+    /// Switches that it names for inflated latencies; none where it looks for no such thing.
+    pub inflated: Option<Vec<String>>,
+    /// Whether the link that most victims voted for is the one that lost most; none where too few
+    /// did, or nobody voted.
+    pub suspected: Option<bool>,
     /// What the report says that is not so.
     pub contradiction: Option<String>,
 }
@@ -119,6 +124,8 @@ impl SystemSummary {
             reported_lost: said.lost.values().sum(),
             coverage: said.counted.map(|counted| counted as f64 / truth.senders().max(1) as f64),
             incomplete_because: said.incomplete_because.clone(),
+            inflated: None,
+            suspected: None,
             contradiction: contradiction.map(|wrong| format!("{system}: {wrong}")),
         }
     }

@@ -22,6 +22,7 @@ mod numbers;
 mod paths;
 mod send;
 mod software;
+mod stay;
 mod systems;
 mod tofino;
 mod truth;
@@ -41,6 +42,7 @@ use calumma_sketch::HashKey;
 pub use self::clock::SwitchClock;
 pub use self::judge::{Judgement, Wrong};
 pub use self::network::Simulation;
+pub use self::stay::{Met, SwitchQuality};
 pub use self::systems::Systems;
 pub use self::truth::{AtSwitches, Came, Entered, EpochTruth, FlowTruth, Stranger, Treatment};
 
@@ -68,6 +70,8 @@ pub struct Setup {
     pub grace_ns: u64,
     /// How finely traffic is simulated.
     pub detail: Detail,
+    /// What each switch does to packets, by its position; those that are not here do nothing.
+    pub switches: Vec<SwitchQuality>,
     /// Whether edges probe the paths between them.
     pub probes: bool,
     /// Where flows, victims and delays are drawn from.

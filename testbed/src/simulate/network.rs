@@ -13,10 +13,10 @@ use super::node::{Node, expected, identity};
 use super::paths::ProbeBytes;
 use super::truth::Truths;
 use super::way::{Fabric, Load};
-use super::{BEGIN_NS, Outcome, Setup, SwitchClock, SystemOutcome, link};
+use super::{BEGIN_NS, Outcome, Setup, SwitchClock, SwitchQuality, SystemOutcome, link};
 use crate::queue::Queue;
 use crate::topology::{LinkQuality, Routes, Topology};
-use crate::workload::{Flow, FlowSet, Frame, Traffic};
+use crate::workload::{Flow, FlowSet, Traffic};
 
 /// Time that a frame takes between a switch and the controller.
 const FRAME_NS: u64 = 500_000;
@@ -54,7 +54,15 @@ enum Event {
 }
 
 /// A packet of the simulation.
-pub(super) type Bytes = packet::Frame<Frame>;
+pub(super) type Bytes = packet::Frame;
+
+/// Room before a packet for what switches put into it.
+const HEADROOM: usize = 256;
+
+/// A packet with these bytes that a host sends.
+pub(super) fn bytes(of: &[u8]) -> Bytes {
+    Bytes::with_headroom(HEADROOM, of)
+}
 
 /// A network, its traffic and its controller.
 #[derive(Debug)]
@@ -146,6 +154,7 @@ impl Simulation {
             simulation.queue.push(begin, Event::Due(node, 0));
             simulation.queue.push(begin, Event::Connect(node, 0));
         }
+        simulation.set_switches(simulation.setup.switches.clone());
         simulation.advance_to(simulation.now_ns())?;
         simulation.outcomes.clear();
         simulation.others.clear();
@@ -216,6 +225,15 @@ impl Simulation {
         Ok(())
     }
 
+    /// What switches do to packets from now on, by position.
+    pub fn set_switches(&mut self, switches: Vec<SwitchQuality>) {
+        for (node, of) in self.nodes.iter_mut().enumerate() {
+            let at = self.topology.position(identity(&self.topology, node).0);
+            of.set_quality(at.and_then(|at| switches.get(at).copied()).unwrap_or_default());
+        }
+        self.setup.switches = switches;
+    }
+
     /// Sets a node's clock: its offset, its drift, or both.
     pub fn set_clock(&mut self, node: usize, offset_ns: Option<f64>, drift: Option<f64>) {
         let now_ns = self.now_ns();
@@ -245,7 +263,9 @@ impl Simulation {
         let now_ns = self.now_ns();
         let Node { clock, start, .. } = self.nodes[node];
         let identity = identity(&self.topology, node);
+        let quality = self.nodes[node].quality();
         self.nodes[node] = Node::new(identity, &self.setup, clock, start + 1);
+        self.nodes[node].set_quality(quality);
         self.connections[node] = 0;
         self.controller.iter_mut().for_each(|of| of.disconnected(node, now_ns));
         self.schedule(node, now_ns);
@@ -369,14 +389,15 @@ impl Simulation {
     }
 
     /// Lets packets pass the fabric, as far as they get now.
-    pub(super) fn pass(&mut self, load: Load, now_ns: u64) -> Result<()> {
+    pub(super) fn pass(&mut self, load: Load, (at_ns, now_ns): (u64, u64)) -> Result<()> {
         let mut onward = std::mem::take(&mut self.onward);
         let Self { fabric, nodes, truth, .. } = self;
-        fabric.pass(load, (now_ns, now_ns), nodes, truth, &mut onward);
+        fabric.pass(load, (at_ns, now_ns), nodes, truth, &mut onward);
         for (at_ns, load) in onward.drain(..) {
-            if load.has_arrived() && at_ns < self.nodes[load.egress()].due_ns {
+            let edge = &self.nodes[load.egress()];
+            if load.has_arrived() && at_ns < edge.due_ns && !edge.is_timed() {
                 // Nothing happens at the egress edge until then.
-                self.deliver(load)?;
+                self.deliver(load, at_ns)?;
             } else {
                 self.queue.push(at_ns, Event::Load(Box::new(load)));
             }
@@ -389,13 +410,14 @@ impl Simulation {
     ///
     /// # Errors
     /// When one leaves with other bytes than it entered with.
-    fn deliver(&mut self, mut load: Load) -> Result<()> {
+    fn deliver(&mut self, mut load: Load, now_ns: u64) -> Result<()> {
         load.deliver(&mut self.truth);
         let edge = &mut self.nodes[load.egress()];
         match load.bytes.take() {
             Some(mut packet) => {
                 if !load.has_crossed {
-                    edge.egress(&mut packet);
+                    let latency_ns = edge.egress(&mut packet, now_ns).1;
+                    load.arrive(&mut self.truth, latency_ns);
                 }
                 let knows = edge.takes_marks_of(&load.key);
                 let is_whole = !knows || load.is_whole(&packet);
@@ -480,8 +502,8 @@ impl Simulation {
                 let offset_ns = clock.ahead(now_ns) + by_ns as f64;
                 self.change_clock(node, clock.changed(now_ns, Some(offset_ns), None), now_ns);
             }
-            Event::Load(load) if load.has_arrived() => self.deliver(*load)?,
-            Event::Load(load) => self.pass(*load, now_ns)?,
+            Event::Load(load) if load.has_arrived() => self.deliver(*load, now_ns)?,
+            Event::Load(load) => self.pass(*load, (now_ns, now_ns))?,
             Event::Arrive(edge, probe) => self.arrive(edge, probe, now_ns)?,
             Event::Connect(..) | Event::ToNode(..) => {}
         }

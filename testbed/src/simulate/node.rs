@@ -16,6 +16,7 @@ use super::clock::SwitchClock;
 use super::network::Bytes;
 use super::paths::ProbeBytes;
 use super::software::Software;
+use super::stay::{Service, Stay, SwitchQuality};
 use super::tofino::{Finished, Tofino};
 use crate::calumma::p4;
 use crate::topology::Topology;
@@ -24,6 +25,7 @@ use crate::topology::Topology;
 pub(super) struct Node {
     pub(super) clock: SwitchClock,
     switch: Switch,
+    service: Service,
     conversation: Conversation<Pipe>,
     /// True time at which its switch has something to do next.
     pub(super) due_ns: u64,
@@ -73,7 +75,8 @@ impl Node {
             marking: Marking::default(),
         };
         let conversation = Conversation::over(Pipe::new(), identity, MOST_HELD);
-        Self { clock, switch, conversation, due_ns: 0, start, probes: Vec::new() }
+        let service = Service::default();
+        Self { clock, switch, service, conversation, due_ns: 0, start, probes: Vec::new() }
     }
 
     /// Sets its clock, which the switch notices at once.
@@ -199,43 +202,87 @@ impl Node {
         }
     }
 
-    /// A packet enters the network here, and gets its mark.
-    pub(super) fn ingress(&mut self, packet: &mut Bytes) {
-        match &mut self.switch {
-            Switch::Software(switch) => switch.ingress(packet),
-            Switch::Tofino(tofino) => tofino.ingress(packet),
+    /// Changes what it does to packets.
+    pub(super) fn set_quality(&mut self, quality: SwitchQuality) {
+        self.service.set(quality);
+        if let Switch::Software(software) = &mut self.switch {
+            software.mtu = quality.mtu;
         }
     }
 
-    /// A packet goes from host to host, of this edge.
-    pub(super) fn cross(&mut self, packet: &mut Bytes) {
+    pub(super) fn quality(&self) -> SwitchQuality {
+        self.service.quality()
+    }
+
+    /// Whether its systems ask when packets arrive and depart, so that these have to come in order.
+    pub(super) fn is_timed(&self) -> bool {
+        matches!(&self.switch, Switch::Software(switch) if switch.is_timed())
+    }
+
+    /// A packet arrives at true time `now_ns`. Gives when it departs, how long the switch has it
+    /// by its own clock, and both instants by that.
+    fn stay(&mut self, now_ns: u64) -> (u64, u32, Stay) {
+        // Where nobody asks, packets may come here out of order, and stay for no time at all.
+        let Stay { arrived_ns, departed_ns } = match self.is_timed() {
+            true => self.service.serve(now_ns),
+            false => Stay { arrived_ns: now_ns, departed_ns: now_ns },
+        };
+        let [arrived, departed] = [arrived_ns, departed_ns].map(|ns| self.clock.at(ns));
+        let latency_ns = u32::try_from(departed.saturating_sub(arrived)).unwrap_or(u32::MAX - 1);
+        (departed_ns, latency_ns, Stay { arrived_ns: arrived, departed_ns: departed })
+    }
+
+    /// A packet enters the network here, and gets its mark. Gives when it goes on, and how long it
+    /// was here by the switch's own clock.
+    pub(super) fn ingress(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+        let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
-            Switch::Software(switch) => switch.cross(packet),
+            Switch::Software(switch) => switch.ingress(packet, stay),
+            Switch::Tofino(tofino) => tofino.ingress(packet),
+        }
+        (departed_ns, latency_ns)
+    }
+
+    /// A packet goes from host to host, of this edge. Gives the same.
+    pub(super) fn cross(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+        let (departed_ns, latency_ns, stay) = self.stay(now_ns);
+        match &mut self.switch {
+            Switch::Software(switch) => switch.cross(packet, stay),
             Switch::Tofino(tofino) => {
                 tofino.ingress(packet);
                 tofino.egress(packet);
             }
         }
+        (departed_ns, latency_ns)
     }
 
-    /// A packet leaves the network here.
-    pub(super) fn egress(&mut self, packet: &mut Bytes) {
+    /// A packet leaves the network here. Gives the same.
+    pub(super) fn egress(&mut self, packet: &mut Bytes, now_ns: u64) -> (u64, u32) {
+        let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
-            Switch::Software(switch) => switch.egress(packet),
+            Switch::Software(switch) => switch.egress(packet, stay),
             Switch::Tofino(tofino) => tofino.egress(packet),
         }
+        (departed_ns, latency_ns)
     }
 
     /// A burst of packets passes from fabric to fabric; those that are `accepted`, by position, go
-    /// on.
-    pub(super) fn pass(&mut self, packets: &mut [Bytes], accepted: impl Fn(usize) -> bool) {
+    /// on. Gives the same.
+    pub(super) fn pass(
+        &mut self,
+        packets: &mut [Bytes],
+        now_ns: u64,
+        accepted: impl Fn(usize) -> bool,
+    ) -> (u64, u32) {
+        let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
-            Switch::Software(switch) => switch.pass(packets, accepted),
+            Switch::Software(switch) => switch.pass(packets, stay, accepted),
             Switch::Tofino(tofino) => {
                 let packets = packets.iter_mut().enumerate();
                 packets.for_each(|(at, packet)| tofino.transit(packet, accepted(at)));
             }
         }
+        (departed_ns, latency_ns)
     }
 
     /// Packets of a flow enter the network here, back to back.

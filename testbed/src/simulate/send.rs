@@ -9,8 +9,10 @@ use calumma_edge::packet::Packet;
 use calumma_plane::MarkedRun;
 
 use super::Detail;
-use super::network::{Bytes, Simulation};
+use super::network::{Bytes, Simulation, bytes};
+use super::node::Node;
 use super::numbers::Numbers;
+use super::stay::OnWay;
 use super::truth::{Account, FlowTruth, Stranger, Touched};
 use super::way::{Load, mark_of};
 use crate::topology::{Point, Segment};
@@ -22,13 +24,16 @@ struct Sent {
     /// The flow, by position.
     at: usize,
     epoch: u64,
-    now_ns: u64,
+    /// When it goes on, and now.
+    now_ns: (u64, u64),
     /// Number of the first of the packets.
     first: u32,
     run: MarkedRun,
-    bytes: Option<Bytes>,
-    /// Whether it goes from host to host, and has been recorded as such.
-    crosses: bool,
+    /// A packet, and what it met where it entered.
+    bytes: Option<(Bytes, OnWay)>,
+    /// Of one that goes from host to host, and has been recorded as such: how long the edge had
+    /// it.
+    crosses: Option<u32>,
     account: Account,
 }
 
@@ -65,11 +70,11 @@ impl Simulation {
             self.send(Sent {
                 at,
                 epoch,
-                now_ns,
+                now_ns: (now_ns, now_ns),
                 first: 0,
                 run,
                 bytes: None,
-                crosses: false,
+                crosses: None,
                 account,
             })?;
         }
@@ -91,13 +96,18 @@ impl Simulation {
                 continue;
             }
             let from = flow.edges[0];
-            let mut packet = Bytes::new(flow.frame(60));
+            let mut packet = bytes(&flow.frame(60));
+            let before = packet.bytes().len();
             // What is lost between the two sides of an edge enters first.
             let crosses = flow.edges[0] == flow.edges[1] && !flow.fate(epoch).is_victim();
+            let node = &mut self.nodes[from];
+            let enter = if crosses { Node::cross } else { Node::ingress };
+            let (departed_ns, latency_ns) = enter(node, &mut packet, now_ns);
+            let mut met = OnWay::default();
             if crosses {
-                self.nodes[from].cross(&mut packet);
+                met.has_stack = true;
             } else {
-                self.nodes[from].ingress(&mut packet);
+                met.pass(from, (before, packet.bytes().len()), latency_ns);
             }
             let Mark { bit, hierarchy, .. } = mark_of(&packet);
             let run = MarkedRun { bit, run: Run::single(hierarchy) };
@@ -106,7 +116,9 @@ impl Simulation {
                 let truth = FlowTruth::new(flow.key, from).on_way(flow.way.clone(), number == 0);
                 self.truth.open(measured_in, truth)
             });
-            let (at, bytes) = (at as usize, Some(packet));
+            let crosses = crosses.then_some(latency_ns);
+            let (at, now_ns) = (at as usize, (departed_ns, now_ns));
+            let bytes = Some((packet, met));
             self.send(Sent { at, epoch, now_ns, first: number, run, bytes, crosses, account })?;
         }
         Ok(())
@@ -129,8 +141,13 @@ impl Simulation {
         }
         let Some(way) = &flow.way else { return Ok(()) };
         let mut load = Load::new(flow, way, flow.fate(epoch), (first, run), account);
-        load.bytes = bytes;
-        load.has_crossed = crosses;
+        load.has_crossed = crosses.is_some();
+        if let Some((packet, met)) = bytes {
+            (load.bytes, load.met) = (Some(packet), met);
+        }
+        if let Some(latency_ns) = crosses {
+            load.arrive(&mut self.truth, latency_ns);
+        }
         self.pass(load, now_ns)
     }
 
@@ -149,9 +166,9 @@ impl Simulation {
             }
             Detail::Packets { .. } => {
                 for _ in 0..packets {
-                    let mut packet = Bytes::new(frame(&key, 60));
+                    let mut packet = bytes(&frame(&key, 60));
                     set_dscp(packet.bytes_mut(), tos >> 2);
-                    self.nodes[edge].egress(&mut packet);
+                    self.nodes[edge].egress(&mut packet, now_ns);
                 }
             }
         }

@@ -7,13 +7,14 @@ use calumma_edge::control::systems::{Finished, Systems};
 use calumma_plane::parse::PlainFlows;
 use calumma_plane::probe::{LcoreProbes, ProbeLine};
 use calumma_plane::system::{RouteWatch, System};
-use calumma_plane::worker::{Path, Policy, Sent};
+use calumma_plane::worker::{Departure, Path, Policy, Sent};
 use calumma_plane::{Counters, MarkedRun, Measurement, Worker};
 use calumma_sketch::{BURST, FlowKey, KeyKind, WideKey};
 use calumma_wire::{Message, Role};
 
-use super::network::Bytes;
+use super::network::{Bytes, bytes};
 use super::paths::ProbeBytes;
+use super::stay::Stay;
 use crate::workload::frame;
 
 /// A switch of one lcore.
@@ -26,6 +27,8 @@ pub(super) struct Software {
     pub(super) routes: RouteWatch,
     /// What its worker finds of probes.
     found: ProbeLine,
+    /// Longest IP packet that it sends with a stack.
+    pub(super) mtu: u16,
 }
 
 impl Software {
@@ -34,10 +37,11 @@ impl Software {
         let routes = RouteWatch::default();
         let systems = systems.with_routes(routes.clone());
         let [mailbox] = mailboxes.try_into().expect("one mailbox for one lcore");
-        let mut worker = Worker::new(Policy::default(), Measurement::new(mailbox));
+        let mut worker =
+            Worker::new(Policy { strip: true, ..Policy::default() }, Measurement::new(mailbox));
         let (probes, found) = LcoreProbes::new();
         worker.probes = probes;
-        Self { worker, systems, routes, found }
+        Self { worker, systems, routes, found, mtu: u16::MAX }
     }
 
     /// What its clock shows when it has something to do next.
@@ -95,22 +99,57 @@ impl Software {
         !self.worker.egress(std::slice::from_mut(probe)).is_empty()
     }
 
-    pub(super) fn ingress(&mut self, packet: &mut Bytes) {
+    /// Whether it is asked when packets arrive and depart.
+    pub(super) fn is_timed(&self) -> bool {
+        self.worker.asks_arrivals()
+    }
+
+    /// Packets arrive.
+    fn arrive(&mut self, stay: Stay) {
+        if self.is_timed() {
+            self.worker.advance_to(stay.arrived_ns);
+        }
+    }
+
+    /// Packets of the burst under way are handed to a transmit queue, those that `of` has a bit
+    /// for.
+    fn depart(&mut self, packets: &mut [Bytes], of: u32, stay: Stay) {
+        if self.worker.asks_departures() {
+            let departure = Departure { at_ns: stay.departed_ns, mtu: self.mtu };
+            self.worker.depart(packets, of, departure);
+        }
+    }
+
+    /// The same of a packet that a system without stacks does not ask about.
+    fn send(&mut self, packet: &mut Bytes, stay: Stay) {
+        if self.worker.asks_departures() {
+            self.depart(std::slice::from_mut(packet), 1, stay);
+            self.worker.sent(Sent { accepted: 1, refused: 0 });
+        }
+    }
+
+    pub(super) fn ingress(&mut self, packet: &mut Bytes, stay: Stay) {
+        self.arrive(stay);
         if self.worker.probes.wants_sample() {
             self.worker.probes.sample(std::slice::from_ref(packet), 0);
         }
         self.worker.ingress(std::slice::from_mut(packet));
+        self.send(packet, stay);
     }
 
-    pub(super) fn egress(&mut self, packet: &mut Bytes) {
+    pub(super) fn egress(&mut self, packet: &mut Bytes, stay: Stay) {
+        self.arrive(stay);
         self.worker.egress(std::slice::from_mut(packet));
+        self.send(packet, stay);
     }
 
     /// A packet goes from host to host.
-    pub(super) fn cross(&mut self, packet: &mut Bytes) {
+    pub(super) fn cross(&mut self, packet: &mut Bytes, stay: Stay) {
+        self.arrive(stay);
         self.worker.counters.host_received += 1;
         self.worker.begin();
         self.worker.pass(Path::Cross, std::slice::from_mut(packet), 1, &PlainFlows::NONE);
+        self.send(packet, stay);
     }
 
     /// A burst of packets passes from fabric to fabric; its transmit queue takes those that are
@@ -118,8 +157,14 @@ impl Software {
     ///
     /// # Panics
     /// When there are more than [`BURST`].
-    pub(super) fn pass(&mut self, packets: &mut [Bytes], accepted: impl Fn(usize) -> bool) {
+    pub(super) fn pass(
+        &mut self,
+        packets: &mut [Bytes],
+        stay: Stay,
+        accepted: impl Fn(usize) -> bool,
+    ) {
         assert!(packets.len() <= BURST, "a burst of at most {BURST} packets");
+        self.arrive(stay);
         self.worker.counters.fabric_received += packets.len() as u64;
         self.worker.transit(packets);
         let mut sent = Sent { accepted: 0, refused: 0 };
@@ -127,12 +172,13 @@ impl Software {
             let queue = if accepted(at) { &mut sent.accepted } else { &mut sent.refused };
             *queue |= 1 << at;
         }
+        self.depart(packets, sent.accepted, stay);
         self.worker.sent(sent);
     }
 
     pub(super) fn enter_run(&mut self, key: &WideKey, packets: u32) -> MarkedRun {
         if self.worker.probes.wants_sample() {
-            let packet = Bytes::new(frame(key, 60));
+            let packet = bytes(&frame(key, 60));
             self.worker.probes.sample(std::slice::from_ref(&packet), 0);
         }
         match self.narrow(key) {

@@ -23,7 +23,7 @@ use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, Program, Switch};
 use calumma_wire::{Role, Side, SystemId, SystemSetup};
 
-use super::network::{Bytes, IP_OFFSET};
+use super::network::{Bytes, IP_OFFSET, bytes};
 use super::systems::Systems;
 use super::way::mark_of;
 use crate::calumma::p4;
@@ -199,7 +199,7 @@ impl Tofino {
     pub(super) fn enter_run(&mut self, key: &WideKey, packets: u32) -> MarkedRun {
         let mut bit = 0;
         let mut hierarchy = || {
-            let mut packet = Bytes::new(frame(key, 60));
+            let mut packet = bytes(&frame(key, 60));
             self.ingress(&mut packet);
             let mark = mark_of(&packet);
             bit = mark.bit;
@@ -212,7 +212,7 @@ impl Tofino {
     pub(super) fn leave_run(&mut self, key: &WideKey, MarkedRun { bit, run }: MarkedRun) {
         for (hierarchy, packets) in run.by_hierarchy() {
             for _ in 0..packets {
-                let mut packet = Bytes::new(frame(key, 60));
+                let mut packet = bytes(&frame(key, 60));
                 let mark = Mark::plain(bit, hierarchy);
                 PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, mark);
                 self.egress(&mut packet);

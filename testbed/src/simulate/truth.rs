@@ -7,6 +7,7 @@ use calumma_chamelemon::{Hierarchy, Run};
 use calumma_sketch::WideKey;
 
 use super::numbers::Numbers;
+use super::stay::Met;
 use crate::topology::{Point, Segment, Way};
 
 /// What one flow did in one epoch, by the clock of the edge where it entered.
@@ -43,6 +44,8 @@ pub struct FlowTruth {
     pub copies: Vec<(Segment, u32)>,
     /// What else was done to packets on each segment, and to how many.
     pub treated: Vec<(Segment, Treatment, u32)>,
+    /// What those met that reached their sink, where packets are simulated one by one.
+    pub met: Met,
     /// Which packets were lost and which copied, where the simulation knows them by number.
     lost_packets: Vec<Touched>,
     copied_packets: Vec<Touched>,
@@ -109,6 +112,7 @@ impl FlowTruth {
             losses: Vec::new(),
             copies: Vec::new(),
             treated: Vec::new(),
+            met: Met::default(),
             lost_packets: Vec::new(),
             copied_packets: Vec::new(),
             from_first: false,

@@ -12,9 +12,10 @@ use calumma_sketch::{BURST, WideKey};
 
 use super::link::{self, Transmitter};
 use super::nat;
-use super::network::{Bytes, IP_OFFSET};
+use super::network::{Bytes, IP_OFFSET, bytes};
 use super::node::Node;
 use super::numbers::Numbers;
+use super::stay::OnWay;
 use super::truth::{Account, Touched, Treatment, Truths};
 use crate::topology::{Link, LinkQuality, Topology, Way};
 use crate::workload::{Chance, Fate, Flow, frame, set_dscp, set_ttl, translate};
@@ -30,6 +31,8 @@ pub(super) struct Load {
     left: Numbers,
     /// The packet itself, where packets are simulated one by one.
     pub(super) bytes: Option<Bytes>,
+    /// What it has met.
+    pub(super) met: OnWay,
     /// The DSCP that a link has given them, where one has.
     dscp: Option<u8>,
     /// Their time to live.
@@ -62,6 +65,7 @@ impl Load {
             first,
             left: Numbers::within(first..first + entered.run.packets()),
             bytes: None,
+            met: OnWay::default(),
             dscp: None,
             ttl: flow.ttl,
             has_crossed: false,
@@ -282,24 +286,30 @@ impl Load {
     }
 
     /// They pass the inside of a transit, where the flow may lose some. A run passes packet
-    /// by packet.
-    fn pass_inside(&mut self, truths: &mut Truths, switch: &mut Node) {
+    /// by packet. Gives when they go on.
+    fn pass_inside(&mut self, truths: &mut Truths, switch: &mut Node, now_ns: u64) -> u64 {
         let received: Vec<u32> = self.left.iter().collect();
         self.lose_victims(truths);
         let left = &self.left;
         if let Some(packet) = &mut self.bytes {
-            switch.pass(std::slice::from_mut(packet), |_| !left.is_empty());
-            return;
+            let before = packet.bytes().len();
+            let accepted = |_| !left.is_empty();
+            let (at_ns, latency_ns) = switch.pass(std::slice::from_mut(packet), now_ns, accepted);
+            let place = self.way.switch(self.at / 2);
+            self.met.pass(place, (before, packet.bytes().len()), latency_ns);
+            return at_ns;
         }
+        let mut at_ns = now_ns;
         for burst in received.chunks(BURST) {
             let mut packets: Vec<Bytes> = burst.iter().map(|&number| self.packet(number)).collect();
-            switch.pass(&mut packets, |at| left.contains(burst[at]));
+            at_ns = switch.pass(&mut packets, now_ns, |at| left.contains(burst[at])).0;
         }
+        at_ns
     }
 
     /// One of the packets, with the mark that it carries.
     fn packet(&self, number: u32) -> Bytes {
-        let mut packet = Bytes::new(frame(&self.key, 60));
+        let mut packet = bytes(&frame(&self.key, 60));
         set_ttl(packet.bytes_mut(), self.ttl);
         let MarkedRun { bit, run } = self.entered;
         let mut end = self.first;
@@ -336,6 +346,13 @@ impl Load {
         self.ttl -= 1;
         if let Some(packet) = &mut self.bytes {
             set_ttl(packet.bytes_mut(), self.ttl);
+        }
+    }
+
+    /// A packet has come to its sink, which had it for `latency_ns`.
+    pub(super) fn arrive(&self, truths: &mut Truths, latency_ns: u32) {
+        if let Some(flow) = truths.flow(self.account) {
+            self.met.arrive(self.egress(), latency_ns, &mut flow.met);
         }
     }
 
@@ -414,11 +431,11 @@ impl Fabric {
                 match self.transits[load.way.switch(load.at / 2)] {
                     Some(transit) if link.is_none() => {
                         let switch = &mut nodes[transit];
-                        if at_ns > now_ns && at_ns >= switch.due_ns {
+                        if at_ns > now_ns && (at_ns >= switch.due_ns || switch.is_timed()) {
                             onward.push((at_ns, load));
                             break;
                         }
-                        load.pass_inside(truths, switch);
+                        at_ns = load.pass_inside(truths, switch, at_ns);
                     }
                     _ => load.lose_victims(truths),
                 }

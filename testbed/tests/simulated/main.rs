@@ -10,6 +10,8 @@ mod replay;
 mod rotation;
 mod scenarios;
 mod simulation;
+mod sketchint;
+mod stacks;
 mod stalls;
 #[path = "../../../p4src/agent/tests/agent/common/mod.rs"]
 mod switch;

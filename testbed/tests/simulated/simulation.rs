@@ -23,6 +23,7 @@ pub(crate) fn setup(detail: Detail, seed: u64) -> Setup {
         losses_only: false,
         grace_ns: 200_000_000,
         detail,
+        switches: Vec::new(),
         probes: false,
         seed,
         systems: Systems::default(),

@@ -10,6 +10,7 @@ mod figures;
 mod generate;
 mod host;
 mod inspect;
+mod int;
 mod nightly;
 mod output;
 mod replay;
@@ -36,6 +37,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Inspect(inspect::Inspect),
+    Int(int::Int),
     Replay(replay::Replay),
     Run(run::Run),
     Figures(figures::Figures),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Inspect(inspect) => inspect.run(),
+        Command::Int(int) => int.run(),
         Command::Replay(replay) => replay.run(),
         Command::Run(run) => run.run(),
         Command::Figures(figures) => figures.run(),

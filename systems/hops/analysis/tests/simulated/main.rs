@@ -44,6 +44,7 @@ fn setup(detail: Detail, keys: KeyKind, seed: u64) -> Setup {
         losses_only: false,
         grace_ns: 100_000_000,
         detail,
+        switches: Vec::new(),
         probes: false,
         seed,
         systems: Systems {

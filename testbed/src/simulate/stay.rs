@@ -1,0 +1,155 @@
+//! How long switches keep packets, and what packets meet on their way.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+
+/// What a simulated switch does to packets besides measuring them. They pass its links' queues as
+/// well.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwitchQuality {
+    /// How long it has each packet at least, in microseconds.
+    pub latency_us: f64,
+    /// Packets that it takes from its receive queue in a second, one after the other; 0 for as many
+    /// as come. None waits longer than 2 ms: beyond that, it takes several at a time.
+    pub rate_pps: f64,
+    /// Longest IP packet that its links carry with a stack, in bytes.
+    pub mtu: u16,
+}
+
+impl Default for SwitchQuality {
+    /// It has packets for no time at all.
+    fn default() -> Self {
+        Self { latency_us: 0.0, rate_pps: 0.0, mtu: 1500 }
+    }
+}
+
+impl SwitchQuality {
+    /// The name that stands for all switches that no other entry is of.
+    pub const ALL: &'static str = "all";
+
+    /// Checks that a switch can be so.
+    ///
+    /// # Errors
+    /// The field that is out of its range.
+    pub fn check(&self) -> Result<()> {
+        let Self { latency_us, rate_pps, .. } = *self;
+        ensure!((0.0..=1e4).contains(&latency_us), "latency_us = {latency_us}: 0 to 10000");
+        ensure!((0.0..=1e9).contains(&rate_pps), "rate_pps = {rate_pps}: 0 to 1000000000");
+        Ok(())
+    }
+}
+
+/// The longest that a packet waits in a receive queue: it must leave the network before its epoch
+/// is reported.
+const MOST_WAIT_NS: u64 = 2_000_000;
+
+/// When a packet arrives at a switch and when it is handed to a transmit queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    pub(super) arrived_ns: u64,
+    pub(super) departed_ns: u64,
+}
+
+/// A switch's receive queue, and who takes packets out of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Service {
+    quality: SwitchQuality,
+    /// When it is through with all that it has received.
+    free_ns: u64,
+}
+
+impl Service {
+    pub(super) fn set(&mut self, quality: SwitchQuality) {
+        self.quality = quality;
+    }
+
+    pub(super) fn quality(&self) -> SwitchQuality {
+        self.quality
+    }
+
+    /// A packet arrives at true time `now_ns`.
+    pub(super) fn serve(&mut self, now_ns: u64) -> Stay {
+        let SwitchQuality { latency_us, rate_pps, .. } = self.quality;
+        let takes_ns = if rate_pps > 0.0 { (1e9 / rate_pps) as u64 } else { 0 };
+        self.free_ns = (self.free_ns.max(now_ns) + takes_ns).min(now_ns + MOST_WAIT_NS);
+        Stay { arrived_ns: now_ns, departed_ns: self.free_ns + (latency_us * 1e3) as u64 }
+    }
+}
+
+/// What a flow's packets met that reached their sink, in the order in which they did.
+#[derive(Clone, Debug, Default)]
+pub struct Met {
+    /// Packets.
+    pub packets: u64,
+    /// Those that came with a stack.
+    pub with_int: u64,
+    /// Those of them of which a switch did not push.
+    pub partial: u64,
+    /// How many came by which switches: those that pushed onto their stacks, and the sink.
+    pub paths: BTreeMap<Vec<usize>, u64>,
+    /// By switch, how long it had each of those that say so, in nanoseconds.
+    pub latencies: BTreeMap<usize, Vec<u32>>,
+}
+
+impl Met {
+    /// Adds those of other packets, which came later.
+    pub fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.with_int += other.with_int;
+        self.partial += other.partial;
+        for (path, packets) in &other.paths {
+            *self.paths.entry(path.clone()).or_default() += packets;
+        }
+        for (switch, latencies) in &other.latencies {
+            self.latencies.entry(*switch).or_default().extend(latencies);
+        }
+    }
+}
+
+/// What one packet has met so far. Whether it has a stack, and who pushed, is seen by its length.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OnWay {
+    pub(super) has_stack: bool,
+    is_partial: bool,
+    hops: Vec<(usize, u32)>,
+}
+
+/// Bytes of a stack's shim and header.
+const HEADER: usize = 16;
+
+impl OnWay {
+    /// A packet that was `before` bytes long when it came to a switch of Calumma's leaves it with
+    /// `after` bytes, having stayed for `latency_ns`.
+    pub(super) fn pass(&mut self, switch: usize, (before, after): (usize, usize), latency_ns: u32) {
+        let pushed = match self.has_stack {
+            false => {
+                self.has_stack = after > before && self.hops.is_empty();
+                after > before + HEADER
+            }
+            true => after > before,
+        };
+        self.is_partial |= self.has_stack && !pushed;
+        if self.has_stack && pushed {
+            self.hops.push((switch, latency_ns));
+        }
+    }
+
+    /// It has come to the sink, which had it for `latency_ns`.
+    pub(super) fn arrive(&self, sink: usize, latency_ns: u32, met: &mut Met) {
+        met.packets += 1;
+        met.latencies.entry(sink).or_default().push(latency_ns);
+        if !self.has_stack {
+            return;
+        }
+        met.with_int += 1;
+        met.partial += u64::from(self.is_partial);
+        let path = self.hops.iter().map(|hop| hop.0).chain([sink]).collect();
+        *met.paths.entry(path).or_default() += 1;
+        for &(switch, latency_ns) in &self.hops {
+            met.latencies.entry(switch).or_default().push(latency_ns);
+        }
+    }
+}

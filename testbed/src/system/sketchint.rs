@@ -1,0 +1,510 @@
+//! SketchINT: every number of a report that is exact or has bounds is held against the packets that
+//! really came to each sink, flow by flow, path by path and hop by hop.
+//!
+//! Sinks know of packets that reached them. What came to a switch and was lost behind it is in no
+//! number, and neither is the way of packets that came without INT.
+
+mod met;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use calumma_analysis::{Flow, Report, SystemReport};
+use calumma_sketchint_analysis::SketchInt;
+use calumma_sketchint_analysis::report::{
+    FlowReport, Found, Heavy, NodeReport, Packets, SinkReport,
+};
+
+use self::met::Known;
+use super::{Said, System};
+use crate::simulate::{AtSwitches, Came, EpochTruth, FlowTruth, Treatment};
+use crate::topology::Topology;
+
+impl System for SketchInt {
+    fn listed(&self) -> &'static dyn calumma_analysis::System {
+        &SketchInt
+    }
+
+    fn said(&self, report: &dyn Report) -> Option<Said> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let found = &report.findings;
+        let sum = |of: fn(&SinkReport) -> u64| found.sinks.iter().map(of).sum::<u64>();
+        let exact = sum(|sink| sink.flows_exact);
+        Some(Said {
+            head: report.head,
+            complete: report.complete,
+            incomplete_because: report.incomplete_because.clone(),
+            // It names no losses.
+            exact: false,
+            lost: BTreeMap::new(),
+            counted: Some(exact),
+            line: format!(
+                "{:>7} packets, {:>7} with INT, {:>5} flows of which {exact} exact, {:>3} inflated, \
+                 {:>3} path changes, {}",
+                found.coverage.packets,
+                found.coverage.int_packets,
+                sum(|sink| sink.flows),
+                found.inflated.len(),
+                found.path_changes.len(),
+                found.state,
+            ),
+        })
+    }
+
+    fn reads_wires(&self) -> bool {
+        true
+    }
+
+    fn inflated(&self, report: &dyn Report) -> Option<Vec<String>> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let nodes = report.findings.inflated.iter().map(|of| of.node.clone());
+        Some(nodes.collect::<BTreeSet<String>>().into_iter().collect())
+    }
+
+    fn contradicts(
+        &self,
+        report: &dyn Report,
+        truth: &EpochTruth,
+        topology: &Topology,
+    ) -> Option<String> {
+        let report = report.as_type::<SystemReport<Found>>()?;
+        let found = &report.findings;
+        let known = Known::of(truth, topology);
+        let met = || known.and_then(|known| known.contradicts(found, report.complete));
+        let truth = Arrived::of(truth, topology);
+        let flows = || found.flows.iter().find_map(|flow| truth.contradicts_flow(flow));
+        let sinks = || found.sinks.iter().find_map(|sink| truth.contradicts_sink(sink, found));
+        let nodes = || found.nodes.iter().find_map(|node| truth.contradicts_node(node, found));
+        let loops = || Some(format!("{:?}, and no packet went round", found.loops.first()?));
+        flows().or_else(sinks).or_else(nodes).or_else(loops).or_else(met)
+    }
+}
+
+/// A flow's packets that reached their sink in a window.
+#[derive(Debug, Default)]
+struct OfFlow {
+    /// The edge where they left, and how many.
+    sink: usize,
+    packets: u64,
+    /// By switch: no more of them came by it.
+    came: BTreeMap<usize, u64>,
+    /// Whether that is how many did: nothing was lost or copied on the way.
+    is_all: bool,
+    /// By path, where the simulation knows it.
+    ways: Option<BTreeMap<Vec<usize>, u64>>,
+}
+
+/// What reached sinks in a window.
+struct Arrived<'a> {
+    topology: &'a Topology,
+    flows: HashMap<Flow, OfFlow>,
+    /// Flows of which links changed the marks or addresses of packets, or held them up, and those
+    /// that others became: no switch can know in which window their packets were sent.
+    disturbed: HashSet<Flow>,
+    /// Whether nothing was lost or copied anywhere.
+    is_lossless: bool,
+}
+
+impl<'a> Arrived<'a> {
+    fn of(truth: &EpochTruth, topology: &'a Topology) -> Self {
+        let disturbed = truth.disturbed.keys().map(Flow::from).collect();
+        let is_lossless = truth.lost() + truth.doubled() == 0;
+        let mut arrived = Self { topology, flows: HashMap::new(), disturbed, is_lossless };
+        match &truth.came {
+            Some(came) => arrived.read(came, &truth.flows),
+            None => truth.flows.iter().for_each(|flow| arrived.add(flow)),
+        }
+        arrived.flows.retain(|_, flow| flow.packets > 0);
+        arrived
+    }
+
+    /// What wires say; flows that lost packets, or had copies, are `touched`.
+    fn read(&mut self, came: &AtSwitches, touched: &[FlowTruth]) {
+        let touched: HashSet<Flow> = touched.iter().map(|of| Flow::from(&of.key)).collect();
+        let edges = self.topology.edges().len();
+        for (key, switches) in came {
+            let flow = Flow::from(key);
+            let is_sink =
+                |&(&at, came): &(&usize, &Came)| at < edges && came.packets > came.entered;
+            let Some((&sink, at_sink)) = switches.iter().find(is_sink) else { continue };
+            let of = OfFlow {
+                sink,
+                packets: at_sink.packets - at_sink.entered,
+                came: switches.iter().map(|(&at, came)| (at, came.packets)).collect(),
+                is_all: !touched.contains(&flow),
+                ways: None,
+            };
+            self.flows.insert(flow, of);
+        }
+    }
+
+    fn add(&mut self, of: &FlowTruth) {
+        let flow = Flow::from(&of.key);
+        for (_, treatment, _) in &of.treated {
+            self.disturbed.insert(flow);
+            if let Treatment::Translated(key) = treatment {
+                self.disturbed.insert(Flow::from(key));
+            }
+        }
+        let Some(way) = &of.way else { return };
+        let mut packets = i64::from(of.packets);
+        // What the sink lost, it had recorded.
+        for number in 0..way.segments() - 1 {
+            let segment = way.segment(number);
+            let count = |list: &[(_, u32)]| -> i64 {
+                list.iter().filter(|(at, _)| *at == segment).map(|(_, of)| i64::from(*of)).sum()
+            };
+            packets += count(&of.copies) - count(&of.losses);
+        }
+        let packets = u64::try_from(packets).unwrap_or(0);
+        let path: Vec<usize> = way.switches().collect();
+        let known = self.flows.entry(flow).or_insert_with(|| OfFlow {
+            is_all: true,
+            ways: Some(BTreeMap::new()),
+            ..OfFlow::default()
+        });
+        known.sink = path.last().copied().unwrap_or(of.edge as usize);
+        known.packets += packets;
+        for &switch in path.iter().collect::<BTreeSet<_>>() {
+            *known.came.entry(switch).or_default() += packets;
+        }
+        if let Some(ways) = &mut known.ways {
+            *ways.entry(path).or_default() += packets;
+        }
+    }
+
+    fn name(&self, switch: usize) -> &str {
+        &self.topology.names()[switch]
+    }
+
+    /// Packets of a flow that came by a switch and reached the sink: at most so many, and whether
+    /// these are all.
+    fn at(&self, flow: &Flow, node: &str) -> (u64, bool) {
+        let of = self.flows.get(flow);
+        let switch = self.topology.position(node);
+        let packets = of.zip(switch).and_then(|(of, at)| of.came.get(&at).copied()).unwrap_or(0);
+        let least = of.map_or(0, |of| of.packets);
+        (packets.min(least), of.is_none_or(|of| of.is_all))
+    }
+
+    fn arrived(&self, flow: &Flow) -> u64 {
+        self.flows.get(flow).map_or(0, |of| of.packets)
+    }
+
+    fn contradicts_flow(&self, told: &FlowReport) -> Option<String> {
+        let flow = &told.flow;
+        if self.disturbed.contains(flow) {
+            return None;
+        }
+        let there = self.arrived(flow);
+        if !holds(&told.packets, there) || told.exact && told.packets.packets != Some(there) {
+            return Some(format!(
+                "{there} packets of {flow} came to {}, {:?}",
+                told.sink, told.packets
+            ));
+        }
+        let of = self.flows.get(flow).filter(|of| self.name(of.sink) == told.sink);
+        let Some(of) = of.filter(|_| there > 0) else {
+            return Some(format!("{flow} did not come to {}", told.sink));
+        };
+        if told.int_packets.is_some_and(|with_int| with_int > there) {
+            return Some(format!("{:?} packets with INT of {there} of {flow}", told.int_packets));
+        }
+        // All of their ways are known.
+        let is_whole = told.exact
+            && told.int_packets == Some(there)
+            && told.paths.iter().all(|path| !path.partial);
+        for hop in &told.hops {
+            let (most, is_all) = self.at(flow, &hop.node);
+            let least = if is_whole && is_all { most } else { 0 };
+            let wrong = hop.packets.at_least > most
+                || hop.packets.packets.is_some_and(|packets| !(least..=most).contains(&packets))
+                || hop.packets.at_most.is_some_and(|packets| packets < least);
+            if wrong {
+                return Some(format!(
+                    "{:?} of {flow} came by {}, {most} of these reached {}",
+                    hop.packets, hop.node, told.sink
+                ));
+            }
+            let bounds = (hop.mean_min_us, hop.mean_us, hop.mean_max_us);
+            if let (Some(least), Some(mean), Some(most)) = bounds
+                && !(least..=most).contains(&mean)
+            {
+                return Some(format!("{flow} at {}: a mean beside its bounds", hop.node));
+            }
+        }
+        if is_whole && of.is_all {
+            let named: BTreeSet<&str> = told.hops.iter().map(|hop| hop.node.as_str()).collect();
+            let passed = of.came.iter().filter(|(_, packets)| **packets > 0);
+            let mut passed = passed.map(|(&switch, _)| self.name(switch));
+            if let Some(switch) = passed.find(|switch| !named.contains(switch)) {
+                return Some(format!("{flow} came by {switch}, which is not said"));
+            }
+        }
+        self.contradicts_paths(told, of, is_whole)
+    }
+
+    fn contradicts_paths(&self, told: &FlowReport, of: &OfFlow, is_whole: bool) -> Option<String> {
+        let flow = &told.flow;
+        let mut said: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+        for path in &told.paths {
+            let switches: Option<Vec<usize>> =
+                path.path.iter().map(|name| self.topology.position(name)).collect();
+            let Some(switches) = switches else {
+                return Some(format!("{flow} by {:?}, where not all are switches", path.path));
+            };
+            // One that may lack switches is part of a way.
+            if path.partial {
+                continue;
+            }
+            let are_linked = switches
+                .windows(2)
+                .all(|two| self.topology.neighbours(two[0]).any(|neighbour| neighbour == two[1]));
+            let least = switches.iter().map(|at| of.came.get(at).copied().unwrap_or(0)).min();
+            if !are_linked || switches.last() != Some(&of.sink) || least < Some(path.at_least) {
+                return Some(format!("{} packets of {flow} by {:?}", path.at_least, path.path));
+            }
+            *said.entry(switches).or_default() += path.at_least;
+        }
+        let Some(ways) = &of.ways else { return None };
+        let ways: BTreeMap<_, _> = ways.iter().filter(|(_, packets)| **packets > 0).collect();
+        for (path, packets) in &said {
+            let there = ways.get(path).map_or(0, |packets| **packets);
+            if *packets > there || is_whole && *packets != there {
+                let names: Vec<&str> = path.iter().map(|&at| self.name(at)).collect();
+                return Some(format!("{packets} packets of {flow} by {names:?}, {there} came"));
+            }
+        }
+        (is_whole && said.len() != ways.len()).then(|| format!("{flow}: a path is not said"))
+    }
+
+    /// Flows that came to a sink and that no link disturbed: their packets.
+    fn at_sink(&self, sink: &str) -> impl Iterator<Item = (&Flow, u64)> {
+        let here = self.flows.iter().filter(move |(_, of)| self.name(of.sink) == sink);
+        here.map(|(flow, of)| (flow, of.packets))
+    }
+
+    fn contradicts_sink(&self, told: &SinkReport, found: &Found) -> Option<String> {
+        let edge = &told.edge;
+        let threshold = u64::from(found.config.heavy_packets);
+        let heavy = told.heavy_hitters.iter();
+        let wrong = heavy
+            .clone()
+            .find_map(|of| self.contradicts_heavy(of, self.arrived(&of.flow), threshold));
+        if wrong.is_some() || !self.disturbed.is_empty() {
+            return wrong;
+        }
+        let packets: u64 = self.at_sink(edge).map(|(_, packets)| packets).sum();
+        if told.coverage.packets > packets || told.sound && told.coverage.packets != packets {
+            let said = told.coverage.packets;
+            return Some(format!("{said} packets at {edge}, {packets} came"));
+        }
+        let flows = self.at_sink(edge).count() as u64;
+        if !told.sound {
+            return None;
+        }
+        if told.flows_exact > flows
+            || told.cardinality_error == Some(0.0) && told.cardinality != Some(flows as f64)
+        {
+            return Some(format!("{:?} flows at {edge}, {flows} came", told.cardinality));
+        }
+        let named: HashSet<&Flow> = heavy.map(|of| &of.flow).collect();
+        let missed = self
+            .at_sink(edge)
+            .find(|(flow, packets)| *packets > threshold && !named.contains(flow));
+        if let Some((flow, packets)) = missed.filter(|_| told.heavy_hitters_complete) {
+            return Some(format!("{flow} of {packets} packets is no heavy hitter at {edge}"));
+        }
+        if let [Some(least), Some(most)] = [told.entropy_min, told.entropy_max] {
+            let share = |(_, of): (&Flow, u64)| of as f64 / packets.max(1) as f64;
+            let entropy: f64 =
+                self.at_sink(edge).map(share).map(|share| -share * share.log2()).sum();
+            if !(least - 1e-6..=most + 1e-6).contains(&entropy) {
+                return Some(format!("entropy of {least} to {most} at {edge}, it was {entropy}"));
+            }
+        }
+        for bin in told.size_distribution.iter().flatten() {
+            let there = self.at_sink(edge).filter(|of| (bin.from..=bin.to).contains(&of.1)).count();
+            if !(bin.at_least..=bin.at_most).contains(&(there as u64)) {
+                return Some(format!("{bin:?} at {edge}, there were {there}"));
+            }
+        }
+        // Where every flow has a row and all rows are listed, none may lack.
+        let are_all = told.rows_refused + told.rows_evicted == 0 && found.config.rows > 0;
+        let listed: HashSet<&Flow> =
+            found.flows.iter().filter(|of| of.sink == *edge).map(|of| &of.flow).collect();
+        let mut missed = self.at_sink(edge).filter(|(flow, _)| !listed.contains(flow));
+        let (flow, packets) =
+            missed.next().filter(|_| are_all && listed.len() as u64 == told.flows)?;
+        Some(format!("{packets} packets of {flow} came to {edge}, which is not said"))
+    }
+
+    /// A heavy hitter of which `there` packets came.
+    fn contradicts_heavy(&self, told: &Heavy, there: u64, threshold: u64) -> Option<String> {
+        let is_wrong = !holds(&told.packets, there) || told.certain && there <= threshold;
+        let is_wrong = is_wrong && !self.disturbed.contains(&told.flow);
+        is_wrong.then(|| format!("a heavy hitter {told:?}, {there} packets of it came"))
+    }
+
+    fn contradicts_node(&self, told: &NodeReport, found: &Found) -> Option<String> {
+        let heavy = told.heavy_hitters.iter().filter(|of| !self.disturbed.contains(&of.flow));
+        for of in heavy {
+            let (most, _) = self.at(&of.flow, &told.node);
+            if of.packets.at_least > most {
+                return Some(format!("{:?} at {}, {most} packets of it came", of, told.node));
+            }
+        }
+        if !self.disturbed.is_empty() {
+            return None;
+        }
+        let switch = self.topology.position(&told.node)?;
+        let came: u64 = self.flows.values().filter_map(|of| of.came.get(&switch)).sum();
+        let is_all = found.sinks.iter().all(|sink| sink.sound)
+            && found.sinks.len() == self.topology.edges().len()
+            && found.coverage.int_packets == found.coverage.packets
+            && found.coverage.partial == 0
+            && self.is_lossless;
+        let packets = told.packets?;
+        (packets > came || is_all && packets != came)
+            .then(|| format!("{packets} packets at {}, {came} came by it", told.node))
+    }
+}
+
+/// Whether a number of packets that is said, or its bounds, allow for the truth.
+fn holds(told: &Packets, truth: u64) -> bool {
+    told.at_least <= truth
+        && told.at_most.is_none_or(|most| truth <= most)
+        && told.packets.is_none_or(|packets| packets == truth)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use calumma_sketch::WideKey;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::topology::{LinkQuality, Routes, Segment};
+    use crate::workload::host_address;
+
+    fn key() -> WideKey {
+        WideKey::v4(host_address(0, 0), host_address(1, 0), 7, 53, 17)
+    }
+
+    fn topology() -> Topology {
+        Topology::load("leaf-spine:2x2", Path::new("."), LinkQuality::default()).unwrap()
+    }
+
+    /// Ten packets of a flow from e1 by a spine to e2, of which two are lost before it.
+    fn simulated() -> (EpochTruth, String) {
+        let way = Arc::new(Routes::new(&topology()).way(0, 1, 1).unwrap());
+        let spine = topology().names()[way.switch(1)].clone();
+        let mut flow = FlowTruth::new(key(), 0);
+        (flow.packets, flow.losses) = (10, vec![(way.segment(1), 2)]);
+        (flow.lost, flow.way) = (2, Some(way));
+        (EpochTruth { flows: vec![flow], ..EpochTruth::default() }, spine)
+    }
+
+    /// The same by the wires, where two are lost behind the spine.
+    fn from_wires() -> (EpochTruth, String) {
+        let (mut truth, spine) = simulated();
+        let at = topology().position(&spine).unwrap();
+        let came = |packets, entered| Came { packets, bytes: 46 * packets, entered };
+        let switches = [(0, came(10, 10)), (at, came(10, 0)), (1, came(8, 0))];
+        truth.came = Some(AtSwitches::from([(key(), BTreeMap::from(switches))]));
+        truth.flows[0].losses = vec![(Segment::link(at, 1), 2)];
+        (truth, spine)
+    }
+
+    /// What is wrong with a report of one exact flow at e2, which `change` changes.
+    fn wrong(
+        (truth, spine): &(EpochTruth, String),
+        change: impl FnOnce(&mut Value),
+    ) -> Option<String> {
+        let path = json!(["e1", spine, "e2"]);
+        let packets = json!({ "packets": 8, "at_least": 8, "at_most": 8 });
+        let with = |more: Value| {
+            let mut fields = packets.clone();
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            fields
+        };
+        let hop = |node: &Value| {
+            with(json!({ "node": node, "mean_us": 3.0, "mean_min_us": 3.0, "mean_max_us": 3.0,
+                "max_us": 4.0, "inflated": 0 }))
+        };
+        let mut flow = with(json!({ "sink": "e2", "int_packets": 8, "exact": true,
+            "paths": [{ "path": path, "partial": false, "packets": 8, "at_least": 8 }],
+            "hops": path.as_array().unwrap().iter().map(hop).collect::<Vec<_>>() }));
+        let named = serde_json::to_value(Flow::from(&key())).unwrap();
+        flow.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
+        let coverage = json!({ "packets": 8, "int_packets": 8, "partial": 0, "unmarked": 0 });
+        let mut sink = json!({ "edge": "e2", "sound": true, "cardinality": 1.0,
+            "cardinality_error": 0.0, "entropy": 0.0, "entropy_min": 0.0, "entropy_max": 0.0,
+            "heavy_hitters": [], "heavy_hitters_complete": true, "heavy_changes": null,
+            "size_distribution": [{ "from": 8, "to": 8, "flows": 1.0, "at_least": 1, "at_most": 1 }],
+            "flows": 1, "flows_exact": 1, "rows_refused": 0, "rows_evicted": 0, "paths_full": 0,
+            "bytes": 1, "paths": [] });
+        sink.as_object_mut().unwrap().extend(coverage.as_object().unwrap().clone());
+        let node = json!({ "node": spine, "id": 3, "packets": 8, "latency_us": { "mean": 3.0,
+            "min": 3.0, "p50": 3.0, "p90": 3.0, "p99": 3.0, "max": 3.0, "error": 0.02 },
+            "queue": null, "inflated": 0, "inflated_at_least": 0, "heavy_hitters": [],
+            "heavy_hitters_complete": true, "heavy_changes": null });
+        let mut report = json!({ "system": "sketchint", "epoch": 20, "start_unix_ns": 0,
+            "length_ms": 1000, "complete": true, "missing_nodes": [], "incomplete_because": [],
+            "window": [20, 39], "state": "on", "config": { "insertion": "cu", "rows": 8,
+            "unit_ns": 64, "heavy_packets": 20, "heavy_change_packets": 10,
+            "inflation_percent": 500, "coverage_wanted": 0.5 }, "coverage": coverage,
+            "nodes": [node], "flows": [flow], "path_changes": [], "loops": [], "inflated": [],
+            "sinks": [sink] });
+        change(&mut report);
+        let report = SketchInt.listed().read(&report.to_string()).expect("a report of sketchint");
+        assert_eq!(SketchInt.said(&*report).unwrap().counted, Some(1));
+        SketchInt.contradicts(&*report, truth, &topology())
+    }
+
+    #[test]
+    fn every_number_is_held_against_the_packets_that_reached_the_sink() {
+        for truth in [simulated(), from_wires()] {
+            assert_eq!(wrong(&truth, |_| {}), None);
+            let changed = |at: &str, value: Value| {
+                wrong(&truth, |report| *report.pointer_mut(at).unwrap() = value)
+                    .unwrap_or_else(|| panic!("{at} is not looked at"))
+            };
+            assert!(changed("/flows/0/packets", json!(9)).contains("8 packets of"));
+            assert!(changed("/flows/0/at_most", json!(7)).contains("8 packets of"));
+            assert!(changed("/flows/0/sink", json!("e1")).ends_with("did not come to e1"));
+            assert!(changed("/flows/0/hops/1/packets", json!(11)).contains("came by s"));
+            assert!(changed("/flows/0/hops/1/at_least", json!(9)).contains("came by s"));
+            assert!(changed("/flows/0/paths/0/path/1", json!("e2")).contains("packets of"));
+            assert!(changed("/flows/0/paths/0/at_least", json!(11)).contains("11 packets of"));
+            assert!(changed("/sinks/0/packets", json!(9)).starts_with("9 packets at e2"));
+            assert!(changed("/sinks/0/cardinality", json!(2.0)).ends_with("1 came"));
+            assert!(changed("/sinks/0/entropy_min", json!(0.5)).contains("entropy"));
+            assert!(
+                changed("/sinks/0/size_distribution/0/at_least", json!(2)).contains("there were")
+            );
+            assert!(changed("/nodes/0/packets", json!(11)).starts_with("11 packets at s"));
+            assert!(changed("/config/heavy_packets", json!(7)).contains("is no heavy hitter"));
+        }
+    }
+
+    #[test]
+    fn where_nothing_was_lost_every_hop_has_all_packets_and_every_switch_is_named() {
+        let mut truth = simulated();
+        truth.0.flows[0].packets = 8;
+        (truth.0.flows[0].lost, truth.0.flows[0].losses) = (0, Vec::new());
+        assert_eq!(wrong(&truth, |_| {}), None);
+        let without = wrong(&truth, |report| {
+            report["flows"][0]["hops"].as_array_mut().unwrap().remove(1);
+        });
+        assert!(without.unwrap().ends_with("which is not said"));
+        let less = wrong(&truth, |report| {
+            let hop = &mut report["flows"][0]["hops"][1];
+            (hop["packets"], hop["at_least"]) = (json!(7), json!(7));
+        });
+        assert!(less.unwrap().contains("8 of these reached e2"));
+        let path = wrong(&truth, |report| report["flows"][0]["paths"] = json!([]));
+        assert!(path.unwrap().ends_with("a path is not said"));
+    }
+}

@@ -1,0 +1,184 @@
+//! What a simulation knows packet by packet: by which switches each came to its sink, and how long
+//! each of them had it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use calumma_analysis::Flow;
+use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency, Packets};
+
+use crate::simulate::{EpochTruth, Met};
+use crate::topology::Topology;
+
+/// Packets that a flow must have had at a switch before one is called inflated.
+const SEEN: usize = 8;
+
+/// What packets of a window met.
+pub(super) struct Known<'a> {
+    topology: &'a Topology,
+    flows: HashMap<Flow, Met>,
+    disturbed: HashSet<Flow>,
+}
+
+impl<'a> Known<'a> {
+    /// `None` where nobody knows packet by packet.
+    pub(super) fn of(truth: &EpochTruth, topology: &'a Topology) -> Option<Self> {
+        let mut flows: HashMap<Flow, Met> = HashMap::new();
+        for of in &truth.flows {
+            flows.entry(Flow::from(&of.key)).or_default().add(&of.met);
+        }
+        flows.retain(|_, met| met.packets > 0);
+        let disturbed = truth.disturbed.keys().map(Flow::from).collect();
+        (!flows.is_empty()).then_some(Self { topology, flows, disturbed })
+    }
+
+    /// What is wrong with a report, which is `complete` or not.
+    pub(super) fn contradicts(&self, found: &Found, complete: bool) -> Option<String> {
+        let undisturbed = |of: &&FlowReport| !self.disturbed.contains(&of.flow);
+        let mut flows = found.flows.iter().filter(undisturbed);
+        let flow = flows.find_map(|of| {
+            let wrong = self.flow(of, found.config.inflation_percent)?;
+            Some(format!("{} at {}: {wrong}", of.flow, of.sink))
+        });
+        flow.or_else(|| if complete { self.whole(found) } else { None })
+    }
+
+    fn name(&self, switch: usize) -> &str {
+        &self.topology.names()[switch]
+    }
+
+    fn flow(&self, of: &FlowReport, inflation_percent: u32) -> Option<String> {
+        let nothing = Met::default();
+        let met = self.flows.get(&of.flow).unwrap_or(&nothing);
+        if of.int_packets.is_some_and(|said| said != met.with_int) {
+            return Some(format!("{:?} with INT, {} came so", of.int_packets, met.with_int));
+        }
+        let mut paths: BTreeMap<Vec<&str>, u64> = BTreeMap::new();
+        for (path, packets) in &met.paths {
+            let names = path.iter().map(|&switch| self.name(switch)).collect();
+            *paths.entry(names).or_default() += packets;
+        }
+        let mut said: BTreeMap<Vec<&str>, (u64, bool)> = BTreeMap::new();
+        for path in &of.paths {
+            let names = path.path.iter().map(String::as_str).collect();
+            let of_path = said.entry(names).or_insert((0, true));
+            of_path.0 += path.at_least;
+            of_path.1 &= path.packets.is_some();
+        }
+        for (path, &(at_least, is_exact)) in &said {
+            let came = paths.get(path).copied().unwrap_or(0);
+            if at_least > came || is_exact && at_least != came {
+                return Some(format!("{at_least} packets by {path:?}, {came} came so"));
+            }
+        }
+        if of.exact && said.len() != paths.len() {
+            return Some(format!("paths {said:?}, but packets came by {paths:?}"));
+        }
+        for hop in &of.hops {
+            let switch = self.topology.position(&hop.node)?;
+            let none = Vec::new();
+            let latencies = met.latencies.get(&switch).unwrap_or(&none);
+            if let Some(wrong) = hop_contradicts(hop, latencies, inflation_percent) {
+                return Some(format!("{}: {wrong}", hop.node));
+            }
+        }
+        let named: BTreeSet<usize> =
+            of.hops.iter().filter_map(|hop| self.topology.position(&hop.node)).collect();
+        let missing = met.latencies.keys().find(|switch| !named.contains(switch));
+        let missing = missing.filter(|_| of.exact)?;
+        Some(format!("nothing of {}, by which packets came", self.name(*missing)))
+    }
+
+    /// Sums over all packets, of a report that has all of them.
+    fn whole(&self, found: &Found) -> Option<String> {
+        let sum = |of: fn(&Met) -> u64| self.flows.values().map(of).sum::<u64>();
+        let came = [sum(|met| met.packets), sum(|met| met.with_int), sum(|met| met.partial)];
+        let of = &found.coverage;
+        let said = [of.packets, of.int_packets, of.partial];
+        if said != came {
+            return Some(format!("coverage {said:?}, but {came:?} came"));
+        }
+        let mut all: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+        for (switch, latencies) in self.flows.values().flat_map(|met| &met.latencies) {
+            all.entry(self.name(*switch)).or_default().extend(latencies);
+        }
+        for node in &found.nodes {
+            let latencies = all.entry(&node.node).or_default();
+            latencies.sort_unstable();
+            let came = latencies.len() as u64;
+            if node.packets.is_some_and(|said| said != came) {
+                return Some(format!("{}: {:?} packets, {came} came", node.node, node.packets));
+            }
+            if let Some(wrong) = latency_contradicts(&node.latency_us, latencies) {
+                return Some(format!("{}: {wrong}", node.node));
+            }
+        }
+        let named: BTreeSet<&str> = found.nodes.iter().map(|node| &*node.node).collect();
+        let missing = all.iter().find(|(name, of)| !of.is_empty() && !named.contains(*name))?.0;
+        Some(format!("nothing of {missing}, by which packets came"))
+    }
+}
+
+fn holds(said: &Packets, came: u64) -> bool {
+    let bounds = said.at_least <= came && said.at_most.is_none_or(|most| came <= most);
+    bounds && said.packets.is_none_or(|packets| packets == came)
+}
+
+/// Whether two latencies in microseconds are the same but for rounding.
+fn same(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-6 * (1.0 + other.abs())
+}
+
+fn mean_us(latencies: &[u32]) -> f64 {
+    latencies.iter().map(|&ns| f64::from(ns)).sum::<f64>() / latencies.len() as f64 / 1000.0
+}
+
+fn hop_contradicts(hop: &HopReport, latencies: &[u32], inflation_percent: u32) -> Option<String> {
+    let came = latencies.len() as u64;
+    if !holds(&hop.packets, came) {
+        return Some(format!("{:?}, but {came} came", hop.packets));
+    }
+    let longest = f64::from(*latencies.iter().max()?) / 1000.0;
+    let mean = mean_us(latencies);
+    let wrong_mean = hop.mean_us.is_some_and(|said| !same(said, mean))
+        || hop.mean_min_us.is_some_and(|least| least > mean && !same(least, mean))
+        || hop.mean_max_us.is_some_and(|most| most < mean && !same(most, mean));
+    if wrong_mean {
+        let said = (hop.mean_us, hop.mean_min_us, hop.mean_max_us);
+        return Some(format!("a mean of {said:?} us, but it was {mean}"));
+    }
+    if hop.max_us.is_some_and(|said| !same(said, longest)) {
+        return Some(format!("{:?} us at most, but it was {longest}", hop.max_us));
+    }
+    let inflated = inflated(latencies, inflation_percent);
+    let wrong = hop.inflated.is_some_and(|said| said != inflated);
+    wrong.then(|| format!("{:?} inflated latencies, but there were {inflated}", hop.inflated))
+}
+
+/// Latencies above so many hundredths of the mean of those before, where there are enough.
+fn inflated(latencies: &[u32], percent: u32) -> u32 {
+    let mut sum = 0_u128;
+    let mut count = 0;
+    for (seen, &latency) in latencies.iter().enumerate() {
+        let beyond = u128::from(latency) * seen as u128 * 100 > u128::from(percent) * sum;
+        count += u32::from(seen >= SEEN && beyond);
+        sum += u128::from(latency);
+    }
+    count
+}
+
+fn latency_contradicts(said: &Latency, sorted: &[u32]) -> Option<String> {
+    let us = |ns: u32| f64::from(ns) / 1000.0;
+    let (least, longest) = (us(*sorted.first()?), us(*sorted.last()?));
+    let exact = [(said.mean, mean_us(sorted)), (said.min, least), (said.max, longest)];
+    if exact.iter().any(|(said, was)| said.is_some_and(|said| !same(said, *was))) {
+        return Some(format!("mean, least and longest {exact:?}"));
+    }
+    for (q, quantile) in [(0.5, said.p50), (0.9, said.p90), (0.99, said.p99)] {
+        let rank = ((q * sorted.len() as f64).ceil() as usize).max(1);
+        let was = us(sorted[rank - 1]);
+        if quantile.is_some_and(|said_us| (said_us - was).abs() > said.error * was + 1e-6) {
+            return Some(format!("a quantile of {q} of {quantile:?} us, but it was {was}"));
+        }
+    }
+    None
+}
