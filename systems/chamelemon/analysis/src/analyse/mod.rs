@@ -149,6 +149,7 @@ impl Analyser {
         if is_sound {
             explained = decoded.explained(&entered, &doubts);
             verdict.causes.extend(decoded.contradiction());
+            verdict.causes.extend(unprobed::causes(&explained.loss, &decoded.input, &entered));
             if explained.is_hidden {
                 verdict.causes.extend(doubts.causes().cloned());
             }
@@ -179,7 +180,6 @@ impl Analyser {
             }
             self.evidence.set_aside(&mut report, &entered);
         }
-        unprobed::set_aside(&mut report, &decoded.input, &entered);
         self.amendments.remember(&mut report, excess);
         report.strays = strays.reports.clone();
         self.strays.push_back((epoch, strays));
