@@ -369,12 +369,22 @@ fn walk_as<K: Measured, P: Packet>(
         read_headers(policy, counters, packets, (of, known), &mut flows)
     };
     let mut carrying = None;
+    let mut others = 0;
+    if flows.len() < of.count_ones() as usize {
+        let flows = flows.places().iter().fold(0_u32, |all, &(at, _)| all | 1 << at);
+        others = of & !drops.0 & !flows;
+    }
     match path {
         Path::Enter => {
             let inserts = active.as_ref().is_some_and(|active| active.insertion.is_some());
-            stacks.enter(policy, inserts, counters, packets, &flows);
+            stacks.enter(policy, inserts, counters, packets, (&flows, others));
         }
-        Path::Leave | Path::Flooded => carrying = stacks::carrying(policy, packets, &flows),
+        Path::Leave | Path::Flooded => {
+            carrying = stacks::carrying(policy, packets, &flows);
+            if others != 0 {
+                drops.0 |= stacks.unreadable(policy, counters, packets, others);
+            }
+        }
         Path::Cross | Path::Transit => {}
     }
     if maybe_probes != 0 && from_fabric {

@@ -165,7 +165,8 @@ pub enum Seen {
     Stack(Found),
     /// It has none that is this network's: not to be changed.
     Foreign,
-    /// What stands there is this network's, and its lengths disagree: not to be changed.
+    /// What stands there is this network's, and can't be taken out: its lengths disagree, or the
+    /// headers before it are damaged. Not to be changed, and not for a host.
     Malformed,
     /// The first fragment of a packet that had one. Its stack can't be taken out, and what its
     /// fragments are put together to is not what was sent.
@@ -197,7 +198,9 @@ pub fn tos<P: Packet>(packet: &P, ip_offset: usize) -> u8 {
 /// begins at `ip_offset`.
 pub fn look<P: Packet>(packet: &P, ip_offset: usize, domains: Domains) -> Seen {
     let bytes = packet.bytes();
-    let Some(detail) = detail(bytes, ip_offset, packet.wire_len()) else { return Seen::Foreign };
+    let Some(detail) = detail(bytes, ip_offset, packet.wire_len()) else {
+        return elsewhere(bytes, ip_offset, domains);
+    };
     let is_ipv6 = bytes.get(ip_offset).is_some_and(|first| first >> 4 == 6);
     let l4 = usize::from(detail.l4_offset);
     let (fixed, end) = match detail.protocol {
@@ -207,7 +210,7 @@ pub fn look<P: Packet>(packet: &P, ip_offset: usize, domains: Domains) -> Seen {
                 bytes.get(l4 + 4..l4 + 6).map_or(0, |len| u16::from_be_bytes([len[0], len[1]]));
             (8, l4 + usize::from(len))
         }
-        _ => return Seen::Foreign,
+        _ => return elsewhere(bytes, ip_offset, domains),
     };
     let standing = bytes.get(l4 + fixed..).unwrap_or_default();
     let Some(header) = Header::read(standing, domains) else { return Seen::Foreign };
@@ -224,9 +227,28 @@ pub fn look<P: Packet>(packet: &P, ip_offset: usize, domains: Domains) -> Seen {
             let len = usize::from(detail.total_len) + ip_offset - ETHERNET;
             Seen::Stack(Found { header, place, len })
         }
-        Err(_) => Seen::Foreign,
+        Err(_) => Seen::Malformed,
     }
 }
+
+/// Looks for shim and header of these domains in a packet that has none where its headers say, or
+/// whose headers can't be read: all of them are of whole words. It has been damaged on its way, as
+/// no source puts a stack there.
+#[cold]
+fn elsewhere(bytes: &[u8], ip_offset: usize, domains: Domains) -> Seen {
+    let end = bytes.len().min(ETHERNET + MOST_BEFORE + HEADERS);
+    let headers = bytes.get(ip_offset..end).unwrap_or_default();
+    let mut places = (IPV4..headers.len()).step_by(4);
+    let is_there = places.any(|at| Header::read(&headers[at..], domains).is_some());
+    if is_there { Seen::Malformed } else { Seen::Foreign }
+}
+
+/// Bytes of an IPv4 header without options.
+const IPV4: usize = 20;
+
+/// Most bytes before a stack where one is put in. Headers that are put in before it on its way
+/// leave it where it can be taken out.
+pub(super) const MOST_BEFORE: usize = 240;
 
 /// Bytes of an Ethernet header without tags.
 pub(super) const ETHERNET: usize = 14;

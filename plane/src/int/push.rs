@@ -1,17 +1,13 @@
 //! Putting stacks and hops into packets.
 
 use super::header::{
-    ETHERNET, Found, HEADERS, HOPS_EXCEEDED, Header, MOST_HOP_WORDS, MOST_WORDS, MTU_EXCEEDED,
-    SHIM, set_marker, write_hop,
+    ETHERNET, Found, HEADERS, HOPS_EXCEEDED, Header, MOST_BEFORE, MOST_HOP_WORDS, MOST_WORDS,
+    MTU_EXCEEDED, SHIM, set_marker, write_hop,
 };
 use super::{Hop, Insertion};
 use crate::packet::Packet;
 use crate::parse::detail::detail;
 use crate::tag::{self, L4Place, TagError};
-
-/// Most bytes before a stack where one is put in. Headers that are put in before it on its way
-/// leave it where it can be taken out.
-const MOST_BEFORE: usize = 240;
 
 /// Why a packet that a source would have put a stack into goes without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

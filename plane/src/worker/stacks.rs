@@ -91,7 +91,8 @@ impl PendingStacks {
     }
 
     /// Clears the marker of packets from hosts: whatever they carry is theirs. Where nothing is put
-    /// into packets at this switch, only of those that a sink would take for its own.
+    /// into packets at this switch, only of those that a sink would take for its own. `others` has
+    /// a bit for each that is no flow.
     #[inline]
     pub(super) fn enter<K: Key, P: Packet>(
         &mut self,
@@ -99,10 +100,13 @@ impl PendingStacks {
         inserts: bool,
         counters: &mut Counters,
         packets: &mut [P],
-        flows: &Flows<K>,
+        (flows, others): (&Flows<K>, u32),
     ) {
         if !policy.carrier.carries_stacks() {
             return;
+        }
+        if others != 0 {
+            clear_others(policy, inserts, counters, packets, others);
         }
         if inserts {
             for &(at, offset) in flows.places() {
@@ -179,11 +183,11 @@ impl PendingStacks {
                         drops |= 1 << at;
                     }
                 }
-                Seen::Fragment => {
+                seen @ (Seen::Fragment | Seen::Malformed) => {
+                    counters.malformed += u64::from(seen == Seen::Malformed);
                     counters.unstripped += 1;
                     drops |= 1 << at;
                 }
-                Seen::Malformed => counters.malformed += 1,
                 // Where nobody has said yet what is this network's, nothing is foreign.
                 Seen::Foreign => counters.foreign += u64::from(self.domains != Domains::ANY),
             }
@@ -192,6 +196,30 @@ impl PendingStacks {
             flows.retain(!flows.at_positions(drops));
         }
         flows.set_stacks(lent);
+        drops
+    }
+
+    /// Finds packets for hosts with a stack in them and headers that can't be measured: nobody can
+    /// take it out. `of` has a bit for each that is looked at. Gives those that are to be dropped.
+    #[cold]
+    pub(super) fn unreadable<P: Packet>(
+        &self,
+        policy: &Policy,
+        counters: &mut Counters,
+        packets: &[P],
+        of: u32,
+    ) -> u32 {
+        let mut drops = 0;
+        if !policy.strip || !policy.carrier.carries_stacks() {
+            return drops;
+        }
+        for (at, packet, offset) in marked(policy, packets, of) {
+            if look(packet, offset, self.domains) != Seen::Foreign {
+                counters.int.malformed += 1;
+                counters.int.unstripped += 1;
+                drops |= 1 << at;
+            }
+        }
         drops
     }
 
@@ -248,6 +276,42 @@ fn clear_forged<K: Key, P: Packet>(counters: &mut Counters, packets: &mut [P], f
             counters.int.dscp_cleared += 1;
         }
     }
+}
+
+/// The same for packets that are no flows.
+#[cold]
+fn clear_others<P: Packet>(
+    policy: &Policy,
+    inserts: bool,
+    counters: &mut Counters,
+    packets: &mut [P],
+    of: u32,
+) {
+    let mut clear = 0;
+    for (at, packet, offset) in marked(policy, packets, of) {
+        let is_forged = || policy.strip && could_be_taken(packet, offset);
+        clear |= u32::from(inserts || is_forged()) << at;
+    }
+    for at in positions(clear) {
+        let Some(offset) = ip_offset(packets[at].bytes(), policy.carrier) else { continue };
+        set_marker(&mut packets[at], offset, false);
+        counters.int.dscp_cleared += 1;
+    }
+}
+
+/// Those of the packets with the marker, each with its position and where its IP header begins.
+fn marked<'a, P: Packet>(
+    policy: &Policy,
+    packets: &'a [P],
+    of: u32,
+) -> impl Iterator<Item = (usize, &'a P, usize)> + use<'a, P> {
+    let carrier = policy.carrier;
+    let found = move |at: usize| {
+        let packet = packets.get(at)?;
+        let offset = ip_offset(packet.bytes(), carrier)?;
+        (tos(packet, offset) & MARKER != 0).then_some((at, packet, offset))
+    };
+    positions(of).filter_map(found)
 }
 
 impl Worker {

@@ -422,3 +422,36 @@ proptest! {
         prop_assert_eq!(source.inserted + without, sent.len() as u64);
     }
 }
+
+/// Packets that a link damaged so that nobody can take their stacks out reach no host; what hosts
+/// send themselves and looks the same does.
+#[test]
+fn a_stack_that_can_not_be_taken_out_reaches_no_host() {
+    // The total length, beyond the packet; UDP's length, too short; Length of half a hop.
+    for (at, byte) in [(16, 0x7F), (39, 7), (14 + 28 + 1, 6)] {
+        let mut network = Network::new(CARRIERS[0], 6);
+        let mut packets = frames(&[udp(0, &[7; 64])]);
+        for (node, path) in [(0, Path::Enter), (1, Path::Transit)] {
+            let worker = &mut network.nodes[node].worker;
+            worker.begin();
+            worker.pass(path, &mut packets, 1, &PlainFlows::NONE);
+            let departure = Departure { at_ns: Node::now_ns() + 100, mtu: MTU };
+            worker.depart(&mut packets, 1, departure);
+        }
+        assert_eq!(network.counters(1).pushed, 1);
+        packets[0].bytes_mut()[at] = byte;
+        let damaged = packets[0].bytes().to_vec();
+        let sink = &mut network.nodes[2].worker;
+        sink.begin();
+        let drops = sink.pass(Path::Leave, &mut packets, 1, &PlainFlows::NONE);
+        assert_eq!(drops, DropMask(1), "byte {at}");
+        let counters = network.counters(2);
+        assert_eq!((counters.malformed, counters.unstripped, counters.stripped), (1, 1, 0));
+
+        let mut of_host = frames(std::slice::from_ref(&damaged));
+        network.pass(&mut of_host, MTU);
+        assert_eq!(network.counters(0).dscp_cleared, 1, "byte {at}");
+        assert_eq!(of_host[0].bytes()[16..24], damaged[16..24]);
+        assert_eq!(of_host[0].bytes()[26..], damaged[26..]);
+    }
+}
