@@ -10,7 +10,7 @@ use crate::shell::{cargo, found, output, run, step, succeeds, sudo};
 
 /// Debian and Ubuntu packages: DPDK and what its bindings are made with, and the tools that build
 /// the demo's network.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 13] = [
     "libdpdk-dev",
     "dpdk",
     "dpdk-dev",
@@ -22,6 +22,7 @@ const PACKAGES: [&str; 12] = [
     "ethtool",
     "procps",
     "iperf3",
+    "tcpdump",
     "libpcap-dev",
 ];
 

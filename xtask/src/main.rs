@@ -48,7 +48,8 @@ enum Command {
         #[arg(long, default_value = "chamelemon", value_name = "NAME", value_parser = known_system)]
         system: String,
         /// Where the reports and the kernel's counts go: epochs.jsonl and truth.json, with cfs
-        /// cfs.jsonl and cfs.wires.jsonl
+        /// cfs.jsonl and cfs.wires.jsonl, with sketchint sketchint.jsonl besides; its truth.json is
+        /// what captures at hosts and on both sides of every switch say
         #[arg(long, default_value = "demo-out", value_name = "DIR")]
         out: PathBuf,
     },

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use calumma_controller::config::ShiftingMode;
 use calumma_sketch::KeyKind;
 use calumma_trust::{Authority, TlsFiles};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::fabric::{Namespace, Process, Run, wait_until};
 
@@ -297,6 +298,19 @@ impl Switch {
     pub(crate) fn reload(&self, place: Place<'_>, wire: &Wire<'_>) -> Result<()> {
         Self::configure(place, wire)?;
         self.process.signal(Signal::SIGHUP)
+    }
+
+    /// Lets its process stand still for some time, in a moment.
+    pub(crate) fn freeze(&self, moment: Duration, time: Duration) {
+        let pid = Pid::from_raw(self.process.id() as i32);
+        std::thread::spawn(move || {
+            std::thread::sleep(moment);
+            // A process that has ended can't be stopped; the run says by itself that it has.
+            if kill(pid, Signal::SIGSTOP).is_ok() {
+                std::thread::sleep(time);
+                let _ = kill(pid, Signal::SIGCONT);
+            }
+        });
     }
 
     /// Waits until it forwards packets.

@@ -3,6 +3,7 @@
 
 mod compare;
 mod fabric;
+mod sketchint;
 
 use std::fs;
 use std::path::Path;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 pub use self::compare::{Comparison, Row};
 pub use self::fabric::{FabricDemo, run as run_in_fabric};
+pub use self::sketchint::{IntDemo, run as run_sketchint};
 use crate::calumma::{Controller, Device, EPOCH, LOOPBACK, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Pair, Passage, Run, interrupt};
 use crate::system::{self, Said, System};

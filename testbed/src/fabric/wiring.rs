@@ -214,6 +214,13 @@ impl Wiring {
         Ok(link::indexes(&self.routers[router])?.into_iter().filter_map(named).collect())
     }
 
+    /// Lets hosts send no longer packets.
+    pub(crate) fn set_host_mtu(&self, bytes: u16) -> Result<()> {
+        let mtu = bytes.to_string();
+        let mut hosts = self.hosts.iter().flatten();
+        hosts.try_for_each(|host| host.ip(&["link", "set", HOST, "mtu", &mtu]).map(drop))
+    }
+
     /// Packets that hosts have received, and that they have sent, by the kernel's counters.
     pub(crate) fn moved_by_hosts(&self) -> Result<(u64, u64)> {
         let mut moved = (0, 0);

@@ -7,12 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use calumma_controller::report::EpochReport;
 use calumma_sketch::{Key, WideKey};
+use calumma_sketchint_analysis::SketchInt;
 
 use super::mutants::Mutants;
 use super::witness::Witness;
-use super::{Live, unlogged};
+use super::{Comparison, Live, unlogged};
 use crate::fabric::{faults, link};
 use crate::simulate::{EpochTruth, Outcome};
+use crate::system;
 
 /// How long after an epoch's end its last packets have surely been logged.
 const SETTLED: Duration = Duration::from_millis(200);
@@ -88,6 +90,7 @@ impl Live {
         let [from_hosts, from_routers] = self.mutants.take().map_or(Ok([0; 2]), Mutants::finish)?;
         let with_applications = std::mem::take(&mut self.applications).finish()? || from_hosts > 0;
         self.wiring.wait_quiet()?;
+        self.compare()?;
         let sent = self.wiring.moved_by_hosts()?.1 - self.sent_before;
         let mut counters: HashMap<WideKey, u64> = HashMap::new();
         for router in self.wiring.routers() {
@@ -153,6 +156,23 @@ impl Live {
                 "hosts sent {sent} packets, but {counted} entered by the reports"
             );
         }
+        Ok(())
+    }
+
+    /// Holds what SketchINT reported against what was captured, where it ran. What is wrong counts
+    /// as the last report's.
+    fn compare(&mut self) -> Result<()> {
+        let Some(captures) = self.captures.take() else { return Ok(()) };
+        let observed = captures.finish(&self.topology)?;
+        let of = &mut self.of_systems;
+        let compared = Comparison::new(&observed, &of.of_int, self.clock.length_ns());
+        if let Some(complaint) = compared.complaint() {
+            let name = system::name(&SketchInt);
+            let last = of.reported.iter_mut().rfind(|of| of.system == name);
+            let last = last.with_context(|| format!("no report of {name}, but {complaint}"))?;
+            last.contradiction.get_or_insert(format!("{name}: {complaint}"));
+        }
+        self.compared = Some(compared);
         Ok(())
     }
 }

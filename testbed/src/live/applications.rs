@@ -98,7 +98,7 @@ impl Applications {
     /// one got nothing through.
     pub(super) fn finish(self) -> Result<bool> {
         let any = !self.clients.is_empty();
-        for (client, process) in self.clients {
+        for (number, (client, process)) in (1..).zip(self.clients) {
             let bytes = match client {
                 Client::Iperf(iperf) => iperf.finish(process)?.received_bytes,
                 Client::Own => {
@@ -108,7 +108,7 @@ impl Applications {
                         .bytes
                 }
             };
-            ensure!(bytes > 0, "an application got nothing through the fabric");
+            ensure!(bytes > 0, "application {number} got nothing through the fabric");
         }
         drop(self.iperf_servers);
         for server in self.servers {

@@ -5,7 +5,8 @@
 //! Hosts send the scenario's traffic (`sender`); routers lose and double packets (`faults`) and log
 //! each that they touch, which gives every epoch a truth that the switches have no part in
 //! (`witness`). For systems that count flows at every switch they log all packets besides
-//! (`wires`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it
+//! (`wires`), and for SketchINT captures say what really happened to bytes, ways and times
+//! (`oracle`). Links that delay, reorder and overflow are done beside the kernel (`slow`), what it
 //! loses beside its log is looked for (`unlogged`). Only what a machine can do in real time is
 //! possible: all clocks are one, and packets a second are few.
 
@@ -16,6 +17,7 @@ mod files;
 mod forwarding;
 mod mutants;
 mod nflog;
+mod oracle;
 mod sender;
 mod slow;
 mod switch;
@@ -34,12 +36,15 @@ use calumma_analysis::Report;
 use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::{Amendment, EpochReport};
 use calumma_epoch::EpochClock;
+use calumma_sketchint_analysis::SketchInt;
 use calumma_trust::{Authority, Role, Tokens};
 
 use self::applications::Applications;
 use self::disturbed::Disturbed;
 use self::files::Files;
 use self::mutants::Mutants;
+use self::oracle::Captures;
+pub use self::oracle::{Comparison, HopRow, OfFlow, OfHop};
 use self::sender::Sender;
 use self::slow::SlowLinks;
 use self::switch::{Programs, Running};
@@ -78,6 +83,7 @@ pub struct Live {
     transits: Vec<Transit>,
     controller: Option<(Controller, Reports<Read>)>,
     witness: Option<Witness>,
+    captures: Option<Captures>,
     slow: Option<SlowLinks>,
     /// What the kernel's queues of each link let through, in megabits a second.
     queues: BTreeMap<usize, f64>,
@@ -136,6 +142,8 @@ pub struct Live {
     doubts: Vec<String>,
     /// Packets that each transit has received, likewise.
     transited: BTreeMap<String, u64>,
+    /// What SketchINT reported beside what was captured, once all is finished.
+    compared: Option<Comparison>,
 }
 
 impl Live {
@@ -182,6 +190,12 @@ impl Live {
         for host in wiring.hosts().iter().flatten() {
             faults::install_sink(host)?;
         }
+        if let Some(mtu) = scenario.host_mtu {
+            wiring.set_host_mtu(mtu)?;
+        }
+        let is_int = |name: &str| name == system::name(&SketchInt);
+        let captured = scenario.systems_ever().any(is_int);
+        let captures = captured.then(|| Captures::start(&wiring, &topology, &run)).transpose()?;
         let routes = Routes::new(&topology);
         let mut live = Self {
             applications: Applications::default(),
@@ -190,6 +204,7 @@ impl Live {
             transits: Vec::new(),
             controller: None,
             witness: Some(Witness::start(&wiring, clock, scenario.carrier, scenario.mutants > 0)?),
+            captures,
             slow: None,
             queues: BTreeMap::new(),
             sender: Sender::new(&wiring)?,
@@ -228,6 +243,7 @@ impl Live {
             restarted: BTreeSet::new(),
             doubts: Vec::new(),
             transited: BTreeMap::new(),
+            compared: None,
         };
         live.set_faults()?;
         live.start_controller()?;
@@ -271,6 +287,16 @@ impl Live {
     /// Packets that each transit has received, by name, once all is finished.
     pub fn transited(&self) -> &BTreeMap<String, u64> {
         &self.transited
+    }
+
+    /// What SketchINT reported beside what captures say, once all is finished.
+    pub fn compared(&self) -> Option<&Comparison> {
+        self.compared.as_ref()
+    }
+
+    /// The same, to be kept for longer.
+    pub fn take_compared(&mut self) -> Option<Comparison> {
+        self.compared.take()
     }
 
     /// Where edges run.
@@ -470,6 +496,15 @@ impl Network for Live {
             )?;
         }
         Ok(())
+    }
+
+    fn freeze(&mut self, switch: usize, time: Duration) -> Result<()> {
+        let edges = self.edges.iter().enumerate().filter_map(|(at, of)| Some((at, of.as_ref()?)));
+        let transits = self.transits.iter().map(|of| (of.at(), of.switch()));
+        let found = edges.chain(transits).find(|(at, _)| *at == switch);
+        let (_, running) = found.context("freeze: that switch is a router")?;
+        // In the middle of an epoch, when packets are under way.
+        running.freeze(Duration::from_nanos(self.clock.length_ns() / 3), time)
     }
 
     fn rotate_key(&mut self) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use calumma_switchd::system::System;
 use calumma_wire::Role;
 
@@ -115,6 +115,15 @@ impl Running {
             Self::Software(switch) => switch.check_running(),
             Self::Tofino(switch) => switch.check_running(),
         }
+    }
+
+    /// Lets its process stand still for a while, in a moment.
+    pub(super) fn freeze(&self, moment: Duration, time: Duration) -> Result<()> {
+        let Self::Software(switch) = self else {
+            bail!("freeze: a software switch can be stopped")
+        };
+        switch.freeze(moment, time);
+        Ok(())
     }
 
     /// Stops it, and gives its totals by name, where it counts.

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use calumma_analysis::{EpochHead, Report};
+use calumma_analysis::{EpochHead, Report, SystemReport};
 use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::EpochReport;
+use calumma_sketchint_analysis::report::Found;
 
 use super::Live;
 use super::files::Files;
@@ -65,6 +66,8 @@ pub(super) struct OfSystems {
     whole: BTreeSet<&'static str>,
     /// Where reports go, beside what wires say.
     pub(super) files: Option<Files>,
+    /// Those of SketchINT.
+    pub(super) of_int: Vec<SystemReport<Found>>,
     /// Who is shown them as well.
     pub(super) watch: Option<Watch>,
 }
@@ -124,6 +127,7 @@ impl Live {
         for Other { system, report, said, line } in settled {
             let epochs = self.epochs_of(&said);
             let of = &mut self.of_systems;
+            of.of_int.extend(report.as_type::<SystemReport<Found>>().cloned());
             let mut numbers = of.numbers.range(epochs.clone()).map(|(_, number)| *number);
             let Some(first) = numbers.next() else { continue };
             let numbers = first..numbers.next_back().unwrap_or(first) + 1;

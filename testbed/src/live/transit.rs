@@ -75,6 +75,11 @@ impl Transit {
         &self.name
     }
 
+    /// The switch itself.
+    pub(super) fn switch(&self) -> &Running {
+        &self.switch
+    }
+
     /// Its interfaces, in the order of its ports.
     pub(super) fn interfaces(&self, topology: &Topology) -> Vec<String> {
         (1..=topology.neighbours(self.at).count()).map(|port| interface(&self.name, port)).collect()
@@ -115,7 +120,7 @@ impl Transit {
 }
 
 /// The interface at a port of a switch, counted from 1; both ends of the wire there are called so.
-fn interface(switch: &str, port: usize) -> String {
+pub(super) fn interface(switch: &str, port: usize) -> String {
     format!("{switch}t{port}")
 }
 

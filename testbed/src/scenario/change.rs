@@ -1,6 +1,7 @@
 //! What changes in the course of a scenario.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -35,6 +36,9 @@ pub struct Change {
     /// Edges that are started anew.
     #[serde(default)]
     restart: Vec<String>,
+    /// Switches of a live fabric whose processes stand still for a while.
+    #[serde(default)]
+    freeze: Vec<Freeze>,
     /// Measurement systems that run from now on, all others being switched off.
     #[serde(default)]
     pub(super) systems: Option<Vec<String>>,
@@ -44,6 +48,22 @@ pub struct Change {
     /// Whether the controller goes or comes.
     #[serde(default)]
     controller: Option<Presence>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Freeze {
+    /// The switch, a software one.
+    switch: String,
+    /// For how many milliseconds.
+    ms: u64,
+}
+
+impl Freeze {
+    fn position(&self, topology: &Topology) -> Result<usize> {
+        let position = topology.position(&self.switch);
+        position.with_context(|| format!("freeze: no switch is called {:?}", self.switch))
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -144,6 +164,7 @@ impl Change {
         for edge in self.restart.iter().chain(self.clocks.keys()) {
             topology.edge(edge)?;
         }
+        self.freeze.iter().try_for_each(|of| of.position(topology).map(drop))?;
         if let Some(named) = &self.switches {
             switches(named, topology)?;
         }
@@ -185,6 +206,9 @@ impl Change {
         }
         if let Some(systems) = &self.systems {
             network.set_systems(systems)?;
+        }
+        for of in &self.freeze {
+            network.freeze(of.position(topology)?, Duration::from_millis(of.ms))?;
         }
         if self.rotate_key {
             network.rotate_key()?;

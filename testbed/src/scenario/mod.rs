@@ -78,6 +78,8 @@ pub struct Scenario {
     /// What edges of a live fabric do with packets.
     #[serde(default)]
     pub edges: EdgeForwarding,
+    /// The MTU of the hosts of a live fabric, whose links carry 1500 bytes.
+    pub host_mtu: Option<u16>,
     /// Packets with changed bytes a second that come to each edge of a live fabric, half of them
     /// from a host and half from the network.
     #[serde(default)]

@@ -1,5 +1,7 @@
 //! Playing a scenario.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use serde::Serialize;
 
@@ -72,6 +74,15 @@ pub trait Network {
     /// # Errors
     /// When it does not come up.
     fn restart(&mut self, edge: usize) -> Result<()>;
+
+    /// Lets the process of a switch stand still for some time.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    fn freeze(&mut self, switch: usize, time: Duration) -> Result<()> {
+        let _ = (switch, time);
+        bail!("freeze: in live fabrics only")
+    }
 
     /// Lets exactly these measurement systems run from an epoch on that is soon.
     ///

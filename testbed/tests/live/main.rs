@@ -6,4 +6,5 @@ mod fabric;
 mod machine;
 mod mixed;
 mod scenarios;
+mod sketchint;
 mod soak;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use calumma_cfs_analysis::Cfs;
+use calumma_sketchint_analysis::SketchInt;
 use calumma_testbed::demo;
 use calumma_testbed::system::{self, SYSTEMS};
 use calumma_testbed::traffic::Mix;
@@ -19,7 +20,10 @@ use crate::prepare;
 /// random. Writes epochs.jsonl (the reports) and truth.json (the kernel's counts of what it
 /// dropped). Exits with 1 unless they are equal for every flow. With --system cfs, two leaves and
 /// two spines that are all calumma-edge processes, and a wire that loses packets; of what follows
-/// only --seconds and --out count, and cfs.jsonl and cfs.wires.jsonl are written. Needs root, and
+/// only --seconds and --out count, and cfs.jsonl and cfs.wires.jsonl are written. With --system
+/// sketchint, such a fabric as well, with ChameleMon beside it: sketchint.jsonl, epochs.jsonl and
+/// truth.json (what captures at hosts and on both sides of every switch say) are written, and it
+/// exits with 1 unless bytes, paths and packets are equal and latencies near. Needs root, and
 /// the programs calumma-edge and calumma-controller beside this one; cleans up after itself, also
 /// on Ctrl-C.
 #[derive(Args)]
@@ -47,6 +51,11 @@ impl Demo {
         let (testbed, _guard) = prepare()?;
         if system::name(system) == system::name(&Cfs) {
             let result = demo::run_in_fabric(traffic.seconds, &testbed, &out)?;
+            println!("\n{}", result.to_text());
+            return Ok(verdict(result.is_equal()));
+        }
+        if system::name(system) == system::name(&SketchInt) {
+            let result = demo::run_sketchint(traffic.seconds, &testbed, &out)?;
             println!("\n{}", result.to_text());
             return Ok(verdict(result.is_equal()));
         }

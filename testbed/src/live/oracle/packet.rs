@@ -1,0 +1,157 @@
+//! What a captured frame says, read by plain code of its own: nothing here is shared with switches.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+
+use calumma_analysis::Flow;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// The bit of the ToS byte that says of a packet that it has a stack.
+const MARKER: u8 = 0x10;
+
+/// A captured packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// Its flow.
+    pub(super) flow: Flow,
+    /// The ToS byte or traffic class.
+    pub(super) tos: u8,
+    /// A number made of the bytes that no switch changes.
+    pub(super) identity: u64,
+    /// A number made of all bytes but Ethernet's, the TTL, IPv4's checksum and the marker.
+    pub(super) content: u64,
+    /// Whether a stack stands behind the transport header, whatever the marker says.
+    pub(super) has_stack: bool,
+    /// Whether IPv4's checksum is right.
+    pub(super) is_sound: bool,
+}
+
+impl Frame {
+    /// Reads a frame without tags; `None` where it holds no IP packet.
+    pub(super) fn read(frame: &[u8]) -> Option<Self> {
+        let half = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+        let ip = frame.get(14..)?;
+        let (header, len, tos, protocol) = match (half(12)?, ip.first()? >> 4) {
+            (0x0800, 4) => {
+                (usize::from(ip[0] & 15) * 4, usize::from(half(16)?), ip[1], *ip.get(9)?)
+            }
+            (0x86DD, 6) => {
+                (40, 40 + usize::from(half(18)?), ip[0] << 4 | ip.get(1)? >> 4, *ip.get(6)?)
+            }
+            _ => return None,
+        };
+        let ip = ip.get(..len)?;
+        let (head, segment) = ip.split_at_checked(header)?;
+        let address = |at: usize, long: bool| -> Option<IpAddr> {
+            Some(match long {
+                false => IpAddr::from(*head.get(at..)?.first_chunk::<4>()?),
+                true => IpAddr::from(*head.get(at..)?.first_chunk::<16>()?),
+            })
+        };
+        let is_long = head[0] >> 4 == 6;
+        let (src, dst) = match is_long {
+            false => (address(12, false)?, address(16, false)?),
+            true => (address(8, true)?, address(24, true)?),
+        };
+        let is_fragment = !is_long && (head[6] & 0x3F != 0 || head[7] != 0);
+        let has_ports = matches!(protocol, TCP | UDP) && !is_fragment && segment.len() >= 8;
+        let port = |at| u16::from_be_bytes([segment[at], segment[at + 1]]);
+        let (sport, dport) = if has_ports { (port(0), port(2)) } else { (0, 0) };
+        let fixed = if protocol == TCP { 20 } else { 8 };
+        let stack = if has_ports { stack(segment.get(fixed..).unwrap_or_default()) } else { 0 };
+
+        let mut content = DefaultHasher::new();
+        let mut same = head.to_vec();
+        match is_long {
+            false => {
+                same[1] &= !MARKER;
+                (same[8], same[10], same[11]) = (0, 0, 0);
+            }
+            true => {
+                // The traffic class begins in the middle of the first byte.
+                same[0] &= !(MARKER >> 4);
+                same[7] = 0;
+            }
+        }
+        (&same, segment).hash(&mut content);
+
+        let mut identity = DefaultHasher::new();
+        (src, dst, protocol).hash(&mut identity);
+        if !is_long {
+            head[4..8].hash(&mut identity);
+        }
+        if has_ports {
+            // Between switches a stack is the network's where the marker says so.
+            let stack = if tos & MARKER != 0 { stack } else { 0 };
+            let fields = if protocol == TCP { segment.get(..16)? } else { &segment[..4] };
+            (fields, segment.get(fixed + stack..)).hash(&mut identity);
+        } else {
+            segment.hash(&mut identity);
+        }
+        let words = head.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
+        let sum: u32 = words.sum();
+        Some(Self {
+            flow: Flow { src, dst, sport, dport, proto: protocol },
+            tos,
+            identity: identity.finish(),
+            content: content.finish(),
+            has_stack: stack > 0,
+            is_sound: is_long || (sum & 0xFFFF) + (sum >> 16) == 0xFFFF,
+        })
+    }
+}
+
+/// Bytes of the stack that begins there, by INT-MD's shim and header; 0 where there is none.
+fn stack(bytes: &[u8]) -> usize {
+    let Some(&[kind, words, 0, _, version, ..]) = bytes.get(..16) else { return 0 };
+    let len = 4 + 4 * usize::from(words);
+    if kind == 0x10 && version >> 4 == 2 && len >= 16 && len <= bytes.len() { len } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{frame, host_address, host_address6};
+    use calumma_sketch::WideKey;
+
+    /// The frame with a stack of one hop, as a source makes it, checksums aside.
+    fn with_stack(bytes: &[u8], fixed: usize) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        let is_long = bytes[14] >> 4 == 6;
+        let l4 = 14 + if is_long { 40 } else { 20 };
+        let at = if is_long { 18 } else { 16 };
+        let len = u16::from_be_bytes([bytes[at], bytes[at + 1]]) + 24;
+        bytes[at..at + 2].copy_from_slice(&len.to_be_bytes());
+        bytes[if is_long { 21 } else { 22 }] -= 1;
+        bytes[if is_long { 14 } else { 15 }] |= if is_long { 1 } else { 0x10 };
+        let stack =
+            [0x10, 5, 0, 0, 0x20, 0, 2, 5, 0xA0, 0, 0xC4, 0xA1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 9, 9];
+        bytes.splice(l4 + fixed..l4 + fixed, stack);
+        bytes
+    }
+
+    #[test]
+    fn a_packet_is_the_same_with_and_without_its_stack() {
+        for (protocol, fixed) in [(TCP, 20), (UDP, 8)] {
+            let v4 = WideKey::v4(host_address(0, 0), host_address(1, 0), 7, 53, protocol);
+            let v6 = WideKey::v6(host_address6(0, 0), host_address6(1, 0), 7, 53, protocol);
+            for key in [v4, v6] {
+                let bytes = frame(&key, 60).to_vec();
+                let plain = Frame::read(&bytes).unwrap();
+                assert_eq!(plain.flow, Flow::from(&key));
+                assert!(!plain.has_stack);
+                let carrying = Frame::read(&with_stack(&bytes, fixed)).unwrap();
+                assert!(carrying.has_stack && carrying.tos & MARKER != 0);
+                assert_eq!((carrying.flow, carrying.identity), (plain.flow, plain.identity));
+                assert_ne!(carrying.content, plain.content);
+                let bytes_are_long = bytes[14] >> 4 == 6;
+                let mut other = bytes;
+                // The destination port.
+                other[14 + if bytes_are_long { 40 } else { 20 } + 3] ^= 1;
+                assert_ne!(Frame::read(&other).unwrap().identity, plain.identity);
+            }
+        }
+    }
+}
