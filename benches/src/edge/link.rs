@@ -96,7 +96,7 @@ impl Switch {
     pub const EDGE_ALL: Self = Self::Edge(Measuring::All);
 
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 23] = [
         Self::Testpmd("rxonly"),
         Self::Testpmd("io"),
         Self::Testpmd("macswap"),
@@ -120,7 +120,6 @@ impl Switch {
         Self::Sketching(Sketching::ALL[1]),
         Self::Sketching(Sketching::ALL[2]),
         Self::Sketching(Sketching::ALL[3]),
-        Self::Sketching(Sketching::ALL[4]),
     ];
 
     /// Its name among the figures.
