@@ -85,7 +85,7 @@ impl IntDemo {
             text += &format!("beside what routers logged: {doubt}\n");
         }
         text += match self.is_equal() {
-            true => "equal for every flow and switch, latencies within 20 % + 20 us\n",
+            true => "equal for every flow and switch, and latencies are near\n",
             false => "DIFFERENT\n",
         };
         text
