@@ -38,7 +38,7 @@ pub trait System: Debug + Sync {
     }
 
     /// What one of its reports says; `None` for a report of another system.
-    fn said(&self, report: &dyn Report) -> Option<Said>;
+    fn reported(&self, report: &dyn Report) -> Option<Reported>;
 
     /// Whether its reports say what came to each switch, so that a live fabric has to log every
     /// packet on the wires next to switches.
@@ -62,13 +62,13 @@ pub trait System: Debug + Sync {
         topology: &Topology,
     ) -> Option<String> {
         let _ = topology;
-        self.said(report)?.contradicts(truth)
+        self.reported(report)?.contradicts(truth)
     }
 }
 
 /// What a report says that can be held against what happened in its epoch.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct Reported {
     /// The epoch.
     pub head: EpochHead,
     /// Whether the report claims to be whole.
@@ -86,7 +86,7 @@ pub struct Said {
     pub line: String,
 }
 
-impl Said {
+impl Reported {
     /// What is wrong with it; nothing where it claims nothing that is not so.
     pub fn contradicts(&self, truth: &EpochTruth) -> Option<String> {
         if !self.exact {
@@ -100,8 +100,8 @@ impl Said {
         let of = |from: &BTreeMap<Flow, i64>, flow| from.get(flow).copied().unwrap_or_default();
         let mut flows = self.lost.keys().chain(lost.keys());
         let flow = flows.find(|flow| of(&self.lost, flow) != of(&lost, flow))?;
-        let (said, lost) = (of(&self.lost, flow), of(&lost, flow));
-        Some(format!("{flow} is said to have lost {said} packets, but it lost {lost}"))
+        let (reported, lost) = (of(&self.lost, flow), of(&lost, flow));
+        Some(format!("{flow} is reported to have lost {reported} packets, but it lost {lost}"))
     }
 
     /// All of it on one line.
@@ -154,7 +154,7 @@ impl System for ChameleMon {
         Some(&calumma_switchd::chamelemon::ChameleMon)
     }
 
-    fn said(&self, report: &dyn Report) -> Option<Said> {
+    fn reported(&self, report: &dyn Report) -> Option<Reported> {
         let report = report.as_type::<EpochReport>()?;
         let packets: u64 = report.edges.iter().filter_map(|edge| edge.packets_in).sum();
         let flows: f64 = report.edges.iter().filter_map(|edge| edge.cardinality).sum();
@@ -166,7 +166,7 @@ impl System for ChameleMon {
         for surplus in &report.surplus {
             *lost.entry(surplus.flow).or_default() -= surplus.packets as i64;
         }
-        Some(Said {
+        Some(Reported {
             head: report.head(),
             complete: report.complete,
             incomplete_because: report.incomplete_because.clone(),
@@ -202,7 +202,7 @@ mod tests {
         }
         let head = EpochHead { epoch: 7, start_unix_ns: 0, length_ms: 50 };
         let lost = BTreeMap::from([(flow(1), 3), (flow(2), -2)]);
-        let right = Said {
+        let right = Reported {
             head,
             complete: true,
             incomplete_because: Vec::new(),

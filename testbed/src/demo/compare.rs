@@ -7,7 +7,7 @@ use calumma_analysis::Flow;
 use serde::Serialize;
 
 use crate::fabric::FlowLoss;
-use crate::system::Said;
+use crate::system::Reported;
 use crate::table::table;
 
 /// Flows the comparison prints before it only counts them.
@@ -45,7 +45,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Sums the reported losses over the epochs and sets them beside the kernel's.
-    pub fn new(reports: &[Said], kernel: &[FlowLoss]) -> Self {
+    pub fn new(reports: &[Reported], kernel: &[FlowLoss]) -> Self {
         let mut reported: BTreeMap<Flow, i64> = BTreeMap::new();
         let mut incomplete = BTreeMap::new();
         for report in reports {

@@ -127,7 +127,7 @@ fn wire(place: &Place) -> String {
 #[derive(Debug)]
 pub struct FabricDemo {
     sums: Sums,
-    /// What reports said that was not so.
+    /// What reports claimed that is not so.
     wrong: Vec<String>,
     doubts: Vec<String>,
 }
@@ -147,8 +147,8 @@ pub fn run(seconds: u32, testbed: &Path, out: &Path) -> Result<FabricDemo> {
     let topology = scenario.topology()?;
     live.watch_systems({
         let sums = sums.clone();
-        move |report, said, truth| {
-            println!("{}", said.to_line());
+        move |report, reported, truth| {
+            println!("{}", reported.to_line());
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
             sums.add(report, truth, &topology);
         }

@@ -21,7 +21,7 @@ pub use self::fabric::{FabricDemo, run as run_in_fabric};
 pub use self::sketchint::{IntDemo, run as run_sketchint};
 use crate::calumma::{Controller, Device, EPOCH, LOOPBACK, Measured, Place, Reports, Switch, Wire};
 use crate::fabric::{Pair, Passage, Run, interrupt};
-use crate::system::{self, Said, System};
+use crate::system::{self, Reported, System};
 use crate::traffic::{self, Mix};
 
 /// What the demo showed.
@@ -121,7 +121,7 @@ pub fn run(
     let reports = Reports::watch(&epochs, {
         let (show, mut has_begun) = (show.clone(), false);
         move |line| {
-            let report = system.listed().read(line).and_then(|report| system.said(&*report));
+            let report = system.listed().read(line).and_then(|report| system.reported(&*report));
             let report = report.context("the report of another system")?;
             has_begun |= report.complete;
             if has_begun && show.load(Ordering::Relaxed) {
@@ -137,7 +137,7 @@ pub fn run(
     reports.wait_until(
         "a first complete epoch",
         START_LIMIT,
-        |report: &Said| report.complete,
+        |report: &Reported| report.complete,
         || alive(&mut controller, &mut switches),
     )?;
 
@@ -152,7 +152,7 @@ pub fn run(
     reports.wait_until(
         "the epochs after the last packet",
         START_LIMIT,
-        |report: &Said| report.head.start_unix_ns >= after_ns,
+        |report: &Reported| report.head.start_unix_ns >= after_ns,
         || alive(&mut controller, &mut switches),
     )?;
     interrupt::check()?;

@@ -20,7 +20,7 @@ const EPOCHS_A_SECOND: u64 = 10;
 #[derive(Debug)]
 pub struct IntDemo {
     compared: Comparison,
-    /// What reports said that was not so.
+    /// What reports claimed that is not so.
     wrong: Vec<String>,
     doubts: Vec<String>,
     /// Epochs that ChameleMon reported, and those of them in which it names every loss.
@@ -38,7 +38,7 @@ pub fn run(seconds: u32, testbed: &Path, out: &Path) -> Result<IntDemo> {
     scenario.epochs = scenario.epochs.max(u64::from(seconds) * EPOCHS_A_SECOND);
     let mut live = Live::start(&scenario, testbed)?;
     live.write_to(out)?;
-    live.watch_systems(|_, said, _| println!("{}", said.to_line()));
+    live.watch_systems(|_, reported, _| println!("{}", reported.to_line()));
     let path = out.join("epochs.jsonl");
     let writing = || format!("writing {}", path.display());
     let mut epochs = fs::File::create(&path).with_context(writing)?;

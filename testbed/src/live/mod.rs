@@ -32,7 +32,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
-use calumma_analysis::Report;
 use calumma_chamelemon_analysis::NAME;
 use calumma_controller::report::{Amendment, EpochReport};
 use calumma_epoch::EpochClock;
@@ -55,8 +54,8 @@ use crate::calumma::{Controller, LOOPBACK, Place, Reports};
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
 use crate::scenario::{EdgeForwarding, LiveCarrier, Network, Scenario, SystemSummary};
-use crate::simulate::{Entered, EpochTruth, Outcome};
-use crate::system::{self, SYSTEMS, Said, System, Systems};
+use crate::simulate::{Entered, Outcome};
+use crate::system::{self, SYSTEMS, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
 use crate::workload::{Flow, FlowSet, Traffic};
 
@@ -276,12 +275,6 @@ impl Live {
     pub fn write_to(&mut self, folder: &Path) -> Result<()> {
         self.of_systems.files = Some(Files::new(folder)?);
         Ok(())
-    }
-
-    /// Shows every report of systems other than ChameleMon that is held against what happened: to
-    /// `watch`, with what it says and that.
-    pub fn watch_systems(&mut self, watch: impl FnMut(&dyn Report, &Said, &EpochTruth) + 'static) {
-        self.of_systems.watch = Some(Box::new(watch));
     }
 
     /// Packets that each transit has received, by name, once all is finished.
@@ -512,8 +505,8 @@ impl Network for Live {
         command.args(["--controller", &http_address(), "rotate-key"]);
         command.env("CALUMMA_TOKEN", &self.token);
         let output = command.output().context("calumma rotate-key")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "calumma rotate-key: {said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "calumma rotate-key: {message}");
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use super::files::Files;
 use super::witness::Witness;
 use crate::scenario::SystemSummary;
 use crate::simulate::EpochTruth;
-use crate::system::{Said, System, Systems, name};
+use crate::system::{Reported, System, Systems, name};
 
 /// A report as it was read.
 pub(super) enum Read {
@@ -28,7 +28,7 @@ pub(super) enum Read {
 pub(super) struct Other {
     system: &'static dyn System,
     report: Arc<dyn Report>,
-    said: Said,
+    reported: Reported,
     /// The report as the controller wrote it.
     line: String,
 }
@@ -41,15 +41,15 @@ impl Read {
             if let Some(report) = report.as_type::<EpochReport>() {
                 return Some(Self::ChameleMon(Box::new(report.clone())));
             }
-            let said = system.said(&*report)?;
-            Some(Self::Other(Other { system, report, said, line: line.to_owned() }))
+            let reported = system.reported(&*report)?;
+            Some(Self::Other(Other { system, report, reported, line: line.to_owned() }))
         };
         systems.iter().find_map(read).context("no known system's report")
     }
 }
 
 /// Is shown a report, what it says, and what happened.
-type Watch = Box<dyn FnMut(&dyn Report, &Said, &EpochTruth)>;
+type Watch = Box<dyn FnMut(&dyn Report, &Reported, &EpochTruth)>;
 
 /// What systems other than ChameleMon reported.
 #[derive(Default)]
@@ -73,6 +73,15 @@ pub(super) struct OfSystems {
 }
 
 impl Live {
+    /// Shows every report of systems other than ChameleMon that is held against what happened: to
+    /// `watch`, with what it says and that.
+    pub fn watch_systems(
+        &mut self,
+        watch: impl FnMut(&dyn Report, &Reported, &EpochTruth) + 'static,
+    ) {
+        self.of_systems.watch = Some(Box::new(watch));
+    }
+
     /// Puts reports of other systems than ChameleMon aside, and gives the rest.
     pub(super) fn sort(&mut self, read: Vec<Read>) -> Vec<EpochReport> {
         let mut of_chamelemon = Vec::new();
@@ -80,8 +89,10 @@ impl Live {
             match report {
                 Read::ChameleMon(report) => of_chamelemon.push(*report),
                 Read::Other(other) => {
-                    let next = self.epochs_of(&other.said).end;
-                    self.of_systems.whole.extend(other.said.complete.then(|| name(other.system)));
+                    let next = self.epochs_of(&other.reported).end;
+                    self.of_systems
+                        .whole
+                        .extend(other.reported.complete.then(|| name(other.system)));
                     self.of_systems.next.insert(name(other.system), next);
                     self.of_systems.pending.push(other);
                 }
@@ -105,8 +116,8 @@ impl Live {
     }
 
     /// The real epochs that a report is about.
-    fn epochs_of(&self, said: &Said) -> Range<u64> {
-        let EpochHead { epoch, length_ms, .. } = said.head;
+    fn epochs_of(&self, reported: &Reported) -> Range<u64> {
+        let EpochHead { epoch, length_ms, .. } = reported.head;
         epoch..epoch + (length_ms * 1_000_000 / self.clock.length_ns()).max(1)
     }
 
@@ -120,12 +131,13 @@ impl Live {
     /// that the scenario begins or ends in is held against it as well.
     pub(super) fn hold_systems(&mut self, witness: &Witness, settled_ns: u64) -> Result<()> {
         let mut pending = std::mem::take(&mut self.of_systems.pending);
-        let is_settled =
-            |other: &mut Other| self.clock.start_of(self.epochs_of(&other.said).end) <= settled_ns;
+        let is_settled = |other: &mut Other| {
+            self.clock.start_of(self.epochs_of(&other.reported).end) <= settled_ns
+        };
         let settled: Vec<Other> = pending.extract_if(.., is_settled).collect();
         self.of_systems.pending = pending;
-        for Other { system, report, said, line } in settled {
-            let epochs = self.epochs_of(&said);
+        for Other { system, report, reported, line } in settled {
+            let epochs = self.epochs_of(&reported);
             let of = &mut self.of_systems;
             of.of_int.extend(report.as_type::<SystemReport<Found>>().cloned());
             let mut numbers = of.numbers.range(epochs.clone()).map(|(_, number)| *number);
@@ -136,14 +148,14 @@ impl Live {
             let truth = EpochTruth { disturbed, ..truth };
             let wrong = system.contradicts(&*report, &truth, &self.topology);
             if let Some(watch) = &mut of.watch {
-                watch(&*report, &said, &truth);
+                watch(&*report, &reported, &truth);
             }
             if let Some(files) = &mut of.files {
-                let of_system = (name(system), said.head);
+                let of_system = (name(system), reported.head);
                 let beside = (&truth, &self.topology);
                 files.write(of_system, &line, beside, wrong.as_deref())?;
             }
-            of.reported.push(SystemSummary::new(name(system), numbers, &said, &truth, wrong));
+            of.reported.push(SystemSummary::new(name(system), numbers, &reported, &truth, wrong));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A page with pictures of a scenario that was played: what was said beside what happened.
+//! A page with pictures of a scenario that was played: what was reported beside what happened.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -133,12 +133,13 @@ impl Simulated {
             let Some(system) = systems.find(|system| name(*system) == report.system()) else {
                 continue;
             };
-            let Some(said) = system.said(report) else { continue };
+            let Some(reported) = system.reported(report) else { continue };
             let epochs = outcome.epoch..outcome.epoch + outcome.truth.len() as u64;
             let flows = outcome.truth.into_iter().flat_map(|epoch| epoch.flows).collect();
             let truth = EpochTruth { flows, ..EpochTruth::default() };
             let wrong = system.contradicts(report, &truth, &self.topology);
-            let summary = SystemSummary::new(name(system), epochs.clone(), &said, &truth, wrong);
+            let summary =
+                SystemSummary::new(name(system), epochs.clone(), &reported, &truth, wrong);
             let inflated = system.inflated(report);
             if inflated.is_some() {
                 let (at, worst) = (self.reported.len(), worst_link(&truth));

@@ -1,4 +1,4 @@
-//! An epoch of a scenario in a few numbers: what was said beside what happened.
+//! An epoch of a scenario in a few numbers: what was reported beside what happened.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use calumma_controller::report::{Amendment, EpochConfig, NetworkState};
 use serde::Serialize;
 
 use crate::simulate::{EpochTruth, Judgement, Outcome};
-use crate::system::Said;
+use crate::system::Reported;
 
 /// An epoch in numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -31,13 +31,13 @@ pub struct EpochSummary {
     pub victims: usize,
     /// Packets that were lost.
     pub lost: u64,
-    /// Victim flows that were reported, and the packets they are said to have lost.
+    /// Victim flows that were reported, and the packets they are reported to have lost.
     pub reported_victims: usize,
-    /// Packets that they are said to have lost.
+    /// Packets that they are reported to have lost.
     pub reported_lost: u64,
-    /// Packets that they are said to have lost, and did not.
+    /// Packets that they are reported to have lost, and did not.
     pub false_lost: u64,
-    /// Of packets that they are said to have lost, those that a later report says were late.
+    /// Of packets that they are reported to have lost, those that a later report says were late.
     pub amended: u64,
     /// Packets lost that a report which claims to name every loss does not know of, since the
     /// network put others in their place.
@@ -106,11 +106,11 @@ pub struct SystemSummary {
 }
 
 impl SystemSummary {
-    /// The summary of what a system's report `said` on epochs of a scenario.
+    /// The summary of what a system's report `reported` on epochs of a scenario.
     pub fn new(
         system: &str,
         epochs: Range<u64>,
-        said: &Said,
+        reported: &Reported,
         truth: &EpochTruth,
         contradiction: Option<String>,
     ) -> Self {
@@ -118,12 +118,14 @@ impl SystemSummary {
             system: system.to_owned(),
             epoch: epochs.start,
             epochs: epochs.end - epochs.start,
-            complete: said.complete,
-            exact: said.exact,
+            complete: reported.complete,
+            exact: reported.exact,
             lost: truth.lost() as i64 - truth.doubled() as i64,
-            reported_lost: said.lost.values().sum(),
-            coverage: said.counted.map(|counted| counted as f64 / truth.senders().max(1) as f64),
-            incomplete_because: said.incomplete_because.clone(),
+            reported_lost: reported.lost.values().sum(),
+            coverage: reported
+                .counted
+                .map(|counted| counted as f64 / truth.senders().max(1) as f64),
+            incomplete_because: reported.incomplete_because.clone(),
             inflated: None,
             suspected: None,
             contradiction: contradiction.map(|wrong| format!("{system}: {wrong}")),
@@ -139,7 +141,7 @@ impl SystemSummary {
 }
 
 impl EpochSummary {
-    /// A later report says what this one's report should have said.
+    /// A later report says what this one's report should have had.
     pub(super) fn amend(&mut self, amendment: &Amendment) {
         self.judged.amend(amendment);
         self.amended = self.judged.amended;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use calumma_analysis::{Flow, Report, SystemReport};
 use calumma_cfs_analysis::{Cfs, FlowCount, Found, HopCount};
 
-use super::{Said, System};
+use super::{Reported, System};
 use crate::simulate::{AtSwitches, Came, EpochTruth, FlowTruth, Treatment};
 use crate::topology::{Point, Routes, Segment, Topology};
 use crate::workload::frame;
@@ -28,7 +28,7 @@ impl System for Cfs {
         Some(&calumma_cfs_tofino::Cfs)
     }
 
-    fn said(&self, report: &dyn Report) -> Option<Said> {
+    fn reported(&self, report: &dyn Report) -> Option<Reported> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let found = &report.findings;
         let mut lost: BTreeMap<Flow, i64> = BTreeMap::new();
@@ -39,7 +39,7 @@ impl System for Cfs {
             Some(share) => format!("{:5.1} %", 100.0 * share),
             None => "      ?".to_owned(),
         };
-        Some(Said {
+        Some(Reported {
             head: report.head,
             complete: report.complete,
             incomplete_because: report.incomplete_because.clone(),
@@ -236,7 +236,7 @@ impl<'a> Passed<'a> {
         let switch = self.topology.position(&count.at)?;
         let is_on_every_way = self.on_every_way.get(flow).is_some_and(|of| of.contains(&switch));
         (count.exact && !is_on_every_way)
-            .then(|| format!("{flow} is said to have passed {} whole", count.at))
+            .then(|| format!("{flow} is reported to have passed {} whole", count.at))
     }
 
     fn contradicts_losses(&self, found: &Found) -> Option<String> {
@@ -264,7 +264,7 @@ impl<'a> Passed<'a> {
         None
     }
 
-    /// Something came on from where nothing is said to.
+    /// Something came on from where nothing is reported to.
     fn contradicts_black_holes(&self, found: &Found) -> Option<String> {
         let position = |point: &str| self.topology.position(point.strip_suffix(":in")?);
         for hole in &found.black_holes {
@@ -290,7 +290,7 @@ impl<'a> Passed<'a> {
         self.lost.as_ref()?.get(flow)?.between(&self.routes, from, to)
     }
 
-    /// Where no flow was disturbed: sums over all flows, as far as they are said to be exact.
+    /// Where no flow was disturbed: sums over all flows, as far as they are exact.
     fn contradicts_sums(&self, found: &Found) -> Option<String> {
         if !self.disturbed.is_empty() {
             return None;
@@ -327,7 +327,7 @@ impl<'a> Passed<'a> {
             }
         }
         if let Some(it) = found.loops.iter().find(|it| it.certain) {
-            return Some(format!("{} is said to go round, and no packet does", it.flow));
+            return Some(format!("{} is reported to go round, and no packet does", it.flow));
         }
         let mut peers: [HashMap<IpAddr, HashSet<IpAddr>>; 2] = Default::default();
         for flow in self.counts.keys() {
@@ -431,7 +431,7 @@ mod tests {
             "path_changes": [],
         });
         let report = Cfs.listed().read(&report.to_string()).expect("a report of cfs");
-        assert_eq!(Cfs.said(&*report).unwrap().counted, Some(1));
+        assert_eq!(Cfs.reported(&*report).unwrap().counted, Some(1));
         Cfs.contradicts(&*report, truth, &topology())
     }
 

@@ -15,7 +15,7 @@ use calumma_sketchint_analysis::report::{
 };
 
 use self::met::Known;
-use super::{Said, System};
+use super::{Reported, System};
 use crate::simulate::{AtSwitches, Came, EpochTruth, FlowTruth, Treatment};
 use crate::topology::Topology;
 
@@ -24,12 +24,12 @@ impl System for SketchInt {
         &SketchInt
     }
 
-    fn said(&self, report: &dyn Report) -> Option<Said> {
+    fn reported(&self, report: &dyn Report) -> Option<Reported> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let found = &report.findings;
         let sum = |of: fn(&SinkReport) -> u64| found.sinks.iter().map(of).sum::<u64>();
         let exact = sum(|sink| sink.flows_exact);
-        Some(Said {
+        Some(Reported {
             head: report.head,
             complete: report.complete,
             incomplete_because: report.incomplete_because.clone(),
@@ -190,30 +190,30 @@ impl<'a> Arrived<'a> {
         self.flows.get(flow).map_or(0, |of| of.packets)
     }
 
-    fn contradicts_flow(&self, told: &FlowReport) -> Option<String> {
-        let flow = &told.flow;
+    fn contradicts_flow(&self, report: &FlowReport) -> Option<String> {
+        let flow = &report.flow;
         if self.disturbed.contains(flow) {
             return None;
         }
         let there = self.arrived(flow);
-        if !holds(&told.packets, there) || told.exact && told.packets.packets != Some(there) {
+        if !holds(&report.packets, there) || report.exact && report.packets.packets != Some(there) {
             return Some(format!(
                 "{there} packets of {flow} came to {}, {:?}",
-                told.sink, told.packets
+                report.sink, report.packets
             ));
         }
-        let of = self.flows.get(flow).filter(|of| self.name(of.sink) == told.sink);
+        let of = self.flows.get(flow).filter(|of| self.name(of.sink) == report.sink);
         let Some(of) = of.filter(|_| there > 0) else {
-            return Some(format!("{flow} did not come to {}", told.sink));
+            return Some(format!("{flow} did not come to {}", report.sink));
         };
-        if told.int_packets.is_some_and(|with_int| with_int > there) {
-            return Some(format!("{:?} packets with INT of {there} of {flow}", told.int_packets));
+        if report.int_packets.is_some_and(|with_int| with_int > there) {
+            return Some(format!("{:?} packets with INT of {there} of {flow}", report.int_packets));
         }
         // All of their ways are known.
-        let is_whole = told.exact
-            && told.int_packets == Some(there)
-            && told.paths.iter().all(|path| !path.partial);
-        for hop in &told.hops {
+        let is_whole = report.exact
+            && report.int_packets == Some(there)
+            && report.paths.iter().all(|path| !path.partial);
+        for hop in &report.hops {
             let (most, is_all) = self.at(flow, &hop.node);
             let least = if is_whole && is_all { most } else { 0 };
             let wrong = hop.packets.at_least > most
@@ -222,7 +222,7 @@ impl<'a> Arrived<'a> {
             if wrong {
                 return Some(format!(
                     "{:?} of {flow} came by {}, {most} of these reached {}",
-                    hop.packets, hop.node, told.sink
+                    hop.packets, hop.node, report.sink
                 ));
             }
             let bounds = (hop.mean_min_us, hop.mean_us, hop.mean_max_us);
@@ -233,20 +233,25 @@ impl<'a> Arrived<'a> {
             }
         }
         if is_whole && of.is_all {
-            let named: BTreeSet<&str> = told.hops.iter().map(|hop| hop.node.as_str()).collect();
+            let named: BTreeSet<&str> = report.hops.iter().map(|hop| hop.node.as_str()).collect();
             let passed = of.came.iter().filter(|(_, packets)| **packets > 0);
             let mut passed = passed.map(|(&switch, _)| self.name(switch));
             if let Some(switch) = passed.find(|switch| !named.contains(switch)) {
-                return Some(format!("{flow} came by {switch}, which is not said"));
+                return Some(format!("{flow} came by {switch}, which is not reported"));
             }
         }
-        self.contradicts_paths(told, of, is_whole)
+        self.contradicts_paths(report, of, is_whole)
     }
 
-    fn contradicts_paths(&self, told: &FlowReport, of: &OfFlow, is_whole: bool) -> Option<String> {
-        let flow = &told.flow;
-        let mut said: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
-        for path in &told.paths {
+    fn contradicts_paths(
+        &self,
+        report: &FlowReport,
+        of: &OfFlow,
+        is_whole: bool,
+    ) -> Option<String> {
+        let flow = &report.flow;
+        let mut reported: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+        for path in &report.paths {
             let switches: Option<Vec<usize>> =
                 path.path.iter().map(|name| self.topology.position(name)).collect();
             let Some(switches) = switches else {
@@ -263,18 +268,19 @@ impl<'a> Arrived<'a> {
             if !are_linked || switches.last() != Some(&of.sink) || least < Some(path.at_least) {
                 return Some(format!("{} packets of {flow} by {:?}", path.at_least, path.path));
             }
-            *said.entry(switches).or_default() += path.at_least;
+            *reported.entry(switches).or_default() += path.at_least;
         }
         let Some(ways) = &of.ways else { return None };
         let ways: BTreeMap<_, _> = ways.iter().filter(|(_, packets)| **packets > 0).collect();
-        for (path, packets) in &said {
+        for (path, packets) in &reported {
             let there = ways.get(path).map_or(0, |packets| **packets);
             if *packets > there || is_whole && *packets != there {
                 let names: Vec<&str> = path.iter().map(|&at| self.name(at)).collect();
                 return Some(format!("{packets} packets of {flow} by {names:?}, {there} came"));
             }
         }
-        (is_whole && said.len() != ways.len()).then(|| format!("{flow}: a path is not said"))
+        (is_whole && reported.len() != ways.len())
+            .then(|| format!("{flow}: a path is not reported"))
     }
 
     /// Flows that came to a sink and that no link disturbed: their packets.
@@ -283,10 +289,10 @@ impl<'a> Arrived<'a> {
         here.map(|(flow, of)| (flow, of.packets))
     }
 
-    fn contradicts_sink(&self, told: &SinkReport, found: &Found) -> Option<String> {
-        let edge = &told.edge;
+    fn contradicts_sink(&self, report: &SinkReport, found: &Found) -> Option<String> {
+        let edge = &report.edge;
         let threshold = u64::from(found.config.heavy_packets);
-        let heavy = told.heavy_hitters.iter();
+        let heavy = report.heavy_hitters.iter();
         let wrong = heavy
             .clone()
             .find_map(|of| self.contradicts_heavy(of, self.arrived(&of.flow), threshold));
@@ -294,27 +300,27 @@ impl<'a> Arrived<'a> {
             return wrong;
         }
         let packets: u64 = self.at_sink(edge).map(|(_, packets)| packets).sum();
-        if told.coverage.packets > packets || told.sound && told.coverage.packets != packets {
-            let said = told.coverage.packets;
-            return Some(format!("{said} packets at {edge}, {packets} came"));
+        if report.coverage.packets > packets || report.sound && report.coverage.packets != packets {
+            let reported = report.coverage.packets;
+            return Some(format!("{reported} packets at {edge}, {packets} came"));
         }
         let flows = self.at_sink(edge).count() as u64;
-        if !told.sound {
+        if !report.sound {
             return None;
         }
-        if told.flows_exact > flows
-            || told.cardinality_error == Some(0.0) && told.cardinality != Some(flows as f64)
+        if report.flows_exact > flows
+            || report.cardinality_error == Some(0.0) && report.cardinality != Some(flows as f64)
         {
-            return Some(format!("{:?} flows at {edge}, {flows} came", told.cardinality));
+            return Some(format!("{:?} flows at {edge}, {flows} came", report.cardinality));
         }
         let named: HashSet<&Flow> = heavy.map(|of| &of.flow).collect();
         let missed = self
             .at_sink(edge)
             .find(|(flow, packets)| *packets > threshold && !named.contains(flow));
-        if let Some((flow, packets)) = missed.filter(|_| told.heavy_hitters_complete) {
+        if let Some((flow, packets)) = missed.filter(|_| report.heavy_hitters_complete) {
             return Some(format!("{flow} of {packets} packets is no heavy hitter at {edge}"));
         }
-        if let [Some(least), Some(most)] = [told.entropy_min, told.entropy_max] {
+        if let [Some(least), Some(most)] = [report.entropy_min, report.entropy_max] {
             let share = |(_, of): (&Flow, u64)| of as f64 / packets.max(1) as f64;
             let entropy: f64 =
                 self.at_sink(edge).map(share).map(|share| -share * share.log2()).sum();
@@ -322,58 +328,58 @@ impl<'a> Arrived<'a> {
                 return Some(format!("entropy of {least} to {most} at {edge}, it was {entropy}"));
             }
         }
-        for bin in told.size_distribution.iter().flatten() {
+        for bin in report.size_distribution.iter().flatten() {
             let there = self.at_sink(edge).filter(|of| (bin.from..=bin.to).contains(&of.1)).count();
             if !(bin.at_least..=bin.at_most).contains(&(there as u64)) {
                 return Some(format!("{bin:?} at {edge}, there were {there}"));
             }
         }
         // Where every flow has a row and all rows are listed, none may lack.
-        let are_all = told.rows_refused + told.rows_evicted == 0 && found.config.rows > 0;
+        let are_all = report.rows_refused + report.rows_evicted == 0 && found.config.rows > 0;
         let listed: HashSet<&Flow> =
             found.flows.iter().filter(|of| of.sink == *edge).map(|of| &of.flow).collect();
         let mut missed = self.at_sink(edge).filter(|(flow, _)| !listed.contains(flow));
         let (flow, packets) =
-            missed.next().filter(|_| are_all && listed.len() as u64 == told.flows)?;
-        Some(format!("{packets} packets of {flow} came to {edge}, which is not said"))
+            missed.next().filter(|_| are_all && listed.len() as u64 == report.flows)?;
+        Some(format!("{packets} packets of {flow} came to {edge}, which is not reported"))
     }
 
     /// A heavy hitter of which `there` packets came.
-    fn contradicts_heavy(&self, told: &Heavy, there: u64, threshold: u64) -> Option<String> {
-        let is_wrong = !holds(&told.packets, there) || told.certain && there <= threshold;
-        let is_wrong = is_wrong && !self.disturbed.contains(&told.flow);
-        is_wrong.then(|| format!("a heavy hitter {told:?}, {there} packets of it came"))
+    fn contradicts_heavy(&self, report: &Heavy, there: u64, threshold: u64) -> Option<String> {
+        let is_wrong = !holds(&report.packets, there) || report.certain && there <= threshold;
+        let is_wrong = is_wrong && !self.disturbed.contains(&report.flow);
+        is_wrong.then(|| format!("a heavy hitter {report:?}, {there} packets of it came"))
     }
 
-    fn contradicts_node(&self, told: &NodeReport, found: &Found) -> Option<String> {
-        let heavy = told.heavy_hitters.iter().filter(|of| !self.disturbed.contains(&of.flow));
+    fn contradicts_node(&self, report: &NodeReport, found: &Found) -> Option<String> {
+        let heavy = report.heavy_hitters.iter().filter(|of| !self.disturbed.contains(&of.flow));
         for of in heavy {
-            let (most, _) = self.at(&of.flow, &told.node);
+            let (most, _) = self.at(&of.flow, &report.node);
             if of.packets.at_least > most {
-                return Some(format!("{:?} at {}, {most} packets of it came", of, told.node));
+                return Some(format!("{:?} at {}, {most} packets of it came", of, report.node));
             }
         }
         if !self.disturbed.is_empty() {
             return None;
         }
-        let switch = self.topology.position(&told.node)?;
+        let switch = self.topology.position(&report.node)?;
         let came: u64 = self.flows.values().filter_map(|of| of.came.get(&switch)).sum();
         let is_all = found.sinks.iter().all(|sink| sink.sound)
             && found.sinks.len() == self.topology.edges().len()
             && found.coverage.int_packets == found.coverage.packets
             && found.coverage.partial == 0
             && self.is_lossless;
-        let packets = told.packets?;
+        let packets = report.packets?;
         (packets > came || is_all && packets != came)
-            .then(|| format!("{packets} packets at {}, {came} came by it", told.node))
+            .then(|| format!("{packets} packets at {}, {came} came by it", report.node))
     }
 }
 
-/// Whether a number of packets that is said, or its bounds, allow for the truth.
-fn holds(told: &Packets, truth: u64) -> bool {
-    told.at_least <= truth
-        && told.at_most.is_none_or(|most| truth <= most)
-        && told.packets.is_none_or(|packets| packets == truth)
+/// Whether a number of packets that is reported, or its bounds, allow for the truth.
+fn holds(report: &Packets, truth: u64) -> bool {
+    report.at_least <= truth
+        && report.at_most.is_none_or(|most| truth <= most)
+        && report.packets.is_none_or(|packets| packets == truth)
 }
 
 #[cfg(test)]
@@ -459,7 +465,7 @@ mod tests {
             "sinks": [sink] });
         change(&mut report);
         let report = SketchInt.listed().read(&report.to_string()).expect("a report of sketchint");
-        assert_eq!(SketchInt.said(&*report).unwrap().counted, Some(1));
+        assert_eq!(SketchInt.reported(&*report).unwrap().counted, Some(1));
         SketchInt.contradicts(&*report, truth, &topology())
     }
 
@@ -498,13 +504,13 @@ mod tests {
         let without = wrong(&truth, |report| {
             report["flows"][0]["hops"].as_array_mut().unwrap().remove(1);
         });
-        assert!(without.unwrap().ends_with("which is not said"));
+        assert!(without.unwrap().ends_with("which is not reported"));
         let less = wrong(&truth, |report| {
             let hop = &mut report["flows"][0]["hops"][1];
             (hop["packets"], hop["at_least"]) = (json!(7), json!(7));
         });
         assert!(less.unwrap().contains("8 of these reached e2"));
         let path = wrong(&truth, |report| report["flows"][0]["paths"] = json!([]));
-        assert!(path.unwrap().ends_with("a path is not said"));
+        assert!(path.unwrap().ends_with("a path is not reported"));
     }
 }

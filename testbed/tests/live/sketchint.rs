@@ -42,13 +42,13 @@ fn a_spine_that_stands_still_is_named_and_so_is_one_that_flows_move_to() {
     assert!(most("s1") > 10_000.0, "s1 stood still: {}", compared.to_text());
     let mut by_s1 = 0;
     for inflated in reports.iter().flat_map(|report| list(report, "inflated")) {
-        let (node, said) =
+        let (node, reported) =
             (inflated["node"].as_str().unwrap(), inflated["max_us"].as_f64().unwrap());
-        by_s1 += u32::from(node == "s1" && said > 2_500.0);
+        by_s1 += u32::from(node == "s1" && reported > 2_500.0);
         // Whoever else is named, the machine kept waiting.
-        assert!(said < 2_500.0 || most(node) * 2.0 > said, "{inflated}: {} us", most(node));
+        assert!(reported < 2_500.0 || most(node) * 2.0 > reported, "{inflated}: {} us", most(node));
     }
-    assert!(by_s1 > 0, "nobody is said to have met s1 standing still: {}", compared.to_text());
+    assert!(by_s1 > 0, "no flow is reported to have met s1 standing still: {}", compared.to_text());
 
     let (compared, reports) = play("path-change");
     assert!(compared.path_changes > 0, "{}", compared.to_text());

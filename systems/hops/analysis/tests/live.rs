@@ -16,7 +16,7 @@ use calumma_testbed::demo;
 use calumma_testbed::live::Live;
 use calumma_testbed::scenario::{Scenario, play_in};
 use calumma_testbed::simulate::EpochTruth;
-use calumma_testbed::system::{Said, System, Systems};
+use calumma_testbed::system::{Reported, System, Systems};
 use calumma_testbed::topology::{Point, Segment, Topology};
 use calumma_testbed::traffic::Mix;
 
@@ -37,7 +37,7 @@ impl System for HeldHops {
         Some(&calumma_hops_tofino::Hops::ON_TRANSITS)
     }
 
-    fn said(&self, report: &dyn Report) -> Option<Said> {
+    fn reported(&self, report: &dyn Report) -> Option<Reported> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let counts = &report.findings.counts;
         let exact = report.complete && counts.iter().all(|count| count.packets == count.at_most);
@@ -53,7 +53,7 @@ impl System for HeldHops {
         lost.retain(|_, packets| *packets != 0);
         let nodes = report.findings.nodes.iter();
         let line = nodes.map(|of| format!("{} {} {}", of.node, of.side, of.packets));
-        Some(Said {
+        Some(Reported {
             head: report.head,
             complete: report.complete,
             incomplete_because: report.incomplete_because.clone(),
@@ -71,10 +71,10 @@ impl System for HeldHops {
         truth: &EpochTruth,
         topology: &Topology,
     ) -> Option<String> {
-        let said = self.said(report)?;
-        let contradiction = said.contradicts(truth);
+        let reported = self.reported(report)?;
+        let contradiction = reported.contradicts(truth);
         let report = report.as_type::<SystemReport<Found>>()?;
-        if contradiction.is_some() || !said.exact {
+        if contradiction.is_some() || !reported.exact {
             return contradiction;
         }
         let transits: Vec<usize> = topology.transits().collect();

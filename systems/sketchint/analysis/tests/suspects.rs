@@ -46,14 +46,14 @@ fn flows_that_lost_packets_vote_for_the_links_of_their_paths() {
     // The one without a path has no votes, nor has the one that lost nothing.
     let first = votes(&[(1, 6), (3, 3), (4, 100), (2, 0)]);
     assert_eq!((first.victims, first.placed), (3, 2));
-    let said = |votes: &Suspects| -> Vec<(String, f64, f64)> {
+    let reported = |votes: &Suspects| -> Vec<(String, f64, f64)> {
         let place = |place: &Place| format!("{} {}", place.from, place.to);
         let suspects = votes.suspects.iter();
         suspects.map(|of| (place(&of.place), of.votes, of.explained)).collect()
     };
     let of = |place: &str, votes, explained| (place.to_owned(), votes, explained);
     assert_eq!(
-        said(&first),
+        reported(&first),
         [
             of("e1:out s1:in", 4.0 / 9.0, 1.0),
             of("s1:out e2:in", 3.0 / 9.0, 0.5),
@@ -63,7 +63,7 @@ fn flows_that_lost_packets_vote_for_the_links_of_their_paths() {
     );
     // Of one that came by two paths, each has its share of packets.
     let two = votes(&[(5, 8)]);
-    let of_two = said(&two);
+    let of_two = reported(&two);
     assert_eq!(of_two[..2], [of("e1:out s1:in", 0.375, 1.0), of("s1:out e2:in", 0.375, 1.0)]);
     assert_eq!(votes(&[]), Suspects::default());
 }

@@ -48,8 +48,8 @@ impl HopRow {
     /// By how many microseconds the reported mean is further off than it may be, or nearer where
     /// negative; none where it is not compared.
     fn beyond_us(&self) -> Option<f64> {
-        let [Some(real), Some(said)] = self.mean_us else { return None };
-        let beyond = (said - real).abs() - SHARE * real - MICROSECONDS;
+        let [Some(real), Some(reported)] = self.mean_us else { return None };
+        let beyond = (reported - real).abs() - SHARE * real - MICROSECONDS;
         (self.packets[0] >= LEAST_PACKETS).then_some(beyond)
     }
 }
@@ -63,7 +63,7 @@ pub struct Comparison {
     pub flows: BTreeMap<Flow, (OfFlow, BTreeMap<String, HopRow>)>,
     /// All flows together, by switch.
     pub switches: BTreeMap<String, HopRow>,
-    /// Numbers that are said and are not so.
+    /// Numbers in reports that are wrong.
     pub wrong: Vec<String>,
     /// Latencies that are further off than they may be, and how many were compared.
     pub beyond: Vec<String>,
@@ -103,7 +103,7 @@ impl Comparison {
             moved,
         };
         // By flow and switch: the sum of reported latencies, and of how many packets.
-        let mut said: BTreeMap<(Flow, String), [f64; 2]> = BTreeMap::new();
+        let mut reported: BTreeMap<(Flow, String), [f64; 2]> = BTreeMap::new();
         for report in reports.iter().filter(|report| report.complete) {
             let found = &report.findings;
             let flows = observed.within(found.window, length_ns);
@@ -116,7 +116,7 @@ impl Comparison {
                     let (Some(mean), Some(packets)) = (hop.mean_us, hop.packets.packets) else {
                         continue;
                     };
-                    let sum = said.entry((flow.flow, hop.node.clone())).or_default();
+                    let sum = reported.entry((flow.flow, hop.node.clone())).or_default();
                     sum[0] += mean * packets as f64;
                     sum[1] += packets as f64;
                 }
@@ -134,15 +134,16 @@ impl Comparison {
                 }
             }
         }
-        all.join(&said);
+        all.join(&reported);
         all
     }
 
-    fn join(&mut self, said: &BTreeMap<(Flow, String), [f64; 2]>) {
+    fn join(&mut self, reported: &BTreeMap<(Flow, String), [f64; 2]>) {
         let mut sums: BTreeMap<String, [f64; 4]> = BTreeMap::new();
         for (flow, (of, rows)) in &mut self.flows {
             for (node, hop) in &of.hops {
-                let [sum, packets] = said.get(&(*flow, node.clone())).copied().unwrap_or_default();
+                let [sum, packets] =
+                    reported.get(&(*flow, node.clone())).copied().unwrap_or_default();
                 let mean = (packets > 0.0).then(|| sum / packets);
                 let row = HopRow {
                     packets: [hop.packets, packets as u64],
@@ -151,9 +152,9 @@ impl Comparison {
                 let beyond = row.beyond_us();
                 self.means += usize::from(beyond.is_some());
                 if let Some(beyond) = beyond.filter(|beyond| *beyond > 0.0) {
-                    let [real, said] = row.mean_us.map(Option::unwrap_or_default);
+                    let [real, reported] = row.mean_us.map(Option::unwrap_or_default);
                     self.beyond.push(format!(
-                        "{flow} at {node}: {said:.0} us are said, {real:.0} us by the captures, of \
+                        "{flow} at {node}: {reported:.0} us reported, {real:.0} us by the captures, of \
                          {} packets: {beyond:.0} us too far",
                         hop.packets
                     ));
@@ -180,15 +181,17 @@ impl Comparison {
 
     /// Holds the numbers of a window against what was captured.
     fn hold(&mut self, found: &Found, flows: &BTreeMap<Flow, OfFlow>) {
-        let said: BTreeMap<Flow, &FlowReport> =
+        let reported: BTreeMap<Flow, &FlowReport> =
             found.flows.iter().map(|of| (of.flow, of)).collect();
         let window = found.window[0];
-        let named: BTreeSet<&Flow> = flows.keys().chain(said.keys()).collect();
+        let named: BTreeSet<&Flow> = flows.keys().chain(reported.keys()).collect();
         for flow in named {
-            let wrong = match (flows.get(flow), said.get(flow)) {
-                (Some(of), Some(said)) => differs(of, said),
-                (Some(of), None) => Some(format!("{} packets, and is not said", of.packets)),
-                (None, Some(said)) => Some(format!("{:?} said, none came", said.packets)),
+            let wrong = match (flows.get(flow), reported.get(flow)) {
+                (Some(of), Some(reported)) => differs(of, reported),
+                (Some(of), None) => Some(format!("{} packets, and is not reported", of.packets)),
+                (None, Some(reported)) => {
+                    Some(format!("{:?} reported, none came", reported.packets))
+                }
                 (None, None) => None,
             };
             self.wrong.extend(wrong.map(|wrong| format!("window {window}: {flow}: {wrong}")));
@@ -208,14 +211,14 @@ impl Comparison {
             .filter(|(_, hop)| hop.packets >= LEAST_PACKETS)
             .filter_map(|(node, hop)| Some((*node, hop.quantile_us(0.99)?)))
             .collect();
-        let said = |node: &str| {
+        let reported = |node: &str| {
             found.nodes.iter().find(|of| of.node == node).and_then(|of| of.latency_us.p99)
         };
         for (node, one) in &real {
             for (other, two) in &real {
                 if *one >= CLEARLY * two && one - two >= CLEARLY_US {
                     self.pairs[0] += 1;
-                    self.pairs[1] += usize::from(said(node) <= said(other));
+                    self.pairs[1] += usize::from(reported(node) <= reported(other));
                 }
             }
         }
@@ -265,8 +268,8 @@ impl Comparison {
             let [from, to] = [SocketAddr::new(src, sport), SocketAddr::new(dst, dport)];
             let paths: Vec<String> = of.paths.keys().map(|path| path.join(" ")).collect();
             let hops = rows.iter().map(|(node, row)| {
-                let [real, said] = row.mean_us.map(us);
-                format!("{node} {real}/{said}")
+                let [real, reported] = row.mean_us.map(us);
+                format!("{node} {real}/{reported}")
             });
             [
                 format!("{from} > {to} {proto}"),
@@ -283,9 +286,9 @@ impl Comparison {
         }
         text.push('\n');
         for (node, row) in &self.switches {
-            let [real, said] = row.mean_us.map(us);
+            let [real, reported] = row.mean_us.map(us);
             text += &format!(
-                "{node}: {} packets, {real} us by captures, {said} us by SketchINT\n",
+                "{node}: {} packets, {real} us by captures, {reported} us by SketchINT\n",
                 row.packets[0]
             );
         }
@@ -317,25 +320,26 @@ impl Comparison {
     }
 }
 
-/// What is said of a flow that is not so.
-fn differs(of: &OfFlow, said: &FlowReport) -> Option<String> {
+/// What is wrong in the report of a flow.
+fn differs(of: &OfFlow, reported: &FlowReport) -> Option<String> {
     let there = of.packets;
-    if !(said.packets.at_least..=said.packets.at_most.unwrap_or(u64::MAX)).contains(&there) {
-        return Some(format!("{there} packets came, {:?}", said.packets));
+    if !(reported.packets.at_least..=reported.packets.at_most.unwrap_or(u64::MAX)).contains(&there)
+    {
+        return Some(format!("{there} packets came, {:?}", reported.packets));
     }
-    if !said.exact || said.int_packets != Some(there) {
+    if !reported.exact || reported.int_packets != Some(there) {
         return None;
     }
     let paths: BTreeMap<&Vec<String>, Option<u64>> =
-        said.paths.iter().map(|path| (&path.path, path.packets)).collect();
+        reported.paths.iter().map(|path| (&path.path, path.packets)).collect();
     let real: BTreeMap<&Vec<String>, Option<u64>> =
         of.paths.iter().map(|(path, packets)| (path, Some(*packets))).collect();
-    if said.paths.iter().all(|path| !path.partial) && paths != real {
-        return Some(format!("by {real:?}, {paths:?} is said"));
+    if reported.paths.iter().all(|path| !path.partial) && paths != real {
+        return Some(format!("by {real:?}, {paths:?} reported"));
     }
     let hops: BTreeMap<&String, Option<u64>> =
-        said.hops.iter().map(|hop| (&hop.node, hop.packets.packets)).collect();
+        reported.hops.iter().map(|hop| (&hop.node, hop.packets.packets)).collect();
     let real: BTreeMap<&String, Option<u64>> =
         of.hops.iter().map(|(node, hop)| (node, Some(hop.packets))).collect();
-    (hops != real).then(|| format!("at {real:?}, {hops:?} is said"))
+    (hops != real).then(|| format!("at {real:?}, {hops:?} reported"))
 }

@@ -49,7 +49,7 @@ impl<'a> Known<'a> {
     fn flow(&self, of: &FlowReport, inflation_percent: u32) -> Option<String> {
         let nothing = Met::default();
         let met = self.flows.get(&of.flow).unwrap_or(&nothing);
-        if of.int_packets.is_some_and(|said| said != met.with_int) {
+        if of.int_packets.is_some_and(|reported| reported != met.with_int) {
             return Some(format!("{:?} with INT, {} came so", of.int_packets, met.with_int));
         }
         let mut paths: BTreeMap<Vec<&str>, u64> = BTreeMap::new();
@@ -57,21 +57,21 @@ impl<'a> Known<'a> {
             let names = path.iter().map(|&switch| self.name(switch)).collect();
             *paths.entry(names).or_default() += packets;
         }
-        let mut said: BTreeMap<Vec<&str>, (u64, bool)> = BTreeMap::new();
+        let mut reported: BTreeMap<Vec<&str>, (u64, bool)> = BTreeMap::new();
         for path in &of.paths {
             let names = path.path.iter().map(String::as_str).collect();
-            let of_path = said.entry(names).or_insert((0, true));
+            let of_path = reported.entry(names).or_insert((0, true));
             of_path.0 += path.at_least;
             of_path.1 &= path.packets.is_some();
         }
-        for (path, &(at_least, is_exact)) in &said {
+        for (path, &(at_least, is_exact)) in &reported {
             let came = paths.get(path).copied().unwrap_or(0);
             if at_least > came || is_exact && at_least != came {
                 return Some(format!("{at_least} packets by {path:?}, {came} came so"));
             }
         }
-        if of.exact && said.len() != paths.len() {
-            return Some(format!("paths {said:?}, but packets came by {paths:?}"));
+        if of.exact && reported.len() != paths.len() {
+            return Some(format!("paths {reported:?}, but packets came by {paths:?}"));
         }
         for hop in &of.hops {
             let switch = self.topology.position(&hop.node)?;
@@ -93,9 +93,9 @@ impl<'a> Known<'a> {
         let sum = |of: fn(&Met) -> u64| self.flows.values().map(of).sum::<u64>();
         let came = [sum(|met| met.packets), sum(|met| met.with_int), sum(|met| met.partial)];
         let of = &found.coverage;
-        let said = [of.packets, of.int_packets, of.partial];
-        if said != came {
-            return Some(format!("coverage {said:?}, but {came:?} came"));
+        let reported = [of.packets, of.int_packets, of.partial];
+        if reported != came {
+            return Some(format!("coverage {reported:?}, but {came:?} came"));
         }
         let mut all: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for (switch, latencies) in self.flows.values().flat_map(|met| &met.latencies) {
@@ -105,7 +105,7 @@ impl<'a> Known<'a> {
             let latencies = all.entry(&node.node).or_default();
             latencies.sort_unstable();
             let came = latencies.len() as u64;
-            if node.packets.is_some_and(|said| said != came) {
+            if node.packets.is_some_and(|reported| reported != came) {
                 return Some(format!("{}: {:?} packets, {came} came", node.node, node.packets));
             }
             if let Some(wrong) = latency_contradicts(&node.latency_us, latencies) {
@@ -118,9 +118,9 @@ impl<'a> Known<'a> {
     }
 }
 
-fn holds(said: &Packets, came: u64) -> bool {
-    let bounds = said.at_least <= came && said.at_most.is_none_or(|most| came <= most);
-    bounds && said.packets.is_none_or(|packets| packets == came)
+fn holds(reported: &Packets, came: u64) -> bool {
+    let bounds = reported.at_least <= came && reported.at_most.is_none_or(|most| came <= most);
+    bounds && reported.packets.is_none_or(|packets| packets == came)
 }
 
 /// Whether two latencies in microseconds are the same but for rounding.
@@ -139,18 +139,18 @@ fn hop_contradicts(hop: &HopReport, latencies: &[u32], inflation_percent: u32) -
     }
     let longest = f64::from(*latencies.iter().max()?) / 1000.0;
     let mean = mean_us(latencies);
-    let wrong_mean = hop.mean_us.is_some_and(|said| !same(said, mean))
+    let wrong_mean = hop.mean_us.is_some_and(|reported| !same(reported, mean))
         || hop.mean_min_us.is_some_and(|least| least > mean && !same(least, mean))
         || hop.mean_max_us.is_some_and(|most| most < mean && !same(most, mean));
     if wrong_mean {
-        let said = (hop.mean_us, hop.mean_min_us, hop.mean_max_us);
-        return Some(format!("a mean of {said:?} us, but it was {mean}"));
+        let reported = (hop.mean_us, hop.mean_min_us, hop.mean_max_us);
+        return Some(format!("a mean of {reported:?} us, but it was {mean}"));
     }
-    if hop.max_us.is_some_and(|said| !same(said, longest)) {
+    if hop.max_us.is_some_and(|reported| !same(reported, longest)) {
         return Some(format!("{:?} us at most, but it was {longest}", hop.max_us));
     }
     let inflated = inflated(latencies, inflation_percent);
-    let wrong = hop.inflated.is_some_and(|said| said != inflated);
+    let wrong = hop.inflated.is_some_and(|reported| reported != inflated);
     wrong.then(|| format!("{:?} inflated latencies, but there were {inflated}", hop.inflated))
 }
 
@@ -166,17 +166,19 @@ fn inflated(latencies: &[u32], percent: u32) -> u32 {
     count
 }
 
-fn latency_contradicts(said: &Latency, sorted: &[u32]) -> Option<String> {
+fn latency_contradicts(reported: &Latency, sorted: &[u32]) -> Option<String> {
     let us = |ns: u32| f64::from(ns) / 1000.0;
     let (least, longest) = (us(*sorted.first()?), us(*sorted.last()?));
-    let exact = [(said.mean, mean_us(sorted)), (said.min, least), (said.max, longest)];
-    if exact.iter().any(|(said, was)| said.is_some_and(|said| !same(said, *was))) {
+    let exact = [(reported.mean, mean_us(sorted)), (reported.min, least), (reported.max, longest)];
+    if exact.iter().any(|(reported, was)| reported.is_some_and(|reported| !same(reported, *was))) {
         return Some(format!("mean, least and longest {exact:?}"));
     }
-    for (q, quantile) in [(0.5, said.p50), (0.9, said.p90), (0.99, said.p99)] {
+    for (q, quantile) in [(0.5, reported.p50), (0.9, reported.p90), (0.99, reported.p99)] {
         let rank = ((q * sorted.len() as f64).ceil() as usize).max(1);
         let was = us(sorted[rank - 1]);
-        if quantile.is_some_and(|said_us| (said_us - was).abs() > said.error * was + 1e-6) {
+        if quantile
+            .is_some_and(|reported_us| (reported_us - was).abs() > reported.error * was + 1e-6)
+        {
             return Some(format!("a quantile of {q} of {quantile:?} us, but it was {was}"));
         }
     }

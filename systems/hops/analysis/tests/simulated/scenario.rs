@@ -8,7 +8,7 @@ use calumma_chamelemon_analysis::ChameleMon;
 use calumma_hops_analysis::{Found, Hops};
 use calumma_testbed::scenario::{Scenario, play_with};
 use calumma_testbed::simulate::EpochTruth;
-use calumma_testbed::system::{Said, System, Systems};
+use calumma_testbed::system::{Reported, System, Systems};
 use calumma_testbed::topology::Topology;
 
 use crate::{ON_SWITCHES, counts_of, passed};
@@ -28,7 +28,7 @@ impl System for HeldHops {
         Some(&calumma_hops_tofino::Hops::ON_TRANSITS)
     }
 
-    fn said(&self, report: &dyn Report) -> Option<Said> {
+    fn reported(&self, report: &dyn Report) -> Option<Reported> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let mut lost: BTreeMap<Flow, i64> = BTreeMap::new();
         for ((_, side, flow), [packets, _]) in counts_of(report) {
@@ -39,7 +39,7 @@ impl System for HeldHops {
             }
         }
         lost.retain(|_, packets| *packets != 0);
-        Some(Said {
+        Some(Reported {
             head: report.head,
             complete: report.complete,
             incomplete_because: report.incomplete_because.clone(),
@@ -57,8 +57,8 @@ impl System for HeldHops {
         topology: &Topology,
     ) -> Option<String> {
         let report = report.as_type::<SystemReport<Found>>()?;
-        let (said, is) = (counts_of(report), passed(topology, std::slice::from_ref(truth)));
-        (report.complete && said != is).then(|| format!("{said:?} counted, {is:?} passed"))
+        let (reported, is) = (counts_of(report), passed(topology, std::slice::from_ref(truth)));
+        (report.complete && reported != is).then(|| format!("{reported:?} counted, {is:?} passed"))
     }
 }
 
