@@ -199,6 +199,7 @@ fn config(folder: &Path, systems: &str) -> Config {
     let text = format!(
         "listen = '127.0.0.1:0'\nedges = ['e1', 'e2']\ntransits = ['s1']\nsystems = [{systems}]\n\
          state_dir = '{folder}/state'\ngrace_ms = 5000\n\
+         [probes]\nenabled = false\n\
          [epoch]\nlength_ms = {EPOCH_MS}\nflight_guard_us = 60000\n\
          [archive]\ndir = '{folder}/archive'\n\
          [hops]\nflows = 100\n\
