@@ -92,8 +92,14 @@ pub fn stack_of(bytes: &[u8], wire_len: usize) -> Result<ReadStack, &'static str
     let found = match look(&packet, offset, Domains::ANY) {
         Seen::Stack(found) => found,
         Seen::Foreign => return Err("what stands behind its L4 header is no shim and header"),
-        Seen::Malformed => return Err("the lengths of its shim and header disagree"),
-        Seen::Fragment => return Err("it is a fragment: its stack can't be told from payload"),
+        Seen::Malformed => {
+            return Err(
+                "its stack can't be taken out: lengths disagree, or the headers before it are damaged",
+            );
+        }
+        Seen::Fragment => {
+            return Err("it is a fragment: a stack can't be distinguished from payload");
+        }
     };
     let mut stack = Stack::EMPTY;
     read(&packet, &found, &mut stack);

@@ -191,11 +191,11 @@ impl Network {
     fn ask(&self) -> Vec<FlowReport> {
         let remembered = self.windows.remembered();
         let of = |flow: u32| {
-            let told = remembered.flow(&Flow::from(&key(flow)), 1).unwrap();
-            let told: Vec<FlowInWindow> =
-                told.iter().map(|window| serde_json::from_str(window).unwrap()).collect();
-            assert_eq!(told[0].head.epoch, (self.window - 1) * EPOCHS);
-            told.into_iter().flat_map(|window| window.flows).collect::<Vec<_>>()
+            let reported = remembered.flow(&Flow::from(&key(flow)), 1).unwrap();
+            let reported: Vec<FlowInWindow> =
+                reported.iter().map(|window| serde_json::from_str(window).unwrap()).collect();
+            assert_eq!(reported[0].head.epoch, (self.window - 1) * EPOCHS);
+            reported.into_iter().flat_map(|window| window.flows).collect::<Vec<_>>()
         };
         (0..200).flat_map(of).collect()
     }
@@ -205,9 +205,9 @@ fn layout(shape: Shape) -> Layout {
     Layout { shape, heavy_packets: HEAVY, heavy_change_packets: CHANGE, ..Layout::default() }
 }
 
-fn holds(told: &Packets, truth: u64) -> bool {
-    let bounds = told.at_least <= truth && told.at_most.is_none_or(|most| truth <= most);
-    bounds && told.packets.is_none_or(|packets| packets == truth)
+fn holds(reported: &Packets, truth: u64) -> bool {
+    let bounds = reported.at_least <= truth && reported.at_most.is_none_or(|most| truth <= most);
+    bounds && reported.packets.is_none_or(|packets| packets == truth)
 }
 
 fn near(one: f64, other: f64) -> bool {
@@ -255,7 +255,7 @@ fn check(
             let packets = (0..PATHS.len()).find(|&at| names(at, &of.sink) == path.path).unwrap();
             let packets = truth.by_path[&packets];
             prop_assert!(path.at_least <= packets);
-            prop_assert!(path.packets.is_none_or(|told| told == packets));
+            prop_assert!(path.packets.is_none_or(|reported| reported == packets));
         }
         for hop in &of.hops {
             let node = node_of(&hop.node);
@@ -276,9 +276,9 @@ fn check(
                     hop,
                     mean
                 );
-                prop_assert!(hop.mean_us.is_none_or(|told| near(told, mean)));
+                prop_assert!(hop.mean_us.is_none_or(|reported| near(reported, mean)));
                 let max = f64::from(*at.latencies.iter().max().unwrap()) / 1000.0;
-                prop_assert!(hop.max_us.is_none_or(|told| near(told, max)));
+                prop_assert!(hop.max_us.is_none_or(|reported| near(reported, max)));
             }
         }
         if of.exact {
@@ -345,10 +345,10 @@ fn check(
         let us = |ns: u32| f64::from(ns) / 1000.0;
         prop_assert!(near(it.min.unwrap(), us(latencies[0])));
         prop_assert!(near(it.max.unwrap(), us(latencies[latencies.len() - 1])));
-        for (q, told) in [(0.5, it.p50), (0.9, it.p90), (0.99, it.p99)] {
+        for (q, reported) in [(0.5, it.p50), (0.9, it.p90), (0.99, it.p99)] {
             let rank = (q * latencies.len() as f64).ceil() as usize;
             let truth = us(latencies[rank.max(1) - 1]);
-            prop_assert!((told.unwrap() - truth).abs() <= it.error * truth + 1e-9);
+            prop_assert!((reported.unwrap() - truth).abs() <= it.error * truth + 1e-9);
         }
     }
     for change in &found.path_changes {
@@ -366,7 +366,9 @@ fn check(
         prop_assert_eq!(&of.path, &names(4, &of.sink));
         let through = now.iter().filter(|((sink, _), _)| *sink == of.sink);
         let packets: u64 = through.filter_map(|(_, of)| of.by_path.get(&4)).sum();
-        prop_assert!(of.at_least <= packets && of.packets.is_none_or(|told| told == packets));
+        prop_assert!(
+            of.at_least <= packets && of.packets.is_none_or(|reported| reported == packets)
+        );
     }
     Ok(())
 }
@@ -384,7 +386,7 @@ fn check_sink(sink: &SinkReport, now: &Counted) -> Result<(), TestCaseError> {
         let entropy: f64 = flows.iter().map(|&of| -share(of) * share(of).log2()).sum();
         let (low, high) = (sink.entropy_min.unwrap(), sink.entropy_max.unwrap());
         prop_assert!(low <= entropy + 1e-9 && entropy <= high + 1e-9, "{low} {entropy} {high}");
-        prop_assert!(sink.entropy.is_none_or(|told| (low..=high).contains(&told)));
+        prop_assert!(sink.entropy.is_none_or(|reported| (low..=high).contains(&reported)));
     }
     let bins = sink.size_distribution.as_ref().unwrap();
     for bin in bins {
@@ -399,7 +401,12 @@ fn check_sink(sink: &SinkReport, now: &Counted) -> Result<(), TestCaseError> {
         let of_sink = now.iter().filter(|((of, _), _)| *of == sink.edge);
         let packets: u64 = of_sink.filter_map(|(_, of)| of.by_path.get(&number)).sum();
         prop_assert!(path.at_least <= packets, "{:?} {}", path, packets);
-        prop_assert!(path.packets.is_none_or(|told| told == packets), "{:?} {}", path, packets);
+        prop_assert!(
+            path.packets.is_none_or(|reported| reported == packets),
+            "{:?} {}",
+            path,
+            packets
+        );
     }
     let is_listed = |of: u64| bins.iter().any(|bin| (bin.from..=bin.to).contains(&of));
     prop_assert!(flows.iter().all(|&of| is_listed(of)));

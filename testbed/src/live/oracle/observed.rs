@@ -182,7 +182,7 @@ impl Observed {
 }
 
 /// The ways of packets that are alike from one edge to another: the mark's bit behind the first,
-/// when that was, and the switches. Where some of them were lost, those that left can't be told.
+/// when that was, and the switches. Where some of them were lost, which of them left is not known.
 fn ways(packet: &Packet, from: usize, to: usize) -> impl Iterator<Item = (u8, u64, Way)> + use<> {
     let mut switches: BTreeMap<usize, BTreeMap<Wire, Vec<Passing>>> = BTreeMap::new();
     for passing in &packet.passings {

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use calumma_analysis::Flow;
-use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency, Packets};
+use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency};
 
+use super::holds;
 use crate::simulate::{EpochTruth, Met};
 use crate::topology::Topology;
 
@@ -116,11 +117,6 @@ impl<'a> Known<'a> {
         let missing = all.iter().find(|(name, of)| !of.is_empty() && !named.contains(*name))?.0;
         Some(format!("nothing of {missing}, by which packets came"))
     }
-}
-
-fn holds(reported: &Packets, came: u64) -> bool {
-    let bounds = reported.at_least <= came && reported.at_most.is_none_or(|most| came <= most);
-    bounds && reported.packets.is_none_or(|packets| packets == came)
 }
 
 /// Whether two latencies in microseconds are the same but for rounding.
