@@ -117,6 +117,25 @@ pub fn push<P: Packet>(
     mtu: usize,
 ) -> Result<(), TagError> {
     check(packet, place, tag.len())?;
+    if has_odd_checksum(packet.bytes(), place) {
+        return Err(TagError::Checksum);
+    }
+    extend(packet, place, tag, mtu)
+}
+
+/// Puts more bytes into a packet that carries a tag already. Routers on its way may have written a
+/// zero checksum as all ones, which [`push`] refuses.
+///
+/// # Errors
+/// Why it can't; the packet stays as it was.
+#[inline]
+pub fn extend<P: Packet>(
+    packet: &mut P,
+    place: &L4Place,
+    tag: &[u8],
+    mtu: usize,
+) -> Result<(), TagError> {
+    check(packet, place, tag.len())?;
     if place.total_len + tag.len() > mtu.min(usize::from(u16::MAX)) {
         return Err(TagError::TooLong);
     }
@@ -216,20 +235,24 @@ pub(crate) fn close_gap<P: Packet>(packet: &mut P, at: usize, len: usize) -> boo
 /// What both putting in and taking out need.
 #[inline]
 fn check<P: Packet>(packet: &P, place: &L4Place, len: usize) -> Result<(), TagError> {
-    let bytes = packet.bytes();
     if !len.is_multiple_of(2) || !(place.at - place.l4_offset).is_multiple_of(2) {
         return Err(TagError::OddLength);
     }
     if place.at > MOST_BEFORE {
         return Err(TagError::Short);
     }
-    let l4 = word(bytes, place.checksum_at()).ok_or(TagError::Short)?;
-    let all_ones = |checksum| checksum == u16::MAX;
-    let in_ip = !place.ipv6 && word(bytes, place.ip_offset + 10).is_none_or(all_ones);
-    if in_ip || (!place.udp && all_ones(l4)) {
-        return Err(TagError::Checksum);
+    match word(packet.bytes(), place.checksum_at()) {
+        Some(_) => Ok(()),
+        None => Err(TagError::Short),
     }
-    Ok(())
+}
+
+/// Whether a checksum is all ones, which no sender writes but for UDP. Zero means the same, and
+/// nothing would say which of the two it was.
+#[inline]
+fn has_odd_checksum(bytes: &[u8], place: &L4Place) -> bool {
+    let all_ones = |at| word(bytes, at) == Some(u16::MAX);
+    (!place.ipv6 && all_ones(place.ip_offset + 10)) || (!place.udp && all_ones(place.checksum_at()))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -164,7 +164,7 @@ pub fn transit<P: Packet>(packet: &mut P, found: &Found, hop: &Hop, mtu: usize) 
     let mut standing = [[0; 4]; MOST_HOP_WORDS];
     write_hop(hop, header.instructions, &mut standing);
     let standing = &standing.as_flattened()[..4 * hop_words];
-    match tag::push(packet, &place.further(HEADERS), standing, MOST_LEN) {
+    match tag::extend(packet, &place.further(HEADERS), standing, MOST_LEN) {
         Ok(()) => {
             // Lengths of the packet that the place was made of are not looked at here.
             let header = Header { words: words as u8, remaining: header.remaining - 1, ..*header };

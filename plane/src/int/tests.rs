@@ -327,6 +327,32 @@ fn where_only_the_header_fits_the_stack_says_that_a_hop_is_missing() {
 }
 
 #[test]
+fn a_zero_checksum_that_a_router_wrote_as_all_ones_keeps_no_hop_out() {
+    let shape = Shape { tags: 0, ipv6: false, more: 0, tos: 0, padding: 0 };
+    let segment =
+        Segment { protocol: TCP, bytes: [&[0; 12][..], &[0x50, 2, 0, 0, 0, 0, 0, 0]].concat() };
+    let (bytes, ip) = frame(&shape, &segment, Sum::Right);
+    let mut packet = Frame::with_headroom(128, &bytes);
+    let asked = insertion(Instructions::DEFAULT, 6);
+    push::source(&mut packet, ip, (&asked, &Hop::UNKNOWN), 0, 1500).unwrap();
+    // By as much as the identification grows, the checksum falls.
+    let header = packet.bytes_mut();
+    let word = |at: usize| u32::from(u16::from_be_bytes([header[at], header[at + 1]]));
+    let sum = word(ip + 4) + word(ip + 10);
+    let identification = ((sum & 0xFFFF) + (sum >> 16)) as u16;
+    header[ip + 4..ip + 6].copy_from_slice(&identification.to_be_bytes());
+    header[ip + 10..ip + 12].fill(0xFF);
+    assert_eq!(checksum(&header[ip..ip + 20]), 0);
+    let seen = found(&packet, ip);
+    assert_eq!(push::transit(&mut packet, &seen, &Hop::UNKNOWN, 1500), Pushed::Hop);
+    assert_eq!(checksum(&packet.bytes()[ip..ip + 20]), 0);
+    let seen = found(&packet, ip);
+    assert!(strip(&mut packet, ip, &seen, Goes::ToHost));
+    let (came, sent) = (&packet.bytes()[ip..], &bytes[ip..]);
+    assert_eq!((checksum(&came[..20]), &came[20..]), (0, &sent[20..]));
+}
+
+#[test]
 fn what_is_not_exactly_a_stack_of_this_network_is_foreign_or_malformed() {
     let shape = Shape { tags: 0, ipv6: false, more: 0, tos: 0, padding: 0 };
     let segment = Segment { protocol: UDP, bytes: [0, 1, 0, 2, 0, 12, 0, 0, 1, 2, 3, 4].to_vec() };

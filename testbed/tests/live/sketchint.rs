@@ -31,6 +31,35 @@ fn no_host_receives_a_byte_of_int_while_it_goes_off_and_on() {
 
 #[test]
 #[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
+fn a_spine_that_stands_still_is_named_and_so_is_one_that_flows_move_to() {
+    let _alone = alone();
+    let (compared, reports) = play("freeze");
+    // What captures say that each switch kept a packet for at most, in microseconds.
+    let most = |node: &str| -> f64 {
+        let hops = compared.flows.values().filter_map(|(of, _)| of.hops.get(node));
+        hops.flat_map(|hop| &hop.residences_ns).max().map_or(0.0, |ns| *ns as f64 / 1e3)
+    };
+    assert!(most("s1") > 10_000.0, "s1 stood still: {}", compared.to_text());
+    // All that it found waiting counts as half as late as it stood still.
+    let inflated = |report| list(report, "inflated").filter(|of| of["node"] == "s1");
+    let is_named = |of: &Value| of["max_us"].as_f64().expect("a latency") > 2_500.0;
+    let mut by_s1 = reports.iter().flat_map(inflated);
+    assert!(by_s1.any(is_named), "s1 is not named: {}", compared.to_text());
+
+    let (compared, reports) = play("path-change");
+    assert!(compared.path_changes > 0, "{}", compared.to_text());
+    let by_s1 = |report: &Value| {
+        list(report, "flows")
+            .flat_map(|flow| list(flow, "paths"))
+            .any(|of| of["path"].to_string().starts_with("[\"e1\",\"s1\""))
+    };
+    assert!(reports.iter().any(by_s1));
+    let last = reports.iter().rfind(|report| report["complete"] == true).expect("a whole window");
+    assert!(!by_s1(last), "that link is down");
+}
+
+#[test]
+#[ignore = "end to end: needs root, DPDK, iperf3 and tcpdump; `cargo xtask test` runs it"]
 fn full_sized_packets_come_as_they_were_sent_without_int() {
     let _alone = alone();
     let (_, reports) = play("mtu-1500");

@@ -194,10 +194,11 @@ pub fn decrement_ttl(bytes: &mut [u8], at: usize) {
     let Some(word) = word else { return };
     // TTL, protocol and checksum, the TTL in the lowest byte. One less in the TTL, which is the
     // upper byte of its 16-bit word, is one more in the upper byte of the checksum, and a carry
-    // comes back in at the lowest.
+    // comes back in at the lowest. All ones are written as zero, which is the same sum.
     let before = u32::from_le_bytes(*word);
     if before & 0xFF > 0 {
         let (after, carry) = (before - 1).overflowing_add(1 << 16);
+        let carry = carry || after >> 16 == 0xFFFF;
         *word = after.wrapping_add(u32::from(carry) << 16).to_le_bytes();
     }
 }
@@ -286,14 +287,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_checksum_stays_right_whatever_the_header(mut header: [u8; 20], ttl in 1u8..) {
+        fn the_checksum_stays_right_whatever_the_header(
+            mut header: [u8; 20],
+            ttl in 1u8..,
+            falls_to_zero: bool,
+        ) {
             header[8] = ttl;
             header[10..12].fill(0);
+            if falls_to_zero {
+                // What makes the checksum 0xFEFF, which grows by 0x0100.
+                header[4..6].fill(0);
+                let sum = u32::from(checksum(&header)) + 0x0100;
+                let sum = (sum & 0xFFFF) + (sum >> 16);
+                header[4..6].copy_from_slice(&(sum as u16).to_be_bytes());
+            }
             let right = checksum(&header);
             header[10..12].copy_from_slice(&right.to_be_bytes());
             decrement_ttl(&mut header, 0);
             prop_assert_eq!(header[8], ttl - 1);
             prop_assert_eq!(checksum(&header), 0);
+            // Nobody writes zero as all ones.
+            prop_assert_ne!(&header[10..12], [0xFF; 2]);
+            prop_assert!(!falls_to_zero || header[10..12] == [0; 2]);
         }
 
         #[test]
