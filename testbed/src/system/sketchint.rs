@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use calumma_analysis::{Flow, Report, SystemReport};
 use calumma_sketchint_analysis::SketchInt;
-use calumma_sketchint_analysis::report::{
-    FlowReport, Found, Heavy, NodeReport, Packets, SinkReport,
-};
+use calumma_sketchint_analysis::report::{FlowReport, Found, Heavy, NodeReport, SinkReport};
 
 use self::met::Known;
 use super::{Reported, System};
@@ -196,7 +194,7 @@ impl<'a> Arrived<'a> {
             return None;
         }
         let there = self.arrived(flow);
-        if !holds(&report.packets, there) || report.exact && report.packets.packets != Some(there) {
+        if !report.packets.allows(there) || report.exact && report.packets.packets != Some(there) {
             return Some(format!(
                 "{there} packets of {flow} came to {}, {:?}",
                 report.sink, report.packets
@@ -215,7 +213,7 @@ impl<'a> Arrived<'a> {
             && report.paths.iter().all(|path| !path.partial);
         for hop in &report.hops {
             let (most, is_all) = self.at(flow, &hop.node);
-            let least = if is_whole && is_all { most } else { 0 };
+            let least = if is_all { most } else { 0 };
             let wrong = hop.packets.at_least > most
                 || hop.packets.packets.is_some_and(|packets| !(least..=most).contains(&packets))
                 || hop.packets.at_most.is_some_and(|packets| packets < least);
@@ -346,7 +344,7 @@ impl<'a> Arrived<'a> {
 
     /// A heavy hitter of which `there` packets came.
     fn contradicts_heavy(&self, report: &Heavy, there: u64, threshold: u64) -> Option<String> {
-        let is_wrong = !holds(&report.packets, there) || report.certain && there <= threshold;
+        let is_wrong = !report.packets.allows(there) || report.certain && there <= threshold;
         let is_wrong = is_wrong && !self.disturbed.contains(&report.flow);
         is_wrong.then(|| format!("a heavy hitter {report:?}, {there} packets of it came"))
     }
@@ -373,13 +371,6 @@ impl<'a> Arrived<'a> {
         (packets > came || is_all && packets != came)
             .then(|| format!("{packets} packets at {}, {came} came by it", report.node))
     }
-}
-
-/// Whether a number of packets that is reported, or its bounds, allow for the truth.
-fn holds(report: &Packets, truth: u64) -> bool {
-    report.at_least <= truth
-        && report.at_most.is_none_or(|most| truth <= most)
-        && report.packets.is_none_or(|packets| packets == truth)
 }
 
 #[cfg(test)]

@@ -108,8 +108,8 @@ pub(crate) fn paths(sinks: &[SinkView], last: Option<&Last>, names: &Names) -> V
             let key = rows[0].key;
             let after = paths_of(sink, &sink.flow(key));
             let old = before.map(|sink| (sink, sink.flow(key)));
-            // Of a flow that is not exact, packets may have come by paths that are not known.
-            let old = old.filter(|(_, flow)| flow.is_exact);
+            // Else packets may have come by paths that are not known.
+            let old = old.filter(|(sink, flow)| flow.is_exact && sink.silent_of(flow) == 0);
             let old = old.map_or_else(BTreeSet::new, |(sink, flow)| paths_of(sink, &flow));
             let is_other = !old.is_empty() || after.len() > 1;
             if is_other && !after.is_subset(&old) {

@@ -24,12 +24,15 @@ pub(crate) fn all(
     // Flows by the switches that they may have come by.
     let heavy = u64::from(layout.heavy_packets);
     let mut hitters: BTreeMap<u32, Vec<Heavy>> = BTreeMap::new();
+    // Where many packets of a flow don't say where they came by, it may be heavy anywhere.
+    let mut are_known = true;
     for sink in sinks {
         for key in sink.keys() {
             let flow = sink.flow(key);
             if !flow.packets.may_exceed(heavy) {
                 continue;
             }
+            are_known &= sink.silent_of(&flow) <= heavy;
             for node in sink.may_nodes(&flow) {
                 let packets = sink.hop(&flow, node).packets;
                 if packets.may_exceed(heavy) {
@@ -69,7 +72,9 @@ pub(crate) fn all(
             inflated: are_counted.then_some(inflated),
             inflated_at_least: inflated,
             heavy_hitters,
-            heavy_hitters_complete: are_told_apart && sinks.iter().all(SinkView::knows_large),
+            heavy_hitters_complete: are_told_apart
+                && are_known
+                && sinks.iter().all(SinkView::knows_large),
             heavy_changes: changes
                 .as_ref()
                 .map(|changes| changes.get(&node).cloned().unwrap_or_default()),

@@ -97,6 +97,12 @@ impl Packets {
         Self { packets: at_most.filter(|&most| most == at_least), at_least, at_most }
     }
 
+    /// Whether it may be so many.
+    pub fn allows(&self, packets: u64) -> bool {
+        let bounds = self.at_least..=self.at_most.unwrap_or(u64::MAX);
+        bounds.contains(&packets) && self.packets.is_none_or(|exactly| exactly == packets)
+    }
+
     /// Whether it may be more than `limit`.
     pub(crate) fn may_exceed(&self, limit: u64) -> bool {
         self.at_most.is_none_or(|most| most > limit)
@@ -217,7 +223,8 @@ pub struct FlowReport {
     pub packets: Packets,
     /// Those of them that came with INT; null where that is not known exactly.
     pub int_packets: Option<u64>,
-    /// Whether all that is said of it is exact.
+    /// Whether its packets and those of its paths are known exactly; so are those at its switches,
+    /// where all came with whole stacks.
     pub exact: bool,
     /// The paths that it came by, of which others may be missing where it is not exact.
     pub paths: Vec<PathReport>,
@@ -249,10 +256,11 @@ pub struct HopReport {
     pub(crate) of: Option<Flow>,
     /// The switch.
     pub node: String,
-    /// Packets of the flow that came by.
+    /// Packets of the flow that came by. Those without INT, or with a stack that lacks switches,
+    /// may have.
     #[serde(flatten)]
     pub packets: Packets,
-    /// Their mean latency, exactly, in microseconds.
+    /// The mean latency of those that say it, exactly, in microseconds.
     pub mean_us: Option<f64>,
     /// It is no less than this.
     pub mean_min_us: Option<f64>,

@@ -37,6 +37,8 @@ pub(crate) struct SinkView {
     pub(crate) has_rows: bool,
     /// Whether it recorded all packets for its hosts, in the right window.
     pub(crate) is_sound: bool,
+    /// Packets beside its rows that may have come by switches without saying so.
+    pub(crate) silent: u64,
 }
 
 /// What is known of a flow.
@@ -61,6 +63,11 @@ pub(crate) struct HopView {
 }
 
 impl FlowView<'_> {
+    /// Packets that its rows have.
+    fn in_rows(&self) -> u64 {
+        self.rows.iter().map(|row| row.packets).sum()
+    }
+
     /// What is reported of it, as `sink` saw it.
     pub(crate) fn report(&self, sink: &SinkView, names: &Names) -> FlowReport {
         let with_int = self.rows.iter().filter(|row| row.path > 0);
@@ -86,6 +93,20 @@ impl FlowView<'_> {
 }
 
 impl SinkView {
+    /// Whether packets of a row may have come by other switches than its path names: they came
+    /// without INT, or with a stack that lacks some.
+    fn is_silent(&self, row: &FlowRow<WideKey>) -> bool {
+        self.path(row).is_none_or(|path| path.is_partial)
+    }
+
+    /// Packets of a flow that don't say by which switches they came, at most.
+    pub(crate) fn silent_of(&self, flow: &FlowView<'_>) -> u64 {
+        let rows = flow.rows.iter().filter(|row| self.is_silent(row));
+        let in_rows: u64 = rows.map(|row| row.packets).sum();
+        let beside = flow.packets.at_most.map(|most| most.saturating_sub(flow.in_rows()));
+        in_rows + beside.map_or(self.silent, |most| most.min(self.silent))
+    }
+
     /// Whether every flow has rows, and all its packets in them.
     pub(crate) fn has_all(&self) -> bool {
         let totals = &self.window.totals;
@@ -184,11 +205,16 @@ impl SinkView {
     pub(crate) fn hop(&self, flow: &FlowView<'_>, node: u32) -> HopView {
         // What a sink records has come by it.
         let at_own = self.window.own == Some(node);
-        let (mut packets, mut cell) = (0_u64, Sum::default());
+        // Packets that came by it, and those that don't say.
+        let (mut packets, mut silent, mut cell) = (0_u64, 0_u64, Sum::default());
         for row in flow.rows {
             let nodes = self.path(row).map_or(&[][..], Path::nodes);
             let mut there = nodes.iter().zip(&row.hops).filter(|hop| *hop.0 == node).peekable();
-            packets += if there.peek().is_some() { row.packets } else { 0 };
+            match there.peek() {
+                Some(_) => packets += row.packets,
+                None if self.is_silent(row) => silent += row.packets,
+                None => {}
+            }
             there.for_each(|(_, of)| cell.add(of));
             if at_own {
                 cell.add(&row.own);
@@ -202,7 +228,10 @@ impl SinkView {
             let mean = (cell.known > 0).then(|| cell.sum / cell.known as f64);
             return HopView {
                 node,
-                packets: if at_own { flow.packets } else { Packets::exactly(packets) },
+                packets: match at_own {
+                    true => flow.packets,
+                    false => Packets::between(packets, Some(packets + silent)),
+                },
                 mean: mean.map(|mean| (mean, mean)),
                 max_ns: (cell.known > 0).then_some(cell.max),
                 inflated,
@@ -215,11 +244,14 @@ impl SinkView {
         let others = others.filter(|_| self.is_sound).map(u64::from);
         let at_switch = known.map(|of| of.packets).or(knows_all.then_some(0));
         let at_most = others.map(|others| packets + others);
-        // What no packet met, none of the flow did.
+        // No more packets of the flow said that they met it than all that said so.
         let at_most = match at_switch.filter(|_| self.is_sound) {
             Some(all) => Some(at_most.map_or(all, |most| most.min(all))),
             None => at_most,
         };
+        let beside = flow.packets.at_most.map(|most| most.saturating_sub(flow.in_rows()));
+        let beside = beside.map_or(self.silent, |most| most.min(self.silent));
+        let at_most = at_most.map(|most| most + silent + beside);
         let latency = latency.map(|units| f64::from(units) * f64::from(self.unit_ns));
         let range = known.filter(|of| of.min_ns <= of.max_ns);
         let mean = range.filter(|_| self.is_sound).map(|of| {

@@ -183,11 +183,12 @@ impl Windows {
         let is_in_time = end.clock.is_none() && stall_ns == 0;
         Some(SinkView {
             name,
-            window,
             family: self.hash_keys.at(epoch).family.clone(),
             unit_ns: self.layout.shape.unit_ns,
             has_rows: self.layout.shape.row_sets > 0,
+            silent: silent_beside_rows(&window),
             is_sound: delivery.is_whole() && has_all_packets && is_in_time,
+            window,
         })
     }
 
@@ -251,6 +252,18 @@ impl Windows {
             paths,
         }
     }
+}
+
+/// Packets that no row has and that came without INT, or with a stack that lacks switches.
+fn silent_beside_rows(window: &Window) -> u64 {
+    let totals = &window.totals;
+    let all = totals.packets.saturating_sub(totals.int_packets).saturating_add(totals.partial);
+    let is_silent = |path: u32| {
+        let path = (path as usize).checked_sub(1).and_then(|at| window.paths.get(at));
+        path.is_none_or(|of| of.path.is_partial)
+    };
+    let rows = window.rows.iter().filter(|row| is_silent(row.path));
+    all.saturating_sub(rows.map(|row| row.packets).sum())
 }
 
 fn coverage(sink: &SinkView) -> Coverage {

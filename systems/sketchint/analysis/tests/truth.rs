@@ -14,7 +14,9 @@ use calumma_sketch::sketchint::Shape;
 use calumma_sketch::{FlowKey, HashFamily, HashKey};
 use calumma_sketchint::frames::Layout;
 use calumma_sketchint::plane::{Leaving, SinkSetup, SinkWindow};
-use calumma_sketchint_analysis::report::{Change, FlowReport, Found, Heavy, Packets, SinkReport};
+use calumma_sketchint_analysis::report::{
+    Change, FlowReport, Found, Heavy, Packets, PathReport, SinkReport,
+};
 use calumma_sketchint_analysis::{Delivered, FlowInWindow, Limits, TABLES, Windows};
 use calumma_wire::{Role, Side, SideKind, SystemId};
 use proptest::prelude::*;
@@ -32,6 +34,29 @@ struct Packet {
     latencies: [u32; 3],
     own: u32,
     lcore: usize,
+    says: Says,
+}
+
+/// What a packet's stack says of its path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Says {
+    All,
+    /// Its first switch, and that there may have been others.
+    First,
+    /// It has none.
+    Nothing,
+}
+
+impl Packet {
+    /// The switches that its stack names, and whether it may lack some; `None` where it has none.
+    fn stack(&self) -> Option<(&'static [u32], bool)> {
+        let path = PATHS[self.path];
+        match self.says {
+            Says::All if self.path > 0 => Some((path, false)),
+            Says::First if self.path > 0 => Some((&path[..1], true)),
+            _ => None,
+        }
+    }
 }
 
 /// Node ids, by the position of their names, plus one.
@@ -45,10 +70,13 @@ prop_compose! {
         latencies in prop::array::uniform3(prop_oneof![9 => 100..9_000_u32, 1 => Just(u32::MAX)]),
         own in 10..500_u32,
         lcore in 0..2_usize,
+        says in prop_oneof![
+            18 => Just(Says::All), 1 => Just(Says::First), 1 => Just(Says::Nothing)
+        ],
     ) -> Packet {
         let flow = one.min(two).min(three);
         let path = if single { flow as usize % 4 } else { path };
-        Packet { flow, path, latencies, own, lcore }
+        Packet { flow, path, latencies, own, lcore, says }
     }
 }
 
@@ -70,8 +98,12 @@ struct AtNode {
 #[derive(Clone, Debug, Default)]
 struct Truth {
     packets: u64,
-    by_path: BTreeMap<usize, u64>,
+    /// By the switches that stacks name, and whether they may lack some.
+    by_path: BTreeMap<(&'static [u32], bool), u64>,
+    /// By all switches that packets came by, whether they say so or not.
     at_node: BTreeMap<u32, AtNode>,
+    /// Those that stacks name, and the sink.
+    named: BTreeSet<u32>,
 }
 
 impl Truth {
@@ -79,9 +111,17 @@ impl Truth {
         self.at_node.get(&node).map_or(0, |of| of.packets)
     }
 
-    /// The paths that are no more than none.
-    fn paths(&self) -> BTreeSet<usize> {
-        self.by_path.keys().copied().filter(|&path| path > 0).collect()
+    fn with_int(&self) -> u64 {
+        self.by_path.values().sum()
+    }
+
+    /// The packets that came with a stack of a path as a report writes it.
+    fn by(&self, path: &PathReport, sink: &str) -> u64 {
+        let of = self
+            .by_path
+            .iter()
+            .find(|(of, _)| names(of.0, sink) == path.path && of.1 == path.partial);
+        of.map_or(0, |of| *of.1)
     }
 }
 
@@ -92,11 +132,16 @@ fn truth(sink: &'static str, own: u32, packets: &[Packet], all: &mut Counted) {
     for packet in packets {
         let of = all.entry((sink, packet.flow)).or_default();
         of.packets += 1;
-        *of.by_path.entry(packet.path).or_default() += 1;
+        let stack = packet.stack();
+        if let Some(stack) = stack {
+            *of.by_path.entry(stack).or_default() += 1;
+        }
+        let said = stack.map_or(&[][..], |stack| stack.0);
+        of.named.extend(said.iter().copied().chain([own]));
         let path = PATHS[packet.path];
         let came: BTreeSet<u32> = path.iter().copied().chain([own]).collect();
         came.iter().for_each(|node| of.at_node.entry(*node).or_default().packets += 1);
-        let hops = path.iter().copied().zip(packet.latencies).chain([(own, packet.own)]);
+        let hops = said.iter().copied().zip(packet.latencies).chain([(own, packet.own)]);
         for (node, latency) in hops.filter(|hop| hop.1 != u32::MAX) {
             of.at_node.entry(node).or_default().latencies.push(latency);
         }
@@ -138,10 +183,12 @@ impl Network {
         lcores.iter_mut().for_each(|lcore| lcore.begin(&(), epoch));
         for (at, packet) in packets.iter().enumerate() {
             let mut stack = Stack::EMPTY;
-            for (&node, latency_ns) in PATHS[packet.path].iter().zip(packet.latencies) {
+            let said = packet.stack();
+            for (&node, latency_ns) in said.iter().flat_map(|said| said.0).zip(packet.latencies) {
                 stack.push(Hop { node, latency_ns, ..Hop::UNKNOWN });
             }
-            let stack = (packet.path > 0).then_some(&stack);
+            stack.is_partial = said.is_some_and(|said| said.1);
+            let stack = said.is_some().then_some(&stack);
             let keys = [key(packet.flow)];
             let polled_ns = clock().start_of(epoch) + 1000 * at as u64;
             let leaving = Leaving { keys: &keys, hashes: None, polled_ns };
@@ -205,11 +252,6 @@ fn layout(shape: Shape) -> Layout {
     Layout { shape, heavy_packets: HEAVY, heavy_change_packets: CHANGE, ..Layout::default() }
 }
 
-fn holds(reported: &Packets, truth: u64) -> bool {
-    let bounds = reported.at_least <= truth && reported.at_most.is_none_or(|most| truth <= most);
-    bounds && reported.packets.is_none_or(|packets| packets == truth)
-}
-
 fn near(one: f64, other: f64) -> bool {
     (one - other).abs() <= 1e-9 * (1.0 + one.abs())
 }
@@ -218,8 +260,8 @@ fn node_of(name: &str) -> u32 {
     NAMES.iter().position(|it| *it == name).unwrap() as u32 + 1
 }
 
-fn names(path: usize, sink: &str) -> Vec<String> {
-    let on_way = PATHS[path].iter().map(|&node| NAMES[node as usize - 1]);
+fn names(path: &[u32], sink: &str) -> Vec<String> {
+    let on_way = path.iter().map(|&node| NAMES[node as usize - 1]);
     on_way.chain([sink]).map(str::to_owned).collect()
 }
 
@@ -239,8 +281,7 @@ fn check(
     };
     let all: u64 = now.values().map(|of| of.packets).sum();
     prop_assert_eq!(found.coverage.packets, all);
-    let with_int = |of: &Truth| of.packets - of.by_path.get(&0).copied().unwrap_or(0);
-    prop_assert_eq!(found.coverage.int_packets, now.values().map(with_int).sum::<u64>());
+    prop_assert_eq!(found.coverage.int_packets, now.values().map(Truth::with_int).sum::<u64>());
 
     for ((sink, flow), truth) in now {
         let flow = Flow::from(&key(*flow));
@@ -249,18 +290,18 @@ fn check(
     }
     for of in found.flows.iter().chain(asked) {
         let truth = get(now, &of.sink, &of.flow);
-        prop_assert!(holds(&of.packets, truth.packets), "{:?} {:?}", of, truth);
-        prop_assert!(of.int_packets.is_none_or(|packets| packets == with_int(&truth)));
+        prop_assert!(of.packets.allows(truth.packets), "{:?} {:?}", of, truth);
+        prop_assert!(of.int_packets.is_none_or(|packets| packets == truth.with_int()));
         for path in &of.paths {
-            let packets = (0..PATHS.len()).find(|&at| names(at, &of.sink) == path.path).unwrap();
-            let packets = truth.by_path[&packets];
+            let packets = truth.by(path, &of.sink);
+            prop_assert!(packets > 0, "{:?}", path);
             prop_assert!(path.at_least <= packets);
             prop_assert!(path.packets.is_none_or(|reported| reported == packets));
         }
         for hop in &of.hops {
             let node = node_of(&hop.node);
             let at = truth.at_node.get(&node).cloned().unwrap_or_default();
-            prop_assert!(holds(&hop.packets, at.packets), "{:?} {:?}", hop, at);
+            prop_assert!(hop.packets.allows(at.packets), "{:?} {:?}", hop, at);
             if !at.latencies.is_empty() {
                 let mean = mean(&at.latencies);
                 let (low, high) = (hop.mean_min_us, hop.mean_max_us);
@@ -283,8 +324,12 @@ fn check(
         }
         if of.exact {
             prop_assert_eq!(of.packets.packets, Some(truth.packets));
-            prop_assert_eq!(of.paths.len(), truth.paths().len());
-            prop_assert_eq!(of.hops.len(), truth.at_node.len());
+            prop_assert_eq!(of.paths.len(), truth.by_path.len());
+            prop_assert_eq!(of.hops.len(), truth.named.len());
+            let says_all = truth.by_path.keys().all(|path| !path.1);
+            if truth.with_int() == truth.packets && says_all {
+                prop_assert!(of.hops.iter().all(|hop| hop.packets.packets.is_some()), "{:?}", of);
+            }
             let known = of.hops.iter().filter(|hop| hop.mean_us.is_some()).count();
             let has_known = truth.at_node.values().filter(|at| !at.latencies.is_empty());
             prop_assert_eq!(known, has_known.count());
@@ -296,7 +341,7 @@ fn check(
             let of = listed.iter().find(|of| of.flow == flow && of.sink == sink.edge);
             let is_missing = of.is_none() && is_complete && packets > HEAVY.into();
             let is_right =
-                |of: &Heavy| holds(&of.packets, packets) && (!of.certain || packets > HEAVY.into());
+                |of: &Heavy| of.packets.allows(packets) && (!of.certain || packets > HEAVY.into());
             !is_missing && of.is_none_or(is_right)
         };
         let changed = |listed: &[Change], flow: Flow, (old, new): (u64, u64), is_complete: bool| {
@@ -304,8 +349,8 @@ fn check(
             let by = old.abs_diff(new);
             let is_missing = of.is_none() && is_complete && by > CHANGE.into();
             let is_right = |of: &Change| {
-                let are_bounds = holds(&of.before, old) && holds(&of.after, new);
-                are_bounds && holds(&of.change, by) && (!of.certain || by > CHANGE.into())
+                let are_bounds = of.before.allows(old) && of.after.allows(new);
+                are_bounds && of.change.allows(by) && (!of.certain || by > CHANGE.into())
             };
             !is_missing && of.is_none_or(is_right)
         };
@@ -354,18 +399,21 @@ fn check(
     for change in &found.path_changes {
         let paths = |counted: Option<&Counted>| -> BTreeSet<Vec<String>> {
             let of = counted.map(|of| get(of, &change.sink, &change.flow)).unwrap_or_default();
-            of.paths().into_iter().map(|path| names(path, &change.sink)).collect()
+            of.by_path.keys().map(|path| names(path.0, &change.sink)).collect()
         };
         let (old, new) = (paths(before), paths(Some(now)));
+        let of = before.map(|of| get(of, &change.sink, &change.flow)).unwrap_or_default();
+        let is_whole = of.with_int() == of.packets && of.by_path.keys().all(|path| !path.1);
+        prop_assert!(change.before.is_empty() || is_whole, "{:?} {:?}", change, of);
         prop_assert!(change.after.iter().all(|path| new.contains(path)));
         prop_assert!(change.before.iter().all(|path| old.contains(path)));
         let is_new = change.after.iter().any(|path| !old.contains(path));
         prop_assert!(is_new || change.after.len() > 1, "{:?} {:?}", change, old);
     }
     for of in &found.loops {
-        prop_assert_eq!(&of.path, &names(4, &of.sink));
+        prop_assert_eq!(&of.path, &names(PATHS[4], &of.sink));
         let through = now.iter().filter(|((sink, _), _)| *sink == of.sink);
-        let packets: u64 = through.filter_map(|(_, of)| of.by_path.get(&4)).sum();
+        let packets: u64 = through.filter_map(|(_, of)| of.by_path.get(&(PATHS[4], false))).sum();
         prop_assert!(
             of.at_least <= packets && of.packets.is_none_or(|reported| reported == packets)
         );
@@ -397,9 +445,8 @@ fn check_sink(sink: &SinkReport, now: &Counted) -> Result<(), TestCaseError> {
         }
     }
     for path in &sink.paths {
-        let number = (0..PATHS.len()).find(|&at| names(at, &sink.edge) == path.path).unwrap();
         let of_sink = now.iter().filter(|((of, _), _)| *of == sink.edge);
-        let packets: u64 = of_sink.filter_map(|(_, of)| of.by_path.get(&number)).sum();
+        let packets: u64 = of_sink.map(|(_, of)| of.by(path, &sink.edge)).sum();
         prop_assert!(path.at_least <= packets, "{:?} {}", path, packets);
         prop_assert!(
             path.packets.is_none_or(|reported| reported == packets),
@@ -458,9 +505,11 @@ proptest! {
                 let flows = found.flows.iter().filter(|of| of.sink == sink.edge);
                 prop_assert!(flows.clone().all(|of| of.exact));
                 prop_assert_eq!(flows.count() as u64, sink.flows);
-                let heavy = sink.heavy_hitters.iter().chain(
-                    found.nodes.iter().flat_map(|node| &node.heavy_hitters)
-                        .filter(|of| of.sink == sink.edge));
+                let says_all = found.coverage.int_packets == found.coverage.packets
+                    && found.coverage.partial == 0;
+                let at_nodes = found.nodes.iter().flat_map(|node| &node.heavy_hitters);
+                let at_nodes = at_nodes.filter(|of| says_all && of.sink == sink.edge);
+                let heavy = sink.heavy_hitters.iter().chain(at_nodes);
                 prop_assert!(heavy.clone().all(|of| of.certain && of.packets.packets.is_some()));
             }
         }
@@ -483,7 +532,9 @@ proptest! {
 
 /// So many packets of a flow by a path.
 fn packets_of(flow: u32, path: usize, packets: usize) -> Vec<Packet> {
-    vec![Packet { flow, path, latencies: [1000, 2000, 3000], own: 100, lcore: 0 }; packets]
+    let latencies = [1000, 2000, 3000];
+    let packet = Packet { flow, path, latencies, own: 100, lcore: 0, says: Says::All };
+    vec![packet; packets]
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use calumma_analysis::{Flow, SystemReport};
-use calumma_sketchint_analysis::report::{FlowReport, Found};
+use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport};
 use serde_json::{Value, json};
 
 use super::observed::{Observed, OfFlow};
@@ -323,18 +323,22 @@ impl Comparison {
 /// What is wrong in the report of a flow.
 fn differs(of: &OfFlow, reported: &FlowReport) -> Option<String> {
     let there = of.packets;
-    if !(reported.packets.at_least..=reported.packets.at_most.unwrap_or(u64::MAX)).contains(&there)
-    {
+    if !reported.packets.allows(there) {
         return Some(format!("{there} packets came, {:?}", reported.packets));
     }
-    if !reported.exact || reported.int_packets != Some(there) {
+    let passed = |hop: &HopReport| of.hops.get(&hop.node).map_or(0, |hop| hop.packets);
+    if let Some(hop) = reported.hops.iter().find(|hop| !hop.packets.allows(passed(hop))) {
+        return Some(format!("{} came by {}, {:?}", passed(hop), hop.node, hop.packets));
+    }
+    let are_whole = reported.paths.iter().all(|path| !path.partial);
+    if !reported.exact || reported.int_packets != Some(there) || !are_whole {
         return None;
     }
     let paths: BTreeMap<&Vec<String>, Option<u64>> =
         reported.paths.iter().map(|path| (&path.path, path.packets)).collect();
     let real: BTreeMap<&Vec<String>, Option<u64>> =
         of.paths.iter().map(|(path, packets)| (path, Some(*packets))).collect();
-    if reported.paths.iter().all(|path| !path.partial) && paths != real {
+    if paths != real {
         return Some(format!("by {real:?}, {paths:?} reported"));
     }
     let hops: BTreeMap<&String, Option<u64>> =

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use calumma_analysis::Flow;
 use calumma_sketchint_analysis::report::{FlowReport, Found, HopReport, Latency};
 
-use super::holds;
 use crate::simulate::{EpochTruth, Met};
 use crate::topology::Topology;
 
@@ -130,7 +129,7 @@ fn mean_us(latencies: &[u32]) -> f64 {
 
 fn hop_contradicts(hop: &HopReport, latencies: &[u32], inflation_percent: u32) -> Option<String> {
     let came = latencies.len() as u64;
-    if !holds(&hop.packets, came) {
+    if !hop.packets.allows(came) {
         return Some(format!("{:?}, but {came} came", hop.packets));
     }
     let longest = f64::from(*latencies.iter().max()?) / 1000.0;
