@@ -10,13 +10,16 @@
 //! one name. A file gets its name only
 //! when it is whole and on the disk, so a reader never meets half of one. What a killed controller
 //! had not rolled is in the journal: the next start writes it out under the same name, and a reader
-//! may take it from there (`calumma-query` does), so nothing is lost or found twice.
+//! may take it from there (`calumma-query` does), so nothing is lost or found twice. An epoch that a
+//! controller reports anew is written again only where what stands is incomplete and the new report
+//! is not.
 //!
 //! Each system has tables of its own, and so files that are rolled and named for themselves. No
 //! threads here and no waiting but for the disk. It is no database: rows are written once, in the
 //! order of a system's epochs.
 
 mod journal;
+mod known;
 mod names;
 mod retention;
 mod roll;
@@ -35,6 +38,7 @@ use serde::Deserialize;
 use tracing::{info, warn};
 
 use self::journal::Journal;
+use self::known::Known;
 use self::roll::Roll;
 
 /// `[archive]` of the configuration.
@@ -99,6 +103,7 @@ pub struct Archive {
     section: ArchiveSection,
     systems: &'static [&'static dyn System],
     journal: Journal,
+    known: Known,
     /// Files under way, at the positions of `systems`.
     rolls: Vec<Option<Roll>>,
 }
@@ -119,10 +124,13 @@ impl Archive {
         let journal = Journal::open(&section.dir)?;
         retention::remove_parts(&section.dir, systems)?;
         let rolls = systems.iter().map(|_| None).collect();
-        let mut archive = Self { section, systems, journal, rolls };
+        let known = Known::of_files(&section.dir, systems)?;
+        let mut archive = Self { section, systems, journal, known, rolls };
         let mut left = 0;
         for published in archive.journal.read(systems)? {
-            archive.add(&Arc::new(published), Instant::now())?;
+            let at = archive.position(&published)?;
+            archive.known.note(at, &published);
+            archive.add(at, &Arc::new(published), Instant::now())?;
             left += 1;
         }
         if left > 0 {
@@ -132,14 +140,21 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Adds a report at `now`.
+    /// Adds a report at `now`, unless one on the same epoch is there that is complete, or that is
+    /// incomplete as well: nodes send a controller that has begun anew what they don't know to be
+    /// reported.
     ///
     /// # Errors
     /// When the disk doesn't take it; the rows of the files under way are then discarded, and
     /// the number of their epochs is in the error.
     pub fn append(&mut self, published: &Arc<Published>, now: Instant) -> anyhow::Result<()> {
+        let at = self.position(published)?;
+        if !self.known.is_more(at, published) {
+            return Ok(());
+        }
         self.journal.append(&published.json)?;
-        self.add(published, now)?;
+        self.add(at, published, now)?;
+        self.known.note(at, published);
         self.roll_if_due(now)
     }
 
@@ -167,10 +182,15 @@ impl Archive {
         Ok(())
     }
 
-    fn add(&mut self, published: &Arc<Published>, now: Instant) -> anyhow::Result<()> {
+    /// The position of the system that a report is of.
+    fn position(&self, published: &Published) -> anyhow::Result<usize> {
+        let system = published.report.system();
+        let at = system_of(self.systems, system);
+        at.with_context(|| format!("no system is called {system}"))
+    }
+
+    fn add(&mut self, at: usize, published: &Arc<Published>, now: Instant) -> anyhow::Result<()> {
         let report = &*published.report;
-        let at = system_of(self.systems, report.system());
-        let at = at.with_context(|| format!("no system is called {}", report.system()))?;
         let tables = self.systems[at].tables();
         let begin = || Roll::begin(&self.section.dir, tables, report.head(), now);
         let added = self.rolls[at].get_or_insert_with(begin).add(published);
@@ -198,6 +218,7 @@ impl Archive {
     /// a chance.
     fn discard(&mut self, problem: anyhow::Error) -> anyhow::Result<()> {
         let epochs: u64 = self.rolls.iter_mut().filter_map(Option::take).map(|r| r.epochs()).sum();
+        self.known.clear();
         let removed = retention::remove_parts(&self.section.dir, self.systems);
         let cleared = removed.and(self.journal.clear());
         if let Err(other) = cleared {

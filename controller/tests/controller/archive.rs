@@ -274,6 +274,45 @@ fn files_are_rolled_by_age_and_half_written_ones_are_never_seen() {
 }
 
 #[test]
+fn an_epoch_that_is_reported_again_is_there_once_unless_it_was_incomplete() {
+    let folder = Folder::new("again");
+    let section = section(folder.path());
+    let now = Instant::now();
+    let report = |epoch: u64, complete: bool| {
+        let mut report = quiet();
+        (report.epoch, report.complete) = (epoch, complete);
+        report
+    };
+    let mut archive = Archive::open(&section, SYSTEMS).unwrap();
+    let append = |archive: &mut Archive, reports: &[(u64, bool)]| {
+        for &(epoch, complete) in reports {
+            archive.append(&published(&report(epoch, complete)), now).unwrap();
+        }
+    };
+    append(&mut archive, &[(1, true), (2, false), (3, false), (4, true)]);
+    // Killed before nodes were sent that these are there; the next one has them in a file.
+    drop(archive);
+    let mut archive = Archive::open(&section, SYSTEMS).unwrap();
+    append(&mut archive, &[(1, true), (2, true), (3, false), (4, false), (5, true)]);
+    archive.finish_roll().unwrap();
+    // Killed once more, with nothing in the journal.
+    drop(archive);
+    let mut archive = Archive::open(&section, SYSTEMS).unwrap();
+    append(&mut archive, &[(2, true), (5, true), (6, true)]);
+    archive.finish_roll().unwrap();
+    let all = rows(folder.path(), "epochs");
+    let rows = all.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
+    let complete = |batch: &RecordBatch, row| {
+        batch.column_by_name("complete").unwrap().as_boolean().value(row)
+    };
+    let there: Vec<(u64, bool)> = rows
+        .map(|(batch, row)| (u64_in(batch, "epoch", row).unwrap(), complete(batch, row)))
+        .collect();
+    let expected = [(1, true), (2, false), (3, false), (4, true), (2, true), (5, true), (6, true)];
+    assert_eq!(there, expected);
+}
+
+#[test]
 fn an_archive_belongs_to_one_controller_at_a_time() {
     let folder = Folder::new("lock");
     let first = Archive::open(&section(folder.path()), SYSTEMS).unwrap();
@@ -360,17 +399,23 @@ fn every_epoch_that_was_acknowledged_outlives_a_kill() {
     let mut acknowledged = Vec::new();
     for last in [0, 3, 7] {
         let epochs = acknowledged_before_a_kill(&config, last);
-        let kept = journaled(&dir, SYSTEMS).unwrap();
-        let kept: Vec<u64> = kept.iter().map(|report| report.head().epoch).collect();
+        let journal = journaled(&dir, SYSTEMS).unwrap();
+        let mut kept: Vec<u64> = journal.iter().map(|report| report.head().epoch).collect();
+        // One that an earlier controller had reported as well is where that one wrote it.
+        kept.extend(epochs_in(&dir));
         assert!(epochs.iter().all(|epoch| kept.contains(epoch)), "{epochs:?} in {kept:?}");
         acknowledged.extend(epochs);
     }
     // The next start brings them into files.
     drop(Archive::open(&section(&dir), SYSTEMS).unwrap());
-    let batches = rows(&dir, "epochs");
-    let in_batch = |batch: &RecordBatch| -> Vec<Option<u64>> {
-        (0..batch.num_rows()).map(|row| u64_in(batch, "epoch", row)).collect()
+    let kept = epochs_in(&dir);
+    assert!(acknowledged.iter().all(|epoch| kept.contains(epoch)), "{kept:?}");
+}
+
+/// The epochs that whole files hold.
+fn epochs_in(dir: &Path) -> Vec<u64> {
+    let in_batch = |batch: &RecordBatch| -> Vec<u64> {
+        (0..batch.num_rows()).filter_map(|row| u64_in(batch, "epoch", row)).collect()
     };
-    let kept: Vec<_> = batches.iter().flat_map(in_batch).collect();
-    assert!(acknowledged.iter().all(|&epoch| kept.contains(&Some(epoch))), "{kept:?}");
+    rows(dir, "epochs").iter().flat_map(in_batch).collect()
 }
