@@ -10,8 +10,7 @@ use anyhow::{Context, Result, ensure};
 use calumma_controller::config::ShiftingMode;
 use calumma_sketch::KeyKind;
 use calumma_trust::{Authority, TlsFiles};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use crate::fabric::{Namespace, Process, Run, wait_until};
 
@@ -195,6 +194,16 @@ impl Controller {
         self.0.check_running()
     }
 
+    /// Lets its process stand still for some time, in a moment.
+    pub(crate) fn freeze(&self, moment: Duration, time: Duration) {
+        self.0.freeze(moment, time);
+    }
+
+    /// Kills its process.
+    pub(crate) fn kill(self) -> Result<()> {
+        self.0.kill()
+    }
+
     /// Stops it.
     pub(crate) fn stop(self) -> Result<()> {
         self.0.stop(STOP_LIMIT).map(drop)
@@ -302,15 +311,12 @@ impl Switch {
 
     /// Lets its process stand still for some time, in a moment.
     pub(crate) fn freeze(&self, moment: Duration, time: Duration) {
-        let pid = Pid::from_raw(self.process.id() as i32);
-        std::thread::spawn(move || {
-            std::thread::sleep(moment);
-            // A process that has ended can't be stopped; the run says by itself that it has.
-            if kill(pid, Signal::SIGSTOP).is_ok() {
-                std::thread::sleep(time);
-                let _ = kill(pid, Signal::SIGCONT);
-            }
-        });
+        self.process.freeze(moment, time);
+    }
+
+    /// Kills its process.
+    pub(crate) fn kill(self) -> Result<()> {
+        self.process.kill()
     }
 
     /// Waits until it forwards packets.

@@ -92,6 +92,7 @@ impl Hardware<'_> {
 
 /// A hardware switch that runs.
 pub(crate) struct Tofino {
+    name: String,
     // Ends first.
     control: Process,
     model: Process,
@@ -126,10 +127,28 @@ impl Tofino {
         let mut model = Process::start(&format!("{name}-model"), command, place.run.directory())?;
         model.wait_listening(*grpc_port, START_LIMIT)?;
 
+        let control = Self::start_control(place, name, &switch.configure(place)?)?;
+        Ok(Self { name: (*name).to_owned(), control, model })
+    }
+
+    fn start_control(place: Place<'_>, name: &str, config: &Path) -> Result<Process> {
         let mut command = place.command("calumma-switchd")?;
-        command.arg("--config").arg(switch.configure(place)?);
-        let control = Process::start(name, command, place.run.directory())?;
-        Ok(Self { control, model })
+        command.arg("--config").arg(config);
+        Process::start(name, command, place.run.directory())
+    }
+
+    /// Kills its control plane and starts that anew, while the switch forwards on.
+    pub(crate) fn kill_control(self, place: Place<'_>) -> Result<Self> {
+        let Self { name, control, model } = self;
+        control.kill()?;
+        let config = place.run.directory().join(format!("{name}.toml"));
+        let control = Self::start_control(place, &name, &config)?;
+        Ok(Self { name, control, model })
+    }
+
+    /// Lets its control plane stand still for some time, in a moment.
+    pub(crate) fn freeze_control(&self, moment: Duration, time: Duration) {
+        self.control.freeze(moment, time);
     }
 
     /// Lets it go by `switch` from now on, as far as a switch can that runs.

@@ -80,6 +80,26 @@ impl Process {
             .with_context(|| format!("sending {signal} to {}", self.name))
     }
 
+    /// Kills it, and waits for its end.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill().with_context(|| format!("killing {}", self.name))?;
+        self.child.wait().with_context(|| format!("waiting for the end of {}", self.name))?;
+        Ok(())
+    }
+
+    /// Lets it stand still for some time, in a moment.
+    pub fn freeze(&self, moment: Duration, time: Duration) {
+        let pid = Pid::from_raw(self.child.id() as i32);
+        std::thread::spawn(move || {
+            std::thread::sleep(moment);
+            // A process that has ended can't be stopped; the run says by itself that it has.
+            if kill(pid, Signal::SIGSTOP).is_ok() {
+                std::thread::sleep(time);
+                let _ = kill(pid, Signal::SIGCONT);
+            }
+        });
+    }
+
     /// Whether it has written these words to its standard error.
     pub fn has_logged(&self, words: &str) -> Result<bool> {
         let text =

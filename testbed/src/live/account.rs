@@ -48,6 +48,9 @@ impl Live {
             Some(witness) => witness.of(report.epoch)?,
             None => Vec::new(),
         };
+        if let Some(archived) = self.archived.as_mut().filter(|_| report.complete) {
+            archived.insert(report.epoch);
+        }
         if report.epoch >= self.next_report {
             let in_all = report.edges.iter().filter_map(|edge| edge.packets_in).sum::<u64>();
             let goes_on = report.complete && report.epoch == self.next_report;
@@ -129,6 +132,7 @@ impl Live {
         if let Some((controller, _)) = self.controller.take() {
             controller.stop()?;
         }
+        self.check_archive()?;
         let witnessed = self.witness.take().map(Witness::finish).transpose()?;
         let (logged, doubled) = witnessed.unwrap_or_default();
         ensure!(

@@ -15,6 +15,7 @@ mod applications;
 mod disturbed;
 mod files;
 mod forwarding;
+mod kills;
 mod mutants;
 mod nflog;
 mod oracle;
@@ -53,7 +54,7 @@ use self::witness::Witness;
 use crate::calumma::{Controller, LOOPBACK, Place, Reports};
 use crate::fabric::wiring::Wiring;
 use crate::fabric::{Namespace, Run, faults, interrupt};
-use crate::scenario::{EdgeForwarding, LiveCarrier, Network, Scenario, SystemSummary};
+use crate::scenario::{EdgeForwarding, LiveCarrier, Network, Program, Scenario, SystemSummary};
 use crate::simulate::{Entered, Outcome};
 use crate::system::{self, SYSTEMS, System, Systems};
 use crate::topology::{LinkQuality, Routes, Topology};
@@ -139,6 +140,8 @@ pub struct Live {
     before: unlogged::Before,
     /// What the log may not know, as found at the end.
     doubts: Vec<String>,
+    /// Epochs that were reported complete, where they have to be in the controller's archive.
+    archived: Option<BTreeSet<u64>>,
     /// Packets that each transit has received, likewise.
     transited: BTreeMap<String, u64>,
     /// What SketchINT reported beside what was captured, once all is finished.
@@ -241,6 +244,7 @@ impl Live {
             before: unlogged::Before::now()?,
             restarted: BTreeSet::new(),
             doubts: Vec::new(),
+            archived: scenario.archive.then(BTreeSet::new),
             transited: BTreeMap::new(),
             compared: None,
         };
@@ -323,6 +327,13 @@ impl Live {
         sections.insert("transits".to_owned(), transits.into());
         sections.insert("http".to_owned(), http_address().into());
         sections.insert("tokens".to_owned(), self.tokens().display().to_string().into());
+        if self.archived.is_some() {
+            let folder = self.archive().display().to_string();
+            let archive = toml::Table::from_iter([("dir".to_owned(), folder.into())]);
+            sections.insert("archive".to_owned(), archive.into());
+            let state = self.run.directory().join("state").display().to_string();
+            sections.insert("state_dir".to_owned(), state.into());
+        }
         sections
     }
 
@@ -491,13 +502,12 @@ impl Network for Live {
         Ok(())
     }
 
-    fn freeze(&mut self, switch: usize, time: Duration) -> Result<()> {
-        let edges = self.edges.iter().enumerate().filter_map(|(at, of)| Some((at, of.as_ref()?)));
-        let transits = self.transits.iter().map(|of| (of.at(), of.switch()));
-        let found = edges.chain(transits).find(|(at, _)| *at == switch);
-        let (_, running) = found.context("freeze: that switch is a router")?;
-        // In the middle of an epoch, when packets are under way.
-        running.freeze(Duration::from_nanos(self.clock.length_ns() / 3), time)
+    fn freeze(&mut self, program: Program, time: Duration) -> Result<()> {
+        self.freeze_program(program, time)
+    }
+
+    fn kill(&mut self, program: Program) -> Result<()> {
+        self.kill_program(program)
     }
 
     fn rotate_key(&mut self) -> Result<()> {
@@ -511,17 +521,10 @@ impl Network for Live {
     }
 
     fn set_controller(&mut self, runs: bool) -> Result<()> {
-        match self.controller.take() {
-            Some(running) if runs => self.controller = Some(running),
-            Some((controller, reports)) => {
-                controller.stop()?;
-                let read = self.sort(reports.finish()?);
-                self.pending.extend(read);
-            }
-            None if runs => self.start_controller()?,
-            None => {}
+        if runs == self.controller.is_some() {
+            return Ok(());
         }
-        Ok(())
+        if runs { self.start_controller() } else { self.end_controller(Controller::stop) }
     }
 
     fn run_epoch(&mut self) -> Result<Vec<Outcome>> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use calumma_switchd::system::System;
 use calumma_wire::Role;
 
@@ -117,13 +117,21 @@ impl Running {
         }
     }
 
-    /// Lets its process stand still for a while, in a moment.
-    pub(super) fn freeze(&self, moment: Duration, time: Duration) -> Result<()> {
-        let Self::Software(switch) = self else {
-            bail!("freeze: a software switch can be stopped")
-        };
-        switch.freeze(moment, time);
-        Ok(())
+    /// Lets its process stand still for a while, in a moment; of a Tofino, its control plane.
+    pub(super) fn freeze(&self, moment: Duration, time: Duration) {
+        match self {
+            Self::Software(switch) => switch.freeze(moment, time),
+            Self::Tofino(switch) => switch.freeze_control(moment, time),
+        }
+    }
+
+    /// Kills its process. Gives a Tofino, whose control plane that is, with another one; a software
+    /// switch has to be started anew.
+    pub(super) fn kill(self, place: Place<'_>) -> Result<Option<Self>> {
+        match self {
+            Self::Software(switch) => switch.kill().map(|()| None),
+            Self::Tofino(switch) => switch.kill_control(place).map(Self::Tofino).map(Some),
+        }
     }
 
     /// Stops it, and gives its totals by name, where it counts.

@@ -36,9 +36,12 @@ pub struct Change {
     /// Edges that are started anew.
     #[serde(default)]
     restart: Vec<String>,
-    /// Switches of a live fabric whose processes stand still for a while.
+    /// Switches of a live fabric, or its controller, whose processes stand still for a while.
     #[serde(default)]
     freeze: Vec<Freeze>,
+    /// Switches of a live fabric, or its controller, whose processes are killed and started anew.
+    #[serde(default)]
+    kill: Vec<String>,
     /// Measurement systems that run from now on, all others being switched off.
     #[serde(default)]
     pub(super) systems: Option<Vec<String>>,
@@ -53,16 +56,32 @@ pub struct Change {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Freeze {
-    /// The switch, a software one.
+    /// The switch, or `controller`.
     switch: String,
     /// For how many milliseconds.
     ms: u64,
 }
 
-impl Freeze {
-    fn position(&self, topology: &Topology) -> Result<usize> {
-        let position = topology.position(&self.switch);
-        position.with_context(|| format!("freeze: no switch is called {:?}", self.switch))
+/// A program of a live fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The controller.
+    Controller,
+    /// The switch at this position; of a Tofino, its control plane.
+    Switch(usize),
+}
+
+impl Program {
+    /// How files call the controller; no switch has this name.
+    const CONTROLLER: &str = "controller";
+
+    fn named(name: &str, topology: &Topology) -> Result<Self> {
+        if name == Self::CONTROLLER {
+            return Ok(Self::Controller);
+        }
+        let position =
+            topology.position(name).with_context(|| format!("no switch is called {name:?}"));
+        position.map(Self::Switch)
     }
 }
 
@@ -164,7 +183,10 @@ impl Change {
         for edge in self.restart.iter().chain(self.clocks.keys()) {
             topology.edge(edge)?;
         }
-        self.freeze.iter().try_for_each(|of| of.position(topology).map(drop))?;
+        let programs = self.freeze.iter().map(|of| &of.switch).chain(&self.kill);
+        for program in programs {
+            Program::named(program, topology)?;
+        }
         if let Some(named) = &self.switches {
             switches(named, topology)?;
         }
@@ -208,10 +230,14 @@ impl Change {
             network.set_systems(systems)?;
         }
         for of in &self.freeze {
-            network.freeze(of.position(topology)?, Duration::from_millis(of.ms))?;
+            let program = Program::named(&of.switch, topology)?;
+            network.freeze(program, Duration::from_millis(of.ms))?;
         }
         if self.rotate_key {
             network.rotate_key()?;
+        }
+        for program in &self.kill {
+            network.kill(Program::named(program, topology)?)?;
         }
         for edge in &self.restart {
             network.restart(topology.edge(edge)?)?;

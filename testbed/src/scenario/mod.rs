@@ -25,7 +25,7 @@ use calumma_sketch::{HashKey, KeyKind};
 use calumma_switchd::chamelemon::program;
 use serde::Deserialize;
 
-pub use self::change::Change;
+pub use self::change::{Change, Program};
 pub use self::expect::{Expectation, Verdict};
 pub use self::play::{Network, Played, play_in};
 pub use self::simulated::{play, play_with};
@@ -105,6 +105,10 @@ pub struct Scenario {
     /// How long the controller waits for what is missing, in milliseconds.
     #[serde(default = "short_grace")]
     pub grace_ms: u64,
+    /// Whether the controller of a live fabric keeps an archive, which has to have every epoch that
+    /// was reported.
+    #[serde(default)]
+    pub archive: bool,
     /// Kinds of traffic by name.
     pub traffic: BTreeMap<String, toml::Table>,
     /// Applications on the hosts of a live fabric; a simulation has none.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::{EpochSummary, Expectation, Scenario, SystemSummary, Verdict, change};
+use super::{EpochSummary, Expectation, Program, Scenario, SystemSummary, Verdict, change};
 use crate::simulate::{Outcome, SwitchQuality};
 use crate::topology::Topology;
 use crate::workload::Traffic;
@@ -75,13 +75,22 @@ pub trait Network {
     /// When it does not come up.
     fn restart(&mut self, edge: usize) -> Result<()>;
 
-    /// Lets the process of a switch stand still for some time.
+    /// Lets a program's process stand still for some time.
     ///
     /// # Errors
     /// When there is no such process.
-    fn freeze(&mut self, switch: usize, time: Duration) -> Result<()> {
-        let _ = (switch, time);
+    fn freeze(&mut self, program: Program, time: Duration) -> Result<()> {
+        let _ = (program, time);
         bail!("freeze: in live fabrics only")
+    }
+
+    /// Kills a program's process, and starts it anew.
+    ///
+    /// # Errors
+    /// When there is no such process, or it does not come up.
+    fn kill(&mut self, program: Program) -> Result<()> {
+        let _ = program;
+        bail!("kill: in live fabrics only")
     }
 
     /// Lets exactly these measurement systems run from an epoch on that is soon.

@@ -26,11 +26,20 @@ pub(crate) struct Soak {
     lcores: usize,
     /// Instead, a live fabric of this topology (leaf-spine:4x2) whose links lose and double
     /// packets: every report is held against the kernel's log of them
-    #[arg(long, requires = "minutes")]
+    #[arg(long, requires = "how_long")]
     topology: Option<String>,
     /// How long the fabric is soaked
-    #[arg(long, requires = "topology", value_parser = clap::value_parser!(u64).range(1..=1440))]
+    #[arg(long, requires = "topology", group = "how_long")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: Option<u64>,
+    /// Until edges and controller have been killed or stopped so many times, four seconds apart:
+    /// reports have to be whole again soon, and the archive to have every epoch once
+    #[arg(long, requires = "topology", group = "how_long")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    troubles: Option<u64>,
+    /// Where troubles are drawn from
+    #[arg(long, requires = "troubles", default_value_t = 1)]
+    seed: u64,
     /// Where the fabric's reports, truth and verdicts go
     #[arg(long, requires = "topology", value_name = "DIR")]
     out: Option<PathBuf>,
@@ -39,8 +48,16 @@ pub(crate) struct Soak {
 impl Soak {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (testbed, _guard) = prepare()?;
-        if let (Some(topology), Some(minutes)) = (self.topology, self.minutes) {
-            return soak::fabric::run(&topology, minutes, self.out, testbed).map(verdict);
+        if let Some(topology) = self.topology {
+            let held = match (self.troubles, self.minutes) {
+                (Some(troubles), _) => {
+                    soak::fabric::trouble(&topology, (troubles, self.seed), self.out, testbed)
+                }
+                (None, minutes) => {
+                    soak::fabric::run(&topology, minutes.unwrap_or(1), self.out, testbed)
+                }
+            };
+            return held.map(verdict);
         }
         let result = soak::run(self.packets, self.lcores, &testbed)?;
         accounted(&result, &result.complaints())
