@@ -44,7 +44,9 @@ fn packets_take_no_memory() {
     for keys in [KeyKind::Ipv4, KeyKind::Dual] {
         let (entries, filter_bits) = (512, 1 << 16);
         let residual = Some(256);
-        let setup = Setup { entries, filter_bits, claim: false, residual, ..Setup::default() };
+        let guard = true;
+        let setup =
+            Setup { entries, filter_bits, claim: false, residual, guard, ..Setup::default() };
         let net = Net { carrier: Carrier::Tos(Tos::default()), keys, setup };
         let mut switch = Switch::new(&net, 1, 1);
         let start = clock().start_of(FIRST_EPOCH);

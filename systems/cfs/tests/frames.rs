@@ -2,7 +2,7 @@
 
 mod samples;
 
-use calumma_cfs::frames::{Entry, Setup, Totals, Window};
+use calumma_cfs::frames::{Entry, Setup, Suspects, Totals, Window};
 use calumma_sketch::table::{Rank, Refused};
 use calumma_sketch::{FlowKey, HyperLogLog, KeyKind, WideKey, either};
 use proptest::prelude::*;
@@ -74,7 +74,7 @@ fn windows() -> impl Strategy<Value = Window> {
                     memory,
                 };
                 let flows = HyperLogLog::from_registers(registers).unwrap();
-                let uncounted = None;
+                let (uncounted, suspects) = (None, None);
                 Window {
                     keys,
                     hash_key,
@@ -85,6 +85,7 @@ fn windows() -> impl Strategy<Value = Window> {
                     flows,
                     entries,
                     uncounted,
+                    suspects,
                 }
             },
         )
@@ -259,4 +260,47 @@ fn random_entry(rng: &mut StdRng, keys: KeyKind) -> Entry {
         sides: Entry::PASSED,
         exact: true,
     }
+}
+
+/// Suspects that are cut, changed, doubled or out of order are refused with the byte, or mean what
+/// they say.
+#[test]
+fn suspects_that_contradict_themselves_are_refused_with_their_byte() {
+    for (setup, window) in samples::guarded() {
+        let bytes = window.encode();
+        assert_eq!(Window::decode(&bytes, &setup).as_ref(), Ok(&window));
+        let without = Window { suspects: None, ..window.clone() }.encode().len();
+        for cut in without..bytes.len() {
+            let refused = Window::decode(&bytes[..cut], &setup).unwrap_err().to_string();
+            assert!(refused.starts_with("byte "), "{refused}");
+        }
+        for at in without..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << (at % 8);
+            if let Ok(read) = Window::decode(&changed, &setup) {
+                assert_eq!(Window::decode(&read.encode(), &setup), Ok(read));
+            }
+        }
+        // Nobody asked for them.
+        assert!(Window::decode(&bytes, &Setup { guard: false, ..setup }).is_err());
+    }
+    let [(setup, window), ..] = samples::guarded();
+    let says = |change: &dyn Fn(&mut Suspects), words: &str| {
+        let mut window = window.clone();
+        change(window.suspects.as_mut().unwrap());
+        let refused = Window::decode(&window.encode(), &setup).unwrap_err().to_string();
+        assert!(refused.starts_with("byte ") && refused.contains(words), "{refused}");
+    };
+    says(&|of| of.flows[1] = of.flows[0], "keys: suspects 0 and 1, ");
+    says(&|of| of.flows.reverse(), "are not in order");
+    says(&|of| of.flows[1].differences = 0, "differences of suspects: suspect 1, ");
+    let mut many = window.encode();
+    let at = Window { suspects: None, ..window.clone() }.encode().len() + 8;
+    many[at..at + 4].copy_from_slice(&(Suspects::MOST + 1).to_le_bytes());
+    let refused = Window::decode(&many, &setup).unwrap_err().to_string();
+    assert!(refused.ends_with("number of suspects: 65537: must be at most 65536"), "{refused}");
+    many.truncate(at + 4 + 20);
+    many[at..at + 4].copy_from_slice(&Suspects::MOST.to_le_bytes());
+    let refused = Window::decode(&many, &setup).unwrap_err().to_string();
+    assert!(refused.ends_with("number of suspects: 22 columns follow"), "{refused}");
 }

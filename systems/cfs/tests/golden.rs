@@ -1,6 +1,6 @@
-//! The bytes of setups and windows, kept in files, which switches and controllers one release older
-//! send. `CALUMMA_BLESS=1 cargo test -p calumma-cfs --test golden` writes them anew, which is right
-//! only together with a new version.
+//! The bytes of setups and windows of each version, kept in files, which switches and controllers
+//! one release older send. `CALUMMA_BLESS=1 cargo test -p calumma-cfs --test golden` writes them
+//! anew, which is right only together with a new version.
 
 mod samples;
 
@@ -29,7 +29,11 @@ fn setups() -> [(&'static str, Setup); 4] {
 }
 
 fn check(name: &str, bytes: &[u8]) -> Vec<u8> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1");
+    check_in("v1", name, bytes)
+}
+
+fn check_in(version: &str, name: &str, bytes: &[u8]) -> Vec<u8> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version);
     let file = folder.join(format!("{name}.bin"));
     if std::env::var_os("CALUMMA_BLESS").is_some() {
         std::fs::create_dir_all(&folder).unwrap();
@@ -63,5 +67,22 @@ fn windows_with_a_residual_are_what_the_golden_files_hold() {
     {
         let golden = check(name, &window.encode());
         assert_eq!(Window::decode(&golden, &samples::with_residual()), Ok(window), "{name}");
+    }
+}
+
+#[test]
+fn what_is_watched_for_loops_is_what_the_golden_files_of_version_2_hold() {
+    for (name, setup) in [
+        ("setup-guard", Setup { guard: true, ..samples::setup() }),
+        ("setup-residual-guard", Setup { guard: true, ..samples::with_residual() }),
+    ] {
+        let golden = check_in("v2", name, &setup.encode());
+        assert_eq!(Setup::decode(&golden), Ok(setup), "{name}");
+    }
+    for (name, (setup, window)) in
+        ["guard-ipv4", "guard-dual", "guard-residual"].into_iter().zip(samples::guarded())
+    {
+        let golden = check_in("v2", name, &window.encode());
+        assert_eq!(Window::decode(&golden, &setup), Ok(window), "{name}");
     }
 }

@@ -1,6 +1,6 @@
 //! Any bytes, as a setup and as a window of CFS: no panic, and what can be read says the same when
 //! written and read again. Run from `wire/` with
-//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v1`.
+//! `cargo +nightly fuzz run fuzz-wire-cfs fuzz/corpus/cfs ../systems/cfs/tests/golden/v2`.
 
 #![no_main]
 
@@ -12,7 +12,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(setup.encode(), bytes);
     }
     let setup = Setup { entries: 256, hll_bits: 4, ..Setup::default() };
-    for setup in [setup, Setup { residual: Some(16), ..setup }] {
+    let guard = Setup { guard: true, ..setup };
+    let residual = Some(16);
+    for setup in [setup, guard, Setup { residual, ..setup }, Setup { residual, ..guard }] {
         if let Ok(window) = Window::decode(bytes, &setup) {
             assert_eq!(Window::decode(&window.encode(), &setup), Ok(window));
         }

@@ -198,9 +198,10 @@ fn loops(of: &LoopsInWindow) -> String {
     for Loop { flow, nodes, length, packets, certain, .. } in &of.loops {
         let (window, nodes) = (of.window, nodes.join(", "));
         let doubt = if *certain { "" } else { ", or a host sends so" };
+        let packets = packets.map_or_else(String::new, |packets| format!("{packets} packets "));
         let _ = writeln!(
             text,
-            "{window:>12} {flow}: {packets} packets round by {nodes}, {length} hops a turn{doubt}"
+            "{window:>12} {flow}: {packets}round by {nodes}, {length} hops a turn{doubt}"
         );
     }
     if text.is_empty() {

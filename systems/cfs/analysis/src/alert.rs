@@ -1,13 +1,14 @@
-//! What alerts watch for: too few flows with an entry, loops, superspreaders.
+//! What alerts watch for: too few flows with an entry, loops, superspreaders, black holes.
 
 use calumma_analysis::alert::{Details, Fact, Reading, Rules};
 use calumma_analysis::{Report, SystemReport};
 
-use crate::report::{Found, Loop, Spread};
+use crate::report::{BlackHole, Found, Loop, Spread};
 
 const COVERAGE_LOW: &str = "cfs_coverage_low";
 const LOOP: &str = "cfs_loop";
 const SUPERSPREADER: &str = "cfs_superspreader";
+const BLACK_HOLE: &str = "cfs_black_hole";
 
 /// The rules. What is wanted stands in each report.
 #[derive(Debug)]
@@ -35,8 +36,15 @@ impl Rules for Watch {
         let certain = |spread: &Spread| spread.certain;
         let spreaders = &found.superspreaders;
         let spreaders = none(!spreaders.is_empty(), spreaders.iter().any(certain));
+        // Whatever is reported as one is proven.
+        let holes = none(!found.black_holes.is_empty(), true);
         let fact = |(alert, reading)| Fact { alert, node: None, reading };
-        let readings = [(COVERAGE_LOW, coverage), (LOOP, loops), (SUPERSPREADER, spreaders)];
+        let readings = [
+            (COVERAGE_LOW, coverage),
+            (LOOP, loops),
+            (SUPERSPREADER, spreaders),
+            (BLACK_HOLE, holes),
+        ];
         Some(readings.into_iter().map(fact).collect())
     }
 
@@ -57,6 +65,16 @@ impl Rules for Watch {
                 })
             }
             (LOOP, true) => "no packets go round any more".to_owned(),
+            (BLACK_HOLE, false) => {
+                let most = found.black_holes.iter().max_by_key(|hole| hole.packets);
+                most.map_or_else(String::new, |BlackHole { place, flows, packets }| {
+                    let (from, to) = (&place.from, &place.to);
+                    format!(
+                        "nothing goes on from {from} to {to}: {packets} packets lost, flows: {flows}"
+                    )
+                })
+            }
+            (BLACK_HOLE, true) => "something goes on everywhere again".to_owned(),
             (_, false) => {
                 let certain = found.superspreaders.iter().find(|it| it.certain);
                 certain.map_or_else(String::new, |it| {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use calumma_analysis::{Analysis, Collected, HashKeys, Node, NodeSetup, SystemReport};
-use calumma_cfs::frames::{Entry, Setup, Window, salt};
+use calumma_cfs::frames::{Entry, GUARD_SINCE, Setup, Suspects, Window, salt};
 use calumma_sketch::{FlowKey, HashFamily, Hashes, Key, KeyKind};
 use calumma_wire::{Side, SideKind};
 
@@ -14,7 +14,7 @@ use crate::flows::Judged;
 use crate::heavy::{self, Counts};
 use crate::losses::Losses;
 use crate::parameters::Parameters;
-use crate::report::{Found, KeptIn, Listed, NodeReport, Residue, SizeBin, Spread};
+use crate::report::{Found, Guarded, KeptIn, Listed, NodeReport, Residue, SizeBin, Spread};
 use crate::residual::Decoded;
 use crate::view::{Delivered, NodeView, Seen, View};
 use crate::{loops, residual, sizes, spread};
@@ -42,6 +42,12 @@ impl Cooperating {
         Self { parameters, hash_keys, last: None, hosts: Hosts::default() }
     }
 
+    /// What a node with this version measures by.
+    fn setup_at(&self, version: u8) -> Setup {
+        let setup = self.parameters.setup;
+        Setup { guard: setup.guard && version >= GUARD_SINCE, ..setup }
+    }
+
     fn window_of(&self, epoch: u64) -> u64 {
         epoch / Analysis::window(self)
     }
@@ -55,11 +61,11 @@ impl Analysis for Cooperating {
         self.parameters.setup.window_epochs.into()
     }
 
-    fn setup(&self, _node: &Node, _version: u8) -> NodeSetup {
-        NodeSetup { setup: self.parameters.setup.encode(), plan: Vec::new() }
+    fn setup(&self, _node: &Node, version: u8) -> NodeSetup {
+        NodeSetup { setup: self.setup_at(version).encode(), plan: Vec::new() }
     }
 
-    fn decode(&self, node: &Node, _version: u8, side: Side) -> Result<Delivered, String> {
+    fn decode(&self, node: &Node, version: u8, side: Side) -> Result<Delivered, String> {
         let stall_ns = side.stall_ns;
         if side.side == SideKind::Ingress {
             return match side.body.len() {
@@ -67,7 +73,7 @@ impl Analysis for Cooperating {
                 bytes => Err(format!("an ingress side of {bytes} bytes, where none are expected")),
             };
         }
-        let setup = &self.parameters.setup;
+        let setup = &self.setup_at(version);
         let window = Window::decode(&side.body, setup).map_err(|error| error.to_string())?;
         if window.totals.packets != side.packets {
             let (of_body, of_side) = (window.totals.packets, side.packets);
@@ -91,11 +97,16 @@ impl Analysis for Cooperating {
         let mut flows = Vec::new();
         let (mut losses, mut loops, mut path_changes) = (Losses::default(), Vec::new(), Vec::new());
         let mut entries = Vec::new();
+        let mut suspects = loops::suspects(&view);
         for (key, seen) in view.flows() {
             flows.push(Judged::of(&view, key, seen));
             entries.push(seen);
             losses.add(&view, &ends, key, seen);
-            loops::find(&view, key, seen, (&mut loops, &mut path_changes));
+            let suspected = suspects.remove(key).unwrap_or_default();
+            loops::find(&view, key, (seen, &suspected), (&mut loops, &mut path_changes));
+        }
+        for (key, suspected) in suspects {
+            loops::find(&view, key, (&[], &suspected), (&mut loops, &mut path_changes));
         }
         let monitored = flows.len() as u64;
         let is_decoded = |seen: &&&[Seen<'_>]| seen.iter().all(|of| of.from == KeptIn::Residual);
@@ -197,7 +208,7 @@ fn listed(
 }
 
 fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
-    let Window { totals, limit, theta, flows, entries, routes_changed, .. } = node.window;
+    let Window { totals, limit, theta, flows, entries, routes_changed, suspects, .. } = node.window;
     let share = |grade: u32| f64::from(grade) / GRADES;
     let class = limit.and_then(|limit| CLASSES.get(usize::from(limit.class())).copied());
     let Total { flows, error } = Total::of(flows);
@@ -225,6 +236,7 @@ fn node_report(setup: &Setup, node: &NodeView<'_>) -> NodeReport {
         sound: node.is_sound && node.unrecorded == 0,
         bytes: totals.memory,
         residual: node.residual.map(residue),
+        guard: suspects.as_ref().map(guarded),
     }
 }
 
@@ -235,6 +247,10 @@ fn residue(of: &Decoded) -> Residue {
         load_factor: is_complete.then(|| of.flows as f64 / of.buckets.max(1) as f64),
         flows: is_complete.then_some(of.flows),
     }
+}
+
+fn guarded(of: &Suspects) -> Guarded {
+    Guarded { suspects: of.flows.len() as u64, missed: of.missed }
 }
 
 /// Refuses entries that the node can't have graded so.

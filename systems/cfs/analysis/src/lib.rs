@@ -47,8 +47,8 @@ use prometheus::Registry;
 use crate::analysis::Cooperating;
 use crate::parameters::Parameters;
 pub use crate::report::{
-    BlackHole, FlowCount, Found, HeavyChange, HeavyHitter, HeavyPrefix, HopCount, KeptIn, Listed,
-    Loop, Loss, NodeReport, PathChange, Residue, SizeBin, Spread,
+    BlackHole, FlowCount, Found, Guarded, HeavyChange, HeavyHitter, HeavyPrefix, HopCount, KeptIn,
+    Listed, Loop, Loss, NodeReport, PathChange, Residue, SizeBin, Spread,
 };
 
 /// The system in the controller's list.

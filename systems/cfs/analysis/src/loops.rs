@@ -4,8 +4,10 @@
 //! live, until it has none. So differences from the first packet are all multiples of the length,
 //! from the first on.
 
+use std::collections::BTreeMap;
+
 use calumma_analysis::Flow;
-use calumma_cfs::frames::Entry;
+use calumma_cfs::frames::Suspect;
 use calumma_sketch::WideKey;
 
 use crate::flows::in_order;
@@ -15,9 +17,15 @@ use crate::view::{Seen, View};
 /// Times to live that make a loop.
 const LEAST: u32 = 3;
 
+/// Times to live that make one for certain: chance makes so many equal steps down to the end in no
+/// host's packets, whatever times to live it draws.
+const CERTAIN: u32 = 6;
+
 /// A flow's turns at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turns {
+    /// The first time to live.
+    ttl: u8,
     length: u8,
     /// Times to live, the first included.
     number: u32,
@@ -25,54 +33,82 @@ struct Turns {
     to_the_end: bool,
 }
 
-/// Appends what the times to live of a flow show.
+impl Turns {
+    fn are_certain(&self) -> bool {
+        self.to_the_end && self.number >= CERTAIN
+    }
+}
+
+/// Turns of a flow at the node with this position, and packets that it received, each once, where
+/// that is known.
+type At = (usize, Turns, Option<u64>);
+
+/// Flows without an entry that nodes suspect, each with the positions of these nodes.
+pub(crate) fn suspects<'a>(view: &View<'a>) -> BTreeMap<&'a WideKey, Vec<(usize, &'a Suspect)>> {
+    let mut by_flow: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (at, node) in view.nodes.iter().enumerate() {
+        for suspect in node.window.suspects.iter().flat_map(|of| &of.flows) {
+            by_flow.entry(&suspect.key).or_default().push((at, suspect));
+        }
+    }
+    by_flow
+}
+
+/// Appends what the times to live of a flow show, of which nodes have an entry or a suspicion.
 pub(crate) fn find(
     view: &View<'_>,
     key: &WideKey,
-    seen: &[Seen<'_>],
+    (seen, suspected): (&[Seen<'_>], &[(usize, &Suspect)]),
     (loops, changes): (&mut Vec<Loop>, &mut Vec<PathChange>),
 ) {
-    if seen.iter().all(|seen| seen.entry.differences == 0) {
+    if suspected.is_empty() && seen.iter().all(|seen| seen.entry.differences == 0) {
         return;
     }
     let flow = Flow::from(key);
-    let mut by_length: Vec<(u8, Vec<(Seen<'_>, Turns)>)> = Vec::new();
+    let mut all: Vec<At> = Vec::new();
     // Where a residual has packets as well, nobody knows with which times to live they came.
     let seen = seen.iter().copied().filter(|seen| seen.from == KeptIn::Table);
     for at in in_order(seen.collect()) {
-        if let Some(turns) = turns(at.entry) {
-            match by_length.iter_mut().find(|(length, _)| *length == turns.length) {
-                Some((_, nodes)) => nodes.push((at, turns)),
-                None => by_length.push((turns.length, vec![(at, turns)])),
-            }
-        } else if at.entry.differences != 0 {
+        let entry = at.entry;
+        if let Some(turns) = turns(entry.ttl, entry.differences) {
+            all.push((at.node, turns, Some(entry.packets - entry.looped)));
+        } else if entry.differences != 0 {
             changes.push(path_change(view, flow, &at));
         }
     }
-    for (length, mut nodes) in by_length {
-        nodes.sort_by_key(|(at, _)| u8::MAX - at.entry.ttl);
-        let (first, turns) = nodes[0];
-        let entry = first.entry;
+    for &(node, suspect) in suspected {
+        let has_turns = all.iter().any(|(of, ..)| *of == node);
+        let turns = turns(suspect.ttl, suspect.differences).filter(Turns::are_certain);
+        all.extend(turns.filter(|_| !has_turns).map(|turns| (node, turns, None)));
+    }
+    // A node with many times to live came first to see the packets.
+    all.sort_by_key(|(_, turns, _)| (turns.length, u8::MAX - turns.ttl));
+    for nodes in all.chunk_by(|(_, one, _), (_, other, _)| one.length == other.length) {
+        let [(_, first, packets), ..] = *nodes else { continue };
         loops.push(Loop {
             flow,
-            nodes: nodes.iter().map(|(at, _)| view.node(at).name.to_owned()).collect(),
-            length,
-            ttls: (0..turns.number).map(|turn| entry.ttl - turn as u8 * length).collect(),
-            packets: entry.packets - entry.looped,
-            certain: nodes.iter().any(|(_, turns)| turns.to_the_end),
+            nodes: nodes.iter().map(|(at, ..)| view.nodes[*at].name.to_owned()).collect(),
+            length: first.length,
+            ttls: (0..first.number).map(|turn| first.ttl - turn as u8 * first.length).collect(),
+            packets,
+            certain: nodes.iter().any(|(_, turns, _)| turns.are_certain()),
         });
     }
 }
 
-/// The turns that an entry shows, if it shows a loop.
-fn turns(entry: &Entry) -> Option<Turns> {
-    let differences = entry.differences;
+/// The turns that a flow's times to live show, if they show a loop: the first of them, and
+/// differences from it as those of [`Entry::differences`].
+fn turns(ttl: u8, differences: u64) -> Option<Turns> {
     if differences & 1 != 0 && differences.count_ones() == 1 {
         return None;
     }
     let length = (differences & !1).trailing_zeros() as u8;
+    // No packet comes again with one less: it would have met no other router.
+    if !(Suspect::LEAST_LENGTH..64).contains(&length) {
+        return None;
+    }
     // Packets live on for so many hops; beyond 63 all are one bit.
-    let most = u32::from(entry.ttl.saturating_sub(1).min(63) / length);
+    let most = u32::from(ttl.saturating_sub(1).min(63) / length);
     let seen = (1..=most).take_while(|turn| differences >> (turn * u32::from(length)) & 1 == 1);
     let seen = seen.count() as u32;
     let multiples = (1..=seen).fold(0_u64, |bits, turn| bits | 1 << (turn * u32::from(length)));
@@ -81,9 +117,9 @@ fn turns(entry: &Entry) -> Option<Turns> {
         return None;
     }
     // The one bit for all others is set where packets came again with more than 63 less.
-    let lives_longer = u32::from(entry.ttl.saturating_sub(1) / length) > most;
+    let lives_longer = u32::from(ttl.saturating_sub(1) / length) > most;
     let to_the_end = seen == most && (differences & 1 != 0) == lives_longer;
-    Some(Turns { length, number, to_the_end })
+    Some(Turns { ttl, length, number, to_the_end })
 }
 
 fn path_change(view: &View<'_>, flow: Flow, at: &Seen<'_>) -> PathChange {
@@ -100,31 +136,17 @@ fn path_change(view: &View<'_>, flow: Flow, at: &Seen<'_>) -> PathChange {
 
 #[cfg(test)]
 mod tests {
-    use calumma_sketch::table::Rank;
+    use calumma_cfs::frames::Entry;
 
     use super::*;
 
-    /// An entry of packets that came with these times to live, in this order.
-    fn entry(ttls: impl IntoIterator<Item = u8>) -> Entry {
-        let ttls: Vec<u8> = ttls.into_iter().collect();
-        let others = || ttls.iter().filter(|&&ttl| ttl != ttls[0]);
-        Entry {
-            key: WideKey::default(),
-            packets: ttls.len() as u64,
-            bytes: 0,
-            rank: Rank::default(),
-            ttl: ttls[0],
-            differences: others().fold(0, |bits, &ttl| bits | Entry::difference(ttls[0], ttl)),
-            looped: others().count() as u64,
-            first_us: 0,
-            last_us: 0,
-            sides: Entry::PASSED,
-            exact: true,
-        }
-    }
-
+    /// What is made of packets that came with these times to live, in this order.
     fn of(ttls: impl IntoIterator<Item = u8>) -> Option<(u8, u32, bool)> {
-        turns(&entry(ttls)).map(|turns| (turns.length, turns.number, turns.to_the_end))
+        let ttls: Vec<u8> = ttls.into_iter().collect();
+        let others = ttls.iter().filter(|&&ttl| ttl != ttls[0]);
+        let differences = others.fold(0, |bits, &ttl| bits | Entry::difference(ttls[0], ttl));
+        let turns = turns(ttls[0], differences);
+        turns.map(|turns| (turns.length, turns.number, turns.are_certain()))
     }
 
     #[test]
@@ -132,8 +154,12 @@ mod tests {
         for length in 2..=7 {
             for first in [30, 62, 64, 65, 126, 250] {
                 let all = (1..=first).rev().step_by(length.into());
-                let (found, _, certain) = of(all).unwrap_or_else(|| panic!("{first} {length}"));
-                assert_eq!((found, certain), (length, true), "{first} {length}");
+                let (found, number, certain) =
+                    of(all).unwrap_or_else(|| panic!("{first} {length}"));
+                // Only of a long loop and packets that begin with little is it uncertain.
+                let is_enough = number >= CERTAIN;
+                assert_eq!((found, certain), (length, is_enough), "{first} {length}");
+                assert!(is_enough || first == 30 && length > 5, "{first} {length}");
             }
         }
         // One that is repaired in the middle may have been a host.
@@ -147,6 +173,7 @@ mod tests {
         assert_eq!(of([61, 63]), None);
         // A traceroute that keeps its ports.
         assert_eq!(of(1..30), None);
+        assert_eq!(of((1..30).rev()), None);
         // Two hosts behind one address, each with its own system.
         assert_eq!(of([127, 63, 127, 63]), None);
     }

@@ -13,6 +13,7 @@ struct Metrics {
     monitored: Gauge,
     superspreaders: Gauge,
     loops: Gauge,
+    black_holes: Gauge,
     lost: IntCounter,
     entries: GaugeVec,
     packets: IntCounterVec,
@@ -33,6 +34,7 @@ pub(crate) fn new(on: &Registry) -> prometheus::Result<Box<dyn ReportMetrics>> {
         monitored: gauge(on, "cfs_monitored_flows", "Flows that any node has an entry of.")?,
         superspreaders: gauge(on, "cfs_superspreaders", "Superspreaders that are certain.")?,
         loops: gauge(on, "cfs_loops", "Flows that are certainly in a loop.")?,
+        black_holes: gauge(on, "cfs_black_holes", "Places where nothing goes on.")?,
         lost: counter(on, "cfs_lost_packets_total", "Packets lost between two exact counts.")?,
         entries: gauges(on, "cfs_entries", "Flows that a node has an entry of.", node)?,
         packets: counters(on, "cfs_packets_total", "Packets that a node has recorded.", node)?,
@@ -51,6 +53,7 @@ impl ReportMetrics for Metrics {
         let certain = found.superspreaders.iter().filter(|it| it.certain).count();
         self.superspreaders.set(certain as f64);
         self.loops.set(found.loops.iter().filter(|it| it.certain).count() as f64);
+        self.black_holes.set(found.black_holes.len() as f64);
         self.lost.inc_by(found.losses.iter().map(|loss| loss.lost).sum());
         for node in &found.nodes {
             let labels = &[&*node.node];

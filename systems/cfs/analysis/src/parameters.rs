@@ -60,6 +60,7 @@ struct Section {
     reseed: bool,
     residual: Kept,
     alpha: f64,
+    guard: bool,
     paths: Paths,
     flows_listed: usize,
     heavy_packets: u64,
@@ -85,6 +86,7 @@ impl Default for Section {
             reseed: setup.reseed,
             residual: Kept::None,
             alpha: 0.9,
+            guard: true,
             paths: Paths::Single,
             flows_listed: 1000,
             heavy_packets: 10_000,
@@ -183,6 +185,7 @@ impl Parameters {
             claim: section.claim,
             reseed: section.reseed,
             residual: residual_of(&section, filter_bits).map_err(named)?,
+            guard: section.guard,
         };
         setup.check().map_err(named)?;
         let Section { heavy_packets, heavy_change_packets, superspreader, .. } = section;
@@ -236,7 +239,7 @@ mod tests {
     #[test]
     fn a_section_need_not_be_there_and_its_mistakes_are_named_with_their_range() {
         let defaults = read(&serde_json::Value::Null).unwrap();
-        let setup = Setup { claim: false, ..Setup::default() };
+        let setup = Setup { claim: false, guard: true, ..Setup::default() };
         assert_eq!((defaults.setup, defaults.paths), (setup, Paths::Single));
         let mistake = |section| read(&section).unwrap_err();
         let entries = mistake(json!({ "entries": 100 }));

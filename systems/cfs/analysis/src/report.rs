@@ -133,6 +133,9 @@ pub struct NodeReport {
     /// What came of its residual; absent where it keeps none.
     #[serde(default)]
     pub residual: Option<Residue>,
+    /// Flows without an entry that it watched for loops; absent where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<Guarded>,
 }
 
 /// What came of a node's residual.
@@ -145,6 +148,15 @@ pub struct Residue {
     pub load_factor: Option<f64>,
     /// Flows in it; absent where it did not decode.
     pub flows: Option<u64>,
+}
+
+/// What a node saw of flows without an entry that may have been in loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarded {
+    /// Flows that came with at least three times to live at equal distances.
+    pub suspects: u64,
+    /// How often one found no place to be remembered in: loops may be missing then.
+    pub missed: u64,
 }
 
 /// What of a node has the packets of a flow.
@@ -321,16 +333,17 @@ pub struct Loop {
     /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// Those nodes that have an entry of it and saw so, in the order of the loop.
+    /// Those nodes that saw so, in the order of the loop.
     pub nodes: Vec<String>,
     /// Hops of a turn.
     pub length: u8,
     /// The times to live with which the first of the nodes received it, the largest first.
     pub ttls: Vec<u8>,
-    /// Packets that the first of them received, each counted once.
-    pub packets: u64,
-    /// Whether packets went round until they had no time to live any more; else a host may have
-    /// sent them so.
+    /// Packets that the first of them received, each counted once; absent where it has no entry of
+    /// the flow.
+    pub packets: Option<u64>,
+    /// Whether packets went round until they had no time to live any more, six turns or more; else
+    /// a host may have sent them so.
     pub certain: bool,
 }
 

@@ -8,10 +8,11 @@ use calumma_analysis::table::{
 };
 use calumma_analysis::{Flow, SystemReport};
 
-use crate::report::{Counted, Found, Loop, Loss, NodeReport, Spread};
+use crate::report::{BlackHole, Counted, Found, Loop, Loss, NodeReport, Spread};
 
 /// All of them.
-pub(crate) static TABLES: [&dyn Table; 5] = [&FLOWS, &NODES, &SUPERSPREADERS, &LOOPS, &LOSSES];
+pub(crate) static TABLES: [&dyn Table; 6] =
+    [&FLOWS, &NODES, &SUPERSPREADERS, &LOOPS, &LOSSES, &BLACK_HOLES];
 
 impl Found {
     /// Lets a report that was read have those flows in the archive that it lists.
@@ -104,6 +105,9 @@ static NODES: TableOf<SystemReport<Found>, NodeReport> = TableOf {
         }),
         truth("sound", "whether it recorded every packet", |row| Some(row.item.sound)),
         u64("bytes", "bytes of its memory", |row| Some(row.item.bytes)),
+        u64("suspects", "flows without an entry that may be in loops; NULL: not watched", |row| {
+            row.item.guard.map(|of| of.suspects)
+        }),
     ],
     rows: |report, rows| {
         rows.extend(report.findings.nodes.iter().map(|item| Row {
@@ -151,7 +155,9 @@ static LOOPS: TableOf<SystemReport<Found>, Loop> = TableOf {
         }),
         u8("length", "hops of a turn", |row| Some(row.item.length)),
         text("ttls", "times to live at the first of the nodes", |row| Some(ttls(row.item))),
-        u64("packets", "packets that it received, each once", |row| Some(row.item.packets)),
+        u64("packets", "packets that it received, each once; NULL where it has no entry", |row| {
+            row.item.packets
+        }),
         truth("certain", "whether they went round until they died", |row| Some(row.item.certain)),
     ],
     rows: |report, rows| {
@@ -181,6 +187,27 @@ static LOSSES: TableOf<SystemReport<Found>, Loss> = TableOf {
     ],
     rows: |report, rows| {
         let items = report.findings.losses.iter();
+        rows.extend(items.map(|item| Row { head: report.head, node: "", item }));
+    },
+};
+
+static BLACK_HOLES: TableOf<SystemReport<Found>, BlackHole> = TableOf {
+    name: "cfs_black_holes",
+    help: "where nothing went on in a window",
+    columns: &[
+        epoch(),
+        start(),
+        text("place_from", "the node that received all of it", |row| {
+            Some((&*row.item.place.from).into())
+        }),
+        text("place_to", "the edge where nothing came; `destination`: none of several", |row| {
+            Some((&*row.item.place.to).into())
+        }),
+        u64("flows", "flows of which nothing came on", |row| Some(row.item.flows)),
+        u64("packets", "their packets, all of them lost", |row| Some(row.item.packets)),
+    ],
+    rows: |report, rows| {
+        let items = report.findings.black_holes.iter();
         rows.extend(items.map(|item| Row { head: report.head, node: "", item }));
     },
 };

@@ -2,9 +2,10 @@
 
 mod world;
 
+use calumma_analysis::alert::{AlertLimits, Reading};
 use calumma_analysis::{Flow, Report, System, SystemReport};
-use calumma_cfs::frames::Entry;
-use calumma_cfs_analysis::{Cfs, Found};
+use calumma_cfs::frames::{Entry, Suspect, Suspects};
+use calumma_cfs_analysis::{Cfs, Found, Guarded};
 use calumma_sketch::FlowKey;
 use calumma_topology::Place;
 use calumma_wire::{Side, SideKind};
@@ -150,13 +151,86 @@ fn packets_that_go_round_are_a_loop_and_a_changed_way_is_none() {
     (moved.differences, moved.looped) = (1 << 2, 4);
     let report = network.report();
     let [found] = &report.findings.loops[..] else { panic!("{:?}", report.findings.loops) };
-    assert_eq!((found.flow, found.length, found.packets), (Flow::from(&key(1)), 2, 9));
+    assert_eq!((found.flow, found.length, found.packets), (Flow::from(&key(1)), 2, Some(9)));
     assert_eq!(found.nodes, ["s1", "s2"]);
     assert!(found.certain);
     assert_eq!(found.ttls[..3], [63, 61, 59]);
     let [change] = &report.findings.path_changes[..] else { panic!() };
     assert_eq!((&*change.node, &change.shorter_by[..], change.packets), ("e2", &[2][..], 4));
     assert_eq!(count_of(&report, 1), Some(("s1", 40, false)));
+}
+
+/// Hops from the first time to live to the last, in turns of two.
+fn turns(number: u32) -> u64 {
+    (1..number).fold(0, |bits, turn| bits | 1 << (2 * turn))
+}
+
+#[test]
+fn a_loop_of_a_flow_without_an_entry_is_named_by_what_nodes_suspect() {
+    let mut network = Network::new(json!({}));
+    let suspect = |flow, ttl, differences| Suspect { key: key(flow).into(), ttl, differences };
+    let looped = network.count_of(3, &key(1), 35, (Entry::PASSED, 62));
+    (looped.differences, looped.looped) = (turns(31), 30);
+    // Of these, the last may be a host's doing: five times to live, or not down to the end.
+    let flows = vec![
+        suspect(1, 63, turns(32)),
+        suspect(2, 63, turns(32)),
+        suspect(3, 9, turns(5)),
+        suspect(4, 63, turns(20)),
+    ];
+    network.at("s1").suspects = Some(Suspects { flows, missed: 7 });
+    network.at("s2").suspects = Some(Suspects::default());
+    let report = network.report();
+    let loops: Vec<_> = report.findings.loops.iter().collect();
+    let [one, other] = &loops[..] else { panic!("{loops:?}") };
+    assert_eq!(
+        (one.flow, &one.nodes[..]),
+        (Flow::from(&key(1)), &["s1".to_owned(), "s2".into()][..])
+    );
+    assert_eq!((other.flow, &other.nodes[..]), (Flow::from(&key(2)), &["s1".to_owned()][..]));
+    for of in loops {
+        assert_eq!((of.length, of.packets, of.certain, of.ttls.len()), (2, None, true, 32));
+    }
+    let guards: Vec<_> = report.findings.nodes.iter().map(|node| node.guard).collect();
+    let guard = |suspects, missed| Some(Guarded { suspects, missed });
+    assert_eq!(guards, [None, None, guard(4, 7), guard(0, 0)]);
+    assert_eq!(
+        alert(&report, "cfs_loop"),
+        Some((
+            Reading::Bad,
+            "packets go round, 2 hops a turn, by s1, s2: 10.0.0.2:7 > 10.1.0.1:53 udp".to_owned()
+        ))
+    );
+}
+
+/// What an alert reads off a report, and its words.
+fn alert(report: &SystemReport<Found>, name: &str) -> Option<(Reading, String)> {
+    let rules = Cfs.alert_rules(&AlertLimits { loss_share: 0.01 }, &[]);
+    let facts = rules.read(report)?;
+    let fact = facts.iter().find(|fact| fact.alert == name)?;
+    Some((fact.reading, rules.text(fact, report, false)))
+}
+
+#[test]
+fn a_black_hole_has_an_alert_and_a_row_in_the_archive() {
+    let mut network = Network::new(json!({}));
+    network.count_of(1, &back(1), 5, (Entry::ENTERED, 64));
+    network.count_of(0, &back(1), 5, (Entry::LEFT, 62));
+    for (node, packets) in [("e1", 30), ("s1", 28)] {
+        network.count(node, 1, packets);
+    }
+    let report = network.report();
+    let words = "nothing goes on from s1:in to e2:in: 28 packets lost, flows: 1".to_owned();
+    assert_eq!(alert(&report, "cfs_black_hole"), Some((Reading::Bad, words)));
+    assert_eq!(rows(&report, "cfs_black_holes"), 1);
+    network.begin();
+    let (reading, _) = alert(&network.report(), "cfs_black_hole").unwrap();
+    assert_eq!(reading, Reading::Good);
+    // An edge that is missing may have had what did not come.
+    network.begin();
+    network.late[1] = None;
+    let (reading, _) = alert(&network.report(), "cfs_black_hole").unwrap();
+    assert_eq!(reading, Reading::Unknown);
 }
 
 #[test]
@@ -244,6 +318,12 @@ fn what_a_node_cant_have_counted_is_refused() {
     assert!(said.ends_with("is hashed by another key"), "{said}");
 }
 
+/// Rows that a report has in a table of the archive.
+fn rows(report: &SystemReport<Found>, name: &str) -> usize {
+    let table = Cfs.tables().iter().find(|table| table.name() == name).unwrap();
+    table.batch(&[report as &dyn Report]).unwrap().num_rows()
+}
+
 #[test]
 fn the_archive_has_every_flow_and_a_report_the_largest() {
     let mut network = Network::new(json!({ "flows_listed": 3 }));
@@ -254,10 +334,7 @@ fn the_archive_has_every_flow_and_a_report_the_largest() {
     let report = network.report();
     let packets: Vec<u64> = report.findings.flows.iter().map(|it| it.packets).collect();
     assert_eq!(packets, [10, 9, 8]);
-    let rows = |name: &str| {
-        let table = Cfs.tables().iter().find(|table| table.name() == name).unwrap();
-        table.batch(&[&report as &dyn Report]).unwrap().num_rows()
-    };
+    let rows = |name: &str| rows(&report, name);
     assert_eq!((rows("cfs_flows"), rows("cfs_nodes"), rows("cfs_losses")), (10, 4, 1));
     assert_eq!((rows("cfs_superspreaders"), rows("cfs_loops")), (0, 0));
 }

@@ -166,7 +166,7 @@ const CLASSES: usize = 3;
 const EXACT: usize = 10;
 
 /// Bytes of a key.
-fn key_len(keys: KeyKind) -> usize {
+pub(super) fn key_len(keys: KeyKind) -> usize {
     match keys {
         KeyKind::Ipv4 => FlowKey::LEN,
         KeyKind::Dual => WideKey::LEN,
@@ -185,18 +185,28 @@ fn key_bytes(keys: KeyKind) -> impl Iterator<Item = usize> + Clone {
 
 pub(super) fn put(out: &mut Vec<u8>, keys: KeyKind, entries: &[Entry]) {
     put_u32(out, entries.len() as u32);
+    put_keys(out, keys, entries.iter().map(|entry| &entry.key));
     let mut column = Vec::with_capacity(entries.len());
-    for at in key_bytes(keys) {
-        column.clear();
-        column.extend(entries.iter().map(|entry| entry.key.as_bytes()[at]));
-        put_column(out, &column);
-    }
     for Field { width, get, .. } in &FIELDS {
         for byte in 0..*width {
             column.clear();
             column.extend(entries.iter().map(|entry| (get(entry) >> (8 * byte)) as u8));
             put_column(out, &column);
         }
+    }
+}
+
+/// Puts a column for each byte of the keys.
+pub(super) fn put_keys<'a>(
+    out: &mut Vec<u8>,
+    keys: KeyKind,
+    of: impl Iterator<Item = &'a WideKey> + Clone,
+) {
+    let mut column = Vec::new();
+    for at in key_bytes(keys) {
+        column.clear();
+        column.extend(of.clone().map(|key| key.as_bytes()[at]));
+        put_column(out, &column);
     }
 }
 
@@ -223,7 +233,8 @@ pub(super) fn read(
     }
     let number = number as usize;
     let mut column = vec![0; number];
-    let mut entries = read_keys(body, keys, &mut column)?;
+    let keys = read_keys(body, keys, &mut column, "entries")?;
+    let mut entries: Vec<Entry> = keys.into_iter().map(Entry::new).collect();
     let mut values = vec![0; number];
     for (of_field, Field { name, width, set, .. }) in FIELDS.iter().enumerate() {
         let offset = body.offset();
@@ -254,12 +265,13 @@ pub(super) fn read(
     Ok(entries)
 }
 
-/// Entries with these keys, and nothing else.
-fn read_keys(
+/// As many keys as the column is long, each larger than the one before.
+pub(super) fn read_keys(
     body: &mut Body<'_>,
     keys: KeyKind,
     column: &mut [u8],
-) -> Result<Vec<Entry>, DecodeError> {
+    what: &'static str,
+) -> Result<Vec<WideKey>, DecodeError> {
     let offset = body.offset();
     let mut bytes = vec![[0; WideKey::LEN]; column.len()];
     if keys == KeyKind::Ipv4 {
@@ -273,9 +285,8 @@ fn read_keys(
     if let Some(at) = bytes.windows(2).position(|pair| pair[0] >= pair[1]) {
         let (one, next) = (WideKey::from_bytes(bytes[at]), WideKey::from_bytes(bytes[at + 1]));
         let how = if one == next { "are the same flow" } else { "are not in order" };
-        let why = format_args!("entries {at} and {}, {one} and {next}, {how}", at + 1);
+        let why = format_args!("{what} {at} and {}, {one} and {next}, {how}", at + 1);
         return Err(body.wrong(offset, "keys", why));
     }
-    let entry = |key| Entry::new(WideKey::from_bytes(key));
-    Ok(bytes.into_iter().map(entry).collect())
+    Ok(bytes.into_iter().map(WideKey::from_bytes).collect())
 }

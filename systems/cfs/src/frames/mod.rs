@@ -8,6 +8,7 @@
 mod entries;
 mod residual;
 mod setup;
+mod suspects;
 mod window;
 
 use calumma_wire::{Offer, SystemId};
@@ -15,7 +16,11 @@ use calumma_wire::{Offer, SystemId};
 pub use self::entries::Entry;
 pub use self::residual::{Residual, Residuals, Uncounted};
 pub use self::setup::{Graded, Hop, Setup, salt};
+pub use self::suspects::{Suspect, Suspects};
 pub use self::window::{Totals, Window};
 
+/// The first version in which flows without an entry are watched for loops.
+pub const GUARD_SINCE: u8 = 2;
+
 /// What a switch that runs it offers.
-pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: 1 };
+pub const OFFER: Offer = Offer { system: SystemId::CFS, lowest: 1, highest: GUARD_SINCE };

@@ -5,6 +5,7 @@
 //! 0  or  1  base (1), 0: none  offset (1)  step (1)       hop
 //! grade (1)  claim (1)  reseed (1)
 //! buckets an array of the residual (4), where there is one
+//! 1, where flows without an entry are watched for loops: from version 2 on
 //! ```
 
 use std::ops::RangeInclusive;
@@ -70,6 +71,8 @@ pub struct Setup {
     /// Buckets an array of the residual that a switch keeps of the flows without an entry; `None`
     /// where it keeps none.
     pub residual: Option<u32>,
+    /// Whether a switch watches flows without an entry for loops.
+    pub guard: bool,
 }
 
 impl Default for Setup {
@@ -84,6 +87,7 @@ impl Default for Setup {
             claim: true,
             reseed: true,
             residual: None,
+            guard: false,
         }
     }
 }
@@ -150,6 +154,9 @@ impl Setup {
         if let Some(buckets) = self.residual {
             put_u32(&mut out, buckets);
         }
+        if self.guard {
+            put_u8(&mut out, 1);
+        }
         out
     }
 
@@ -169,10 +176,17 @@ impl Setup {
             claim: body.flag("claim")?,
             reseed: body.flag("reseed")?,
             residual: None,
+            guard: false,
         };
         let behind_flags = body.offset();
-        let residual = if body.left() > 0 { Some(body.u32("residual")?) } else { None };
-        let setup = Self { residual, ..setup };
+        // A residual has four bytes, and what follows it one.
+        let residual = if body.left() > 1 { Some(body.u32("residual")?) } else { None };
+        let at_guard = body.offset();
+        let guard = body.left() > 0;
+        if guard && !body.flag("guard")? {
+            return Err(body.wrong(at_guard, "guard", "0: must be 1, or not be there"));
+        }
+        let setup = Self { residual, guard, ..setup };
         setup.check().map_err(|(field, why)| {
             let of_field = |field| match field {
                 "entries" => 0,
@@ -277,6 +291,7 @@ mod tests {
             grade in 0..4_usize,
             [claim, reseed]: [bool; 2],
             residual in prop::option::of(Setup::RESIDUAL),
+            guard: bool,
         ) -> Setup {
             let hop = if grade == 3 { Hop::None } else { Hop::Ttl(HopRule { base, offset, step }) };
             let grade = Graded::ALL[grade.min(2)];
@@ -291,6 +306,7 @@ mod tests {
                 claim,
                 reseed,
                 residual,
+                guard,
             }
         }
     }
@@ -301,9 +317,18 @@ mod tests {
             prop_assert_eq!(setup.check(), Ok(()));
             let mut bytes = setup.encode();
             prop_assert_eq!(Setup::decode(&bytes), Ok(setup));
-            // Without its last four bytes it has no residual.
-            if cut != 4 || setup.residual.is_none() {
-                prop_assert!(Setup::decode(&bytes[..bytes.len() - cut]).is_err());
+            // Without its last byte it watches no loops, without four more it has no residual.
+            let guard = usize::from(setup.guard);
+            let shorter = [(guard, setup.residual), (guard + 4, None)];
+            let may_be = |&(bytes, _): &(usize, Option<u32>)| {
+                bytes == cut && (bytes < 4 || setup.residual.is_some())
+            };
+            let cut_off = Setup::decode(&bytes[..bytes.len() - cut]);
+            match shorter.into_iter().find(may_be) {
+                Some((_, residual)) => {
+                    prop_assert_eq!(cut_off, Ok(Setup { residual, guard: false, ..setup }));
+                }
+                None => prop_assert!(cut_off.is_err()),
             }
             bytes.push(0);
             prop_assert!(Setup::decode(&bytes).is_err());

@@ -8,6 +8,7 @@
 //! registers of the HyperLogLog: a column
 //! entries: their number (4), and columns
 //! the residual, where there is one: see `residual`
+//! flows that may be in loops, where they are looked for: see `suspects`
 //! ```
 
 use calumma_sketch::table::Rank;
@@ -19,6 +20,7 @@ use calumma_wire::columns::{put_column, read_column};
 use super::entries::{self, Entry};
 use super::residual::{self, Uncounted};
 use super::setup::Setup;
+use super::suspects::{self, Suspects};
 
 /// The largest class of a rank.
 const MOST_CLASS: u8 = 3;
@@ -108,6 +110,8 @@ pub struct Window {
     pub entries: Vec<Entry>,
     /// The packets of flows without an entry, where switches keep a residual of them.
     pub uncounted: Option<Uncounted>,
+    /// Flows without an entry that may be in loops, where switches look for them.
+    pub suspects: Option<Suspects>,
 }
 
 impl Window {
@@ -132,6 +136,9 @@ impl Window {
         entries::put(out, self.keys, &self.entries);
         if let Some(uncounted) = &self.uncounted {
             residual::put(out, uncounted);
+        }
+        if let Some(of) = &self.suspects {
+            suspects::put(out, self.keys, of);
         }
         std::mem::take(out)
     }
@@ -182,8 +189,20 @@ impl Window {
                 return Err(body.wrong(at_residual, "residual", why));
             }
         }
+        let suspects = setup.guard.then(|| suspects::read(body, keys)).transpose()?;
         reader.end()?;
-        Ok(Self { keys, hash_key, routes_changed, limit, theta, totals, flows, entries, uncounted })
+        Ok(Self {
+            keys,
+            hash_key,
+            routes_changed,
+            limit,
+            theta,
+            totals,
+            flows,
+            entries,
+            uncounted,
+            suspects,
+        })
     }
 }
 

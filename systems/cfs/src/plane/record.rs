@@ -13,6 +13,7 @@ use calumma_sketch::table::{BoundedTable, Capacity, Rank, Sink};
 use calumma_sketch::{BURST, HashColumns, HashFamily, Hashes, HyperLogLog, Key};
 
 use super::counted::Counted;
+use super::guard::{Guard, Lives};
 use crate::frames::{Graded, Residual, Setup};
 
 /// What all of a switch's records have in common.
@@ -80,6 +81,8 @@ pub(super) struct Window<K: Key> {
     pub(super) others: Vec<Share<K>>,
     /// Packets of flows without an entry, where they are wanted.
     pub(super) residual: Option<Residual<K>>,
+    /// Loops of flows without an entry, where they are looked for.
+    pub(super) guard: Option<Guard<K>>,
 }
 
 /// Packets of one window and side.
@@ -114,13 +117,15 @@ impl<K: Key> Window<K> {
         // Lcores' residuals are added up: all are as large as the switch's.
         let residual = common.setup.residual;
         let residual = residual.map(|buckets| Residual::new(buckets, common.is_edge));
-        Self { common, epoch: 0, seed: 0, start_ns: 0, share, flows, others, residual }
+        let guard = common.setup.guard.then(Guard::new);
+        Self { common, epoch: 0, seed: 0, start_ns: 0, share, flows, others, residual, guard }
     }
 
     /// Bytes of memory that the lcore's table and what belongs to it take.
     pub(super) fn bytes(&self) -> usize {
         let residual = self.residual.as_ref().map_or(0, Residual::bytes);
-        self.share.table.bytes() + self.flows.registers().len() + residual
+        let guard = self.guard.as_ref().map_or(0, Guard::bytes);
+        self.share.table.bytes() + self.flows.registers().len() + residual + guard
     }
 
     /// About the largest rank that will be in the table when the window is over, without a pass
@@ -167,6 +172,9 @@ impl<K: Key> Record for Window<K> {
         if let (Some(residual), Some(of_other)) = (&mut self.residual, &other.residual) {
             residual.merge(of_other);
         }
+        if let (Some(guard), Some(of_other)) = (&mut self.guard, &other.guard) {
+            guard.merge(of_other);
+        }
     }
 
     fn clear(&mut self) {
@@ -176,6 +184,7 @@ impl<K: Key> Record for Window<K> {
         self.flows.clear();
         self.others.clear();
         self.residual.iter_mut().for_each(Residual::clear);
+        self.guard.iter_mut().for_each(Guard::clear);
     }
 }
 
@@ -221,7 +230,8 @@ impl<K: Key> Work for Recording<'_, '_, K> {
         let Share { table, sums, .. } = &mut window.share;
         sums.claimed_in += u64::from(claimed.count_ones());
         let (residual, family) = (window.residual.as_mut(), &common.family);
-        let mut counting = Counting { ip, us, side, sums, residual, family, refused: 0 };
+        let guard = window.guard.as_mut();
+        let mut counting = Counting { ip, us, side, sums, residual, guard, family, refused: 0 };
         table.record(isa, keys, hashes, &ranks[..keys.len().min(BURST)], &mut counting);
         let refused = counting.refused;
         if refused != 0
@@ -232,6 +242,15 @@ impl<K: Key> Work for Recording<'_, '_, K> {
             bytes.iter_mut().zip(lengths).for_each(|(bytes, length)| *bytes = length);
             let part = residual.part(side, refused.count_ones().into());
             part.insert_burst(isa, keys, hashes, &bytes, refused);
+        }
+        if refused != 0
+            && let Some(guard) = &mut window.guard
+        {
+            for (at, (key, fields)) in keys.iter().zip(ip).enumerate().take(BURST) {
+                if refused >> at & 1 == 1 {
+                    guard.see(key, &hashes.of(at), fields.ttl);
+                }
+            }
         }
         goes_on
     }
@@ -251,6 +270,7 @@ struct Counting<'a, K: Key> {
     side: u8,
     sums: &'a mut Sums,
     residual: Option<&'a mut Residual<K>>,
+    guard: Option<&'a mut Guard<K>>,
     family: &'a HashFamily,
     /// A bit for each packet of a flow without an entry.
     refused: u32,
@@ -275,6 +295,11 @@ impl<K: Key> Sink<K, Counted> for Counting<'_, K> {
         self.sums.evicted += value.packets;
         if let Some(residual) = &mut self.residual {
             put(residual, key, &self.family.hash(key), value);
+        }
+        if value.differences != 0
+            && let Some(guard) = &mut self.guard
+        {
+            guard.see_entry(key, &self.family.hash(key), Lives::from(value));
         }
     }
 }

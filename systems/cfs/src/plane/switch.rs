@@ -82,6 +82,9 @@ struct Counted {
     residual: u64,
     looped: u64,
     inexact: u64,
+    /// Flows without an entry that may have been in a loop.
+    guard: u64,
+    guard_missed: u64,
 }
 
 impl Counted {
@@ -100,6 +103,10 @@ impl Counted {
         sum.claimed_out += more.claimed_out;
         if let Some(uncounted) = &window.uncounted {
             self.residual += either!(&uncounted.flows, residual => residual.packets());
+        }
+        if let Some(suspects) = &window.suspects {
+            self.guard += suspects.flows.len() as u64;
+            self.guard_missed += suspects.missed;
         }
         for entry in &window.entries {
             self.looped += entry.looped;
@@ -172,7 +179,7 @@ impl SwitchSystem for OnSwitch {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counted { totals, residual, looped, inexact } = self.counted.get();
+        let Counted { totals, residual, looped, inexact, guard, guard_missed } = self.counted.get();
         let out = totals.refused_packets + totals.evicted_packets;
         vec![
             ("cfs.recorded", totals.packets),
@@ -190,6 +197,8 @@ impl SwitchSystem for OnSwitch {
             ("cfs.claimed_out", totals.claimed_out),
             ("cfs.looped", looped),
             ("cfs.inexact", inexact),
+            ("cfs.guard", guard),
+            ("cfs.guard_missed", guard_missed),
         ]
     }
 

@@ -9,8 +9,9 @@ use calumma_sketch::table::{Flow, Rank, Turnover};
 use calumma_sketch::{Key, WideKey};
 
 use super::counted::Counted;
+use super::guard::{self, Guard, Lives};
 use super::record::{Share, Window, put};
-use crate::frames::{self, Entry, Totals, Uncounted};
+use crate::frames::{self, Entry, Suspects, Totals, Uncounted};
 
 /// What a table that keeps the flow has counted of it.
 struct Part {
@@ -52,12 +53,16 @@ impl<K: Key> Window<K> {
         let shares: Vec<&Share<K>> = std::iter::once(&self.share).chain(&self.others).collect();
         let mut residual = self.residual.clone();
         let mut refused = Vec::new();
+        let mut suspects: Vec<(WideKey, Lives)> = Vec::new();
         let memory = (self.bytes() * shares.len()) as u64;
         let mut totals = Totals { memory, ..Totals::default() };
         let mut parts: Vec<Part> = Vec::new();
         for (at, share) in shares.iter().enumerate() {
             let (kept, surplus) = share.table.split();
             add(&mut totals, share, &surplus);
+            let gone = surplus.iter().map(|flow| (*flow.key, Lives::from(flow.value)));
+            let gone = gone.filter(|(_, lives)| lives.are_suspect());
+            suspects.extend(gone.filter_map(|(key, lives)| Some((wide(&key)?, lives))));
             if let Some(residual) = &mut residual {
                 let mut filter = share.table.refused();
                 for flow in &surplus {
@@ -87,6 +92,16 @@ impl<K: Key> Window<K> {
         let entries: Vec<Entry> = merged.into_iter().map(Part::entry).collect();
         let counted: u64 = entries.iter().map(|entry| entry.packets).sum();
         totals.packets = counted + totals.refused_packets + totals.evicted_packets;
+        let looked_for = |guard: &Guard<K>| {
+            let all = guard.suspects().filter_map(|(key, lives)| Some((wide(&key)?, lives)));
+            suspects.extend(all);
+            let (mut flows, mut missed) = (guard::together(suspects), guard.missed());
+            // Those of more lcores than can be sent.
+            missed += flows.len().saturating_sub(Suspects::MOST as usize) as u64;
+            flows.truncate(Suspects::MOST as usize);
+            Suspects { flows, missed }
+        };
+        let suspects = self.guard.as_ref().map(looked_for);
         // A flow above the largest limit was admitted nowhere.
         let limits: Option<Vec<Rank>> = shares.iter().map(|share| share.table.limit()).collect();
         let unused = if self.common.setup.claim { Claims::ALL } else { Claims::NONE };
@@ -102,6 +117,7 @@ impl<K: Key> Window<K> {
             flows: self.flows.clone(),
             entries,
             uncounted: residual.map(|residual| Uncounted { flows: K::any(residual), refused }),
+            suspects,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Windows of a switch, one of each kind.
 
-use calumma_cfs::frames::{Entry, Residual, Setup, Totals, Uncounted, Window};
+use calumma_cfs::frames::{Entry, Residual, Setup, Suspect, Suspects, Totals, Uncounted, Window};
 use calumma_sketch::residual::{Counts, Residual as _};
 use calumma_sketch::table::{Rank, Refused};
 use calumma_sketch::{AnyKey, FlowKey, HashFamily, HashKey, HyperLogLog, KeyKind, WideKey};
@@ -58,6 +58,7 @@ pub(crate) fn ipv4() -> Window {
         flows: HyperLogLog::from_registers(registers).unwrap(),
         entries: vec![entry(1, 500), entry(2, 2), looped],
         uncounted: None,
+        suspects: None,
     }
 }
 
@@ -104,4 +105,25 @@ pub(crate) fn dual() -> Window {
     let totals = Totals { packets: 1000, admitted: 2, ..Totals::default() };
     let keys = KeyKind::Dual;
     Window { keys, routes_changed: true, limit: None, theta: None, totals, entries, ..of_ipv4 }
+}
+
+/// Windows of switches that watch flows without an entry for loops, and what they measure by.
+pub(crate) fn guarded() -> [(Setup, Window); 3] {
+    let round = (1..=31).fold(0, |bits, turn| bits | 1 << (2 * turn));
+    let suspect = |key, ttl| Suspect { key, ttl, differences: round };
+    let two =
+        [7, 9].map(|port| WideKey::v4([10, 0, 0, 2].into(), [10, 0, 1, 2].into(), port, 53, 17));
+    let flows =
+        vec![suspect(two[0], 63), Suspect { differences: 1 | 1 << 63, ..suspect(two[1], 255) }];
+    let [ipv4, dual] = [ipv4(), dual()];
+    let wide = suspect(dual.entries[1].key, 64);
+    let with =
+        |window, flows, missed| Window { suspects: Some(Suspects { flows, missed }), ..window };
+    let [of_edge, _] = uncounted();
+    let guard = |setup| Setup { guard: true, ..setup };
+    [
+        (guard(setup()), with(ipv4, flows, 3)),
+        (guard(setup()), with(dual, vec![wide], 0)),
+        (guard(with_residual()), with(of_edge, Vec::new(), 0)),
+    ]
 }

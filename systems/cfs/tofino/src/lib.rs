@@ -10,13 +10,13 @@ mod window;
 
 use std::sync::Arc;
 
-use calumma_cfs::frames::{OFFER, Setup as Words};
+use calumma_cfs::frames::{GUARD_SINCE, OFFER, Setup as Words};
 use calumma_chamelemon::Layout;
 use calumma_chamelemon::frames as chamelemon;
 use calumma_sketch::KeyKind;
 use calumma_switch_host::{Session, SystemOffer};
 use calumma_switchd::system::{Build, Setup, System};
-use calumma_wire::{Role, SystemSetup};
+use calumma_wire::{Offer, Role, SystemSetup};
 
 use crate::window::Windows;
 
@@ -35,7 +35,9 @@ pub struct Cfs;
 
 impl System for Cfs {
     fn offer(&self) -> SystemOffer {
-        SystemOffer { offer: OFFER, held: true }
+        // Its rows don't watch flows without an entry for loops.
+        let offer = Offer { highest: GUARD_SINCE - 1, ..OFFER };
+        SystemOffer { offer, held: true }
     }
 
     fn name(&self) -> &'static str {

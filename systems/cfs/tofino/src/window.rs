@@ -265,6 +265,7 @@ impl Windows {
             flows: flows.ok_or("a run of zeros that no hash has")?,
             entries,
             uncounted: None,
+            suspects: None,
         })
         .inspect(|_| self.learn(window, &held))
     }

@@ -82,6 +82,7 @@ impl Network {
             flows: HyperLogLog::new(8),
             entries: Vec::new(),
             uncounted: None,
+            suspects: None,
         };
         self.windows = vec![empty; self.nodes.len()];
         self.late = vec![Some(0); self.nodes.len()];
@@ -167,7 +168,9 @@ impl Network {
     }
 
     pub(crate) fn decode(&self, at: usize, side: Side) -> Result<AnySide, String> {
-        self.analysis.decode(&self.nodes[at], 1, side)
+        // Nodes with the first version don't watch flows without an entry for loops.
+        let version = 1 + u8::from(self.windows[at].suspects.is_some());
+        self.analysis.decode(&self.nodes[at], version, side)
     }
 
     /// The report on the window, in which the nodes that are sealed deliver.

@@ -1,0 +1,300 @@
+//! Loops of flows without an entry, by the times to live that their packets come with.
+//!
+//! A cell remembers the last flow that hashed to it by a fingerprint, and which times to live its
+//! packets came with. A flow whose packets came with three times to live at equal distances gets a
+//! place in a small table with its whole key, and keeps it for the window. What a flow's times to
+//! live are worth, the controller judges.
+
+use calumma_sketch::{Hashes, Key, WideKey};
+
+use super::counted::Counted;
+use crate::frames::{Entry, Suspect};
+
+/// Cells, as many as 16 bits of a hash reach.
+const CELLS: usize = 1 << 16;
+
+/// Flows that can be suspected at a time, and places where one may be.
+const PLACES: usize = 4096;
+const PROBES: usize = 8;
+
+/// A cell's place where its flow is not suspected.
+const NOWHERE: u16 = u16::MAX;
+
+/// The times to live with which a flow's packets came. 0, with which no router sends, stands for
+/// none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lives {
+    /// The highest.
+    pub(super) ttl: u8,
+    /// Those that came after a higher one, as [`Entry::differences`] from the highest.
+    pub(super) differences: u64,
+}
+
+impl Lives {
+    /// Adds a packet's.
+    #[inline(always)]
+    fn add(&mut self, ttl: u8) {
+        if ttl < self.ttl {
+            self.differences |= Entry::difference(self.ttl, ttl);
+        } else if ttl > self.ttl {
+            // A packet with the one that was the highest came before, not after.
+            self.raise(ttl);
+        }
+    }
+
+    /// Counts differences from a higher one.
+    fn raise(&mut self, ttl: u8) {
+        let by = u32::from(ttl - self.ttl);
+        let (known, beyond) = (self.differences & !1, self.differences & 1);
+        let moved = known.checked_shl(by).unwrap_or(0);
+        let is_all = moved.checked_shr(by).unwrap_or(0) == known;
+        self.differences = moved | beyond | u64::from(!is_all);
+        self.ttl = ttl;
+    }
+
+    /// Adds those of other packets of a flow that is suspected.
+    pub(super) fn join(&mut self, mut other: Self) {
+        let lower = self.ttl.min(other.ttl);
+        self.raise(self.ttl.max(other.ttl));
+        other.raise(self.ttl);
+        self.differences |= other.differences;
+        self.add(lower);
+    }
+
+    /// Whether three of them are so far apart that a loop may have done it: by the same number of
+    /// hops, at least [`Suspect::LEAST_LENGTH`]. Others between them don't matter: packets of a
+    /// flow that goes round may have come while another flow had its cell.
+    #[inline(always)]
+    pub(super) fn are_suspect(&self) -> bool {
+        let length = (self.differences & !1).trailing_zeros();
+        length >= Suspect::LEAST_LENGTH.into()
+            && self.differences.checked_shr(2 * length).unwrap_or(0) & 1 == 1
+    }
+}
+
+impl From<&Counted> for Lives {
+    /// Those of an entry's packets, with differences from the first one's.
+    #[inline(always)]
+    fn from(counted: &Counted) -> Self {
+        Self { ttl: counted.ttl, differences: counted.differences }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    lives: Lives,
+    fingerprint: u16,
+    /// Where its flow is among those that are suspected.
+    place: u16,
+}
+
+impl Cell {
+    const EMPTY: Self =
+        Self { lives: Lives { ttl: 0, differences: 0 }, fingerprint: 0, place: NOWHERE };
+}
+
+/// Watches the packets of flows without an entry on one lcore.
+#[derive(Clone, Debug)]
+pub(super) struct Guard<K: Key> {
+    cells: Box<[Cell]>,
+    suspects: Box<[Option<(K, Lives)>]>,
+    /// How often a flow that was to be suspected found no place.
+    missed: u64,
+    /// Those of other lcores.
+    others: Vec<(K, Lives)>,
+}
+
+impl<K: Key> Guard<K> {
+    /// One that has seen nothing. It takes its memory now.
+    pub(super) fn new() -> Self {
+        Self {
+            cells: vec![Cell::EMPTY; CELLS].into(),
+            suspects: vec![None; PLACES].into(),
+            missed: 0,
+            others: Vec::new(),
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.cells) + size_of_val(&*self.suspects)
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.cells.fill(Cell::EMPTY);
+        self.suspects.fill(None);
+        self.missed = 0;
+        self.others.clear();
+    }
+
+    /// Sees a packet of a flow without an entry: a line, and another where the flow is suspected.
+    #[inline(always)]
+    pub(super) fn see(&mut self, key: &K, hashes: &Hashes, ttl: u8) {
+        let word = word(hashes);
+        let fingerprint = (word >> 16) as u16;
+        let Some(cell) = self.cells.get_mut(usize::from(word as u16)) else { return };
+        if cell.fingerprint != fingerprint || cell.lives.ttl == 0 {
+            *cell = Cell { lives: Lives { ttl, differences: 0 }, fingerprint, place: NOWHERE };
+            return;
+        }
+        if let Some(Some((of, lives))) = self.suspects.get_mut(usize::from(cell.place))
+            && of == key
+        {
+            lives.add(ttl);
+            return;
+        }
+        cell.lives.add(ttl);
+        if cell.lives.are_suspect() {
+            let place = note((&mut self.suspects, &mut self.missed), (key, word), cell.lives);
+            cell.place = place.map_or(NOWHERE, |place| place as u16);
+        }
+    }
+
+    /// Sees what an entry counted that goes: the time to live of its first packet, and the
+    /// differences of others.
+    #[inline(always)]
+    pub(super) fn see_entry(&mut self, key: &K, hashes: &Hashes, lives: Lives) {
+        if lives.are_suspect() {
+            note((&mut self.suspects, &mut self.missed), (key, word(hashes)), lives);
+        }
+    }
+
+    /// Adds what another lcore saw. Takes memory, until all is forgotten.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.others.extend(other.suspects());
+        self.missed += other.missed;
+    }
+
+    /// All flows that are suspected, those on several lcores more than once.
+    pub(super) fn suspects(&self) -> impl Iterator<Item = (K, Lives)> {
+        self.suspects.iter().flatten().chain(&self.others).copied()
+    }
+
+    /// How often a flow that was to be suspected found no place.
+    pub(super) fn missed(&self) -> u64 {
+        self.missed
+    }
+}
+
+/// The bits that find a flow's cell, its place, and its fingerprint.
+#[inline(always)]
+fn word(hashes: &Hashes) -> u32 {
+    hashes.classifier_word(3)
+}
+
+/// Gives a flow a place, or the one that it has. None where all that it might have are full.
+#[cold]
+fn note<K: Key>(
+    (suspects, missed): (&mut [Option<(K, Lives)>], &mut u64),
+    (key, word): (&K, u32),
+    lives: Lives,
+) -> Option<usize> {
+    for probe in 0..PROBES {
+        let at = (word as usize).wrapping_add(probe) % PLACES;
+        match suspects.get_mut(at)? {
+            Some((of, known)) if of == key => known.join(lives),
+            Some(_) => continue,
+            free => *free = Some((*key, lives)),
+        }
+        return Some(at);
+    }
+    *missed += 1;
+    None
+}
+
+/// The flows of all lcores, each once, by rising keys.
+pub(super) fn together(mut all: Vec<(WideKey, Lives)>) -> Vec<Suspect> {
+    all.sort_unstable_by_key(|(key, _)| *key);
+    let mut once: Vec<(WideKey, Lives)> = Vec::with_capacity(all.len());
+    for (key, lives) in all {
+        match once.last_mut() {
+            Some((of, known)) if *of == key => known.join(lives),
+            _ => once.push((key, lives)),
+        }
+    }
+    let suspect = |(key, Lives { ttl, differences })| Suspect { key, ttl, differences };
+    once.into_iter().map(suspect).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use calumma_sketch::{FlowKey, HashFamily, HashKey};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn family() -> HashFamily {
+        HashFamily::new(&HashKey::from_bytes([3; 32]))
+    }
+
+    fn key(flow: u32) -> FlowKey {
+        FlowKey::from_words(flow, 9, 7, 17)
+    }
+
+    /// What a guard says of one flow whose packets come with these times to live.
+    fn lives(ttls: impl IntoIterator<Item = u8>) -> Option<Lives> {
+        let mut guard = Guard::new();
+        let hashes = family().hash(&key(1));
+        ttls.into_iter().for_each(|ttl| guard.see(&key(1), &hashes, ttl));
+        let found = guard.suspects().next();
+        found.map(|(of, lives)| {
+            assert_eq!(of, key(1));
+            lives
+        })
+    }
+
+    #[test]
+    fn packets_that_go_round_are_suspected_in_whatever_order_they_come() {
+        let multiples = |most: u32| (1..=most).fold(0, |all, turn| all | 1 << (3 * turn));
+        let all = Some(Lives { ttl: 61, differences: multiples(20) });
+        assert_eq!(lives((1..=61).rev().step_by(3)), all);
+        // Packets behind each other, half a life apart.
+        let behind = (1..=61).rev().step_by(3).flat_map(|ttl| [ttl, (ttl + 33).min(61)]);
+        assert_eq!(lives(behind), all);
+        // One that is there already when the first new one comes.
+        let later = [31, 28, 61, 25, 58, 22, 55].into_iter().chain((1..=52).rev().step_by(3));
+        assert_eq!(lives(later), all);
+        assert_eq!(lives([61, 58]), None);
+    }
+
+    #[test]
+    fn what_hosts_and_changes_of_path_do_is_not_suspected() {
+        assert_eq!(lives(std::iter::repeat_n(64, 100)), None);
+        // Flowlets over ways of two lengths, and of three.
+        assert_eq!(lives([61, 63, 61, 63, 61]), None);
+        assert_eq!(lives([60, 61, 63, 61, 60]), None);
+        // Traceroute, three packets a hop.
+        let sweep = || (1..=30).flat_map(|ttl| [ttl; 3]);
+        assert_eq!(lives(sweep()), None);
+        assert_eq!(lives((1..=30).rev()), None);
+    }
+
+    #[test]
+    fn more_flows_than_have_a_place_are_counted() {
+        let (mut guard, family) = (Guard::new(), family());
+        for flow in 0..20_000 {
+            let hashes = family.hash(&key(flow));
+            [9, 7, 5].into_iter().for_each(|ttl| guard.see(&key(flow), &hashes, ttl));
+        }
+        let there = guard.suspects().count() as u64;
+        assert!(there > 4000, "{there}");
+        assert_eq!(there + guard.missed(), 20_000);
+        guard.clear();
+        assert_eq!((guard.suspects().count(), guard.missed()), (0, 0));
+    }
+
+    proptest! {
+        /// Differences are those from the highest, of all that came after a higher one.
+        #[test]
+        fn lives_are_what_came_after_a_higher_one(ttls in prop::collection::vec(1_u8.., 1..20)) {
+            let mut lives = Lives { ttl: ttls[0], differences: 0 };
+            ttls[1..].iter().for_each(|&ttl| lives.add(ttl));
+            let highest = ttls.iter().copied().max().unwrap();
+            let after = |at: &usize| ttls[..*at].iter().any(|&ttl| ttl > ttls[*at]);
+            let later = (0..ttls.len()).filter(after).map(|at| ttls[at]);
+            let differences = later.fold(0, |all, ttl| all | Entry::difference(highest, ttl));
+            prop_assert_eq!(lives, Lives { ttl: highest, differences });
+        }
+    }
+}
