@@ -118,7 +118,21 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Remember() before;
     CollectionProgress() progress;
     Push() push;
+    Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
     bit<16> missing;
+    bool to_host;
+
+    // What the mark is taken back to is for programs that mark.
+    action host(bit<3> dscp) {
+        to_host = true;
+    }
+
+    table host_ports {
+        key = { eg_intr_md.egress_port : exact; }
+        actions = { host; NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
 
     action compare() {
         missing = meta.end |-| eg_intr_md.pkt_length;
@@ -129,7 +143,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     }
 
     apply {
+        to_host = false;
         before.apply(hdr, meta);
+        host_ports.apply();
         compare();
         if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
@@ -138,6 +154,9 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
         } else {
             push.apply(hdr, meta, eg_intr_md.egress_port, eg_prsr_md.parser_err,
                        eg_prsr_md.global_tstamp);
+            if (to_host) {
+                packets.count(0);
+            }
         }
         hdr.bridge.setInvalid();
     }

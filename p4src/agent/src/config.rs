@@ -167,6 +167,9 @@ pub struct PortConfig {
     pub role: Role,
     /// The number of the port that all packets from this one go to; without one they are routed.
     pub peer: Option<u16>,
+    /// Longest IP packet that may leave by it with INT, in bytes without VLAN tags.
+    #[serde(default = "usual_mtu")]
+    pub mtu: u16,
     /// Its speed; without one somebody else brings it up.
     pub speed: Option<Speed>,
     /// Its forward error correction.
@@ -175,6 +178,11 @@ pub struct PortConfig {
     /// Whether it agrees on a speed with the other side.
     #[serde(default)]
     pub autonegotiation: AutoNegotiation,
+}
+
+/// That of links where nobody says another.
+const fn usual_mtu() -> u16 {
+    1500
 }
 
 /// The speed of a port.

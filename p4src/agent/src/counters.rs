@@ -102,6 +102,15 @@ pub(crate) fn packets(driver: &Driver) -> Result<[(&'static str, u64); 5], Clien
     ])
 }
 
+/// One cell of a counter of packets.
+///
+/// # Errors
+/// When the driver refuses to read.
+pub(crate) fn cell(driver: &Driver, counter: &str, cell: u32) -> Result<u64, ClientError> {
+    let cells = driver.elements(counter, cell..cell + 1)?;
+    Ok(cells.first().map_or(0, |cell| count(cell)))
+}
+
 /// The first cells of a counter of packets.
 ///
 /// # Errors
@@ -111,7 +120,10 @@ pub(crate) fn cells<const N: usize>(
     counter: &str,
 ) -> Result<[u64; N], ClientError> {
     let cells = driver.elements(counter, 0..N as u32)?;
-    // Of bytes and packets, packets come last.
-    let count = |cell: &Vec<u64>| cell.last().copied().unwrap_or_default();
-    Ok(std::array::from_fn(|at| cells.get(at).map_or(0, count)))
+    Ok(std::array::from_fn(|at| cells.get(at).map_or(0, |cell| count(cell))))
+}
+
+/// What a cell counts: of bytes and packets, packets come last.
+fn count(cell: &[u64]) -> u64 {
+    cell.last().copied().unwrap_or_default()
 }

@@ -61,8 +61,9 @@ pub fn check(info: &Info, needs: &Needs) -> Result<(), Mismatch> {
 
 /// Names everything in tables and counters that the daemon does.
 fn tables(info: &Info, needs: &Needs) -> Result<(), InfoError> {
-    for counter in [ENTERED, LEFT] {
-        info.table(counter)?.index_key(0)?;
+    let totals = needs.totals.iter().map(|total| (total.counter, total.cell));
+    for (counter, cell) in [(ENTERED, 0), (LEFT, 0)].into_iter().chain(totals) {
+        info.table(counter)?.index_key(cell.into())?;
     }
     let timestamp = info.table(TIMESTAMP)?;
     timestamp.data(Some(SET_TIMESTAMP), &[("value", Value::Number(1))])?;

@@ -27,6 +27,9 @@ const ROUTES_6: &str = "Ingress.forwarding.routes6";
 const MEMBERS: &str = "Ingress.forwarding.members";
 const COLLECTORS: &str = "Ingress.collection.collectors";
 
+/// Programs that make packets longer have it.
+const MTUS: &str = "Egress.push.mtus";
+
 /// Tables that hold what the configuration says and nothing else, but for [`MEMBERS`].
 const TABLES: [&str; 7] = [HOST_IN, HOST_OUT, PAIRS, PUNT, ROUTES, ROUTES_6, COLLECTORS];
 
@@ -48,7 +51,7 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
     let members = members(driver.info(), &groups)?;
     let old_members = driver.entries(MEMBERS)?;
     let mut present = Vec::new();
-    for table in TABLES {
+    for table in TABLES.into_iter().chain(limits(driver.info())) {
         present.extend(driver.entries(table)?);
     }
     // No route may lead to a group that is not there yet, or no longer.
@@ -59,6 +62,11 @@ pub fn configure(driver: &Driver, config: &Config) -> Result<(), ClientError> {
         Method::Packets => mirror(driver, &config.collection),
         Method::Registers => Ok(()),
     }
+}
+
+/// The table of what fits each port, where the program has it.
+fn limits(info: &Info) -> Option<&'static str> {
+    info.table(MTUS).is_ok().then_some(MTUS)
 }
 
 /// The number of each set of next hops: the same for as long as the configuration has the set,
@@ -116,7 +124,7 @@ fn entries(
     config: &Config,
     groups: &BTreeMap<&[Hop], u16>,
 ) -> Result<Vec<TableEntry>, InfoError> {
-    let mut out = Vec::new();
+    let (mut out, limits) = (Vec::new(), limits(info));
     let mut add = |table, key: (&str, Match), action, args: &[(&str, u64)]| {
         out.push(entry(info, table, &[key], action, args)?);
         Ok::<(), InfoError>(())
@@ -130,6 +138,9 @@ fn entries(
             let dscp = [("dscp", u64::from(config.carrier.dscp >> 3))];
             add(HOST_IN, ("ingress_port", number), "host", &[])?;
             add(HOST_OUT, ("egress_port", number), "host", &dscp)?;
+        }
+        if let Some(table) = limits {
+            add(table, ("port", number), "limit", &[("mtu", port.mtu.into())])?;
         }
     }
     let collection = &config.collection;
@@ -180,6 +191,7 @@ pub(crate) fn check(info: &Info) -> Result<(), InfoError> {
         number,
         role,
         peer,
+        mtu: 1500,
         speed: None,
         fec: Fec::None,
         autonegotiation: AutoNegotiation::Default,

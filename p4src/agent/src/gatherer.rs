@@ -17,10 +17,10 @@ use tracing::{debug, error, warn};
 
 use crate::collection::Source;
 use crate::collector::Collector;
-use crate::counters::{Counters, packets};
+use crate::counters::{Counters, cell, packets};
 use crate::driver::Driver;
 use crate::pilot::Ready;
-use crate::system::{Closed, EpochEntries, Plan, Setup};
+use crate::system::{Closed, EpochEntries, Plan, Setup, Total};
 
 /// How long before its arming the tables of an epoch are filled, and its configuration is settled,
 /// in nanoseconds: a fifth of an epoch of 50 ms. Filling takes 2 to 7 ms in the paper's
@@ -37,7 +37,8 @@ const NAP: Duration = Duration::from_millis(20);
 pub(crate) enum Task {
     /// Take this side out of it; the epoch's last packets are still to come.
     Collect(Closed),
-    /// Take its last side out, if anything is to be had from it, and clear it.
+    /// Take its last side out, if anything is to be had from it, and clear it. The epoch is the
+    /// first one that it has been recorded in.
     Finish { epoch: u64, closed: Option<Closed> },
 }
 
@@ -46,7 +47,7 @@ pub(crate) enum Task {
 pub(crate) enum Part {
     /// The words of a side, and with one of an epoch's sides the switch's totals.
     Side { closed: Closed, words: Vec<Vec<u32>>, totals: Option<Vec<(String, u64)>> },
-    /// No packet of the epoch can be recorded any more.
+    /// No packet of the epoch, or of the window that begins with it, can be recorded any more.
     Sealed { epoch: u64, late_packets: u64 },
 }
 
@@ -60,6 +61,10 @@ pub(crate) struct Gatherer {
     setup: Arc<dyn Setup>,
     /// All registers that are cleared before a group's next turn.
     sources: Vec<Source>,
+    /// What the program counts besides what every program does.
+    totals: Vec<Total>,
+    /// How many epochs are recorded in one group.
+    window: u64,
     clock: EpochClock,
     end: Arc<AtomicU64>,
     plans: Plans,
@@ -102,14 +107,16 @@ impl Gatherer {
         counters: Arc<Counters>,
     ) -> Gatherer {
         let Run { setup, clock, end, plans, .. } = run;
-        let sources = setup.needs().sources;
+        let (needs, window) = (setup.needs(), setup.window());
         let clean = BTreeSet::new();
         let present = [Vec::new(), Vec::new()];
         Gatherer {
             driver,
             collector,
             setup,
-            sources,
+            sources: needs.sources,
+            totals: needs.totals,
+            window,
             clock,
             end,
             plans,
@@ -157,9 +164,10 @@ impl Gatherer {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// When a group must be out of the switch: as its next epoch is armed.
+    /// When a group that was recorded in from `epoch` on must be out of the switch: as its next
+    /// epoch is armed.
     fn deadline(&self, epoch: u64) -> Instant {
-        let left_ns = self.clock.arm_time(epoch + 2).saturating_sub(unix_ns());
+        let left_ns = self.clock.arm_time(epoch + 2 * self.window).saturating_sub(unix_ns());
         Instant::now() + Duration::from_nanos(left_ns)
     }
 
@@ -168,7 +176,7 @@ impl Gatherer {
         let Closed { epoch, side, stall_ns, .. } = closed;
         let (start, until) = (Instant::now(), self.deadline(epoch));
         let sources = self.setup.sources(side);
-        let words = self.collector.gather(sources, timestamp_bit(epoch) as u32, until)?;
+        let words = self.collector.gather(sources, self.parity(epoch), until)?;
         self.counters.collection_us.add_since(start);
         let Some(words) = words else {
             self.counters.discarded.add(1);
@@ -188,14 +196,21 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Clears the group of `epoch`, so that it can be measured with again.
+    /// Which of the groups an epoch is recorded in.
+    fn parity(&self, epoch: u64) -> u32 {
+        ((epoch / self.window) & 1) as u32
+    }
+
+    /// Clears the group that was recorded in from `epoch` on, so that it can be measured with
+    /// again.
     fn clear(&mut self, epoch: u64) -> Result<(), ClientError> {
         let (start, until) = (Instant::now(), self.deadline(epoch));
-        let cleared = self.collector.clear(&self.sources, timestamp_bit(epoch) as u32, until)?;
+        let cleared = self.collector.clear(&self.sources, self.parity(epoch), until)?;
         self.counters.collection_us.add_since(start);
         if cleared {
             self.counters.cleared.add(1);
-            self.clean.insert(epoch + 2);
+            let next = epoch + 2 * self.window;
+            self.clean.extend(next..next + self.window);
         } else {
             warn!(epoch, "its group was not cleared in time for its next epoch");
         }
@@ -231,8 +246,12 @@ impl Gatherer {
 
     /// Totals by name, those that a software edge has under the same names.
     fn totals(&self) -> Result<Vec<(String, u64)>, ClientError> {
-        let totals = packets(&self.driver)?.into_iter().chain(self.counters.named());
-        Ok(totals.map(|(name, total)| (name.to_owned(), total)).collect())
+        let mut totals = packets(&self.driver)?.to_vec();
+        totals.extend(self.counters.named());
+        for Total { name, counter, cell: at } in &self.totals {
+            totals.push((name, cell(&self.driver, counter, *at)?));
+        }
+        Ok(totals.into_iter().map(|(name, total)| (name.to_owned(), total)).collect())
     }
 }
 

@@ -2,8 +2,8 @@
 //! and the daemon that keeps epochs on it and speaks with the controller.
 //!
 //! The daemon runs any measurement system by a description ([`system`]) of its program; [`SYSTEMS`]
-//! are those of the product, and [`chamelemon`] is the first. A switch runs one at a time: the one
-//! whose program is loaded.
+//! are those of the product: [`chamelemon`] on edges, and [`sketchint`] on switches between them. A
+//! switch runs one at a time: the one whose program is loaded.
 //!
 //! [`daemon::run`] is the daemon. Three threads share its work: the daemon's own talks with the
 //! controller, the *pilot* flips and closes on time, and the *gatherer* takes finished groups out
@@ -27,8 +27,9 @@ mod metrics;
 mod pilot;
 mod ports;
 pub mod routes;
+pub mod sketchint;
 pub mod system;
 pub mod tables;
 
 /// The systems of the product.
-pub static SYSTEMS: [&dyn system::System; 1] = [&chamelemon::ChameleMon];
+pub static SYSTEMS: [&dyn system::System; 2] = [&chamelemon::ChameleMon, &sketchint::SketchInt];

@@ -288,7 +288,9 @@ impl Measuring {
 
     fn spawn(&self, driver: Driver, collector: Collector, mut run: Run) -> Threads {
         let now_ns = unix_ns() + prepare_ns(&run.clock);
+        let window = run.setup.window();
         run.first_epoch = run.first_epoch.max(run.clock.epoch_at(now_ns) + 2);
+        run.first_epoch = run.first_epoch.next_multiple_of(window);
         let stop = Arc::new(AtomicBool::new(false));
         let (give_task, tasks) = channel();
         let (give_ready, ready) = channel();
@@ -296,6 +298,7 @@ impl Measuring {
             driver: driver.clone(),
             role: self.role(),
             clock: run.clock,
+            window,
             first_epoch: run.first_epoch,
             end: run.end.clone(),
             tasks: Some(give_task),

@@ -50,11 +50,33 @@ struct Group {
     opened: Option<u64>,
 }
 
+/// What is known of a window: all epochs that are recorded in one group, from its clearing to the
+/// next.
+#[derive(Debug, Default)]
+struct Window {
+    /// Whether each of its epochs so far was measured.
+    is_whole: bool,
+    stall_ns: u64,
+    late_packets: u64,
+    unrecorded: u64,
+    foreign_packets: u64,
+}
+
+/// What the pilot keeps: by timestamp bit the epochs, and by parity the windows.
+#[derive(Debug, Default)]
+struct State {
+    groups: [Group; 2],
+    windows: [Window; 2],
+}
+
 /// See the [module](self).
 pub(crate) struct Pilot {
     pub(crate) driver: Driver,
     pub(crate) role: Role,
     pub(crate) clock: EpochClock,
+    /// How many epochs are recorded in one group, and reported together.
+    pub(crate) window: u64,
+    /// The first epoch, with which a window begins.
     pub(crate) first_epoch: u64,
     /// The first epoch that is not to be reported any more. Its group is opened all the same: its
     /// packets would else be counted as late ones of the epoch before. The timestamp bit flips on.
@@ -72,12 +94,12 @@ impl Pilot {
     /// Runs until `stop` is set, or the clock is.
     pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), ClientError> {
         let mut schedule = Schedule::starting_with(self.clock, self.first_epoch);
-        let mut groups = [Group::default(), Group::default()];
+        let mut state = State::default();
         let mut counted = self.count()?;
         // What enters before the first epoch has the other bit. Its group was clean before that was
         // so, and that of the other one is to be cleared as well.
         self.stamp(self.first_epoch - 1)?;
-        self.task(Task::Finish { epoch: self.first_epoch - 2, closed: None });
+        self.task(Task::Finish { epoch: self.first_epoch - 2 * self.window, closed: None });
         let mut clock = WatchedClock::of_system();
         while !stop.load(Ordering::Relaxed) {
             let (now_ns, by_ns) = clock.read();
@@ -88,20 +110,21 @@ impl Pilot {
             }
             match schedule.due(now_ns) {
                 Some(Due { event: Event::Arm(epoch), .. }) => {
-                    self.arm(epoch, &mut groups)?;
-                    if epoch > self.end() && groups.iter().all(|group| group.closed.is_none()) {
+                    self.arm(epoch, &mut state)?;
+                    let is_sealed = state.groups.iter().all(|group| group.closed.is_none());
+                    if epoch > self.end() && is_sealed {
                         self.tasks = None;
                     }
                 }
                 Some(Due { event: Event::Flip(epoch), at_ns }) => {
-                    self.flip(epoch, at_ns, &groups)?;
+                    self.flip(epoch, at_ns, &state)?;
                 }
                 Some(Due { event: Event::Take(epoch), at_ns }) if epoch >= self.first_epoch => {
-                    counted = self.take(epoch, at_ns, &mut groups, counted)?;
+                    counted = self.take(epoch, at_ns, &mut state, counted)?;
                 }
                 Some(Due { event: Event::Take(epoch), .. }) => {
                     counted = self.count()?;
-                    self.task(Task::Finish { epoch, closed: None });
+                    self.task(Task::Finish { epoch: self.first(epoch), closed: None });
                 }
                 None => {
                     let left = Duration::from_nanos(schedule.next_at_ns() - now_ns);
@@ -113,7 +136,8 @@ impl Pilot {
     }
 
     /// Opens the group for its next epoch, if it is clean, and seals its last one.
-    fn arm(&self, epoch: u64, groups: &mut [Group; 2]) -> Result<(), ClientError> {
+    fn arm(&self, epoch: u64, state: &mut State) -> Result<(), ClientError> {
+        let State { groups, windows } = state;
         let group = &mut groups[timestamp_bit(epoch)];
         let mut ready = None;
         while let Ok(one) = self.ready.try_recv() {
@@ -133,19 +157,30 @@ impl Pilot {
         group.measured = ready;
         let counted = self.count()?[2];
         group.opened = group.measured.is_some().then_some(counted);
-        if let Some((epoch, before)) = group.closed.take() {
-            let late_packets = counted.saturating_sub(before);
-            let _ = self.parts.send(Part::Sealed { epoch, late_packets });
+        if let Some((closed, before)) = group.closed.take() {
+            let window = &mut windows[self.parity(closed)];
+            window.late_packets += counted.saturating_sub(before);
+            let (epoch, late_packets) = (self.first(closed), window.late_packets);
+            if self.is_last(closed) && self.is_reported(epoch) {
+                let _ = self.parts.send(Part::Sealed { epoch, late_packets });
+            }
         }
+        let window = &mut windows[self.parity(epoch)];
+        if epoch == self.first(epoch) {
+            *window = Window { is_whole: true, ..Window::default() };
+        }
+        window.is_whole &= group.measured.is_some();
         Ok(())
     }
 
-    fn flip(&self, epoch: u64, at_ns: u64, groups: &[Group; 2]) -> Result<(), ClientError> {
+    fn flip(&self, epoch: u64, at_ns: u64, state: &State) -> Result<(), ClientError> {
         self.stamp(epoch)?;
         let late_ns = unix_ns().saturating_sub(at_ns);
-        let before = epoch - 1;
-        if let Some(side) = side_at_flip(self.role).filter(|_| before < self.end())
-            && let Some(ready) = &groups[timestamp_bit(before)].measured
+        let before = self.first(epoch - 1);
+        let is_over = self.is_last(epoch - 1) && self.is_reported(before);
+        if let Some(side) = side_at_flip(self.role).filter(|_| is_over)
+            && state.windows[self.parity(before)].is_whole
+            && let Some(ready) = &state.groups[timestamp_bit(epoch - 1)].measured
         {
             let stall_ns = if late_ns > self.clock.guards().flight_ns { late_ns } else { 0 };
             let plan = ready.plan.clone();
@@ -161,14 +196,16 @@ impl Pilot {
         Ok(())
     }
 
-    /// Closes the group of `epoch`; gives the packets counted just before.
+    /// Closes the group of `epoch`, and the window that ends with it; gives the packets counted
+    /// just before.
     fn take(
         &self,
         epoch: u64,
         at_ns: u64,
-        groups: &mut [Group; 2],
+        state: &mut State,
         before: [u64; CELLS as usize],
     ) -> Result<[u64; CELLS as usize], ClientError> {
+        let State { groups, windows } = state;
         if epoch >= self.end() {
             let group = std::mem::take(&mut groups[timestamp_bit(epoch)]);
             if let Some(ready) = &group.measured {
@@ -190,20 +227,46 @@ impl Pilot {
         }
         let now_ns = unix_ns();
         group.closed = Some((epoch, counted[2]));
-        let closed = measured.map(|ready| Closed {
-            epoch,
-            side: side_at_take(self.role),
-            plan: ready.plan,
-            stall_ns: if now_ns < self.clock.arm_time(epoch + 2) {
-                0
-            } else {
-                now_ns.saturating_sub(at_ns)
-            },
-            unrecorded: counted[0].saturating_sub(before[0]),
-            foreign_packets,
-        });
-        self.task(Task::Finish { epoch, closed });
+        let window = &mut windows[self.parity(epoch)];
+        if now_ns >= self.clock.arm_time(epoch + 2) {
+            window.stall_ns = window.stall_ns.max(now_ns.saturating_sub(at_ns));
+        }
+        window.unrecorded += counted[0].saturating_sub(before[0]);
+        window.foreign_packets += foreign_packets;
+        if self.is_last(epoch) {
+            let epoch = self.first(epoch);
+            let measured = measured.filter(|_| window.is_whole && self.is_reported(epoch));
+            let closed = measured.map(|ready| Closed {
+                epoch,
+                side: side_at_take(self.role),
+                plan: ready.plan,
+                stall_ns: window.stall_ns,
+                unrecorded: window.unrecorded,
+                foreign_packets: window.foreign_packets,
+            });
+            self.task(Task::Finish { epoch, closed });
+        }
         Ok(counted)
+    }
+
+    /// The first epoch of an epoch's window.
+    fn first(&self, epoch: u64) -> u64 {
+        epoch - epoch % self.window
+    }
+
+    /// Whether a window ends with an epoch.
+    fn is_last(&self, epoch: u64) -> bool {
+        (epoch + 1).is_multiple_of(self.window)
+    }
+
+    /// Which of the windows under way an epoch is in.
+    fn parity(&self, epoch: u64) -> usize {
+        ((epoch / self.window) & 1) as usize
+    }
+
+    /// Whether the window that begins with `first` is reported.
+    fn is_reported(&self, first: u64) -> bool {
+        first.saturating_add(self.window) <= self.end()
     }
 
     /// Has packets that enter stamped as those of `epoch`.

@@ -140,6 +140,19 @@ pub struct Needs {
     pub epoch_tables: Vec<String>,
     /// An entry at least of each kind that will ever be written.
     pub entries: Vec<TableEntry>,
+    /// What it counts besides what every program does.
+    pub totals: Vec<Total>,
+}
+
+/// A total that a program counts: packets in a cell of one of its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Total {
+    /// What it is called in what is sent to the controller, as in a software switch.
+    pub name: &'static str,
+    /// The counter.
+    pub counter: &'static str,
+    /// The cell.
+    pub cell: u32,
 }
 
 /// The entries of an epoch.
@@ -152,10 +165,10 @@ pub struct EpochEntries {
     pub rest: Vec<TableEntry>,
 }
 
-/// A side of an epoch that is over.
+/// A side of an epoch, or of a [window](Setup::window) of several, that is over.
 #[derive(Clone, Debug)]
 pub struct Closed {
-    /// The epoch.
+    /// The epoch; of a window, the first.
     pub epoch: u64,
     /// Which side.
     pub side: SideKind,

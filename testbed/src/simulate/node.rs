@@ -205,8 +205,9 @@ impl Node {
     /// Changes what it does to packets.
     pub(super) fn set_quality(&mut self, quality: SwitchQuality) {
         self.service.set(quality);
-        if let Switch::Software(software) = &mut self.switch {
-            software.mtu = quality.mtu;
+        match &mut self.switch {
+            Switch::Software(software) => software.mtu = quality.mtu,
+            Switch::Tofino(tofino) => tofino.set_mtu(quality.mtu),
         }
     }
 
@@ -216,7 +217,10 @@ impl Node {
 
     /// Whether its systems ask when packets arrive and depart, so that these have to come in order.
     pub(super) fn is_timed(&self) -> bool {
-        matches!(&self.switch, Switch::Software(switch) if switch.is_timed())
+        match &self.switch {
+            Switch::Software(switch) => switch.is_timed(),
+            Switch::Tofino(tofino) => tofino.is_timed(),
+        }
     }
 
     /// A packet arrives at true time `now_ns`. Gives when it departs, how long the switch has it
@@ -238,7 +242,7 @@ impl Node {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
             Switch::Software(switch) => switch.ingress(packet, stay),
-            Switch::Tofino(tofino) => tofino.ingress(packet),
+            Switch::Tofino(tofino) => tofino.ingress(packet, stay),
         }
         (departed_ns, latency_ns)
     }
@@ -249,8 +253,8 @@ impl Node {
         match &mut self.switch {
             Switch::Software(switch) => switch.cross(packet, stay),
             Switch::Tofino(tofino) => {
-                tofino.ingress(packet);
-                tofino.egress(packet);
+                tofino.ingress(packet, stay);
+                tofino.egress(packet, stay);
             }
         }
         (departed_ns, latency_ns)
@@ -261,7 +265,7 @@ impl Node {
         let (departed_ns, latency_ns, stay) = self.stay(now_ns);
         match &mut self.switch {
             Switch::Software(switch) => switch.egress(packet, stay),
-            Switch::Tofino(tofino) => tofino.egress(packet),
+            Switch::Tofino(tofino) => tofino.egress(packet, stay),
         }
         (departed_ns, latency_ns)
     }
@@ -279,7 +283,7 @@ impl Node {
             Switch::Software(switch) => switch.pass(packets, stay, accepted),
             Switch::Tofino(tofino) => {
                 let packets = packets.iter_mut().enumerate();
-                packets.for_each(|(at, packet)| tofino.transit(packet, accepted(at)));
+                packets.for_each(|(at, packet)| tofino.transit(packet, stay, accepted(at)));
             }
         }
         (departed_ns, latency_ns)

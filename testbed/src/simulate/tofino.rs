@@ -2,11 +2,13 @@
 //! tables filled and its registers read by the description that the live control plane runs it by.
 //! What its driver and the collection packets do takes no time here; live fabrics have both.
 
+mod entries;
+
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use calumma_chamelemon::Layout;
 use calumma_edge::carrier::{Mark, PlainTos};
 use calumma_edge::control::LEAD_NS;
@@ -19,11 +21,12 @@ use calumma_switchd::collection::Source;
 use calumma_switchd::system::{
     Closed, EpochEntries, Plan, Setup, System, side_at_flip, side_at_take,
 };
-use calumma_switchd::tables::{Match, TableEntry};
 use calumma_tna::{Entry, Program, Switch};
 use calumma_wire::{Role, Side, SystemId, SystemSetup};
 
+use self::entries::{add, modelled};
 use super::network::{Bytes, IP_OFFSET, bytes};
+use super::stay::{Stay, SwitchQuality};
 use super::systems::Systems;
 use super::way::mark_of;
 use crate::calumma::p4;
@@ -32,6 +35,9 @@ use crate::workload::frame;
 /// Its ports: at an edge one for all hosts and one for the fabric, else two for the fabric.
 const FIRST: u16 = 1;
 const SECOND: u16 = 2;
+
+/// Of packets of runs, nobody says when.
+const AT_ONCE: Stay = Stay { arrived_ns: 0, departed_ns: 0 };
 
 /// How often it looks out for a session when it has none.
 const IDLE_NS: u64 = 1_000_000;
@@ -66,7 +72,12 @@ pub(super) struct Tofino {
     idle_until_ns: u64,
     /// By how much the clock was set that has ended the session, in nanoseconds.
     clock_set: Option<i64>,
+    /// Longest IP packet that it sends with a stack.
+    mtu: u16,
 }
+
+/// Where a program that makes packets longer has what fits each port.
+const LIMITS: &str = "Egress.push.mtus";
 
 /// What is measured, and by which switch.
 struct Session {
@@ -74,6 +85,8 @@ struct Session {
     setup: Arc<dyn Setup>,
     role: Role,
     switch: Switch,
+    /// Whether the program makes packets longer, where that fits a port.
+    limits: bool,
     clock: EpochClock,
     schedule: Schedule,
     first_epoch: u64,
@@ -132,7 +145,21 @@ impl Tofino {
         systems: Systems,
     ) -> Self {
         let (session, next, clock_set) = (None, None, None);
-        Self { role, system, layout, systems, session, next, idle_until_ns: 0, clock_set }
+        let mtu = SwitchQuality::default().mtu;
+        Self { role, system, layout, systems, session, next, idle_until_ns: 0, clock_set, mtu }
+    }
+
+    /// Whether its program notes when packets arrive and depart.
+    pub(super) fn is_timed(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.limits)
+    }
+
+    /// Sets the longest IP packet that it sends with a stack.
+    pub(super) fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = mtu;
+        for session in self.session.iter_mut().chain(&mut self.next) {
+            session.limit(mtu);
+        }
     }
 
     /// Whether its tables are filled.
@@ -175,23 +202,23 @@ impl Tofino {
         }
     }
 
-    pub(super) fn ingress(&mut self, packet: &mut Bytes) {
-        self.pass(FIRST, packet);
+    pub(super) fn ingress(&mut self, packet: &mut Bytes, stay: Stay) {
+        self.pass(FIRST, packet, stay);
     }
 
-    pub(super) fn egress(&mut self, packet: &mut Bytes) {
-        self.pass(SECOND, packet);
+    pub(super) fn egress(&mut self, packet: &mut Bytes, stay: Stay) {
+        self.pass(SECOND, packet, stay);
     }
 
     /// A packet passes from fabric to fabric; one that is not `accepted` finds a full queue.
-    pub(super) fn transit(&mut self, packet: &mut Bytes, accepted: bool) {
+    pub(super) fn transit(&mut self, packet: &mut Bytes, stay: Stay, accepted: bool) {
         match &mut self.session {
             Some(session) if !accepted => {
                 session.switch.offer(FIRST, packet.bytes());
                 session.switch.run_ingress();
                 session.switch.discard_waiting();
             }
-            _ => self.pass(FIRST, packet),
+            _ => self.pass(FIRST, packet, stay),
         }
     }
 
@@ -200,7 +227,7 @@ impl Tofino {
         let mut bit = 0;
         let mut hierarchy = || {
             let mut packet = bytes(&frame(key, 60));
-            self.ingress(&mut packet);
+            self.ingress(&mut packet, AT_ONCE);
             let mark = mark_of(&packet);
             bit = mark.bit;
             mark.hierarchy
@@ -215,17 +242,25 @@ impl Tofino {
                 let mut packet = bytes(&frame(key, 60));
                 let mark = Mark::plain(bit, hierarchy);
                 PlainTos::default().write(packet.bytes_mut(), IP_OFFSET, mark);
-                self.egress(&mut packet);
+                self.egress(&mut packet, AT_ONCE);
             }
         }
     }
 
-    /// A packet goes in through a port, and out through the other one as long as it was.
-    fn pass(&mut self, port: u16, packet: &mut Bytes) {
+    /// A packet goes in through a port, and out through the other one.
+    fn pass(&mut self, port: u16, packet: &mut Bytes, stay: Stay) {
         let Some(session) = &mut self.session else { return };
-        let before = packet.clone();
-        session.switch.inject_with(port, before.bytes(), |_, bytes| {
-            packet.bytes_mut().copy_from_slice(bytes);
+        let switch = &mut session.switch;
+        switch.set_time(stay.arrived_ns);
+        switch.offer(port, packet.bytes());
+        switch.run_ingress();
+        switch.set_time(stay.departed_ns);
+        switch.run(1, |_, sent| {
+            let longer = sent.len().saturating_sub(packet.bytes().len());
+            if longer > 0 {
+                packet.prepend(longer);
+            }
+            packet.bytes_mut().copy_from_slice(sent);
         });
     }
 
@@ -242,7 +277,9 @@ impl Tofino {
             .and_then(|controller| p4::program(system, &controller))
             .map_err(|problem| format!("{problem:#}"))?;
         let started = Session::new(self.role, &program, setup, session, asked);
-        started.map(Box::new).map_err(|problem| format!("{problem:#}"))
+        let mut started = started.map_err(|problem| format!("{problem:#}"))?;
+        started.limit(self.mtu);
+        Ok(Box::new(started))
     }
 
     /// What runs by the session that the controller knows of.
@@ -340,6 +377,7 @@ impl Session {
         asked: &SystemSetup,
     ) -> Result<Self> {
         let mut switch = Switch::new(program);
+        let limits = switch.clear_table(LIMITS).is_ok();
         for entry in setup.fixed() {
             add(&mut switch, &entry)?;
         }
@@ -359,6 +397,7 @@ impl Session {
             setup,
             role,
             switch,
+            limits,
             clock: *clock,
             schedule: Schedule::starting_with(*clock, *first_epoch),
             first_epoch: *first_epoch,
@@ -380,6 +419,18 @@ impl Session {
         self.first_epoch = self.first_epoch.max(self.clock.epoch_at(shown_ns) + 2);
         self.schedule = Schedule::starting_with(self.clock, self.first_epoch);
         self.stamp_with(self.first_epoch - 1)
+    }
+
+    /// Sets the longest IP packet that may leave with a stack.
+    fn limit(&mut self, mtu: u16) {
+        if !self.limits || self.switch.clear_table(LIMITS).is_err() {
+            return;
+        }
+        for port in [FIRST, SECOND] {
+            let limit = Entry::new("limit").exact("port", port).arg("mtu", mtu);
+            // It has room for all ports.
+            let _ = self.switch.add_entry(LIMITS, &limit);
+        }
     }
 
     /// Stamps with the timestamp bit of an epoch.
@@ -543,23 +594,4 @@ impl Session {
         }
         Ok(())
     }
-}
-
-fn add(switch: &mut Switch, entry: &TableEntry) -> Result<()> {
-    let added = if entry.keys.is_empty() {
-        let args: Vec<_> = entry.args.iter().map(|&(name, value)| (name, value.into())).collect();
-        switch.set_default_action(&entry.table, entry.action, &args)
-    } else {
-        switch.add_entry(&entry.table, &modelled(entry))
-    };
-    added.with_context(|| format!("an entry of {}", entry.table))
-}
-
-/// An entry of the control plane as the model takes it.
-fn modelled(entry: &TableEntry) -> Entry {
-    let keys = entry.keys.iter().fold(Entry::new(entry.action), |out, (key, field)| match *field {
-        Match::Exact(value) => out.exact(key, value),
-        Match::Range(low, high) => out.range(key, low, high),
-    });
-    entry.args.iter().fold(keys, |out, (name, value)| out.arg(name, *value))
 }

@@ -22,6 +22,10 @@ impl System for SketchInt {
         &SketchInt
     }
 
+    fn on_tofino(&self) -> Option<&'static dyn calumma_switchd::system::System> {
+        Some(&calumma_switchd::sketchint::SketchInt)
+    }
+
     fn reported(&self, report: &dyn Report) -> Option<Reported> {
         let report = report.as_type::<SystemReport<Found>>()?;
         let found = &report.findings;

@@ -38,6 +38,7 @@ scenarios! {
     fabric
     freeze
     loss_and_place
+    mixed
     mtu
     overload
     path_change

@@ -145,7 +145,7 @@ fn switchd(system: &str) -> Option<Command> {
     command.args(["run", "--quiet", "--package", "calumma-switchd"]);
     if file.is_file() {
         command.args(["--example", &example]);
-    } else if system != programs::OF_EDGE {
+    } else if !programs::DRIVEN.contains(&system) {
         return None;
     }
     command.arg("--");

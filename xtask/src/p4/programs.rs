@@ -27,6 +27,9 @@ pub(super) struct Program {
 /// The system of `edge.p4`, the only program that is not named after its system.
 pub(super) const OF_EDGE: &str = "chamelemon";
 
+/// The systems that the product's own control plane drives.
+pub(super) const DRIVEN: [&str; 2] = [OF_EDGE, "sketchint"];
+
 const WRAPPING: &[&str] = &["-DWRAPPING_ARITHMETIC=1"];
 
 /// The largest sketches that the indexes of 16 bits reach.

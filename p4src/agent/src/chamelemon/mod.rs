@@ -128,6 +128,7 @@ pub fn needs(layout: &Layout) -> Needs {
         sources: described(&Source::ALL, layout),
         epoch_tables: entries::epoch_tables(),
         entries,
+        totals: Vec::new(),
     }
 }
 

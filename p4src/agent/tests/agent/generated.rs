@@ -4,13 +4,16 @@ use std::path::Path;
 
 use calumma_bfrt::Info;
 use calumma_chamelemon::Layout;
+use calumma_hops_tofino::Hops;
 use calumma_sketch::Arithmetic;
 use calumma_switchd::chamelemon::{self, ChameleMon, program};
+use calumma_switchd::sketchint::SketchInt;
 use calumma_switchd::system::{self, Build, System};
 use calumma_switchd::{fits, hashes};
 use calumma_tna::Program;
 
-use crate::hops::BOTH;
+/// The systems of a release that has these programs.
+static SYSTEMS: [&dyn System; 3] = [&ChameleMon, &SketchInt, &Hops::EVERYWHERE];
 
 #[test]
 fn the_generated_files_are_up_to_date() {
@@ -38,17 +41,21 @@ fn described(layout: &Layout) -> String {
 /// A compiled program is known by its registers, and its system says whether it fits.
 #[test]
 fn a_described_program_is_recognised_and_fits_its_own_system() {
-    let hops =
-        Program::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../hops.p4"), &[]).unwrap();
-    let hops = String::from_utf8(calumma_tna_driver::description(&hops)).unwrap();
+    let [hops, sketchint] = ["hops.p4", "sketchint.p4"].map(|file| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+        let program = Program::load(path, &[]).unwrap();
+        String::from_utf8(calumma_tna_driver::description(&program)).unwrap()
+    });
     let wrapping: toml::Table = "[layout]\narithmetic = \"wrapping\"".parse().unwrap();
     let layout = Layout { arithmetic: Arithmetic::Wrapping, ..Layout::default() };
-    for (description, name) in [(described(&layout), "chamelemon"), (hops, "hops")] {
+    let chamelemon = described(&layout);
+    let all = [(chamelemon, "chamelemon"), (hops, "hops"), (sketchint, "sketchint")];
+    for (description, name) in all {
         let info = Info::from_json(&[description.as_bytes()]).unwrap();
-        let system = system::of_program(&BOTH, &info).unwrap();
+        let system = system::of_program(&SYSTEMS, &info).unwrap();
         assert_eq!(system.name(), name);
         fits::check(&info, &system.build(&wrapping).unwrap().needs).unwrap();
-        for other in BOTH.iter().filter(|other| other.name() != name) {
+        for other in SYSTEMS.iter().filter(|other| other.name() != name) {
             let Build { needs, .. } = other.build(&wrapping).unwrap();
             assert!(
                 fits::check(&info, &needs).is_err(),
@@ -58,7 +65,7 @@ fn a_described_program_is_recognised_and_fits_its_own_system() {
         }
         let unknown = description.replace(system.landmark(), "Ingress.elsewhere");
         let info = Info::from_json(&[unknown.as_bytes()]).unwrap();
-        assert!(system::of_program(&BOTH, &info).is_none());
+        assert!(system::of_program(&SYSTEMS, &info).is_none());
     }
     let wrong: toml::Table = "[layout]\narrays = 4".parse().unwrap();
     let problem = ChameleMon.build(&wrong).unwrap_err();

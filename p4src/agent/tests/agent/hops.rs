@@ -55,35 +55,45 @@ fn chamelemon() -> SystemSetup {
 
 /// What the switch reported of one epoch.
 #[derive(Default)]
-struct Epoch {
-    sides: Vec<Side>,
-    late_packets: Option<u64>,
+pub(crate) struct Epoch {
+    pub(crate) sides: Vec<Side>,
+    pub(crate) late_packets: Option<u64>,
 }
 
-/// A controller for any systems.
-struct Controller {
+/// A controller for any systems, of which one reports.
+pub(crate) struct Controller {
     listener: TcpListener,
     link: Option<(TcpStream, FrameReader)>,
-    clock: EpochClock,
-    epochs: BTreeMap<u64, Epoch>,
-    /// What was not accepted: system and reason.
-    declined: Vec<(SystemId, String)>,
+    pub(crate) clock: EpochClock,
+    reports: SystemId,
+    pub(crate) epochs: BTreeMap<u64, Epoch>,
+    /// What was accepted: from which epochs on.
+    pub(crate) accepted: Vec<u64>,
+    /// What was not: system and reason.
+    pub(crate) declined: Vec<(SystemId, String)>,
 }
 
 impl Controller {
     fn new() -> Controller {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let guards = Guards { clock_ns: 5_000_000, flight_ns: 150_000_000 };
-        let clock = EpochClock::new(EPOCH_MS * 1_000_000, guards).unwrap();
-        Controller { listener, link: None, clock, epochs: BTreeMap::new(), declined: Vec::new() }
+        Self::of(ID, EPOCH_MS)
     }
 
-    fn address(&self) -> SocketAddr {
+    /// One of epochs of that length, whose switch reports that system's.
+    pub(crate) fn of(reports: SystemId, epoch_ms: u64) -> Controller {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let flight_ns = 150_000_000.min(epoch_ms * 400_000);
+        let guards = Guards { clock_ns: 5_000_000, flight_ns };
+        let clock = EpochClock::new(epoch_ms * 1_000_000, guards).unwrap();
+        let (link, epochs, accepted, declined) = Default::default();
+        Controller { listener, link, clock, reports, epochs, accepted, declined }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
         self.listener.local_addr().unwrap()
     }
 
     /// Takes the connection; gives the hello.
-    fn accept(&mut self) -> Hello {
+    pub(crate) fn accept(&mut self) -> Hello {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         self.link = Some((stream, FrameReader::new()));
@@ -97,8 +107,13 @@ impl Controller {
         }
     }
 
+    /// Closes the connection.
+    pub(crate) fn hang_up(&mut self) {
+        self.link = None;
+    }
+
     /// Wants these systems to run from the next epoch on.
-    fn welcome(&mut self, systems: Vec<SystemSetup>) {
+    pub(crate) fn welcome(&mut self, systems: Vec<SystemSetup>) {
         self.welcome_within(Domain::default(), systems);
     }
 
@@ -115,7 +130,7 @@ impl Controller {
         })));
     }
 
-    fn send(&mut self, message: &Message) {
+    pub(crate) fn send(&mut self, message: &Message) {
         let mut frame = Vec::new();
         message.encode(&mut frame);
         self.link.as_mut().unwrap().0.write_all(&frame).unwrap();
@@ -135,19 +150,22 @@ impl Controller {
     }
 
     /// Takes in all that has come.
-    fn listen(&mut self) {
+    pub(crate) fn listen(&mut self) {
         while let Some(message) = self.next() {
             match message {
                 Message::Side(side) => {
-                    assert_eq!(side.system, ID);
+                    assert_eq!(side.system, self.reports);
                     self.epochs.entry(side.epoch).or_default().sides.push(*side);
                 }
                 Message::Sealed { system, epoch, late_packets, .. } => {
-                    assert_eq!(system, ID);
+                    assert_eq!(system, self.reports);
                     self.epochs.entry(epoch).or_default().late_packets = Some(late_packets);
                 }
                 Message::Applied { system, outcome: Outcome::Invalid { reason }, .. } => {
                     self.declined.push((system, reason));
+                }
+                Message::Applied { effective_epoch, outcome: Outcome::Accepted, .. } => {
+                    self.accepted.push(effective_epoch);
                 }
                 other => panic!("{other:?}"),
             }
@@ -155,7 +173,7 @@ impl Controller {
     }
 
     /// Listens until that is so.
-    fn listen_until(&mut self, what: &str, holds: impl Fn(&Controller) -> bool) {
+    pub(crate) fn listen_until(&mut self, what: &str, holds: impl Fn(&Controller) -> bool) {
         let end = Instant::now() + LIMIT;
         while !holds(self) {
             assert!(Instant::now() < end, "{what}");
@@ -163,7 +181,7 @@ impl Controller {
         }
     }
 
-    fn is_sealed(&self, epoch: u64) -> bool {
+    pub(crate) fn is_sealed(&self, epoch: u64) -> bool {
         self.epochs.get(&epoch).is_some_and(|epoch| epoch.late_packets.is_some())
     }
 

@@ -10,3 +10,4 @@ mod generated;
 mod hops;
 mod operation;
 mod rig;
+mod sketchint;

@@ -292,6 +292,7 @@ impl Setup for Windows {
             sources: self.sources.clone(),
             epoch_tables: vec!["Ingress.windows".to_owned()],
             entries: self.fixed().into_iter().chain(self.recorded_in(0)).collect(),
+            totals: Vec::new(),
         }
     }
 

@@ -139,6 +139,7 @@ impl Setup for Cells {
             sources: self.sources.to_vec(),
             epoch_tables: vec!["Egress.open".to_owned(), "Ingress.passing".to_owned()],
             entries: self.fixed().into_iter().chain(gates).collect(),
+            totals: Vec::new(),
         }
     }
 
