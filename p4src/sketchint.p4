@@ -1,8 +1,9 @@
-// SketchINT on a switch between others: each packet that carries a stack of INT leaves with one more
-// hop on it. docs/p4.md has what it does with those that it can not add to.
+// SketchINT: each packet that carries a stack of INT through the network leaves with one more hop on
+// it, and each that enters with a stack of its own, unless ROLE_TRANSIT is defined. docs/p4.md has
+// what it does with those that it can not add to.
 //
-// The ingress forwards, and notes when a packet came. The egress knows where it leaves, how long it
-// may be there, and how long it was in the switch. Nothing is recorded.
+// The ingress forwards, and notes when a packet came and with which DSCP. The egress knows where it
+// leaves, how long it may be there, and how long it was in the switch. Nothing is recorded.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -18,10 +19,13 @@
 header bridge_h {
     bit<8> kind;
     bit<48> arrived;
+    bit<6> dscp;               // as it came
+    bit<1> from_host;
+    bit<1> strips;             // its stack is to be taken out
     bit<16> end;
 }
 
-const bit<16> BRIDGE_BYTES = 9;
+const bit<16> BRIDGE_BYTES = 10;
 
 // There is nothing to collect.
 header record_h {
@@ -44,6 +48,11 @@ struct request_t {
 #include "include/readable.p4"
 #include "include/hashing.p4"
 #include "include/marking.p4"
+#include "include/int/lengths.p4"
+#ifndef ROLE_TRANSIT
+#include "include/int/source.p4"
+#include "include/int/sink.p4"
+#endif
 #include "include/int/push.p4"
 #include "include/forwarding.p4"
 
@@ -60,10 +69,47 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
     Counter<bit<64>, class_t>(8, CounterType_t.PACKETS) packets;
     request_t request;
     bit<16> missing;
+    bit<6> dscp;
+    bit<1> from_host;
+    bit<1> strips;
+#ifndef ROLE_TRANSIT
+    Sink() sink;
+    Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) markers;
+    bool clears;
+
+    action clear() {
+        clears = true;
+    }
+
+    // Whether the marker is the network's, so that hosts' packets must not have it.
+    table clearing {
+        actions = { clear; NoAction; }
+        default_action = NoAction;
+        size = 1;
+    }
+
+    action clear4() {
+        hdr.ipv4.tos_rest[4:4] = 0;
+        meta.changed = true;
+    }
+
+    action clear6() {
+        hdr.ipv6.traffic_class[4:4] = 0;
+    }
+#endif
 
     action host() {
         meta.from_host = true;
+        from_host = 1;
         meta.class[1:1] = 1;
+    }
+
+    action dscp4() {
+        dscp = hdr.ipv4.mark ++ hdr.ipv4.tos_rest[4:2];
+    }
+
+    action dscp6() {
+        dscp = hdr.ipv6.traffic_class[7:2];
     }
 
     table host_ports {
@@ -86,11 +132,31 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
 
     apply {
         request = { false };
+        dscp = 0;
+        from_host = 0;
+        strips = 0;
         host_ports.apply();
         timestamp.apply();
         readable.apply(hdr, meta, ig_prsr_md.parser_err, missing);
         before.apply(hdr, meta);
-        meta.telemetry = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        meta.telemetry = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        if (hdr.ipv4.isValid()) {
+            dscp4();
+        } else if (hdr.ipv6.isValid()) {
+            dscp6();
+        }
+#ifndef ROLE_TRANSIT
+        clears = false;
+        clearing.apply();
+        if (clears && meta.from_host && dscp[2:2] == 1) {
+            if (hdr.ipv4.isValid()) {
+                clear4();
+            } else {
+                clear6();
+            }
+            markers.count(0);
+        }
+#endif
         collection.apply(hdr.collect, ig_intr_md.ingress_port, meta, request, ig_dprsr_md,
                          ig_tm_md);
         flow_hash.apply(hdr.ipv4.src, hdr.ipv4.dst, meta.ports, hdr.ipv4.protocol,
@@ -100,11 +166,17 @@ control Ingress(inout headers_t hdr, inout metadata_t meta,
         }
         forwarding.apply(hdr, meta.before, meta.changed, ig_intr_md.ingress_port,
                          meta.hashes.word0, request.collects, ig_dprsr_md, ig_tm_md);
-        hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, 0 };
+#ifndef ROLE_TRANSIT
+        sink.apply(hdr, meta.from_host, ig_tm_md.ucast_egress_port, ig_prsr_md.parser_err, strips,
+                   ig_dprsr_md.drop_ctl);
+#endif
+        hdr.bridge = { UNMEASURED, ig_intr_md.ingress_mac_tstamp, dscp, from_host, strips, 0 };
         if (request.collects) {
             hdr.bridge.kind = COLLECTING;
         } else if (meta.measured) {
             hdr.bridge.kind = MEASURED;
+            hdr.bridge.end = meta.end;
+        } else if (hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
             hdr.bridge.end = meta.end;
         }
     }
@@ -118,9 +190,17 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
     Remember() before;
     CollectionProgress() progress;
     Push() push;
+#ifndef ROLE_TRANSIT
+    Strip() strip;
+    // Stacks that were taken out, and packets dropped as they end before they should.
+    Counter<bit<64>, bit<1>>(2, CounterType_t.PACKETS) stripped;
+#endif
     Counter<bit<64>, bit<2>>(4, CounterType_t.PACKETS) packets;
     bit<16> missing;
     bool to_host;
+    bool enters;
+    bool passes;
+    bool whole;
 
     // What the mark is taken back to is for programs that mark.
     action host(bit<3> dscp) {
@@ -144,16 +224,41 @@ control Egress(inout headers_t hdr, inout metadata_t meta,
 
     apply {
         to_host = false;
+        enters = false;
+        passes = false;
+        whole = false;
         before.apply(hdr, meta);
         host_ports.apply();
         compare();
         if (meta.kind == COLLECTING || meta.kind == CONTINUED) {
             progress.apply(hdr.collect, meta.kind);
-        } else if (missing != 0) {
+#ifndef ROLE_TRANSIT
+        } else if (meta.strips == 1 && (missing != 0
+                                        || eg_prsr_md.parser_err != PARSER_ERROR_OK)) {
+            discard();
+            stripped.count(1);
+#endif
+        } else if (missing != 0 && meta.kind == MEASURED) {
             discard();
         } else {
-            push.apply(hdr, meta, eg_intr_md.egress_port, eg_prsr_md.parser_err,
-                       eg_prsr_md.global_tstamp);
+            // Of packets that are neither, nobody asks.
+            if (hdr.bridge.from_host == 0) {
+                passes = !to_host;
+            } else if (hdr.ipv4.isValid() || hdr.ipv6.isValid()) {
+                enters = !to_host && !hdr.shim.isValid();
+            }
+            if (missing == 0 && eg_prsr_md.parser_err == PARSER_ERROR_OK
+                && !(hdr.ipv4.isValid() && hdr.ipv4.flags[0:0] == 1)) {
+                whole = hdr.tcp.isValid() || hdr.udp.isValid();
+            }
+            push.apply(hdr, meta, eg_intr_md.egress_port, eg_prsr_md.global_tstamp, enters, passes,
+                       whole);
+#ifndef ROLE_TRANSIT
+            if (meta.strips == 1) {
+                strip.apply(hdr, meta);
+                stripped.count(0);
+            }
+#endif
             if (to_host) {
                 packets.count(0);
             }

@@ -131,6 +131,9 @@ struct headers_t {
     int_shim_h shim;
     int_metadata_h telemetry;
     int_hop_h hop;             // pushed here
+#ifndef ROLE_TRANSIT
+    int_hop_h[16] taken;       // taken out here
+#endif
 #endif
 }
 
@@ -165,6 +168,8 @@ struct metadata_t {
 #endif
 #ifdef TELEMETRY
     telemetry_t telemetry;
+    bit<1> strips;             // whether a stack is taken out
+    bit<16> taken;             // what the transport checksum gives up with it
 #endif
 }
 

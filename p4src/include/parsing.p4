@@ -4,6 +4,12 @@
 // What can't be read to the ports is left unreadable: it is forwarded and not measured.
 
 parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
+#ifdef TELEMETRY
+#ifndef ROLE_TRANSIT
+    Checksum() taken;
+#endif
+#endif
+
     state start {
         meta.readable = false;
         meta.ports = 0;
@@ -52,6 +58,8 @@ parser HeaderParser(packet_in pkt, inout headers_t hdr, inout metadata_t meta) {
         transition select(hdr.ipv6.traffic_class, hdr.ipv6.next_header) {
             (0x10 &&& 0x10, PROTOCOL_TCP) : tcp6;
             (0x10 &&& 0x10, PROTOCOL_UDP) : udp6;
+            (0 &&& 0x10, PROTOCOL_TCP) : plain_tcp6;
+            (0 &&& 0x10, PROTOCOL_UDP) : plain_udp6;
             default : accept;
         }
 #else
@@ -150,6 +158,9 @@ parser IngressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
     state start {
         pkt.extract(ig_intr_md);
         pkt.advance(PORT_METADATA_SIZE);
+#ifdef TELEMETRY
+        meta.strips = 0;
+#endif
         headers.apply(pkt, hdr, meta);
         transition accept;
     }
@@ -172,12 +183,18 @@ parser EgressParser(packet_in pkt, out headers_t hdr, out metadata_t meta,
     state bridged {
         pkt.extract(hdr.bridge);
         meta.end = hdr.bridge.end;
+#ifdef TELEMETRY
+        meta.strips = hdr.bridge.strips;
+#endif
         transition packet;
     }
 
     state continued {
         pkt.advance(8);
         meta.end = 0;
+#ifdef TELEMETRY
+        meta.strips = 0;
+#endif
         transition packet;
     }
 
@@ -212,7 +229,8 @@ control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
                 meta.telemetry.left, hdr.shim.kind, hdr.shim.length, hdr.telemetry.version,
                 hdr.telemetry.discard, hdr.telemetry.exceeded, hdr.telemetry.too_long,
                 hdr.telemetry.reserved, hdr.telemetry.words,
-                hdr.telemetry.left, meta.telemetry.longer, meta.telemetry.node,
+                hdr.telemetry.left, meta.telemetry.dscp, meta.telemetry.instructions,
+                meta.telemetry.domain, meta.telemetry.longer, meta.telemetry.node,
                 meta.telemetry.latency });
         }
         if (meta.telemetry.udp == 1) {
@@ -222,7 +240,8 @@ control Deparsing(packet_out pkt, inout headers_t hdr, in metadata_t meta) {
                 meta.telemetry.left, hdr.shim.kind, hdr.shim.length, hdr.telemetry.version,
                 hdr.telemetry.discard, hdr.telemetry.exceeded, hdr.telemetry.too_long,
                 hdr.telemetry.reserved, hdr.telemetry.words,
-                hdr.telemetry.left, meta.telemetry.longer, meta.telemetry.longer,
+                hdr.telemetry.left, meta.telemetry.dscp, meta.telemetry.instructions,
+                meta.telemetry.domain, meta.telemetry.longer, meta.telemetry.longer,
                 meta.telemetry.node, meta.telemetry.latency }, true);
         }
 #endif

@@ -1,11 +1,15 @@
 // Whether a packet is measured: IPv4 whose headers could be read to the ports, and whose total
 // length covers what was read (a frame may be padded). `missing` says by how much it does not. How
-// long the packet is by that length is for the egress, which is the first to know how long it is.
+// long the packet is by that length is for the egress, which is the first to know how long it is;
+// programs that define TELEMETRY ask it of IPv6 as well.
 
 control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
                  out bit<16> missing) {
     bit<16> needed;
     bit<16> front;
+#ifdef TELEMETRY
+    bit<16> front6;
+#endif
 
     action need(bit<16> bytes) {
         needed = bytes;
@@ -13,6 +17,9 @@ control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
 
     action in_front(bit<16> bytes) {
         front = bytes;
+#ifdef TELEMETRY
+        front6 = bytes + 40;
+#endif
     }
 
     // What comes before the IPv4 header at egress: the bridged header, Ethernet, and the tags.
@@ -32,6 +39,12 @@ control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
         missing = needed |-| hdr.ipv4.total_length;
         meta.end = hdr.ipv4.total_length |+| front;
     }
+
+#ifdef TELEMETRY
+    action compare6() {
+        meta.end = hdr.ipv6.payload_length |+| front6;
+    }
+#endif
 
     table header_length {
         key = { hdr.ipv4.ihl : exact; hdr.ports.isValid() : exact; }
@@ -71,6 +84,11 @@ control Readable(in headers_t hdr, inout metadata_t meta, in bit<16> parser_err,
         header_length.apply();
         layer2_length.apply();
         compare();
+#ifdef TELEMETRY
+        if (hdr.ipv6.isValid()) {
+            compare6();
+        }
+#endif
         if (meta.readable && parser_err == PARSER_ERROR_OK && missing == 0) {
             meta.measured = true;
             meta.class[0:0] = 1;

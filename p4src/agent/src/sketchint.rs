@@ -77,7 +77,8 @@ impl System for SketchInt {
         let instructions = Instructions::DEFAULT;
         let insertion = Insertion { domain, node, instructions, hops: 1 };
         let needs = Transit { setup: Vec::new(), insertion, window: 1 }.needs();
-        Ok(Build { constants: None, defines: Vec::new(), needs })
+        let defines = vec![("ROLE_TRANSIT".to_owned(), "1".to_owned())];
+        Ok(Build { constants: None, defines, needs })
     }
 }
 

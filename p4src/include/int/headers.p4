@@ -65,6 +65,9 @@ struct telemetry_t {
     bit<16> left;
     bit<32> node;              // as pushed; 0 where nothing is
     bit<32> latency;
+    bit<16> dscp;              // what else a source puts in; 0 where it does not
+    bit<16> instructions;
+    bit<16> domain;
     bit<16> longer;            // by how much the datagram is
     bit<16> longer_ip;         // as the IPv4 header says it
     bit<1> tcp;                // whose checksum follows

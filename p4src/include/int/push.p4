@@ -25,9 +25,15 @@ control Residence(in bit<48> arrived, in bit<48> now, out bit<32> latency) {
     }
 }
 
-control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bit<16> parser_err,
-             in bit<48> now) {
+// `enters` says that the packet comes from a host and goes into the network, `passes` that it was
+// in the network and stays there, `whole` that all its bytes are there and headers could be read.
+control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bit<48> now,
+             in bool enters, in bool passes, in bool whole) {
     Residence() residence;
+    Front() front_of;
+#ifndef ROLE_TRANSIT
+    Source() source;
+#endif
     Counter<bit<64>, bit<3>>(8, CounterType_t.PACKETS) packets;
     bit<32> node;
     bit<32> latency;
@@ -40,44 +46,6 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
     bit<16> room;
     bit<16> over;
     bool ours;
-
-    // From the IP header to the end of the shim.
-    action in_front(bit<16> bytes) {
-        front = bytes;
-    }
-
-    table headers_length {
-        key = { hdr.ipv4.isValid() : exact; hdr.ipv4.ihl : ternary; hdr.udp.isValid() : exact; }
-        actions = { in_front; }
-        const default_action = in_front(0);
-        const entries = {
-            (false, 0 &&& 0, false) : in_front(64);
-            (false, 0 &&& 0, true) : in_front(52);
-            (true, 5, false) : in_front(44);
-            (true, 6, false) : in_front(48);
-            (true, 7, false) : in_front(52);
-            (true, 8, false) : in_front(56);
-            (true, 9, false) : in_front(60);
-            (true, 10, false) : in_front(64);
-            (true, 11, false) : in_front(68);
-            (true, 12, false) : in_front(72);
-            (true, 13, false) : in_front(76);
-            (true, 14, false) : in_front(80);
-            (true, 15, false) : in_front(84);
-            (true, 5, true) : in_front(32);
-            (true, 6, true) : in_front(36);
-            (true, 7, true) : in_front(40);
-            (true, 8, true) : in_front(44);
-            (true, 9, true) : in_front(48);
-            (true, 10, true) : in_front(52);
-            (true, 11, true) : in_front(56);
-            (true, 12, true) : in_front(60);
-            (true, 13, true) : in_front(64);
-            (true, 14, true) : in_front(68);
-            (true, 15, true) : in_front(72);
-        }
-        size = 32;
-    }
 
     // A datagram that may leave by the port is not longer.
     action limit(bit<16> mtu) {
@@ -186,16 +154,15 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
     }
 
     apply {
-        meta.telemetry = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        meta.telemetry = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
         node = 0;
-        front = 0;
         room = 0;
         datagram = 0;
         ours = false;
         residence.apply(hdr.bridge.arrived, now, latency);
-        headers_length.apply();
+        front_of.apply(hdr, front);
         mtus.apply();
-        if (hdr.telemetry.isValid() && parser_err == PARSER_ERROR_OK) {
+        if (passes && whole && hdr.telemetry.isValid()) {
             domain.apply();
         }
         if (hdr.ipv4.isValid()) {
@@ -232,8 +199,11 @@ control Push(inout headers_t hdr, inout metadata_t meta, in PortId_t port, in bi
                 }
                 packets.count(1);
             }
-        } else if (hdr.telemetry.isValid()) {
+        } else if (passes && hdr.telemetry.isValid()) {
             packets.count(4);
         }
+#ifndef ROLE_TRANSIT
+        source.apply(hdr, meta, enters, whole, front, datagram, room, latency);
+#endif
     }
 }

@@ -64,6 +64,15 @@ const CHAMELEMON: [Variant; 8] = [
     },
 ];
 
+const TRANSIT: &[&str] = &["-DROLE_TRANSIT=1"];
+
+const SKETCHINT: [Variant; 4] = [
+    Variant { name: "transit", target: "tofino", arch: "tna", defines: TRANSIT, sizes: None },
+    Variant { name: "source-sink", target: "tofino", arch: "tna", defines: &[], sizes: None },
+    Variant { name: "transit-2", target: "tofino2", arch: "t2na", defines: TRANSIT, sizes: None },
+    Variant { name: "source-sink-2", target: "tofino2", arch: "t2na", defines: &[], sizes: None },
+];
+
 /// Both chips.
 const PLAIN: [Variant; 2] = [
     Variant { name: "tofino", target: "tofino", arch: "tna", defines: &[], sizes: None },
@@ -88,7 +97,11 @@ impl Program {
     }
 
     fn variants(&self) -> &'static [Variant] {
-        if self.system == OF_EDGE { &CHAMELEMON } else { &PLAIN }
+        match &*self.system {
+            OF_EDGE => &CHAMELEMON,
+            "sketchint" => &SKETCHINT,
+            _ => &PLAIN,
+        }
     }
 
     /// The variants that `only` means: all where it is the system's name, else those that have it
@@ -129,9 +142,10 @@ mod tests {
             let variants = programs.iter().flat_map(|program| program.chosen(only));
             variants.map(|variant| variant.name).collect::<Vec<_>>()
         };
-        assert_eq!(chosen(None).len(), 8 + 2);
+        assert_eq!(chosen(None).len(), 8 + 4);
         assert_eq!(chosen(Some("chamelemon")).len(), 8);
-        assert_eq!(chosen(Some("sketchint")), ["tofino", "tofino-2"]);
+        assert_eq!(chosen(Some("sketchint")).len(), 4);
+        assert_eq!(chosen(Some("transit")), ["transit", "transit-2"]);
         assert_eq!(chosen(Some("wrapping-2")), ["wrapping-2"]);
         assert_eq!(chosen(Some("omnimon")), [""; 0]);
     }

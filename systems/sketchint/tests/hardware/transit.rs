@@ -1,35 +1,17 @@
-//! A Tofino between others pushes what a software switch does, to the byte: `p4src/sketchint.p4` on
-//! the model beside `calumma_plane::int`, on packets that software sources have put stacks into.
-
-use std::num::NonZeroU16;
-use std::sync::LazyLock;
+//! A Tofino between others pushes what a software switch does, to the byte, onto stacks of software
+//! sources.
 
 use calumma_plane::Packet;
 use calumma_plane::int::header::{Seen, look};
-use calumma_plane::int::{Domains, Hop, Insertion, Instructions, push};
+use calumma_plane::int::{Domains, Hop, Instructions, push};
 use calumma_plane::packet::Frame;
-use calumma_tna::{Entry, Program, Switch};
+use calumma_tna::{Entry, Switch};
 use proptest::prelude::*;
 
-const MTU: u16 = 600;
-const NODE: u16 = 9;
-const DOMAIN: NonZeroU16 = NonZeroU16::new(0xBEEF).unwrap();
-
-fn insertion(node: u16, hops: u8) -> Insertion {
-    let node = NonZeroU16::new(node).unwrap();
-    Insertion { domain: DOMAIN, node, instructions: Instructions::DEFAULT, hops }
-}
+use crate::{DOMAIN, MTU, NODE, between, insertion, sent_by};
 
 fn tofino() -> Switch {
-    static PROGRAM: LazyLock<Program> = LazyLock::new(|| {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../p4src/sketchint.p4");
-        Program::load(path, &[]).unwrap_or_else(|error| panic!("{error}"))
-    });
-    let mut switch = Switch::new(&PROGRAM);
-    let send = Entry::new("send").exact("ingress_port", 1u16).arg("port", 2u16);
-    switch.add_entry("port_pair", &send).unwrap();
-    let limit = Entry::new("limit").exact("port", 2u16).arg("mtu", MTU);
-    switch.add_entry("mtus", &limit).unwrap();
+    let mut switch = between(1, 2);
     let push = Entry::new("push_as")
         .exact("hdr.telemetry.version", 2u8)
         .exact("hdr.telemetry.reserved", 0u16)
@@ -42,18 +24,6 @@ fn tofino() -> Switch {
         .arg("number", NODE);
     switch.add_entry("domain", &push).unwrap();
     switch
-}
-
-/// What the Tofino sends of a packet that is in it for so long.
-fn by_tofino(switch: &mut Switch, latency_ns: u32, bytes: &[u8]) -> Vec<u8> {
-    let mut sent = Vec::new();
-    switch.set_time(5_000);
-    switch.offer(1, bytes);
-    switch.run_ingress();
-    switch.set_time(5_000 + u64::from(latency_ns));
-    switch.run(4, |_, bytes| sent.push(bytes.to_vec()));
-    assert_eq!(sent.len(), 1, "one packet");
-    sent.remove(0)
 }
 
 /// What a software switch sends of it.
@@ -116,7 +86,7 @@ proptest! {
         let mut tofino = tofino();
         for latency_ns in latencies {
             let latency_ns = latency_ns.min(u32::MAX - 1);
-            let sent = by_tofino(&mut tofino, latency_ns, &bytes);
+            let sent = sent_by(&mut tofino, latency_ns, &bytes).unwrap();
             prop_assert_eq!(&sent, &by_software(latency_ns, &bytes));
             bytes = sent;
         }
